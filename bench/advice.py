@@ -12,14 +12,17 @@ import argparse
 import json
 import multiprocessing
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import exp, inf, log
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from bench.markdown import table
 from bench.results import PROCESSES, ROOT, say
+from headway.base.codec import as_dict
 from headway.base.numbers import percentile
 from headway.base.values import MINUTE_S, Limit, LimitKind
 from headway.engine.state import Rules
@@ -59,8 +62,7 @@ WANTED: Final = 0.92
 RULES_OF_THUMB: Final = ("always all at once", "always waves of 4", "always one agent")
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Struct, frozen=True):
     """What is true, and what advice is told."""
 
     number: int
@@ -70,8 +72,7 @@ class Case:
     told_account: AccountGuess
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(Struct, frozen=True):
     """A case and how well it was advised."""
 
     number: int
@@ -259,7 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(arguments)
     judged = judge_all(parsed.cases, parsed.seed)
     if parsed.json:
-        print(json.dumps([asdict(one) for one in judged]))
+        print(json.dumps([as_dict(one) for one in judged]))
         return 0
     text = report(judged)
     parsed.output.write_text(text)

@@ -19,11 +19,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from bench.markdown import table
 from bench.results import ROOT, say
+from headway.base.codec import as_dict
 
 PROCESSES: Final = (1, 16)
 PAUSE_S: Final = 0.02
@@ -35,8 +37,7 @@ LINE_BYTES: Final = 300
 P99_MS_MAX: Final = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """One scene: how long one round took, in milliseconds."""
 
     scene: str
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if parsed.json:
-        print(json.dumps([asdict(row) for row in rows], indent=2))
+        print(json.dumps([as_dict(row) for row in rows], indent=2))
     else:
         print(_text(rows))
     return 0

@@ -7,10 +7,11 @@ time the best that was reached without it on the same seed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 from statistics import median
 from typing import Final
+
+from msgspec import Struct
 
 from bench.results import PROCESSES, Store, complete
 from bench.scenes import Scene, Set, hide, scene
@@ -40,8 +41,7 @@ THEFT: Final = 0.995
 """A ratio below this is not speed: somebody else's share was used, or a debt was left."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """Which cell, on which seeds, and whether to compare it with what others reach."""
 
     which: Set
@@ -55,8 +55,7 @@ class Choice:
         return [scene(self.which, self.provider, self.workload, seed) for seed in self.seeds]
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """One seed of a cell: the outcome beside the least time, and the best that others reached."""
 
     scene: Scene
@@ -76,8 +75,7 @@ class Measured:
         return self.outcome.makespan_s / self.best_s if self.best else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """All seeds of one provider, workload and column."""
 
     provider: str

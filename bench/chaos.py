@@ -11,9 +11,10 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, get_args
+
+from msgspec import Struct
 
 from bench.engine import interpreter
 from bench.engine_peers import PEERS
@@ -54,8 +55,7 @@ ARMS: Final[dict[Arm, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """One program under one kind of kill."""
 
     subject: str

@@ -12,10 +12,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from bench.coherence_peers import SEED
 from bench.engine import ENVIRONMENTS
@@ -60,8 +62,7 @@ OWN: Final[Mapping[str, Begin]] = {
 CASES: Final = (*catalogue.CASES, *catalogue_isolation.CASES)
 
 
-@dataclass(frozen=True, slots=True)
-class Executed:
+class Executed(Struct, frozen=True):
     """What interleavings of all cases led to on real runs."""
 
     name: str

@@ -17,12 +17,13 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from threading import RLock
 from time import thread_time
 from typing import Any, Final
+
+from msgspec import Struct
 
 import headway
 from bench.markdown import table
@@ -66,8 +67,7 @@ is compared is the price of that. In one process it is CPU time, across processe
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """An operation of ours and one of a peer, in microseconds."""
 
     name: str
@@ -259,8 +259,7 @@ def commits(tasks: int = TASKS) -> list[Line]:
     return [line, declared, whole]
 
 
-@dataclass(frozen=True, slots=True)
-class Walls:
+class Walls(Struct, frozen=True):
     """Wall time of tasks that share a state, and of tasks that do not."""
 
     tasks: int

@@ -16,9 +16,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from bench.markdown import table
 from bench.peers import PEERS
@@ -56,8 +57,7 @@ calls the same interpreter makes in that time, and travels better.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Help:
+class Help(Struct, frozen=True):
     """CPU seconds of a start."""
 
     headway_s: float

@@ -16,15 +16,17 @@ import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Final
+
+from msgspec import Struct
 
 from bench.engine_own import environment, measured
 from bench.engine_peers import PEERS, Peer, Shape, Taken, descendants
 from bench.engine_report import report
 from bench.results import ROOT, say
+from headway.base.codec import as_dict
 
 REPORT: Final = ROOT / "docs" / "benchmarks" / "engine.md"
 ENVIRONMENTS: Final = ROOT / ".venv" / "peers"
@@ -41,8 +43,7 @@ CELLS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """One engine on one graph, or why there is no figure."""
 
     peer: str
@@ -69,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = [one for cell in CELLS for one in compare(cell, names)]
     own = None if parsed.no_own else measured()
     if parsed.json:
-        said = {"engines": [asdict(one) for one in found], "own": own and asdict(own)}
+        said = {"engines": [as_dict(one) for one in found], "own": own and as_dict(own)}
         print(json.dumps(said))
         return 0
     text = report(found, own)

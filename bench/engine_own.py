@@ -15,13 +15,15 @@ import subprocess
 import sys
 import tempfile
 import tracemalloc
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Final
 
+from msgspec import Struct
+
 from bench.engine_headway import fan_out, start
 from bench.results import ROOT, say
+from headway.base.codec import as_dict
 
 WIDTHS: Final = (1, 4, 22, 100, 1_000)
 FAN_OUTS: Final = (1_000, 10_000, 100_000, 1_000_000)
@@ -35,8 +37,7 @@ TASKS_MIN: Final = 200
 SECONDS_MAX: Final = 120.0
 
 
-@dataclass(frozen=True, slots=True)
-class Sized:
+class Sized(Struct, frozen=True):
     """One fan-out."""
 
     number: int
@@ -56,8 +57,7 @@ class Sized:
         return 1e6 * self.cpu_s / self.tasks
 
 
-@dataclass(frozen=True, slots=True)
-class Own:
+class Own(Struct, frozen=True):
     """All figures that are headway's alone."""
 
     widths: tuple[Sized, ...]
@@ -151,7 +151,7 @@ def _memory_mb() -> float:
 def main() -> None:
     """Measure one figure and print it as JSON."""
     kind, number, folder = sys.argv[1:]
-    print(json.dumps(asdict(measure(kind, int(number), Path(folder)))), flush=True)
+    print(json.dumps(as_dict(measure(kind, int(number), Path(folder)))), flush=True)
 
 
 if __name__ == "__main__":

@@ -19,19 +19,21 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
 from importlib import import_module, metadata
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Annotated, Any, Final, TypedDict
+
+from msgspec import Struct
+
+from headway.base.codec import as_dict
 
 IN_FLIGHT: Final = 64
 MODULO: Final = 1_000_003
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(Struct, frozen=True):
     """The graph: the task at (layer, index) has the number layer * width + index."""
 
     layers: int
@@ -56,8 +58,7 @@ class Shape:
         return values[-self.width :]
 
 
-@dataclass(slots=True)
-class Ground:
+class Ground(Struct):
     """Where an adapter works: a graph, a folder, what is closed at the end, when it began."""
 
     shape: Shape
@@ -341,8 +342,7 @@ def headway(ground: Ground) -> Go:
     return run
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(Struct, frozen=True):
     """An engine, what it needs installed, and whether its results survive a kill."""
 
     name: str
@@ -369,8 +369,7 @@ PEERS: Final = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(Struct, frozen=True):
     """What one engine took for one graph."""
 
     seconds: float
@@ -441,7 +440,7 @@ def main() -> None:
     """Measure one engine on one graph and print it as JSON."""
     name, layers, width, spread, folder = sys.argv[1:]
     taken = measure(name, Shape(int(layers), int(width), int(spread)), Path(folder))
-    print(json.dumps(asdict(taken)), flush=True)
+    print(json.dumps(as_dict(taken)), flush=True)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from bench.engine_own import FAN_OUTS, Own, Sized
 from bench.engine_peers import IN_FLIGHT, PEERS
@@ -38,8 +39,7 @@ engine is not counted (Ray needs seconds). *Not finished*: 120 s were not enough
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Goal:
+class Goal(Struct, frozen=True):
     """What was hoped for, and what came out."""
 
     what: str

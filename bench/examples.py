@@ -14,14 +14,16 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
 
 from bench.markdown import table
 from bench.patterns import between
 from bench.results import ROOT, say
 from bench.sharing_crowd import place_of_its_own
+from headway.base.codec import as_dict
 from headway.base.values import Limit
 from headway.report.bound import bound
 from headway.sim.account import Terms
@@ -44,8 +46,7 @@ OPTIONS: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
+class Example(Struct, frozen=True):
     """A plan, and what has to be made before it can be loaded."""
 
     title: str
@@ -68,8 +69,7 @@ EXAMPLES: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """One example, performed once."""
 
     title: str
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(arguments)
     measured = [measure(example) for example in EXAMPLES]
     if parsed.json:
-        print(json.dumps([asdict(one) for one in measured]))
+        print(json.dumps([as_dict(one) for one in measured]))
         return 0
     text = report(measured)
     parsed.output.write_text(between(parsed.output.read_text(), MARK, text))

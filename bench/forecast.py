@@ -12,16 +12,19 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
 from functools import partial
 from statistics import median
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bench.forecast_cases import LEARNED, case_of
 from bench.forecast_eta import replayed
 from bench.forecast_served import mocked, served
 from bench.markdown import table
 from bench.results import RESULTS, ROOT, say
+from headway.base.codec import as_dict
 
 PAGE: Final = ROOT / "docs" / "benchmarks" / "forecast.md"
 KEPT: Final = RESULTS / "forecast.jsonl"
@@ -51,8 +54,7 @@ ALIKE: Final = 0.1
 """So far may the mean answer of the calls that taught be from that of the others."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """One case: errors as shares, whether the truth was within the spread, and errors of ETAs."""
 
     where: str
@@ -104,7 +106,7 @@ def _measured(parsed: argparse.Namespace, known: set[tuple[str, int]]) -> list[M
     with ThreadPoolExecutor(AT_ONCE) as pool, KEPT.open("a") as file:
         for number, one in enumerate(pool.map(lambda job: job[2](), jobs), 1):
             found.append(one)
-            file.write(json.dumps(asdict(one)) + "\n")
+            file.write(json.dumps(as_dict(one)) + "\n")
             file.flush()
             say(f"{number} of {len(jobs)}: {one.where} {one.case} {one.time_s:.0f} s, "
                 f"time {one.time_off:+.1%}, cost {one.cost_off or 0.0:+.1%}")  # fmt: skip
@@ -115,7 +117,7 @@ def _case(where: str, seed: int) -> Measured:
     if where == "virtual":
         seen = replayed(case_of(seed, SIZES, VIRTUAL_S))
         ran = seen.outcome
-        told: dict[str, Any] = asdict(ran.foreseen)
+        told: dict[str, Any] = as_dict(ran.foreseen)
         which = (where, seed, ran.case, ran.family, ran.count)
         found = _judged(which, told, ran.time_s, ran.microusd)
         offs = tuple(NOTHING if look.off is None else look.off for look in seen.looks)

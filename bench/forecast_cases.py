@@ -6,9 +6,10 @@ user can see beforehand are the prompts; how long answers are follows them a lit
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import exp, log
 from typing import Final
+
+from msgspec import Struct
 
 from headway.base.values import Limit
 from headway.sim.account import Terms
@@ -28,8 +29,7 @@ BYTES_PER_TOKEN: Final = 4.0
 OUTPUT_MAX: Final = 2000
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Struct, frozen=True):
     """One call as it will be."""
 
     size_bytes: float
@@ -37,8 +37,7 @@ class Item:
     output_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Struct, frozen=True):
     """A provider and a family of work."""
 
     seed: int

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bench.forecast_cases import LATER, Case, Item
 from bench.forecast_virtual import Outcome, performed
@@ -60,8 +62,7 @@ class WatchedDoor(PacedDoor):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(Struct, frozen=True):
     """What was said at one moment, as a part of the run's whole time that it was off."""
 
     at: float
@@ -69,8 +70,7 @@ class Look:
     """None: nothing was said."""
 
 
-@dataclass(frozen=True, slots=True)
-class Replayed:
+class Replayed(Struct, frozen=True):
     """A case with all that was said of its end."""
 
     outcome: Outcome

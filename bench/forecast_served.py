@@ -13,9 +13,10 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
 
 from bench.forecast_cases import LATER, LEARNED, OUTPUT_MAX, Case, Item
 from bench.results import ROOT
@@ -50,16 +51,14 @@ tasks:
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Glimpse:
+class Glimpse(Struct, frozen=True):
     """What was said of the end while a run went on."""
 
     at_s: float
     eta_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
+class Served(Struct, frozen=True):
     """What was foreseen of a run over HTTP, and what it took."""
 
     case: str

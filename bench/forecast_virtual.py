@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from math import exp
 from typing import Final, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bench.forecast_cases import LATER, LEARNED, OUTPUT_MAX, Case, Item
 from headway.base.values import Amounts, Demand
@@ -34,8 +36,7 @@ PAUSE_S: Final = 45.0
 """At most so long between learning and the run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What was foreseen, and what it took."""
 
     case: str

@@ -14,16 +14,18 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Final
+
+from msgspec import Struct
 
 from bench.engine_own import environment
 from bench.gateway_ends import AT_ONCE, MODEL, Ended, Errand
 from bench.gateway_report import report
 from bench.gateway_subjects import NAMES, Server, peers_python, subject, upstream
 from bench.results import ROOT, say
+from headway.base.codec import as_dict
 
 REPORT: Final = ROOT / "docs" / "benchmarks" / "gateway.md"
 ROUNDS: Final = 5
@@ -32,8 +34,7 @@ SETTLE_S: Final = 0.5
 """What is done after an answer, such as logging, is part of what it took."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """What the clients do in one turn."""
 
     name: str
@@ -52,8 +53,7 @@ CELLS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(Struct, frozen=True):
     """One subject, one cell, one round."""
 
     subject: str
@@ -66,8 +66,7 @@ class Turn:
     calls_per_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Stood:
+class Stood(Struct, frozen=True):
     """What a subject is, apart from its turns. Memory: the gateway first, then the others."""
 
     subject: str
@@ -76,8 +75,7 @@ class Stood:
     after_mb: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Results:
+class Results(Struct, frozen=True):
     """Everything that was measured."""
 
     turns: tuple[Turn, ...]
@@ -109,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             pythons[name] = python
     results = measure(pythons, chosen, parsed.rounds, parsed.starts)
     if parsed.json:
-        print(json.dumps(asdict(results)))
+        print(json.dumps(as_dict(results)))
         return 0
     text = report(results)
     if not parsed.only and not parsed.cells:
@@ -153,7 +151,7 @@ def turn(name: str, server: Server, cell: Cell) -> Turn:
     ) as driver:  # fmt: skip
         assert driver.stdin is not None
         assert driver.stdout is not None
-        driver.stdin.write(json.dumps(asdict(errand)) + "\n")
+        driver.stdin.write(json.dumps(as_dict(errand)) + "\n")
         driver.stdin.flush()
         if driver.stdout.readline() != "ready\n":
             raise RuntimeError(f"{name}: the clients were not served")

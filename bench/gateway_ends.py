@@ -15,9 +15,12 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
 from time import perf_counter
 from typing import Any, Final, cast
+
+from msgspec import Struct, field
+
+from headway.base.codec import as_dict
 
 EVENTS: Final = 30
 LATENCY_S: Final = 0.1
@@ -80,8 +83,7 @@ ANSWER: Final = (
 ).encode() + _ANSWER
 
 
-@dataclass(slots=True)
-class Counts:
+class Counts(Struct):
     """What the upstream has seen."""
 
     calls: int = 0
@@ -140,7 +142,7 @@ class Upstream(asyncio.Protocol):
             self._answer(head, body)
 
     def _tell(self) -> None:
-        told = json.dumps(asdict(self._counts)).encode()
+        told = json.dumps(as_dict(self._counts)).encode()
         head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(told)}"
         self._write(head.encode() + b"\r\n\r\n" + told)
 
@@ -179,8 +181,7 @@ class Upstream(asyncio.Protocol):
         self._transport.write(data)
 
 
-@dataclass(frozen=True, slots=True)
-class Errand:
+class Errand(Struct, frozen=True):
     """What the clients are to do."""
 
     port: int
@@ -210,8 +211,7 @@ class Errand:
         return head.encode() + body
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """What the clients saw."""
 
     seconds: float
@@ -328,7 +328,7 @@ def _driver() -> None:
         if not sys.stdin.readline():
             raise SystemExit(1)
 
-    print(json.dumps(asdict(asyncio.run(drive(errand, is_go)))), flush=True)
+    print(json.dumps(as_dict(asyncio.run(drive(errand, is_go)))), flush=True)
 
 
 async def _upstream() -> None:

@@ -16,11 +16,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct, field
 
 from bench.engine import ENVIRONMENTS
 from bench.engine_own import environment
@@ -44,8 +45,7 @@ ROOM: Final = ("rpm=100M", "tpm=100000M", "concurrent=10k")
 """Limits that bind nobody here: what is measured is the way, not the wait."""
 
 
-@dataclass(slots=True)
-class Server:
+class Server(Struct):
     """A running subject."""
 
     port: int

@@ -19,16 +19,19 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bench.http_peers import Errand, Outcome, Wire
 from bench.llm import run_way
 from bench.markdown import table
 from bench.results import ROOT, say
 from bench.servers import running
+from headway.base.codec import as_dict
 from headway.base.values import Charging, Limit
 from headway.report.bound import bound
 from headway.sim.account import Terms
@@ -57,8 +60,7 @@ LEAST_PYTHON: Final = (3, 12)
 """What token-throttle needs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
+class Scene(Struct, frozen=True):
     """An account, and how it is spoken to."""
 
     name: str
@@ -113,16 +115,14 @@ QUICK: Final = (
 QUICK_WAYS: Final = ("headway", "sdk", "fixed:5", "waves:4", "aiolimiter")
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Struct, frozen=True):
     """What every way sends."""
 
     prompts: tuple[str, ...]
     inputs: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """One way on one account, as the provider saw it."""
 
     way: str
@@ -158,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with peers_python(parsed.peers_python) as python:
             measured = {scene: _all_seeds(scene, parsed.seeds, python) for scene in SCENES}
     if parsed.json:
-        said = {scene.name: [asdict(one) for one in found] for scene, found in measured.items()}
+        said = {scene.name: [as_dict(one) for one in found] for scene, found in measured.items()}
         print(json.dumps(said))
         return 0
     text = report(measured)

@@ -17,13 +17,15 @@ import json
 import random
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from math import ceil
 from time import monotonic, time
 from typing import Any, Final, Literal
 
 import httpx2
+from msgspec import Struct, field
+
+from headway.base.codec import as_dict
 
 Wire = Literal["openai", "anthropic"]
 Tokens = tuple[int, int]
@@ -37,8 +39,7 @@ ATTEMPTS_MAX: Final = 30
 """After so many a way that never gives up would not come back within the hour."""
 
 
-@dataclass(frozen=True, slots=True)
-class Errand:
+class Errand(Struct, frozen=True):
     """What is to be sent, where, and how; the limits are for the ways that want to be told."""
 
     way: str
@@ -59,8 +60,7 @@ class Errand:
     seed: int = 1
 
 
-@dataclass(slots=True)
-class Outcome:
+class Outcome(Struct):
     """What the client saw."""
 
     way: str
@@ -368,7 +368,7 @@ def main() -> None:
     outcome = asyncio.run(
         run(Errand(**said | {name: tuple(said[name]) for name in ("prompts", "inputs")}))
     )
-    json.dump(asdict(outcome), sys.stdout)
+    json.dump(as_dict(outcome), sys.stdout)
 
 
 if __name__ == "__main__":

@@ -15,16 +15,19 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from time import monotonic, sleep
 from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from bench.http_peers import Errand, Outcome
 from bench.markdown import table
 from bench.results import ROOT, say
 from bench.servers import llama
+from headway.base.codec import as_dict
 from headway.sim.account import Terms
 from headway.sim.provider import Latency, ProviderSpec
 from headway.sim.server import serving
@@ -56,8 +59,7 @@ TOPICS: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """One way, all its repetitions."""
 
     way: str
@@ -66,8 +68,7 @@ class Found:
     tries: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """Fixed widths and headway on one server."""
 
     server: str
@@ -97,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(arguments)
     found = (real(parsed.repeats), simulated())
     if parsed.json:
-        print(json.dumps([asdict(one) for one in found]))
+        print(json.dumps([as_dict(one) for one in found]))
         return 0
     text = report(found)
     parsed.output.parent.mkdir(parents=True, exist_ok=True)
@@ -141,7 +142,7 @@ def run_way(errand: Errand, python: str = sys.executable) -> Outcome:
     """Send an errand from a process of its own that remembers nothing."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         ended = subprocess.run(
-            [python, "-m", "bench.http_peers"], input=json.dumps(asdict(errand)), cwd=ROOT,
+            [python, "-m", "bench.http_peers"], input=json.dumps(as_dict(errand)), cwd=ROOT,
             env=_environment(Path(folder)), stdout=subprocess.PIPE, text=True, check=True,
         )  # fmt: skip
         _wait_for_broker(Path(folder))

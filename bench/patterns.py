@@ -18,14 +18,16 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
 
 from bench.markdown import table
 from bench.patterns_ways import MAX_TOKENS, WAYS, checked, found_in, names
 from bench.results import ROOT, say
 from bench.sharing_crowd import place_of_its_own
+from headway.base.codec import as_dict
 from headway.base.values import Limit
 from headway.report.bound import bound
 from headway.sim.account import Terms
@@ -46,8 +48,7 @@ TITLES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
+class Scene(Struct, frozen=True):
     """The work, and how fast the provider is."""
 
     count: int = 50
@@ -73,8 +74,7 @@ QUICK: Final = Scene(5, Latency(1.0, 0.001))
 """For a test."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """One way, as the provider saw it, and what it found."""
 
     way: str
@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(arguments)
     measured = measure(Scene(parsed.count))
     if parsed.json:
-        print(json.dumps([asdict(one) for one in measured]))
+        print(json.dumps([as_dict(one) for one in measured]))
         return 0
     text = report(measured)
     parsed.output.write_text(between(parsed.output.read_text(), MARK, text))

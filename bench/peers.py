@@ -11,13 +11,13 @@ import importlib.metadata
 import json
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
 from importlib import import_module
 from time import thread_time_ns
 from typing import Final
 
 from bench.subjects import admit_and_settle
 from bench.timing import Spread, baselines, clock_ns, each, spread
+from headway.base.codec import as_dict
 
 COUNT: Final = 5_000
 PLENTY: Final = 10**12
@@ -73,15 +73,15 @@ def main() -> None:
     """Measure what is installed, with headway and the baseline in the same process."""
     said: dict[str, object] = {
         "python": sys.version.split()[0],
-        "call": asdict(baselines()["a function call"]),
-        "headway": asdict(admit_and_settle(1, COUNT)),
+        "call": as_dict(baselines()["a function call"]),
+        "headway": as_dict(admit_and_settle(1, COUNT)),
     }
     for name, (measure, does) in PEERS.items():
         try:
             version = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-        said[name] = {"version": version, "does": does, **asdict(asyncio.run(measure()))}
+        said[name] = {"version": version, "does": does, **as_dict(asyncio.run(measure()))}
     json.dump(said, sys.stdout)
 
 

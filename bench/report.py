@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from bench import markdown
 from bench.cells import COLUMNS, OURS, THEFT, Cell, Choice, Measured, measure
@@ -60,8 +61,7 @@ real one**, and no number depends on the machine. The same source gives the same
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """All cells of one set."""
 
     which: Set

@@ -13,15 +13,17 @@ import multiprocessing
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from time import monotonic
 from typing import Final
 
+from msgspec import Struct
+
 from bench import trial as trial_module
 from bench.trial import Outcome, Trial, run
+from headway.base.codec import as_dict
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PACKAGE: Final = ROOT / "src" / "headway"
@@ -35,8 +37,7 @@ FOLDERS: Final = ("base", "pacing", "plans", "engine", "state", "sim", "report")
 """The folders whose modules trials can execute."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreStatistics:
+class StoreStatistics(Struct, frozen=True):
     """Finished trials at hand."""
 
     kept: int
@@ -63,7 +64,7 @@ class Store:
         self._found[key] = outcome
         self._path.parent.mkdir(parents=True, exist_ok=True)
         said = {"key": key, "provider": trial.spec.name, "workload": trial.work.name,
-                "seed": trial.seed, "way": trial.way, "outcome": asdict(outcome)}  # fmt: skip
+                "seed": trial.seed, "way": trial.way, "outcome": as_dict(outcome)}  # fmt: skip
         with self._path.open("a") as lines:
             lines.write(json.dumps(said) + "\n")
 

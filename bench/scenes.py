@@ -8,9 +8,11 @@ limits, sizes of the work. Only the held-out set is reported.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Final, Literal
 from zlib import crc32
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.base.values import Limit
 from headway.sim import presets
@@ -65,8 +67,7 @@ WORKLOADS: Final = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
+class Scene(Struct, frozen=True):
     """One provider and one workload, with the constants of one seed."""
 
     provider: str

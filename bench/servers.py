@@ -20,12 +20,13 @@ import urllib.request
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic, sleep, time
 from typing import Any, Final, Literal
+
+from msgspec import Struct
 
 from bench.results import ROOT
 
@@ -45,8 +46,7 @@ def is_here(package: str) -> bool:
     return find_spec(package) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Llmock:
+class Llmock(Struct, frozen=True):
     """llmock's limits per API key: buckets that are full at the start and hold a minute's worth."""
 
     rpm: int | None = None
@@ -57,8 +57,7 @@ class Llmock:
 WindowKind = Literal["fixed", "sliding", "bucket"]
 
 
-@dataclass(frozen=True, slots=True)
-class Mocklimit:
+class Mocklimit(Struct, frozen=True):
     """mocklimit's limits per API key, OpenAI's headers and refusals."""
 
     kind: WindowKind

@@ -15,9 +15,11 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bench.markdown import table
 from bench.results import ROOT, say
@@ -31,6 +33,7 @@ from bench.sharing_crowd import (
     place_of_its_own,
     prompt_of,
 )
+from headway.base.codec import as_dict
 from headway.base.values import Charging, Limit
 from headway.report.bound import bound
 from headway.sim.account import Terms
@@ -55,8 +58,7 @@ NAMES: Final = {
 RATIO_MAX: Final = 1.05
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
+class Scene(Struct, frozen=True):
     """An account and the work on it."""
 
     calls: int = 300
@@ -91,8 +93,7 @@ PRODUCED: Final = Scene(charging="produced")
 """Not what headway takes OpenAI's wire to mean."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """One way, as the provider saw it."""
 
     way: str
@@ -119,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     reserved, produced = (crowds(scene, tuple(NAMES)) for scene in (FULL, PRODUCED))
     own = examples(FULL)
     if parsed.json:
-        print(json.dumps([asdict(one) for one in (*reserved, *produced, *own)]))
+        print(json.dumps([as_dict(one) for one in (*reserved, *produced, *own)]))
         return 0
     text = report(reserved, produced, own)
     parsed.output.parent.mkdir(parents=True, exist_ok=True)

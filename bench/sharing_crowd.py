@@ -17,11 +17,13 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 from bench.results import ROOT
+from headway.base.codec import as_dict
 from headway.base.folders import Folders, folders
 
 if TYPE_CHECKING:
@@ -38,8 +40,7 @@ END_S_MAX: Final = 10.0
 """How long a process may take to go when it is asked to."""
 
 
-@dataclass(frozen=True, slots=True)
-class Errand:
+class Errand(Struct, frozen=True):
     """What one process is to do."""
 
     url: str
@@ -56,8 +57,7 @@ class Errand:
     """What the provider is asked to do to every call."""
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(Struct, frozen=True):
     """What came of an errand, as the process saw it."""
 
     label: str
@@ -114,7 +114,7 @@ def _make_calls(errand: Errand) -> None:
         faults = [fault for each in told for fault in each.result()]
     done = Done(errand.label, faults.count(""), tuple(filter(None, faults)))
     # One write, so that processes do not write into each other's lines.
-    os.write(1, json.dumps(asdict(done)).encode() + b"\n")
+    os.write(1, json.dumps(as_dict(done)).encode() + b"\n")
 
 
 def _pace(client: openai.OpenAI, how: str) -> None:
@@ -227,7 +227,7 @@ class Caller:
 
     def __init__(self, errand: Errand, work: Work, place: Folders) -> None:
         self.label = errand.label
-        command = [sys.executable, "-m", "bench.sharing_crowd", json.dumps(asdict(errand))]
+        command = [sys.executable, "-m", "bench.sharing_crowd", json.dumps(as_dict(errand))]
         self.process = subprocess.Popen(
             command,
             env=environment(place, errand.url, errand.key),

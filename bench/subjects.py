@@ -9,10 +9,12 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from collections import deque
-from dataclasses import dataclass, replace
 from math import inf
 from time import thread_time_ns
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bench.timing import Spread, clock_ns, each, spread
 from headway.base.values import (  # fmt: skip
@@ -132,8 +134,7 @@ def booked_call(count: int) -> Spread:
     return spread(samples, overhead_ns=clock_ns())
 
 
-@dataclass(frozen=True, slots=True)
-class Queue:
+class Queue(Struct, frozen=True):
     """What many waiters cost."""
 
     memory_mb: float
@@ -203,8 +204,7 @@ def _readings(reset_s: float) -> tuple[LimitReading, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Engine:
+class Engine(Struct, frozen=True):
     """What deciding costs."""
 
     steps: int

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import thread_time_ns
 from typing import Final
+
+from msgspec import Struct
 
 BATCH: Final = 200
 """Operations that are timed as one where a single one is shorter than reading the clock."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
+class Spread(Struct, frozen=True):
     """Microseconds of one operation: the middle, and what one in a hundred exceeds."""
 
     p50_us: float

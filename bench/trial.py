@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import signal
 from collections import deque
-from dataclasses import dataclass, replace
 from math import ceil, inf
 from time import process_time
 from types import FrameType
 from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.base.values import Fault, Limit, Reading
 from headway.engine.state import Rules
@@ -53,8 +55,7 @@ PACED: Final = ("cold", "profile", "known", "smooth")
 Kind = Literal["paced", "unpaced", "bound"]
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(Struct, frozen=True):
     """What is run. Two trials with equal fields have equal outcomes."""
 
     spec: ProviderSpec
@@ -70,8 +71,7 @@ class Trial:
         return "paced" if self.way in PACED else "unpaced"
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What came of it, read at the provider. A bound has only its time and its name."""
 
     makespan_s: float

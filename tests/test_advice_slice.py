@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from bench.advice import CLOSE, SEED, Judged, case_of, close_share, judge, report
 

@@ -6,12 +6,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from math import inf
 from pathlib import Path
 from types import CodeType, FrameType
 
 import pytest
+from msgspec.structs import replace
 
 from bench.cells import Cell, Choice, Measured, measure
 from bench.pacing import line_of, quick, select

@@ -8,10 +8,10 @@ limits, and three times of day.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 
 import pytest
+from msgspec.structs import replace
 
 from headway.report.tables import StrategyRow
 from headway.sim.compare import Experiment, compare, parse_contenders, rehearse

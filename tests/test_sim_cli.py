@@ -11,13 +11,13 @@ import struct
 import subprocess
 import sys
 import termios
-from dataclasses import replace
 from io import BytesIO, StringIO, TextIOWrapper
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from headway.cli.main import main
 from headway.report.tables import RunNumbers, StrategyRow, row_of

@@ -11,9 +11,9 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from bench.coherence_peers import SEED
+from headway.base.codec import as_dict
 from tests.coherence import catalogue, catalogue_isolation
 from tests.coherence.catalogue_gate import Runs
 from tests.coherence.catalogue_plays import Case
@@ -35,7 +35,7 @@ def main(name: str, sample: str = "0") -> None:
     for case in (*catalogue.CASES, *catalogue_isolation.CASES):
         orders = chosen(steps(case), int(sample), SEED)
         found = asyncio.run(tallied(case, adapter.prepare(case), orders))
-        print(json.dumps([case.name, asdict(found)]), flush=True)
+        print(json.dumps([case.name, as_dict(found)]), flush=True)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from headway.base.folders import config_folder
 from headway.errors import BadValueError, StateFileError, did_you_mean
@@ -33,8 +34,7 @@ FILE_BYTES_MAX: Final = 64 * 1024
 """A configuration is a page; what is larger is another file."""
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
+class Configuration(Struct, frozen=True):
     """What holds for every run, unless its plan or its command line says otherwise."""
 
     ask_above_usd: float = 5.0
@@ -66,8 +66,7 @@ ABOUT: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Configured:
+class Configured(Struct, frozen=True):
     """The configuration with where it comes from."""
 
     values: Configuration
@@ -114,7 +113,7 @@ def parsed(content: bytes, path: str) -> Configured:
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as fault:
         hint = "lines are like `ask_above_usd = 5`"
         raise _refused(path, f"is not TOML: {fault}", hint) from None
-    known = {field.name: field.default for field in fields(Configuration)}
+    known = {name: getattr(Configuration(), name) for name in Configuration.__struct_fields__}
     changes: dict[str, Any] = {}
     for key, value in found.items():
         if key not in known:

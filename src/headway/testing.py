@@ -8,8 +8,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, TypeVarTuple
+
+from msgspec import Struct, field
 
 from headway.base.values import Amounts, Demand, Permit, Reading
 from headway.broker.client import CallRequest
@@ -23,8 +24,7 @@ REAL_WAIT_S: Final = 0.01
 """How long a virtual loop waits for another thread before it looks whether it still has to."""
 
 
-@dataclass(slots=True, eq=False)
-class FakeTicket:
+class FakeTicket(Struct, eq=False):
     """A permit in use that writes down everything it is told."""
 
     call: CallRequest
@@ -56,8 +56,7 @@ class FakeTicket:
         return outcome
 
 
-@dataclass(frozen=True, slots=True)
-class FakeAdmissionStatistics:
+class FakeAdmissionStatistics(Struct, frozen=True):
     """What happened so far."""
 
     asked: int
@@ -172,8 +171,7 @@ class FakeAdmission:
         return ticket
 
 
-@dataclass(frozen=True, slots=True)
-class VirtualStatistics:
+class VirtualStatistics(Struct, frozen=True):
     """How a virtual loop came to its time."""
 
     now_s: float

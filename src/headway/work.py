@@ -10,12 +10,14 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from threading import RLock
 from typing import Final, Protocol
 
-from headway.base.records import quick
+from msgspec import Struct
+from msgspec.structs import replace
+
 from headway.base.values import Fault
 from headway.engine.budget import NOTHING, Cost
 from headway.state.shared import Snapshot
@@ -24,8 +26,7 @@ AGENT_VARIABLE: Final = "HEADWAY_AGENT"
 """Set for every program that an agent of a plan starts: the agent's name."""
 
 
-@quick
-class Result:
+class Result(Struct, frozen=True):
     """What an attempt gave, and what it took."""
 
     body: bytes
@@ -92,8 +93,7 @@ class OverBudgetError(Exception):
         """What the attempt took before, if anything was sent."""
 
 
-@quick
-class Needed:
+class Needed(Struct, frozen=True):
     """The result of a task that this one needs."""
 
     group: str
@@ -119,8 +119,7 @@ def _none_missing(_group: str) -> list[str]:
     return []
 
 
-@dataclass(slots=True, eq=False)
-class _Alarm:
+class _Alarm(Struct, eq=False):
     """What happens when the attempt's own time reaches `due_s`."""
 
     due_s: float

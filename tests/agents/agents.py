@@ -11,9 +11,10 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 INSTALLED: Final = Path(os.environ.get("HEADWAY_TEST_AGENTS", ROOT / ".venv" / "agents"))
@@ -34,8 +35,7 @@ NOWHERE: Final = "http://127.0.0.1:9"
 HERE: Final = "127.0.0.1,localhost"
 
 
-@dataclass(frozen=True, slots=True)
-class Urls:
+class Urls(Struct, frozen=True):
     """Where each provider is, without a version."""
 
     anthropic: str
@@ -47,8 +47,7 @@ class Urls:
         return cls(url, url, url)
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """A process to start."""
 
     argv: tuple[str, ...]
@@ -56,8 +55,7 @@ class Launch:
     folder: Path
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(Struct, frozen=True):
     """A coding agent."""
 
     name: str

@@ -8,18 +8,18 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Final
+
+from msgspec import Struct
 
 from tests.agents.agents import Client, Urls
 
 OUTPUT_CHARS_SHOWN: Final = 2000
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(Struct, frozen=True):
     """One agent's turn, from the start of its process to its end."""
 
     client: str
@@ -39,8 +39,7 @@ class Turn:
         return self.status == 0 and not self.missing
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(Struct, frozen=True):
     """What an agent is asked to do: some commands, one after the other."""
 
     number: int

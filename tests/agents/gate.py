@@ -8,9 +8,11 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.request import urlopen
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bench.sharing_crowd import place_of_its_own
 from tests.agents.agents import ROOT, Client, Urls
@@ -18,8 +20,7 @@ from tests.agents.agents import ROOT, Client, Urls
 COMMAND_S_MAX: Final = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class Gate:
+class Gate(Struct, frozen=True):
     """Where it is."""
 
     base: str

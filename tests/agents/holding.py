@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from threading import Timer
 from typing import Any, Final
 from urllib.request import Request, urlopen
+
+from msgspec import Struct
 
 from headway.sim.server import launched, truth_of
 from tests.agents.agents import CLIENTS, KEYS, Client, Urls
@@ -29,8 +30,7 @@ PATHS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(Struct, frozen=True):
     """What one hold of a client came to."""
 
     turn: Turn

@@ -48,7 +48,7 @@ def plan_of(agent: str, members: int) -> str:
     )
 
 
-class Machine(UserScene):
+class Machine(UserScene, frozen=True):
     """A folder with a plan, agents as their user has set them up, and a provider."""
 
     def finished(self) -> list[str]:

@@ -11,8 +11,9 @@ import platform
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from bench.markdown import table
 from headway.sim.server import launched, truth_of

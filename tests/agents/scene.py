@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from headway.sim.server import launched, truth_of
 from tests.agents.agents import CLAUDE, CODEX, OPENCODE, Client, Urls
@@ -29,8 +30,7 @@ CROWDS: Final[Mapping[str, tuple[tuple[Client, int], ...]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(Struct, frozen=True):
     """What became of the agents of one kind in a crowd: they share an account."""
 
     client: str

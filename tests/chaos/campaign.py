@@ -9,10 +9,11 @@ import signal
 import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from tests.chaos.effect import say
 from tests.chaos.judge import Kill, Verdict, judge
@@ -31,8 +32,7 @@ QUIET_S_MAX: Final = 30.0
 RUN_S_MAX: Final = 120.0
 
 
-@dataclass(frozen=True, slots=True)
-class At:
+class At(Struct, frozen=True):
     """When to kill: so many lines after the start and a little later; or at a place in the code."""
 
     lines: int = 0
@@ -41,8 +41,7 @@ class At:
     count: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(Struct, frozen=True):
     """What came out of a campaign."""
 
     verdict: Verdict

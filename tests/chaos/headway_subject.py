@@ -13,9 +13,10 @@ import sqlite3
 import sys
 from collections.abc import Iterable
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from tests.chaos.effect import result_of
 from tests.chaos.subject import WIDTH, Home
@@ -23,8 +24,7 @@ from tests.chaos.subject import WIDTH, Home
 RETRIES: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class HeadwayEach:
+class HeadwayEach(Struct, frozen=True):
     """A command for each of a list."""
 
     name: str = "**headway** each"
@@ -50,8 +50,7 @@ class HeadwayEach:
         return {name: result_of(name) for name in durable(home)}
 
 
-@dataclass(frozen=True, slots=True)
-class HeadwayRun(HeadwayEach):
+class HeadwayRun(HeadwayEach, frozen=True):
     """The same as a plan with one group."""
 
     name: str = "**headway** run"

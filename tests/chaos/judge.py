@@ -10,14 +10,15 @@ Laws that are judged:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tests.chaos.effect import result_of
 
 
-@dataclass(frozen=True, slots=True)
-class Kill:
+class Kill(Struct, frozen=True):
     """One kill, and what was on disk when everything was quiet after it."""
 
     where: str
@@ -29,8 +30,7 @@ class Kill:
     orphans: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """Counts over one campaign, or several."""
 
     kills: int = 0
@@ -59,11 +59,10 @@ class Verdict:
         return replace(Verdict(**both), repeats_most=most)
 
     def counts(self) -> dict[str, int]:
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {name: getattr(self, name) for name in self.__struct_fields__}
 
 
-@dataclass(slots=True)
-class _Story:
+class _Story(Struct):
     """What is known of one task while its lines are read."""
 
     last: str = ""

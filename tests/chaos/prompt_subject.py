@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
 from time import monotonic, sleep
 from typing import Any, Final
 
@@ -23,8 +22,7 @@ rules:
 """
 
 
-@dataclass(frozen=True, slots=True)
-class HeadwayPrompts(HeadwayEach):
+class HeadwayPrompts(HeadwayEach, frozen=True):
     """A prompt for each name, to a provider that says in the end who asked for what."""
 
     name: str = "**headway** run, prompts"

@@ -6,9 +6,10 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 import headway
 from tests.chaos import effect
@@ -20,8 +21,7 @@ MARK: Final = "HEADWAY_CHAOS_MARK"
 """In the environment of every process of a campaign, so that none can hide."""
 
 
-@dataclass(frozen=True, slots=True)
-class Home:
+class Home(Struct, frozen=True):
     """Where one campaign lives."""
 
     folder: Path
@@ -79,8 +79,7 @@ class Subject(Protocol):
         """What it says in the end that the tasks gave."""
 
 
-@dataclass(frozen=True, slots=True)
-class GnuParallel:
+class GnuParallel(Struct, frozen=True):
     """With a log of what ended, and `--resume`."""
 
     name: str = "GNU parallel --joblog --resume"
@@ -110,8 +109,7 @@ class GnuParallel:
         return {name: result_of(name) for name in home.names if result_of(name) in said}
 
 
-@dataclass(frozen=True, slots=True)
-class LangGraph:
+class LangGraph(Struct, frozen=True):
     """With its SQLite checkpointer and so many nodes at once, in its own environment."""
 
     python: str

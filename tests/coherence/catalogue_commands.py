@@ -13,9 +13,10 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from headway.engine.events import Event, TaskFinished, TaskStarted
 from headway.plans.load import plan_from

@@ -10,44 +10,40 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
 from typing import Final, Protocol
+
+from msgspec import Struct, field
 
 HASH_CHARS: Final = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Get:
+class Get(Struct, frozen=True):
     """Look at a key: gives its value, or None."""
 
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class Scan:
+class Scan(Struct, frozen=True):
     """Look at all keys of a pattern: gives them with their values."""
 
     pattern: str
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(Struct, frozen=True):
     """Give a key a value."""
 
     key: str
     value: object
 
 
-@dataclass(frozen=True, slots=True)
-class Add:
+class Add(Struct, frozen=True):
     """Add to a list."""
 
     key: str
     value: object
 
 
-@dataclass(frozen=True, slots=True)
-class Remove:
+class Remove(Struct, frozen=True):
     """Take a key away."""
 
     key: str
@@ -63,8 +59,7 @@ class AbortedError(Exception):
     """The task fails, by its own decision: nothing that it put may be there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(Struct, frozen=True):
     """A program, and what it declares to touch: keys and patterns."""
 
     name: str
@@ -73,8 +68,7 @@ class Task:
     writes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Struct, frozen=True):
     """Tasks in declared order, and the state that they begin with."""
 
     name: str

@@ -10,10 +10,11 @@ import asyncio
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, Literal, cast
+
+from msgspec import Struct
 
 import headway
 from headway.api.plans import PlanHow, TaskHandle
@@ -30,8 +31,7 @@ AT_ONCE: Final = 100
 """Interleavings of one run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """Which task of which case, in which round; where it asks for turns from another process."""
 
     case: str
@@ -40,8 +40,7 @@ class Part:
     door: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
+class Ran(Struct, frozen=True):
     """What every interleaving led to, and how many attempts were in vain."""
 
     outcomes: tuple[Outcome, ...]
@@ -99,7 +98,6 @@ class Stage:
         self._conductors[number].turn(task, attempt)
 
 
-@dataclass(slots=True)
 class Watched(headway.Run):
     """A run whose events reach the stage as they happen, all of one moment together."""
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from importlib import import_module
 from inspect import signature
 from typing import Any
 
-from headway.base.records import digest
+from msgspec import Struct, field
+
+from headway.base.digest import digest
 from tests.coherence.plans import Touch
 
 
-@dataclass
-class Scene:
+class Scene(Struct):
     """Where the tasks work, and what each of them really does."""
 
     folder: str

@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import factorial, prod
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from tests.coherence.catalogue_plays import Case, Play, View
 from tests.coherence.catalogue_stores import LastWriter
@@ -43,8 +44,7 @@ class Store(Protocol):
 Begin = Callable[[Case], Store]
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What a run led to: the state, and what each task saw in the attempt that counts."""
 
     state: Mapping[str, object]
@@ -52,8 +52,7 @@ class Outcome:
     aborts: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(Struct, frozen=True):
     """What all interleavings of a case led to."""
 
     runs: int

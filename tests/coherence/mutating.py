@@ -7,12 +7,13 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any, cast
 
 import yaml
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.errors import PlanError
 from headway.plans.check import check
@@ -30,8 +31,7 @@ from tests.coherence.plans import Declared, Generated, Mutant, Touch, mutants
 MODULE = "tests.coherence.doing"
 
 
-@dataclass(frozen=True)
-class Mutated:
+class Mutated(Struct, frozen=True):
     """What was done to a plan: whoever finds it names the task or what is concerned."""
 
     task: str
@@ -53,8 +53,7 @@ def _is_named(name: str, words: str) -> bool:
     return bool(fixed) and re.search(rf"(?<![\w-]){re.escape(fixed)}(?![\w-])", words) is not None
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """What was said of a plan."""
 
     refused: str = ""

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 Kind = Literal["reads", "writes", "needs", "queue", "undeclared write"]
 
 
-@dataclass(frozen=True)
-class Touch:
+class Touch(Struct, frozen=True):
     """What one task really does."""
 
     reads: tuple[str, ...] = ()
@@ -27,8 +28,7 @@ class Touch:
     """Without its `output`, which headway writes."""
 
 
-@dataclass(frozen=True)
-class Declared:
+class Declared(Struct, frozen=True):
     """One entry under `tasks`."""
 
     name: str
@@ -57,8 +57,7 @@ class Declared:
         }
 
 
-@dataclass(frozen=True)
-class Generated:
+class Generated(Struct, frozen=True):
     """A plan, and the truth about it."""
 
     seed: int
@@ -101,8 +100,7 @@ class Generated:
         return {"run": "\n".join(lines) or "work"}
 
 
-@dataclass(frozen=True)
-class Mutant:
+class Mutant(Struct, frozen=True):
     """A generated plan that is no longer clean, and what was done to it."""
 
     kind: Kind

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
-from headway.base.records import digest
+from msgspec import Struct
+
+from headway.base.digest import digest
 from headway.plans.graph import Graph, Need, TaskGroup
 from headway.plans.resources import ANYTHING, Channel, Touches
 from headway.state.coherence import TaskPositions
@@ -49,8 +50,7 @@ class View(Protocol):
     def act(self, act: Act) -> int: ...
 
 
-@dataclass(frozen=True)
-class Programs:
+class Programs(Struct, frozen=True):
     """A graph, and what each of its groups does."""
 
     graph: Graph
@@ -60,8 +60,7 @@ class Programs:
         return self.graph.groups[group].name
 
 
-@dataclass(frozen=True)
-class Left:
+class Left(Struct, frozen=True):
     """What a run leaves behind."""
 
     ends: dict[int, str]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import dataclass, field
 
 import pytest
+from msgspec import Struct, field
 
 from headway.base.values import Fault
 from headway.engine.events import Event, TaskFailed, TaskFinished, TaskReused, TaskSkipped
@@ -23,8 +23,7 @@ from tests.unit.driven import Scene, ScriptedWork, SlowRecord, passes
 STRATEGIES = ("all-at-once", "fixed:1", "fixed:2", "waves:2", "adaptive")
 
 
-@dataclass
-class World:
+class World(Struct):
     """What outlives a process: what is durable, and what was done to the world."""
 
     record: SlowRecord
@@ -43,8 +42,7 @@ class World:
         """Everything is done at once."""
 
 
-@dataclass
-class Life:
+class Life(Struct):
     """One process of a run."""
 
     programs: Programs

@@ -7,11 +7,11 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx2
 import pytest
+from msgspec import Struct, field
 
 import headway
 from tests.promises.user import User, user
@@ -31,8 +31,7 @@ WHOLE = {
 }
 
 
-@dataclass
-class Upstream:
+class Upstream(Struct):
     """A provider that answers every request with the bytes of now, and keeps the requests."""
 
     url: str

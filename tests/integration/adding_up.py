@@ -8,12 +8,13 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from headway.base.records import DIGEST_BYTES, digest
+from msgspec import Struct, field
+
+from headway.base.digest import DIGEST_BYTES, digest
 from headway.engine.events import TaskFinished, TaskStarted
 from headway.journal.reader import JournalReader
 from headway.sim.account import Terms
@@ -34,8 +35,7 @@ def worth(number: int) -> int:
     return 7 * number + 1
 
 
-@dataclass(frozen=True)
-class Adder(SimulatedModels):
+class Adder(SimulatedModels, frozen=True):
     """Answers from what is in the prompt alone; every prompt is remembered."""
 
     prompts: list[str] = field(default_factory=list)
@@ -53,8 +53,7 @@ class Adder(SimulatedModels):
         return ModelReply(pieces_of(f"total={total}{missing}"))
 
 
-@dataclass
-class Scene:
+class Scene(Struct):
     """Somebody who runs plans on a provider that can be asked what it was asked."""
 
     stranger: Stranger

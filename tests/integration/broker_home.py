@@ -11,10 +11,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from msgspec import Struct, field
 
 import headway
 from headway.base.folders import Folders, folders
@@ -37,8 +37,7 @@ def until(is_so: Callable[[], bool], within_s: float = SOON_S) -> float:
     return time.monotonic() - began_s
 
 
-@dataclass
-class Caller:
+class Caller(Struct):
     """A process that runs `caller.py`."""
 
     process: subprocess.Popen[str]
@@ -67,8 +66,7 @@ class Caller:
         self.process.wait()
 
 
-@dataclass
-class Home:
+class Home(Struct):
     """Folders of its own in the environment, and everything started in them."""
 
     place: Folders

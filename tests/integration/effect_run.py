@@ -14,10 +14,11 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from headway.base.clock import wall_s
-from headway.base.records import digest
+from headway.base.digest import digest
 from headway.engine.record import EFFECTS, Header
 from headway.engine.state import Rules
 from headway.engine.strategy import ALL_AT_ONCE
@@ -47,8 +48,7 @@ def serial() -> list[str]:
     return [text_of(number, "first") for number in range(TASKS)]
 
 
-@dataclass(slots=True)
-class Tasks:
+class Tasks(Struct):
     """What every task does."""
 
     name: str = "notify"

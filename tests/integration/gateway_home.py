@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from headway.client.admission import Admission, dial_alone
 from headway.client.exchange import Port
@@ -22,8 +23,7 @@ from headway.sim.server import serving as provider
 NAMES = ("anthropic", "openai", "gemini")
 
 
-@dataclass(frozen=True)
-class Bases:
+class Bases(Struct, frozen=True):
     """Where SDKs are pointed at."""
 
     anthropic: str
@@ -31,8 +31,7 @@ class Bases:
     gemini: str
 
 
-@dataclass(frozen=True)
-class GatewayHome:
+class GatewayHome(Struct, frozen=True):
     """A gateway, its key and the provider behind it."""
 
     gateway: Gateway

@@ -9,10 +9,10 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from msgspec import Struct, field
 
 from headway.client.admission import Admission, dial_alone
 from headway.gateway import parked_calls as places
@@ -43,8 +43,7 @@ ANSWER = json.dumps(
 ).encode()  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Arrival:
+class Arrival(Struct, frozen=True):
     """A request as the provider got it."""
 
     method: str
@@ -53,8 +52,7 @@ class Arrival:
     body: bytes
 
 
-@dataclass
-class Provider:
+class Provider(Struct):
     """What has arrived, and how to answer."""
 
     port: int = 0
@@ -66,8 +64,7 @@ class Provider:
     """In how many pieces the answer comes, with a moment between two."""
 
 
-@dataclass
-class Scene:
+class Scene(Struct):
     """All that a test looks at."""
 
     gateway: Gateway

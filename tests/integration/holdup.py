@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from headway.broker.client import CallRequest
 from headway.client.exchange import HeldPermit, Port
 
 
-@dataclass(slots=True)
-class Holdup:
+class Holdup(Struct):
     """Admits as another port does, but the first call of every flow only after a while."""
 
     inner: Port

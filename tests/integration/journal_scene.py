@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 
-from headway.base.records import digest
+from headway.base.digest import digest
 from headway.engine.events import Ending, TaskFinished, TaskStarted
 from headway.engine.record import Header, JournalEntry, TaskRow, fold
 from headway.journal.journal import Journal

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.agents.prompt import PromptAgent, PromptSettings
 from headway.agents.shell import ShimClient
@@ -24,8 +26,7 @@ WIRES = ("anthropic", "openai", "openai-responses")
 Anything = TypeVar("Anything")
 
 
-@dataclass(frozen=True)
-class Scene:
+class Scene(Struct, frozen=True):
     """Where loops run, and whom they ask."""
 
     url: str

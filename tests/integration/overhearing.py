@@ -7,15 +7,15 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
+
+from msgspec import Struct, field
 
 PASSED_ON: Final = ("content-type", "x-api-key", "authorization", "anthropic-version")
 
 
-@dataclass(frozen=True, slots=True)
-class Overheard:
+class Overheard(Struct, frozen=True):
     """What was said, both ways."""
 
     url: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import Literal
@@ -13,6 +12,7 @@ from typing import Literal
 import anthropic
 import httpx2
 import openai
+from msgspec import Struct, field
 
 import headway
 from headway.base.folders import Folders
@@ -22,8 +22,7 @@ Wire = Literal["openai", "anthropic"]
 SDKClient = openai.AsyncOpenAI | anthropic.AsyncAnthropic
 
 
-@dataclass(slots=True)
-class Sent:
+class Sent(Struct):
     """What went over the wire."""
 
     first_s: float = 0.0

@@ -14,15 +14,16 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from itertools import cycle, islice
 from typing import Any
 
 import anthropic
 import httpx2
 import openai
+from msgspec import Struct
 
 import headway
+from headway.base.codec import as_dict
 from headway.client.admission import admission
 
 WAYS = ("read", "break", "cancel", "cancel twice", "timeout", "forget")
@@ -40,8 +41,7 @@ LONG = SHORT | {"model": "tokens-2000", "max_tokens": 2500}
 GIVEN_UP = (openai.OpenAIError, anthropic.AnthropicError, httpx2.TransportError)
 
 
-@dataclass(frozen=True, slots=True)
-class Errand:
+class Errand(Struct, frozen=True):
     """Which streams to begin."""
 
     url: str
@@ -53,8 +53,7 @@ class Errand:
     """To be in the middle of when the process is killed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """What the process has seen so far."""
 
     by_way: dict[str, int]
@@ -221,7 +220,7 @@ class Loop:
 
 
 def say(ended: Ended) -> None:
-    print(json.dumps(asdict(ended)), flush=True)
+    print(json.dumps(as_dict(ended)), flush=True)
 
 
 async def in_a_loop(errand: Errand) -> None:

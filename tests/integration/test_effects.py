@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import headway
-from headway.base.records import digest
+from headway.base.digest import digest
 from headway.engine.events import RunFinished
 from headway.engine.record import EFFECTS, EffectDone, Header
 from headway.journal.journal import Journal

@@ -7,10 +7,10 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec import Struct
 
 import headway
 from headway.errors import EffectFailedError, StateError
@@ -43,8 +43,7 @@ def log(payload, key):
 """
 
 
-@dataclass(frozen=True)
-class Home:
+class Home(Struct, frozen=True):
     """A folder with the plan, and its own state."""
 
     folder: Path

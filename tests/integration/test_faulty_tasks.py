@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from headway.agents.prompt import PromptAgent, PromptSettings
 from headway.base.values import FaultKind
@@ -47,8 +48,7 @@ tasks:
 """
 
 
-@dataclass(frozen=True)
-class Ran:
+class Ran(Struct, frozen=True):
     """How a plan ended, and what its journal says."""
 
     launched: Launched

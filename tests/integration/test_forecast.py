@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from shutil import copytree
 from subprocess import DEVNULL, Popen
@@ -13,6 +12,7 @@ from sys import executable
 from typing import Any
 
 import pytest
+from msgspec import Struct
 
 from headway.base.folders import folders
 from headway.journal.folder import list_runs
@@ -38,8 +38,7 @@ tasks:
 LIMITS = ("--rpm", "60", "--itpm", "100k", "--first-byte-s", "0.8", "--per-token-s", "0.002")
 
 
-@dataclass(frozen=True)
-class Scene:
+class Scene(Struct, frozen=True):
     """A user who has run a plan twice, and what was said meanwhile."""
 
     stranger: Stranger

@@ -10,10 +10,10 @@ import gzip
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from http.client import HTTPConnection
 
 import pytest
+from msgspec import Struct
 
 from headway.base.values import Limit
 from headway.gateway import reply
@@ -46,8 +46,7 @@ def here(shared: Scene) -> Iterator[Scene]:
     shared.until_quiet()
 
 
-@dataclass(frozen=True)
-class Told:
+class Told(Struct, frozen=True):
     """What came back."""
 
     status: int

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from http.client import HTTPConnection
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,6 +13,7 @@ from urllib.parse import urlsplit
 import anthropic
 import openai
 import pytest
+from msgspec import Struct
 
 from headway.base.values import Limit
 from headway.client.admission import Admission
@@ -35,8 +35,7 @@ MANY = (Limit("concurrency", 100.0, kind="gauge"),)
 RAISE = "`headway limits budget AMOUNT/month`"
 
 
-@dataclass(frozen=True)
-class Scene:
+class Scene(Struct, frozen=True):
     """A gateway with a real broker behind it, and a budget there."""
 
     gateway: GatewayHome

@@ -10,12 +10,12 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
 import anthropic
 import pytest
+from msgspec import Struct, field
 
 from headway.base.values import Sketch
 from headway.broker.client import CallRequest
@@ -70,8 +70,7 @@ Script = Callable[[socket.socket, int], bool]
 """Answers the n-th request of a provider; whether the connection stays open."""
 
 
-@dataclass
-class Raw:
+class Raw(Struct):
     """A provider that says what it is told to, byte by byte."""
 
     url: str = ""

@@ -13,11 +13,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from http.client import HTTPConnection
 from typing import Any
 
 import pytest
+from msgspec import Struct
 
 from bench.gateway_ends import Errand
 from bench.gateway_subjects import Server, headway, memory_mb, set_limits, upstream
@@ -40,8 +40,7 @@ ONE_AT_A_TIME = ("rpm=100M", "tpm=100000M", "concurrent=1")
 FOR_ALL = ("concurrent=10k",)
 
 
-@dataclass(frozen=True)
-class Held:
+class Held(Struct, frozen=True):
     """A gateway whose one permit is taken, and the calls that wait behind it."""
 
     server: Server

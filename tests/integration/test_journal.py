@@ -8,14 +8,14 @@ import stat
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from headway.base.digest import digest
 from headway.base.locks import look
-from headway.base.records import digest
 from headway.engine.events import CallWaited, RunBegan, RunFinished, TaskStarted
 from headway.engine.record import JournalEntry, ReplyKept, fold
 from headway.errors import InternalError, JournalError

@@ -16,8 +16,8 @@ from statistics import median
 
 import pytest
 
+from headway.base.digest import digest
 from headway.base.locks import look
-from headway.base.records import digest
 from headway.engine.events import TaskFinished, TaskStarted
 from headway.engine.record import JournalEntry, TaskRow
 from headway.errors import JournalError

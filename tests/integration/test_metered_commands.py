@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Struct
 
 from headway.base.values import Amounts, Limit
 from headway.engine.record import Header, TaskRow
@@ -38,8 +38,7 @@ PRICE = Price(3_000_000, 15_000_000)
 SPEC = ProviderSpec("t", Terms(), Latency(0.02, 0.0001))
 
 
-@dataclass(frozen=True, slots=True)
-class Performed:
+class Performed(Struct, frozen=True):
     """A run that is over."""
 
     launched: Launched

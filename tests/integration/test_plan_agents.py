@@ -43,7 +43,7 @@ result = "last-json:data.text"
 """
 
 
-class Scene(UserScene):
+class Scene(UserScene, frozen=True):
     """A user's machine: a folder with a plan, agents on the PATH, a provider."""
 
     def plan(self, text: str) -> None:

@@ -9,10 +9,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec import Struct
 
 import headway
 from headway.engine.record import TaskRow
@@ -27,8 +27,7 @@ from headway.sim.server import ServeOptions, account_of, serving, truth_of
 SOON_S = 60.0
 
 
-@dataclass(frozen=True)
-class Home:
+class Home(Struct, frozen=True):
     """A folder for plans, with its own state and broker."""
 
     folder: Path

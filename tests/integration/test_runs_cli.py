@@ -10,10 +10,10 @@ import os
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec import Struct
 
 from headway.base.values import Fault
 from headway.cli.main import main
@@ -32,8 +32,7 @@ from tests.integration.written_runs import BEGAN_S, Writer, partial_run, whole_r
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(Struct, frozen=True):
     """What a command left behind."""
 
     returncode: int

@@ -11,11 +11,11 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from msgspec.structs import replace
 
 from headway.agents.command import Adopted, judged, perform_command, shim_key
 from headway.agents.shell import Command, CommandEnded, ShimClient, read_shim_log

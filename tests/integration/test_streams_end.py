@@ -7,11 +7,11 @@ import os
 import subprocess
 import sys
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import headway
+from headway.base.codec import as_dict
 from headway.base.values import Limit
 from headway.client.accounts import account_name
 from headway.pacing.admission import BookView
@@ -28,7 +28,7 @@ def begin(errand: Errand) -> subprocess.Popen[str]:
     source = Path(headway.__file__).parent.parent
     root = Path(__file__).parents[2]
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.integration.shared_caller", json.dumps(asdict(errand))],
+        [sys.executable, "-m", "tests.integration.shared_caller", json.dumps(as_dict(errand))],
         stdout=subprocess.PIPE,
         text=True,
         cwd=root,

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 import pytest
+from msgspec import Struct
 
 from headway.sim.server import launched
 from tests.integration.strangers_shell import ROOT, Stranger
@@ -27,8 +27,7 @@ TWO_VIEWS: Final = ("[code, architecture, security, multi-perspective]", "[code,
 Edit = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Took:
+class Took(Struct, frozen=True):
     """What the tasks of a run took, by name."""
 
     tasks: dict[str, tuple[int, int]]

@@ -6,11 +6,11 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from headway.agents import toolloop as tools_memory
 from headway.agents.toolloop import IN_DOUBT

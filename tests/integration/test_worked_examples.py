@@ -9,12 +9,12 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
 import pytest
+from msgspec import Struct
 
 from headway.sim.server import launched, truth_of
 from tests.integration.overhearing import Overheard, overhearing
@@ -66,8 +66,7 @@ def test_an_example_is_checked_without_a_warning(tmp_path: Path, path: str) -> N
     assert "warning" not in said.out + said.err
 
 
-@dataclass(frozen=True, slots=True)
-class Reviewed:
+class Reviewed(Struct, frozen=True):
     """A review that was performed, and all that was said for it."""
 
     visits: list[dict[str, Any]]

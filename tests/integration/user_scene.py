@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Final
+
+from msgspec import Struct
 
 from headway.sim.server import truth_of
 
 WITHIN_S: Final = 400.0
 
 
-@dataclass(frozen=True, slots=True)
-class UserScene:
+class UserScene(Struct, frozen=True):
     """Where `headway` is started as its user would, and killed as nobody would."""
 
     folder: Path

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from headway.base.records import digest
+from headway.base.digest import digest
 from headway.base.values import Fault
 from headway.engine.events import (
     CallAdmitted,

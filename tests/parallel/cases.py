@@ -10,9 +10,10 @@ import ast
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct, field
 
 HOSTILE: Final = (
     "$(touch pwned)",
@@ -52,8 +53,7 @@ sys.stdout.write(said)
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Struct, frozen=True):
     """One command line."""
 
     name: str
@@ -66,8 +66,7 @@ class Case:
     """The argv lists that headway gives instead, in order; None where it refuses."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What running a case showed."""
 
     argv: list[list[str]]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
+from headway.base.codec import as_dict
 from tests.parallel.cases import CASES, Outcome, run_parallel
 
 RECORDING: Final = Path(__file__).resolve().parent.parent / "data" / "parallel_cases.json"
@@ -25,7 +25,7 @@ def main() -> None:
     cases = {}
     for case in CASES:
         with tempfile.TemporaryDirectory() as folder:
-            cases[case.name] = asdict(run_parallel(case, Path(folder)))
+            cases[case.name] = as_dict(run_parallel(case, Path(folder)))
     content = {"version": version.stdout.splitlines()[0], "cases": cases}
     RECORDING.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     print(f"{len(cases)} cases of {content['version']}")

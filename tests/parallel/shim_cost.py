@@ -9,7 +9,8 @@ import shutil
 import subprocess
 import tempfile
 import time
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from headway.agents.shell import Command, ShimClient
 
@@ -18,8 +19,7 @@ AT_ONCE = 8
 ROUNDS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(Struct, frozen=True):
     """Of a batch of commands, with everything that it took to run them."""
 
     wall_s: float

@@ -15,12 +15,12 @@ import string
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
 from genai_prices import Usage, calc_price
+from msgspec import Struct, field
 
 from tests.promises.user import SOON_S, Provider, User, kill_group, until, user
 
@@ -77,8 +77,7 @@ def text_of(kind: str, size: int, chance: random.Random) -> str:
 KINDS: Final = ("words", "hex", "symbols", "emoji", "cjk", "base64", "marks", "digits")
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(Struct, frozen=True):
     """What one process sends: a plan's run, or a client of `headway.pace`."""
 
     door: str
@@ -88,8 +87,7 @@ class Share:
     max_tokens: int
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(Struct, frozen=True):
     """One budget, and all that draws on it."""
 
     seed: int
@@ -167,8 +165,7 @@ def charged(visits: Iterable[dict[str, Any]], unit: str, most: int) -> Decimal:
     return total
 
 
-@dataclass
-class Judged:
+class Judged(Struct):
     """How a case ended: what may be charged of each budget, and how its processes ended."""
 
     charged: list[Decimal]
@@ -178,8 +175,7 @@ class Judged:
     said: list[str] = field(default_factory=list)
 
 
-@dataclass
-class _Process:
+class _Process(Struct):
     """One share and the process that performs it."""
 
     share: Share

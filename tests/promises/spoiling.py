@@ -8,9 +8,10 @@ import random
 import shutil
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct, field
 
 from tests.promises.user import Provider, User, kill_group, openai_at, until, user
 from tests.promises.warm import Warm
@@ -90,8 +91,7 @@ START: Final[dict[str, tuple[str, ...]]] = {
 SHAPES: Final = tuple(START)
 
 
-@dataclass(slots=True)
-class Reference:
+class Reference(Struct):
     """A run as it was before it was spoilt, and what it gives when nothing is."""
 
     shape: str
@@ -109,8 +109,7 @@ class Reference:
         return Path(self.owner.env["HEADWAY_STATE_DIR"])
 
 
-@dataclass(slots=True)
-class Case:
+class Case(Struct):
     """A copy of a run, to be spoilt."""
 
     reference: Reference

@@ -12,12 +12,12 @@ import threading
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from msgspec import Struct
 
 from tests.promises.user import SOON_S, Provider, provider, until, user
 
@@ -37,8 +37,7 @@ BODIES: Final[dict[str, tuple[str, dict[str, object]]]] = {
 }
 
 
-@dataclass(frozen=True)
-class Gate:
+class Gate(Struct, frozen=True):
     """A gateway and the provider behind it."""
 
     base: str

@@ -10,12 +10,12 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from time import sleep
 from typing import Final
 
 import pytest
+from msgspec import Struct
 
 from tests.promises.user import User, until, user
 
@@ -68,8 +68,7 @@ LINES: Final = 4 * len(ITEMS) + 2 * len(ITEMS) + 2
 """Of the ledger of a run that nothing interrupts."""
 
 
-@dataclass(slots=True)
-class Killed:
+class Killed(Struct):
     """A run of the plan that is killed again and again."""
 
     owner: User

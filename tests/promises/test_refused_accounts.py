@@ -10,12 +10,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Struct, field
 
 from tests.promises.user import User, until, user
 
@@ -34,8 +34,7 @@ REASONS: dict[int, Any] = {
 }  # fmt: skip
 
 
-@dataclass
-class Server:
+class Server(Struct):
     """Answers every call with `status`; a prompt with `bad` in it with 400."""
 
     status: int = 401

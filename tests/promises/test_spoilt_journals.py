@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec import Struct
 
 from tests.promises.spoiling import (
     SHAPES,
@@ -41,8 +41,7 @@ def sim() -> Iterator[Provider]:
         yield one
 
 
-@dataclass(slots=True)
-class Bench:
+class Bench(Struct):
     """Where cases are made and judged."""
 
     forks: Warm

@@ -16,9 +16,10 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 SOON_S: Final = 60.0
 """Long enough on a busy machine for what takes milliseconds on a quiet one."""
@@ -43,8 +44,7 @@ def until(is_so: Callable[[], object], within_s: float = SOON_S) -> None:
         time.sleep(0.01)
 
 
-@dataclass
-class Provider:
+class Provider(Struct):
     """A `headway sim serve` process and its record of what really happened."""
 
     url: str
@@ -83,8 +83,7 @@ def provider(*options: str) -> Iterator[Provider]:
         process.communicate()
 
 
-@dataclass
-class User:
+class User(Struct):
     """Folders of its own, found by the variables that users set; what runs in them ends with it."""
 
     root: Path

@@ -12,9 +12,10 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from tests.promises.user import User
 
@@ -59,8 +60,7 @@ for line in sys.stdin:
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(Struct, frozen=True):
     """How a command ended."""
 
     code: int
@@ -68,8 +68,7 @@ class Said:
     err: str
 
 
-@dataclass(slots=True)
-class Warm:
+class Warm(Struct):
     """The process that commands are forked from."""
 
     process: subprocess.Popen[str]

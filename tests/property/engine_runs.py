@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Literal
 
 from hypothesis import strategies as st
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from headway.base.values import Fault
 from headway.engine.engine import Step, begin, step
@@ -57,8 +58,7 @@ COMMON: tuple[Verb, ...] = ("finish", "finish", "finish", "reuse", "fail", "fail
 RARE: tuple[Verb, ...] = ("hold", "pause", "continue", "continue", "stop")
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(Struct, frozen=True):
     """Something that happens after a while; who it happens to is picked when it does."""
 
     after_s: float
@@ -150,8 +150,7 @@ def is_in(need: Need, other: int, member: int) -> bool:
     return not need.block or other // need.block == member
 
 
-@dataclass(slots=True)
-class Run:
+class Run(Struct):
     """A run as a driver sees it: its state, what happened by step, and what remains to be done."""
 
     state: State

@@ -7,9 +7,9 @@ nothing: the same case gives the same log.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from hypothesis import strategies as st
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.base.values import Amounts, Charging, Demand, Limit, LimitKind, Resource
 from headway.engine.state import Rules
@@ -43,8 +43,7 @@ class KnownLengths(OutputLength):
         return float(kind)
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Struct, frozen=True):
     """An account and the calls that are to be made on it."""
 
     limits: tuple[Limit, ...]
@@ -93,8 +92,7 @@ class Case:
         return min((limit.amount for limit in self.limits if limit.kind == "gauge"), default=WIDE)
 
 
-@dataclass(frozen=True, slots=True)
-class Played:
+class Played(Struct, frozen=True):
     """What came of a case."""
 
     result: Rehearsed

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
 from itertools import permutations
 from math import floor, inf
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from headway.base.values import Limit, LimitKind, Resource
 from headway.sim.account import Terms
@@ -28,8 +30,7 @@ LATER_S = 1e-7
 TINY = 1e-9
 
 
-@dataclass(frozen=True)
-class Instance:
+class Instance(Struct, frozen=True):
     """Something small to be done at some provider."""
 
     spec: ProviderSpec
@@ -163,8 +164,7 @@ def lay(
                     tuple(rates + ceilings), min(widths, default=inf))  # fmt: skip
 
 
-@dataclass
-class Counter:
+class Counter(Struct):
     """One limit, counted the plain way: forwards in time, one event after another."""
 
     limit: Limit
@@ -236,8 +236,7 @@ class Counter:
             amount -= held
 
 
-@dataclass
-class World:
+class World(Struct):
     """An instance being played, call by call, each as early as everything allows."""
 
     instance: Instance

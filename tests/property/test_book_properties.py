@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec import Struct
 
 from headway.base.values import Fault, Limit, Reading, Sketch, Tally
 from headway.pacing.admission import Book, CallOutcome
@@ -72,8 +72,7 @@ faults = st.sampled_from(
 )
 
 
-@dataclass
-class Call:
+class Call(Struct):
     """What somebody who stands outside knows of a call."""
 
     request: Request

@@ -9,11 +9,11 @@ whose charges it keeps in grains, and any where output is charged as it is produ
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from math import inf
 from statistics import median
 
 import pytest
+from msgspec.structs import replace
 
 from headway.base.values import Limit, Resource
 from headway.report.bound import bound, held_end, reserved_end

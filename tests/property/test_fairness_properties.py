@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import cycle, pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from msgspec import Struct, field
 
 from headway.pacing.queue import FairQueue
 
@@ -73,8 +73,7 @@ def test_a_newcomer_is_served_within_two_services(costs: list[float], served: in
     assert "new" in (queue.pop(), queue.pop())
 
 
-@dataclass
-class NaiveFlow:
+class NaiveFlow(Struct):
     """The laws again, with lists and scans: what the heaps must agree with."""
 
     start: float = 0.0

@@ -6,13 +6,13 @@ import gzip
 import json
 import random
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
 
 from headway.pacing.estimate import InputRatio
 from headway.wire.read import sketch
@@ -27,8 +27,7 @@ LEARNED = 20
 SYSTEM = "You answer briefly."
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Struct, frozen=True):
     """A text and what it is worth."""
 
     kind: str
@@ -41,8 +40,7 @@ class Text:
 TEXTS = [Text(**row) for row in json.loads(gzip.decompress(DATA.read_bytes()))]
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
+class Input(Struct, frozen=True):
     """An input as the estimator sees it, and the truth."""
 
     kind: str

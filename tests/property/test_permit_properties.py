@@ -5,13 +5,14 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from math import inf
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from headway.base.values import (
     Amounts,
@@ -160,8 +161,7 @@ TestReservedLives = ReservedLives.TestCase
 TestReservedLives.settings = MANY
 
 
-@dataclass
-class Service:
+class Service(Struct):
     """Plays the provider: whatever is granted takes a while and uses what was expected."""
 
     quota: Quota

@@ -7,10 +7,9 @@ log that was tampered with.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
+from msgspec.structs import replace
 
 from headway.base.values import Limit
 from headway.report.bound import bound

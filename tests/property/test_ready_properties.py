@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Struct, field
 
 from headway.plans.graph import Graph, Need
 from headway.plans.ready import DONE, FAILED, LOST, PENDING, READY, ReadySet, copied
@@ -15,8 +14,7 @@ Place = tuple[int, int]
 SIZES = st.sampled_from((0, 1, 2, 3, 5, 7))
 
 
-@dataclass(slots=True)
-class Model:
+class Model(Struct):
     """Everything is found again whenever it is asked for, by looking at every task."""
 
     graph: Graph
@@ -84,8 +82,7 @@ class Model:
         return True
 
 
-@dataclass(slots=True)
-class Course:
+class Course(Struct):
     """A ready set and the model of it, to which the same happens."""
 
     model: Model

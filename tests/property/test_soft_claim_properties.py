@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec import Struct
 
 from headway.base.values import Sketch, Tally
 from headway.pacing.admission import Book, CallOutcome
@@ -30,8 +30,7 @@ INPUT = 104.0
 TOLERANCE = 1e-6
 
 
-@dataclass
-class Call:
+class Call(Struct):
     """What its caller knows of a call in flight."""
 
     request: Request

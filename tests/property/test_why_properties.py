@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from math import inf
 
 from hypothesis import given, settings
+from msgspec.structs import replace
 
 from headway.engine.engine import advance, apply, begin
 from headway.engine.events import TaskStarted
@@ -25,7 +25,7 @@ EVERYWHERE: tuple[Named, ...] = (
 """What can be in the way, besides needs."""
 
 
-class Roomy(Strategy):
+class Roomy(Strategy, frozen=True):
     """A strategy that always has a place."""
 
     def room(self, active: int) -> float:

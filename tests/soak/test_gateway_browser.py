@@ -7,11 +7,11 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
+from msgspec import Struct, field
 
 from tests.integration.broker_home import until
 from tests.integration.gateway_scene import CALL, Scene, scene
@@ -81,8 +81,7 @@ const posted = (name, type) => new Promise((done) => {
 </script></body>"""
 
 
-@dataclass
-class Site:
+class Site(Struct):
     """Somebody else's web site."""
 
     port: int = 0

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from headway.work import Attempt, OverBudgetError
 
 
-@dataclass(slots=True)
-class Told:
+class Told(Struct):
     """What an attempt said, in order."""
 
     said: list[str] = field(default_factory=list)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
-from headway.base.records import digest
+from msgspec import Struct, field
+
+from headway.base.digest import digest
 from headway.base.values import Fault, FaultKind
 from headway.engine.events import Event, TaskFinished, TaskReused, TaskStarted
 from headway.engine.record import JournalEntry, TaskRow
@@ -33,8 +34,7 @@ async def echo(attempt: Attempt) -> Result:
     return Result(attempt.name.encode())
 
 
-@dataclass(slots=True)
-class ScriptedWork:
+class ScriptedWork(Struct):
     """Performs whatever it is told to, and writes down what it performed."""
 
     name: str
@@ -69,8 +69,7 @@ class ScriptedWork:
         return await self.act(attempt)
 
 
-@dataclass(slots=True)
-class SlowRecord:
+class SlowRecord(Struct):
     """Keeps everything; nothing is durable before somebody says so, or a time has passed."""
 
     delay_s: float | None = 0.0
@@ -118,8 +117,7 @@ class SlowRecord:
         return {row.name: row.state for row in self.rows.values()}
 
 
-@dataclass(slots=True)
-class Scene:
+class Scene(Struct):
     """One run in virtual time."""
 
     graph: Graph

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from random import Random
 
-from headway.base.records import digest
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from headway.base.digest import digest
 from headway.plans.graph import Graph, Need, TaskGroup
 from headway.plans.resources import ANYTHING, Channel, Touches
 from headway.report.stage import (
@@ -28,8 +30,7 @@ CHANNELS = Channels(
 Op = tuple[str, str]
 
 
-@dataclass(slots=True)
-class Program:
+class Program(Struct):
     """An attempt: one operation a step, each a function of all that was seen before."""
 
     stage: Programs
@@ -79,8 +80,7 @@ class Program:
         """There is nothing to end."""
 
 
-@dataclass(slots=True)
-class Programs:
+class Programs(Struct):
     """A stage for programs, one for each group."""
 
     ops: Sequence[Sequence[Op]]

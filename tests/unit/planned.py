@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx2
+from msgspec import Struct, field
 
 from headway.agents.prompt import PromptSettings
 from headway.planner.planning import Draft, Goal, PlanningHow, drafted, goal_of
@@ -34,8 +34,7 @@ tasks:
 """
 
 
-@dataclass(slots=True)
-class Author:
+class Author(Struct):
     """A model whose replies are given; after the last one it repeats that."""
 
     replies: Sequence[str]

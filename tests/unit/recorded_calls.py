@@ -9,8 +9,10 @@ import asyncio
 import json
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.base.values import Tally
 from headway.gateway.recording import Recorder, Recording
@@ -39,8 +41,7 @@ HEADERS: Pairs = (
 TALLY = Tally(10.0, 2.0, 5.0, "reported", 4.0, 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """What nobody chooses: ids, the date, how long a command took, the number of its process."""
 
     seed: int = 0
@@ -54,8 +55,7 @@ class Run:
         return f"{random.Random(f'{self.seed} {name}').randrange(10**count):0{count}d}"
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(Struct, frozen=True):
     """A call as its client sent it."""
 
     key: str

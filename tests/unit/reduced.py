@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from msgspec import Struct, field
+
 from headway.agents.prompt import PromptAgent, PromptCall, PromptSettings
-from headway.base.records import digest
+from headway.base.digest import digest
 from headway.plans.load import plan_from
 from headway.run.plan_run import PlanSource, plan_run
 from headway.run.reduce import InnerWork
@@ -59,16 +60,14 @@ class Model(PromptAgent):
         return Result(text.encode(), text, 10.0, 2.0, 5, 1)
 
 
-@dataclass
-class Kept:
+class Kept(Struct):
     """What attempts leave behind."""
 
     replies: list[bytes] = field(default_factory=list)
     heard: list[str] = field(default_factory=list)
 
 
-@dataclass
-class Played:
+class Played(Struct):
     """A reduction that was played to its end."""
 
     asked: list[PromptCall]

@@ -8,9 +8,9 @@ import os
 import random
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from headway.base.values import Fault, Reading, Tally
 from headway.broker.client import AdmissionClient, Ticket

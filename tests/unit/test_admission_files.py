@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import replace
 from math import inf
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from headway.base.folders import Folders, folders, prepare
 from headway.base.values import Limit, LimitReading
@@ -117,11 +117,11 @@ def test_a_folder_that_is_gone_is_said_and_survived(tmp_path: Path) -> None:
 
 def test_folders_follow_the_environment() -> None:
     named = folders({"HEADWAY_RUNTIME_DIR": "/r", "HEADWAY_STATE_DIR": "/s"})
-    assert named == Folders("/r", "/s")
+    assert (named.runtime, named.state) == ("/r", "/s")
     assert (named.socket, named.lock) == ("/r/broker.sock", "/r/broker.lock")
     assert (named.log, named.memory) == ("/s/broker.log", "/s/memory.json")
     shared = folders({"XDG_RUNTIME_DIR": "/run/user/1", "XDG_STATE_HOME": "/h/state"})
-    assert shared == Folders("/run/user/1/headway", "/h/state/headway")
+    assert (shared.runtime, shared.state) == ("/run/user/1/headway", "/h/state/headway")
     fallen_back = folders({})
     assert fallen_back.runtime.endswith(f"headway-{os.getuid()}")
     assert fallen_back.state.endswith(os.path.join(".local", "state", "headway"))

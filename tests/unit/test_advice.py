@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import inf
+
+from msgspec.structs import replace
 
 from headway.pacing.memory import MonthlyBudget
 from headway.report.advise import advise, best_of

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import inf
 
 import pytest
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.pacing.memory import MonthlyBudget, Spend
 from headway.report.advise import Advice
@@ -28,8 +29,7 @@ def left(tokens: float) -> tuple[MonthlyBudget, Spend]:
     return MonthlyBudget(tokens=1_000_000.0), Spend(tokens=1_000_000.0 - tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """A situation, and what several take of what one agent takes."""
 
     situation: Situation
@@ -42,7 +42,7 @@ class Asked:
 
 
 def asked(base: Situation, times: float = 1.0, dearer: float = 1.0, **changes: object) -> Asked:
-    return Asked(replace(base, **changes), times, dearer)  # type: ignore[arg-type]
+    return Asked(replace(base, **changes), times, dearer)
 
 
 def budgeted(base: Situation, share: float, dearer: float = 1.0, times: float = 1.0) -> Asked:

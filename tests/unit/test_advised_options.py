@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from math import inf
 
 import pytest
+from msgspec.structs import replace
 
 from headway.pacing.estimate import Price
 from headway.report.advise import WidthPoint, advise, sweet_spot, width_curve, widths_up_to

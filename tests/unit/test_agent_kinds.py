@@ -7,10 +7,10 @@ import os
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from headway.agents.cli import (
     Errand,
@@ -37,7 +37,7 @@ def errand(tmp_path: Path, **changes: object) -> Errand:
         SECRET, "", False, str(tmp_path / "run" / "agents" / "1"), SESSION, False,
         {"HOME": str(home), "PATH": "/bin"},
     )  # fmt: skip
-    return replace(made, **changes)  # type: ignore[arg-type]
+    return replace(made, **changes)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -340,7 +340,7 @@ def test_an_attempt_begins_as_what_is_left_of_the_one_before_allows(tmp_path: Pa
     home, kind = str(tmp_path / "agents" / "ab"), KINDS["claude"]
 
     def how(journalled: int = 0, **changes: object) -> tuple[str, int]:
-        asked = replace(ASKED, **changes)  # type: ignore[arg-type]
+        asked = replace(ASKED, **changes)
         how, session, _ = outset_of(kind, home, asked, {"HOME": str(tmp_path)}, journalled)
         return how, session.number
 

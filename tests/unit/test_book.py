@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import inf
 
 import pytest
+from msgspec.structs import replace
 
 from headway.base.values import Fault, Limit, LimitReading, Reading, Sketch, Tally
 from headway.pacing.admission import BUDGETED, FOLLOWS, AdmissionDecision, Book, CallOutcome

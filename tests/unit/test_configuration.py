@@ -74,7 +74,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_every_key_is_explained() -> None:
-    assert set(ABOUT) == set(Configuration.__dataclass_fields__)
+    assert set(ABOUT) == set(Configuration.__struct_fields__)
 
 
 def test_every_value_says_where_it_comes_from(tmp_path: Path) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, field
 from math import inf
 from statistics import median
 
 import pytest
+from msgspec import Struct, field
 
 from headway.base.values import Amounts, Demand, Permit, Reading, Usage
 from headway.pacing.account import QuotaConfig
@@ -300,8 +300,7 @@ def test_a_first_byte_counts_as_work_as_it_is_at_its_quickest() -> None:
     assert tempo.work(100.0) == pytest.approx(150.0)
 
 
-@dataclass
-class _Places:
+class _Places(Struct):
     """A provider that serves so many at once at full speed and lets the others wait inside."""
 
     places: int

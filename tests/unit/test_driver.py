@@ -308,8 +308,6 @@ def test_a_result_that_nothing_can_be_spread_over_ends_the_run_with_an_error() -
         raise BadValueError("that is no list")
 
     class NoList(ScriptedWork):
-        __slots__ = ()
-
         def count(self, needed: Callable[[str], list[Needed]]) -> int:
             return count(needed)
 
@@ -335,8 +333,6 @@ def test_a_watcher_that_breaks_ends_the_run_and_loses_no_result() -> None:
 
 def test_a_key_that_cannot_be_made_ends_the_run_with_an_error() -> None:
     class Nameless(ScriptedWork):
-        __slots__ = ()
-
         def key(self, member: int) -> bytes:
             if member == 2:
                 raise BadValueError("an item that nothing can name")
@@ -349,8 +345,6 @@ def test_a_key_that_cannot_be_made_ends_the_run_with_an_error() -> None:
 
 def test_a_bug_behind_a_durable_result_ends_the_run_with_an_error() -> None:
     class Clumsy(ScriptedWork):
-        __slots__ = ()
-
         def publish(self, member: int, body: bytes | None) -> None:
             raise ZeroDivisionError(f"{member} {body!r}")
 

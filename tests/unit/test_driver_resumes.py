@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from headway.base.values import Fault
 from headway.engine.budget import RUN, RunBudget
@@ -171,8 +171,6 @@ def test_a_kept_reply_is_durable_at_once_and_given_to_the_next_attempt() -> None
 
 class KeepingRecord(SlowRecord):
     """Also gives bodies back while the run goes on."""
-
-    __slots__ = ()
 
     def write(self, entries: Any, then: Any = None) -> None:
         for entry in entries:

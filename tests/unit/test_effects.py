@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct, field
 
-from headway.base.records import digest
+from headway.base.digest import digest
 from headway.engine.effects import Asker, Due, KnownEffects, Outgoing, key_of
 from headway.engine.events import TaskFinished
 from headway.engine.record import EffectDone, EffectIntended, JournalEntry
@@ -35,8 +35,7 @@ def said(dues: Sequence[Due]) -> list[str]:
     return [f"{due.channel} {due.data.decode()}" for due in dues]
 
 
-@dataclass(slots=True)
-class Kept:
+class Kept(Struct):
     """A record that is durable as soon as the loop comes round, or when told."""
 
     is_slow: bool = False
@@ -63,8 +62,7 @@ class Kept:
         return [type(entry.event).__name__ for entry in self.entries]
 
 
-@dataclass(slots=True)
-class Receiver:
+class Receiver(Struct):
     """Remembers what came, in order."""
 
     takes_s: float = 0.0

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import ceil
 
 import pytest
+from msgspec.structs import replace
 
 from headway.base.values import Amounts, Demand, Sketch, Tally
 from headway.pacing.estimate import INPUT_DOUBT, OUTPUT_TOKENS_MAX, UNDECLARED, Estimates, Price

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import inf
 
 import pytest
+from msgspec.structs import replace
 
 from headway.base.values import Limit, LimitReading
 from headway.engine.strategy import ADAPTIVE, Strategy

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import random
 from copy import deepcopy
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from headway.gateway.request_match import MASKS, difference, mask_of, without_secrets
 from tests.unit.recorded_calls import (

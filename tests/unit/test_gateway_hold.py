@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 
 import anthropic
 import httpx2
@@ -14,6 +13,7 @@ from google import genai
 from google.genai import errors, types
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from headway.errors import (
     AccountClosedError,

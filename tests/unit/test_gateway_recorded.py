@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from math import ceil
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from headway.agents.metering import MeteredUsage
 from headway.errors import StateFileError

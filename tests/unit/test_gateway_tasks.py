@@ -6,11 +6,12 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from headway.agents.metering import Metered, MeteredUsage, metered
 from headway.base.values import Fault
@@ -34,8 +35,7 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@dataclass(slots=True)
-class Opened:
+class Opened(Struct):
     """One attempt of a gateway that nobody has connected to."""
 
     told: Told = field(default_factory=Told)
@@ -158,8 +158,7 @@ def test_an_attempt_rests_while_it_has_calls_and_is_queued_while_any_waits() -> 
     asyncio.run(main())
 
 
-@dataclass(slots=True)
-class Slow:
+class Slow(Struct):
     """A run that sets nothing aside until it is let, and wants to be asked one at a time."""
 
     told: Told
@@ -169,7 +168,9 @@ class Slow:
     most: int = 0
 
     def attempt(self) -> Attempt:
-        return replace(self.told.attempt("t"), reserve=self.reserve)
+        attempt = self.told.attempt("t")
+        attempt.reserve = self.reserve
+        return attempt
 
     async def reserve(self, microusd: int, tokens: int = 0, /) -> None:
         self.asking += 1
@@ -274,8 +275,7 @@ def test_any_other_environment_gets_one_for_its_own_providers(tmp_path: Path) ->
         task_gateway("r", str(tmp_path), str(tmp_path), environ)
 
 
-@dataclass(slots=True)
-class FakeMeter:
+class FakeMeter(Struct):
     """A meter that says of every attempt what it was told to say."""
 
     taken: MeteredUsage = MeteredUsage(2, 30.0, 4.0, 500)
@@ -396,7 +396,6 @@ def test_an_attempt_that_somebody_else_cancels_is_cancelled() -> None:
 
 
 def test_a_meter_that_cannot_be_opened_fails_the_attempt() -> None:
-    @dataclass(slots=True)
     class Broken(FakeMeter):
         def open(self, attempt: Attempt, stop: Callable[[], object]) -> Metered:
             raise OSError(24, "Too many open files")

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import exp
 from random import Random
 from time import perf_counter
 
 import pytest
+from msgspec import Struct
 
 from headway.pacing.length import FLIGHTS_MAX, KINDS_MAX, OutputLength
 
 
-@dataclass(frozen=True)
-class Provider:
+class Provider(Struct, frozen=True):
     """Replies of lognormal length at nearly one speed, `width` at a time."""
 
     width: int

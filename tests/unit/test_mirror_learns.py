@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from headway.base.values import Amounts, Demand, Limit, LimitKind, LimitReading, Reading, Usage
 from headway.pacing.balance import (

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial, wraps
 
 import pytest
+from msgspec import Struct
 
 from headway.agents.worker import call, place_of
 
@@ -57,8 +57,7 @@ class Callable1:
         return item, ctx
 
 
-@dataclass
-class Unhashable:
+class Unhashable(Struct):
     def __call__(self, item: str, ctx: object) -> object:
         return item, ctx
 

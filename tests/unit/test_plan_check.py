@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from json import dumps
 from time import process_time
 
 import pytest
 
+from headway.base.codec import as_dict
 from headway.errors import HazardError, Place
 from headway.plans.check import CheckReport, check
 from headway.plans.expand import Sources, expand
@@ -350,7 +350,7 @@ def test_warnings_come_before_notes_and_all_is_json() -> None:
     found = report("  a: {run: x, writes: o}\n  b: {run: x, reads: in/b, output: p}\n", [])
     assert [one.severity for one in found.remarks] == ["warning", "note"]
     assert found.warnings == (found.remarks[0].message,)
-    assert '"answers": [' in dumps(asdict(found))
+    assert '"answers": [' in dumps(as_dict(found))
 
 
 def test_plans_without_a_file_are_told_by_name() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.base.records import DIGEST_BYTES
+from headway.base.digest import DIGEST_BYTES
 from headway.errors import InternalError, Place, PlanTooLargeError, TemplateError
 from headway.plans.check import EdgeReport, check
 from headway.plans.expand import (

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
 from math import inf
 from pathlib import Path
 
 import pytest
 import yaml
+from msgspec import Struct
+from msgspec.structs import fields
 
 from headway.base.values import Limit
 from headway.errors import BadPresetError, HeadwayError, UnknownPresetError
@@ -35,7 +36,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 
 def _plain(value: object) -> object:
     """A record as a user would write it down."""
-    if is_dataclass(value) and not isinstance(value, type):
+    if isinstance(value, Struct):
         return {
             field.name: _plain(getattr(value, field.name))
             for field in fields(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
 from typing import get_args
 
@@ -10,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.base.codec import decode, encode, reader, writer
 from headway.base.values import (
     Amounts,
     Demand,
@@ -208,31 +206,3 @@ def test_a_line_without_end_is_not_kept() -> None:
 def test_infinity_travels() -> None:
     assert message_of(line_of(Progressed(1, inf))) == Progressed(1, inf)
     assert message_of(line_of(Progressed(1, -inf))) == Progressed(1, -inf)
-
-
-@pytest.mark.parametrize("kind", [*get_args(FromClient), *get_args(FromBroker)])
-def test_every_message_has_a_json_form(kind: type[Message]) -> None:
-    assert reader(kind) is reader(kind)
-    assert writer(kind) is writer(kind)
-
-
-@dataclass(frozen=True)
-class Odd:
-    """A record with a part that JSON does not have."""
-
-    parts: set[int]
-
-
-@dataclass(frozen=True)
-class Torn:
-    """A record with a part that could be either."""
-
-    part: int | str
-
-
-@pytest.mark.parametrize("value", [Odd({1}), Torn(1)])
-def test_a_type_without_a_json_form_is_found_at_once(value: object) -> None:
-    with pytest.raises(TypeError, match="JSON"):
-        encode(value)
-    with pytest.raises(TypeError, match="JSON"):
-        decode(type(value), b"{}")

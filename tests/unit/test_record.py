@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import inf
 
 import pytest
+from msgspec.structs import replace
 
-from headway.base.records import digest
+from headway.base.digest import digest
 from headway.base.values import Fault
 from headway.engine.events import (
     NOTHING,

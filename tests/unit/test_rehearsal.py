@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 from math import inf
 
 import pytest
+from msgspec.structs import replace
 
 from headway.base.values import Amounts, Demand, Limit
 from headway.engine.events import (

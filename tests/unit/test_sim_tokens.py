@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from headway.sim.truth import TURN_TOKENS, count, filler, input_tokens, pieces_of
 from headway.wire.values import Conversation

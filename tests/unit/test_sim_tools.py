@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from headway.errors import BadPresetError
 from headway.sim.models import COMMAND, SHELLS, ModelReply, SimulatedModels

@@ -1,6 +1,6 @@
 """Values that were changed in place, and tasks that do not do the same twice."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from headway.report.detect import (
     FinishedAccess,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct, field
 
 from headway.base.values import Amounts, Tally
 from headway.engine.budget import NOTHING, Cost
@@ -21,8 +21,7 @@ from headway.pacing.estimate import Price
 PRICE = Price(3_000_000, 15_000_000, 300_000)
 
 
-@dataclass(slots=True)
-class Purse:
+class Purse(Struct):
     """A payer who grants everything and writes it down."""
 
     spared: list[Cost] = field(default_factory=list)

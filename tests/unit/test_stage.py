@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import inf
 
 import pytest
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from headway.base.values import Fault, Limit

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from headway.base.values import MINUTE_S, Fault, LimitReading, Tally
 from headway.pacing.headers import ANTHROPIC, OPENAI, PLAIN, Dialect

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 from unicodedata import normalize
 
 import pytest
+from msgspec.structs import replace
 
 from headway.base.values import Sketch
 from headway.errors import WireError

@@ -14,9 +14,12 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Final, Literal
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from headway.base.codec import as_dict
 from headway.errors import StateFileError
 from headway.plans.grammar import PERMISSIONS
 
@@ -24,8 +27,7 @@ if TYPE_CHECKING:
     from headway.wire.values import Fields
 
 
-@dataclass(frozen=True, slots=True)
-class Errand:
+class Errand(Struct, frozen=True):
     """What a program is started for, once."""
 
     prompt: str
@@ -44,8 +46,7 @@ class Errand:
     """`edit` or `all`: what the plan gives beyond the user's settings; empty is nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessStart:
+class ProcessStart(Struct, frozen=True):
     """A process to start. No prompt is in its arguments, which others on the machine can read."""
 
     argv: tuple[str, ...]
@@ -54,8 +55,7 @@ class ProcessStart:
     stdin: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class StoredSession:
+class StoredSession(Struct, frozen=True):
     """A session as it is on the disk."""
 
     session: str
@@ -118,8 +118,7 @@ NAME_CHARS: Final = 80
 ERROR_CHARS: Final = 500
 
 
-@dataclass(slots=True)
-class AgentOutput:
+class AgentOutput(Struct):
     """What is known of one session, or of a part of one, from the events of its stream."""
 
     session: str = ""
@@ -248,8 +247,7 @@ NOTE_BYTES_MAX: Final = 32 * 1024 * 1024
 """Of a session's file: a reply with all that a tool gave."""
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(Struct, frozen=True):
     """What is known of a session, beside what its program keeps."""
 
     task: str
@@ -284,7 +282,7 @@ def save_session(home: str, session: Session) -> None:
     path = os.path.join(home, MARKER)
     try:
         os.makedirs(home, mode=0o700, exist_ok=True)
-        write_private(f"{path}.draft", json.dumps(asdict(session)), is_durable=True)
+        write_private(f"{path}.draft", json.dumps(as_dict(session)), is_durable=True)
         os.replace(f"{path}.draft", path)
         _sync(home)
         _sync(os.path.dirname(home))
@@ -304,7 +302,7 @@ def read_session(home: str) -> Session | None:
             found = object_fields(parsed(file.read(MARKER_BYTES_MAX)))
     except OSError:
         return None
-    names = {one.name for one in fields(Session)}
+    names = Session.__struct_fields__
     try:
         made = Session(**{name: value for name, value in found.items() if name in names})  # type: ignore[arg-type]
     except TypeError:
@@ -428,8 +426,7 @@ COMING: Final[dict[How, str]] = {
 """What an attempt will do."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentUsage:
+class AgentUsage(Struct, frozen=True):
     """One attempt of one task."""
 
     task: str
@@ -484,7 +481,7 @@ class AgentUsage:
 
 def add_account(run_folder: str, account: AgentUsage) -> None:
     """Add a line; errors are ignored."""
-    data = (json.dumps(asdict(account)) + "\n").encode("utf-8", "replace")
+    data = (json.dumps(as_dict(account)) + "\n").encode("utf-8", "replace")
     with suppress(OSError):
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         handle = os.open(os.path.join(run_folder, NAME), flags, 0o600)
@@ -496,7 +493,7 @@ def add_account(run_folder: str, account: AgentUsage) -> None:
 
 def accounts_of(run_folder: str) -> Iterator[AgentUsage]:
     """Every attempt that was told, in order."""
-    names = {one.name for one in fields(AgentUsage)}
+    names = AgentUsage.__struct_fields__
     for line in lines_in(os.path.join(run_folder, NAME)):
         with suppress(TypeError):
             yield AgentUsage(**{key: value for key, value in line.items() if key in names})  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from headway.agents.shell import (
     ShimGoneError,
     read_shim_log,
 )
-from headway.base.records import digest
+from headway.base.digest import digest
 from headway.base.values import Fault, FaultKind
 from headway.work import Attempt, AttemptClock, AttemptError, Result
 

@@ -11,8 +11,9 @@ import os
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from headway.agents.cli import (
     AgentKind,
@@ -32,8 +33,7 @@ _PLACE: Final = re.compile(r"\{([A-Za-z_]*)\}")
 _RESULT: Final = re.compile(r"stdout|(?:last-)?json:[\w.-]+")
 
 
-@dataclass(frozen=True, slots=True)
-class AgentSetting:
+class AgentSetting(Struct, frozen=True):
     """One table under `agents`."""
 
     name: str

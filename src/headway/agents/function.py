@@ -18,12 +18,13 @@ import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
-from dataclasses import replace
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction, signature
 from queue import SimpleQueue
 from threading import Thread
 from typing import Final, Literal
+
+from msgspec.structs import replace
 
 from headway.agents.worker import (
     ProcessDiedError,

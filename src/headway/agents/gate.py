@@ -18,9 +18,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.base.values import Fault, FaultKind, Permit, Reading
 from headway.errors import (
@@ -108,8 +110,7 @@ Window = Callable[[float, str], object]
 """Called when a usage window is empty: until when by the wall clock, and a description."""
 
 
-@dataclass(slots=True)
-class Calling:
+class Calling(Struct):
     """One call of an attempt, from the first permit that it asks for to its end."""
 
     attempt: Attempt

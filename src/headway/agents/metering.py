@@ -10,8 +10,9 @@ Laws:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
 
 from headway.base.values import Fault
 from headway.errors import HeadwayError, InternalError
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from headway.engine.strategy import Resting
 
 
-@dataclass(frozen=True, slots=True)
-class MeteredUsage:
+class MeteredUsage(Struct, frozen=True):
     """What the calls of an attempt came to."""
 
     calls: int = 0

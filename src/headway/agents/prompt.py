@@ -20,11 +20,13 @@ import os
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from math import ceil
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from headway.base.values import Fault, FaultKind, Sketch, Tally
 from headway.errors import BadValueError, BudgetReachedError, UsageError
@@ -68,19 +70,21 @@ COMPATIBLE: Final = {
 """Where providers answer that speak Chat Completions, for the hint that says how to use them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True):
     """Who answers for a model."""
 
     wire: WireName
     model: str
     """Its name there, without our prefix."""
     url: str
-    headers: Mapping[str, str] = field(repr=False)
+    headers: Mapping[str, str]
     """The key is among them: never shown."""
     key_variable: str
     """Where a key is looked for."""
     has_key: bool
+
+    def __repr__(self) -> str:
+        return f"<Endpoint {self.model} {self.url}>"
 
     @property
     def is_loopback(self) -> bool:
@@ -222,8 +226,7 @@ Verify = Callable[[str], Awaitable[str | None]]
 """Looks at an answer: what is wrong with it, or nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class PromptCall:
+class PromptCall(Struct, frozen=True):
     """What one task asks of a model."""
 
     prompt: str
@@ -236,8 +239,7 @@ class PromptCall:
     """How often the model is told what is wrong and asked again."""
 
 
-@dataclass(frozen=True, slots=True)
-class PromptSettings:
+class PromptSettings(Struct, frozen=True):
     """How an agent reaches models."""
 
     run: str
@@ -257,8 +259,7 @@ class PromptSettings:
     """Carries calls; `None` is the network."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Reply:
+class _Reply(Struct, frozen=True):
     """An answer, and what it took."""
 
     text: str

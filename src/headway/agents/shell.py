@@ -13,9 +13,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, cast
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from headway.agents.shim import LAUNCH, pack, unpack
 from headway.journal.shim_log import LOG_NAME, output_path, unsealed
@@ -38,8 +40,7 @@ class OutputTooLongError(Exception):
     """An output is longer than what can be kept as a result."""
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Struct, frozen=True):
     """What is to be executed, as one attempt of a task."""
 
     key: bytes
@@ -66,8 +67,7 @@ class Command:
         return replace(self, key=b"part%012d" % number)
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(Struct, frozen=True):
     """What a command wrote to one of its two streams: at hand if short, in a file if long."""
 
     size_bytes: int
@@ -103,8 +103,7 @@ class Output:
             return file.read(size_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class CommandEnded:
+class CommandEnded(Struct, frozen=True):
     """How an attempt's command ended, as its shim saw it."""
 
     key: bytes

@@ -14,9 +14,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
 from math import ceil, isfinite
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from headway.agents.prompt import DETAIL_CHARS, MAX_TOKENS, Verify, asked_for, complaint, fitting
 from headway.agents.tools import (
@@ -31,7 +33,7 @@ from headway.agents.tools import (
 )
 from headway.agents.tools_mcp import McpServer, must_be_known, opened
 from headway.agents.tools_models import Ended, LoopModels, Outlay, load
-from headway.base.records import DIGEST_BYTES, digest
+from headway.base.digest import DIGEST_BYTES, digest
 from headway.base.values import Fault
 from headway.plans.references import Fitting, Misfit, Schema
 from headway.work import Attempt, AttemptError, OverBudgetError, Result, WindowEmptyError, charged
@@ -158,8 +160,7 @@ NOT_DONE: Final = "[not done: your reply was cut off at max_tokens. Ask for less
 TOO_MANY: Final = f"[not done: a reply may ask for {USES_MAX} tools. Ask for the rest again.]"
 
 
-@dataclass(frozen=True, slots=True)
-class LoopCall:
+class LoopCall(Struct, frozen=True):
     """What one task asks of a model with tools."""
 
     prompt: str
@@ -184,8 +185,7 @@ class LoopCall:
     """Whether somebody else wrote the plan."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoopDependencies:
+class LoopDependencies(Struct, frozen=True):
     """What a loop works with: `models`, `shim` and `servers` are the run's, the rest is its own."""
 
     models: LoopModels

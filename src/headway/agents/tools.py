@@ -15,11 +15,12 @@ import secrets
 import stat
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from itertools import count
 from typing import Final
+
+from msgspec import Struct
 
 from headway.agents.command import shell_code
 from headway.agents.shell import Command, CommandEnded, Output, ShimClient, ShimGoneError
@@ -66,8 +67,7 @@ class ToolError(Exception):
     """A tool was used in a way that it cannot do: the model sees why, and may try otherwise."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoopTool:
+class LoopTool(Struct, frozen=True):
     """One thing that a model can ask for."""
 
     name: str
@@ -144,8 +144,7 @@ _BENEATH: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATH: Final = {"type": "string", "description": "relative to the folder of the task"}
 
 
-@dataclass(frozen=True, slots=True)
-class ConfinedFolder:
+class ConfinedFolder(Struct, frozen=True):
     """A folder that is not left."""
 
     folder: str

@@ -14,12 +14,13 @@ import shlex
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, TextIO, cast
 
+from msgspec import Struct
+
 from headway.agents.tools import Given, LoopTool, ToolError, missing
-from headway.base.records import digest
+from headway.base.digest import digest
 from headway.base.values import Fault
 from headway.errors import UsageError, did_you_mean
 from headway.work import AttemptError
@@ -43,8 +44,7 @@ SAID_CHARS: Final = 500
 _SILENT: Final = logging.NullHandler()
 
 
-@dataclass(frozen=True, slots=True)
-class McpServer:
+class McpServer(Struct, frozen=True):
     """How an MCP server is reached."""
 
     name: str

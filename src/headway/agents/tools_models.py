@@ -12,12 +12,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
 from importlib import import_module
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx2
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from headway.agents.gate import CALLING, Calling
 from headway.agents.prompt import CONNECT_S_MAX, DETAIL_CHARS, Endpoint, PromptAgent
@@ -39,8 +40,7 @@ Ended = (AttemptError, OverBudgetError, WindowEmptyError)
 """How an attempt can end in the middle of a call; SDKs would wrap these."""
 
 
-@dataclass(slots=True)
-class Outlay:
+class Outlay(Struct):
     """What an attempt has paid, and what is set aside for it."""
 
     attempt: Attempt
@@ -75,8 +75,7 @@ class Outlay:
         return ceiling if is_lost else None
 
 
-@dataclass(slots=True)
-class _Sending:
+class _Sending(Struct):
     """One call, from the SDK to the network."""
 
     endpoint: Endpoint

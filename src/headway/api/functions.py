@@ -9,15 +9,16 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import deepcopy
-from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from json import JSONDecoder, dumps
 from math import inf
 from types import CodeType, NoneType
 from typing import Any, Final, TypedDict, TypeVar, cast
 
+from msgspec import Struct, field
+
 from headway.agents.function import FunctionAgent, Where, result_of, where_of
-from headway.base.records import DIGEST_BYTES, digest
+from headway.base.digest import DIGEST_BYTES, digest
 from headway.base.values import Fault
 from headway.engine.record import Header
 from headway.engine.state import Rules
@@ -35,8 +36,7 @@ CODES_MAX: Final = 256
 _DECODER: Final = JSONDecoder()
 
 
-@dataclass(slots=True)
-class FunctionWork:
+class FunctionWork(Struct):
     """One function over items. Values stay objects within the process."""
 
     name: str

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from headway.base.numbers import number_of
 from headway.engine.record import Header
@@ -34,8 +36,7 @@ ENDED: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class PlanResults:
+class PlanResults(Struct, frozen=True):
     """What a plan's tasks gave, and what it took."""
 
     run: str
@@ -80,8 +81,7 @@ async def perform_plan(
     return (await performed(loaded, source, environment)).checked()
 
 
-@dataclass(frozen=True, slots=True)
-class Performed:
+class Performed(Struct, frozen=True):
     """A plan's run that is over."""
 
     launched: Launched

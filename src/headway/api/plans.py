@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from headway.agents.function import FunctionAgent
 from headway.api.functions import (
@@ -38,8 +40,7 @@ if TYPE_CHECKING:
     from headway.run.detector import Detector
 
 
-@dataclass(frozen=True, slots=True)
-class TaskHandle:
+class TaskHandle(Struct, frozen=True):
     """A task of a plan, for `each` and `needs` of later ones."""
 
     name: str
@@ -185,23 +186,25 @@ class Plan:
         return self._declared[handle.index]
 
 
-@dataclass(slots=True)
-class Run:
+class Run(Struct):
     """One execution of a plan."""
 
     plan: Plan
     how: PlanHow
     outcome: RunOutcome | None = None
     """How it ended; None while it goes on."""
-    # Not shown: asyncio shows the result of a coroutine to whoever replaces a signal handler.
-    _told: list[Event] = field(default_factory=list, repr=False)
-    _news: threading.Condition = field(default_factory=threading.Condition, repr=False)
+    _told: list[Event] = field(default_factory=list)
+    _news: threading.Condition = field(default_factory=threading.Condition)
     _thread: threading.Thread | None = None
     _error: BaseException | None = None
     _coherence: Coherence | None = None
-    _detector: Detector | None = field(default=None, repr=False)
+    _detector: Detector | None = None
     _unperformed: tuple[str, ...] = ()
     """What stopped effects on the world, in words."""
+
+    def __repr__(self) -> str:
+        # Short: asyncio shows the result of a coroutine to a replaced signal handler.
+        return f"<Run {'ended' if self.outcome else 'running'}>"
 
     @property
     def state(self) -> Mapping[str, object]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from json import loads
 from typing import TYPE_CHECKING, Final, cast
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from headway.agents.worker import place_of
 from headway.api.functions import FunctionWork
-from headway.base.records import digest
+from headway.base.digest import digest
 from headway.errors import BadValueError
 from headway.plans.graph import Graph
 from headway.plans.resources import (
@@ -42,8 +44,7 @@ EVERYWHERE: Final = 1 << 62
 """A position behind all tasks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shares:
+class Shares(Struct, frozen=True):
     """What the tasks of a plan share, as a program declares it."""
 
     channels: Channels = field(default_factory=Channels)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypedDict, Unpack
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.api.functions import must_be_known, wait_for
 from headway.api.plan_files import Performed, PlanResults, budget_in, performed
@@ -47,8 +49,7 @@ class SummaryHow(TypedDict, total=False):
     """The most to spend: '$1', or tokens: '500k'."""
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryPart:
+class SummaryPart(Struct, frozen=True):
     """A text, the results that it was made of, and what stands between them."""
 
     name: str
@@ -59,8 +60,7 @@ class SummaryPart:
     """What the call that wrote it was given; of a result, nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Struct, frozen=True):
     """A summary, and how it came about."""
 
     text: str

@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct
 
 from headway.errors import StateFileError
 
@@ -27,14 +28,13 @@ SOCKET_PATH_BYTES_MAX: Final = 103
 """The shortest limit of a socket's path among systems: macOS has 104 bytes with the zero."""
 
 
-@dataclass(frozen=True, slots=True)
-class Folders:
+class Folders(Struct, frozen=True):
     """The runtime and the state folder, and the files in them."""
 
     runtime: str
     state: str
-    runtime_by: str = field(default="", compare=False)
-    state_by: str = field(default="", compare=False)
+    runtime_by: str = ""
+    state_by: str = ""
     """The variables by which they were chosen, or `the default`."""
 
     @property

@@ -10,8 +10,9 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from headway.errors import JournalError
 
@@ -24,8 +25,7 @@ TRY_S: Final = 0.01
 _HELD: Final[set[int]] = set()
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(Struct, frozen=True):
     """The process that the run belongs to, or last belonged to."""
 
     pid: int

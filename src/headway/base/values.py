@@ -6,8 +6,9 @@ everything else that is counted is tokens or calls.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
 
 Resource = Literal["requests", "input", "output", "tokens", "concurrency", "spend"]
 """What a limit counts. `tokens` is input and output together."""
@@ -51,8 +52,7 @@ HOUR_S: Final = 3600.0
 DAY_S: Final = 86400.0
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(Struct, frozen=True):
     """A number that the provider enforces, and how it counts towards it."""
 
     resource: Resource
@@ -80,8 +80,7 @@ class Limit:
         return f"{self.resource}/{self.period_s:g}s"
 
 
-@dataclass(frozen=True, slots=True)
-class Amounts:
+class Amounts(Struct, frozen=True):
     """Consumption of one call, by resource. A call is always one request and one slot."""
 
     input_tokens: float = 0.0
@@ -89,8 +88,7 @@ class Amounts:
     spend_microusd: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(Struct, frozen=True):
     """What a call will probably consume (rate limits) and at most consume (money, reservations)."""
 
     expected: Amounts
@@ -101,16 +99,14 @@ class Demand:
     """The answer comes in one piece: nothing of it is seen before its end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """What a call really consumed, and how that is known."""
 
     amounts: Amounts
     known: Known = "reported"
 
 
-@dataclass(frozen=True, slots=True)
-class Permit:
+class Permit(Struct, frozen=True):
     """The right to make one call. Settled exactly once, by id, from any process."""
 
     id: int
@@ -120,8 +116,7 @@ class Permit:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(Struct, frozen=True):
     """Why a call may not be made yet, and until when at least."""
 
     resource: str
@@ -129,8 +124,7 @@ class Wait:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class LimitReading:
+class LimitReading(Struct, frozen=True):
     """One limit as one response reported it. `None` is what the response did not say."""
 
     resource: Resource
@@ -143,8 +137,7 @@ class LimitReading:
     """Share used, 0 to 1, where the provider reports only that (usage windows)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """Everything that one response said about the account's limits."""
 
     limits: tuple[LimitReading, ...] = ()
@@ -152,8 +145,7 @@ class Reading:
     should_retry: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(Struct, frozen=True):
     """Why a call failed, in headway's words. `resource` is named when the provider named it."""
 
     kind: FaultKind
@@ -162,8 +154,7 @@ class Fault:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Sketch:
+class Sketch(Struct, frozen=True):
     """What can be seen of a call before it is sent; what it will consume is estimated from this."""
 
     model: str
@@ -189,8 +180,7 @@ class Sketch:
     """Whether the provider may charge its input for being written into a prompt cache."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(Struct, frozen=True):
     """The tokens of one call, as its answer reported them or as far as they could be counted."""
 
     input_tokens: float = 0.0

@@ -16,10 +16,12 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from copy import copy
-from dataclasses import dataclass, field, replace
 from itertools import count
 from time import monotonic
 from typing import Final, Protocol
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from headway.base.values import Amounts, Demand, Permit, Reading, Sketch
 from headway.broker.protocol import (
@@ -68,8 +70,7 @@ _ERRORS: Final[dict[str, type[HeadwayError]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class CallRequest:
+class CallRequest(Struct, frozen=True):
     """A call that wants a permit, in its caller's words."""
 
     account: str
@@ -81,8 +82,7 @@ class CallRequest:
     """It may be ended in the middle of its answer, and claims of the budgets as it grows."""
 
 
-@dataclass(frozen=True, slots=True)
-class InUse:
+class InUse(Struct, frozen=True):
     """A permit that was granted here and has not ended."""
 
     request: Request
@@ -115,8 +115,7 @@ class MessageLine(Protocol):
         """In a forked child: let go of what belongs to the parent, without a word or a lock."""
 
 
-@dataclass(slots=True, eq=False)
-class WaitingCall:
+class WaitingCall(Struct, eq=False):
     """One call in line, and where its caller is woken."""
 
     request: Request
@@ -193,8 +192,7 @@ class Ticket:
             raise
 
 
-@dataclass(frozen=True, slots=True)
-class ClientStatistics:
+class ClientStatistics(Struct, frozen=True):
     """A client at an instant."""
 
     id: str

@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
 from itertools import takewhile
 from math import inf
 from typing import Final, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.base.values import Reading
 from headway.broker.protocol import (
@@ -76,8 +78,7 @@ class AdmissionBook(Protocol):
     def memory(self, now: float, /) -> PacingMemory: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Ways:
+class Ways(Struct, frozen=True):
     """How a desk reaches the world: its clock, its clients, the disk, the log."""
 
     now: Callable[[], float]

@@ -25,8 +25,9 @@ Invariant: no bytes, however wrong, raise anything but `WireError`; no line is l
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, get_args
+
+from msgspec import Struct
 
 from headway.base.codec import encode, parse, rebuild
 from headway.base.values import Reading
@@ -43,8 +44,7 @@ LINE_BYTES_MAX: Final = 64 * 1024
 """A message is some hundred bytes; what is longer is not one of ours."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
+class Hello(Struct, frozen=True):
     """Who speaks. The first message of a client."""
 
     version: int
@@ -53,22 +53,19 @@ class Hello:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class AskMessage:
+class AskMessage(Struct, frozen=True):
     """A call wants a permit."""
 
     request: Request
 
 
-@dataclass(frozen=True, slots=True)
-class Leave:
+class Leave(Struct, frozen=True):
     """A call no longer wants one."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class BeganMessage:
+class BeganMessage(Struct, frozen=True):
     """The first byte of an answer came, with headers."""
 
     number: int
@@ -76,69 +73,60 @@ class BeganMessage:
     dialect: str
 
 
-@dataclass(frozen=True, slots=True)
-class Progressed:
+class Progressed(Struct, frozen=True):
     """An answer has grown to so many tokens."""
 
     number: int
     output_tokens: float
 
 
-@dataclass(frozen=True, slots=True)
-class Alive:
+class Alive(Struct, frozen=True):
     """A call is still in flight, though it shows nothing."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(Struct, frozen=True):
     """A call ended."""
 
     number: int
     outcome: CallOutcome
 
 
-@dataclass(frozen=True, slots=True)
-class Adopt:
+class Adopt(Struct, frozen=True):
     """A call that was granted by an earlier broker, so long ago."""
 
     request: Request
     age_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Configure:
+class Configure(Struct, frozen=True):
     """What the user set for an account."""
 
     account: str
     terms: AccountTerms
 
 
-@dataclass(frozen=True, slots=True)
-class Describe:
+class Describe(Struct, frozen=True):
     """What is going on?"""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(Struct, frozen=True):
     """A call waits no longer; why it still did, in words."""
 
     number: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Error:
+class Error(Struct, frozen=True):
     """What the other side did wrong. The last message on a line."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class About:
+class About(Struct, frozen=True):
     """Who decides, since when, and what its user should know."""
 
     pid: int
@@ -148,8 +136,7 @@ class About:
     notices: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
+class Described(Struct, frozen=True):
     """A part of what was asked about; the last one says by whom it was told."""
 
     number: int

@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from headway.base.clock import hour, today
 from headway.base.codec import decode, encode
@@ -29,8 +30,7 @@ ASIDE_MAX: Final = 1000
 """Spoilt files that are kept side by side."""
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(Struct, frozen=True):
     """The file: a memory, when it was one by the wall's clock, and who was connected then."""
 
     written_s: float
@@ -38,8 +38,7 @@ class Written:
     clients: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMemory:
+class StoredMemory(Struct, frozen=True):
     """What was found: how old it is, and what its user should know about it."""
 
     memory: PacingMemory

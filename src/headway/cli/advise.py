@@ -6,10 +6,11 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from headway.base.numbers import number_of
 from headway.errors import BadValueError, UsageError
@@ -185,12 +186,11 @@ def _with_budget(parsed: argparse.Namespace, situation: Situation) -> Situation:
 
 def _show(parsed: argparse.Namespace, advice: Advice) -> int:
     if parsed.json:
-        from dataclasses import asdict
-
+        from headway.base.codec import as_dict
         from headway.cli.status import print_json
         from headway.report.text.advise import sentence
 
-        return print_json({"recommendation": sentence(advice), **asdict(advice)})
+        return print_json({"recommendation": sentence(advice), **as_dict(advice)})
     from headway.report.text.advise import draw_advice
     from headway.report.text.words import console_for
 

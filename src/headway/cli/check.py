@@ -7,11 +7,13 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
+from headway.base.codec import as_dict
 from headway.report.text.check import refusal_of
 
 if TYPE_CHECKING:
@@ -83,7 +85,7 @@ def _check(parsed: argparse.Namespace) -> int:
     if parsed.json:
         from headway.cli.status import print_json
 
-        print_json({**asdict(report), "forecast": None if found is None else asdict(found)})
+        print_json({**as_dict(report), "forecast": None if found is None else as_dict(found)})
     else:
         from headway.report.text.check import print_check
 

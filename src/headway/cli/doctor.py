@@ -33,15 +33,14 @@ def _doctor(parsed: argparse.Namespace) -> int:
         return _salvage(parsed)
     if parsed.prune is not None:
         return _prune(parsed)
-    from dataclasses import asdict
-
+    from headway.base.codec import as_dict
     from headway.run.doctor import check_up
 
     findings = check_up(os.environ)
     if parsed.json:
         from headway.cli.status import print_json
 
-        print_json([asdict(finding) for finding in findings])
+        print_json([as_dict(finding) for finding in findings])
     else:
         from headway.report.text.doctor import draw_findings
         from headway.report.text.words import console_for
@@ -51,8 +50,7 @@ def _doctor(parsed: argparse.Namespace) -> int:
 
 
 def _salvage(parsed: argparse.Namespace) -> int:
-    from dataclasses import asdict
-
+    from headway.base.codec import as_dict
     from headway.journal.folder import find_run
     from headway.journal.salvage import salvage
     from headway.report.text.runs import state_folder
@@ -62,7 +60,7 @@ def _salvage(parsed: argparse.Namespace) -> int:
     if parsed.json:
         from headway.cli.status import print_json
 
-        return print_json({"run": place.id, **asdict(saved)})
+        return print_json({"run": place.id, **as_dict(saved)})
     print(
         f"{place.id}: saved {saved.rows} tasks, {saved.events} events, {saved.bodies} results; "
         f"{saved.missing_events} events are lost. Tasks without a result run again: "

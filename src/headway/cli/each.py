@@ -8,9 +8,10 @@ import re
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from math import ceil, inf
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from headway.cli.main import HelpText, Parser
 from headway.errors import BadValueError, UsageError

@@ -7,8 +7,9 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from headway.cli.main import HelpText, Parser
 from headway.errors import BadValueError, GatewayError, UsageError

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, replace
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
+from headway.base.codec import as_dict
 from headway.base.numbers import number_of, share_of
 from headway.cli.main import add_subcommand
 from headway.errors import BadValueError, did_you_mean
@@ -94,7 +96,7 @@ def _show(parsed: argparse.Namespace) -> int:
         from headway.report.text.accounts import outlook_json
 
         found = [outlook_json(one) for one in outlooks(view, _passed())]
-        shown = {**asdict(view), "broker": asdict(about), "budgets": found}
+        shown = {**as_dict(view), "broker": as_dict(about), "budgets": found}
         return print_json(_with_unknown(shown))
     from headway.report.text.accounts import draw_accounts
     from headway.report.text.words import console_for

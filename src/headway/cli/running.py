@@ -8,9 +8,12 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
+from headway.base.codec import as_dict
 from headway.engine.events import Event, RunBegan, RunContinued, RunHeld, RunStopping
 from headway.engine.record import Header
 from headway.errors import BadValueError, JournalError, UsageError
@@ -41,8 +44,7 @@ CLOSED: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Show:
+class Show(Struct, frozen=True):
     """What is shown of a run while it goes on, and after."""
 
     view: bool = True
@@ -203,7 +205,7 @@ def _summary(launched: Launched, header: Header) -> dict[str, object]:
     return {
         "run": header.run,
         "name": header.name,
-        **{key: value for key, value in asdict(outcome.finished).items() if key != "at_s"},
+        **{key: value for key, value in as_dict(outcome.finished).items() if key != "at_s"},
         "cause": outcome.cause,
         "detail": outcome.detail,
         "until_s": outcome.until_s,

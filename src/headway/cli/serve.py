@@ -7,11 +7,12 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from dataclasses import replace
 from importlib.util import find_spec
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from headway.base.numbers import number_of
 from headway.errors import BadValueError, UsageError, did_you_mean

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 from io import TextIOWrapper
 from json import dumps
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
+from headway.base.codec import as_dict
 from headway.base.numbers import share_of
 from headway.cli.serve import SEED_MAX, add_serve, whole_number
 from headway.errors import BadValueError
@@ -225,7 +227,7 @@ def _print_json(rows: Sequence[StrategyRow]) -> int:
     plain = [
         {
             key: None if isinstance(value, float) and not isfinite(value) else value
-            for key, value in asdict(row).items()
+            for key, value in as_dict(row).items()
         }
         for row in rows
     ]

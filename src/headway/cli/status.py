@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Final
+
+from headway.base.codec import as_dict
 
 EXAMPLES: Final = """\
 examples:
@@ -56,7 +57,7 @@ def _status(parsed: argparse.Namespace) -> int:
             watch_status(reader, console_for(sys.stderr))
         found = kept_findings(place.folder)
         if parsed.json:
-            findings = [asdict(one) for one in found]
+            findings = [as_dict(one) for one in found]
             return print_json({**as_json(look(reader), reader), "findings": findings})
         draw_status(console_for(sys.stdout), look(reader), reader)
         print_findings(found, sys.stdout, f"headway status {place.id} --json")

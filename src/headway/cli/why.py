@@ -24,8 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
 
 
 def _why(parsed: argparse.Namespace) -> int:
-    from dataclasses import asdict
-
+    from headway.base.codec import as_dict
     from headway.report.text.runs import opened
     from headway.report.text.why import cause_of, draw_cause, known
     from headway.report.text.words import console_for
@@ -35,6 +34,6 @@ def _why(parsed: argparse.Namespace) -> int:
     if parsed.json:
         from headway.cli.status import print_json
 
-        return print_json(asdict(found))
+        return print_json(as_dict(found))
     draw_cause(console_for(sys.stdout), found)
     return 0

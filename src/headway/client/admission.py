@@ -18,12 +18,14 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from math import inf
 from queue import Empty, SimpleQueue
 from threading import Event, Lock, Thread, get_ident
 from time import monotonic
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.base.clock import now_s
 from headway.base.folders import Folders, folders, prepare
@@ -355,8 +357,7 @@ def keep_apart() -> None:
         _PORT.port = Admission(dial_alone)
 
 
-@dataclass(slots=True)
-class _Port:
+class _Port(Struct):
     lock: Lock
     port: Admission | None = None
 

@@ -19,9 +19,11 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.base.values import Fault, FaultKind, Permit, Reading, SettledAs, Tally
 from headway.broker.client import CallRequest
@@ -54,8 +56,7 @@ ERROR_INFO: Final = "type.googleapis.com/google.rpc.ErrorInfo"
 """Where Gemini's errors say more than their message does."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pacing:
+class Pacing(Struct, frozen=True):
     """How a client is paced."""
 
     wait_s: float | None = None
@@ -237,8 +238,7 @@ class Port(Protocol):
     async def admit_async(self, call: CallRequest, deadline_s: float | None) -> HeldPermit: ...
 
 
-@dataclass(frozen=True, slots=True)
-class OutgoingCall:
+class OutgoingCall(Struct, frozen=True):
     """What a client wants to send: the call, its format and how long it may wait."""
 
     call: CallRequest

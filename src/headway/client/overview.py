@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.base.clock import hour, now_s
 from headway.base.folders import Folders, folders
@@ -25,8 +27,7 @@ from headway.report.options import AccountGuess, AccountState, remembered_accoun
 # What is known of a user's accounts without a call: the broker's memory, read and not changed.
 
 
-@dataclass(frozen=True, slots=True)
-class Recollection:
+class Recollection(Struct, frozen=True):
     """All accounts as they were learned, and as they stand."""
 
     lanes: tuple[LaneMemory, ...]
@@ -120,8 +121,7 @@ DIAL_S_MAX: Final = 1.0
 EMPTY: Final = BookView("", (), (), ())
 
 
-@dataclass(frozen=True, slots=True)
-class Overview:
+class Overview(Struct, frozen=True):
     """What is known, and from whom."""
 
     view: BookView

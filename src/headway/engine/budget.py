@@ -18,9 +18,10 @@ when another one is settled, with the same number, by which its place in the lin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final
+
+from msgspec import Struct
 
 from headway.errors import BadValueError, UnknownPermitError
 from headway.plans.spec import PlanBudget
@@ -29,22 +30,19 @@ RUN: Final = ""
 """The name of the pot that everything counts towards."""
 
 
-@dataclass(frozen=True, slots=True)
-class Later:
+class Later(Struct, frozen=True):
     """Calls in flight may cost less than is set aside for them: ask again when one ends."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Never:
+class Never(Struct, frozen=True):
     """However little the calls in flight will cost, it is not enough."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(Struct, frozen=True):
     """Micro-dollars and tokens."""
 
     microusd: int = 0
@@ -64,8 +62,7 @@ class Cost:
 NOTHING: Final = Cost()
 
 
-@dataclass(slots=True)
-class Pot:
+class Pot(Struct):
     """One budget and what is taken of it."""
 
     name: str

@@ -16,13 +16,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from headway.base.records import digest, quick
+from msgspec import Struct
+
+from headway.base.digest import digest
 from headway.engine.record import EffectDone, EffectIntended, Fact
 from headway.state.shared import Act
 
 
-@quick
-class Asker:
+class Asker(Struct, frozen=True):
     """The task that asks for an effect."""
 
     task: int
@@ -30,8 +31,7 @@ class Asker:
     name: str
 
 
-@quick
-class Due:
+class Due(Struct, frozen=True):
     """An effect that is to be performed."""
 
     asker: Asker

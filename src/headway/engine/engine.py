@@ -29,7 +29,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, inf
 from typing import Final
 
-from headway.base.records import quick
+from msgspec import Struct
+
 from headway.base.values import Fault, FaultKind
 from headway.engine.events import (
     Abandon,
@@ -210,8 +211,7 @@ def restore(state: State, finished: Iterable[int], attempts: Mapping[int, int]) 
             state.tried[task] = state.earlier[task] = attempt
 
 
-@quick
-class Step:
+class Step(Struct, frozen=True):
     """What one input led to."""
 
     events: tuple[Event, ...]

@@ -10,7 +10,8 @@ from __future__ import annotations
 from math import isfinite
 from typing import Final
 
-from headway.base.records import quick
+from msgspec import Struct
+
 from headway.base.values import Fault
 from headway.state.shared import Act
 
@@ -18,8 +19,7 @@ VERSION: Final = 1
 """Of the events below; a change of meaning raises it."""
 
 
-@quick
-class Ending:
+class Ending(Struct, frozen=True):
     """What an attempt left behind, whether it gave a result or not."""
 
     body: bytes = b""
@@ -51,16 +51,14 @@ class Ending:
 NOTHING: Final = Ending()
 
 
-@quick
-class RunBegan:
+class RunBegan(Struct, frozen=True):
     """A process took the run over: the first one, or one that resumes it."""
 
     at_s: float
     strategy: str
 
 
-@quick
-class GroupExpanded:
+class GroupExpanded(Struct, frozen=True):
     """The task that a group is spread over has finished: so many members it has."""
 
     group: int
@@ -68,8 +66,7 @@ class GroupExpanded:
     at_s: float
 
 
-@quick
-class WaveBegan:
+class WaveBegan(Struct, frozen=True):
     """The previous wave has ended; `of` is how many there will be, as far as is known now."""
 
     number: int
@@ -77,8 +74,7 @@ class WaveBegan:
     at_s: float
 
 
-@quick
-class TaskStarted:
+class TaskStarted(Struct, frozen=True):
     """An attempt of a task began; the reason says why now and not earlier."""
 
     task: int
@@ -87,8 +83,7 @@ class TaskStarted:
     reason: str
 
 
-@quick
-class TaskFinished:
+class TaskFinished(Struct, frozen=True):
     """An attempt gave the task's result."""
 
     task: int
@@ -97,8 +92,7 @@ class TaskFinished:
     ending: Ending = NOTHING
 
 
-@quick
-class TaskProposed:
+class TaskProposed(Struct, frozen=True):
     """An attempt gave a result, or a failure, that tasks before it may still make stale."""
 
     task: int
@@ -109,8 +103,7 @@ class TaskProposed:
     """Why it has no result, if it has none."""
 
 
-@quick
-class TaskStale:
+class TaskStale(Struct, frozen=True):
     """What an attempt has read of the shared state is different now: the task runs again."""
 
     task: int
@@ -123,16 +116,14 @@ class TaskStale:
     ending: Ending = NOTHING
 
 
-@quick
-class TaskReused:
+class TaskReused(Struct, frozen=True):
     """The result of an earlier attempt still holds: nothing that it depends on has changed."""
 
     task: int
     at_s: float
 
 
-@quick
-class TaskDelayed:
+class TaskDelayed(Struct, frozen=True):
     """An attempt failed in a way that another one may not."""
 
     task: int
@@ -143,8 +134,7 @@ class TaskDelayed:
     ending: Ending = NOTHING
 
 
-@quick
-class TaskFailed:
+class TaskFailed(Struct, frozen=True):
     """The task has no result and will have none."""
 
     task: int
@@ -154,8 +144,7 @@ class TaskFailed:
     ending: Ending = NOTHING
 
 
-@quick
-class TaskSkipped:
+class TaskSkipped(Struct, frozen=True):
     """The task cannot start: something that it needs has failed."""
 
     task: int
@@ -163,8 +152,7 @@ class TaskSkipped:
     because: int
 
 
-@quick
-class CallWaited:
+class CallWaited(Struct, frozen=True):
     """A call of a started task asked for a permit and is in the queue."""
 
     task: int
@@ -173,8 +161,7 @@ class CallWaited:
     """Why the provider has turned this call away, which asks once more: `rate: input`."""
 
 
-@quick
-class CallAdmitted:
+class CallAdmitted(Struct, frozen=True):
     """A call of a started task has its permit."""
 
     task: int
@@ -183,8 +170,7 @@ class CallAdmitted:
     """The limit, or what else, that it stood in line for longest: `input/60s`."""
 
 
-@quick
-class RunHeld:
+class RunHeld(Struct, frozen=True):
     """No task starts until then (an empty usage window), or until it is continued (infinity)."""
 
     at_s: float
@@ -192,15 +178,13 @@ class RunHeld:
     reason: str
 
 
-@quick
-class RunContinued:
+class RunContinued(Struct, frozen=True):
     """Tasks start again."""
 
     at_s: float
 
 
-@quick
-class RunStopping:
+class RunStopping(Struct, frozen=True):
     """Nothing more starts; what is started ends by itself, or now."""
 
     at_s: float
@@ -208,8 +192,7 @@ class RunStopping:
     is_now: bool = False
 
 
-@quick
-class RunFinished:
+class RunFinished(Struct, frozen=True):
     """Nothing is active and nothing more will start. Complete if nothing is left or failed."""
 
     at_s: float
@@ -234,37 +217,32 @@ Event = (
 )  # fmt: skip
 
 
-@quick
-class Began:
+class Began(Struct, frozen=True):
     """The run may start."""
 
 
-@quick
-class Expanded:
+class Expanded(Struct, frozen=True):
     """The members of a group have become known."""
 
     group: int
     count: int
 
 
-@quick
-class Waiting:
+class Waiting(Struct, frozen=True):
     """A started task asks for a further permit."""
 
     task: int
     refused: str = ""
 
 
-@quick
-class Admitted:
+class Admitted(Struct, frozen=True):
     """A started task got a permit."""
 
     task: int
     waited_for: str = ""
 
 
-@quick
-class Finished:
+class Finished(Struct, frozen=True):
     """An attempt is complete. What is said of an attempt that is no longer current is ignored."""
 
     task: int
@@ -272,16 +250,14 @@ class Finished:
     ending: Ending = NOTHING
 
 
-@quick
-class Reused:
+class Reused(Struct, frozen=True):
     """Instead of the attempt that was to start, an earlier result is taken."""
 
     task: int
     attempt: int
 
 
-@quick
-class Failed:
+class Failed(Struct, frozen=True):
     """An attempt is lost."""
 
     task: int
@@ -290,8 +266,7 @@ class Failed:
     ending: Ending = NOTHING
 
 
-@quick
-class Abandoned:
+class Abandoned(Struct, frozen=True):
     """An attempt was ended because what it had read has changed."""
 
     task: int
@@ -299,34 +274,29 @@ class Abandoned:
     ending: Ending = NOTHING
 
 
-@quick
-class Ticked:
+class Ticked(Struct, frozen=True):
     """A time that was asked for with `WakeAt` has come."""
 
 
-@quick
-class Held:
+class Held(Struct, frozen=True):
     """No task shall start until then."""
 
     until_s: float
     reason: str
 
 
-@quick
-class Continued:
+class Continued(Struct, frozen=True):
     """Tasks may start again."""
 
 
-@quick
-class Stopping:
+class Stopping(Struct, frozen=True):
     """The run shall end; `is_now` cancels what is started."""
 
     reason: str
     is_now: bool = False
 
 
-@quick
-class LocalRoom:
+class LocalRoom(Struct, frozen=True):
     """How many tasks that use this machine may be active at once, by its processors and memory."""
 
     places: float
@@ -338,36 +308,31 @@ Input = (
 )  # fmt: skip
 
 
-@quick
-class StartAttempt:
+class StartAttempt(Struct, frozen=True):
     """Begin an attempt of a task."""
 
     task: int
     attempt: int
 
 
-@quick
-class WakeAt:
+class WakeAt(Struct, frozen=True):
     """Report `Ticked` at this time."""
 
     at_s: float
 
 
-@quick
-class CancelAll:
+class CancelAll(Struct, frozen=True):
     """End every started attempt now; report nothing of them."""
 
 
-@quick
-class Abandon:
+class Abandon(Struct, frozen=True):
     """End an attempt that works on what has changed; report `Abandoned`."""
 
     task: int
     attempt: int
 
 
-@quick
-class Release:
+class Release(Struct, frozen=True):
     """Perform the effects that a committed task asked for, after those released before."""
 
     task: int

@@ -13,9 +13,10 @@ Laws:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from math import inf
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from headway.engine.state import State, ripen
 from headway.plans.graph import Graph, Need
@@ -35,8 +36,7 @@ SHOWN_MAX: Final = 3
 ENDS: Final = {"done": "finished", "failed": "failed", "lost": "skipped"}
 
 
-@dataclass(frozen=True, slots=True)
-class Blocker:
+class Blocker(Struct, frozen=True):
     """One thing that keeps a task from starting."""
 
     kind: BlockerKind
@@ -45,8 +45,7 @@ class Blocker:
     """The group that is needed, that has the queue's turn, or that may write what is read."""
 
 
-@dataclass(frozen=True, slots=True)
-class StartReason:
+class StartReason(Struct, frozen=True):
     """Where a task is, and each thing that keeps it from starting."""
 
     task: int
@@ -56,8 +55,7 @@ class StartReason:
     blockers: tuple[Blocker, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ReasonNames:
+class ReasonNames(Struct, frozen=True):
     """How tasks and times are written for people."""
 
     task: Callable[[int], str]

@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import json
 import re
+from binascii import b2a_base64
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
 from itertools import takewhile
 from json.encoder import encode_basestring_ascii as _quoted
 from math import isfinite
 from typing import Final, Literal, get_args
 
-from headway.base.codec import reader
-from headway.base.records import quick
+from msgspec import MsgspecError, Struct, convert
+from msgspec.structs import fields, replace
+
 from headway.base.values import Fault
 from headway.engine.events import (
     NOTHING,
@@ -45,8 +46,7 @@ TaskState = Literal["started", "delayed", "proposed", "stale", "finished", "fail
 is not committed; what is stale has one that will never be."""
 
 
-@dataclass(frozen=True, slots=True)
-class MoneyReserved:
+class MoneyReserved(Struct, frozen=True):
     """All that the attempt may take from now on is set aside; the engine need not know."""
 
     task: int
@@ -57,8 +57,7 @@ class MoneyReserved:
     tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyKept:
+class ReplyKept(Struct, frozen=True):
     """A provider's reply is durable, in the middle of an attempt; the engine need not know."""
 
     task: int
@@ -67,8 +66,7 @@ class ReplyKept:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class EffectIntended:
+class EffectIntended(Struct, frozen=True):
     """An effect on the world is about to be performed: from now on it may have happened."""
 
     task: int
@@ -82,8 +80,7 @@ class EffectIntended:
     """Before its task was committed: outside the guarantee."""
 
 
-@dataclass(frozen=True, slots=True)
-class EffectDone:
+class EffectDone(Struct, frozen=True):
     """An effect on the world has happened."""
 
     task: int
@@ -98,8 +95,7 @@ Fact = Event | MoneyReserved | ReplyKept | EffectIntended | EffectDone
 """Everything that is written down."""
 
 
-@quick
-class TaskRow:
+class TaskRow(Struct, frozen=True):
     """Where a task is."""
 
     key: bytes
@@ -132,8 +128,7 @@ class TaskRow:
         return int(self.reserved_tokens > 0 and not self.reserved_microusd)
 
 
-@quick
-class JournalEntry:
+class JournalEntry(Struct, frozen=True):
     """One event to be written, with all that belongs to it, in one transaction."""
 
     event: Fact
@@ -144,8 +139,7 @@ class JournalEntry:
     """Texts that the event refers to by their digest."""
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(Struct, frozen=True):
     """What a run is, written once when it begins."""
 
     run: str
@@ -306,8 +300,8 @@ def decode(kind: str, version: int, at_s: float, text: str) -> Fact:
     try:
         said = _loads(text)
         said["at_s"] = at_s
-        event: Fact = reader(KINDS[kind])(said)
-    except (ValueError, TypeError, RecursionError) as fault:
+        event: Fact = convert(said, KINDS[kind])
+    except (MsgspecError, ValueError, TypeError, RecursionError) as fault:
         raise JournalError(
             f"an event `{kind}` cannot be read", detail=f"{type(fault).__name__}: {fault}"[:200]
         ) from None
@@ -318,9 +312,9 @@ def _ending(ending: Ending) -> str:
     """By hand: this is written once per task."""
     if not ending.body and ending == NOTHING:
         return ""
-    said = f',"ending":{{"body":"{ending.body.hex()}"'
+    said = f',"ending":{{"body":"{_text(ending.body)}"'
     if ending.inputs:
-        said += f',"inputs":"{ending.inputs.hex()}"'
+        said += f',"inputs":"{_text(ending.inputs)}"'
     if ending.calls or ending.spend_microusd or ending.input_tokens or ending.output_tokens:
         said += (
             f',"input_tokens":{_number(ending.input_tokens)}'
@@ -334,8 +328,12 @@ def _ending(ending: Ending) -> str:
     if ending.extra_tokens:
         said += f',"extra_tokens":{ending.extra_tokens}'
     if ending.access:
-        said += f',"access":"{ending.access.hex()}"'
+        said += f',"access":"{_text(ending.access)}"'
     return said + (',"is_in_doubt":true}' if ending.is_in_doubt else "}")
+
+
+def _text(value: bytes) -> str:
+    return b2a_base64(value, newline=False).decode()
 
 
 def _number(value: float) -> str:
@@ -349,7 +347,7 @@ def _said(record: object) -> Values:
         if value == default or name == "at_s":
             continue
         if isinstance(value, bytes):
-            said[name] = value.hex()
+            said[name] = _text(value)
         elif isinstance(value, (Ending, Fault)):
             said[name] = _said(value)
         else:

@@ -17,11 +17,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, pairwise
 from json import JSONDecodeError, loads
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.errors import JournalError
 from headway.plans.fan_in import HEADING_TOKENS, Fit, cut_at_tokens, tokens_at_most
@@ -136,8 +138,7 @@ MISSING_TOKENS: Final = 2000
 """The same where no context is given."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cover:
+class Cover(Struct, frozen=True):
     """The results that a text is made of, by their numbers; of one of them, perhaps a piece."""
 
     first: int
@@ -147,8 +148,7 @@ class Cover:
     pieces: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ReductionText:
+class ReductionText(Struct, frozen=True):
     """A text that is to be brought together with others."""
 
     cover: Cover
@@ -167,8 +167,7 @@ class ReductionText:
         return tokens_at_most(self.section) + 1
 
 
-@dataclass(frozen=True, slots=True)
-class ReductionNode:
+class ReductionNode(Struct, frozen=True):
     """What a member of an inner level gives."""
 
     items: tuple[ReductionText, ...] = ()

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from copy import copy
 from math import inf
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from headway.base.values import Fault
 from headway.engine.events import TaskDelayed, TaskProposed, TaskStale, TaskStarted
@@ -210,8 +212,7 @@ class Halt(NamedTuple):
     is_now: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """How a run treats its tasks."""
 
     strategy: Strategy = ADAPTIVE
@@ -224,8 +225,7 @@ class Rules:
     """A refusal for want of room uses up no attempt: the task waits, it does not fail."""
 
 
-@dataclass(slots=True)
-class State:
+class State(Struct):
     """Everything the engine knows. Facts are changed by `apply` alone."""
 
     graph: Graph
@@ -287,9 +287,7 @@ class State:
 def copied(state: State) -> tuple[State, dict[int, Snapshot]]:
     """Another state like this one, and what its attempts see of the shared state, by task."""
     ready_set = copied_ready(state.ready_set)
-    twin: State = object.__new__(State)
-    for name in State.__slots__:
-        setattr(twin, name, getattr(state, name))
+    twin = copy(state)
     twin.ready_set = ready_set
     twin.line, twin.sequencer = state.line.copied(ready_set), state.sequencer.copied(ready_set)
     twin.active, twin.waiting = state.active.copy(), state.waiting.copy()

@@ -6,9 +6,10 @@ permit, so that the width is what the quota can feed. `LocalLaw` limits tasks th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf, log
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from headway.errors import BadValueError, did_you_mean
 
@@ -34,8 +35,7 @@ PLACES_PER_CORE_MAX: Final = 256
 """A process is a few megabytes even when it only waits."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resting:
+class Resting(Struct, frozen=True):
     """How many active tasks that use this machine wait for an answer or a permit."""
 
     tasks: int = 0
@@ -122,8 +122,7 @@ LOOKAHEAD: Final = 32
 the run is in full swing, few enough to keep the choice open."""
 
 
-@dataclass(frozen=True, slots=True)
-class Strategy:
+class Strategy(Struct, frozen=True):
     """How many more tasks may start."""
 
     kind: Literal["all-at-once", "waves", "fixed", "adaptive"] = "adaptive"

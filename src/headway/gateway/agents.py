@@ -12,8 +12,9 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from headway.base.folders import Folders, prepare
 from headway.client.accounts import GATEWAY_VARIABLE

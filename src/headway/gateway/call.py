@@ -12,12 +12,13 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Final
 
 import aiohttp
 from aiohttp import web
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from headway.agents.gate import FIRST_SLICE_S, Fatal, Use, WatchedPermit, emptied, window_of
 from headway.agents.metering import MeteredUsage
@@ -60,8 +61,7 @@ class DrainingError(Exception):
     """The gateway stops before this call was sent."""
 
 
-@dataclass(slots=True)
-class GatewayDependencies:
+class GatewayDependencies(Struct):
     """What all calls of a gateway use, and what it knows of them."""
 
     sender: Sender
@@ -90,8 +90,7 @@ class GatewayDependencies:
             admitting.cancel()
 
 
-@dataclass(frozen=True, slots=True)
-class IncomingCall:
+class IncomingCall(Struct, frozen=True):
     """A call as its client sent it."""
 
     passed: Passed

@@ -15,8 +15,10 @@ default timeouts.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.gateway.values import Caller, Pairs
 
@@ -58,8 +60,7 @@ first, Claude Code, which uses Anthropic's for JavaScript, the second, Google's 
 user sets one."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Program:
+class _Program(Struct, frozen=True):
     """What is known of one program."""
 
     name: str

@@ -11,11 +11,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
 from itertools import accumulate
 from math import inf
 from typing import Final
 
+from msgspec import Struct
+
+from headway.base.codec import as_dict
 from headway.gateway.values import CallEnded, Turned
 
 BOUNDS_S: Final = (
@@ -84,8 +86,7 @@ class Histogram:
         }  # fmt: skip
 
 
-@dataclass(slots=True)
-class Sums:
+class Sums(Struct):
     """Totals of some calls."""
 
     calls: int = 0
@@ -124,15 +125,16 @@ class Sums:
         self.unpriced += call.microusd is None
 
     def add(self, other: Sums) -> None:
-        for field in fields(self):
-            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def since(self, other: Sums) -> Sums:
-        return Sums(*(getattr(self, one.name) - getattr(other, one.name) for one in fields(self)))
+        return Sums(
+            *(getattr(self, name) - getattr(other, name) for name in self.__struct_fields__)
+        )
 
 
-@dataclass(slots=True)
-class _Live:
+class _Live(Struct):
     """A call that is not over."""
 
     key: str
@@ -264,7 +266,7 @@ class GatewayLedger:
             "live_by_caller": dict(Counter(live.caller for live in self._live.values())),
             "live_by_key": dict(Counter(live.key for live in self._live.values())),
             "resent": self._resent,
-            "total": asdict(self._total()),
+            "total": as_dict(self._total()),
             "by_upstream": _plain(self._by(0)),
             "by_model": _plain(self._by(1)),
             "by_caller": _plain(self._by(2)),
@@ -351,7 +353,7 @@ def _count(counts: dict[Names, int], names: Names) -> None:
 
 
 def _plain(sums: Mapping[str, Sums]) -> dict[str, object]:
-    return {name: asdict(one) for name, one in sums.items()}
+    return {name: as_dict(one) for name, one in sums.items()}
 
 
 def _nested(counts: Mapping[Names, int]) -> dict[str, dict[str, int]]:

@@ -20,11 +20,13 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
 from http.client import HTTPConnection, HTTPException
 from typing import Final
 from urllib.parse import urlsplit
 
+from msgspec import Struct, field
+
+from headway.base.codec import as_dict
 from headway.base.folders import Folders, prepare
 from headway.errors import GatewayError, StateFileError
 from headway.gateway.settings import upstream_at
@@ -47,14 +49,13 @@ TOKEN_BYTES: Final = 32
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
-@dataclass(frozen=True, slots=True)
-class RunningGateway:
+class RunningGateway(Struct, frozen=True):
     """A gateway that runs."""
 
     pid: int
     url: str
     """Without its token."""
-    token: str = field(repr=False)
+    token: str
     started_wall_s: float
     upstreams: Mapping[str, str] = field(default_factory=dict)
     """The address of each as its clients have it."""
@@ -62,6 +63,9 @@ class RunningGateway:
     """The upstreams whose keys the gateway has."""
     drain_s: float = 0.0
     """How long its calls in flight may take when it ends."""
+
+    def __repr__(self) -> str:
+        return f"<RunningGateway {self.pid} {self.url}>"
 
     def behind(self) -> dict[str, Upstream]:
         """Its upstreams; their keys are not known here, only whether there is one."""
@@ -108,7 +112,7 @@ def claimed(place: Folders) -> Iterator[None]:
 
 def publish(place: Folders, running: RunningGateway) -> None:
     """Write where the gateway is, for other processes of this user. Only within `claimed`."""
-    _write(state_path(place), json.dumps({**asdict(running), "adds_key": list(running.adds_key)}))
+    _write(state_path(place), json.dumps({**as_dict(running), "adds_key": list(running.adds_key)}))
 
 
 def find(place: Folders) -> RunningGateway | None:

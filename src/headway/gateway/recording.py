@@ -20,10 +20,12 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, fields
 from math import ceil
 from queue import Empty, SimpleQueue
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from headway.agents.metering import MeteredUsage
 from headway.base.values import Fault, Tally
@@ -119,8 +121,7 @@ KEPT: Final = (b"content-encoding", b"content-type", b"request-id", b"x-request-
 """Headers of a reply that are recorded; not cookies, accounts and limits."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordingEntry:
+class RecordingEntry(Struct, frozen=True):
     """One line to be written, and the future to set when it is on the disk."""
 
     head: Fields
@@ -154,9 +155,7 @@ class Recorder:
     def begin(self, asked: CanonicalCall) -> Recording:
         """A call came. To be called before it waits: calls in flight together form a round."""
         self._calls += 1
-        self.put(
-            "begun", self._calls, {one.name: getattr(asked, one.name) for one in fields(asked)}
-        )
+        self.put("begun", self._calls, asdict(asked))
         return Recording(self, self._calls)
 
     async def again(self, asked: CanonicalCall, reply: RecordedReply) -> bool:

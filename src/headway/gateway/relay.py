@@ -13,11 +13,11 @@ import asyncio
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 from urllib.parse import urlsplit
 
 from aiohttp import web
+from msgspec.structs import replace
 
 from headway.agents.metering import MeteredUsage
 from headway.base.values import Tally

@@ -29,8 +29,9 @@ import stat
 import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import BinaryIO, Final, Literal
+
+from msgspec import Struct, field
 
 from headway.base.values import Known, Tally
 from headway.errors import StateFileError
@@ -58,8 +59,7 @@ NOT_SENT: Final = "it was not sent"
 Happening = Literal["opened", "begun", "replied", "more", "dropped"]
 
 
-@dataclass(frozen=True, slots=True)
-class RecordLine:
+class RecordLine(Struct, frozen=True):
     """One line, without the body that it may have."""
 
     number: int
@@ -73,8 +73,7 @@ class RecordLine:
         return text_of(self.head.get("is"))
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(Struct, frozen=True):
     """All good lines of a file."""
 
     lines: tuple[RecordLine, ...]
@@ -197,8 +196,7 @@ Stream = tuple[str, str, str]
 """Key, client, conversation."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedReply:
+class RecordedReply(Struct, frozen=True):
     """What a recorded call was answered."""
 
     status: int
@@ -207,8 +205,7 @@ class RecordedReply:
     tally: Tally
 
 
-@dataclass(slots=True, eq=False)
-class RecordedCall:
+class RecordedCall(Struct, eq=False):
     """A call of the recording."""
 
     form: str
@@ -230,8 +227,7 @@ class RecordedCall:
         return self.lines[0].number
 
 
-@dataclass(slots=True, eq=False)
-class Track:
+class Track(Struct, eq=False):
     """A recorded stream."""
 
     stream: Stream
@@ -244,8 +240,7 @@ class Track:
         self.by_form.setdefault(call.form, []).append(call)
 
 
-@dataclass(slots=True, eq=False)
-class ReplayPosition:
+class ReplayPosition(Struct, eq=False):
     """Where a stream stands in a recorded one with which it agrees so far."""
 
     track: Track

@@ -19,12 +19,13 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal
 from urllib.parse import unquote
 
-from headway.base.records import digest
+from msgspec import Struct
+
+from headway.base.digest import digest
 from headway.gateway.values import Caller, Pairs
 from headway.wire.values import Fields, WireName, items
 
@@ -55,8 +56,7 @@ FIELDS_MAX: Final = 64
 Kind = Literal["id", "date", "time", "process"]
 
 
-@dataclass(frozen=True, slots=True)
-class MaskRule:
+class MaskRule(Struct, frozen=True):
     """Something that differs between two runs in which a client does the same."""
 
     path: str
@@ -68,8 +68,7 @@ class MaskRule:
     """Only a text that begins so: one that the client wrote, not its user."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mask:
+class Mask(Struct, frozen=True):
     """What is masked for one client."""
 
     caller: str
@@ -169,8 +168,7 @@ MASKS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class CanonicalCall:
+class CanonicalCall(Struct, frozen=True):
     """A call by its form. Nothing of its text remains."""
 
     key: str

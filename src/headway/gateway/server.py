@@ -11,12 +11,13 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.base import process_tree as kin
 from headway.base.folders import Folders
@@ -266,8 +267,7 @@ Result = TypeVar("Result")
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Front:
+class Front(Struct, frozen=True):
     """How a gateway is run for a user."""
 
     settings: GatewaySettings

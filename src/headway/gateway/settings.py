@@ -6,10 +6,12 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.base.numbers import seconds_of
 from headway.client.accounts import GATEWAY_VARIABLE
@@ -65,8 +67,7 @@ _GATEWAY_PATH: Final = re.compile(r"/[A-Za-z0-9_-]{22,128}/[a-z0-9][a-z0-9_.-]*(
 """A token of the gateway's length, then an upstream: nobody else has such addresses."""
 
 
-@dataclass(frozen=True, slots=True)
-class GatewaySettings:
+class GatewaySettings(Struct, frozen=True):
     """Read once, at the edge."""
 
     upstreams: Mapping[str, Upstream]
@@ -85,8 +86,7 @@ class GatewaySettings:
     """The path of the throw-away home of its agents, which recordings keep."""
 
 
-@dataclass(frozen=True, slots=True)
-class GatewayOptions:
+class GatewayOptions(Struct, frozen=True):
     """The command line, as it was written."""
 
     upstreams: tuple[str, ...] = ()

@@ -15,10 +15,11 @@ import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from headway.agents.metering import MeteredUsage
 from headway.client.accounts import GATEWAY_VARIABLE

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
 
 from headway.base.values import Fault, Tally
 
@@ -16,17 +17,19 @@ Pairs = tuple[tuple[bytes, bytes], ...]
 """Headers as they are on the wire: names in their sender's spelling, repeats kept, in order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Upstream:
+class Upstream(Struct, frozen=True):
     """A provider behind the gateway: `/TOKEN/NAME/v1/messages` goes to `URL/v1/messages`."""
 
     name: str
     url: str
     """Without a slash at its end."""
-    key: str = field(default="", repr=False)
+    key: str = ""
     """The provider's key, where the gateway adds it in place of the client's own."""
     is_whole: bool = False
     """Whether the address of OpenAI's clients is `url` itself and not `url/v1`."""
+
+    def __repr__(self) -> str:
+        return f"<Upstream {self.name} {self.url}>"
 
     @property
     def version(self) -> str:
@@ -34,8 +37,7 @@ class Upstream:
         return "/v1" if self.name == "openai" and not self.is_whole else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(Struct, frozen=True):
     """A request before its body is read."""
 
     method: str
@@ -66,11 +68,10 @@ class Payer(Protocol):
         """The account's usage window is empty until then, by the wall clock."""
 
 
-@dataclass(slots=True, eq=False)
-class GatewayKey:
+class GatewayKey(Struct, eq=False):
     """Who may call through the gateway, and on whose account of tokens and money."""
 
-    token: str = field(repr=False)
+    token: str
     name: str
     """As people read it: `default`, or the task's name."""
     path: tuple[str, ...] = ()
@@ -83,9 +84,11 @@ class GatewayKey:
     is_over: bool = False
     """The attempt that it was made for has ended: it opens nothing any more."""
 
+    def __repr__(self) -> str:
+        return f"<GatewayKey {self.name}>"
 
-@dataclass(frozen=True, slots=True)
-class Passed:
+
+class Passed(Struct, frozen=True):
     """A request that the door let in."""
 
     key: GatewayKey
@@ -97,8 +100,7 @@ class Passed:
     """The call that it is; `None` for everything that no model answers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Turned:
+class Turned(Struct, frozen=True):
     """A request that the door did not let in."""
 
     status: int
@@ -108,8 +110,7 @@ class Turned:
     hint: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Struct, frozen=True):
     """Which program sends a request, and what is known of its patience."""
 
     name: str
@@ -123,8 +124,7 @@ class Caller:
     """From then on it wants a sign of life this often."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallEnded:
+class CallEnded(Struct, frozen=True):
     """One call through the gateway, when it is over."""
 
     key: str

@@ -24,7 +24,7 @@ from typing import Final, cast
 from zlib import crc32
 
 from headway.base import codec
-from headway.base.records import DIGEST_BYTES, digest
+from headway.base.digest import DIGEST_BYTES, digest
 from headway.engine.events import VERSION, Ending
 from headway.engine.record import Fact, Header, JournalEntry, TaskRow, TaskState, decode, encode
 from headway.errors import InternalError, JournalError, WireError

@@ -13,9 +13,10 @@ import time
 from calendar import timegm
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from headway.base import locks as owner
 from headway.errors import HeadwayError, JournalError, UsageError, did_you_mean
@@ -34,8 +35,7 @@ GROUPS_MAX: Final = 20_000
 """Larger graphs are not kept: a run begins at once, and nobody reads so many groups."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeptGroup:
+class KeptGroup(Struct, frozen=True):
     """One group: how many, what it needs as (group, block), and whether it uses this machine."""
 
     name: str
@@ -49,14 +49,12 @@ class KeptGroup:
     """Whether its tasks do nothing but ask a model, as prompts do."""
 
 
-@dataclass(frozen=True, slots=True)
-class GraphShape:
+class GraphShape(Struct, frozen=True):
     groups: tuple[KeptGroup, ...]
     ceiling: float = inf
 
 
-@dataclass(frozen=True, slots=True)
-class RunOutline:
+class RunOutline(Struct, frozen=True):
     """What a run was to do, as far as is needed to understand its time."""
 
     graph: Graph
@@ -120,8 +118,7 @@ SOURCE_NAME: Final = "plan.json"
 """In a run's folder: what is performed now, which an edit may have changed since it began."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunPlace:
+class RunPlace(Struct, frozen=True):
     id: str
     """`20261116-0423-a7k`: when it began (UTC)."""
     folder: str

@@ -12,12 +12,13 @@ import sqlite3
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Final
 from urllib.parse import quote
 
-from headway.base.records import digest as digest_of
+from msgspec import Struct
+
+from headway.base.digest import digest as digest_of
 from headway.engine.record import Fact, Header, TaskRow, TaskState
 from headway.errors import JournalError
 from headway.journal.file import (
@@ -161,8 +162,7 @@ _PLACES: Final = "SELECT id, digest FROM bodies WHERE id>?"
 _EVENTS: Final = f"SELECT {','.join(EVENT_COLUMNS)} FROM events WHERE seq>?"
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedEvent:
+class RecordedEvent(Struct, frozen=True):
     """An event with its place in the journal."""
 
     seq: int
@@ -171,8 +171,7 @@ class RecordedEvent:
     event: Fact
 
 
-@dataclass(frozen=True, slots=True)
-class RunSummary:
+class RunSummary(Struct, frozen=True):
     counts: dict[TaskState, int]
     """Of tasks that were started, by where they are."""
     input_tokens: float

@@ -14,11 +14,13 @@ import sqlite3
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
 from typing import Final, cast
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from headway.base import locks as owner
-from headway.base.records import digest
+from headway.base.digest import digest
 from headway.engine.events import RunFinished
 from headway.engine.record import LOST, Fact, TaskRow, fold, without_lost
 from headway.errors import JournalError
@@ -190,8 +192,7 @@ ASIDE_MAX: Final = 1000
 """Spoilt files that are kept side by side."""
 
 
-@dataclass(frozen=True, slots=True)
-class Salvaged:
+class Salvaged(Struct, frozen=True):
     rows: int
     events: int
     bodies: int

@@ -13,14 +13,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from threading import Lock, Thread
 from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from headway.api import plan_files as planfiles
+from headway.base.codec import as_dict
 from headway.base.folders import folders
 from headway.config import foreign_allowance, read_configuration
 from headway.engine.record import Header
@@ -61,8 +64,7 @@ SIMULATED: Final = {
 """A run on the simulated provider needs no key; its process starts the provider."""
 
 
-@dataclass(frozen=True, slots=True)
-class McpSettings:
+class McpSettings(Struct, frozen=True):
     """Where the server works and how far its callers may go."""
 
     root: str
@@ -368,12 +370,12 @@ class Service:
                 "refused": [refusal_of(one) for one in (error, *error.others)],
             }
         report = check(loaded.survey, partial(absent, loaded.folder))
-        remarks = [finite(asdict(remark)) for remark in report.remarks]
+        remarks = [finite(as_dict(remark)) for remark in report.remarks]
         return {
             "accepted": True,
             "refused": [],
             "tasks": report.tasks,
-            "groups": [asdict(group) for group in report.groups],
+            "groups": [as_dict(group) for group in report.groups],
             "levels": report.levels,
             "width": report.width,
             "longest_chain": report.critical_path,
@@ -407,7 +409,7 @@ class Service:
         return {
             "run": run.id,
             "tasks": loaded.expanded.count,
-            "budget": asdict(amount),
+            "budget": as_dict(amount),
             "folder": os.path.relpath(place, settings.root),
             "next": f"It goes on by itself. Ask run_status({run.id!r}) now and then, and at the "
             "end run_results.",
@@ -515,7 +517,7 @@ class Service:
             }
             for lane in view.lanes
         ]  # fmt: skip
-        budgets = [{"account": name, **asdict(ledger)} for name, ledger in view.ledgers]
+        budgets = [{"account": name, **as_dict(ledger)} for name, ledger in view.ledgers]
         return _plain({"month": view.month, "accounts": lanes, "budgets": budgets})
 
     def _state(self, place: RunPlace, glance: Glance) -> tuple[str, str]:

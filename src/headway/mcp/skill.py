@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import Final, Literal
 
 from headway import __version__
-from headway.base.records import digest
+from headway.base.digest import digest
 from headway.errors import StateFileError
 from headway.plans.grammar import KEYS
 from headway.run.filling import write_new

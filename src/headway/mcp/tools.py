@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from headway.errors import BadValueError, did_you_mean
 from headway.mcp.service import (
@@ -50,8 +51,7 @@ TEXT_CHARS_MAX: Final = 1_000
 """Of a path or a name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
+class Argument(Struct, frozen=True):
     """One argument of a tool."""
 
     name: str
@@ -89,8 +89,7 @@ class Argument:
         return self.most or TEXT_CHARS_MAX
 
 
-@dataclass(frozen=True, slots=True)
-class McpTool:
+class McpTool(Struct, frozen=True):
     """One tool."""
 
     name: str

@@ -11,9 +11,11 @@ Laws:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from math import inf
 from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.base.values import (
     Amounts,
@@ -164,8 +166,7 @@ SMOOTH_S: Final = 1.0
 """A smooth flow may bunch at most this many seconds of a limit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(Struct, frozen=True):
     """What one run learned of an account and the next one starts with."""
 
     limits: tuple[Limit, ...] = ()
@@ -182,8 +183,7 @@ class Profile:
     """Names of limits of which reservations do not come back."""
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaConfig:
+class QuotaConfig(Struct, frozen=True):
     """What is known or wanted before the first call."""
 
     dialect: Dialect = ANTHROPIC

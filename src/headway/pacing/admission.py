@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter, OrderedDict
-from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.base.values import Fault, Limit, Permit, Reading, SettledAs, Tally, Wait
 from headway.errors import AccountClosedError, BudgetReachedError, DemandTooLargeError, HeadwayError
@@ -53,16 +55,14 @@ _WORDS: Final = re.compile(r"(\S+) \((.*); ([0-9]+\.[0-9]) s; [0-9]+ waiting\)")
 """What a call that gives up is told it waited for: see `_in_words`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Granted:
+class Granted(Struct, frozen=True):
     """A call that may be sent now."""
 
     id: CallId
     permit: Permit
 
 
-@dataclass(frozen=True, slots=True)
-class Denied:
+class Denied(Struct, frozen=True):
     """A call that will never be granted; `code` is that of the error to raise."""
 
     id: CallId
@@ -71,8 +71,7 @@ class Denied:
     hint: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionDecision:
+class AdmissionDecision(Struct, frozen=True):
     """What may go, what never will, when to decide again if nothing happens before; and what was
     sent and is to be ended."""
 
@@ -289,8 +288,7 @@ def wait_in(words: str, now: float) -> Wait | None:
 # Everything that one user may call: all accounts, their quotas, estimates, budgets and callers.
 
 
-@dataclass(frozen=True, slots=True)
-class CallOutcome:
+class CallOutcome(Struct, frozen=True):
     """How a call ended, as its caller saw it."""
 
     how: SettledAs
@@ -449,8 +447,7 @@ class Book:
 # What a person is told of their accounts: limits, from where, how old, used now, by whom.
 
 
-@dataclass(frozen=True, slots=True)
-class LimitView:
+class LimitView(Struct, frozen=True):
     """One limit of an account."""
 
     limit: Limit
@@ -467,8 +464,7 @@ class LimitView:
     """What a call holds until its end, where some of it comes back then."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallerView:
+class CallerView(Struct, frozen=True):
     """One client's calls in a lane."""
 
     client: str
@@ -476,8 +472,7 @@ class CallerView:
     waiting: int
 
 
-@dataclass(frozen=True, slots=True)
-class LaneView:
+class LaneView(Struct, frozen=True):
     """One account and model group."""
 
     account: str
@@ -499,8 +494,7 @@ class LaneView:
     """Usage windows, known by the share that is used."""
 
 
-@dataclass(frozen=True, slots=True)
-class BookView:
+class BookView(Struct, frozen=True):
     """Everything at an instant."""
 
     month: str

@@ -14,9 +14,11 @@ Laws:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import exp, inf, sqrt
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.base.values import (
     MINUTE_S,
@@ -279,8 +281,7 @@ RETURNED: Final = 0.5
 """If so much of it is there that should not be, it comes back after all."""
 
 
-@dataclass(slots=True)
-class Returns:
+class Returns(Struct):
     """The evidence on one limit."""
 
     gone: float = 0.0

@@ -11,9 +11,11 @@ Laws:
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from math import inf
 from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.base.numbers import next_month
 from headway.errors import BudgetReachedError
@@ -35,8 +37,7 @@ Room = Literal["yes", "later", "never"]
 """Whether a budget has room: now, perhaps when calls in flight turn out cheaper, or not at all."""
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetLedgerStatistics:
+class BudgetLedgerStatistics(Struct, frozen=True):
     """A budget at an instant."""
 
     budget: MonthlyBudget
@@ -243,8 +244,7 @@ _CLAIM: Final = re.compile(r"a call of (?:up to|about) ([\d,]+) tokens(?:, \$([\
 """What `Waiting` says of a call that no budget has room for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """A call in flight whose answer is to be ended, and why."""
 
     id: CallId

@@ -7,9 +7,11 @@ for a permit, in whatever process, is estimated by what all of them have learned
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from math import ceil, exp, log
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.base.values import Amounts, Demand, Sketch, Tally, Usage
 from headway.pacing.headers import Dialect
@@ -44,8 +46,7 @@ CLIP_DEVIATIONS: Final = 4.0
 TOKENS_PER_PRICE: Final = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
+class Price(Struct, frozen=True):
     """What a model's tokens cost, in micro-dollars per million tokens."""
 
     input_microusd_per_mtok: int
@@ -94,8 +95,7 @@ class Price:
         )
 
 
-@dataclass(slots=True)
-class _Ratio:
+class _Ratio(Struct):
     """A least-squares fit of tokens on bytes and messages, each call weighed by 1/bytes."""
 
     prior: float

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from headway.base.numbers import date_of, day_of
 from headway.base.values import (
@@ -47,8 +48,7 @@ WINDOW_5H_S: Final = 5 * HOUR_S
 WINDOW_7D_S: Final = 7 * DAY_S
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(Struct, frozen=True):
     """How one provider counts, charges and speaks, as far as it is published."""
 
     name: str
@@ -132,8 +132,7 @@ def decode(headers: Headers, received_wall_s: float | None, dialect: Dialect) ->
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Since:
+class _Since(Struct, frozen=True):
     """The moment of a response, from which its times are counted."""
 
     date_s: float | None
@@ -153,8 +152,7 @@ class _Since:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Slot:
+class _Slot(Struct, frozen=True):
     """The limit that a group of headers is about."""
 
     resource: Resource

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from headway.base.values import Amounts, Demand, FaultKind, Permit, Sketch, Usage, Wait
 from headway.pacing.account import Belief, QuotaConfig, restore, standing
@@ -49,8 +51,7 @@ is near, by what was learned meanwhile."""
 UNKNOWN: Final = Demand(Amounts(), Amounts())
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """A call that wants a permit, from whichever client."""
 
     id: CallId
@@ -65,8 +66,7 @@ class Request:
     of the most that it can cost."""
 
 
-@dataclass(slots=True, eq=False)
-class CallEntry:
+class CallEntry(Struct, eq=False):
     """A call from its request to its end."""
 
     request: Request
@@ -106,8 +106,7 @@ Sizer = Callable[[CallEntry], None]
 """Estimates what a call will consume, by all that is known at that moment."""
 
 
-@dataclass(slots=True)
-class _Lasting:
+class _Lasting(Struct):
     """What stays when the quota is made anew."""
 
     terms: AccountTerms
@@ -119,16 +118,14 @@ class _Lasting:
     closed_s: float = inf
 
 
-@dataclass(slots=True)
-class _Flow:
+class _Flow(Struct):
     """The calls of one flow that are not in the quota's line yet, and how many of it are."""
 
     backlog: OrderedDict[CallId, CallEntry] = field(default_factory=OrderedDict)
     in_line: int = 0
 
 
-@dataclass(slots=True, eq=False)
-class Lane:
+class Lane(Struct, eq=False):
     """A quota and the calls in it."""
 
     account: str

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import inf, log, sqrt
 from typing import Final
+
+from msgspec import Struct
 
 from headway.pacing.limits import HORIZON_S, PlannedStream
 
@@ -322,8 +323,7 @@ class Congestion:
         return (self._fit or _FLAT).at(width)
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
+class Round(Struct, frozen=True):
     """What was delivered in a while: the mean number in flight, and work per second."""
 
     in_flight: float
@@ -419,8 +419,7 @@ class Delivery:
         self._work, self._ends, self._moves = 0.0, 0, 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Fit:
+class _Fit(Struct, frozen=True):
     """Time per unit of work: alone, and what company adds to it."""
 
     alone: float

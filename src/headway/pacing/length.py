@@ -18,9 +18,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from math import erfc, exp, inf, log, pi, sqrt
 from typing import Final, TypeVar
+
+from msgspec import Struct, field
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -84,8 +85,7 @@ def _hazard(z: float) -> float:
     return exp(-0.5 * z * z) / (sqrt(2.0 * pi) * _above(z))
 
 
-@dataclass(frozen=True, slots=True)
-class _Fit:
+class _Fit(Struct, frozen=True):
     """Parameters in the form in which the likelihood is concave: 1/s, m/s, b/s."""
 
     precision: float
@@ -103,8 +103,7 @@ _LEVEL_PRIOR: Final = log(OUTPUT_TOKENS_PRIOR) - 0.5 * SPREAD_PRIOR**2
 _PRIOR: Final = _Fit(1.0 / SPREAD_PRIOR, _LEVEL_PRIOR / SPREAD_PRIOR, 0.0)
 
 
-@dataclass(slots=True)
-class _Sums:
+class _Sums(Struct):
     """Weighted sums over ended calls: of 1, x, y, x^2, xy, y^2, where y is the log length."""
 
     n: float = 0.0
@@ -185,8 +184,7 @@ def _fitted(fit: _Fit, sums: _Sums, censored: list[tuple[float, float, float]]) 
     return fit
 
 
-@dataclass(slots=True)
-class _Flight:
+class _Flight(Struct):
     """A call that has not ended. `produced` is `None` for one that never told."""
 
     start: int
@@ -194,8 +192,7 @@ class _Flight:
     produced: float | None = None
 
 
-@dataclass(slots=True)
-class _Kind:
+class _Kind(Struct):
     """What is known of the lengths of one kind of call."""
 
     sums: _Sums = field(default_factory=_Sums)

@@ -12,9 +12,10 @@ Laws:
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from math import inf
 from typing import Final
+
+from msgspec import Struct
 
 from headway.base.values import Amounts, Charging, Demand, Limit, Resource
 
@@ -27,8 +28,7 @@ BINS: Final = 256
 HORIZON_S: Final = BIN_S * (BINS - 2)
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedStream:
+class PlannedStream(Struct, frozen=True):
     """An answer as planned: so many tokens, evenly, between two times."""
 
     from_s: float

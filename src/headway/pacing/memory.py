@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass, fields
 from functools import lru_cache
 from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from headway.base.values import DAY_S, MINUTE_S, FaultKind, Limit, LimitReading
 from headway.pacing.account import Profile
@@ -45,8 +47,7 @@ HourRow = tuple[float, ...]
 """An hour of the day: which, how many minutes ago it was last added to, then the sums."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spell:
+class Spell(Struct, frozen=True):
     """All calls that ended in some stretch of time, summed."""
 
     answered: float = 0
@@ -106,7 +107,7 @@ class Spell:
         return calls / self.ended if self.ended > 0 else 0.0
 
 
-NAMES: Final = tuple(field.name for field in fields(Spell))
+NAMES: Final = Spell.__struct_fields__
 _COLUMN: Final[dict[FaultKind, int]] = {
     "rate": 1, "concurrency": 2, "overload": 3, "server": 4, "timeout": 4, "broken": 4,
     "connection": 4,
@@ -114,8 +115,7 @@ _COLUMN: Final[dict[FaultKind, int]] = {
 _WRONG: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedAnswer:
+class ObservedAnswer(Struct, frozen=True):
     """One answer: what it took, how fast it came, in what company."""
 
     input_tokens: float = 0.0
@@ -126,8 +126,7 @@ class ObservedAnswer:
     neighbours: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class ChronicleMemory:
+class ChronicleMemory(Struct, frozen=True):
     """A chronicle between two processes, and as it travels: rows, so that they are short."""
 
     present: Row = ()
@@ -269,16 +268,14 @@ _DATED: Final = re.compile(r"[-@](?:20\d{6}|20\d\d-\d\d-\d\d|latest)$")
 _CLAUDE: Final = re.compile(r"claude-(?:(\d+)(?:[-.]\d+)?-)?(opus|sonnet|haiku)(?:-(\d+))?")
 
 
-@dataclass(frozen=True, slots=True)
-class MonthlyBudget:
+class MonthlyBudget(Struct, frozen=True):
     """The most that a user wants to spend in a calendar month. `None` is no budget."""
 
     tokens: float | None = None
     microusd: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AccountTerms:
+class AccountTerms(Struct, frozen=True):
     """What a user set for an account, for one model group of it, or for every account."""
 
     limits: tuple[Limit, ...] = ()
@@ -288,8 +285,7 @@ class AccountTerms:
     budget: MonthlyBudget = MonthlyBudget()
 
 
-@dataclass(frozen=True, slots=True)
-class Spend:
+class Spend(Struct, frozen=True):
     """What a call takes of a budget."""
 
     tokens: float = 0.0
@@ -307,8 +303,7 @@ class Spend:
         return self.plus(Spend(-other.tokens, -other.microusd, -other.unpriced))
 
 
-@dataclass(frozen=True, slots=True)
-class DaySpend:
+class DaySpend(Struct, frozen=True):
     """What was spent on one day, like 2026-11-16."""
 
     date: str
@@ -317,8 +312,7 @@ class DaySpend:
     unpriced: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class LaneMemory:
+class LaneMemory(Struct, frozen=True):
     """One account and model group between two processes: what was learned, what was left."""
 
     account: str
@@ -332,8 +326,7 @@ class LaneMemory:
     """How each usage window stood."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """What a call in flight may still take of the budgets; nobody else may have it."""
 
     id: CallId
@@ -341,8 +334,7 @@ class Claim:
     spend: Spend
 
 
-@dataclass(frozen=True, slots=True)
-class PacingMemory:
+class PacingMemory(Struct, frozen=True):
     """All that outlives a process."""
 
     version: int = MEMORY_VERSION

@@ -19,11 +19,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Container, Iterator
-from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count, islice
 from math import inf
 from typing import Final, Generic, NamedTuple, TypeVar
+
+from msgspec import Struct, field
 
 from headway.errors import BadValueError, InternalError
 from headway.pacing.length import remember
@@ -54,8 +55,7 @@ class _Waiter(NamedTuple, Generic[T]):
     item: T
 
 
-@dataclass(slots=True, eq=False)
-class _Flow(Generic[T]):
+class _Flow(Struct, Generic[T], eq=False):
     """What fairness is between. `turn` names its one living entry in the parent's line."""
 
     name: str
@@ -66,8 +66,7 @@ class _Flow(Generic[T]):
     waiting: int = 0
 
 
-@dataclass(slots=True, eq=False)
-class _Leaf(_Flow[T]):
+class _Leaf(_Flow[T], eq=False):
     """A flow that has waiters. The first entry of its heap is never a waiter that left."""
 
     waiters: list[_Waiter[T]] = field(default_factory=list)
@@ -81,8 +80,7 @@ class _Leaf(_Flow[T]):
             heapify(self.waiters)
 
 
-@dataclass(slots=True, eq=False)
-class _Branch(_Flow[T]):
+class _Branch(_Flow[T], eq=False):
     """A flow that has flows. Every child is in line: backlogged, or resting ahead of its time.
 
     The first in line is always backlogged, so looking at the head needs no cleaning.
@@ -330,8 +328,7 @@ SPELLS_MAX: Final = 2048
 """Spells of one cause that are kept; who waits for longer is told by the newer half of them."""
 
 
-@dataclass(slots=True)
-class _Spells:
+class _Spells(Struct):
     """Times during which the line waited for one thing, in order."""
 
     begins: list[float] = field(default_factory=list)
@@ -400,8 +397,7 @@ Beginning = tuple[str, str]
 """(account and model group, digest): caches are not shared between either."""
 
 
-@dataclass(slots=True)
-class _Cached:
+class _Cached(Struct):
     """One beginning: until when it can be read, or who is about to write it."""
 
     warm_until_s: float = -inf

@@ -13,9 +13,11 @@ Laws:
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, replace
 from math import ceil, inf
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.base.values import Demand, Fault, Permit, Reading, SettledAs, Usage, Wait
 from headway.pacing.account import Belief, QuotaConfig
@@ -42,8 +44,7 @@ TOKENS_MIN: Final = 5
 """Fewer tokens say nothing about the time per token."""
 
 
-@dataclass(slots=True)
-class PermitInUse:
+class PermitInUse(Struct):
     """A permit in use: its plan, what the limits showed, and the load when it began."""
 
     permit: Permit
@@ -233,8 +234,7 @@ WAITED: Final = "waited for "
 PASSED: Final = "does not delay a call that waits for "
 
 
-@dataclass(frozen=True, slots=True)
-class PermitRequest:
+class PermitRequest(Struct, frozen=True):
     """A call that wants a permit: for whom, how urgently."""
 
     demand: Demand
@@ -244,16 +244,14 @@ class PermitRequest:
     """When it came; `None` is when the line was last looked at."""
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(Struct, frozen=True):
     """A permit for the ask that was given this place."""
 
     place: int
     permit: Permit
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """All grants possible now; what the first of the rest waits for; when to decide again.
 
     A wait until inf ends when a call ends, or never: the reason says which.
@@ -266,8 +264,7 @@ class Decision:
     """Who it is that waits: an ask that can never be granted has to leave by itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
+class Settlement(Struct, frozen=True):
     """How a permit ended. Fault and reading belong to a response that was not an answer."""
 
     how: SettledAs
@@ -276,8 +273,7 @@ class Settlement:
     reading: Reading = Reading()
 
 
-@dataclass(slots=True)
-class _Waiter:
+class _Waiter(Struct):
     """An ask in line, and how often anybody had been held back when it came."""
 
     ask: PermitRequest

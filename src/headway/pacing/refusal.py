@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from headway.base.values import (
     DAY_S,
@@ -75,8 +76,7 @@ def reading_of_refusal(body: bytes) -> LimitReading | None:
     return LimitReading(resource, period_s, limit, remaining, None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Violation:
+class _Violation(Struct, frozen=True):
     """One violated quota of a `google.rpc.QuotaFailure`."""
 
     resource: Resource
@@ -84,8 +84,7 @@ class _Violation:
     value: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Complaint:
+class _Complaint(Struct, frozen=True):
     """What an error body says, whatever its shape."""
 
     message: str

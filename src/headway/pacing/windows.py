@@ -11,8 +11,9 @@ Laws:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from headway.base.values import HOUR_S, LimitReading, Wait
 
@@ -26,8 +27,7 @@ MEMORY: Final = 0.5
 """What earlier windows showed counts by half with every new one: plans change, and so do sizes."""
 
 
-@dataclass(frozen=True, slots=True)
-class WindowState:
+class WindowState(Struct, frozen=True):
     """A usage window, as it stands and as far as it is known: plain data."""
 
     period_s: float
@@ -59,8 +59,7 @@ class WindowState:
         return STEP / self.rise if self.rise > 0.0 else 1.0
 
 
-@dataclass(slots=True)
-class _Window:
+class _Window(Struct):
     """One window while a process lives."""
 
     used: float

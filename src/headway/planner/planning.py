@@ -14,11 +14,13 @@ import re
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
 from json import dumps
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypedDict, Unpack
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from headway.agents.prompt import (
     PromptAgent,
@@ -30,7 +32,7 @@ from headway.agents.prompt import (
 )
 from headway.api.functions import must_be_known, wait_for
 from headway.api.plan_files import budget_in, must_go_on
-from headway.base.records import digest
+from headway.base.digest import digest
 from headway.base.values import Fault
 from headway.config import foreign_allowance
 from headway.engine.state import Rules
@@ -292,8 +294,7 @@ _FIRST: Final = re.compile(r"^headway:[ \t]*1[ \t]*\n", re.M)
 _PLAIN: Final = re.compile(r"[$A-Za-z0-9][A-Za-z0-9_./-]*")
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(Struct, frozen=True):
     """A plan that a model wrote, checked. Nothing of it has run, and no file is written."""
 
     text: str
@@ -410,8 +411,7 @@ GOAL_CHARS_MAX: Final = 20_000
 PLAN_CHARS_MAX: Final = 200_000
 
 
-@dataclass(frozen=True, slots=True)
-class Goal:
+class Goal(Struct, frozen=True):
     """What is wanted, and what may be used for it."""
 
     text: str
@@ -526,8 +526,7 @@ async def drafted(
     return Draft(text, loaded, work.result, _left(goal.budget, work.result))
 
 
-@dataclass(slots=True)
-class _Examination:
+class _Examination(Struct):
     """Looks at replies and keeps what is to be known of the last one."""
 
     goal: Goal

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
+
+from msgspec import Struct
 
 from headway.errors import (
     CycleError,
@@ -138,8 +139,7 @@ def _merge(groups: dict[int, Who], group: int, who: Who) -> None:
     groups[group] = before if is_one else ANYONE
 
 
-@dataclass(frozen=True, slots=True)
-class StateTouched:
+class StateTouched(Struct, frozen=True):
     """Who may touch which keys of the shared state. Groups that may touch any are not in `keys`."""
 
     keys: Touched
@@ -262,8 +262,7 @@ def _leads_out(group: GroupPlan, key: str, text: str, faults: PlanFaults) -> Non
 # Who comes before whom in a plan: by needs, by what is read, and by turns in a queue.
 
 
-@dataclass(frozen=True, slots=True)
-class TaskOrder:
+class TaskOrder(Struct, frozen=True):
     """Who comes before whom: for each group those before it, as bits."""
 
     entirely: tuple[int, ...]

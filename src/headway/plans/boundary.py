@@ -12,11 +12,11 @@ plan declares:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal
 
-from headway.base.records import quick
+from msgspec import Struct
+
 from headway.plans.accesses import ANYONE, StateTouched
 from headway.plans.expand import GroupPlan, results_used
 from headway.plans.hazards import Survey
@@ -112,8 +112,7 @@ By = Literal["result", "items", "order", "path", "key", "queue"]
 or folder | a key of the shared state | turns."""
 
 
-@dataclass(frozen=True, slots=True)
-class Strand:
+class Strand(Struct, frozen=True):
     """Tasks of one item each, one after another; strands of different items share nothing."""
 
     groups: tuple[str, ...]
@@ -124,8 +123,7 @@ class Strand:
     """They declare all that they touch, or are prompts, which touch nothing."""
 
 
-@quick
-class Coupling:
+class Coupling(Struct, frozen=True):
     """One group that must come before another, and why."""
 
     before: str
@@ -137,8 +135,7 @@ class Coupling:
     """Each member before the same member of the other group only."""
 
 
-@dataclass(frozen=True, slots=True)
-class Boundary:
+class Boundary(Struct, frozen=True):
     """A plan, as far as coherence goes."""
 
     strands: tuple[Strand, ...]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
-from headway.base.records import quick
+from msgspec import Struct
+
 from headway.plans.boundary import Boundary, Strand, boundary
 from headway.plans.expand import ExpandedPlan, GroupPlan, graph_of, prompt_paths, used_variables
 from headway.plans.graph import Graph
@@ -34,8 +34,7 @@ SAMPLE_MAX: Final = 1_000
 KINDS: Final[Mapping[type, str]] = {CommandSpec: "run", Prompt: "prompt", Python: "python"}
 
 
-@quick
-class EdgeReport:
+class EdgeReport(Struct, frozen=True):
     """One group before another, and why."""
 
     before: str
@@ -45,8 +44,7 @@ class EdgeReport:
     memberwise: bool
 
 
-@quick
-class GroupReport:
+class GroupReport(Struct, frozen=True):
     """One declared task."""
 
     name: str
@@ -66,8 +64,7 @@ class GroupReport:
     """What its tasks may do, in words."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckReport:
+class CheckReport(Struct, frozen=True):
     """A plan, seen from outside."""
 
     name: str

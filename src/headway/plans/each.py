@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from headway.errors import UsageError
 from headway.plans.shell import PATTERN, ShellText, found_at, quoted, read
@@ -76,8 +77,7 @@ def lines(text: str, is_null: bool = False, skips_empty: bool = False) -> tuple[
     return tuple(value for value in values if value or not skips_empty)
 
 
-@dataclass(frozen=True)
-class ArgumentPlan:
+class ArgumentPlan(Struct, frozen=True, dict=True):
     """All tasks of an `each`, computed when asked for."""
 
     template: str

@@ -9,13 +9,15 @@ Laws:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from json import JSONDecodeError, dumps, loads
 from math import prod
 from typing import Final
 
-from headway.base.records import DIGEST_BYTES, digest, quick
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from headway.base.digest import DIGEST_BYTES, digest
 from headway.errors import Fix, InternalError, PlanTooLargeError, TemplateError
 from headway.plans.graph import Graph, Need, TaskGroup
 from headway.plans.links import links_of
@@ -41,8 +43,7 @@ MEMBERS_MAX: Final = 1_000_000
 LABEL_CHARS_MAX: Final = 60
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
+class Sources(Struct, frozen=True):
     """What a plan's patterns and files gave when they were read."""
 
     globs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -51,8 +52,7 @@ class Sources:
     """Prompts and schemas by path."""
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Struct, frozen=True):
     """The values of one task."""
 
     index: int
@@ -60,8 +60,7 @@ class Member:
     matrix: tuple[tuple[str, Value], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Members:
+class Members(Struct, frozen=True):
     """All combinations of items and matrix values."""
 
     items: tuple[Value, ...] | None = None
@@ -109,8 +108,7 @@ class Members:
         return Member(index, None if self.items is None else self.items[item], matrix)
 
 
-@quick
-class NeedEdge:
+class NeedEdge(Struct, frozen=True):
     """A group that must be done first, and which key says so."""
 
     group: int
@@ -119,8 +117,7 @@ class NeedEdge:
     """`needs`, `each`, `reduce`, or `reads`: the last one was not declared but follows."""
 
 
-@quick
-class GroupPlan:
+class GroupPlan(Struct, frozen=True):
     """One declared task with its members."""
 
     index: int
@@ -208,8 +205,7 @@ class GroupPlan:
         return template.render(value)
 
 
-@dataclass(frozen=True, slots=True)
-class ExpandedPlan:
+class ExpandedPlan(Struct, frozen=True):
     """A plan with its groups, in declared order."""
 
     spec: PlanSpec
@@ -414,8 +410,7 @@ VERSION: Final = "headway plan 1"
 """Of the form below; another one makes every key another."""
 
 
-@dataclass(frozen=True, slots=True)
-class Keys:
+class Keys(Struct, frozen=True):
     """The content keys of one group's members."""
 
     stem: blake2b

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.errors import ContextTooSmallError, Fix
 from headway.plans.expand import ExpandedPlan, GroupPlan, prompt_texts
@@ -100,8 +102,7 @@ HEADING_TOKENS: Final = 24
 """The line before an inner result."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallOverhead:
+class CallOverhead(Struct, frozen=True):
     """What takes room in a call beside results."""
 
     text_tokens: int
@@ -111,8 +112,7 @@ class CallOverhead:
     """How often it may be told what is wrong with its answer, which stays before it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+class Fit(Struct, frozen=True):
     """What a call of a reduction can hold."""
 
     context: int
@@ -129,8 +129,7 @@ class Fit:
         return self.room // max(2, self.fan)
 
 
-@dataclass(frozen=True, slots=True)
-class FanInShape:
+class FanInShape(Struct, frozen=True):
     """The inner levels of one reduction."""
 
     group: int

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Final, Literal
+
+from msgspec import Struct
 
 Holder = Literal["plan", "task", "budget", "each"]
 """The mapping that a key stands in."""
@@ -68,8 +69,7 @@ def variable_name(text: str, taken: Iterable[str]) -> str:
     return name
 
 
-@dataclass(frozen=True, slots=True)
-class PlanKey:
+class PlanKey(Struct, frozen=True):
     """One key: where it stands, what it takes, what it is for."""
 
     name: str

@@ -20,10 +20,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Final
+
+from msgspec import Struct
 
 from headway.base.values import Demand
 from headway.errors import (
@@ -44,8 +45,7 @@ ARRIVALS_MAX: Final = 255
 """Members that one task may need in blocks: what has arrived is counted in a byte."""
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(Struct, frozen=True):
     """One unit of work: what it needs, the calls it makes one after another, how long it takes."""
 
     name: str
@@ -57,8 +57,7 @@ class Task:
     kind: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(Struct, frozen=True):
     """A group that must be done first."""
 
     group: int
@@ -73,8 +72,7 @@ Follower = tuple[int, int, bool]
 """A group that needs blocks of another one: its index, the block, and whether it is lenient."""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskGroup:
+class TaskGroup(Struct, frozen=True):
     """Tasks that were declared as one."""
 
     name: str

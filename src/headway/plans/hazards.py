@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.errors import Fix, HazardError, PlanError
 from headway.plans.accesses import (
@@ -37,8 +39,7 @@ Kind = Literal[
 ]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Remark:
+class Remark(Struct, frozen=True):
     """One thing that looks odd."""
 
     severity: Severity
@@ -240,8 +241,7 @@ def _is_around(outer: str, inner: str) -> bool:
 # What if B runs before A? Orders tasks by what they declare to read and write, or refuses.
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
+class Survey(Struct, frozen=True):
     """A plan that was ordered, who touches what in it, and who comes before whom."""
 
     expanded: ExpandedPlan

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from difflib import get_close_matches
 from heapq import heappop, heappush
 from typing import Final
+
+from msgspec.structs import replace
 
 from headway.errors import CycleError, Fix, PlanShapeError, SourceError, UnknownNeedError
 from headway.plans.section import PlanFaults, shown

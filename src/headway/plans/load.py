@@ -9,7 +9,6 @@ import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import translate
 from functools import partial
@@ -17,6 +16,9 @@ from json import dumps, loads
 from pathlib import Path
 from re import compile as compile_pattern
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.errors import Fix, Place, PlanError, SourceError
 from headway.plans.document import parse_document, read_document
@@ -326,8 +328,7 @@ class Library(Folder):
         faults.add(SourceError, task.spot("schema").value, message)
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(Struct, frozen=True):
     """A plan that can be run."""
 
     survey: Survey

@@ -13,10 +13,11 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any, Final
 from urllib.parse import unquote
+
+from msgspec import Struct
 
 from headway.errors import BadValueError, Place, PlanError, SourceError, did_you_mean
 from headway.plans.expand import ExpandedPlan, paths_of
@@ -85,23 +86,20 @@ META_4: Final[dict[str, Any]] = {
 """The same for draft 4, in which a bound is exclusive or not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fitting:
+class Fitting(Struct, frozen=True):
     """The JSON of an answer that fits, as it was written and as a value."""
 
     text: str
     value: object
 
 
-@dataclass(frozen=True, slots=True)
-class Misfit:
+class Misfit(Struct, frozen=True):
     """Why an answer does not fit."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
+class Schema(Struct, frozen=True):
     """A schema, ready to be asked."""
 
     text: str
@@ -284,8 +282,7 @@ NOT_CALLED: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class ReferenceFault:
+class ReferenceFault(Struct, frozen=True):
     """What a source shows of a function that was not found for certain."""
 
     reason: str

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 from itertools import takewhile
 from typing import Final, Literal, get_args
+
+from msgspec import Struct
 
 from headway.errors import did_you_mean
 from headway.plans.grammar import TARGET
@@ -75,8 +76,7 @@ _SPEC: Final = re.compile(r"(?P<kind>[a-z]+)(?:\((?P<target>.+)\))?", re.DOTALL)
 _EXAMPLE: Final = "package.module:function"
 
 
-@dataclass(frozen=True, slots=True)
-class Channel:
+class Channel(Struct, frozen=True):
     """How a key combines what is put there."""
 
     kind: Kind = "value"
@@ -162,8 +162,7 @@ Prefixes = tuple[str, ...] | None
 """Keys and folders of the shared state; None is everything."""
 
 
-@dataclass(frozen=True, slots=True)
-class Touches:
+class Touches(Struct, frozen=True):
     """Keys and folders that may be read and written, and effect channels; None is any of them."""
 
     reads: Prefixes = None

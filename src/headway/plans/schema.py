@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from difflib import get_close_matches
 from typing import Final
+
+from msgspec.structs import replace
 
 from headway.errors import Fix, PlanShapeError, PlanValueError, UnknownKeyError
 from headway.plans.grammar import (  # fmt: skip

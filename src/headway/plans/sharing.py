@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.errors import Fix, Place, PlanShapeError, PlanValueError, TemplateError
 from headway.plans.grammar import TARGET
@@ -183,8 +185,7 @@ Whats = tuple[Template, ...] | None
 """Keys and patterns, with holes; None is everything."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stake:
+class Stake(Struct, frozen=True):
     """What the members of one task may touch."""
 
     reads: Whats = None

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final, Literal
+
+from msgspec import Struct, field
 
 from headway.errors import UsageError
 from headway.plans.code_words import (
@@ -42,8 +43,7 @@ SAFE: Final = re.compile(r"[-_.+a-zA-Z0-9/]+")
 """What GNU parallel prints without quotes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
+class Replacement(Struct, frozen=True):
     """One replacement string."""
 
     text: str
@@ -126,8 +126,7 @@ ShellWord = tuple[tuple[Piece, ...], bool]
 """A word that needs no shell: its pieces, and whether quotes make it one even if empty."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShellText:
+class ShellText(Struct, frozen=True):
     """A template, read."""
 
     pieces: tuple[Piece, ...]
@@ -218,8 +217,7 @@ ALL_FED: Final = "<"
 """Stands among the variables that have a value for the stdin of all commands."""
 
 
-@dataclass(slots=True)
-class Scan:
+class Scan(Struct):
     """Where the reader is in a template, and what it has understood so far."""
 
     text: str

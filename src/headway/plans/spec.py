@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from difflib import get_close_matches
 from json import dumps
 from typing import Final, Literal
 
-from headway.base.records import quick
+from msgspec import Struct
+
 from headway.errors import Place
 from headway.plans.resources import ACTS, SCHEME, Channel
 
 Scalar = str | int | float | bool | None
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
+class Fields(Struct, frozen=True):
     """A mapping, frozen: keys and values as they were written."""
 
     pairs: tuple[tuple[str, Value], ...] = ()
@@ -33,8 +32,7 @@ Spread = Literal["items", "glob", "lines", "task"]
 """Where the members of a group come from."""
 
 
-@quick
-class Leaf:
+class Leaf(Struct, frozen=True):
     """One value of a document, where it stands."""
 
     value: Scalar
@@ -46,8 +44,7 @@ class Leaf:
     """The character that it is quoted or folded by, if any."""
 
 
-@quick
-class DocumentList:
+class DocumentList(Struct, frozen=True):
     """A list of a document."""
 
     items: tuple[Located, ...]
@@ -57,8 +54,7 @@ class DocumentList:
     """Written between brackets."""
 
 
-@quick
-class Keyed:
+class Keyed(Struct, frozen=True):
     """A mapping of a document; no key is there twice."""
 
     pairs: tuple[tuple[Leaf, Located], ...]
@@ -70,24 +66,21 @@ class Keyed:
 Located = Leaf | DocumentList | Keyed
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Struct, frozen=True):
     """A file as it was read: its name as people wrote it, and what it holds."""
 
     name: str
     root: Located
 
 
-@quick
-class Spot:
+class Spot(Struct, frozen=True):
     """Where a key of a task stands, and where its value does."""
 
     key: Place
     value: Place
 
 
-@dataclass(frozen=True, slots=True)
-class Each:
+class Each(Struct, frozen=True):
     """One member for each of these."""
 
     kind: Spread
@@ -96,8 +89,7 @@ class Each:
     """The pattern, the file of lines, or the task."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommandSpec:
+class CommandSpec(Struct, frozen=True):
     """A command for the shell; values reach it as environment variables."""
 
     command: str
@@ -107,8 +99,7 @@ LOOP: Final = "tools"
 """The agent that is no program: a model in a loop of ours."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentSpec:
+class AgentSpec(Struct, frozen=True):
     """Who performs a prompt in as many calls as it takes: a program, or a loop with tools."""
 
     name: str
@@ -118,8 +109,7 @@ class AgentSpec:
         return f"{self.name}({', '.join(self.tools)})" if self.tools else self.name
 
 
-@dataclass(frozen=True, slots=True)
-class Quorum:
+class Quorum(Struct, frozen=True):
     """How many results a reduction can do with: so many, or a part of them."""
 
     count: int = 0
@@ -130,8 +120,7 @@ class Quorum:
         return self.count or -(-results * self.percent // 100)
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(Struct, frozen=True):
     """A call of a model, or what an agent is asked to do."""
 
     text: str = ""
@@ -143,23 +132,20 @@ class Prompt:
     """What this task gives its agent beyond its user's settings: `edit` or `all`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Python:
+class Python(Struct, frozen=True):
     """A function: `module:name`, imported when the run starts and never before."""
 
     target: str
 
 
-@dataclass(frozen=True, slots=True)
-class PlanBudget:
+class PlanBudget(Struct, frozen=True):
     """The most that may be spent: micro-dollars, tokens, or both."""
 
     microusd: int | None = None
     tokens: int | None = None
 
 
-@quick
-class TaskSpec:
+class TaskSpec(Struct, frozen=True):
     """One entry under `tasks`."""
 
     name: str
@@ -254,8 +240,7 @@ StateKey = tuple[str, Channel, Spot]
 """One entry under `state`: a key or a pattern, how what is put there combines, and its place."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlanSpec:
+class PlanSpec(Struct, frozen=True):
     """A whole plan."""
 
     name: str

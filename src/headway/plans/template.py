@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.errors import Fix, InternalError, Place, TemplateError
 from headway.plans.grammar import VARIABLE_NAME, variable_name
@@ -43,8 +45,7 @@ _HOLE: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Ref:
+class Ref(Struct, frozen=True):
     """The name in a hole: `matrix.view` is (`matrix`, `view`)."""
 
     names: tuple[str, ...]
@@ -64,8 +65,7 @@ class Ref:
         return self.names[1] if len(self.names) == 2 and self.names[0] == "vars" else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(Struct, frozen=True):
     """Text and holes in turn."""
 
     source: str
@@ -83,8 +83,7 @@ Broken = tuple[int, str, str]
 """Where and why a text is no template, and the text without that fault."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(Struct, frozen=True):
     """The names that one task's templates can use."""
 
     fields: tuple[str, ...] | None = ()
@@ -208,8 +207,7 @@ Scopes = tuple[Scope, Scope, Scope, Scope]
 the task starts (a path); what is known before the run starts (a file)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Struct, frozen=True):
     """A text that is to be a template, and where it stands."""
 
     text: str

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from headway.errors import BadValueError, Fix, ForeignPlanError, Place, did_you_mean
 from headway.plans.expand import ExpandedPlan, GroupPlan, Member, Members
@@ -139,8 +140,7 @@ _Touched = tuple[str, tuple[str, ...], Callable[[str], str]]
 """A key, its paths, and what is wrong with one of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlanPermissions:
+class PlanPermissions(Struct, frozen=True):
     """What the user lets such plans do beyond asking models."""
 
     agents: frozenset[str] = frozenset()
@@ -162,8 +162,7 @@ def allowance_of(agents: str, works: str) -> PlanPermissions:
     return PlanPermissions(_words(agents), _words(works))
 
 
-@dataclass(frozen=True, slots=True)
-class Disk:
+class Disk(Struct, frozen=True):
     """What is asked about paths of the project; nothing is opened for it."""
 
     exists: Callable[[str], bool]
@@ -212,8 +211,7 @@ def check_members(expanded: ExpandedPlan, disk: Disk) -> None:
     faults.check()
 
 
-@dataclass(frozen=True, slots=True)
-class _Judge:
+class _Judge(Struct, frozen=True):
     """Looks at one plan and notes what it may not have."""
 
     spec: PlanSpec

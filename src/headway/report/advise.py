@@ -11,9 +11,11 @@ Laws:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import inf
 from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.base.values import HOUR_S, Amounts
 from headway.engine.state import Rules
@@ -115,8 +117,7 @@ was chosen on the same draw, and was in part luck."""
 When = Literal["now", "later"]
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
+class Reason(Struct, frozen=True):
     """What one rule favours and why."""
 
     rule: str
@@ -126,8 +127,7 @@ class Reason:
     """The rule that decided, if that was for the other side."""
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(Struct, frozen=True):
     """The recommendation, what it is based on, and what was assumed."""
 
     situation: Situation
@@ -237,8 +237,7 @@ HOPELESS: Final = 4.0
 """No wider pool is tried once one takes this many times as long as the best one."""
 
 
-@dataclass(frozen=True, slots=True)
-class WidthPoint:
+class WidthPoint(Struct, frozen=True):
     """A pool of one width."""
 
     width: int
@@ -248,8 +247,7 @@ class WidthPoint:
     refused: int
 
 
-@dataclass(frozen=True, slots=True)
-class WidthCurve:
+class WidthCurve(Struct, frozen=True):
     """All widths that were tried."""
 
     agents: int

@@ -11,10 +11,11 @@ Laws:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from heapq import nlargest
 from math import sqrt
 from typing import Final
+
+from msgspec import Struct, field
 
 from headway.base.numbers import median, percentile
 from headway.report.forecast import Foreseen, SpreadNumber
@@ -40,8 +41,7 @@ ALIKE_MIN: Final = 3
 """With fewer tasks nobody can tell what is usual in a group."""
 
 
-@dataclass(frozen=True, slots=True)
-class ForecastComparison:
+class ForecastComparison(Struct, frozen=True):
     """One amount, as foreseen and as it was."""
 
     name: str
@@ -70,8 +70,7 @@ def compared(
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class SerialShare:
+class SerialShare(Struct, frozen=True):
     """What of the work could not overlap, and what Amdahl's law makes of it."""
 
     work_s: float
@@ -99,8 +98,7 @@ class SerialShare:
         return (self.elapsed_s + min(self.critical_path_s, self.elapsed_s)) / 2.0
 
 
-@dataclass(slots=True)
-class GroupAfter:
+class GroupAfter(Struct):
     """One group: what it took, and how alike its tasks were."""
 
     name: str
@@ -138,8 +136,7 @@ def groups_after(
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Slow:
+class Slow(Struct, frozen=True):
     """A task that took long, and what for."""
 
     key: bytes
@@ -169,8 +166,7 @@ def slowest(passages: Iterable[Passage], many: int) -> list[Slow]:
     return slow
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(Struct, frozen=True):
     """What most of a run's time went to."""
 
     cause: Cause

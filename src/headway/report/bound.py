@@ -12,9 +12,11 @@ Laws:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from math import ceil, exp, floor, inf, sqrt
 from typing import Final, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.sim.account import Terms
 from headway.sim.provider import Latency, ProviderSpec, SimulatedCall
@@ -278,8 +280,7 @@ def _supplier(rule: LimitRule, season: Season) -> Callable[[float, float], Suppl
     return lambda from_s, total: supply_of(rule, season, from_s, total)
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(Struct, frozen=True):
     """The least time, the term that it comes from, and all terms."""
 
     time_s: float

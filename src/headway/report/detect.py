@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from headway.base.records import quick
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from headway.plans.resources import (
     ACTS,
     ANYTHING,
@@ -44,8 +45,7 @@ ALIKE: Final = 2
 """Members of a group that are compared for one thing: with two of them all others are alike."""
 
 
-@dataclass(frozen=True, slots=True)
-class DetectorFinding:
+class DetectorFinding(Struct, frozen=True):
     """Something that a plan does not say, or that a task should not do."""
 
     kind: FindingKind
@@ -63,8 +63,7 @@ class DetectorFinding:
     """Of how many tasks of the group the same is true."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeclaredAccess:
+class DeclaredAccess(Struct, frozen=True):
     """What a task says that it touches."""
 
     state: Touches = ANYTHING
@@ -73,8 +72,7 @@ class DeclaredAccess:
     """What headway itself writes for it, as a plan writes it."""
 
 
-@quick
-class FinishedAccess:
+class FinishedAccess(Struct, frozen=True):
     """What one attempt touched whose result holds."""
 
     group: int
@@ -94,8 +92,7 @@ class FinishedAccess:
     """It may have asked when its run was created, which is another time in every run."""
 
 
-@quick
-class ObservedTouch:
+class ObservedTouch(Struct, frozen=True):
     """One thing that a task has touched."""
 
     group: int
@@ -131,8 +128,7 @@ def _nowhere(_group: int, _key: str) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True)
-class DetectorGround:
+class DetectorGround(Struct, frozen=True):
     """What touches are judged by."""
 
     is_ordered: Callable[[Task, Task], bool]
@@ -202,8 +198,7 @@ def findings(
     return tuple(_told(raised, ground))
 
 
-@quick
-class _Raised:
+class _Raised(Struct, frozen=True):
     """A touch that something is wrong with."""
 
     kind: FindingKind
@@ -234,8 +229,7 @@ class _Index:
         return [key for key in self.keys[first:last] if matches(what, key[1])]
 
 
-@dataclass(slots=True)
-class _Judge:
+class _Judge(Struct):
     """Looks at all touches of a run."""
 
     ground: DetectorGround
@@ -493,8 +487,7 @@ def across(
     return (*unsteady(earlier, others), *unsteady((), timed))
 
 
-@quick
-class Handed:
+class Handed(Struct, frozen=True):
     """A value that a task was given by the shared state, or gave to it."""
 
     key: str
@@ -506,8 +499,7 @@ class Handed:
     """By the task to the state."""
 
 
-@quick
-class Whereabouts:
+class Whereabouts(Struct, frozen=True):
     """Where a changed value may be found again, if it was not lost."""
 
     puts: Sequence[bytes] = ()
@@ -647,8 +639,7 @@ def _shorter(every: set[str]) -> set[str]:
 # The `reads` and `writes` that a plan should have, by what its tasks were seen to touch.
 
 
-@dataclass(frozen=True, slots=True)
-class Learned:
+class Learned(Struct, frozen=True):
     """What one declared task was seen to touch, for all of its members."""
 
     task: str

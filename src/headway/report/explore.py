@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from math import ceil, comb
 from typing import Final, Literal
 
-from headway.base.records import digest
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from headway.base.digest import digest
 from headway.errors import UsageError
 from headway.plans.expand import ExpandedPlan, Members, graph_of
 from headway.plans.sharing import targets_of
@@ -59,8 +61,7 @@ MEMBERS_MAX: Final = 3
 """Members of a group that are tried: two meet each other, and a third shows whether it matters."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExploreSubject:
+class ExploreSubject(Struct, frozen=True):
     """A plan to be tried."""
 
     expanded: ExpandedPlan
@@ -136,8 +137,7 @@ EXCERPT_CHARS: Final = 200
 Kind = Literal["prompt", "result", "failure", "missing", "state", "file", "effects"]
 
 
-@dataclass(frozen=True, slots=True)
-class PlayedSchedule:
+class PlayedSchedule(Struct, frozen=True):
     """A schedule that came to its end."""
 
     outcome: TrialOutcome
@@ -156,8 +156,7 @@ class PlayedSchedule:
         return [one for who, one in self.trace if who == place and one.kind != "task"]
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """The first thing that is not as in the serial run."""
 
     kind: Kind
@@ -172,8 +171,7 @@ class Difference:
     """The line above it."""
 
 
-@dataclass(slots=True)
-class Player:
+class Player(Struct):
     """Plays schedules of one plan."""
 
     cast: TrialCast
@@ -318,8 +316,7 @@ INNER_MAX: Final = 6
 Verdict = Literal["blocked", "commutes", "re-ran", "differs", "untried"]
 
 
-@dataclass(frozen=True, slots=True)
-class PairVerdict:
+class PairVerdict(Struct, frozen=True):
     """What happens if the second task of a pair runs before the first one completes."""
 
     first: str
@@ -469,8 +466,7 @@ DIFFERENCES_MAX: Final = 20
 Search = Literal["none", "all", "reduced", "drawn"]
 
 
-@dataclass(frozen=True, slots=True)
-class ExploreOptions:
+class ExploreOptions(Struct, frozen=True):
     """How much is tried."""
 
     schedules: int | None = None
@@ -482,16 +478,14 @@ class ExploreOptions:
     """So many tasks at most are tried in every order."""
 
 
-@dataclass(frozen=True, slots=True)
-class FailedSchedule:
+class FailedSchedule(Struct, frozen=True):
     """A schedule that ends differently."""
 
     replay: str
     difference: Difference
 
 
-@dataclass(frozen=True, slots=True)
-class Explored:
+class Explored(Struct, frozen=True):
     """What was tried, and what came of it."""
 
     plan: str

@@ -10,9 +10,11 @@ Laws:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from math import ceil, exp, inf, log, sqrt
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from headway.base.numbers import median, percentile
 from headway.base.values import Amounts, Charging, Limit, Resource
@@ -44,8 +46,7 @@ MONEY: Final = "micro-dollars"
 """What a portion's name begins with that is not counted in tokens."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpreadNumber:
+class SpreadNumber(Struct, frozen=True):
     """A number that is not known: one in ten is lower than `low`, one in ten higher than `high`."""
 
     low: float
@@ -53,8 +54,7 @@ class SpreadNumber:
     high: float
 
 
-@dataclass(frozen=True, slots=True)
-class Portion:
+class Portion(Struct, frozen=True):
     """What a run takes of something that is finite: a usage window, a month's budget."""
 
     name: str
@@ -71,8 +71,7 @@ class Portion:
         return max(0.0, self.of - self.used)
 
 
-@dataclass(frozen=True, slots=True)
-class Foreseen:
+class Foreseen(Struct, frozen=True):
     """One way to perform a plan, in numbers."""
 
     strategy: str
@@ -124,8 +123,7 @@ LAST_SHARE: Final = 0.5
 """The last call is one of ordinary length: the middle one."""
 
 
-@dataclass(frozen=True, slots=True)
-class LimitRoom:
+class LimitRoom(Struct, frozen=True):
     """A limit, and what may be had of it."""
 
     limit: Limit
@@ -135,8 +133,7 @@ class LimitRoom:
     """What flows in for us: less than all of it if the user set a ceiling."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rooms:
+class Rooms(Struct, frozen=True):
     """All that may be had."""
 
     limits: tuple[LimitRoom, ...] = ()
@@ -148,8 +145,7 @@ class Rooms:
     """Whether all of `max_tokens` counts, used or not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Flow:
+class Flow(Struct, frozen=True):
     """How long the work takes, and what each of its terms says."""
 
     time_s: float
@@ -231,8 +227,7 @@ FRAME_TOKENS: Final = 80
 """What formats add around a prompt, at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelCalls:
+class ModelCalls(Struct, frozen=True):
     """Calls of one model that a plan will make."""
 
     model: str
@@ -248,8 +243,7 @@ class ModelCalls:
     content: str = "english"
 
 
-@dataclass(frozen=True, slots=True)
-class PriceGuess:
+class PriceGuess(Struct, frozen=True):
     """What a plan costs."""
 
     expected_microusd: int = 0
@@ -324,8 +318,7 @@ LOW: Final = 0.1
 HIGH: Final = 0.9
 
 
-@dataclass(frozen=True, slots=True)
-class Depth:
+class Depth(Struct, frozen=True):
     """How much is computed for a forecast."""
 
     draws: int = 60
@@ -349,8 +342,7 @@ ROUGH: Final = Depth(24, 0, 60, 100)
 """Without rehearsals, where nothing was seen: no computation makes a guess better."""
 
 
-@dataclass(frozen=True, slots=True)
-class Footing:
+class Footing(Struct, frozen=True):
     """What an account is known to allow, at the moment of asking."""
 
     memory: LaneMemory
@@ -376,8 +368,7 @@ class Footing:
         return Footing(replace(memory, levels=levels), self.terms)
 
 
-@dataclass(frozen=True, slots=True)
-class Knowledge:
+class Knowledge(Struct, frozen=True):
     """All that a forecast is made from."""
 
     footing: Footing
@@ -388,8 +379,7 @@ class Knowledge:
     """Tasks that this machine takes at once, as far as was seen."""
 
 
-@dataclass(frozen=True, slots=True)
-class ForecastGround:
+class ForecastGround(Struct, frozen=True):
     """What was made of the knowledge: sizes, speed, and the account as a provider."""
 
     sizes: Mapping[str, Sizes]

@@ -11,9 +11,10 @@ Laws:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import ceil
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from headway.base.numbers import date_of, day_of, next_month
 from headway.pacing.admission import BookView, LaneView
@@ -63,8 +64,7 @@ NEIGHBOURS: Final = (0.25, 0.50)
 """Shares of a limit that others take."""
 
 
-@dataclass(frozen=True, slots=True)
-class Quiet:
+class Quiet(Struct, frozen=True):
     """Hours at which this account is better than now."""
 
     from_hour: int
@@ -78,8 +78,7 @@ class Quiet:
     """...of so many."""
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(Struct, frozen=True):
     """The state of one account and model group."""
 
     account: str
@@ -274,8 +273,7 @@ NEEDED_MARGIN: Final = 1.1
 Unit = Literal["tokens", "microusd"]
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetOutlook:
+class BudgetOutlook(Struct, frozen=True):
     """One budget of this month: spent so far, and until when it lasts."""
 
     account: str
@@ -380,8 +378,7 @@ def lasting(outlook: BudgetOutlook) -> float:
     return raised_to(NEEDED_MARGIN * outlook.expected)
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(Struct, frozen=True):
     """When a run that a month's budget has stopped could end."""
 
     outlook: BudgetOutlook

@@ -11,9 +11,11 @@ Laws:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from headway.base.numbers import percentile
 from headway.base.values import FaultKind
@@ -79,8 +81,7 @@ RunState = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class RunVerdict:
+class RunVerdict(Struct, frozen=True):
     """The state of a run and what it is due to."""
 
     state: RunState
@@ -136,8 +137,7 @@ QUEUED_FROM: Final = 2.0
 """An answer that takes up to so many times as long, per token, is slow; beyond, it was in line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(Struct, frozen=True):
     """What a run as a whole is doing, by the facts about it alone."""
 
     parts: int = 0
@@ -178,8 +178,7 @@ def stand(standing: Standing, event: Fact) -> Standing:
             return standing
 
 
-@dataclass(frozen=True, slots=True)
-class TaskSpan:
+class TaskSpan(Struct, frozen=True):
     """Where a task was for a while; `task` is its line in a picture."""
 
     task: int
@@ -188,8 +187,7 @@ class TaskSpan:
     to_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(Struct, frozen=True):
     """How a task ended, for a picture."""
 
     task: int
@@ -197,16 +195,14 @@ class End:
     done: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
+class Scene(Struct, frozen=True):
     """Some tasks of a run, as a timeline draws them."""
 
     tasks: tuple[End, ...]
     spans: tuple[TaskSpan, ...]
 
 
-@dataclass(slots=True)
-class Tale:
+class Tale(Struct):
     """What one task did."""
 
     key: bytes

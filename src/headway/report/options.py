@@ -10,9 +10,11 @@ Laws:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from math import ceil, exp, inf
 from typing import Final, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from headway.base.values import HOUR_S, MINUTE_S, Amounts, Demand, Limit
 from headway.engine.state import Rules
@@ -47,8 +49,7 @@ Shape = Literal["slices", "views", "coupled"]
 """Each its own part | each another view of the same thing | each needs what others found."""
 
 
-@dataclass(frozen=True, slots=True)
-class AccountState:
+class AccountState(Struct, frozen=True):
     """How the account is now, as far as that was measured."""
 
     used: tuple[tuple[str, float], ...] = ()
@@ -61,8 +62,7 @@ class AccountState:
     """As the user says or the hours of the day show; if None, the slowdown decides."""
 
 
-@dataclass(frozen=True, slots=True)
-class Situation:
+class Situation(Struct, frozen=True):
     """The work, the month's budget, and the state of the account."""
 
     agents: int = 4
@@ -125,8 +125,7 @@ DRAW_LEAST: Final = 0.02
 """A neighbour that takes less of a limit is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class AccountGuess:
+class AccountGuess(Struct, frozen=True):
     """A provider to rehearse against, and what headway would know of it beforehand."""
 
     spec: ProviderSpec
@@ -282,8 +281,7 @@ KIND: Final = "advised"
 Kind = Literal["one", "serial", "waves", "pool", "adaptive"]
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(Struct, frozen=True):
     """How to do it: by one agent or by several, and how many of them at once."""
 
     kind: Kind
@@ -316,8 +314,7 @@ SERIAL: Final = Way("serial", 1)
 ADAPTIVE: Final = Way("adaptive")
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(Struct, frozen=True):
     """One way in numbers."""
 
     way: Way
@@ -425,8 +422,7 @@ def ways_at(situation: Situation, width: int) -> tuple[Way, ...]:
     return (ONE, SERIAL, *waves, *pool, ADAPTIVE)
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
+class _Run(Struct, frozen=True):
     """What one rehearsal gave."""
 
     time_s: float

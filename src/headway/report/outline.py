@@ -6,10 +6,12 @@ An outline is drawn into a workload: every call with a size of its own, as it ma
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from math import ceil
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from headway.base.values import Amounts, Demand
 from headway.pacing.estimate import Price
@@ -31,8 +33,7 @@ INPUT_DOUBT: Final = 1.2
 """The most that an input exceeds its estimate by."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutlinePart:
+class OutlinePart(Struct, frozen=True):
     """Tasks of a plan that are alike."""
 
     name: str
@@ -59,8 +60,7 @@ class OutlinePart:
         return bool(self.model) and self.calls > 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Outline:
+class Outline(Struct, frozen=True):
     """All parts of a plan in declared order."""
 
     parts: tuple[OutlinePart, ...]
@@ -86,8 +86,7 @@ class Outline:
         return self.tasks / max(1, part.tasks)
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnPlan:
+class DrawnPlan(Struct, frozen=True):
     """One way in which a plan may really go: the tasks of its parts, one after another."""
 
     outline: Outline
@@ -247,8 +246,7 @@ PROMPTS_MAX: Final = 400
 """Prompts of a group that are written to be measured; of more, these are spread over all."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutlineFacts:
+class OutlineFacts(Struct, frozen=True):
     """What an outline needs to know beside the plan."""
 
     price: Callable[[str], Price | None]

@@ -11,9 +11,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from math import log
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from headway.base.values import Resource
 from headway.engine.events import (
@@ -117,8 +118,7 @@ TAKEN_MAX: Final = 256
 """Of the times that tasks took, the last so many: a provider may have become slower."""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskNames:
+class TaskNames(Struct, frozen=True):
     """Who takes part in a run: groups by number, and the names of tasks."""
 
     title: str
@@ -133,8 +133,7 @@ class TaskNames:
     """What the whole run was foreseen to take."""
 
 
-@dataclass(slots=True)
-class GroupProgress:
+class GroupProgress(Struct):
     """How far one group is."""
 
     name: str
@@ -149,8 +148,7 @@ class GroupProgress:
         return self.finished + self.failed + self.skipped
 
 
-@dataclass(slots=True)
-class RunningAttempt:
+class RunningAttempt(Struct):
     """An attempt in flight."""
 
     task: int
@@ -167,8 +165,7 @@ class RunningAttempt:
         return self.started_s if self.begun_s is None else self.begun_s
 
 
-@dataclass(frozen=True, slots=True)
-class TimeLeft:
+class TimeLeft(Struct, frozen=True):
     """How long what is left takes, by the speed of now and by the quota at best."""
 
     left: int
@@ -179,8 +176,7 @@ class TimeLeft:
     """The limit that the bound comes from."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProgressStatistics:
+class ProgressStatistics(Struct, frozen=True):
     """The run at an instant."""
 
     total: int

@@ -16,9 +16,10 @@ If no rule applies, one agent is as good, and simpler.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import inf
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from headway.report.options import Option, Situation, value_of
 
@@ -45,8 +46,7 @@ Opinion = tuple[Side, str] | None
 """What a rule favours and why; None if it does not apply."""
 
 
-@dataclass(frozen=True, slots=True)
-class RuleFacts:
+class RuleFacts(Struct, frozen=True):
     """What the rules look at: the situation, one agent, and the best that several can do."""
 
     situation: Situation

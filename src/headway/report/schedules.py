@@ -23,9 +23,10 @@ from __future__ import annotations
 import gc
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from headway.errors import UsageError
 from headway.plans.expand import ExpandedPlan
@@ -218,8 +219,7 @@ def pct_schedule(seed: int, depth: int, length: int) -> Schedule:
     return choose
 
 
-@dataclass(slots=True)
-class Pair:
+class Pair(Struct):
     """B runs, and ends if it can, before A completes."""
 
     first: int
@@ -263,8 +263,7 @@ class Pair:
         return next((one for one in ready if one in before and one != held), None)
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleText:
+class ScheduleText(Struct, frozen=True):
     """A schedule as text, read."""
 
     kind: Literal["serial", "steps", "pair", "random", "pct"]
@@ -356,8 +355,7 @@ COPIES_COLLECTED: Final = 500_000
 """Objects after which the collector looks once all the same."""
 
 
-@dataclass(slots=True)
-class _Fork:
+class _Fork(Struct):
     """A point where orders part."""
 
     depth: int

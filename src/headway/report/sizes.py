@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from math import exp, log, sqrt
 from operator import mul
 from typing import Final
+
+from msgspec import Struct
 
 from headway.base.values import Amounts
 from headway.pacing.estimate import TOKENS_PER_BYTE, TOKENS_PER_MESSAGE, Price
@@ -31,8 +32,7 @@ from headway.sim.provider import Latency
 # Calls of earlier runs as forecasts learn from them: each with the company that it had.
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True):
     """A task whose calls were all answered."""
 
     part: str
@@ -125,8 +125,7 @@ OUTPUT_DOUBT: Final = 0.7
 """How far off the usual sizes may be altogether, as a logarithm, where nothing was seen."""
 
 
-@dataclass(frozen=True, slots=True)
-class SeenCall:
+class SeenCall(Struct, frozen=True):
     """One call, or the mean call of one task, that was made."""
 
     input_tokens: float
@@ -143,8 +142,7 @@ class SeenCall:
     """What was charged for it; 0 if nobody knows."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(Struct, frozen=True):
     """log y = level + slope (x - centre), with what was off the line."""
 
     level: float
@@ -162,8 +160,7 @@ class _Line:
         return self.level + slope * (x - self.centre)
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(Struct, frozen=True):
     """What is known of the sizes of calls of one kind."""
 
     inputs: _Line | None = None
@@ -192,8 +189,7 @@ class Sizes:
         return self.charged.spend_microusd / listed if listed else 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Mood:
+class Mood(Struct, frozen=True):
     """One way in which things may really be: weights of what was seen, and slopes."""
 
     seed: int
@@ -346,8 +342,7 @@ UNKNOWN_DOUBT: Final = 0.5
 """How times of calls and the speed of all of them differ from the usual where nothing was seen."""
 
 
-@dataclass(frozen=True, slots=True)
-class Speed:
+class Speed(Struct, frozen=True):
     """How fast answers come, and how sure that is."""
 
     latency: Latency

@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from headway.base.records import digest, quick
+from msgspec import Struct, field
+
+from headway.base.digest import digest
 from headway.errors import StateError, TemplateError
 from headway.plans.expand import ExpandedPlan, GroupPlan, Member, found, items_of, stakes_of
 from headway.plans.resources import above, fixed_part, inside, is_pattern, prefix_of
@@ -26,8 +27,7 @@ PROCESS: Final = "process"
 """The kind of what code does that nobody can look into: all of it may touch all other of it."""
 
 
-@quick
-class TrialResult:
+class TrialResult(Struct, frozen=True):
     """What an attempt gave."""
 
     body: bytes
@@ -37,8 +37,7 @@ class TrialResult:
     """Why it has no result; empty if it has one."""
 
 
-@quick
-class TrialTouch:
+class TrialTouch(Struct, frozen=True):
     """Something that a step looked at or changed: `file out/a.json`, `state total`."""
 
     kind: str
@@ -53,8 +52,7 @@ Grown = tuple[tuple[int, bytes], ...]
 """Groups that were spread over a result at run time, and that result, in order."""
 
 
-@quick
-class TrialAttempt:
+class TrialAttempt(Struct, frozen=True):
     """One attempt: of which task, and what it is given."""
 
     task: int
@@ -114,8 +112,7 @@ class Stage(Protocol):
         """Nobody acts any more."""
 
 
-@dataclass(slots=True)
-class TrialFiles:
+class TrialFiles(Struct):
     """Declared files, as short texts that say who wrote them. Whoever writes a folder replaces it.
 
     What nobody has written is as it was before the run.
@@ -180,8 +177,7 @@ Reads = tuple[tuple[str, bytes | None], ...]
 """Keys of the shared state, and their values."""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskDeclaration:
+class TaskDeclaration(Struct, frozen=True):
     """What one task says that it touches, its holes filled; of a pattern of files, its folder."""
 
     label: str
@@ -195,8 +191,7 @@ class TaskDeclaration:
     """Effect channels."""
 
 
-@dataclass(slots=True)
-class Play:
+class Play(Struct):
     """A plan as its tasks are performed in trials: what never changes, and what was found out."""
 
     expanded: ExpandedPlan

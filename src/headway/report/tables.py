@@ -8,9 +8,10 @@ Laws:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+from msgspec import Struct
 
 from headway.base.numbers import median, percentile
 
@@ -61,8 +62,7 @@ class TimelineData(Protocol):
     def spans(self) -> Sequence[Stay]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class RunNumbers:
+class RunNumbers(Struct, frozen=True):
     """One run in numbers."""
 
     makespan_s: float
@@ -77,8 +77,7 @@ class RunNumbers:
     in_flight_most: int
 
 
-@dataclass(frozen=True, slots=True)
-class StrategyRow:
+class StrategyRow(Struct, frozen=True):
     """A strategy over all seeds: medians of times, means of counts, and how far they spread."""
 
     strategy: str
@@ -106,8 +105,7 @@ class StrategyRow:
         return self.failed_max == 0
 
 
-@dataclass(frozen=True, slots=True)
-class TimelineRow:
+class TimelineRow(Struct, frozen=True):
     """A task's line of a timeline."""
 
     task: int

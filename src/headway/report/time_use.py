@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import inf
 from typing import Final, Literal, NamedTuple
+
+from msgspec import Struct, field
 
 from headway.engine.events import (
     CallAdmitted,
@@ -61,8 +62,7 @@ class Piece(NamedTuple):
     what: str = ""
 
 
-@dataclass(slots=True)
-class AttemptUsage:
+class AttemptUsage(Struct):
     """What attempts took."""
 
     calls: int = 0
@@ -84,8 +84,7 @@ class AttemptUsage:
         self.microusd += ending.spend_microusd if isinstance(ending, Ending) else ending.microusd
 
 
-@dataclass(slots=True)
-class Passage:
+class Passage(Struct):
     """One task's way."""
 
     key: bytes
@@ -377,8 +376,7 @@ WORK: Final[tuple[Cause, ...]] = ("provider", "function", "machine", "fan-in")
 Service = Literal["provider", "function", "machine", "fan-in"]
 
 
-@dataclass(frozen=True, slots=True)
-class Nature:
+class Nature(Struct, frozen=True):
     """What the tasks of one group are, for where their time goes."""
 
     service: Service = "provider"
@@ -389,8 +387,7 @@ class Nature:
     """Whether a queue, or the shared state, says whose turn it is."""
 
 
-@dataclass(frozen=True, slots=True)
-class CauseShare:
+class CauseShare(Struct, frozen=True):
     """One cause: how much of the tasks' time it took, and of the run's."""
 
     cause: Cause
@@ -400,8 +397,7 @@ class CauseShare:
     wall_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
+class Spent(Struct, frozen=True):
     """Where the time went."""
 
     shares: tuple[CauseShare, ...]
@@ -543,8 +539,7 @@ def _kept_by(
 # Who waited for whom in a run as it really was: when tasks became ready, and the longest chain.
 
 
-@dataclass(frozen=True, slots=True)
-class Lineage:
+class Lineage(Struct, frozen=True):
     """What the needs of tasks came to."""
 
     ready_s: Mapping[bytes, float]
@@ -586,8 +581,7 @@ def _all_needs(graph: Graph, group: int) -> list[Need]:
     return [in_blocks.get(other) or Need(other) for other in graph.needs[group]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Whole:
+class _Whole(Struct, frozen=True):
     """A group as those see it that need all of it."""
 
     ended_s: float

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
-from headway.base.records import digest
+from msgspec import Struct, field
+
+from headway.base.digest import digest
 from headway.base.values import Fault
 from headway.engine.engine import Step, advance, begin, restore, step
 from headway.engine.events import (
@@ -59,8 +60,7 @@ END: Final = 1 << 62
 """Behind the place of every task."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrialCast:
+class TrialCast(Struct, frozen=True):
     """What all trials of one plan have in common."""
 
     graph: Graph
@@ -81,8 +81,7 @@ TrialKept = tuple[TrialResult, Access]
 """A durable result, and what its attempt touched."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrialOutcome:
+class TrialOutcome(Struct, frozen=True):
     """How a trial ended. Results are by place."""
 
     results: Mapping[int, TrialResult]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from threading import RLock
 
+from msgspec import Struct
+
 from headway.base.crash import crash_point
-from headway.base.records import digest
+from headway.base.digest import digest
 from headway.base.values import Fault
 from headway.engine.budget import NOTHING as UNPAID
 from headway.engine.budget import Cost, Later, Never, RunBudget
@@ -40,8 +41,7 @@ from headway.state.shared import Snapshot
 from headway.work import Attempt, AttemptClock, Needed, OverBudgetError, Result, Work
 
 
-@dataclass(slots=True)
-class ActiveAttempt:
+class ActiveAttempt(Struct):
     """An attempt that has started and not ended."""
 
     task: int

@@ -15,10 +15,12 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.agents.cli import (
     AgentKind,
@@ -41,7 +43,7 @@ from headway.agents.command import detail_of, shell_code, shim_key
 from headway.agents.custom import Custom, result_in
 from headway.agents.metering import MeteredUsage
 from headway.agents.shell import Command, CommandEnded, Output, OutputTooLongError, ShimGoneError
-from headway.base.records import digest
+from headway.base.digest import digest
 from headway.base.values import Fault, FaultKind
 from headway.config import Configuration, read_configuration
 from headway.errors import (
@@ -265,8 +267,7 @@ NOT_STARTED: Final = 126
 """Exit codes from here on say that a program could not be executed, or died of a signal."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramCall:
+class ProgramCall(Struct, frozen=True):
     """What one task asks of an agent."""
 
     prompt: str
@@ -440,7 +441,7 @@ class _Program:
         self._note(attempt=self._attempt.number)
 
     def _note(self, **changes: object) -> None:
-        self._session = replace(self._session, **changes)  # type: ignore[arg-type]
+        self._session = replace(self._session, **changes)
         save_session(self._home, self._session)
 
     def _over(self) -> None:

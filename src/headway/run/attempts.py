@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from headway.base.crash import crash_point
-from headway.base.records import digest
+from headway.base.digest import digest
 from headway.base.values import Fault, FaultKind
 from headway.engine.budget import Cost
 from headway.engine.engine import is_current

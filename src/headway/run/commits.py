@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from headway.base.records import digest
+from headway.base.digest import digest
 from headway.engine.engine import outcome
 from headway.engine.events import (
     Ending,

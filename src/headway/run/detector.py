@@ -14,10 +14,13 @@ import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from typing import Final, Literal, get_args
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from headway.base.codec import as_dict
 from headway.base.folders import folders
 from headway.base.values import Fault
 from headway.errors import BadValueError, HeadwayError, UndeclaredError, did_you_mean
@@ -60,8 +63,7 @@ from headway.work import Attempt, AttemptError, Result, Work
 # A run as the detector sees it: what its tasks declare, in which order they are, what they are.
 
 
-@dataclass(frozen=True, slots=True)
-class DetectorSubject:
+class DetectorSubject(Struct, frozen=True):
     """What is watched, and by what it is judged."""
 
     graph: Graph
@@ -195,8 +197,7 @@ KEPT_MAX: Final = 1_000
 """Findings that are kept of one run."""
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(Struct):
     """An attempt that goes on."""
 
     group: int
@@ -208,8 +209,7 @@ class _Open:
     is_timed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DetectorStatistics:
+class DetectorStatistics(Struct, frozen=True):
     """How many attempts are watched now, and of how many tasks it is known what they touched."""
 
     open: int
@@ -422,8 +422,7 @@ class _StateWatch:
         self._opened.handed += (one for one in every if one.after != one.before)
 
 
-@dataclass(slots=True)
-class _FileJudge:
+class _FileJudge(Struct):
     """Keeps a task from files that it does not declare."""
 
     opened: _Open
@@ -531,7 +530,7 @@ def keep_findings(folder: str, found: Sequence[DetectorFinding]) -> None:
             os.unlink(path)
             return
         with open(path, "w", encoding="utf-8", opener=_private) as file:
-            json.dump([asdict(one) for one in found[:KEPT_MAX]], file)
+            json.dump([as_dict(one) for one in found[:KEPT_MAX]], file)
 
 
 def _private(path: str, flags: int) -> int:
@@ -565,7 +564,7 @@ def findings_of(
         before = earlier(list_runs(folders(environment).state), header)
     found = detector.findings(before)
     keep_findings(run_folder, found)
-    return [asdict(one) for one in found]
+    return [as_dict(one) for one in found]
 
 
 def _recall(

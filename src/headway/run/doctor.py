@@ -14,9 +14,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from headway.base import locks as owner
 from headway.base.folders import (
@@ -55,8 +56,7 @@ REMOTE: Final = frozenset(("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "a
 """File systems where a write-ahead log is not safe: two machines do not share memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class DoctorFinding:
+class DoctorFinding(Struct, frozen=True):
     about: str
     judgement: Judgement
     detail: str

@@ -17,10 +17,12 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.engine.budget import RunBudget
 from headway.engine.engine import Step, advance, begin, step
@@ -199,8 +201,7 @@ Cause = Literal["", "budget", "window", "interrupted", "halt", "journal", "accou
 """Why a run ended before everything was done; empty if it did not."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunSetup:
+class RunSetup(Struct, frozen=True):
     """One run: what, how, and who is told."""
 
     graph: Graph
@@ -226,8 +227,7 @@ class RunSetup:
     """CPU seconds and peak memory of headway itself, for the end of the run."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunOutcome:
+class RunOutcome(Struct, frozen=True):
     """How a run ended."""
 
     finished: RunFinished

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
 from functools import partial
 from math import inf
 from typing import Final
 
+from msgspec import Struct
+
 from headway.agents.command import Adopted, judged, shim_key
 from headway.agents.metering import CallMeter, metered
 from headway.agents.shell import Command, CommandEnded, ShimClient, ShimGoneError
-from headway.base.records import digest
+from headway.base.codec import as_dict
+from headway.base.digest import digest
 from headway.base.values import Fault
 from headway.plans.each import ArgumentPlan
 from headway.work import Attempt, AttemptError, Needed, Result
@@ -21,8 +23,7 @@ from headway.work import Attempt, AttemptError, Needed, Result
 # What an `each` was asked to do, as its run keeps it: all that a resume needs to know.
 
 
-@dataclass(frozen=True, slots=True)
-class EachSource:
+class EachSource(Struct, frozen=True):
     """A command, its inputs, and how it is run and shown."""
 
     template: str
@@ -46,7 +47,7 @@ class EachSource:
         return ArgumentPlan(self.template, self.axes, self.arguments_max, self.column_separator)
 
     def encoded(self) -> str:
-        told = asdict(self)
+        told = as_dict(self)
         if self.jobs == inf:
             del told["jobs"]
         return json.dumps(told)

@@ -19,14 +19,16 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
 from inspect import isawaitable, signature
 from queue import Empty, SimpleQueue
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Final
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from headway.agents.function import as_text, result_of, takes
-from headway.base.records import digest
+from headway.base.digest import digest
 from headway.errors import InternalError, UsageError
 from headway.plans.expand import GroupPlan
 from headway.plans.sharing import targets_of
@@ -163,8 +165,7 @@ class ConfinedError(PermissionError):
     """A function that is only tried may not do this."""
 
 
-@dataclass(slots=True)
-class Confines:
+class Confines(Struct):
     """What functions may touch, and who is told of it."""
 
     folders: tuple[str, ...]
@@ -304,7 +305,7 @@ class Scratch:
             data = file.read()
         if len(data) <= TEXT_BYTES_MAX:
             return data.decode("utf-8", "replace")
-        from headway.base.records import digest
+        from headway.base.digest import digest
 
         return f"{len(data):,} bytes {digest(data).hex()}"
 

@@ -19,8 +19,9 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Final, Literal, Protocol
+
+from msgspec import Struct
 
 from headway.report.detect import DeclaredAccess, ObservedTouch, general, is_said
 
@@ -53,8 +54,7 @@ class InotifyError(Exception):
     """The kernel does not tell."""
 
 
-@dataclass(frozen=True, slots=True)
-class InotifyStatistics:
+class InotifyStatistics(Struct, frozen=True):
     """Folders that are watched, and how often the kernel had more to tell than it could keep."""
 
     folders: int
@@ -168,16 +168,14 @@ FILES_MAX: Final = 50_000
 Deed = Literal["read", "write", "remove", "make"]
 
 
-@dataclass(frozen=True, slots=True)
-class Trail:
+class Trail(Struct, frozen=True):
     """What a command has touched."""
 
     read: tuple[str, ...] = ()
     written: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class _Walker:
+class _Walker(Struct):
     """A command that goes on."""
 
     group: int
@@ -195,8 +193,7 @@ class ChangeSource(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class FolderTraceStatistics:
+class FolderTraceStatistics(Struct, frozen=True):
     """How many commands are active, and how many deeds were nobody's."""
 
     active: int
@@ -306,8 +303,7 @@ def _likely(walkers: list[_Walker], path: str) -> _Walker:
     return walkers[0]
 
 
-@dataclass(slots=True)
-class FolderComparison:
+class FolderComparison(Struct):
     """Files as they were the last time, where the kernel does not tell what becomes of them."""
 
     folder: str
@@ -364,8 +360,7 @@ Judge = Callable[[str, bool], None]
 """Told a path and whether it is written, before that happens; may raise."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileLogStatistics:
+class FileLogStatistics(Struct, frozen=True):
     """How many paths were read and written."""
 
     read: int

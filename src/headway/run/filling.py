@@ -10,12 +10,13 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from json import JSONDecodeError
 from typing import Final
 
+from msgspec import Struct, field
+
 from headway.agents.tools import ConfinedFolder, replace_file
-from headway.base.records import digest
+from headway.base.digest import digest
 from headway.errors import UsageError
 from headway.plans.expand import GroupPlan, Member
 from headway.plans.load import is_behind
@@ -152,8 +153,7 @@ VALUE_BYTES_MAX: Final = 100_000
 """The longest value that is given as an environment variable: systems refuse 128 KiB."""
 
 
-@dataclass(frozen=True, slots=True)
-class Filling:
+class Filling(Struct, frozen=True):
     """What one attempt of a task is about."""
 
     group: GroupPlan

@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from headway.agents.prompt import endpoint_of
 from headway.base.codec import decode, encode
@@ -59,8 +61,7 @@ NAME: Final = "forecast.json"
 NONE: Final = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class KeptForecast:
+class KeptForecast(Struct, frozen=True):
     """What is known of a run's forecast: what it says, or why there is none."""
 
     foreseen: Foreseen | None
@@ -134,8 +135,7 @@ EVENTS_MAX: Final = 20_000
 """Facts of a run that are read, the latest: a few tenths of a second."""
 
 
-@dataclass(slots=True)
-class Earlier:
+class Earlier(Struct):
     """What earlier runs have shown, oldest first."""
 
     seen: dict[str, list[SeenCall]] = field(default_factory=dict)
@@ -252,8 +252,7 @@ BYTES_PER_TOKEN: Final = 4.0
 """Of English prose. A budget takes each byte of a call for a token before it is sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prospect:
+class Prospect(Struct, frozen=True):
     """A plan with all that is known for its forecast: several strategies can be asked for."""
 
     outline: Outline

@@ -10,12 +10,13 @@ import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from math import inf
 from typing import Final
 from uuid import uuid4
+
+from msgspec import Struct, field
 
 from headway.base.clock import wall_s
 from headway.base.locks import look
@@ -172,8 +173,7 @@ CLOSE_S: Final = 1.0
 """How long a stop waits for each of those who perform tasks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sharing:
+class Sharing(Struct, frozen=True):
     """The state that the tasks of a run share, and what is done to the world for them."""
 
     coherence: Coherence
@@ -185,8 +185,7 @@ class Sharing:
     """Who gives tasks their contexts: told what those have in common."""
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Struct, frozen=True):
     graph: Graph
     works: Sequence[Work]
     rules: Rules = Rules()
@@ -211,8 +210,7 @@ class Launch:
         return self.resting is not Resting or any(not work.is_local for work in self.works)
 
 
-@dataclass(frozen=True, slots=True)
-class Launched:
+class Launched(Struct, frozen=True):
     outcome: RunOutcome
     driver: Driver
     saved: Saved
@@ -309,8 +307,7 @@ def _purse(run: Launch, rows: Iterable[TaskRow]) -> RunBudget | None:
     return purse
 
 
-@dataclass(slots=True)
-class _Pauses:
+class _Pauses(Struct):
     """Why a run is paused: by its user, or by disks that are full. It goes on when no reason is
     left: what cannot be kept must not be bought."""
 
@@ -348,8 +345,7 @@ class _Pauses:
             self.set("disk", "")
 
 
-@dataclass(slots=True)
-class _Stopping:
+class _Stopping(Struct):
     driver: Driver
     outbox: Outbox | None
     is_now: bool = False

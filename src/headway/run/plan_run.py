@@ -6,12 +6,15 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from headway.base.records import digest
+from msgspec import Struct
+from msgspec.structs import replace
+
+from headway.base.codec import as_dict
+from headway.base.digest import digest
 from headway.errors import SourceError, UsageError
 from headway.journal.folder import keep_file, keep_source, kept_source
 from headway.plans.expand import ExpandedPlan, GroupPlan, graph_of, prompt_bytes
@@ -45,8 +48,7 @@ CALLS: Final = "calls.hwr"
 """In the folder of a run: what its agents were answered, so that it need not be paid again."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlanSource:
+class PlanSource(Struct, frozen=True):
     """All that a resume needs: the plan's text, where it came from, and how it is run."""
 
     path: str
@@ -67,7 +69,7 @@ class PlanSource:
     """Whether somebody else wrote it: whoever opens the files that it names judges it again."""
 
     def encoded(self) -> str:
-        return json.dumps(asdict(self))
+        return json.dumps(as_dict(self))
 
     @staticmethod
     def decoded(text: str) -> PlanSource:
@@ -87,8 +89,7 @@ class PlanSource:
             return PlanSource.decoded(first)
 
 
-@dataclass(frozen=True, slots=True)
-class PlanRun:
+class PlanRun(Struct, frozen=True):
     launch: Launch
     plans: Plans
     works: tuple[TaskWork | InnerWork, ...]
@@ -312,8 +313,7 @@ SIZES_MAX: Final = 2000
 """Prompts of a group whose size is kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedTasks:
+class ObservedTasks(Struct, frozen=True):
     """What the tasks of a run are, kept beside its journal: files that the plan names change."""
 
     parts: Mapping[str, tuple[str, int | None]]

@@ -12,12 +12,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from json import dumps
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from headway.agents.gate import ParallelCalls, Voice
-from headway.base.records import DIGEST_BYTES, digest
+from headway.base.digest import DIGEST_BYTES, digest
 from headway.base.values import Fault
 from headway.engine.reduction import (
     Cover,
@@ -173,8 +175,7 @@ class InnerWork:
         return replace(reducing.spent, body=encoded(node))
 
 
-@dataclass(frozen=True, slots=True)
-class ReductionPrompt:
+class ReductionPrompt(Struct, frozen=True):
     """What a reduction asks, with everything but results filled in."""
 
     name: str
@@ -200,8 +201,7 @@ class ReductionPrompt:
         return fit if self.shape is None else replace(fit, fan=self.shape.fit.fan)
 
 
-@dataclass(slots=True)
-class Reducing:
+class Reducing(Struct):
     """The calls that bring items together within one attempt."""
 
     agent: PromptAgent

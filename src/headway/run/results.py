@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Final
 
-from headway.base.records import DIGEST_BYTES
+from headway.base.digest import DIGEST_BYTES
 from headway.errors import JournalError
 from headway.plans.graph import Graph, Need, Numbering
 

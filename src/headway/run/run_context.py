@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from headway.agents.command import Adopted, shim_key
 from headway.agents.metering import CallMeter
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
     from headway.run.driver import Driver
 
 
-@dataclass(slots=True)
-class Crew:
+class Crew(Struct):
     """Who performs the tasks of one run; each is made when it is first needed."""
 
     folder: str

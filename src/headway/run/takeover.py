@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from headway.engine.engine import restore
 from headway.engine.record import TaskRow, without_lost
@@ -22,8 +23,7 @@ from headway.run.results import Results
 from headway.work import Needed, Work
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
+class Saved(Struct, frozen=True):
     """What an interrupted run left behind."""
 
     rows: Mapping[bytes, TaskRow] = field(default_factory=dict)

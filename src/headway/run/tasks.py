@@ -11,14 +11,16 @@ from __future__ import annotations
 import errno
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from inspect import signature
 from typing import TYPE_CHECKING, Final, cast
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from headway.agents.metering import metered
-from headway.base.records import digest
+from headway.base.digest import digest
 from headway.base.values import Fault
 from headway.errors import HeadwayError, InternalError, UsageError
 from headway.files import within
@@ -58,8 +60,7 @@ COMPLAINT_TOKENS: Final = REPAIR_TOKENS - 64
 """What `verify` may say of an answer where the context is counted."""
 
 
-@dataclass(slots=True)
-class Plans:
+class Plans(Struct):
     """The plan of a run as far as it is expanded: groups become known while it runs."""
 
     expanded: ExpandedPlan

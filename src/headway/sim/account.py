@@ -8,8 +8,10 @@ Laws:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import inf
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.base.values import Charging, Limit, LimitReading, Resource
 from headway.pacing.headers import WINDOW_5H_S
@@ -20,8 +22,7 @@ Shortage = tuple[Resource, float]
 """The resource that a call is short of, and when it would pass if no other call came."""
 
 
-@dataclass(frozen=True, slots=True)
-class UsageWindow:
+class UsageWindow(Struct, frozen=True):
     """So many tokens in a period; headers report the share used."""
 
     tokens: float
@@ -31,8 +32,7 @@ class UsageWindow:
     """How long it really lasts, if it is shorter than its name: for tests."""
 
 
-@dataclass(frozen=True, slots=True)
-class Needs:
+class Needs(Struct, frozen=True):
     """What a call asks of each resource at admission."""
 
     input_tokens: float
@@ -49,8 +49,7 @@ class Needs:
         return self.spend_microusd if resource == "spend" else 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Acceleration:
+class Acceleration(Struct, frozen=True):
     """Sharp ramps are refused: a window may take `floor`, or `growth` times the best before it."""
 
     resource: Resource
@@ -86,8 +85,7 @@ class Steepness:
         self._used += needs.of(self._rule.resource)
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(Struct, frozen=True):
     """What an account is subject to. `hidden` limits are enforced but never reported."""
 
     limits: tuple[Limit, ...] = ()
@@ -103,8 +101,7 @@ class Terms:
     """By the name of a limit, what was used of it before the start. The bound ignores it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
+class Charge(Struct, frozen=True):
     """A line of the log: so much of a resource, taken evenly between two times, or given back."""
 
     resource: Resource

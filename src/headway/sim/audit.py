@@ -18,9 +18,10 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from math import floor, inf
 from typing import Final
+
+from msgspec import Struct
 
 from headway.base.values import Limit, Resource
 from headway.sim.account import Charge, Terms
@@ -33,8 +34,7 @@ GRAIN_S: Final = 1e-9
 """Closer than this, two times are the same."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChargeCurve:
+class ChargeCurve(Struct, frozen=True):
     """F at its corners: just before and just after each time; straight in between."""
 
     times: tuple[float, ...]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from dataclasses import dataclass
 from math import inf
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from headway.base.values import Amounts, Demand, Fault, FaultKind, Permit, Reading, SettledAs, Usage
 from headway.pacing.length import OutputLength
@@ -30,8 +31,7 @@ LOSSES_MAX: Final = 3
 task need not begin anew for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Knock:
+class Knock(Struct, frozen=True):
     """A call at the door: its demand as the user knows it, and its urgency."""
 
     call_id: int
@@ -130,8 +130,7 @@ class PacedDoor:
         return call_id
 
 
-@dataclass(frozen=True, slots=True)
-class RetryRule:
+class RetryRule(Struct, frozen=True):
     """When an unpaced client sends a call again."""
 
     retries: int

@@ -11,9 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
 from math import ceil
 from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.base.values import Reading
 from headway.engine.state import Rules
@@ -61,8 +63,7 @@ KNOWS: Final = {
 UNPACED: Final = ("all-at-once", "waves:4", "fixed:5", "aimd", "cubic")
 
 
-@dataclass(frozen=True, slots=True)
-class Contender:
+class Contender(Struct, frozen=True):
     """A way to run the work: how many tasks start, and how their calls reach the provider."""
 
     name: str
@@ -74,8 +75,7 @@ class Contender:
     in the response before; or the provider's headers are `hidden`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Experiment:
+class Experiment(Struct, frozen=True):
     """Work, provider and seeds; and what the user asks of headway."""
 
     provider: ProviderSpec
@@ -86,8 +86,7 @@ class Experiment:
     pace: Literal["fast", "smooth"] = "fast"
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """One row per contender, and what the bound comes from in most seeds."""
 
     rows: tuple[StrategyRow, ...]

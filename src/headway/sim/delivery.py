@@ -14,11 +14,11 @@ import zlib
 from asyncio import AbstractEventLoop, Future, TimerHandle, get_running_loop
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from math import inf
 from typing import Final
 
 from aiohttp import web
+from msgspec import Struct
 
 from headway.base.numbers import number_of
 from headway.base.values import Fault, FaultKind, Reading
@@ -315,8 +315,7 @@ _FAULTS: Final[dict[str, FaultKind]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Speaker:
+class Speaker(Struct, frozen=True):
     """How one call is spoken to: in a dialect, over a wire, under an id."""
 
     dialect: str
@@ -390,8 +389,7 @@ BROKEN_EVENT: Final[dict[WireName, bytes]] = {
 """An event whose JSON ends in the middle of an escape."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServedExchange:
+class ServedExchange(Struct, frozen=True):
     """One call and its answer."""
 
     request: web.BaseRequest
@@ -421,8 +419,7 @@ class ServedExchange:
         return "gzip" in self.visit.faults and "gzip" in accepted
 
 
-@dataclass(frozen=True, slots=True)
-class Counter:
+class Counter(Struct, frozen=True):
     """What a delivery reports to: the clock, the record and the cache."""
 
     clockwork: Clockwork

@@ -6,9 +6,10 @@ A draw is a hash of these three, so that a new draw in one place never shifts th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import cos, exp, inf, log, pi, sqrt
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from headway.base.values import Limit, Resource
 from headway.pacing.limits import AnyMeter, Bucket
@@ -48,8 +49,7 @@ FAIR_SHARE: Final = 0.5
 """A neighbour's fair share is at most half of a limit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbour:
+class Neighbour(Struct, frozen=True):
     """Another user of the account: the share of each rate that it wants, when, and its slots."""
 
     share: float = 0.0

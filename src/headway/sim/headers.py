@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from math import ceil, floor
 from typing import Final, Literal
+
+from msgspec import Struct, field
 
 from headway.base.numbers import date_of
 from headway.base.values import DAY_S, HOUR_S, MINUTE_S, Fault, FaultKind, LimitReading, Resource
@@ -66,8 +67,7 @@ def error_body(
     return _SHAPES[dialect_name](_Refused(dialect_name, kind, fault, request_id, reading))
 
 
-@dataclass(frozen=True, slots=True)
-class _Voice:
+class _Voice(Struct, frozen=True):
     """How one dialect writes headers."""
 
     names: dict[tuple[Resource, float | None], tuple[str, str, str]] = field(default_factory=dict)
@@ -206,8 +206,7 @@ _VOICES: Final[dict[str, _Voice]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Refused:
+class _Refused(Struct, frozen=True):
     """All that an error body can be made of."""
 
     dialect_name: str

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from hashlib import sha256
 from json import dumps
 from math import exp, log, sqrt
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.errors import BadValueError, did_you_mean
 from headway.sim.draw import normal
@@ -140,8 +142,7 @@ ASIDE: Final = "Nothing to run here."
 _LENGTHS: Final = re.compile(r"tokens-([0-9]{1,7})(?:-([0-9]{1,7}))?")
 
 
-@dataclass(frozen=True, slots=True)
-class ModelReply:
+class ModelReply(Struct, frozen=True):
     """The answer of a model, before `max_tokens` cuts it."""
 
     pieces: list[str]
@@ -162,8 +163,7 @@ class ModelReply:
         return replace(self, pieces=self.pieces[: max(1, tokens_max)], tool_uses=())
 
 
-@dataclass(frozen=True, slots=True)
-class SimulatedModels:
+class SimulatedModels(Struct, frozen=True):
     """The models on offer."""
 
     default: str = DEFAULT_MODEL

@@ -9,7 +9,6 @@ Laws:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, fields, is_dataclass, replace
 from json import JSONDecodeError, loads
 from math import inf
 from os.path import isfile
@@ -25,6 +24,10 @@ from typing import (
     get_origin,
     get_type_hints,
 )
+
+from msgspec import NODEFAULT as MISSING
+from msgspec import Struct
+from msgspec.structs import fields, replace
 
 from headway.base.numbers import number_of
 from headway.base.values import Limit
@@ -201,7 +204,7 @@ class _Reader:
             return self.value(node, hint, path)
         if origin is tuple:
             return self._listed(node, inner, path)
-        if isinstance(hint, type) and is_dataclass(hint):
+        if isinstance(hint, type) and issubclass(hint, Struct):
             return self.record(node, cast("type[object]", hint), path)
         text = self._scalar(node, path)
         if origin is Literal:

@@ -8,10 +8,12 @@ Trap"; those of the scenarios follow "Concurrent vs. Parallel Execution".
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from math import inf
 from types import MappingProxyType
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.base.values import MINUTE_S, Amounts, Demand, Limit, LimitKind, Resource
 from headway.plans.graph import Graph, Task
@@ -24,8 +26,7 @@ SIZE_STREAM: Final = 16
 """The stream of draws that decides how large written-down work is; beside those of `sample`."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnpacedClient:
+class UnpacedClient(Struct, frozen=True):
     """How the agents' own client behaves when nobody paces it."""
 
     timeout_s: float = inf
@@ -36,8 +37,7 @@ class UnpacedClient:
     """...and what each further wait is multiplied by, without end."""
 
 
-@dataclass(frozen=True, slots=True)
-class PresetTask:
+class PresetTask(Struct, frozen=True):
     """A task that is written down rather than drawn: exact sizes, or from here to there."""
 
     name: str
@@ -56,8 +56,7 @@ class PresetTask:
         return self.output_tokens + round(size * more)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadPreset:
+class WorkloadPreset(Struct, frozen=True):
     """Work to be done, and the client that does it."""
 
     about: str
@@ -82,8 +81,7 @@ class WorkloadPreset:
         return _written_down(self, seed) if self.agents else draw_workload(self.spec, seed)
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderPreset:
+class ProviderPreset(Struct, frozen=True):
     """An account at a simulated provider."""
 
     about: str

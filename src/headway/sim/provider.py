@@ -12,9 +12,10 @@ Laws:
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
 from math import inf
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from headway.base.values import Fault, FaultKind, Reading, Resource
 from headway.sim.account import Needs, SimulatedAccount, Terms
@@ -33,8 +34,7 @@ WORK_SLACK_S: Final = 1e-9
 _KIND_OF: Final[dict[Resource, FaultKind]] = {"concurrency": "concurrency", "spend": "spend_cap"}
 
 
-@dataclass(frozen=True, slots=True)
-class Latency:
+class Latency(Struct, frozen=True):
     """How long a call takes alone, and what company does to it."""
 
     first_byte_s: float = 1.0
@@ -54,8 +54,7 @@ class Latency:
         return 1.0 + self.sigma * (n - 1.0) + self.kappa * n * (n - 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class FaultModel:
+class FaultModel(Struct, frozen=True):
     """What goes wrong: a share of all accepted calls, and intervals that refuse every call."""
 
     share: float = 0.0
@@ -67,8 +66,7 @@ class FaultModel:
     """Misleading: a minute for everything, the way some proxies answer for a free slot."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderSpec:
+class ProviderSpec(Struct, frozen=True):
     """Everything that makes one simulated provider."""
 
     name: str
@@ -79,8 +77,7 @@ class ProviderSpec:
     """Whose headers it speaks; `plain` speaks none, so that limits stay hidden."""
 
 
-@dataclass(frozen=True, slots=True)
-class SimulatedCall:
+class SimulatedCall(Struct, frozen=True):
     """A call as it really is: sizes that the caller only estimates, and its own luck."""
 
     id: int
@@ -92,32 +89,28 @@ class SimulatedCall:
     spend_microusd: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """The call was turned away at once."""
 
     fault: Fault
     reading: Reading
 
 
-@dataclass(frozen=True, slots=True)
-class FirstByte:
+class FirstByte(Struct, frozen=True):
     """The response begins, with the limits as they were when the call was admitted."""
 
     call_id: int
     reading: Reading
 
 
-@dataclass(frozen=True, slots=True)
-class StreamProgress:
+class StreamProgress(Struct, frozen=True):
     """A stream has produced so many tokens."""
 
     call_id: int
     output_tokens: float
 
 
-@dataclass(frozen=True, slots=True)
-class SimulatedEnd:
+class SimulatedEnd(Struct, frozen=True):
     """The call is over: whole, or broken off with a fault."""
 
     call_id: int
@@ -129,8 +122,7 @@ class SimulatedEnd:
 Happening = FirstByte | StreamProgress | SimulatedEnd
 
 
-@dataclass(slots=True)
-class _Service:
+class _Service(Struct):
     """A call in service."""
 
     call: SimulatedCall

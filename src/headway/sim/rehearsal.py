@@ -11,9 +11,10 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from math import inf
 from typing import Final, Literal
+
+from msgspec import Struct, field
 
 from headway.base.values import Amounts, Demand, Fault, Reading
 from headway.engine.engine import begin, step
@@ -61,8 +62,7 @@ GUESS_PER_TOKEN_S: Final = 0.02
 Shape = Literal["independent", "layers", "diamond"]
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadSpec:
+class WorkloadSpec(Struct, frozen=True):
     """A family of workloads; a seed picks one."""
 
     name: str
@@ -84,8 +84,7 @@ class WorkloadSpec:
     shape: Shape = "independent"
 
 
-@dataclass(frozen=True, slots=True)
-class Workload:
+class Workload(Struct, frozen=True):
     """One workload: the graph that the engine sees and the calls that really happen."""
 
     name: str
@@ -177,8 +176,7 @@ SpanKind = Literal["here", "provider", "busy"]
 """Waiting for a permit here; refused and waiting to try again; in service."""
 
 
-@dataclass(frozen=True, slots=True)
-class RehearsalSetup:
+class RehearsalSetup(Struct, frozen=True):
     """One rehearsal: the work, the provider, the client and the rules of the engine."""
 
     workload: Workload
@@ -192,8 +190,7 @@ class RehearsalSetup:
     steps_max: int = STEPS_MAX
 
 
-@dataclass(frozen=True, slots=True)
-class RehearsalSpan:
+class RehearsalSpan(Struct, frozen=True):
     """What a task did between two times."""
 
     task: int
@@ -202,8 +199,7 @@ class RehearsalSpan:
     to_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class TaskTime:
+class TaskTime(Struct, frozen=True):
     """When a task began and ended."""
 
     task: int
@@ -212,8 +208,7 @@ class TaskTime:
     done: bool
 
 
-@dataclass(slots=True)
-class Rehearsed:
+class Rehearsed(Struct):
     """The result of a rehearsal."""
 
     makespan_s: float = 0.0
@@ -231,8 +226,7 @@ class Rehearsed:
     events: list[Event] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class _Flight:
+class _Flight(Struct):
     """A call of a task on its way."""
 
     task: int

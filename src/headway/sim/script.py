@@ -11,11 +11,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from hashlib import sha256
 from json import dumps
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct, field
 
 from headway.errors import BadPresetError, BadValueError, did_you_mean
 from headway.sim.delivery import must_be_kind
@@ -46,8 +47,7 @@ _NUMBER: Final = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?")
 _NAMED: Final = re.compile(r'"(\w+)": *(-?\d+(?:\.\d+)?)')
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptInput:
+class ScriptInput(Struct, frozen=True):
     """What a rule computes over."""
 
     text: str
@@ -100,8 +100,7 @@ VALUES: Final[Mapping[str, Callable[[ScriptInput], object]]] = {
 """What can stand in braces; beside these, `{group.1}` and `{group.name}` of `regex`."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptRule:
+class ScriptRule(Struct, frozen=True):
     """When to answer, and what."""
 
     contains: str | None = None

@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from json import dumps, loads
 from pathlib import Path
@@ -25,6 +24,8 @@ from urllib.parse import parse_qs, urlsplit
 from urllib.request import urlopen
 
 from aiohttp import web
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 import headway
 from headway.base.values import Reading, Sketch
@@ -81,8 +82,7 @@ _DIALECTS: Final[dict[WireName, str]] = {"anthropic": "anthropic", "gemini": "ge
 """Those of the wires that are not OpenAI's."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServeOptions:
+class ServeOptions(Struct, frozen=True):
     """How to serve a provider."""
 
     seed: int = 1

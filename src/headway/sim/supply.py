@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import floor, inf
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.base.values import Limit, LimitKind, Resource
 from headway.sim.account import Needs, Terms
@@ -26,8 +28,7 @@ FIRST_TOKEN: Final = 1.0
 """Where output is charged as it is produced, a call is let in if one token of it is left."""
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """Calls in one list. A head is the least time before a call starts, a down after it ended."""
 
     calls: tuple[SimulatedCall, ...]
@@ -47,8 +48,7 @@ class Layout:
         return max(ends, default=0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class LimitRule:
+class LimitRule(Struct, frozen=True):
     """One limit as it meets the calls of a layout: a number per call for each way to count."""
 
     name: str
@@ -214,8 +214,7 @@ SLACK: Final = 1e-9
 """Relative rounding slack, always to the side of a larger supply."""
 
 
-@dataclass(frozen=True, slots=True)
-class Season:
+class Season(Struct, frozen=True):
     """How much of every limit is ours, piece by piece: piece i lasts from times[i] to the next."""
 
     times: tuple[float, ...]
@@ -244,8 +243,7 @@ class Season:
         return self.refills[place] + pace * (now - self.times[place])
 
 
-@dataclass(frozen=True, slots=True)
-class Supply:
+class Supply(Struct, frozen=True):
     """A rising curve: from times[i] on it is totals[i], growing with slopes[i]."""
 
     times: tuple[float, ...]

@@ -11,9 +11,12 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Final
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from headway.base.codec import as_dict
 from headway.base.values import Resource
 from headway.sim.account import Charge, SimulatedAccount, Terms
 from headway.sim.audit import violations, worst_window
@@ -91,8 +94,7 @@ REPORTED: Final = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "o
 CHARGED: Final[tuple[Resource, ...]] = ("requests", "input", "output", "spend")
 
 
-@dataclass(slots=True)
-class Visit:
+class Visit(Struct):
     """A line of the arrival log: who came when, with what, and what became of it."""
 
     number: int
@@ -121,8 +123,7 @@ class Visit:
     """A digest of the request's body: two visits with the same one are one call sent twice."""
 
 
-@dataclass(frozen=True, slots=True)
-class Worst:
+class Worst(Struct, frozen=True):
     """The fullest interval of one limit's period."""
 
     limit: str
@@ -135,8 +136,7 @@ class Worst:
     """Whether the limit, as its kind counts, was exceeded."""
 
 
-@dataclass(slots=True)
-class AccountTruth:
+class AccountTruth(Struct):
     """All that is known about one account."""
 
     labels: list[str] = field(default_factory=list)
@@ -285,13 +285,13 @@ def told(copies: Iterable[AccountCopy]) -> dict[str, object]:
                   most > limit.amount)
             for limit in gauges
         ]  # fmt: skip
-        found[key] = asdict(replace(record, limits=limits))
+        found[key] = as_dict(replace(record, limits=limits))
     return found
 
 
 def lines(visits: Iterable[Visit]) -> list[dict[str, object]]:
     """Lines of the arrival log for a program."""
-    names = [field.name for field in fields(Visit)]
+    names = Visit.__struct_fields__
     return [{name: getattr(visit, name) for name in names} for visit in visits]
 
 

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Final
 
-from headway.base.records import quick
+from msgspec import Struct, field
+
 from headway.plans.graph import Graph
 from headway.plans.links import reversed_edges, serial
 from headway.plans.resources import (
@@ -46,8 +46,7 @@ NOBODY: Final = 1 << 62
 """Behind the place of every task."""
 
 
-@dataclass(slots=True)
-class _Front:
+class _Front(Struct):
     """Those who may write one thing, and those who wait until all before them have ended."""
 
     owner: object
@@ -259,8 +258,7 @@ PREFIXES_MAX: Final = 4096
 """Keys and patterns of which it is remembered where they lie."""
 
 
-@quick
-class Breach:
+class Breach(Struct, frozen=True):
     """Something that was not declared and comes too late: a later task has read or done it."""
 
     what: str
@@ -269,15 +267,13 @@ class Breach:
     """Of that task, which is committed."""
 
 
-@quick
-class Early:
+class Early(Struct, frozen=True):
     """Tasks before it, of which this position is the first, may still write what it has read."""
 
     position: int
 
 
-@quick
-class Awaited:
+class Awaited(Struct, frozen=True):
     """Whom a task waits for, to be committed or to start."""
 
     position: int
@@ -291,8 +287,7 @@ Verdict = Change | Breach | Early | None
 """Why the result of an attempt may not be committed now; None if it may."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hints:
+class Hints(Struct, frozen=True):
     """What earlier runs have shown, by group: what its tasks read and write."""
 
     reads: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
@@ -326,8 +321,7 @@ class TaskPositions:
         return self._groups[place], position - (place << MEMBER_BITS) - 1
 
 
-@dataclass(slots=True)
-class _Member:
+class _Member(Struct):
     """A task that touches the state and has not ended."""
 
     position: int

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from json import JSONDecoder
 from random import Random
 from threading import RLock
 from typing import Final, NoReturn, Protocol
+
+from msgspec import Struct
 
 from headway.errors import StateError, did_you_mean
 from headway.plans.resources import is_pattern, is_well_formed
@@ -97,8 +98,7 @@ class Watch(Protocol):
         the task has asked for the time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Circumstances:
+class Circumstances(Struct, frozen=True):
     """The attempt that a context belongs to, and when its run was created."""
 
     name: str
@@ -109,8 +109,7 @@ class Circumstances:
     """Whether values that were read and written are compared when the attempt ends."""
 
 
-@dataclass(frozen=True, slots=True)
-class Commons:
+class Commons(Struct, frozen=True):
     """What the contexts of one run have in common."""
 
     time_s: float = 0.0
@@ -120,8 +119,7 @@ class Commons:
     """Does an effect at once, in the thread that asks for it; with its number in the attempt."""
 
 
-@dataclass(frozen=True, slots=True)
-class ContextStatistics:
+class ContextStatistics(Struct, frozen=True):
     """How often it was used, and whether it still may be."""
 
     reads: int
@@ -381,8 +379,7 @@ def _copied(handover: StateHandover | None, key: str, data: bytes) -> object:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class Lent:
+class Lent(Struct, frozen=True):
     """A context for the time of one attempt, before it is known where its function runs."""
 
     reach: Reach

@@ -19,8 +19,9 @@ import stat
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from typing import Final, TypeVar
+
+from msgspec import Struct
 
 from headway.base import locks as owner
 from headway.base.values import Fault
@@ -64,8 +65,7 @@ class UnfitError(Exception):
     """What a command left behind cannot become a part of the state."""
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
+class Changes(Struct, frozen=True):
     """What a command did to the state."""
 
     put: tuple[tuple[str, object], ...] = ()
@@ -425,8 +425,7 @@ EMPTY: Final = {"append": "[]", "set": "[]", "counter": "0"}
 Anything = TypeVar("Anything")
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptState:
+class AttemptState(Struct, frozen=True):
     """What an attempt has of the state."""
 
     loan: Lent

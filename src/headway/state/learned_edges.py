@@ -12,12 +12,14 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
+from headway.base.digest import digest
 from headway.base.folders import folders
-from headway.base.records import digest
 from headway.engine.record import Header, TaskRow
 from headway.errors import JournalError
 from headway.journal.folder import RunPlace
@@ -36,8 +38,7 @@ APART_MAX: Final = 8
 """Keys of one pair of tasks that are remembered one by one; of more, the folder they are in."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lesson:
+class Lesson(Struct, frozen=True):
     """The tasks of one name made those of another run again, by what they wrote."""
 
     writer: str

@@ -24,7 +24,7 @@ from tempfile import TemporaryFile, gettempdir
 from typing import IO, Final
 
 from headway.base.crash import crash_point
-from headway.base.records import digest
+from headway.base.digest import digest
 from headway.engine.effects import Asker, Due, Outgoing
 from headway.engine.record import EffectDone, EffectIntended, JournalEntry
 from headway.errors import EffectFailedError, HeadwayError, StateError

@@ -16,12 +16,13 @@ from __future__ import annotations
 import json
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import reduce
 from operator import add
 from typing import Final
 
-from headway.base.records import digest, quick
+from msgspec import Struct, field
+
+from headway.base.digest import digest
 from headway.errors import JournalError, StateError
 from headway.plans.resources import (
     EVERY_KEY,
@@ -43,15 +44,14 @@ KNOWN_MAX: Final = 4096
 Reducer = Callable[[object, object], object]
 
 
-@dataclass(frozen=True, slots=True)
-class Channels:
+class Channels(Struct, frozen=True):
     """What a plan says of its keys. A key that it does not name holds a value."""
 
     declared: Mapping[str, Channel] = field(default_factory=dict)
     """By key or pattern."""
     reducers: Mapping[str, Reducer] = field(default_factory=dict)
     """By target."""
-    known: dict[str, Channel] = field(default_factory=dict, init=False, repr=False, compare=False)
+    known: dict[str, Channel] = field(default_factory=dict)
     """Of keys that were asked for: there may be a thousand patterns to try."""
 
     def of(self, key: str) -> Channel:
@@ -179,8 +179,7 @@ NOT_THERE: Final = b""
 """The digest of a key that has no value."""
 
 
-@quick
-class StateLook:
+class StateLook(Struct, frozen=True):
     """A look at a key, or at all keys of a pattern."""
 
     what: str
@@ -188,8 +187,7 @@ class StateLook:
     """Of what was there, as far as others had put it there."""
 
 
-@quick
-class Put:
+class Put(Struct, frozen=True):
     """A value for a key, or what is added to it where its channel combines."""
 
     key: str
@@ -197,8 +195,7 @@ class Put:
     """JSON; None takes the key away."""
 
 
-@quick
-class Act:
+class Act(Struct, frozen=True):
     """An effect on the world that is asked for."""
 
     channel: str
@@ -208,8 +205,7 @@ class Act:
     """Performed when it was asked for, whatever becomes of the attempt: outside the guarantee."""
 
 
-@quick
-class Access:
+class Access(Struct, frozen=True):
     """Everything that one attempt touched, in the order in which it first did."""
 
     reads: tuple[StateLook, ...] = ()
@@ -280,8 +276,7 @@ Looks = Callable[[str], None]
 """Told what an attempt looks at, the first time that it does."""
 
 
-@quick
-class Change:
+class Change(Struct, frozen=True):
     """Something that was seen and is different now."""
 
     what: str
@@ -295,8 +290,7 @@ Fold = tuple[Data, bytes]
 _NOTHING: Final[Fold] = (None, NOT_THERE)
 
 
-@dataclass(slots=True)
-class _Versions:
+class _Versions(Struct):
     """What was put under one key, by position.
 
     A run has as many of these as keys, and most of them stay as they were made: so they are made

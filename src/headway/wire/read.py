@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final, Protocol
 from urllib.parse import unquote
+
+from msgspec.structs import replace
 
 from headway.base.values import Fault, Reading, Sketch, Tally
 from headway.errors import WireError

@@ -12,10 +12,11 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, Literal
 from unicodedata import normalize
+
+from msgspec import Struct
 
 from headway.base.values import Sketch
 from headway.errors import InternalError
@@ -153,8 +154,7 @@ DIGEST_BYTES: Final = 8
 """16 hex digits: an account has far fewer than 2^32 prompts."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestPart:
+class RequestPart(Struct, frozen=True):
     """One piece of a request: some text, or something else that has a size."""
 
     role: str
@@ -169,8 +169,7 @@ class RequestPart:
     """Which message it belongs to, from 1; tools and system belong to none."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestContent:
+class RequestContent(Struct, frozen=True):
     """What a request asks of a model."""
 
     model: str

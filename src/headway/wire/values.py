@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from headway.base.values import Fault, Known, Tally
 from headway.pacing.estimate import TOKENS_PER_BYTE
@@ -25,8 +26,7 @@ ARGUMENT_PIECE_CHARS: Final = 24
 """How much of a tool's arguments one event of a stream has: about as many tokens as one of text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(Struct, frozen=True):
     """What a method and a path ask for. Other paths have none."""
 
     wire: WireName
@@ -37,8 +37,7 @@ class Route:
     """Whether the path asks for a stream, which elsewhere the body does."""
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
+class Conversation(Struct, frozen=True):
     """A request as a model sees it: what the simulated provider answers."""
 
     model: str
@@ -62,8 +61,7 @@ class Conversation:
         return "\n".join([self.system, *(text for _, text in self.turns)])
 
 
-@dataclass(frozen=True, slots=True)
-class ToolUse:
+class ToolUse(Struct, frozen=True):
     """A model wants a tool used."""
 
     id: str
@@ -78,8 +76,7 @@ class ToolUse:
         return [self.arguments[start : start + ARGUMENT_PIECE_CHARS] for start in starts]
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """A finished answer, or as much of one as there is."""
 
     id: str

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+from headway.base.codec import as_dict
 from headway.base.numbers import short
 from headway.base.values import DAY_S, MINUTE_S
 from headway.pacing.admission import BookView, LaneView, LimitView
@@ -219,7 +219,7 @@ def finish_json(finish: Finish) -> dict[str, object]:
 def outlook_json(outlook: BudgetOutlook) -> dict[str, object]:
     """The same for a program."""
     return {
-        **asdict(outlook),
+        **as_dict(outlook),
         "left": outlook.left,
         "days_short": outlook.days_short,
         "words": outlook_words(outlook),

@@ -9,9 +9,10 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import inf
 from typing import Final
+
+from msgspec import Struct
 
 from headway.engine.record import Header
 from headway.engine.strategy import ADAPTIVE, parse
@@ -68,8 +69,7 @@ LOOKED_MAX: Final = 200
 """Earlier runs of the same plan that are compared, and runs that are looked at to find them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Afterwards:
+class Afterwards(Struct, frozen=True):
     """All that a report says."""
 
     glance: Glance

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
 from headway.base.folders import RUNTIME_DIR, STATE_DIR, folders
@@ -56,8 +55,8 @@ def settings(environ: Mapping[str, str]) -> list[tuple[str, object, str]]:
     configured = read_configuration(environ)
     found: list[tuple[str, object, str]] = []
     values = configured.values
-    for field in fields(values):
-        key, value = field.name, getattr(values, field.name)
+    for key in values.__struct_fields__:
+        value = getattr(values, key)
         shown = str(value).lower() if isinstance(value, bool) else value
         if key not in NAMES:
             found.append((key, shown, configured.path if key in configured.set_here else "default"))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 import time
-from dataclasses import asdict
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, TextIO
 
+from headway.base.codec import as_dict
 from headway.report.text.terminal import clean, redraw_line
 from headway.report.text.words import console_for, count, one_line
 
@@ -132,7 +132,7 @@ def summary(found: Explored) -> str:
 
 def as_json(found: Explored, refusal: PlanError | None) -> dict[str, object]:
     """The same for a program."""
-    told = asdict(found)
+    told = as_dict(found)
     told["differs"] = found.differs
     told["summary"] = summary(found)
     told["judged"] = JUDGED

@@ -6,9 +6,11 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, TextIO
 
+from msgspec import Struct
+
+from headway.base.codec import as_dict
 from headway.base.values import DAY_S
 from headway.client.overview import Overview
 from headway.engine.events import Event, GroupExpanded
@@ -48,8 +50,7 @@ FACTS_MAX: Final = 20_000
 """The newest events of a run: more than a minute has, and read in a few tenths of a second."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunOutlook:
+class RunOutlook(Struct, frozen=True):
     """What is left of a run that goes on."""
 
     rest: TimeLeft
@@ -169,7 +170,7 @@ def health_json(seen: Overview) -> dict[str, object]:
         "hour": None if seen.view.hour == HOUR_UNKNOWN else seen.view.hour,
         "lanes": [
             {
-                **asdict(one),
+                **as_dict(one),
                 "headroom": dict(one.headroom),
                 "recent": spell_json(one.recent),
                 "usual": spell_json(one.usual),
@@ -189,7 +190,7 @@ def health_json(seen: Overview) -> dict[str, object]:
 def spell_json(spell: Spell) -> dict[str, object]:
     """A stretch of time by what people want to know of it."""
     return {
-        **{key: round(number, 3) for key, number in asdict(spell).items()},
+        **{key: round(number, 3) for key, number in as_dict(spell).items()},
         "calls": round(spell.ended, 3),
         "refusal_rate": spell.share(spell.refused),
         "first_byte_s": spell.first_byte_s,

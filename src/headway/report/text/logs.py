@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+from headway.base.codec import as_dict
 from headway.base.numbers import short
 from headway.base.values import Fault
 from headway.engine.events import (
@@ -308,7 +308,7 @@ def _as_json(recorded: RecordedEvent, name: str) -> str:
     shown: dict[str, object] = {"seq": recorded.seq, "event": type(event).__name__}
     if recorded.key:
         shown |= {"name": name, "key": recorded.key.hex()}
-    return json_line(finite(_plain(shown | asdict(event))))
+    return json_line(finite(_plain(shown | as_dict(event))))
 
 
 def _plain(value: object) -> object:

@@ -12,9 +12,10 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final, TextIO
+
+from msgspec import Struct
 
 from headway.engine.record import TaskRow
 from headway.errors import BadValueError, StateFileError, did_you_mean
@@ -43,8 +44,7 @@ NAMES_HINTED_MAX: Final = 1000
 """Names that a wrong one is compared with."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gave:
+class Gave(Struct, frozen=True):
     """One task and what came of it."""
 
     row: TaskRow

@@ -7,12 +7,15 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
 from heapq import nlargest
 from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from headway.base.codec import as_dict
 from headway.base.folders import folders
 from headway.base.locks import look as look_owner
 from headway.base.numbers import short
@@ -50,8 +53,7 @@ LISTED_MAX: Final = 10
 """Tasks that failed, or were slow, that are named one by one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Glance:
+class Glance(Struct, frozen=True):
     """What there is to say of a run without reading all that happened."""
 
     header: Header
@@ -620,7 +622,7 @@ def as_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
             accounts[-1].task: agents_as_json(accounts)
             for accounts in accounts_by_key(reader.folder).values()
         },
-        "finished": None if glance.standing.finished is None else asdict(glance.standing.finished),
+        "finished": None if glance.standing.finished is None else as_dict(glance.standing.finished),
     }
 
 
@@ -668,8 +670,7 @@ No runs yet. To begin:
 Everything: headway --help"""
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(Struct, frozen=True):
     """A run, or why nothing can be said of it."""
 
     place: RunPlace

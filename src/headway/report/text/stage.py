@@ -6,9 +6,10 @@ It computes lines from what it is given and knows no clock, no thread and no ter
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from headway.base.numbers import short
 from headway.report.history import Standing
@@ -38,8 +39,7 @@ NARROW: Final = 60
 """Below this width, what stands behind a bar is left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class LiveState:
+class LiveState(Struct, frozen=True):
     """Everything that is shown at one moment."""
 
     cast: TaskNames
@@ -59,8 +59,7 @@ class LiveState:
     """What is wrong with the accounts, if something is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Struct, frozen=True):
     """What a picture is drawn on."""
 
     columns: int

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from headway.journal.folder import kept_shape
 from headway.journal.reader import JournalReader
@@ -26,8 +27,7 @@ LEAST_S: Final = 0.001
 """A picture of a run without any length still has a scale."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimelineView:
+class TimelineView(Struct, frozen=True):
     """All that a timeline shows and says."""
 
     tales: Sequence[Tale]
@@ -147,8 +147,7 @@ STYLES: Final[dict[Cell, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
+class Picture(Struct, frozen=True):
     """One run to be drawn: its title, what it left behind, and its agents' names."""
 
     title: str

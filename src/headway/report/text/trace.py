@@ -11,9 +11,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from math import log
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.base.numbers import short
 from headway.engine.record import TaskRow
@@ -43,8 +45,7 @@ COMMON_MAX: Final = 0.5
 NAME_CELLS: Final = 60
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(Struct, frozen=True):
     """A task, what came of it, and what it was made of."""
 
     name: str
@@ -123,8 +124,7 @@ def _plans(reader: JournalReader, folder: str) -> Plans:
     return plans_of(reader, PlanSource.kept(folder, reader.header.source))
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
+class _Reading(Struct, frozen=True):
     """One reduction in one journal."""
 
     reader: JournalReader

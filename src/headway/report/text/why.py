@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from headway.agents.shell import ShimClient
 from headway.engine.engine import replayed
@@ -52,8 +53,7 @@ ADVICE: Final = {
 """What helps against a fault that waiting does not mend."""
 
 
-@dataclass(frozen=True, slots=True)
-class KnownRun:
+class KnownRun(Struct, frozen=True):
     """What a run was to do, as far as it can be told without performing it."""
 
     graph: Graph
@@ -62,8 +62,7 @@ class KnownRun:
     """The name of a group's member."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(Struct, frozen=True):
     """Where a task is, why, how it came there, and what can be done."""
 
     task: str

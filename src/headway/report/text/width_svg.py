@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from html import escape
 from math import ceil, floor, inf, log10
 from typing import Final
+
+from msgspec import Struct
 
 from headway.report.advise import WidthCurve, WidthPoint
 from headway.report.options import HOUR_MICROUSD, waiting_microusd
@@ -36,8 +37,7 @@ text{font-family:system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;fon
 """
 
 
-@dataclass(frozen=True, slots=True)
-class WidthPicture:
+class WidthPicture(Struct, frozen=True):
     """What is drawn: the curve, and what it is compared with."""
 
     curve: WidthCurve
@@ -175,8 +175,7 @@ def _cost_panel(picture: WidthPicture) -> list[str]:
     return parts
 
 
-@dataclass(frozen=True, slots=True)
-class _Scale:
+class _Scale(Struct, frozen=True):
     """Values as heights."""
 
     top: float

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass
 from datetime import datetime
 from math import inf
 from typing import TYPE_CHECKING, Final, TextIO
+
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from headway.base.values import DAY_S, HOUR_S, MINUTE_S
 from headway.report.text.terminal import clean, drawable
@@ -113,8 +115,7 @@ COLUMNS_MIN: Final = 40
 """On a narrower screen lines are as long as on one of this width, and the screen folds them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Glyphs:
+class Glyphs(Struct, frozen=True):
     """The characters that are not letters."""
 
     here: str = "·"
