@@ -9,6 +9,7 @@ from bench.forecast_eta import MARKS, Replayed, replayed
 from headway.base.numbers import median
 from headway.report.forecast import SpreadNumber
 
+pytestmark = pytest.mark.soak
 SEEDS = range(24)
 SIZES = (60, 120, 200, 300)
 IN_S = 50.0

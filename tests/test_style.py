@@ -27,6 +27,7 @@ PUBLIC_NAMES_MAX = 20
 README_CODE_LINE_MAX = 25
 ARCHITECTURE_LINES_MAX = 120
 DECISION_LINES_MAX = 40
+FOLDER_LINES_MAX = 10
 
 LOSING_WORDS = {
     "acquire": "admit",
@@ -244,6 +245,21 @@ def test_the_whole_only_gets_smaller() -> None:
 def test_every_pure_folder_has_modules(name: str) -> None:
     path = ROOT / "src" / name.replace(".", "/")
     assert path.with_suffix(".py").is_file() or len(list(path.rglob("*.py"))) > 1
+
+
+def _folders() -> list[Path]:
+    package = ROOT / "src" / "headway"
+    return [path.parent for path in package.rglob("__init__.py") if path.parent != package]
+
+
+@pytest.mark.parametrize("folder", _folders(), ids=lambda folder: folder.name)
+def test_a_folder_names_its_modules_in_at_most_ten_lines(folder: Path) -> None:
+    text = (folder / "__init__.py").read_text()
+    assert len(text.splitlines()) <= FOLDER_LINES_MAX
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    named = set(re.findall(r"`(\w+)`", text))
+    assert named >= modules or "one module" in text
+    assert named <= modules | {path.name for path in folder.iterdir() if path.is_dir()}
 
 
 def test_the_front_door_has_few_names() -> None:

@@ -1,4 +1,4 @@
-"""What a user has set for all runs: one small file, read once, into one record.
+"""The user's configuration: one file, read once, into one record.
 
 Laws:
 - A key that is not known is refused: a misspelt budget is not a budget.

@@ -1,4 +1,4 @@
-"""Every error that headway raises on purpose, split by whose fault it is.
+"""Every error that headway raises on purpose, by whose fault it is.
 
 `InputError` is the fault of the plan or the user, `ProviderError` of the provider, `InternalError`
 of headway or of code that drives it. A class's docstring is its default message. Codes are never

@@ -1,4 +1,4 @@
-"""The text of a file, for `python:` in plans: how a prompt comes to see one without a command.
+"""The text of a file, for `python:` tasks in plans.
 
 `python: headway.files:text` beside `each: 'src/**/*.py'` gives every file's text, and a task with
 `each` over that one has it as `{{ tasks.NAME.output }}`. A plan that an agent wrote may use it.

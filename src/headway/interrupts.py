@@ -1,4 +1,4 @@
-"""Signals of a command, from its first line to its last.
+"""What signals do, from the first line of a command to its last.
 
 Laws:
 - SIGTERM, SIGHUP and a second SIGINT end the process within `END_S`, with all that it started,

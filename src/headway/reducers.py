@@ -1,4 +1,4 @@
-"""Functions that bring results together without a model, for `python:` in plans and for Python.
+"""Reducers without a model, for `python:` tasks in plans and for Python.
 
 `python: headway.reducers:vote` beside `reduce: TASK` is given the values of all results in declared
 order. With a `quorum` it is told as `missing` who has none; each of them states that in what it

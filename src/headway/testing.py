@@ -1,4 +1,4 @@
-"""Fakes that implement headway's real interfaces, for our tests and for those of its users."""
+"""Fakes of headway's interfaces, for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run is made of, for its driver: work to perform, attempts, results.
+"""What a run performs: work, attempts, results.
 
 A driver knows nothing of plans, prompts or commands: it asks a `Work` for names, keys and results.
 Each group of the graph has one `Work`; a task is a member of it.

@@ -10,40 +10,44 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
 from typing import Final, Protocol
-
-from msgspec import Struct, field
 
 HASH_CHARS: Final = 16
 
 
-class Get(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Get:
     """Look at a key: gives its value, or None."""
 
     key: str
 
 
-class Scan(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Scan:
     """Look at all keys of a pattern: gives them with their values."""
 
     pattern: str
 
 
-class Put(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Put:
     """Give a key a value."""
 
     key: str
     value: object
 
 
-class Add(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Add:
     """Add to a list."""
 
     key: str
     value: object
 
 
-class Remove(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Remove:
     """Take a key away."""
 
     key: str
@@ -59,7 +63,8 @@ class AbortedError(Exception):
     """The task fails, by its own decision: nothing that it put may be there."""
 
 
-class Task(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Task:
     """A program, and what it declares to touch: keys and patterns."""
 
     name: str
@@ -68,7 +73,8 @@ class Task(Struct, frozen=True):
     writes: tuple[str, ...]
 
 
-class Case(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Case:
     """Tasks in declared order, and the state that they begin with."""
 
     name: str

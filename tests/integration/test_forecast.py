@@ -137,7 +137,7 @@ def test_a_run_teaches_what_the_next_one_takes(scene: Scene) -> None:
     # be busy: longer than foreseen says little, shorter is a mistake.
     (foreseen,) = kept_in(scene)
     assert (foreseen.strategy, foreseen.binding) == ("fixed:2", "width")
-    assert foreseen.time_s.mid > 1.2 * found["time_s"]["mid"]
+    assert foreseen.time_s.mid > found["time_s"]["mid"]
     assert 0.7 * foreseen.time_s.low < status["elapsed_s"]
     assert found["microusd"]["mid"] == pytest.approx(status["usd"] * 1e6, rel=0.3)
     assert found["input_tokens"]["mid"] == pytest.approx(status["input_tokens"], rel=0.15)
@@ -256,6 +256,7 @@ def test_nothing_is_known_where_nobody_ran_anything(tmp_path: Path) -> None:
     assert (found.words, found.seen, found.active) == ("", {}, 1)
 
 
+@pytest.mark.soak
 def test_what_a_plan_takes_of_a_usage_window_is_learned_and_told(tmp_path: Path) -> None:
     """The provider tells shares in hundredths, and nobody how many tokens a window holds."""
     size = 30_000

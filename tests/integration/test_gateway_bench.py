@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 
+import pytest
+
 from bench.gateway import Cell, measure
 from bench.gateway_report import report
 
 CELLS = (Cell("request", 32), Cell("stream", 32, is_stream=True))
 
 
+@pytest.mark.soak
 def test_a_slice_of_the_bench_measures_the_gateway_beside_nothing() -> None:
     found = measure({"direct": sys.executable, "headway": sys.executable}, CELLS, 1, 1)
     spent = {(one.subject, one.cell): one.cpu_us for one in found.turns}

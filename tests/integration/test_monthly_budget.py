@@ -129,7 +129,7 @@ def test_two_runs_never_exceed_a_months_tokens_and_the_second_says_when_it_could
     assert [day["tokens"] for day in dict(shown["days"])[""]] == [2 * ONE_RUN]
 
 
-@pytest.mark.parametrize("unit", ["tokens", "microusd"])
+@pytest.mark.parametrize("unit", ["tokens", pytest.param("microusd", marks=pytest.mark.soak)])
 def test_two_runs_that_compete_for_the_last_of_a_budget_never_exceed_it(
     here: Home, tmp_path: Path, unit: str
 ) -> None:

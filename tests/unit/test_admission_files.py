@@ -18,6 +18,7 @@ from headway.pacing.account import Profile
 from headway.pacing.memory import (
     AccountTerms,
     Chronicle,
+    ChronicleMemory,
     Claim,
     DaySpend,
     LaneMemory,
@@ -87,6 +88,13 @@ def test_a_spoilt_file_is_kept_beside(tmp_path: Path, content: bytes) -> None:
         assert f"corrupt-{number}" in kept.notice
         assert (tmp_path / f"memory.json.corrupt-{number}").read_bytes() == content
     assert store.save(MEMORY) == ""
+
+
+def test_a_history_with_other_columns_is_moved_aside(tmp_path: Path) -> None:
+    path = tmp_path / "memory.json"
+    lane = LaneMemory("a", "m", "plain", Profile(), chronicle=ChronicleMemory(minutes=((1, 2, 3),)))
+    Store(str(path)).save(PacingMemory(lanes=(lane,)))
+    assert "other columns" in Store(str(path)).load().notice
 
 
 def test_a_file_of_another_version_or_size_is_not_ours(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What commands write, taken from their pipes by the shim.
+"""Reads what commands write to their pipes, for the shim.
 
 Laws:
 - A command never meets a full disk by writing to stdout or stderr: it is the shim that writes. What

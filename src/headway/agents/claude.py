@@ -1,4 +1,4 @@
-"""Claude Code as an agent: `claude -p` with a stream of JSON, in a configuration folder of its own.
+"""Runs Claude Code as an agent: `claude -p` with stream-json, in its own configuration folder.
 
 Its session is pinned by `--session-id` before it starts and gone on with by `--resume`. It may do
 what the user's settings allow; what would be a question is denied, and told at the end

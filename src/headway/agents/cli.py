@@ -1,4 +1,4 @@
-"""Agents that are programs: how they are started, their event streams, homes and usage.
+"""Reads an agent program's event stream: result, usage, session, errors.
 
 Laws:
 - No output is an error: a line that is no event, is torn, too long, too deep or no UTF-8 is left

@@ -1,4 +1,4 @@
-"""Codex as an agent: `codex exec --json`, in a CODEX_HOME of its own.
+"""Runs Codex as an agent: `codex exec --json`, in its own CODEX_HOME.
 
 Its session cannot be named before; its home has no other one, so it is found there. Commands run in
 the sandbox of the user's configuration, which is read-only if that says nothing; `exec` asks no

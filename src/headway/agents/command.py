@@ -1,4 +1,4 @@
-"""The agent that is a program: a command under the run's shim, its output as the result."""
+"""Runs a command under the run's shim; its output is the task's result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any other agent: a command by a pattern of the configuration, its result taken as that says.
+"""Runs any other agent program by a pattern from the configuration.
 
 Law: a pattern is lexed once, before anything is filled in, and never meets a shell: whatever a
 model's name or a path contains stays one argument.

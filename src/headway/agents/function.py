@@ -1,4 +1,4 @@
-"""Performs tasks that are Python functions: on the loop, in threads, or in processes.
+"""Runs Python functions as tasks: on the event loop, in threads or in processes.
 
 Laws:
 - An asynchronous function is awaited where it is: no task, no thread, no copy of its context.

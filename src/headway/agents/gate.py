@@ -1,4 +1,4 @@
-"""Admission of the calls that headway makes itself for attempts.
+"""Admission for the calls that headway makes itself: reports waits and settles each permit.
 
 Laws:
 - Every call is admitted under the path of its own attempt, whichever connection it goes through.

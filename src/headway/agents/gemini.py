@@ -1,4 +1,4 @@
-"""Gemini CLI as an agent: `gemini --output-format stream-json`, in a home of its own.
+"""Runs Gemini CLI as an agent: `gemini --output-format stream-json`, in its own home.
 
 Its session is pinned by `--session-id` before it starts and gone on with by `--resume`. It may do
 what the user's settings and policies allow, in a folder that the user trusts; elsewhere it does not

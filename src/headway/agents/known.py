@@ -1,4 +1,4 @@
-"""Which agents there are: four that are known by name, and those of the configuration."""
+"""The agent programs that plans can name: four built in, others from the configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The interface between a command and the meter of the model calls that it makes.
+"""The interface between a command and the gateway that meters its model calls.
 
 Laws:
 - The usage of a command's calls is part of its attempt, however that attempt ends.

@@ -1,4 +1,4 @@
-"""opencode as an agent: `opencode run --format json`, with data, state and cache of its own.
+"""Runs opencode as an agent: `opencode run --format json`, with its own data folders.
 
 Its session cannot be named before; its data has no other one, so it is found there. It may do what
 the user's configuration allows; what would be a question is rejected. It has been run as 1.18.

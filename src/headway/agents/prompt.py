@@ -1,4 +1,4 @@
-"""Performs tasks that are prompts: calls a model through the quota until its answer fits.
+"""Performs prompt tasks: calls a model, checks the reply against its schema, repairs it.
 
 Laws:
 - No call is sent before the most that it can cost is set aside. That is a true ceiling: a token is

@@ -1,4 +1,4 @@
-"""How a run starts commands: the client of the one shim that they all run under.
+"""Starts commands through the run's shim.
 
 Law: `run` returns only what is durable, and nothing of a command is left running when it returns
 or raises. A shim that was killed is replaced at the next command; what ran under it is in doubt.

@@ -1,4 +1,4 @@
-"""What all commands of a run are started under: one small process that outlives headway's death.
+"""The small process under which all commands of a run are started; it outlives headway.
 
 Laws:
 - What `ended` says is durable first: the record in `shim.log`, with the output in it or synced

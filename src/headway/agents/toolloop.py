@@ -1,4 +1,4 @@
-"""Performs tasks that are loops: a model thinks, asks for tools, sees what they gave, and goes on.
+"""Performs tool-loop tasks: the model calls tools until it has a result.
 
 Laws:
 - The laws of prompts hold for every call: paid from what was set aside, in doubt at its ceiling.

@@ -1,4 +1,4 @@
-"""The tools `files`: read, write, edit, list and search, within one folder.
+"""The built-in tools of loops: files, shell, shared state.
 
 Laws:
 - Nothing outside of the folder is read or changed, by whatever path, link or race.

@@ -1,4 +1,4 @@
-"""The tools of MCP servers, as the user's configuration names them: `[mcp.NAME]`.
+"""Tools of MCP servers that the configuration names: `[mcp.NAME]`.
 
 Laws:
 - Every attempt has sessions of its own, which end with it; a server that is a program ends too.

@@ -1,4 +1,4 @@
-"""Model calls of loops: pydantic-ai writes and reads them, headway paces and pays them.
+"""Model calls of tool loops: pydantic-ai formats them, headway paces and charges them.
 
 Laws:
 - No call is sent before the most that it can cost is set aside: all bytes of its body, as if each

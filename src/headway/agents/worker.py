@@ -1,4 +1,4 @@
-"""One process that calls functions for another: started afresh, killed at will, never left behind.
+"""A worker process that calls Python functions for its parent.
 
 Laws:
 - It is spawned, not forked: threads and locks of the parent do not reach it.

@@ -1,4 +1,4 @@
-"""`pace`: give headway the client that you have, and go on using it."""
+"""`pace`: returns your SDK client with every call paced."""
 
 from __future__ import annotations
 

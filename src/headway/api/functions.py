@@ -1,4 +1,4 @@
-"""Functions as the work of a group: a member for each item, or each result of another task."""
+"""Python functions as the work of a task group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan's file performed from Python: in a journal of its own, to its end, with its results."""
+"""Runs a plan file from Python and returns its results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Plan`: tasks that need each other, as Python functions; `Run`: one execution, as it goes on."""
+"""`Plan`: tasks with needs, as Python functions; `Run`: one execution."""
 
 from __future__ import annotations
 

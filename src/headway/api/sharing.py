@@ -1,4 +1,4 @@
-"""What functions of one plan share: channels, who combines and who performs, who may touch what."""
+"""Channels and declared accesses of the shared state, for plans in Python."""
 
 from __future__ import annotations
 

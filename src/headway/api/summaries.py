@@ -1,4 +1,4 @@
-"""`summarize`: many results become one text, in calls that each fit a context, with its sources."""
+"""`summarize`: combines many texts into one by calls that each fit a context window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clock by which calls are paced: it never goes back, and it goes on while a machine sleeps."""
+"""The clock of pacing: monotonic, and it runs on while the machine is suspended."""
 
 from __future__ import annotations
 

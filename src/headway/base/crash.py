@@ -1,4 +1,4 @@
-"""Dies at a named place, so that tests can see what a crash there leaves behind.
+"""Named crash points: tests kill the process there.
 
 `HEADWAY_CRASH_AT=NAME:COUNT` kills this process when it comes to that place for the COUNT-th time;
 `NAME:COUNT:group` kills its whole process group. Without the variable a place costs a comparison.

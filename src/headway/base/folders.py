@@ -1,4 +1,4 @@
-"""Where headway keeps its files: socket and lock, log and memory, configuration.
+"""The folders of headway's state on this machine.
 
 Laws:
 - The runtime folder belongs to the user alone (0700): another user who can write there could

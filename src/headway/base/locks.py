@@ -1,4 +1,4 @@
-"""Who a run belongs to: the process that holds the lock on a file in its folder.
+"""The lock on a run's folder: one process owns a run.
 
 Laws:
 - The lock ends with its holder, however that ends; nobody has to clean up after a kill.

@@ -1,4 +1,4 @@
-"""Numbers as people write them: 100k, 5M, 50 %, 10m, and back."""
+"""Numbers as people write them: 100k, 5M, 50 %, 10m."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processes of a command: who they are, and signals to all of them."""
+"""The processes of a command, and signals to all of them."""
 
 from __future__ import annotations
 

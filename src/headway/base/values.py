@@ -1,4 +1,4 @@
-"""The nouns that every layer shares: frozen records, no behaviour beyond arithmetic on themselves.
+"""The records that every folder shares: limits, demands, usage, permits, waits, faults.
 
 Units are in the names: seconds end in `_s`, money is integer micro-dollars (`_microusd`),
 everything else that is counted is tokens or calls.

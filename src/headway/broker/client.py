@@ -1,4 +1,4 @@
-"""One process as whoever admits its calls knows it: who waits here, and which permits are in use.
+"""One process's side of admission: its waiting calls and its permits.
 
 Laws:
 - A call that asked ends in exactly one of: a ticket, an error, gone. A ticket that meets nobody

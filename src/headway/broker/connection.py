@@ -1,4 +1,4 @@
-"""Admission through the broker: a socket, a thread that listens, and a new broker when it dies.
+"""The connection to the broker: a socket, a reader thread, reconnection.
 
 Laws:
 - Whoever has something to say writes it to the socket itself, unless somebody is writing: then

@@ -1,4 +1,4 @@
-"""Hears what clients say, keeps the book by it, and answers: the same for one process or for all.
+"""Handles messages of clients: admits, settles, replies; in one process or in the broker.
 
 Laws:
 - Nothing is decided while a batch is heard; after it, one decision for everybody.

@@ -1,4 +1,4 @@
-"""Starts the broker: whoever gets the file lock hands it, held, to the new process.
+"""Starts the broker: the process that gets the file lock passes it on to the new broker.
 
 Laws:
 - The lock is held from before the broker starts until after it ends: there is never a second

@@ -1,4 +1,4 @@
-"""Everybody connected to the broker.
+"""The clients that are connected to the broker.
 
 Invariant: whoever is connected is of the same user. The folder sees to that; the kernel is asked
 once more where it can tell.

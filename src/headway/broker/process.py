@@ -1,4 +1,4 @@
-"""The one process per user and machine that admits: `python -m headway.broker.process`.
+"""The broker process: `python -m headway.broker.process`.
 
 It holds the file lock for as long as it lives, listens on a socket that only its user can reach,
 remembers what was learned, and ends when nobody has been connected for a while. It can be killed

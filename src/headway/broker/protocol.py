@@ -1,4 +1,4 @@
-"""What clients and the broker say to each other: one record each, one JSON line each.
+"""The messages between clients and broker: one record and one JSON line each.
 
     client                          broker
     Hello(version, client, ...)  ->

@@ -1,4 +1,4 @@
-"""The broker's loop: hear everybody who speaks, decide once, answer, remember.
+"""The broker's loop: read messages, decide once for all waiters, reply, store.
 
 Laws:
 - One round: all that is readable is heard, then one decision, then all answers are sent.

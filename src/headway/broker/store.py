@@ -1,4 +1,4 @@
-"""What outlives the broker, in one file: read at its start, replaced as a whole, never in part.
+"""The broker's memory on disk: one file, replaced as a whole.
 
 Laws:
 - A file that cannot be understood is moved aside, not overwritten: nothing is lost.
@@ -78,6 +78,8 @@ class Store:
         written = decode(Written, data)
         if written.memory.version != MEMORY_VERSION:
             raise WireError(f"it was written in version {written.memory.version}")
+        if not all(lane.chronicle.is_whole for lane in written.memory.lanes):
+            raise WireError("its history has other columns")
         return StoredMemory(
             written.memory, max(0.0, self._wall() - written.written_s), written.clients
         )

@@ -1,1 +1,1 @@
-"""The command line: one short function a verb, no logic. `main` is the one boundary."""
+"""What does each verb do? `main` is the one boundary, then one module a verb, without logic."""

@@ -1,4 +1,4 @@
-"""The verbs `stop` and `pause`: a word to the process that performs a run."""
+"""The verbs `stop` and `pause`: a message to the process that performs a run."""
 
 from __future__ import annotations
 

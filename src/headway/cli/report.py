@@ -1,4 +1,4 @@
-"""The `report` verb: a run looked back upon, and what bound it."""
+"""The `report` verb: where the time and money of a run went."""
 
 from __future__ import annotations
 

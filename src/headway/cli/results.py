@@ -1,4 +1,4 @@
-"""The `results` verb: what the tasks of a run gave."""
+"""The `results` verb: the results of a run's tasks."""
 
 from __future__ import annotations
 

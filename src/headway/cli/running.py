@@ -1,4 +1,4 @@
-"""What `each`, `run` and `resume` share: a journal, a view, the run itself, and its last words."""
+"""What `each`, `run` and `resume` share: journal, view, the run and its exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which account a request is for, and which dialect its provider speaks.
+"""Which account and header dialect a request belongs to.
 
 Laws:
 - A key never leaves the request: an account is known by its host and a digest of its key.

@@ -1,4 +1,4 @@
-"""The port that every call goes through: ask for a permit, wait, make the call, settle.
+"""The admission port: ask for a permit, wait, call, settle.
 
 Laws:
 - Thread-safe, for any number of threads and event loops at once.

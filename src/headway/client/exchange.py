@@ -1,4 +1,4 @@
-"""One call from its request to the last byte of its answer: every decision, no input or output.
+"""One call from its request to the last byte of its reply: every decision, no I/O.
 
 Laws:
 - A permit that was granted is settled exactly once, on every path, before anything is awaited.

@@ -1,4 +1,4 @@
-"""What our HTTP servers have in common: large requests, no `Server` header, a thread to serve."""
+"""What headway's HTTP servers share: body limits, headers, a thread to serve."""
 
 from __future__ import annotations
 

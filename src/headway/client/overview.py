@@ -1,4 +1,4 @@
-"""All accounts as somebody sees them who only looks: from the broker, or from what it left behind.
+"""A read-only view of all accounts: from the broker, or from the file that it left.
 
 Looking starts no broker and changes nothing.
 """

@@ -1,4 +1,4 @@
-"""HTTP transports that admit every call to a model before they send it, with threads or a loop.
+"""HTTP transports that admit every model call before it is sent.
 
 A client sees what it would have seen without them, later: the same status, headers and bytes.
 Two things differ. A refusal of a call that did not run is absorbed, and the call is sent again

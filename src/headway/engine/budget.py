@@ -1,4 +1,4 @@
-"""The budget of a run: what it spent, what its attempts may still cost, and who waits for the rest.
+"""The budget of a run: spent, reserved by attempts in flight, and who waits for room.
 
 Laws:
 - spent + reserved never exceeds a budget, to the micro-dollar and to the token, unless an attempt

@@ -1,4 +1,4 @@
-"""Effects on the world: in which order they are performed, and what is known of each.
+"""Effects on the world: their order, and what is known of each.
 
 Laws:
 - A committed task asks for an effect; it is intended, performed, and done. What is intended and

@@ -1,4 +1,4 @@
-"""What happens next in a run: inputs in, events and effects out. The page to print.
+"""What happens next in a run: inputs in, events and effects out.
 
     pending --needs done--> ready --room--> started --finished, reused--> finished
                               ^                |-----failed, more attempts--> delayed --time--+

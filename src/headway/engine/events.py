@@ -1,4 +1,4 @@
-"""What happened in a run, and what to do about it: one frozen record each.
+"""The events and effects of a run, one record each.
 
 Events are facts and are all that replay needs. Inputs are what a driver reports to the engine,
 effects what the engine asks of the driver. Within a run tasks are named by a number (`graph.py`);

@@ -1,4 +1,4 @@
-"""Why a task has not started: exactly what keeps it, each of which must go before it can.
+"""Why a task has not started: every condition that is still open.
 
 Laws:
 - If everything that is named is gone, the task starts at the next step; while one of them is

@@ -1,4 +1,4 @@
-"""What a journal keeps of a run: events as facts, and beside them each task's current row.
+"""What the journal stores of a run: events, and each task's current row.
 
 Laws:
 - A row is a fold of its task's events: `fold` gives, event by event, what the journal holds.

@@ -1,4 +1,4 @@
-"""A reduction: which results come together in which call, the prompts, and the bodies of nodes.
+"""Reductions: which results go into which call, and what each call contains.
 
 Laws:
 - Every result is covered exactly once, in declared order, whatever its size: what is too large for

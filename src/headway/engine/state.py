@@ -1,4 +1,4 @@
-"""Everything that the engine knows of a run, and the moves that its facts are made of.
+"""The state of a run, and the changes that events make to it.
 
 Laws:
 - A task that has not ended is in exactly one place: pending, ready, active, delayed, proposed, or

@@ -1,4 +1,4 @@
-"""Which ready task starts next, and how many are active: all at once, waves, fixed, adaptive.
+"""Which ready task starts next and how many are active: all at once, waves, fixed, adaptive.
 
 `adaptive` has no number to choose: it starts another task while few started tasks wait for a
 permit, so that the width is what the quota can feed. `LocalLaw` limits tasks that use this machine.

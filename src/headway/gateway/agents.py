@@ -1,4 +1,4 @@
-"""How agents and SDKs are pointed at the gateway: variables to set, and homes for some.
+"""Environment variables and homes that point agents and SDKs at the gateway.
 
 Claude Code, the SDKs and Gemini CLI take their addresses from variables; Codex and opencode from
 configurations, which are never written to (`codex.py`, `opencode.py`, `gemini.py`).

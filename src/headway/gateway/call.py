@@ -1,4 +1,4 @@
-"""One call through the gateway: held until it is admitted, sent, and its answer passed on.
+"""One call through the gateway: wait for a permit, send, relay the reply.
 
 Laws:
 - A client sees what it would have seen without the gateway, later: status, headers, bytes.

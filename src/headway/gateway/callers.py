@@ -1,4 +1,4 @@
-"""Which program sends a request, and for how long it waits: told by its headers alone.
+"""Which program sends a request and how long it waits, by its headers.
 
 Laws:
 - A caller never waits in silence for as long as its own timeout, neither for the one that it

@@ -1,4 +1,4 @@
-"""Codex behind the gateway: a throw-away home with another address and all else the user's own.
+"""Codex behind the gateway: a temporary home with the gateway's address.
 
 Codex takes its address from no variable: it reads `openai_base_url` and the `base_url` of each
 provider in `$CODEX_HOME/config.toml` (0.166; older ones too).

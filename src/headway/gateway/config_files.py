@@ -1,4 +1,4 @@
-"""Values as TOML text: what `tomllib` has read, changed, and to be read again."""
+"""Writes agents' configuration files: TOML text and links to the user's own files."""
 
 from __future__ import annotations
 

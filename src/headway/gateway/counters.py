@@ -1,4 +1,4 @@
-"""Counters of calls by upstream, model, caller and key, as JSON and for Prometheus.
+"""Totals of calls by upstream, model, caller and key, in bounded memory.
 
 Laws:
 - Memory is bounded whatever clients send: names are cut, and later names are counted as `other`.

@@ -1,4 +1,4 @@
-"""One gateway per user: who it is, where it listens, how it is found, and how it goes on alone.
+"""The background gateway: one per user, how it is started, found and stopped.
 
 Laws:
 - Whoever holds the lock is the gateway. A file that was left behind is never taken for one: while

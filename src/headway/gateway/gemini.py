@@ -1,4 +1,4 @@
-"""Gemini CLI behind the gateway: it is told its login's kind where it would misjudge it.
+"""Gemini CLI behind the gateway: the kind of login that it needs to be given.
 
 With an address in `GOOGLE_GEMINI_BASE_URL` and no login chosen, it refuses to start (0.61: "Invalid
 auth method selected"), although there is a key. Then it gets a throw-away home in which an API key

@@ -1,4 +1,4 @@
-"""The gateway's door: who is let in, and which headers go on with them.
+"""Who may use the gateway, and which headers are forwarded.
 
 Laws:
 - Nothing is let in without a token, and a wrong token reads the same as one that has ended.

@@ -1,4 +1,4 @@
-"""opencode behind the gateway: addresses merged over whatever the user has configured.
+"""opencode behind the gateway: addresses merged over the user's configuration.
 
 opencode merges the JSON in `OPENCODE_CONFIG_CONTENT` over all its files (1.18), so that nothing has
 to be written. A provider that is merely mentioned there counts as configured and may become the

@@ -1,4 +1,4 @@
-"""Places in line whose client has hung up: kept for a moment, for the same request sent again.
+"""Waiting calls whose client disconnected, kept briefly for the same request sent again.
 
 A client that loses patience closes its connection and sends the same bytes once more. It keeps
 its place. A permit that is granted to a place without a client is given back unused at once.

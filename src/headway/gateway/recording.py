@@ -1,4 +1,4 @@
-"""Writes the replies to calls to a file, durably and before their clients have all of them.
+"""Records replies durably before their clients have all of them.
 
 Laws:
 - A reply is recorded whole or not at all: of a call that failed, broke off or lost its client

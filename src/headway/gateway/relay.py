@@ -1,4 +1,4 @@
-"""What the gateway does with a request: its own pages, what passes, and the calls that it paces.
+"""Routes a request: the gateway's own pages, pass-through, or a paced call.
 
 Laws:
 - Nothing is read of a request that the door does not let in.

@@ -1,4 +1,4 @@
-"""Answers calls from a recording, for as long as they are the recorded ones.
+"""Replies from a recording while the requests equal the recorded ones.
 
 A stream is the calls of one key, client and conversation. It has lines: calls to the same model
 with the same instructions and tools. A title, a router and each subagent have lines of their own,

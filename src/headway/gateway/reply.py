@@ -1,4 +1,4 @@
-"""What one client is sent: signs of life while it waits, then its answer or an error.
+"""The bytes that a client receives: keep-alive pings, then the reply or an error.
 
 Laws:
 - A response is begun once: by a sign of life, by an answer's headers, or by a refusal of our own.

@@ -1,4 +1,4 @@
-"""The form in which a call is compared with a recorded one: what cannot matter is masked.
+"""The canonical form in which a request is compared with a recorded one.
 
 Laws:
 - Calls of one form may have one reply. What a model reads is never masked, except what its client

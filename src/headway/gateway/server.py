@@ -1,4 +1,4 @@
-"""The gateway as a server on this machine: it listens, drains and stops."""
+"""The gateway's HTTP server: listen, drain, stop."""
 
 from __future__ import annotations
 

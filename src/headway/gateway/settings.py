@@ -1,4 +1,4 @@
-"""What the gateway is told: where it listens, whom it forwards to, how long it holds."""
+"""The gateway's settings: addresses, upstreams, waiting times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Budgets of the calls of a task through the gateway: reserved as expected, extended, paid.
+"""The cost of a task's calls through the gateway: reserved, extended, charged.
 
 Laws:
 - Before a call is sent, what it is expected to cost is set aside; a stream that exceeds that sets

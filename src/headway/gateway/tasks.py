@@ -1,4 +1,4 @@
-"""The gateway inside a run's own process: a key for every attempt that is a command.
+"""The gateway inside a run: one key for every attempt of a command.
 
 Laws:
 - A command that calls no model costs nothing: a socket is bound, and the server is imported at the

@@ -1,4 +1,4 @@
-"""Carries requests to providers: connections, certificates, proxies; bytes as they are.
+"""Forwards requests to providers: connections, certificates, proxies.
 
 Certificates are always verified, against the system's and those of `SSL_CERT_FILE` or
 `SSL_CERT_DIR`; `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` are honoured.

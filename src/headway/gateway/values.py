@@ -1,4 +1,4 @@
-"""Records of the gateway: upstreams, requests, keys, callers and calls that ended."""
+"""The records of the gateway: requests, upstreams, keys, outcomes."""
 
 from __future__ import annotations
 

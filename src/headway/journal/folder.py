@@ -1,4 +1,4 @@
-"""The folder of runs: a new one gets its id here, an old one is found, listed and removed.
+"""The folders of runs: create, find, list, remove.
 
 Laws:
 - An id begins with the time, so that ids sort as runs began; making the folder is what takes it.

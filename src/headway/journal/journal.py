@@ -1,4 +1,4 @@
-"""The record of a run on disk: what happened is durable before anybody acts on it.
+"""The journal of a run: events are durable before they are acted on.
 
 Laws:
 - One process owns a run (`owner.py`), and every transaction is of its epoch (`journal_file.py`).

@@ -1,4 +1,4 @@
-"""Where events and results become durable: a journal, or memory for runs that need none."""
+"""A journal in memory, for runs that need no file."""
 
 from __future__ import annotations
 

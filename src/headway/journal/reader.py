@@ -1,4 +1,4 @@
-"""Looks into a run's journal, also while another process writes it; changes nothing.
+"""Reads a run's journal, also while another process writes it.
 
 Laws:
 - What is read is what was written, or a JournalError: rows, events and bodies carry their checks.

@@ -1,4 +1,4 @@
-"""Saves from a spoilt journal all that can still be read, into a new one; the old one is kept.
+"""Copies what is readable of a damaged journal into a new one.
 
 Laws:
 - Nothing is taken that does not fit its check, and nothing that does is left behind.

@@ -1,4 +1,4 @@
-"""The record of what commands gave, kept by the shim: durable before anybody hears of it.
+"""The shim's log of finished commands, durable before they are reported.
 
 A line for each attempt, with a checksum: a torn one is no line. A command starts only if the log
 has room for its end, whatever happens to the disk meanwhile: zeros that are there already.

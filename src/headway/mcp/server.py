@@ -1,4 +1,4 @@
-"""Speaks the Model Context Protocol on stdin and stdout: the only importer of the `mcp` package.
+"""The MCP server on stdin and stdout; the only importer of `mcp`.
 
 Laws:
 - Nothing but the protocol is on stdout.

@@ -1,4 +1,4 @@
-"""What each tool does: texts and numbers in, records for JSON out. Knows no protocol.
+"""What each MCP tool does, without the protocol.
 
 Laws:
 - Nothing that a caller says is executed or imported, and nothing is started without a budget.

@@ -1,4 +1,4 @@
-"""Where agents look for skills, and how one gets there and away again.
+"""Installs and removes SKILL.md for agents with a shell.
 
 Laws:
 - A file that somebody has changed is neither overwritten nor removed, unless the user says so.

@@ -1,4 +1,4 @@
-"""The tools as agents see them: what each is for, what it takes, what it costs, what it gives."""
+"""The MCP tools as agents see them: purpose, arguments, cost, result."""
 
 from __future__ import annotations
 

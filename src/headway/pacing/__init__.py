@@ -1,4 +1,4 @@
-"""When may a call be sent? Pure: `now` is an argument.
+"""When may a call be sent? Pure: the time is an argument.
 
 Reading order: `limits`, `streams`, `balance` (one limit); `account`, `windows`, `hidden_limits`,
 `width`, `latency` (one account); `headers`, `refusal`, `estimate`, `length` (what is learned);

@@ -1,4 +1,4 @@
-"""What we believe of an account: its limits, its width, its speed, and what holds everybody back.
+"""What is known of one account: limits, width, latency, and pauses.
 
 Laws:
 - Every limit is asked first, every limit is charged after.

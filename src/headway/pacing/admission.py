@@ -1,4 +1,4 @@
-"""Calls before their permit: what each has to wait for, in which order, and what will never be.
+"""All accounts: which calls wait, in which order, and which may be sent now.
 
 Laws:
 - A call goes through three doors: the leader of its cached beginning, the budgets, the quota. It
@@ -489,7 +489,7 @@ class LaneView(Struct, frozen=True):
     waits_for: str
     callers: tuple[CallerView, ...]
     chronicle: ChronicleMemory = ChronicleMemory()
-    """What happened lately, and usually at which hour; `core/health.py` says what it means."""
+    """What happened lately, and usually at which hour; `report/health.py` says what it means."""
     windows: tuple[WindowState, ...] = ()
     """Usage windows, known by the share that is used."""
 

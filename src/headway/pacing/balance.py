@@ -1,4 +1,4 @@
-"""What is left of one limit, and what our own calls in flight still take of it.
+"""What is left of one limit, with our calls in flight counted.
 
 Laws:
 - A balance charges what the provider will charge, when it will charge it.

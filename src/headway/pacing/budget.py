@@ -1,4 +1,4 @@
-"""All budgets of a user: each account's own, and the one for every account together.
+"""Budgets of a month, of each account and of all together.
 
 Laws:
 - A call counts towards the budget of its account and towards the common one, in that order.

@@ -1,4 +1,4 @@
-"""From what can be seen of a call to what it will consume, and back from what it did.
+"""Estimates what a call will consume, and learns from what it did.
 
 One place turns a `Sketch` into a `Demand`, and one turns a `Tally` into a `Usage`: whoever asks
 for a permit, in whatever process, is estimated by what all of them have learned.

@@ -1,4 +1,4 @@
-"""What a provider's response headers say about its limits, in headway's words.
+"""Reads limits from a provider's response headers.
 
 Laws:
 - Whatever the bytes, nothing here raises: a value that cannot be read was not said.

@@ -1,4 +1,4 @@
-"""Pacing an account that reports nothing: a rate learned from what is let in and what is not.
+"""Paces an account whose provider reports no limits.
 
 Laws:
 - Drive until the first refusal: before it, nothing is known and nothing is lost.

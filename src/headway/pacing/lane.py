@@ -1,4 +1,4 @@
-"""One account and model group: its quota, who waits there, and who is calling."""
+"""One account and model group: its quota, waiting calls and calls in flight."""
 
 from __future__ import annotations
 

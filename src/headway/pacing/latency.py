@@ -1,4 +1,4 @@
-"""How many calls at once are worth having, by how much slower each becomes in company.
+"""How latency grows with the number of calls in flight.
 
 Laws:
 - Raw latency is never used: a long answer is not a slow one. Time per unit of work is.

@@ -1,4 +1,4 @@
-"""How long replies will be, learned from those that ended and from those that still run.
+"""Predicts the length of replies from finished calls and from those still running.
 
 Laws:
 - An estimate is always there: a prior at first, the history of the kind soon after.

@@ -1,4 +1,4 @@
-"""One limit over time: what is left of it now, and when there will be enough.
+"""One limit over time: buckets, windows, gauges; what is left and when there is enough.
 
 Laws:
 - Buckets refill, windows forget, gauges are given back: three ways to count, three types, one

@@ -1,4 +1,4 @@
-"""What happened on an account and model group: lately by minute, and usually by hour of the day.
+"""The history of an account: by minute, by hour of the day, by day.
 
 Laws:
 - A call that ended is in one minute and in one column of it: answered, refused by a kind, failed
@@ -133,6 +133,11 @@ class ChronicleMemory(Struct, frozen=True):
     """The minute that goes on; it is in no hour yet."""
     minutes: tuple[Row, ...] = ()
     hours: tuple[HourRow, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every row has all columns."""
+        return {2 + len(NAMES)} >= {len(row) for row in (*_rows(self), *self.hours)}
 
 
 class Chronicle:

@@ -1,4 +1,4 @@
-"""Who is next among flows: start-time fair queueing, in a tree, on the dominant resource.
+"""Start-time fair queueing between flows, on the dominant resource.
 
 Laws:
 - Order. A branch serves its backlogged child with the lowest start tag, a leaf its waiter with

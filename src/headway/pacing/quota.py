@@ -1,4 +1,4 @@
-"""All limits of one account and model group: who may call now, who waits, why and until when.
+"""All limits of one account and model group: decides which calls may be sent now.
 
 Laws:
 - All or nothing: every limit is asked first, every limit is charged after.

@@ -1,4 +1,4 @@
-"""Why a call failed, in headway's words: from status, headers and body to a `Fault`.
+"""Turns a provider's error (status, headers, body) into a `Fault`.
 
 Laws:
 - Whatever the status and the bytes, nothing here raises, and only the first `BODY_BYTES_MAX`

@@ -1,4 +1,4 @@
-"""A sliding window and the streams that fill it: how much any period holds, past and planned.
+"""A sliding window and the streams that fill it, past and planned.
 
 Where output is charged as it is produced, an answer takes nothing of a sliding window when its
 call is admitted, and what it has produced comes free one period later. Holding whole answers back

@@ -1,4 +1,4 @@
-"""Laws that move a learned limit on calls in flight, each a small pure object.
+"""How many calls may be in flight: control laws.
 
 Laws of these laws:
 - A limit never grows while the run does not use it (Netflix concurrency-limits).

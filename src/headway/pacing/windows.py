@@ -1,4 +1,4 @@
-"""Usage windows of an account: known only by the share that is used, their size by what we used.
+"""Usage windows of subscriptions: their size learned from our own use.
 
 Laws:
 - At the user's ceiling a window holds everybody until its reset, once a response to this process

@@ -1,1 +1,1 @@
-"""Plans written by a model, judged by every check."""
+"""How does a model write a plan? `planning` has it judged by every check."""

@@ -1,4 +1,4 @@
-"""Asks a model for a plan until our checks accept one, at most so often, within a budget.
+"""Has a model write a plan until every check accepts it, within a budget.
 
 Laws:
 - What a model writes is text until every check has accepted it; nothing in it is executed,

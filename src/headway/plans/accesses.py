@@ -1,4 +1,4 @@
-"""Who touches which path and which key of the shared state: what a plan declares, by member."""
+"""Which task touches which path and which key, as the plan declares it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the coherence boundary of a plan is: what may run in parallel, and what must not.
+"""The coherence boundary of a plan: what may run in parallel and what must not.
 
 "If two agents need to know the same thing to do their job correctly, they cannot run in parallel
 without a coordination layer between them" (The Parallelization Trap). Three answers, from what a

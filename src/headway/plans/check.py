@@ -1,4 +1,4 @@
-"""What `headway check` says about a plan: its shape, its orders, its size, and what looks odd."""
+"""What `headway check` reports: shape, order, size, remarks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which words of a command are read as code, by the shell itself or by a program that it starts.
+"""Which words of a command the shell or a program reads as code.
 
 Law: a value is refused in such a word. One spelling says that the values are commands, and is let
 through: a shell by its name, `-c`, and a word that is nothing but the value (`sh -c {}`).

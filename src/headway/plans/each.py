@@ -1,4 +1,4 @@
-"""The grammar of `each`, which is GNU parallel's: a template, sources of values, one task for each.
+"""The grammar of `each`, which is GNU parallel's.
 
 Laws:
 - A value is data: it never becomes part of a text that a shell reads (`shell.py`).

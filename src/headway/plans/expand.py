@@ -1,4 +1,4 @@
-"""The groups of a plan: how many members each has, what they are called, and who needs whom.
+"""Expands a plan into groups of tasks with names, members and needs.
 
 Laws:
 - A member is computed from its number; no list of members is made, whatever their count.

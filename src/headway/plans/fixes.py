@@ -1,4 +1,4 @@
-"""Carries out what a hint says: one edit of a plan's text, leaving the rest as it was written."""
+"""Applies a suggested fix to a plan's text."""
 
 from __future__ import annotations
 

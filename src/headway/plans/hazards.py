@@ -1,4 +1,4 @@
-"""Two tasks that touch one path in no fixed order, in words: who, what would go wrong, the fix."""
+"""Tasks that touch one path in no fixed order: the hazard in words, and the fix."""
 
 from __future__ import annotations
 

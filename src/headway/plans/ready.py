@@ -1,4 +1,4 @@
-"""Which tasks may start, as others end: one byte for each task, one counter for each group.
+"""Which tasks may start as others finish.
 
 Laws:
 - A task becomes ready exactly once: when the last of its needs is done. A task with a need that

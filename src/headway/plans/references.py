@@ -1,4 +1,4 @@
-"""Whether the schemas and functions that a plan names can be used, without importing anything.
+"""Checks the schemas and functions that a plan names, without importing anything.
 
 Law: a function is refused only if its module's source shows that it is not there. What cannot be
 told from sources (compiled modules, `from x import *`, names that are made at run time) is remarked

@@ -1,4 +1,4 @@
-"""Where what a task reads comes from: a task before it, the disk before the run, or nowhere."""
+"""Where each value that a task reads comes from, and values that are never read."""
 
 from __future__ import annotations
 

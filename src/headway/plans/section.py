@@ -1,4 +1,4 @@
-"""One mapping of a plan while it is read: gives the values of its keys, and notes what is wrong.
+"""Reads one mapping of a plan and collects its errors.
 
 Law: what is wrong is noted, never raised, and reading goes on; so one look at a plan finds all
 that can be found.

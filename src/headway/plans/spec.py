@@ -1,4 +1,4 @@
-"""What a user asked for, as records: a plan file after it was checked, before it is expanded."""
+"""A checked plan as records, before it is expanded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text with holes: `{{ name }}` stands for a value and computes nothing.
+"""Templates: `{{ name }}` stands for a value and computes nothing.
 
 Laws:
 - A template is read once; filling it joins pieces and looks at no piece again, so that a value

@@ -1,4 +1,4 @@
-"""What a plan may contain that somebody else wrote: an agent, or whoever an agent listens to.
+"""What a plan written by an agent may contain.
 
 Laws:
 - Such a plan asks models and puts their answers into new text files of the project; it executes

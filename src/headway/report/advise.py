@@ -1,4 +1,4 @@
-"""One agent or several, how, now or later, and why.
+"""Recommends one agent or several, how and when, with the reasons.
 
 Laws:
 - The first rule that applies (`rules.py`) decides between one agent and several. The other rules

@@ -1,4 +1,4 @@
-"""A run looked back upon: foreseen against real, what no width could overlap, what bound it.
+"""Compares a finished run with its forecast, and names what limited it.
 
 Laws:
 - Amdahl: with a share `s` of the work on the critical path, no width is more than 1/s times as

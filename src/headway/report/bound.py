@@ -1,4 +1,4 @@
-"""The bound: the least time in which the work can be done, and what makes it so long.
+"""The bound: the least time in which the work can be done, and what sets it.
 
 Laws:
 - Honest: no schedule that leaves no debt, keeps the user's ceiling and leaves a neighbour its

@@ -1,4 +1,4 @@
-"""What tasks touched without having said so, and what only luck has put in order.
+"""What tasks touched without declaring it.
 
 Laws:
 - What a task declares to read or write is all that it may touch. A task that declares nothing is

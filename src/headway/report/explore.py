@@ -1,4 +1,4 @@
-"""What happens if B runs before A completes? Tries it, for every pair, and for whole schedules.
+"""What happens if B runs before A completes? Tries every pair, and whole schedules.
 
 Laws:
 - The serial run in declared order is what everything is compared with. It is done twice first: a

@@ -1,4 +1,4 @@
-"""Time and cost of a plan before it runs: the same engine, on drawn sizes, in virtual time.
+"""Forecasts time and cost of a plan by rehearsals on drawn sizes.
 
 Laws:
 - Nothing is sent and nothing is learned: forecasting twice gives the same numbers.

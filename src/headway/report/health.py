@@ -1,4 +1,4 @@
-"""Whether an account is well, when it is quieter, and until when a budget lasts.
+"""The health of each account: good, watch or bad, with reasons.
 
 Laws:
 - A limit that is used in full is no alarm: that is what pacing is for. The limit that binds is

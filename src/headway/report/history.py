@@ -1,4 +1,4 @@
-"""A run as its journal tells it: what each task did and when, and what the run itself is doing.
+"""The history of a run: the fold of its journal that every view reads.
 
 Laws:
 - Both folds take facts in the journal's order and never look ahead: the same facts in one portion

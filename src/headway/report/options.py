@@ -1,4 +1,4 @@
-"""Ways to do the same work, each rehearsed on the account as far as it is known.
+"""Ways to do the same work, each rehearsed on the account.
 
 Laws:
 - Every way meets the same provider, the same sizes and the same luck, and is paced as a run is.

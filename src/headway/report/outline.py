@@ -1,4 +1,4 @@
-"""What a plan will do, as far as it can be told before it runs: parts, sizes, who needs whom.
+"""What a plan will do, as far as it is known before it runs.
 
 An outline is drawn into a workload: every call with a size of its own, as it may really be.
 """

@@ -1,4 +1,4 @@
-"""A run while it goes on: counts, what is running, what it took, and how long the rest takes.
+"""The progress of a running run: counts, usage, time left.
 
 Laws:
 - It is a fold: facts in, numbers out; one fact costs the same however many tasks there are.

@@ -1,4 +1,4 @@
-"""When to use several agents and when one: a table of rules.
+"""The rules by which `advise` recommends one agent or several.
 
 Each rule looks at one number that was measured or rehearsed. It favours several agents, favours
 one agent, or does not apply. The first rule of `RULES` that applies decides; the others are shown

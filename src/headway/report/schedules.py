@@ -1,4 +1,4 @@
-"""Which task takes the next step: schedules, each with the line of text that gives it again.
+"""Schedules of steps for `explore`, each with a text that reproduces it.
 
     serial                    one task after another, as declared
     steps:0.0.2-1             these tasks, by number (2-1 is the second member of the third), then

@@ -1,4 +1,4 @@
-"""How large calls of one kind are, learned from those that were made, for drawing others like them.
+"""Sizes of calls, learned from earlier ones.
 
 Laws:
 - Nothing is assumed of the distribution once it has been seen: what is drawn are the deviations

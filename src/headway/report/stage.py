@@ -1,4 +1,4 @@
-"""Where tasks are performed while schedules are tried: attempts in visible steps, and the world.
+"""The stage on which `explore` performs tasks step by step.
 
 Laws:
 - An attempt is a sequence of steps; what others do can come between two of them and nowhere else.

@@ -1,4 +1,4 @@
-"""The numbers of a table of strategies and the cells of a timeline, from runs.
+"""Folds of a run into the rows of tables and timelines.
 
 Laws:
 - Times over several seeds are medians, counts are means: one refusal in five runs shows as 0.2.

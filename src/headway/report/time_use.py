@@ -1,4 +1,4 @@
-"""Every task's way through a run, without a gap: where it was at each instant, and what for.
+"""Where each task's time went.
 
 Laws:
 - The pieces of a task follow each other from the run's first instant to the task's end: together

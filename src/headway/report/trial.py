@@ -1,4 +1,4 @@
-"""One run of a plan in a schedule of one's choice: the real engine, and a stage instead of agents.
+"""One run of a plan under a chosen schedule: the real engine, simulated agents.
 
 Laws:
 - Whoever tries chooses which task takes its next step, and nothing else: what starts, waits, is

@@ -1,4 +1,4 @@
-"""An attempt in flight, and what its work may ask of the driver: results, money, durability."""
+"""An attempt in flight: results it needs, money, durability."""
 
 from __future__ import annotations
 

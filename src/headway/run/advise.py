@@ -1,4 +1,4 @@
-"""The situation of a plan and a forecast of each way to run it, for advice."""
+"""Gathers what `advise` needs to know of a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Performs a task by an agent that is a program: started, heard, gone on with, its answer examined.
+"""Performs tasks by agent programs: start, follow, continue, check the answer.
 
 Laws:
 - Where a session will be found is durable before its program is started.

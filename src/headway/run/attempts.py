@@ -1,4 +1,4 @@
-"""Attempts of tasks as asyncio tasks: how each begins, and the one way in which it ends.
+"""Attempts as asyncio tasks: how each begins and ends.
 
 Laws:
 - Every attempt ends in exactly one way: finished, reused, failed, put back. Permits and process

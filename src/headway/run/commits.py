@@ -1,4 +1,4 @@
-"""Results of attempts that touch the shared state: what they touched, and their wait for a commit.
+"""Commits results that touched the shared state, in declared order.
 
 Laws:
 - What an attempt touched is durable together with its result, in one transaction.

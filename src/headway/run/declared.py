@@ -1,4 +1,4 @@
-"""The tasks of a run as they are declared now, for readers of its journal.
+"""The tasks of a run as declared now, for readers of its journal.
 
 Laws:
 - The order is that of the plan as it was last performed. Members that were found at run time have

@@ -1,4 +1,4 @@
-"""Watches what the tasks of a run touch, and says at its end what they should have declared.
+"""Watches what tasks touch, and reports what they should have declared.
 
 Laws:
 - Watching changes nothing: a run with a detector does what it does without, unless it enforces.

@@ -1,4 +1,4 @@
-"""Whether this machine is fit for headway: one finding for each thing that runs depend on.
+"""Checks this machine: one finding for each thing that runs depend on.
 
 Laws:
 - Looking changes nothing that lasts: no broker is started, no run is touched.

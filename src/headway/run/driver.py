@@ -1,4 +1,4 @@
-"""The loop around the engine: performs its effects, and reports to it what happened.
+"""The loop around the engine: performs effects, feeds inputs back.
 
 Laws:
 - Whoever has a result makes it durable before anything else: the engine hears of it after.

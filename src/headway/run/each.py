@@ -1,4 +1,4 @@
-"""The tasks of `headway each` as work: one command for each combination of its inputs."""
+"""The tasks of `headway each`: one command per combination of inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tries a plan's functions: really called, step by step, in a copy of the plan's folder.
+"""Performs a plan's functions step by step in a copy of its folder, for `explore`.
 
 Laws:
 - A function stops before it looks at the shared state and before it opens a file, and goes on when

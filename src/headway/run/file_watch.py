@@ -1,4 +1,4 @@
-"""Which files of a plan's folder a task's own Python code touches, told by the interpreter itself.
+"""Which files a task's own Python code touches.
 
 Laws:
 - Exact: an access counts for the task whose code made it, in whatever thread the task runs.

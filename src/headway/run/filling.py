@@ -1,4 +1,4 @@
-"""One task of a plan with its values filled in: texts, environment, results that it is given.
+"""Fills in a task's values: texts, environment, results.
 
 Law: values never meet a shell as text. A command gets them as environment variables and files.
 """

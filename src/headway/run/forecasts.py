@@ -1,4 +1,4 @@
-"""What was foreseen of a run when it began, kept beside its journal to be compared with the truth.
+"""The forecast of a run, kept beside its journal.
 
 Laws:
 - What was kept is read back equal; later versions may add to it.

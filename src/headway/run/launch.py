@@ -1,4 +1,4 @@
-"""Opens a run: journal, purse, signals and driver come together here and nowhere else."""
+"""Opens a run: journal, budget, signals, driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan as a run that can be launched: its graph, its works, its budgets, and who performs it."""
+"""A plan as a run: its graph, its work, its budgets."""
 
 from __future__ import annotations
 

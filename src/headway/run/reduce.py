@@ -1,4 +1,4 @@
-"""Performs reductions: the members of inner levels, and what goes before the last call.
+"""Performs reductions, level by level.
 
 Laws:
 - No call is above its context, by a count that is too high; nothing is cut off to reach that.

@@ -1,4 +1,4 @@
-"""The results that later tasks need: kept in memory while they fit, read from the journal after.
+"""The results that later tasks need: in memory while they fit, then from the journal.
 
 Laws:
 - A result that nothing needs is not kept.

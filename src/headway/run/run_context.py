@@ -1,4 +1,4 @@
-"""Who performs the tasks of a plan: a shim, models, functions; each is made when first needed."""
+"""What the tasks of a run share: shim, models, functions, made on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run takes over from an interrupted one: every result that nothing has changed for.
+"""Which results a resumed run keeps.
 
 Laws:
 - A stored result is taken if its task has the same content key and was given the same results;

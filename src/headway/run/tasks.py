@@ -1,4 +1,4 @@
-"""The tasks of a plan as work: a command, a model or a function, with the values filled in.
+"""The tasks of a plan as work: a command, a prompt or a function.
 
 Laws:
 - A result is visible under `output` by one rename, after it is durable, or not at all.

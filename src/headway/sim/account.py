@@ -1,4 +1,4 @@
-"""One account at a simulated provider: its limits, its charges, its neighbours, its own log.
+"""One account at the simulated provider: limits, charges, neighbours, log.
 
 Laws:
 - A call is accepted only if every limit, visible or not, can take it; then all are charged.

@@ -1,4 +1,4 @@
-"""Checks limits from an account's log alone, without the meters that enforced them.
+"""Recomputes from an account's log whether a limit was exceeded.
 
 A log adds up to a curve F(t) per resource: steps where a charge is taken at once, slopes where it
 is taken evenly, steps down where a refund was given. What was taken within an interval, less what

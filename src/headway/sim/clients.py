@@ -1,4 +1,4 @@
-"""How calls reach a simulated provider: through headway's quota, or as unpaced clients do it.
+"""Clients of the simulated provider: paced by headway, or unpaced as peers are.
 
 A door is knocked at by calls, opens for some of them, and is told what became of each. It says
 whether a call that went wrong stays with the door (it will be sent again) or is given up.

@@ -1,4 +1,4 @@
-"""Runs the same work with several strategies against the same provider, and sums up each.
+"""Runs the same work with several strategies and sums up each.
 
 Laws:
 - Every strategy meets the same provider, the same work and the same luck, seed by seed.

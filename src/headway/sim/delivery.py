@@ -1,4 +1,4 @@
-"""Sends an answer as the provider writes it: whole or as a stream, with the faults it was given.
+"""Sends a simulated reply: whole or as a stream, with its faults.
 
 Laws:
 - A stream shows no token before the provider has written it.

@@ -1,4 +1,4 @@
-"""Draws from a seed: the same seed, stream and index give the same number on every machine.
+"""Seeded random draws, the same on every machine.
 
 A draw is a hash of these three, so that a new draw in one place never shifts those of another.
 """

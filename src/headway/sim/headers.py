@@ -1,4 +1,4 @@
-"""What a provider says about its limits and its faults, in its own dialect.
+"""The limit headers of a simulated provider, in its dialect.
 
 Laws:
 - `decode(headers(...))` gives the readings back within the dialect's rounding, and

@@ -1,4 +1,4 @@
-"""The models of the simulated provider: what is answered to a conversation, as tokens.
+"""The simulated models: what each replies.
 
 Laws:
 - The same conversation gives the same answer, from any process, on any wire.

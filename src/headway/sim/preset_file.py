@@ -1,4 +1,4 @@
-"""Reads a provider or a workload from a YAML or JSON file, or says in one sentence what is wrong.
+"""Reads a provider or workload from YAML or JSON.
 
 Laws:
 - A file has the keys of the record that it becomes and no others.

@@ -1,4 +1,4 @@
-"""Providers and workloads with a name. `docs/presets.md` says what each number means.
+"""Named providers and workloads, as data. `docs/presets.md` explains the numbers.
 
 A provider preset names the workload that it was made for; any other can be run against it. The
 numbers of `trap` and `slots` were searched for, so that they give the times of "The Concurrency

@@ -1,4 +1,4 @@
-"""A provider as a pure state machine: limits, latency, congestion, faults, on a clock it is given.
+"""A provider as a pure state machine: limits, latency, congestion, faults.
 
 Laws:
 - `submit` accepts or refuses at once. What happens later comes out of `advance`.

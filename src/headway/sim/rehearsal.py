@@ -1,4 +1,4 @@
-"""One discrete-event loop that drives engine, client and provider together in virtual time.
+"""One discrete-event loop around engine, clients and provider, in virtual time.
 
 Laws:
 - Time jumps to the next thing that happens; nothing sleeps, nothing polls.

@@ -1,4 +1,4 @@
-"""A model that answers by rules, computed from the text that it was sent.
+"""A scripted model: replies by rules over the text that it was sent.
 
 Laws:
 - The first rule that matches answers; a text that none matches is answered with filler.

@@ -1,4 +1,4 @@
-"""The simulated provider behind real HTTP: all wires, any number of accounts, one event loop.
+"""The simulated provider over HTTP: every wire format, many accounts.
 
 Laws:
 - A call that was accepted ends in the provider exactly once: written to its end, or cancelled

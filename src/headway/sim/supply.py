@@ -1,4 +1,4 @@
-"""The most that a limit can have let through by a time, whatever the schedule.
+"""The most that a limit can let through by a given time.
 
 Laws:
 - A supply is never smaller than what any schedule got: where this file must err, it errs upwards.

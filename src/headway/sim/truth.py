@@ -1,4 +1,4 @@
-"""What really happened at the simulated provider, by account: the other side of every measurement.
+"""What really happened at the simulated provider, by account.
 
 Laws:
 - A key is never kept: an account is called by 8 hex digits of a digest, and by its client's label.

@@ -1,4 +1,4 @@
-"""In which order what tasks did becomes part of the state, and who has to run again.
+"""In which order results become part of the shared state, and which tasks must run again.
 
 Laws:
 - A task is committed when no task before it is left that may write what it has read, and what it

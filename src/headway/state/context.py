@@ -1,4 +1,4 @@
-"""`ctx`: the shared state in the hands of a task's own code, wherever that runs.
+"""`ctx`: the shared state for a task's own code.
 
 Laws:
 - What is read is a copy, and what is put is copied: nobody holds a part of what another one has.

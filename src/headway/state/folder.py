@@ -1,4 +1,4 @@
-"""The shared state as a command sees it: a folder with a file per key, and what it changed there.
+"""The shared state for commands: a folder with one file per key.
 
 Laws:
 - Every key has one file, and every file is one key's: nothing is lost on the way to the folder

@@ -1,4 +1,4 @@
-"""What runs of a plan have taught: who made whom run again, kept for the next run of the plan.
+"""Conflicts of earlier runs, remembered as order for the next run of the plan.
 
 Laws:
 - A lesson is a hint: with it a task waits instead of running twice; without it the result is the

@@ -1,4 +1,4 @@
-"""Performs effects on the world: intent durable before, receipt after, each channel in order.
+"""Performs effects on the world: intent durable before, receipt after.
 
 Laws:
 - Nothing is performed before it is durable that it may have happened; the next effect of a channel

@@ -1,4 +1,4 @@
-"""The text of an answer, out of its bytes: what headway needs of calls that it makes itself.
+"""The text of a reply, from its bytes.
 
 Laws:
 - Never raises: what cannot be read is not text, and an answer that ends badly is not complete.

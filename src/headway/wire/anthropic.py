@@ -1,4 +1,4 @@
-"""Anthropic Messages: what its requests, answers and streams look like."""
+"""The Anthropic Messages format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gemini generateContent: what its requests, answers and streams look like.
+"""The Gemini generateContent format.
 
 It is protobuf in JSON: requests may spell a field `maxOutputTokens` or `max_output_tokens`, and
 give one object where a list is meant. Which model is asked, and whether it streams, is said in the

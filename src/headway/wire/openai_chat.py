@@ -1,4 +1,4 @@
-"""OpenAI Chat Completions, which most other providers speak too."""
+"""The OpenAI Chat Completions format, which most other providers use too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenAI Responses: what its requests, answers and streams look like."""
+"""The OpenAI Responses format."""
 
 from __future__ import annotations
 

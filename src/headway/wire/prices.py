@@ -1,4 +1,4 @@
-"""What tokens of a model cost: the only importer of the price data, which comes as an extra.
+"""Prices of models; the only importer of the price data, an extra.
 
 Importing it takes half a second, so it waits until somebody has a budget in money.
 """

@@ -1,4 +1,4 @@
-"""What a call asks for and what its answer consumed, read from bytes of any format.
+"""Reads what a call requests and what its reply consumed, in any format.
 
 Laws:
 - `sketch` and `conversation` raise `WireError` and nothing else; an `AnswerReader` never raises.

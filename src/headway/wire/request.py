@@ -1,4 +1,4 @@
-"""A request of any format, in parts as the model reads them, and what can be seen of it.
+"""A request of any format, in parts as the model reads them.
 
 Laws:
 - Parts are in the order in which every provider builds its prompt: tools, system, messages.

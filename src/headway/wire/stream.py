@@ -1,4 +1,4 @@
-"""Reads the side copy of an answer's body: decompresses it, within bounds, and finds its events.
+"""Server-sent events, and bounded decompression of a copy of the body.
 
 Laws:
 - Whatever the bytes, nothing here raises.

@@ -1,4 +1,4 @@
-"""What the formats of all providers have in common: the nouns of a call on the wire."""
+"""What all providers' formats share."""
 
 from __future__ import annotations
 

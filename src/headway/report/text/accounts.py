@@ -1,4 +1,4 @@
-"""Accounts as a person reads them: each limit with its use, its source and its age, and by whom."""
+"""Accounts: each limit with its use, source and age."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Advice on a terminal: a table of the ways, a sentence, the reasons, what was assumed."""
+"""Shows advice: options side by side, the recommendation, reasons, assumptions."""
 
 from __future__ import annotations
 

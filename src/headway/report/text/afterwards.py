@@ -1,4 +1,4 @@
-"""A run looked back upon, from its journal and the files beside it: gathered once, for every view.
+"""Gathers what `report` shows of a run: its journal and the files beside it.
 
 Nothing of its plan is imported or executed.
 """

@@ -1,4 +1,4 @@
-"""A month's budget as a chart: what is left by day and what is expected, as SVG and on a terminal.
+"""The burn-down of a month's budget, as SVG and on a terminal.
 
 Amounts are below 0 where the budget is exceeded. The SVG has colours for light and dark pages.
 """

@@ -1,4 +1,4 @@
-"""Shows what `headway check` found out about a plan."""
+"""Shows what `headway check` found."""
 
 from __future__ import annotations
 

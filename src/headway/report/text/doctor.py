@@ -1,4 +1,4 @@
-"""Everything that is set for headway here, and where each value comes from."""
+"""Shows the findings of `doctor`, and every setting with its source."""
 
 from __future__ import annotations
 

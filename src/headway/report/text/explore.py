@@ -1,4 +1,4 @@
-"""The result of `headway explore`: a line for each pair, every difference, and a summary."""
+"""Shows what `headway explore` found."""
 
 from __future__ import annotations
 

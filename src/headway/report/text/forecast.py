@@ -1,4 +1,4 @@
-"""A forecast as a person reads it: time beside the bound, money, what binds, what it is from."""
+"""Shows a forecast: time beside the bound, cost, what limits it."""
 
 from __future__ import annotations
 

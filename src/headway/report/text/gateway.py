@@ -1,4 +1,4 @@
-"""The gateway as a person reads it: what is held now, what went through, and by whom."""
+"""Shows the gateway: calls waiting now, totals, callers."""
 
 from __future__ import annotations
 

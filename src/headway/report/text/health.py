@@ -1,4 +1,4 @@
-"""The state of accounts, the time that is left of a run, and when a stopped run could end."""
+"""Shows the health of accounts, and when it is quieter."""
 
 from __future__ import annotations
 

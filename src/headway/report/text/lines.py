@@ -1,4 +1,4 @@
-"""The view of a run where nothing can be drawn: a line for each end, or now and then for many.
+"""The view of a run without a terminal: one line per finished task.
 
 Laws:
 - A line is written for something that happened, or every half minute; never more than a run of

@@ -1,4 +1,4 @@
-"""The view of a run on a terminal while it goes on: redrawn a few times a second, by a thread.
+"""The live view of a run on a terminal, redrawn by a thread.
 
 Laws:
 - Whoever performs the run is never kept waiting: it only leaves facts here.

@@ -1,4 +1,4 @@
-"""What happened in a run, line by line, and what a task's attempts have put out."""
+"""Shows the events of a run and the output of its attempts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shows what commands of an `each` wrote: whole outputs, as they end or in order.
+"""Shows the outputs of `each` commands, as they end or in order.
 
 Laws:
 - Outputs of two commands are never mixed: each is written whole when its command has ended.

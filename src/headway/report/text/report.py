@@ -1,4 +1,4 @@
-"""Draws a run looked back upon: foreseen and real, where the time went, what bound it."""
+"""Shows a finished run: forecast and actual, where the time went, what limited it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tasks of a run gave, in declared order: as JSON Lines, as a table, as files.
+"""Shows results in declared order: JSON Lines, table, files.
 
 Laws:
 - A cell of a table that a spreadsheet would take for a formula is not one: it begins with a quote.

@@ -1,4 +1,4 @@
-"""The runs of a user, newest first: what each is doing and which can be resumed."""
+"""Shows a user's runs, newest first."""
 
 from __future__ import annotations
 

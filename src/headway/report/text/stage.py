@@ -1,4 +1,4 @@
-"""One picture of a run that goes on: bars, gauges, the rest, what was used, who is running.
+"""One frame of the live view: bars, gauges, time left, running tasks.
 
 It computes lines from what it is given and knows no clock, no thread and no terminal.
 """

@@ -1,4 +1,4 @@
-"""Strategies as lines of a table, and what follows from them in one sentence."""
+"""Shows strategies side by side."""
 
 from __future__ import annotations
 

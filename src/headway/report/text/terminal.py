@@ -1,4 +1,4 @@
-"""The only way to a terminal: text that headway prints loses what a terminal would obey.
+"""Removes control sequences from everything printed to a terminal.
 
 Laws:
 - On a terminal, `sys.stdout` and `sys.stderr` pass text and bytes through `clean`, in every verb.

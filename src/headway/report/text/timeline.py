@@ -1,4 +1,4 @@
-"""Draws who waited, who was turned away and who worked: time to the right, one line per agent."""
+"""Draws a timeline: waiting, refused, working; one line per agent."""
 
 from __future__ import annotations
 

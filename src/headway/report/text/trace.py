@@ -1,4 +1,4 @@
-"""Where a reduction comes from: the tree from its answer down to the tasks that it was made of.
+"""Shows the tree of a reduction, from its result to its sources.
 
 Laws:
 - It reads what the journal has: of a run that goes on, or failed, what there is so far.

@@ -1,4 +1,4 @@
-"""Why a task is where it is: from its facts if it has started, from the engine's state if not."""
+"""Explains a task: why it has not started, or what happened to it."""
 
 from __future__ import annotations
 

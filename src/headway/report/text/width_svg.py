@@ -1,4 +1,4 @@
-"""Time and cost against width as a picture: SVG, on light and dark pages."""
+"""Draws time and cost against width as SVG."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How times, money and other people's text are written for people."""
+"""Formats times, money and untrusted text."""
 
 from __future__ import annotations
 
