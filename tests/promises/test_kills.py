@@ -100,7 +100,7 @@ class Killed(Struct):
         if process.poll() is not None:
             return ""
         whom = self.chance.choice(VICTIMS)
-        mark = {"shim": b"runtime.shim", "effect": b". ./send.sh"}.get(whom)
+        mark = {"shim": b"agents.shim", "effect": b". ./send.sh"}.get(whom)
         found = list(children(process.pid, mark)) if mark else []
         for pid in found:
             with suppress(ProcessLookupError):

@@ -253,20 +253,12 @@ def _weight(data: bytes) -> int:
 def _byte_kind(byte: int) -> int:
     """The bits of one byte; those of other scripts are ink and nothing else."""
     char = chr(byte)
-    is_ink = char not in _BLANKS
-    kinds = {
-        _LETTER: byte < 128 and char.isalpha(),
-        _SYMBOL: byte < 128 and _is_symbol(char),
-        _LINE_END: char == "\n",
-        _SPACE: not is_ink and char != "\n",
-        _INK: is_ink,
-        _DIGIT: char in "0123456789",
-    }
-    return sum(is_so << bit for bit, is_so in kinds.items())
-
-
-def _is_symbol(char: str) -> bool:
-    return char.isprintable() and not char.isalnum() and not char.isspace()
+    if char in _BLANKS:
+        return 1 << (_LINE_END if char == "\n" else _SPACE)
+    bits = 1 << _INK
+    if byte >= 128 or not char.isprintable():
+        return bits
+    return bits | 1 << (_LETTER if char.isalpha() else _DIGIT if char.isdigit() else _SYMBOL)
 
 
 _LETTER, _SYMBOL, _LINE_END, _SPACE, _INK, _DIGIT = range(6)
