@@ -45,9 +45,14 @@ def someone(tmp_path: Path) -> Iterator[User]:
         yield found
 
 
+CONFIG = ".config/headway/config.toml"
+
+
 def write(someone: User, name: str, text: str) -> None:
-    """A file of the user's home."""
+    """A file of the user's home; headway's own configuration where the environment places it."""
     path = someone.root / "home" / name
+    if name == CONFIG and "HEADWAY_CONFIG_DIR" in someone.env:
+        path = Path(someone.env["HEADWAY_CONFIG_DIR"]) / "config.toml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
 
@@ -163,7 +168,7 @@ def test_a_plan_takes_nothing_away_that_settings_give(someone: User) -> None:
 
 
 def test_an_agent_of_the_configuration_gets_what_that_says(someone: User) -> None:
-    path = ".config/headway/config.toml"
+    path = CONFIG
     write(someone, path, HERMES)
     someone.write("plan.yaml", plan_of("hermes", "all"))
     for verb in (("check", "plan.yaml"), ("run", "plan.yaml", "--yes")):
@@ -258,7 +263,7 @@ def test_the_skill_gives_no_rights(someone: User) -> None:
 
 def test_a_plan_by_mcp_gives_no_rights_whatever_the_configuration_allows(someone: User) -> None:
     pytest.importorskip("mcp")
-    write(someone, ".config/headway/config.toml", f'foreign_agents = "claude"\n{HERMES}')
+    write(someone, CONFIG, f'foreign_agents = "claude"\n{HERMES}')
     plans = (plan_of("claude"), plan_of("claude", "edit"), plan_of("claude", "", WHOLE))
     own, task, whole = called(someone, [("check_plan", {"plan": one}) for one in plans])
     assert own["accepted"], own
@@ -284,7 +289,7 @@ PROXIES = (
 
 def test_a_plan_sets_no_variable_by_which_an_agent_calls_elsewhere(someone: User) -> None:
     pytest.importorskip("mcp")
-    write(someone, ".config/headway/config.toml", 'foreign_agents = "claude"\n')
+    write(someone, CONFIG, 'foreign_agents = "claude"\n')
     values = "".join(f"  {name}: [x.example]\n" for name in PROXIES)
     matrix = plan_of("claude", "") + "    matrix:\n" + values.replace("  ", "      ")
     plans = [plan_of("claude", "", "vars:\n" + values.replace("[x.example]", "x")), matrix]
