@@ -39,7 +39,7 @@ from headway.engine.events import (
     WakeAt,
     WaveBegan,
 )
-from headway.engine.state import Halt, Rules, State
+from headway.engine.state import Halt, Rules, State, copied
 from headway.engine.strategy import ADAPTIVE, ALL_AT_ONCE, LOOKAHEAD, Strategy
 from headway.plans.graph import Graph, Need, TaskGroup
 
@@ -518,3 +518,10 @@ def test_what_was_delayed_may_have_started_or_ended_before_its_time_came() -> No
     apply(state, TaskFinished(1, 2, 1.5))
     assert step(state, Ticked(), 2.0) == Step((), ())
     assert _finish(state, 0).events[-1] == RunFinished(1.0, 2, 0)
+
+
+def test_a_copy_of_a_state_without_shared_keys_sees_none() -> None:
+    state = _begun([TaskGroup("a", 2)], Rules(ALL_AT_ONCE))
+    twin, seen = copied(state)
+    assert (seen, list(twin.active), twin.coherence) == ({}, list(state.active), None)
+    assert twin.active is not state.active
