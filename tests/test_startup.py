@@ -71,6 +71,58 @@ def test_looking_at_runs_and_plans_loads_nothing_that_performs_them(
     assert not [name for name in loaded if name.startswith(("headway.pacing.", "headway.sim."))]
 
 
+WITHOUT_EXTRAS = """
+import importlib, pkgutil, re, sys, tomllib
+from importlib import metadata
+from importlib.machinery import PathFinder
+
+def needed(names):
+    seen, todo = set(), list(names)
+    while todo:
+        name = re.split(r"[^\\w.-]", todo.pop(), maxsplit=1)[0].lower().replace("_", "-")
+        if name not in seen:
+            seen.add(name)
+            try:
+                todo += [one for one in metadata.requires(name) or () if "extra ==" not in one]
+            except metadata.PackageNotFoundError:
+                pass
+    return seen
+
+project = tomllib.load(open("pyproject.toml", "rb"))["project"]
+kept = needed(project["dependencies"]) | {"headway"}
+barred = {
+    top
+    for top, owners in metadata.packages_distributions().items()
+    if not {owner.lower().replace("_", "-") for owner in owners} & kept
+}
+
+class Barrier(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name.partition(".")[0] not in barred:
+            return PathFinder.find_spec(name, path, target)
+
+sys.meta_path[:] = [Barrier if one is PathFinder else one for one in sys.meta_path]
+import headway
+for found in pkgutil.walk_packages(headway.__path__, "headway."):
+    if not found.name.endswith("__main__"):
+        try:
+            importlib.import_module(found.name)
+        except ModuleNotFoundError:
+            print(found.name)
+assert "httpx" in barred
+"""
+
+
+def test_only_two_modules_import_a_package_that_is_not_a_dependency() -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", WITHOUT_EXTRAS],
+        cwd=ROOT, env=_environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    assert set(found.stdout.split()) == {"headway.client.httpx_transport", "headway.mcp.server"}
+
+
 def test_importing_headway_imports_none_of_its_layers() -> None:
     code = "import sys, headway; print(*sorted(m for m in sys.modules if m.startswith('headway')))"
     assert _python("-c", code).stdout.split() == ["headway"]

@@ -168,7 +168,7 @@ def _kind_for(client: object) -> type[PacedTransport] | type[AsyncPacedTransport
     httpx = sys.modules.get("httpx")
     if httpx is None or not isinstance(client, (httpx.Client, httpx.AsyncClient)):
         return None
-    from headway.client.transport import AsyncLegacyTransport, LegacyTransport
+    from headway.client.httpx_transport import AsyncLegacyTransport, LegacyTransport
 
     return LegacyTransport if isinstance(client, httpx.Client) else AsyncLegacyTransport
 

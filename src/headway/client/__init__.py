@@ -1,4 +1,5 @@
 """How is one client's call paced?
 
-Reading order: `exchange`, `accounts`, `admission`, `transport`, `overview`, `http_server`.
+Reading order: `exchange`, `accounts`, `admission`, `transport`, `httpx_transport`,
+`overview`, `http_server`.
 """

@@ -19,7 +19,6 @@ from types import TracebackType
 from typing import ClassVar
 from weakref import finalize
 
-import httpx
 import httpx2
 
 from headway.client.exchange import Exchange, OutgoingCall, Pacing, explain, open_exchange
@@ -301,29 +300,3 @@ async def _aclose(stream: object) -> None:
     aclose = getattr(stream, "aclose", None)
     if aclose is not None:
         await aclose()
-
-
-# The same transports for clients that still use httpx, the ancestor of httpx2.
-
-
-class LegacyStream(PacedStream, httpx.SyncByteStream):
-    """Bytes that an httpx client accepts."""
-
-
-class AsyncLegacyStream(AsyncPacedStream, httpx.AsyncByteStream):
-    """Bytes that an asynchronous httpx client accepts."""
-
-
-class LegacyTransport(PacedTransport):
-    """Paces an `httpx.Client`."""
-
-    stream_type = LegacyStream
-    # The two classes have no common ancestor, but the same constructor.
-    response_type = httpx.Response  # type: ignore[assignment]
-
-
-class AsyncLegacyTransport(AsyncPacedTransport):
-    """Paces an `httpx.AsyncClient`."""
-
-    stream_type = AsyncLegacyStream
-    response_type = httpx.Response  # type: ignore[assignment]
