@@ -49,7 +49,12 @@ def test_a_plan_of_ten_edits_goes_on_after_a_kill(agent: str) -> None:
         for row in gone_on:
             assert said_of(err, f"{row['task']} goes on in its own session ({agent}"), report
             assert said_of(err, f"{row['task']} went on in its own session ({agent})"), report
-        assert all(row["usd"] == row["agent"]["metered"]["usd"] > 0 for row in rows)
+        for row in rows:
+            metered = row["agent"]["metered"]["usd"]
+            # A call that the kill cut off counts at what was set aside for it.
+            assert (
+                row["usd"] > metered > 0 if row["agent"]["calls_again"] else row["usd"] == metered
+            )
         print(report)
 
 

@@ -366,7 +366,7 @@ def copy_into(folder: str, source: str, name: str) -> None:
 
 
 def write_private(path: str, text: str, *, is_durable: bool = False) -> None:
-    """A file for nobody else's eyes from its first byte on."""
+    """Write a file that only its owner can read, from its first byte on."""
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     with suppress(FileNotFoundError):
         os.unlink(path)

@@ -88,7 +88,7 @@ class Endpoint(Struct, frozen=True):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether it is on this machine, where nobody asks for a key."""
+        """Whether it is on this machine, which needs no key."""
         host = urlsplit(self.url).hostname or ""
         try:
             return ip_address(host).is_loopback

@@ -182,7 +182,7 @@ class LoopCall(Struct, frozen=True):
     state_writes: tuple[str, ...] | None = None
     """Keys and patterns of the shared state that it declares to write; None is everything."""
     is_foreign: bool = False
-    """Whether somebody else wrote the plan."""
+    """Whether an agent wrote the plan."""
 
 
 class LoopDependencies(Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 Laws:
 - Nothing outside of the folder is read or changed, by whatever path, link or race.
-- A file is replaced by one rename: nobody reads half of what was written.
+- A file is replaced by one rename: a reader never sees half of it.
 - What a task does not declare to write is not written, where it declares what it writes.
 """
 
@@ -151,7 +151,7 @@ class ConfinedFolder(Struct, frozen=True):
     writes: tuple[str, ...] | None = None
     """Paths and patterns that may be written; None is everything."""
     is_foreign: bool = False
-    """Whether somebody else wrote the plan: what is hidden or may be a key is not for its loops."""
+    """Whether an agent wrote the plan: its loops may not touch hidden files or keys."""
 
     def resolved(self, path: str) -> tuple[str, ...]:
         """The parts of a path below the folder, links followed; refused if it leads out."""
@@ -176,7 +176,7 @@ class ConfinedFolder(Struct, frozen=True):
             raise ToolError(f"`{path}` is git's own: it is not written by this tool")
         real = "/".join(parts)
         if self.is_foreign and (problem := unwritable(real)):
-            raise ToolError(f"`{path}` {problem}: a plan by somebody else does not write it")
+            raise ToolError(f"`{path}` {problem}: a plan that you did not write may not change it")
         if self.writes is not None and not any(_matches(one, real) for one in self.writes):
             declared = ", ".join(f"`{one}`" for one in self.writes) or "nothing"
             raise ToolError(f"`{path}` is not declared: this task may write {declared}")
@@ -204,7 +204,7 @@ class ConfinedFolder(Struct, frozen=True):
         if not parts:
             raise ToolError(f"`{path}` is a folder: use list_files")
         if self.is_foreign and (problem := unreadable("/".join(parts))):
-            raise ToolError(f"`{path}` {problem}: a plan by somebody else does not read it")
+            raise ToolError(f"`{path}` {problem}: a plan that you did not write may not read it")
         try:
             with self.opened(parts[:-1]) as folder:
                 return _content(folder, parts[-1]).decode("utf-8", "surrogateescape")

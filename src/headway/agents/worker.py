@@ -49,7 +49,7 @@ _BY_NAME: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
 def place_of(function: Callable[..., object], count: int) -> int | None:
-    """The place of `ctx` among so many arguments; None if it is no parameter, or taken."""
+    """The position of `ctx` after the given arguments; None if there is no such parameter."""
     bound: set[str] = set()
     while isinstance(function, partial):
         bound |= function.keywords.keys()
@@ -117,7 +117,7 @@ class WorkerRaisedError(Exception):
 
 
 class CutError(Exception):
-    """A question was left in the middle, so that nobody knows what the pipe holds."""
+    """A request was interrupted: the content of the pipe is unknown."""
 
 
 class Worker:
@@ -166,7 +166,7 @@ class Worker:
                 ended.set_result((kind, told))
             elif (answer := answers(told, self._tell)) is not None:
                 self._here.send_bytes(answer)
-        # Whoever waits for the end is told, whatever it is: nobody hears what is raised here.
+        # Every end is reported to the waiting caller: an exception raised here would be lost.
         except Exception as error:
             ended.set_exception(error)
 

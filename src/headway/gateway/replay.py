@@ -142,7 +142,7 @@ def contents(path: str, file: BinaryIO) -> Contents:
 
 
 def private_file(path: str, flags: int) -> int:
-    """Open a file that only its owner may read; for nobody else's eyes from the first byte on."""
+    """Open a file that only its owner can read, from its first byte on."""
     try:
         fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
     except OSError as error:

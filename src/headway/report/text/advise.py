@@ -133,7 +133,7 @@ def plot_lines(curve: WidthCurve, columns: int, glyphs: Glyphs) -> Iterator[str]
     longest = max(ends, default=1.0)
     cells = max(BAR_LEAST, min(BAR_MOST, columns - ROOM))
     yield (
-        f"A pool of so many at once, unpaced: time (| is the bound, {duration(curve.bound_s)}) and "
+        f"Fixed concurrency, unpaced: time (| is the bound, {duration(curve.bound_s)}) and "
         f"cost with time at {usd(HOUR_MICROUSD)} an hour:"
     )
     for point in curve.points:
