@@ -50,11 +50,9 @@ def test_a_plan_of_ten_edits_goes_on_after_a_kill(agent: str) -> None:
             assert said_of(err, f"{row['task']} goes on in its own session ({agent}"), report
             assert said_of(err, f"{row['task']} went on in its own session ({agent})"), report
         for row in rows:
-            metered = row["agent"]["metered"]["usd"]
-            # A call that the kill cut off counts at what was set aside for it.
-            assert (
-                row["usd"] > metered > 0 if row["agent"]["calls_again"] else row["usd"] == metered
-            )
+            usd, metered = row["usd"], row["agent"]["metered"]["usd"]
+            # What was in flight at the kill counts at its ceiling.
+            assert usd >= metered > 0 if row["attempts"] > 1 else usd == metered > 0
         print(report)
 
 

@@ -23,12 +23,8 @@ from headway.base.values import Sketch
 from headway.broker.client import CallRequest
 from headway.client.accounts import VOICES_MAX, KnownDialects, account_name, host_name
 from headway.client.exchange import Exchange, OutgoingCall, Pacing
-from headway.client.transport import (
-    AsyncLegacyTransport,
-    AsyncPacedTransport,
-    LegacyTransport,
-    PacedTransport,
-)
+from headway.client.httpx_transport import AsyncLegacyTransport, LegacyTransport
+from headway.client.transport import AsyncPacedTransport, PacedTransport
 from headway.errors import BadValueError, UsageError
 from headway.testing import FakeAdmission
 from tests.unit.paced_provider import ANSWER, HOST, PacedProvider, refusal

@@ -106,7 +106,7 @@ def test_only_what_is_declared_is_written(folder: Path) -> None:
         use(folder, "write_file", ("inner",), path="inner/b.py", content="x")
 
 
-def test_a_plan_by_somebody_else_meets_no_key_and_writes_nothing_that_programs_obey(
+def test_a_plan_of_an_agent_meets_no_key_and_writes_nothing_that_programs_obey(
     folder: Path,
 ) -> None:
     (folder / ".env").write_text("KEY=1")
@@ -115,10 +115,10 @@ def test_a_plan_by_somebody_else_meets_no_key_and_writes_nothing_that_programs_o
     (folder / "notes.txt").write_text("KEY=3")
     place = ConfinedFolder(str(folder), is_foreign=True)
     for path in (".env", "server.pem", "link.txt"):
-        with pytest.raises(ToolError, match="by somebody else does not read it"):
+        with pytest.raises(ToolError, match="may not read it"):
             place.read(path)
     for path in (".env", "CLAUDE.md", "Makefile", "new/run.py"):
-        with pytest.raises(ToolError, match="by somebody else does not write it"):
+        with pytest.raises(ToolError, match="may not change it"):
             place.write(path, "x")
     assert place.read("notes.txt") == "KEY=3"
     assert place.write("new/notes.md", "x") is False

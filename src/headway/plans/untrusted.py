@@ -37,7 +37,7 @@ from headway.plans.spec import (  # fmt: skip
 )
 from headway.plans.template import Ref, Template, references, template_of
 
-# Which files a plan may not touch that somebody else wrote, by their names alone.
+# Files that a plan by an agent may not touch, by their names alone.
 
 ENDINGS: Final = (".md", ".txt", ".json", ".csv", ".yaml")
 """Of what may be written."""
@@ -74,7 +74,7 @@ _OBEYED: Final = re.compile(
 
 
 def unreadable(path: str) -> str:
-    """Why a plan by somebody else may not read a path or a pattern; empty if it may."""
+    """Why a plan by an agent may not read a path or a pattern; empty if it may."""
     if problem := _astray(path):
         return problem
     name = path.rpartition("/")[2].casefold()
@@ -84,7 +84,7 @@ def unreadable(path: str) -> str:
 
 
 def unwritable(path: str) -> str:
-    """Why a plan by somebody else may not write a path; empty if it may."""
+    """Why a plan by an agent may not write a path; empty if it may."""
     if problem := _astray(path):
         return problem
     name = path.rpartition("/")[2].casefold()
