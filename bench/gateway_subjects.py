@@ -141,13 +141,17 @@ def litellm(port: int, python: str) -> Iterator[Server]:
 
 
 @contextmanager
-def headway(port: int, command: Sequence[str] = GATEWAY, *limits: str) -> Iterator[Server]:
+def headway(
+    port: int, command: Sequence[str] = GATEWAY, *limits: str, python: str = sys.executable
+) -> Iterator[Server]:
     """The gateway with all it does: a token, pacing by the broker, learning, usage, ledger."""
     own = free_port()
     with tempfile.TemporaryDirectory(prefix="hw-") as folder:
         home = {"HEADWAY_RUNTIME_DIR": f"{folder}/run", "HEADWAY_STATE_DIR": f"{folder}/state",
                 "HEADWAY_CONFIG_DIR": f"{folder}/config", "HOME": folder,
                 "HEADWAY_IDLE_S": "30"}  # fmt: skip
+        if python != sys.executable:
+            home["PYTHONPATH"] = ""  # An environment that has its own headway.
         arguments = ["--port", str(own), "--upstream", f"http://127.0.0.1:{port}", "--drain", "0"]
         began_s = time.perf_counter()
         try:
@@ -160,7 +164,7 @@ def headway(port: int, command: Sequence[str] = GATEWAY, *limits: str) -> Iterat
                 server = Server(own, f"/{token}/openai/v1/chat/completions", f"/{token}/status",
                                 pids, home=home)  # fmt: skip
                 _started(server, began_s, process)
-                set_limits(home, *(limits or ROOM))
+                set_limits(home, *(limits or ROOM), python=python)
                 yield server
         finally:
             for pid in brokers(folder):
@@ -177,11 +181,11 @@ def _token(path: Path, process: subprocess.Popen[bytes]) -> str:
     raise RuntimeError("the gateway did not start")
 
 
-def set_limits(home: dict[str, str], *limits: str) -> None:
+def set_limits(home: dict[str, str], *limits: str, python: str = sys.executable) -> None:
     """`headway limits set` in that home."""
     subprocess.run(
-        [sys.executable, "-m", "headway", "limits", "set", *limits],
-        env=environment() | home, check=True, stdout=subprocess.DEVNULL, cwd=ROOT,
+        [python, "-m", "headway", "limits", "set", *limits],
+        env=environment() | home, check=True, stdout=subprocess.DEVNULL, cwd=home["HOME"],
     )  # fmt: skip
 
 
