@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from math import inf
-
 import pytest
 
-from headway.base.values import MINUTE_S, Amounts, Demand
+from headway.base.values import Amounts, Demand
 from headway.pacing.hidden_limits import (
     ALARM_MEMORY_S,
     ALARMS_MAX,
     DROUGHT_S,
-    FADING,
-    PROBE_S,
     PROBE_S_MAX,
     Blind,
-    Bracket,
 )
 
 
@@ -26,14 +21,6 @@ def _demand(input_tokens: float = 100.0, output_tokens: float = 10.0) -> Demand:
 CALL = _demand()
 
 
-def _emptied(burst: float = 10.0, need: float = 1.0) -> Bracket:
-    """A bracket whose first refusal came at 0, after `burst`."""
-    bracket = Bracket()
-    bracket.spend(burst)
-    bracket.refused(need, 0.0)
-    return bracket
-
-
 def _widened(width: int = 4) -> Blind:
     """An account that has served so many at once by 1.0."""
     blind = Blind(0.0)
@@ -42,116 +29,6 @@ def _widened(width: int = 4) -> Blind:
     for company in range(1, width + 1):
         assert blind.accepted(CALL, 0.0, company, 1.0) is None
     return blind
-
-
-def test_the_first_refusal_tells_the_burst_and_no_rate() -> None:
-    bracket = _emptied(burst=10.0)
-    assert bracket.burst == 10.0
-    assert (bracket.low, bracket.high) == (0.0, inf)
-
-
-def test_what_did_not_run_is_no_part_of_the_burst() -> None:
-    bracket = Bracket()
-    bracket.spend(10.0)
-    bracket.take_back(3.0, 0.0)
-    bracket.refused(1.0, 1.0)
-    assert bracket.burst == 7.0
-
-
-def test_what_was_sent_before_the_last_refusal_is_forgotten_already() -> None:
-    bracket = _emptied()
-    bracket.spend(20.0)
-    bracket.take_back(5.0, -1.0)
-    bracket.take_back(5.0, 1.0)
-    bracket.refused(1.0, 10.0)
-    assert bracket.high == pytest.approx((20.0 - 5.0 + 1.0) / 10.0)
-
-
-def test_what_is_let_in_between_two_refusals_proves_a_rate_from_below() -> None:
-    bracket = _emptied(need=1.0)
-    bracket.confirm(5.0, PROBE_S)
-    assert bracket.low == 0.0
-    bracket.confirm(16.0, 10.0)
-    assert bracket.low == pytest.approx((5.0 + 16.0 - 1.0) / 10.0)
-
-
-def test_the_second_refusal_bounds_the_rate_from_above() -> None:
-    bracket = _emptied()
-    bracket.spend(19.0)
-    bracket.refused(1.0, 10.0)
-    assert bracket.high == pytest.approx(2.0)
-
-
-def test_refusals_within_a_second_close_no_interval() -> None:
-    bracket = _emptied()
-    bracket.refused(1.0, 0.5)
-    assert bracket.high == inf
-    assert bracket.anchor_s == 0.0
-
-
-def test_a_rate_is_never_bounded_below_one_call_a_minute() -> None:
-    bracket = _emptied()
-    bracket.refused(1.0, 10 * MINUTE_S)
-    assert bracket.high == pytest.approx(1.0 / MINUTE_S)
-
-
-def test_a_bracket_that_contradicts_itself_begins_again_from_the_newest_interval() -> None:
-    bracket = _emptied()
-    bracket.spend(100.0)
-    bracket.confirm(100.0, 2.0)
-    bracket.refused(1.0, 10.0)
-    assert bracket.contradictions == 1.0
-    assert bracket.high == pytest.approx(10.1)
-    assert bracket.low == pytest.approx(9.9 * (1 - FADING))
-
-
-def test_contradictions_fade_and_old_bounds_widen() -> None:
-    bracket = _emptied()
-    bracket.spend(100.0)
-    bracket.confirm(100.0, 2.0)
-    bracket.refused(1.0, 10.0)
-    bracket.spend(1000.0)
-    bracket.refused(1.0, 20.0)
-    assert bracket.contradictions == pytest.approx(1 - FADING)
-    assert bracket.high == pytest.approx(10.1 * (1 + FADING))
-
-
-def test_doubt_is_contradictions_first_and_then_how_wide_the_bracket_is() -> None:
-    bracket = _emptied()
-    assert bracket.doubt() == (0.0, inf)
-    bracket.spend(20.0)
-    bracket.confirm(20.0, 10.0)
-    bracket.refused(1.0, 10.0)
-    contradictions, width = bracket.doubt()
-    assert contradictions == 0.0
-    assert width == pytest.approx(2.1 / (1.9 * (1 - FADING)))
-
-
-def test_before_an_upper_bound_the_rate_is_doubled_from_what_was_proven() -> None:
-    bracket = _emptied(burst=5.0, need=1.0)
-    assert bracket.when(1.0, 0.0, 0.0) == pytest.approx(PROBE_S)
-    bracket.spend(41.0)
-    bracket.confirm(41.0, 10.0)
-    assert bracket.low == pytest.approx(4.0)
-    assert bracket.when(1.0, 0.0, 10.0) == 10.0
-
-
-def test_a_call_waits_until_the_middle_of_the_bracket_has_refilled_it() -> None:
-    bracket = _emptied()
-    bracket.low, bracket.high = 1.0, 3.0
-    assert bracket.when(4.0, 0.0, 0.0) == pytest.approx(2.0)
-    assert bracket.when(4.0, 1.0, 0.0) == pytest.approx(1.0)
-    assert bracket.when(4.0, 0.0, 2.0) == 2.0
-
-
-def test_what_exceeds_the_burst_once_seen_is_lost_and_so_is_a_larger_debt() -> None:
-    bracket = _emptied(burst=10.0)
-    bracket.low, bracket.high = 1.0, 3.0
-    assert bracket.when(1.0, 0.0, 100.0) == 100.0
-    bracket.spend(10.0)
-    assert bracket.when(1.0, 0.0, 100.0) == pytest.approx(100.5)
-    bracket.spend(1000.0)
-    assert bracket.when(1.0, 0.0, 100.0) == pytest.approx(100.0 + 11.0 / 2.0)
 
 
 def test_before_the_first_refusal_it_drives() -> None:

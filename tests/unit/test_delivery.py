@@ -14,8 +14,6 @@ from headway.pacing.account import QuotaConfig
 from headway.pacing.headers import PLAIN
 from headway.pacing.latency import (
     HOPE,
-    OVERDUE,
-    OVERDUE_S_MIN,
     PAUSE_S,
     ROUND_LEAST,
     ROUND_MOVES,
@@ -23,7 +21,6 @@ from headway.pacing.latency import (
     STEADY_AGAIN,
     Congestion,
     Delivery,
-    Tempo,
 )
 from headway.pacing.quota import PermitRequest, Quota, Settlement
 from headway.pacing.width import (
@@ -278,26 +275,6 @@ def test_first_bytes_that_are_overdue_take_the_width_back_but_not_below_what_is_
     assert width.moved(2.0, 8, ALONE_S, 6)
     assert width.allowed == 4.0
     assert width.reason == "more wait in line at the provider"
-
-
-def test_a_first_byte_is_overdue_by_what_it_takes_at_the_present_pace() -> None:
-    tempo = Tempo(0.0)
-    tempo.first_byte(FIRST_BYTE_S)
-    tempo.moved(1.0, 50.0)
-    assert not tempo.is_overdue(OVERDUE * FIRST_BYTE_S, 0.02)
-    assert tempo.is_overdue(OVERDUE * FIRST_BYTE_S + 0.1, 0.02)
-    assert not tempo.is_overdue(OVERDUE * FIRST_BYTE_S + 0.1, 0.04)
-    tempo.first_byte_s = 0.0
-    assert not tempo.is_overdue(OVERDUE_S_MIN, 0.02)
-
-
-def test_a_first_byte_counts_as_work_as_it_is_at_its_quickest() -> None:
-    tempo = Tempo(0.0)
-    tempo.first_byte(FIRST_BYTE_S)
-    tempo.moved(1.0, 50.0)
-    assert tempo.work(100.0) == pytest.approx(150.0)
-    tempo.first_byte(30.0)
-    assert tempo.work(100.0) == pytest.approx(150.0)
 
 
 class _Places(Struct):

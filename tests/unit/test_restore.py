@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headway.base.values import Amounts, Demand, Limit, LimitKind, LimitReading, Usage
-from headway.pacing.account import Belief, Hold, QuotaConfig, restore, standing
+from headway.pacing.account import Belief, QuotaConfig, restore, standing
 from headway.pacing.balance import Mirror
 from headway.pacing.headers import ANTHROPIC, CEREBRAS, Dialect
 from headway.pacing.limits import PlannedStream
@@ -180,14 +180,3 @@ def test_adopting_a_call_ends_a_decision_that_stood() -> None:
     wait = quota.decide(0.0).wait
     assert wait is not None
     assert wait.resource == "concurrency"
-
-
-def test_a_closed_account_can_be_opened_again_but_no_ceiling_of_nothing() -> None:
-    hold = Hold(1.0)
-    hold.close("billing")
-    assert hold.wait(0.0) is not None
-    hold.reopen()
-    assert hold.wait(0.0) is None
-    nothing = Hold(0.0)
-    nothing.reopen()
-    assert nothing.wait(0.0) is not None
