@@ -59,13 +59,6 @@ def _serve(quota: Quota, permit: Permit, now: float) -> None:
     assert quota.settle(permit.id, Settlement("used", Usage(CALL.expected)), now)
 
 
-@pytest.mark.parametrize("kind", ["spend_cap", "billing"])
-def test_what_waiting_does_not_mend_closes_the_account_with_its_reason(kind: FaultKind) -> None:
-    quota = Quota(QuotaConfig(), 0.0)
-    _fail(quota, _granted(quota, 0.0), Fault(kind, detail="no credit"), 1.0)
-    assert _held_back(quota, 1e6) == Wait("account", inf, f"{kind}: no credit")
-
-
 @pytest.mark.parametrize("kind", ["request", "broken", "server", "connection"])
 def test_a_fault_that_concerns_one_call_pauses_nobody(kind: FaultKind) -> None:
     quota = Quota(QuotaConfig(limits=(REQUESTS,)), 0.0)
@@ -111,22 +104,6 @@ def test_a_missing_slot_with_nobody_in_flight_waits_briefly() -> None:
     _granted(quota, 1.5)
 
 
-def test_configured_slots_are_used_at_once_and_never_exceeded() -> None:
-    quota = Quota(QuotaConfig(limits=(Limit("concurrency", 9.0, 0.0, "gauge"),), share=0.5), 0.0)
-    for _ in range(4):
-        _granted(quota, 0.0)
-    assert _held_back(quota, 1e6) == Wait("concurrency", inf, "4 in flight")
-
-
-def test_a_usage_window_holds_at_the_users_share_until_its_reset() -> None:
-    quota = Quota(QuotaConfig(share=0.5), 0.0)
-    told = LimitReading("tokens", 18_000.0, None, None, 600.0, 0.6)
-    quota.first_byte(_granted(quota, 0.0).id, Reading((told,)), 1.0)
-    assert _held_back(quota, 2.0) == Wait("usage/18000s", 601.0, "usage window is 60% used")
-    _granted(quota, 601.0)
-    assert quota.belief.mirrors == []
-
-
 def test_an_unnamed_wait_is_tried_once_and_then_believed() -> None:
     quota = Quota(QuotaConfig(), 0.0)
     asked = Fault("rate", retry_after_s=45.0)
@@ -152,14 +129,6 @@ def test_a_burst_that_is_refused_although_enough_is_left_makes_calls_leave_slowe
     assert _held_back(quota, 0.5) == Wait("burst", 1.0, "a burst was refused")
     _granted(quota, 1.0)
     assert quota.belief.profile().per_second == pytest.approx(9.0)
-
-
-def test_the_wait_that_ends_last_is_the_one_that_is_named() -> None:
-    daily = Limit("requests", 1.0, 86_400.0, "fixed")
-    limits = (Limit("requests", 2.0, kind="fixed"), daily, Limit("input", 100.0, kind="fixed"))
-    quota = Quota(QuotaConfig(limits=limits), 0.0)
-    _granted(quota, 0.0)
-    assert _held_back(quota, 1.0).resource == daily.name
 
 
 def test_a_refusal_that_counts_stays_charged_to_requests_alone() -> None:
@@ -247,12 +216,6 @@ def test_a_limit_that_is_told_does_not_excuse_the_refusals_before() -> None:
     _fail(quota, permit, Fault("rate"), 1.8, _requests(599.0))
     assert len(quota.belief.mirrors) == 1
     assert _held_back(quota, 3.0).resource == "hidden limit"
-
-
-def test_a_reading_that_says_too_little_discovers_nothing() -> None:
-    quota = Quota(QuotaConfig(), 0.0)
-    quota.first_byte(_granted(quota, 0.0).id, _requests(None), 0.5)
-    assert quota.belief.mirrors == []
 
 
 def test_a_limit_that_was_found_after_the_call_was_sent_still_learns_from_its_answer() -> None:

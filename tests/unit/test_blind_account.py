@@ -8,7 +8,6 @@ from headway.base.values import Amounts, Demand
 from headway.pacing.hidden_limits import (
     ALARM_MEMORY_S,
     ALARMS_MAX,
-    DROUGHT_S,
     PROBE_S_MAX,
     Blind,
 )
@@ -31,22 +30,10 @@ def _widened(width: int = 4) -> Blind:
     return blind
 
 
-def test_before_the_first_refusal_it_drives() -> None:
-    blind = _widened()
-    assert blind.when(CALL, 1.0) == 1.0
-
-
 def test_the_first_suspect_of_a_refusal_at_a_new_width_is_the_crowd() -> None:
     blind = _widened(4)
     assert blind.refused(CALL, 1.5, 4, 2.0) == "crowd"
     assert blind.when(CALL, 2.0) == 2.0
-
-
-def test_refusals_of_calls_sent_before_the_last_was_heard_of_are_the_same_signal() -> None:
-    blind = _widened(4)
-    blind.refused(CALL, 1.5, 4, 2.0)
-    assert blind.refused(CALL, 1.9, 3, 2.1) == "same"
-    assert blind.refusals == 2
 
 
 def test_the_crowd_is_cleared_when_more_are_served() -> None:
@@ -55,12 +42,6 @@ def test_the_crowd_is_cleared_when_more_are_served() -> None:
     assert blind.accepted(CALL, 1.9, 4, 2.5) is None
     assert blind.accepted(CALL, 3.0, 5, 3.5) == "crowd"
     assert blind.accepted(CALL, 4.0, 6, 4.5) is None
-
-
-def test_the_crowd_is_cleared_when_one_is_refused_with_fewer_in_flight() -> None:
-    blind = _widened(4)
-    blind.refused(CALL, 1.5, 4, 2.0)
-    assert blind.refused(CALL, 3.0, 2, 4.0) == "rate"
 
 
 def test_after_wrong_alarms_the_crowd_is_suspected_no_more_for_a_while() -> None:
@@ -163,17 +144,6 @@ def test_contradictions_move_the_blame_to_the_resource_that_is_short() -> None:
     assert blind._blamed == "requests"
     assert learned.low <= 1.0 <= learned.high
     assert blind.refusals == 5
-
-
-def test_a_drought_that_ends_at_once_is_a_window_and_after_it_it_drives() -> None:
-    blind = _widened(4)
-    blind.refused(CALL, 1.5, 0, 2.0)
-    blind.refused(CALL, 3.0, 0, 3.1)
-    sent_s = 1.0 + DROUGHT_S + 0.1
-    assert blind.accepted(CALL, sent_s, 1, sent_s + 0.5) == "burst"
-    for _ in range(100):
-        assert blind.when(CALL, sent_s + 1.0) == sent_s + 1.0
-        blind.granted(CALL, sent_s + 1.0)
 
 
 def test_a_short_drought_is_no_window() -> None:

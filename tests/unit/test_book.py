@@ -20,7 +20,7 @@ from headway.pacing.memory import (
     PacingMemory,
     Spend,
 )
-from headway.pacing.queue import FOLLOWER_S_MAX, LEADER_S_MAX
+from headway.pacing.queue import FOLLOWER_S_MAX, LEADER_S_MAX, WARM_S
 
 PRICE = Price(3_000_000, 15_000_000)
 ONE_AT_ONCE = Limit("concurrency", 1.0, kind="gauge")
@@ -317,6 +317,17 @@ def test_followers_wait_for_the_first_byte_of_their_leader() -> None:
     for number in (1, 2, 4):
         book.settle(("ann", number), CallOutcome("used", WHOLE), 2.0)
     assert _is_clean(book)
+
+
+def test_a_beginning_leads_again_when_the_cache_has_forgotten_it() -> None:
+    book = _book()
+    _ask(book, 1, prefix="p")
+    book.decide(0.0)
+    book.first_byte(("ann", 1), Reading(), "anthropic", 1.0)
+    assert book.settle(("ann", 1), CallOutcome("used", WHOLE), 2.0)
+    for now, granted in ((WARM_S, [2, 3]), (1.0 + WARM_S, [4])):
+        _ask(book, *range(granted[0], granted[0] + 2), now=now, prefix="p")
+        assert _granted(book.decide(now)) == granted
 
 
 def test_followers_do_not_wait_for_ever() -> None:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from math import inf
-
 import pytest
 
-from headway.base.values import Amounts, Demand, Fault, Limit, LimitReading, Reading, Sketch, Usage
+from headway.base.values import Amounts, Demand, Limit, LimitReading, Reading, Sketch, Usage
 from headway.pacing.account import Profile
 from headway.pacing.headers import ANTHROPIC, CEREBRAS, PLAIN
 from headway.pacing.lane import (
     IN_LINE_MAX,
     LANES_MAX,
-    REOPEN_S,
     CallEntry,
     Lane,
     Lanes,
     Request,
     lane_of,
     new_lane,
-    terms_of,
 )
 from headway.pacing.memory import (
     EVERY_ACCOUNT,
@@ -57,27 +53,6 @@ def _settle(lane: Lane, entry: CallEntry, settlement: Settlement, now: float) ->
 
 def _numbers(entries: list[CallEntry]) -> list[int]:
     return [entry.number for entry in entries]
-
-
-def test_a_call_waits_is_granted_and_ends() -> None:
-    lane = _lane()
-    first, second = _entry(1), _entry(2)
-    lane.enter(first, 0.0)
-    lane.enter(second, 0.0)
-    assert (lane.queued, _numbers(lane.waiting)) == (2, [1, 2])
-    granted, decision = lane.decide(_size, 0.0)
-    assert _numbers(granted) == [1]
-    assert list(lane.calling) == [("client", 1)]
-    assert decision is not None
-    assert lane.wait == decision.wait is not None
-    assert (lane.queued, _numbers(lane.waiting)) == (1, [2])
-    _settle(lane, first, USED, 1.0)
-    granted, decision = lane.decide(_size, 1.0)
-    assert _numbers(granted) == [2]
-    _settle(lane, second, USED, 2.0)
-    assert lane.decide(_size, 2.0) == ([], None)
-    assert (lane.queued, lane.calling, lane._flows, lane.wait) == (0, {}, {}, None)
-    assert lane.quota.granted == 2
 
 
 def test_few_of_a_long_flow_are_in_line_and_the_rest_follows() -> None:
@@ -122,23 +97,6 @@ def test_whoever_leaves_is_forgotten_wherever_it_waits() -> None:
     lane.enter(alone, 1.0)
     lane.leave(alone)
     assert (lane.queued, lane._flows, lane.decide(_size, 1.0)) == (0, {}, ([], None))
-
-
-def test_a_closed_account_is_asked_again_after_a_while() -> None:
-    lane = _lane()
-    entry = _entry(1)
-    lane.enter(entry, 0.0)
-    lane.decide(_size, 0.0)
-    closed = Settlement("throttled", Usage(Amounts()), Fault("billing", detail="no credit"))
-    _settle(lane, entry, closed, 1.0)
-    lane.enter(_entry(2), REOPEN_S)
-    decision = lane.decide(_size, REOPEN_S)[1]
-    assert decision is not None
-    assert decision.wait is not None
-    assert decision.wait.reason == "billing: no credit"
-    lane.enter(_entry(3), 1.0 + REOPEN_S)
-    assert len(lane.decide(_size, 1.0 + REOPEN_S)[0]) == 1
-    assert lane.lasting.closed_s == inf
 
 
 def test_new_terms_keep_calls_in_flight_waiters_and_what_was_used() -> None:
@@ -258,18 +216,6 @@ def test_a_budget_alone_does_not_disturb_a_quota() -> None:
     assert lanes.of(_request(), 0.0).quota is not quota
 
 
-def test_lanes_go_on_from_a_memory() -> None:
-    lanes = Lanes(PacingMemory(), 0.0, 0.0)
-    lanes.configure("account", TWO_A_MINUTE, 0.0)
-    lane = lanes.of(_request(dialect="cerebras"), 0.0)
-    lane.enter(_entry(1), 0.0)
-    lane.decide(_size, 0.0)
-    memory = PacingMemory(terms=lanes.terms(), lanes=lanes.memory(5.0))
-    again = Lanes(memory, 100.0, 101.0).of(_request(), 101.0)
-    assert again.dialect is CEREBRAS
-    assert again.quota.belief.mirrors[0].balance.level(101.0) == 1.0
-
-
 @pytest.mark.parametrize("is_busy", [False, True])
 def test_only_an_idle_lane_makes_room(is_busy: bool) -> None:
     lanes = Lanes(PacingMemory(), 0.0, 0.0)
@@ -281,12 +227,3 @@ def test_only_an_idle_lane_makes_room(is_busy: bool) -> None:
     lanes.of(_request("one more"), 0.0)
     assert len(list(lanes)) == LANES_MAX + is_busy
     assert (next(iter(lanes)) is first) is is_busy
-
-
-def test_terms_are_those_of_the_group_then_of_the_account_then_of_all() -> None:
-    every, account, group = (AccountTerms(share=share) for share in (0.2, 0.5, 0.8))
-    terms = {"": every, "one": account, "one/m": group}
-    assert terms_of(terms, "one", "m") is group
-    assert terms_of(terms, "one", "other") is account
-    assert terms_of(terms, "two", "m") is every
-    assert terms_of({"one": account}, "two", "m") == AccountTerms()

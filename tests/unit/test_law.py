@@ -43,10 +43,6 @@ def _crowded() -> Width:
     return width
 
 
-def test_without_samples_every_width_is_worth_it() -> None:
-    assert Congestion().worth() == inf
-
-
 def test_one_width_alone_says_nothing_about_others() -> None:
     assert _sampled((1,), *CROWDED, each=40).worth() == inf
     assert _sampled((8,), *CROWDED, each=40).worth() == inf
@@ -64,13 +60,6 @@ def test_throughput_is_what_the_provider_shows_at_that_width(width: float) -> No
     assert congestion.throughput(width) == pytest.approx(expected, rel=0.1)
 
 
-def test_the_first_samples_of_a_width_count_alike() -> None:
-    congestion = Congestion()
-    for time_s in (0.01, 0.02, 0.03, 0.04):
-        congestion.sample(1, time_s)
-    assert congestion.throughput(1.0) == pytest.approx(1.0 / 0.025)
-
-
 def test_the_width_worth_having_is_the_smallest_with_nearly_the_peak_throughput() -> None:
     congestion = _sampled((1, 4, 8, 16, 32), *CROWDED)
     worth, best = congestion.worth(), congestion.throughput(congestion.peak())
@@ -86,10 +75,6 @@ def test_a_width_is_the_account_s_or_the_provider_s_best_or_only_as_far_as_was_t
     assert width_cause(width, 4) == "peak"
     width.overloaded(6, 0.0)
     assert width_cause(width, 3) == "concurrency"
-
-
-def test_where_two_are_slower_than_one_only_one_is_worth_it() -> None:
-    assert round(_sampled((1, 2, 4), 0.0, 2.0).worth()) == 1
 
 
 @pytest.mark.parametrize("sigma", [0.0, 0.05])
@@ -125,12 +110,6 @@ def test_where_pieces_say_nothing_a_width_is_not_narrowed_by_them(
             integral += 1.5 * company
             width.ended(50.0 / company, integral, now)
     assert round(width.limit(0, 100, now), 1) == limit
-
-
-def test_a_provider_that_gets_faster_with_company_has_no_peak() -> None:
-    congestion = _sampled((1, 2, 4, 8), -0.05, 0.0)
-    assert congestion.worth() == inf
-    assert congestion.throughput(8.0) == pytest.approx(8.0 * congestion.throughput(1.0))
 
 
 def test_growth_that_slows_down_is_taken_as_linear() -> None:
@@ -171,12 +150,6 @@ def test_what_was_seen_is_kept_for_the_next_run_and_counts_half() -> None:
     assert Width(4.0, Cap(), first.curve()).congestion.curve() == second.curve()
 
 
-def test_less_than_one_in_flight_counts_as_one() -> None:
-    congestion = Congestion()
-    congestion.sample(0.2, ALONE_S)
-    assert congestion.widest == 1.0
-
-
 def test_a_width_that_is_used_and_shows_no_peak_grows_each_round() -> None:
     width = Width(4.0, Cap())
     moves = [width.moved(4.0, 4, ALONE_S) for _ in range(ROUND_PIECES)]
@@ -210,26 +183,19 @@ def test_a_width_is_never_less_than_one() -> None:
     assert width.limit(0, 100, 0.0) == 1.0
 
 
-def test_the_last_few_calls_go_together_where_that_costs_little() -> None:
+@pytest.mark.parametrize(
+    ("in_flight", "waiting", "cap", "limit"),
+    [
+        (14, 4, inf, 18.0),  # The last few go together where that costs little.
+        (14, 16, inf, WIDTH_AT_START),  # Throughput would suffer.
+        (0, TAIL_WAITING + 1, inf, WIDTH_AT_START),  # They are not the last.
+        (14, 4, 15.0, WIDTH_AT_START),
+    ],
+)
+def test_the_last_calls_of_a_run_may_crowd_in(
+    in_flight: int, waiting: int, cap: float, limit: float
+) -> None:
     width = _crowded()
-    assert width.limit(14, 4, 0.0) == 18.0
-
-
-def test_the_last_calls_do_not_crowd_in_where_throughput_would_suffer() -> None:
-    width = _crowded()
-    assert width.limit(14, 16, 0.0) == WIDTH_AT_START
-
-
-def test_a_run_in_full_swing_does_not_crowd() -> None:
-    width = _crowded()
-    assert width.limit(0, TAIL_WAITING + 1, 0.0) == WIDTH_AT_START
-
-
-def test_the_last_calls_do_not_exceed_the_cap() -> None:
-    width = _crowded()
-    width.cap.refused(15, 0.0)
-    assert width.limit(14, 4, 0.0) == WIDTH_AT_START
-
-
-def test_without_a_known_peak_the_last_calls_wait_like_the_others() -> None:
+    width.cap = Cap(cap)
+    assert width.limit(in_flight, waiting, 0.0) == limit
     assert Width(4.0, Cap()).limit(3, 3, 0.0) == 4.0

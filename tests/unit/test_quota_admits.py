@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from math import inf
 
-import pytest
-
 from headway.base.values import Amounts, Demand, Fault, Limit, Permit, Reading, Usage, Wait
 from headway.pacing.account import Profile, QuotaConfig
 from headway.pacing.headers import GEMINI
-from headway.pacing.quota import MAY_CALL, WAKE_S_MIN, PermitRequest, Quota, Settlement
+from headway.pacing.quota import MAY_CALL, PermitRequest, Quota, Settlement
 
 SLOTS = Limit("concurrency", 100.0, 0.0, "gauge")
 WINDOW = Limit("input", 1000.0, kind="fixed")
@@ -39,32 +37,6 @@ def _used(amounts: Amounts) -> Settlement:
 
 def _level(quota: Quota, now: float) -> float:
     return quota.belief.mirrors[0].balance.level(now)
-
-
-def test_a_permit_is_settled_exactly_once() -> None:
-    quota = _quota(WINDOW)
-    permit = _granted(quota, _call(400.0), 0.0)
-    assert quota.settle(permit.id, _used(Amounts(300.0, 10.0)), 1.0)
-    assert _level(quota, 1.0) == 700.0
-    for again in (_used(Amounts(300.0)), Settlement("unused", NOTHING)):
-        assert not quota.settle(permit.id, again, 2.0)
-    assert _level(quota, 2.0) == 700.0
-    assert (quota.granted, quota.in_flight) == (1, 0)
-
-
-@pytest.mark.parametrize(
-    ("settlement", "left"),
-    [
-        (_used(Amounts(300.0, 10.0)), 700.0),
-        (Settlement("unused", NOTHING), 1000.0),
-        (Settlement("throttled", NOTHING, Fault("server")), 1000.0),
-        (Settlement("used", Usage(Amounts(400.0)), Fault("broken")), 600.0),
-    ],
-)
-def test_settle_gives_back_what_was_not_used(settlement: Settlement, left: float) -> None:
-    quota = _quota(WINDOW)
-    quota.settle(_granted(quota, _call(400.0), 0.0).id, settlement, 1.0)
-    assert _level(quota, 1.0) == left
 
 
 def test_only_refusals_are_counted_as_refused() -> None:
@@ -119,48 +91,8 @@ def test_a_decision_stands_until_something_happens_or_its_wake_up_comes() -> Non
     assert quota.decide(4.0) is not stands
 
 
-def test_nothing_is_decided_again_at_the_very_same_instant() -> None:
-    quota = Quota(QuotaConfig(GEMINI, (ONE_A_SECOND, SLOTS)), 0.0)
-    for _ in range(3):
-        quota.ask(PermitRequest(_call()))
-    now = 0.0
-    for _ in range(2):
-        decision = quota.decide(now)
-        assert decision.wake_s >= now + WAKE_S_MIN
-        now = decision.wake_s
-
-
-def test_a_place_can_be_given_up_once() -> None:
-    quota = _quota(WINDOW)
-    _granted(quota, _call(900.0), 0.0)
-    place = quota.ask(PermitRequest(_call(500.0)))
-    assert quota.waiting == 1
-    assert quota.leave(place)
-    assert not quota.leave(place)
-    assert quota.decide(1.0).wait is None
-
-
-def _order(quota: Quota, paths: dict[int, str]) -> list[str]:
-    """Flows in the order in which they are served."""
-    served: list[str] = []
-    now = 0.0
-    while len(served) < len(paths):
-        decision = quota.decide(now)
-        for grant in decision.grants:
-            served.append(paths[grant.place])
-            quota.settle(grant.permit.id, _used(grant.permit.demand.expected), now)
-        now = decision.wake_s
-    return served
-
-
 def _asked(quota: Quota, *flows: str) -> dict[int, str]:
     return {quota.ask(PermitRequest(_call(), (flow,))): flow for flow in flows}
-
-
-def test_two_flows_take_turns_however_many_wait_in_each() -> None:
-    quota = _quota(ONE_A_SECOND)
-    order = _order(quota, _asked(quota, *"aaaaaa", *"bbb"))
-    assert order[:6].count("a") == order[:6].count("b") == 3
 
 
 def test_a_call_that_used_less_is_refunded_to_its_flow_and_one_that_did_not_run_in_full() -> None:
@@ -199,14 +131,6 @@ def test_a_call_that_fits_passes_one_that_waits_for_a_window() -> None:
     assert grant.place == small
     assert grant.permit.reason == "does not delay a call that waits for input/60s"
     assert decision.wake_s == 60.0
-
-
-def test_a_call_that_is_itself_too_large_does_not_pass() -> None:
-    quota = _quota(WINDOW)
-    _granted(quota, _call(900.0), 0.0)
-    quota.ask(PermitRequest(_call(500.0)))
-    quota.ask(PermitRequest(_call(400.0)))
-    assert quota.decide(1.0).grants == ()
 
 
 def test_nobody_passes_a_call_that_waits_for_a_bucket() -> None:
@@ -254,16 +178,6 @@ def test_a_call_that_waits_for_others_to_end_is_not_passed() -> None:
     assert decision.wait == Wait("spend", inf, "calls in flight may use up the rest")
 
 
-def test_what_has_ended_learns_nothing_more() -> None:
-    quota = _quota(WINDOW)
-    permit = _granted(quota, _call(), 0.0)
-    quota.settle(permit.id, _used(_call().expected), 1.0)
-    before = (_level(quota, 1.0), quota.belief.tempo.first_byte_s)
-    quota.first_byte(permit.id, Reading(), 2.0)
-    quota.progress(permit.id, 100.0, 3.0)
-    assert (_level(quota, 3.0), quota.belief.tempo.first_byte_s) == before
-
-
 def test_a_wider_width_opens_a_decision_that_stood() -> None:
     quota = Quota(QuotaConfig(profile=Profile(width=1.5)), 0.0)
     places = [quota.ask(PermitRequest(_call())) for _ in range(3)]
@@ -278,10 +192,3 @@ def test_a_wider_width_opens_a_decision_that_stood() -> None:
         assert quota.decide(1.0 + 0.2 * piece) == stands
     quota.progress(granted.id, 40.0, 1.8)
     assert [grant.place for grant in quota.decide(1.8).grants] == places[2:]
-
-
-def test_a_quota_shows_who_calls_and_who_waits() -> None:
-    quota = _quota(WINDOW)
-    _granted(quota, _call(900.0), 0.0)
-    quota.ask(PermitRequest(_call(500.0)))
-    assert quota.belief.profile().limits == quota.belief.profile().limits

@@ -125,17 +125,6 @@ def test_spent_and_the_ceilings_in_flight_never_exceed_the_money(
         assert spent + sum(held for _, _, _, held in running) <= known.amount
 
 
-def test_money_that_calls_in_flight_may_still_spend_is_waited_for() -> None:
-    quota = Quota(QuotaConfig(limits=(Limit("spend", 100.0, DAY_S, "fixed"),), profile=WIDE), 0.0)
-    permit = quota.admit(_demand(spend=80), 0.0)
-    assert isinstance(permit, Permit)
-    quota.ask(PermitRequest(_demand(spend=60)))
-    wait = Wait("spend/86400s", inf, "calls in flight may use up the rest")
-    assert quota.decide(1.0).wait == wait
-    quota.settle(permit.id, _used(30), 2.0)
-    assert len(quota.decide(2.0).grants) == 1
-
-
 @pytest.mark.parametrize("began_s", [0.0, WALL_S])
 def test_a_quota_on_wall_time_does_what_one_that_starts_at_zero_does(began_s: float) -> None:
     limits = (Limit("output", 600.0), Limit("input", 6000.0, kind="sliding"),
