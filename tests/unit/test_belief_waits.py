@@ -229,7 +229,9 @@ def test_a_limit_that_was_found_after_the_call_was_sent_still_learns_from_its_an
 
 def test_a_reading_corrects_the_limit_that_it_is_about_and_no_other() -> None:
     quota = Quota(QuotaConfig(limits=(Limit("input", 9000.0), REQUESTS)), 0.0)
-    quota.first_byte(_granted(quota, 0.0).id, _requests(300.0), 0.0)
+    silent = LimitReading("output", 60.0, 600.0, None, None)
+    reading = Reading((*_requests(300.0).limits, silent))
+    quota.first_byte(_granted(quota, 0.0).id, reading, 0.0)
     assert [one.balance.level(0.0) for one in quota.belief.mirrors] == [8900.0, 300.0]
 
 

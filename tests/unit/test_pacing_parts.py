@@ -2,7 +2,8 @@
 
 Each case names a part, how it is made, and the steps that it goes through: a method with its
 arguments, or an attribute, and what it has to be. `3x` repeats a step, `set` sets an attribute,
-`0:9:50` is a planned stream from 0 to 9 s of 50 tokens; of a wait, its end is compared.
+`a :=` keeps a result. `0:9:50` is a planned stream from 0 to 9 s of 50 tokens, `told(30,5)` a
+reading with 30 left that resets in 5 s; of a wait, its end is compared.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -23,13 +25,15 @@ from headway.base.values import (
     Demand,
     Limit,
     LimitKind,
+    LimitReading,
     LimitSource,
+    Reading,
     Resource,
     Usage,
     Wait,
 )
 from headway.pacing.account import Hold
-from headway.pacing.balance import Balance
+from headway.pacing.balance import Balance, Mirror
 from headway.pacing.hidden_limits import Bracket
 from headway.pacing.latency import Tempo
 from headway.pacing.limits import (
@@ -333,6 +337,81 @@ room left, flow within a bin: Balance output
     floor = 5.0006
 room left, rounded reading: Balance input bucket configured 1 600 25
     floor = 25.0006
+first reading, bucket: Mirror
+    adopt told(200) 1 3; balance.level 3 = 220
+first reading without a remainder: Mirror
+    adopt told(-) 1 1; balance.level 1 = 0
+first reading, fixed window: Mirror fixed
+    adopt told(200,12) 1 2; balance.level 12.9 = 200; balance.level 13.02 = 600
+first reading, fixed window of unknown edge: Mirror fixed
+    adopt told(200) 1 2; balance.level 60.9 = 200; balance.level 61.02 = 600
+first reading, sliding window: Mirror sliding
+    adopt told(200) 1 2; balance.level 2 = 200; balance.level 62 = 600
+reading, compared with what was left at admission: Mirror
+    a := balance.charge demand(100) none 1; balance.charge demand(100) none 2;
+    observe told(450) a 1 2; balance.level 2 = 360
+reading, a difference is carried once: Mirror
+    a := balance.charge demand(100) none 1; b := balance.charge demand(100) none 1;
+    observe told(450) a 1 1; observe told(350) b 1 1; balance.level 1 = 350
+reading, within its rounding: Mirror bucket header 1 60
+    a := balance.charge demand(100) none 1; observe told(450) a 1 1; balance.level 1 = 500
+reading, more than expected: Mirror
+    balance.charge demand(100) none 1; a := balance.charge demand(100) none 2;
+    observe told(450) a 2 2; balance.level 2 = 450
+reading, nothing left may be debt: Mirror
+    7x balance.charge demand(100) none 1; a := balance.charge demand(100) none 1;
+    observe told(0) a 1 1; balance.level 1 = -200
+reading, a bucket that was full since: Mirror
+    a := balance.charge demand(100) none 1; balance.level 30 = 600;
+    balance.charge demand(100) none 30; observe told(540) a 1 30; balance.level 30 = 500
+reading, a neighbour draws at most half of the refill: Mirror
+    a := balance.charge demand(100) none 1; observe told(500) a 1 1; balance.shared = False;
+    a := balance.charge demand(100) none 2; observe told(110) a 2 2; draw_per_s = 5;
+    balance.shared = True; balance.level 2 = 110; balance.level 4 = 120
+reading, older ones and those without a remainder: Mirror
+    a := balance.charge demand(100) none 1; observe told(500) a 1 1; observe told(0) a 0.5 1;
+    observe told(-) a 1 1; balance.level 1 = 500
+reading, without a call of ours: Mirror
+    balance.charge demand(100) none 1; observe told(300) None 1 3; balance.level 3 = 320;
+    observe told(590) None 3 3; balance.level 3 = 320
+size of a bucket, mean of resets: Mirror
+    5x observe told(200,10) 200 1 1; balance.count.size = 600; observe told(200,10) 200 1 1;
+    balance.count.size = 300
+size of a bucket, configured: Mirror bucket configured
+    9x observe told(200,10) 200 1 1; balance.count.size = 600
+changed limit, its share in proportion: Mirror bucket header 0.5
+    balance.charge demand(100) none 1; balance.when demand(250) none 1 = 61.00006;
+    observe told(1100,0,1200) None 1 1; balance.when demand(250) none 1 = 1;
+    balance.count.size = 1200
+changed limit, a reading from before it was noticed: Mirror
+    a := balance.charge demand(100) none 1; observe told(900,0,1200) None 2 2;
+    balance.level 2 = 510; observe told(1100,0,1200) a 2 2; balance.level 2 = 510
+changed limit, window: Mirror fixed
+    observe told(900,0,1200) None 1 1; balance.count.size = 1200
+window, others take and nothing comes back: Mirror fixed
+    a := balance.charge demand(100) none 1; observe told(450) a 1 1; balance.level 1 = 450;
+    a := balance.charge demand(100) none 2; observe told(500) a 2 2; balance.level 2 = 350
+window, reading of one that is over: Mirror fixed
+    a := balance.charge demand(100) none 59; observe told(0,30) a 59 61;
+    balance.level 61 = 600; balance.level 100 = 600
+window, edge within its rounding: Mirror fixed
+    balance.charge demand(100) none 1; observe told(500,58) None 1 1; balance.level 59.5 = 500
+window, edge that moved: Mirror fixed
+    balance.charge demand(100) none 1; observe told(500,30) None 1 1; balance.level 31.02 = 600
+window, sliding ones are not corrected: Mirror sliding
+    a := balance.charge demand(100) none 1; observe told(100) a 1 1; balance.level 1 = 500;
+    read_s = 1
+refusal, bucket: Mirror
+    left read(30) 0 = 30; left read(-) 0 = 600; refused demand(100) read() 4 0 = False;
+    balance.level 4 = 100
+refusal without a wait: Mirror
+    refused demand(100) read(105) None 0 = False; balance.level 1 = 100
+refusal although enough is left: Mirror
+    refused demand(100) read(300) 4 0 = True; balance.level 0 = 600
+refusal, fixed window: Mirror fixed
+    refused demand(100) read() 4 0 = False; balance.level 4 = 0; balance.level 4.02 = 600
+refusal, sliding window: Mirror sliding
+    refused demand(100) read() 4 0 = False; balance.level 0 = 0
 """
 
 
@@ -365,6 +444,9 @@ MAKERS: dict[str, Callable[..., object]] = {
 } | {
     "Projection": _projection,
     "Balance": _balance,
+    "Mirror": lambda kind="bucket", source="header", share=1.0, rounding=0.0: Mirror(
+        _balance("input", kind, source, share, 600.0, rounding)
+    ),
     "Reserve": _reserve,
     "Width": lambda start, cap=inf: Width(start, Cap(cap)),
 }  # fmt: skip
@@ -374,28 +456,40 @@ WORDS = {
 }  # fmt: skip
 
 
+def _told(remaining: str = "-", reset_s: str = "0", limit: str = "600") -> LimitReading:
+    left = None if remaining == "-" else float(remaining)
+    return LimitReading("input", 60.0, float(limit), left, float(reset_s) or None)
+
+
 def _value(word: str) -> Any:
-    """A number, a stream, a demand, a usage, or the word itself."""
+    """A number, a stream, a demand, a usage, a reading, or the word itself."""
     if word.count(":") == 2:
         return PlannedStream(*map(float, word.split(":")))
     if found := re.fullmatch(r"(demand|usage)\((.*)\)", word):
         amounts = Amounts(*map(float, filter(None, found[2].split(","))))
         return Demand(amounts, amounts) if found[1] == "demand" else Usage(amounts)
+    if found := re.fullmatch(r"(told|read)\((.*)\)", word):
+        told = _told(*filter(None, found[2].split(",")))
+        other = LimitReading("output", 60.0, 600.0, 7.0, None)
+        return told if found[1] == "told" else Reading((other, told) if found[2] else ())
     with suppress(ValueError):
         return float(word)
     return WORDS.get(word, word)
 
 
-def _performed(part: object, words: list[str]) -> Any:
+def _performed(part: object, words: list[str], kept: dict[str, object]) -> Any:
     times, (name, *given) = 1, words
+    if given and given[0] == ":=":
+        kept[name] = _performed(part, given[1:], kept)
+        return None
     if name == "set":
         setattr(part, given[0], _value(given[1]))
         return None
     if re.fullmatch(r"\d+x", name):
         times, (name, *given) = int(name[:-1]), given
-    value = getattr(part, name)
+    value = attrgetter(name)(part)
     if callable(value):
-        arguments = [_value(word) for word in given]
+        arguments = [kept[word] if word in kept else _value(word) for word in given]
         value = [value(*arguments) for _ in range(times)][-1]
     return value.until_s if isinstance(value, Wait) else value
 
@@ -412,9 +506,10 @@ def _cases() -> list[tuple[str, str, str]]:
 def test_a_part_counts_as_it_should(maker: str, steps: str) -> None:
     name, *given = maker.split()
     part = MAKERS[name](*map(_value, given))
+    kept: dict[str, object] = {}
     for step in " ".join(steps.split()).rstrip(";").split(";"):
-        words, _, expected = step.partition("=")
-        value = _performed(part, words.split())
+        words, _, expected = step.partition(" = ")
+        value = _performed(part, words.split(), kept)
         if expected:
             wanted = _value(expected.strip())
             is_number = isinstance(wanted, float)
