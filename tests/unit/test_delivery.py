@@ -9,11 +9,10 @@ from statistics import median
 import pytest
 from msgspec import Struct, field
 
-from headway.base.values import Amounts, Demand, Permit, Reading, Usage
+from headway.base.values import Amounts, Demand, Reading, Usage
 from headway.pacing.account import QuotaConfig
 from headway.pacing.headers import PLAIN
 from headway.pacing.latency import (
-    HOPE,
     PAUSE_S,
     ROUND_LEAST,
     ROUND_MOVES,
@@ -63,12 +62,6 @@ def _delivered(*rounds: tuple[float, float]) -> Delivery:
     for in_flight, work_per_s in rounds:
         clock.pass_one(in_flight, work_per_s)
     return clock.width.delivery
-
-
-def test_before_any_round_twice_as_many_are_hoped_to_do_twice_as_much() -> None:
-    delivery = Delivery()
-    assert delivery.elasticity(4.0) == HOPE
-    assert (delivery.elasticity(1.0), delivery.rounds) == (HOPE, 0)
 
 
 def test_a_round_tells_the_mean_in_flight_and_the_work_per_second() -> None:
@@ -139,14 +132,6 @@ def test_elasticity_is_one_without_congestion_nothing_in_a_line_and_less_beyond_
     delivery = _delivered(*rounds)
     assert least <= delivery.elasticity(9.0) <= most
     assert delivery.rounds == 3
-
-
-def test_one_width_alone_leaves_hope() -> None:
-    assert _delivered((8.0, 8.0), (8.0, 8.0)).elasticity(8.0) == pytest.approx(HOPE)
-
-
-def test_rounds_at_quite_other_widths_do_not_count() -> None:
-    assert _delivered((4.0, 8.0), (6.0, 8.0)).elasticity(60.0) == HOPE
 
 
 def _unsteady() -> Congestion:
@@ -375,11 +360,3 @@ def test_a_client_that_stands_still_for_moments_fills_a_provider_all_the_same() 
     took_s, widths, _ = _Places(32, still_s=0.45).run(300)
     assert widths[100] >= 0.8 * 32
     assert took_s <= 1.5 * 300 * BEST_S / 32
-
-
-def test_a_call_that_was_undone_or_ended_waits_for_no_first_byte() -> None:
-    quota = Quota(QuotaConfig(PLAIN), 0.0)
-    permit = quota.admit(Demand(Amounts(100, 200), Amounts(100, 400)), 0.0)
-    assert isinstance(permit, Permit)
-    quota.settle(permit.id, Settlement("used", Usage(Amounts(100, 0.0))), 3.0)
-    assert quota.belief.width.allowed == 4.0

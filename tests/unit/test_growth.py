@@ -69,12 +69,6 @@ def test_calls_with_absurd_ceilings_run_side_by_side_under_a_small_budget() -> N
         assert _money(book)[1] == pytest.approx(at_once * claimed)
 
 
-def test_a_call_of_which_nothing_is_expected_claims_something() -> None:
-    book = _book(MonthlyBudget(tokens=200_000.0), _request(1, most=0))
-    book.decide(0.0)
-    assert _money(book)[1] == pytest.approx(INPUT + 1.0)
-
-
 def test_a_claim_is_raised_ahead_of_the_answer_in_growing_steps() -> None:
     book = _book(MonthlyBudget(tokens=200_000.0), _request(1))
     book.decide(0.0)
@@ -136,15 +130,6 @@ def test_an_answer_is_cut_where_others_have_claimed_the_rest() -> None:
     assert book.decide(2.0).cuts == ()
 
 
-def test_whoever_settles_before_it_is_told_is_not_cut() -> None:
-    book = _book(MonthlyBudget(tokens=EXPECTED), _request(1))
-    book.decide(0.0)
-    book.progress(("ann", 1), 900.0, 1.0)
-    book.settle(("ann", 1), CallOutcome("used", Tally(1004.0, 0.0, 910.0)), 1.0)
-    assert book.decide(1.0) == AdmissionDecision((), (), inf)
-    assert _money(book) == (1914.0, 0.0)
-
-
 def test_a_budget_in_money_cuts_too() -> None:
     book = _book(MonthlyBudget(microusd=40_000), _request(1))
     book.decide(0.0)
@@ -153,24 +138,6 @@ def test_a_budget_in_money_cuts_too() -> None:
     book.progress(("ann", 1), 2500.0, 2.0)
     (cut,) = book.decide(2.0).cuts
     assert "$0.04 for all accounts" in cut.hint
-
-
-def test_a_budget_that_is_lowered_cuts_what_grows() -> None:
-    book = _book(MonthlyBudget(tokens=200_000.0), _request(1))
-    book.decide(0.0)
-    book.configure(EVERY_ACCOUNT, AccountTerms(budget=MonthlyBudget(tokens=10.0)), 1.0)
-    book.progress(("ann", 1), OUTPUT_TOKENS_PRIOR, 1.0)
-    assert book.decide(1.0).cuts == ()
-    book.progress(("ann", 1), OUTPUT_TOKENS_PRIOR + 1.0, 1.0)
-    assert _cuts(book.decide(1.0)) == [1]
-
-
-def test_a_hard_claim_is_neither_raised_nor_cut() -> None:
-    book = _book(MonthlyBudget(tokens=MOST_INPUT + 1000.0), _request(1, most=1000, is_soft=False))
-    book.decide(0.0)
-    assert not book.progress(("ann", 1), 5000.0, 1.0)
-    assert book.decide(1.0).cuts == ()
-    assert _money(book)[1] == MOST_INPUT + 1000.0
 
 
 def test_with_a_budget_in_money_a_soft_call_needs_a_price_only() -> None:

@@ -1,19 +1,9 @@
-"""The parts that pacing counts with, step by step: meters, streams, balances, caps, pauses.
-
-Each case names a part, how it is made, and the steps that it goes through: a method with its
-arguments, or an attribute, and what it has to be. `3x` repeats a step, `set` sets an attribute,
-`a :=` keeps a result. `0:9:50` is a planned stream from 0 to 9 s of 50 tokens, `told(30,5)` a
-reading with 30 left that resets in 5 s; of a wait, its end is compared.
-"""
+"""The parts that pacing counts with, step by step: meters, streams, balances, caps, pauses."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from contextlib import suppress
 from math import inf
-from operator import attrgetter
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -25,12 +15,8 @@ from headway.base.values import (
     Demand,
     Limit,
     LimitKind,
-    LimitReading,
     LimitSource,
-    Reading,
     Resource,
-    Usage,
-    Wait,
 )
 from headway.pacing.account import Hold
 from headway.pacing.balance import Balance, Mirror
@@ -51,6 +37,7 @@ from headway.pacing.limits import (
 from headway.pacing.queue import SPELLS_MAX, Blame
 from headway.pacing.streams import AHEAD_BINS, SWEEP, Projection, Rolling, Timeline
 from headway.pacing.width import Cap, Ramp, Width
+from tests.unit.steps import cases, perform, value_of
 
 CASES = """
 bucket refills: Bucket 10 100 0
@@ -450,70 +437,12 @@ MAKERS: dict[str, Callable[..., object]] = {
     "Reserve": _reserve,
     "Width": lambda start, cap=inf: Width(start, Cap(cap)),
 }  # fmt: skip
-WORDS = {
-    "None": None, "True": True, "False": False, "''": "", "none": PlannedStream(0.0, 0.0, 0.0),
-    "doubtful": Demand(Amounts(100.0), Amounts(120.0)),
-}  # fmt: skip
 
 
-def _told(remaining: str = "-", reset_s: str = "0", limit: str = "600") -> LimitReading:
-    left = None if remaining == "-" else float(remaining)
-    return LimitReading("input", 60.0, float(limit), left, float(reset_s) or None)
-
-
-def _value(word: str) -> Any:
-    """A number, a stream, a demand, a usage, a reading, or the word itself."""
-    if word.count(":") == 2:
-        return PlannedStream(*map(float, word.split(":")))
-    if found := re.fullmatch(r"(demand|usage)\((.*)\)", word):
-        amounts = Amounts(*map(float, filter(None, found[2].split(","))))
-        return Demand(amounts, amounts) if found[1] == "demand" else Usage(amounts)
-    if found := re.fullmatch(r"(told|read)\((.*)\)", word):
-        told = _told(*filter(None, found[2].split(",")))
-        other = LimitReading("output", 60.0, 600.0, 7.0, None)
-        return told if found[1] == "told" else Reading((other, told) if found[2] else ())
-    with suppress(ValueError):
-        return float(word)
-    return WORDS.get(word, word)
-
-
-def _performed(part: object, words: list[str], kept: dict[str, object]) -> Any:
-    times, (name, *given) = 1, words
-    if given and given[0] == ":=":
-        kept[name] = _performed(part, given[1:], kept)
-        return None
-    if name == "set":
-        setattr(part, given[0], _value(given[1]))
-        return None
-    if re.fullmatch(r"\d+x", name):
-        times, (name, *given) = int(name[:-1]), given
-    value = attrgetter(name)(part)
-    if callable(value):
-        arguments = [kept[word] if word in kept else _value(word) for word in given]
-        value = [value(*arguments) for _ in range(times)][-1]
-    return value.until_s if isinstance(value, Wait) else value
-
-
-def _cases() -> list[tuple[str, str, str]]:
-    found = re.findall(r"^(\S.*): (\S.*)\n((?:    .*\n)+)", CASES, re.MULTILINE)
-    assert len(found) == len(re.findall(r"^\S", CASES, re.MULTILINE))
-    return found
-
-
-@pytest.mark.parametrize(
-    ("maker", "steps"), [pytest.param(*one[1:], id=one[0]) for one in _cases()]
-)
+@pytest.mark.parametrize(("maker", "steps"), cases(CASES))
 def test_a_part_counts_as_it_should(maker: str, steps: str) -> None:
     name, *given = maker.split()
-    part = MAKERS[name](*map(_value, given))
-    kept: dict[str, object] = {}
-    for step in " ".join(steps.split()).rstrip(";").split(";"):
-        words, _, expected = step.partition(" = ")
-        value = _performed(part, words.split(), kept)
-        if expected:
-            wanted = _value(expected.strip())
-            is_number = isinstance(wanted, float)
-            assert value == (pytest.approx(wanted, abs=1e-6) if is_number else wanted), step
+    perform(MAKERS[name](*map(value_of, given)), steps)
 
 
 RATE_METERS: tuple[Callable[[], AnyMeter], ...] = (
