@@ -78,4 +78,5 @@ def perform(part: object, steps: str) -> None:
         if expected:
             wanted = value_of(expected.strip())
             is_number = isinstance(wanted, float)
-            assert value == (pytest.approx(wanted, abs=1e-6) if is_number else wanted), step
+            wanted = pytest.approx(wanted, abs=1e-6) if is_number else wanted
+            assert value == wanted, f"{step}, and is {value}"

@@ -23,7 +23,7 @@ from headway.base.values import (
     Wait,
 )
 from headway.pacing.account import Profile, QuotaConfig
-from headway.pacing.headers import ANTHROPIC, GEMINI, OPENAI, PLAIN
+from headway.pacing.headers import ANTHROPIC, GEMINI, PLAIN
 from headway.pacing.quota import Decision, PermitRequest, Quota, Settlement
 from headway.pacing.width import PROBE_FIRST_S
 
@@ -195,26 +195,6 @@ def test_limits_that_a_refusal_reveals_count_the_calls_that_were_in_flight() -> 
     for permit_id in ids[:3]:
         assert quota.settle(permit_id, _used(input_tokens=10.0), 2.0)
     assert isinstance(quota.admit(_demand(10.0), 2.0), Wait)
-
-
-@pytest.mark.parametrize(("short", "until_s"), [(60.0, 40.0), (DAY_S, 5000.0)])
-def test_of_two_limits_of_one_resource_the_one_that_is_empty_is_blamed(
-    short: float, until_s: float
-) -> None:
-    limits = (Limit("requests", 100.0, 60.0, "fixed"), Limit("requests", 100.0, DAY_S, "fixed"))
-    quota = Quota(QuotaConfig(OPENAI, limits), 0.0)
-    permit = quota.admit(_demand(), 0.0)
-    assert isinstance(permit, Permit)
-    told = tuple(
-        LimitReading("requests", period_s, 100.0, 0.0 if period_s == short else 90.0, None)
-        for period_s in (60.0, DAY_S)
-    )
-    fault = Fault("rate", "requests", until_s)
-    quota.settle(permit.id, Settlement("throttled", Usage(Amounts()), fault, Reading(told)), 0.0)
-    wait = quota.admit(_demand(), 1.0)
-    assert isinstance(wait, Wait)
-    assert wait.resource == f"requests/{short:g}s"
-    assert wait.until_s == pytest.approx(until_s, abs=0.1)
 
 
 @pytest.mark.parametrize("kind", ["spend_cap", "billing"])

@@ -7,9 +7,9 @@ import pytest
 from headway.base.values import Amounts, Demand, Limit, LimitKind, LimitReading, Usage
 from headway.pacing.account import Belief, QuotaConfig, restore, standing
 from headway.pacing.balance import Mirror
-from headway.pacing.headers import ANTHROPIC, CEREBRAS, Dialect
+from headway.pacing.headers import ANTHROPIC, Dialect
 from headway.pacing.limits import PlannedStream
-from headway.pacing.quota import ADOPTED, PermitRequest, Permits, Quota
+from headway.pacing.quota import ADOPTED, Permits
 
 CALL = Demand(Amounts(100.0, 50.0), Amounts(100.0, 400.0))
 STREAM = PlannedStream(0.0, 1.0, 50.0)
@@ -150,15 +150,3 @@ def test_the_answer_of_an_adopted_call_is_charged_once(known_s: float) -> None:
     assert belief.mirrors[0].balance.level(10.0) == pytest.approx(550.0, abs=0.1)
     belief.settle(CALL, held.stream, 0.0, Usage(Amounts(100.0, 80.0)), 10.0)
     assert belief.mirrors[0].balance.level(10.0) == pytest.approx(520.0, abs=0.1)
-
-
-def test_adopting_a_call_ends_a_decision_that_stood() -> None:
-    limits = (Limit("concurrency", 2.0, kind="gauge"),)
-    quota = Quota(QuotaConfig(CEREBRAS, limits), 0.0)
-    assert quota.decide(0.0).wait is None
-    quota.adopt(PermitRequest(CALL), 0.0, -1.0, 0.0)
-    quota.adopt(PermitRequest(CALL), 0.0, -1.0, 0.0)
-    quota.ask(PermitRequest(CALL))
-    wait = quota.decide(0.0).wait
-    assert wait is not None
-    assert wait.resource == "concurrency"
