@@ -1,4 +1,4 @@
-"""One account in virtual time: who may call, who waits for what, what faults and readings change."""
+"""One account in virtual time: who may call, who waits for what, what faults and readings do."""
 
 from __future__ import annotations
 
@@ -143,8 +143,9 @@ call that waits for others to end is not passed: money
 smaller keys first: window
     ask 100 0 a 2; ask 100 0 a 1; decide 0 = 2,1 |
 refund in full of calls that did not run: per second
-    ask 1 0 a; ask 1 0 a; ask 1 0 a; ask 1 0 b; ask 1 0 b; ask 1 0 b; 
-    decide 0 = 1 | 4 requests/60s 0.99; serve 0 0; decide 1 = 4 | 2 requests/60s 1.99; unused 1 1; decide 2 = 5 | 2 requests/60s 2.99
+    ask 1 0 a; ask 1 0 a; ask 1 0 a; ask 1 0 b; ask 1 0 b; ask 1 0 b;
+    decide 0 = 1 | 4 requests/60s 0.99; serve 0 0; decide 1 = 4 | 2 requests/60s 1.99; unused 1 1;
+    decide 2 = 5 | 2 requests/60s 2.99
 wider width opens a decision that stood: narrow
     ask; ask; ask; decide 0 = 1,2 | 3 concurrency inf; began 0 1; began 1 1; progress 0 10 1.2;
     progress 0 20 1.4; progress 0 30 1.6; decide 1.6 = - | 3 concurrency inf; progress 0 40 1.8;
