@@ -75,8 +75,9 @@ def perform(part: object, steps: str) -> None:
     for step in " ".join(steps.split()).rstrip(";").split(";"):
         words, _, expected = step.partition(" = ")
         value = _performed(part, words.split(), kept)
-        if expected:
+        if expected and isinstance(value, str):
+            assert value == expected.strip().strip("'"), f"{step}, and is {value}"
+        elif expected:
             wanted = value_of(expected.strip())
-            is_number = isinstance(wanted, float)
-            wanted = pytest.approx(wanted, abs=1e-6) if is_number else wanted
-            assert value == wanted, f"{step}, and is {value}"
+            close = pytest.approx(wanted, abs=1e-6) if isinstance(wanted, float) else wanted
+            assert value == close, f"{step}, and is {value}"
