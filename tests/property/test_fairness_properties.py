@@ -61,18 +61,6 @@ def test_shares_are_of_what_was_really_used_once_corrected(
     assert _real_use({"a": costs_a, "b": costs_b}, real) <= 0.02
 
 
-@settings(max_examples=30)
-@given(st.lists(st.floats(0.0, 5.0), min_size=1, max_size=50), st.integers(0, 40))
-def test_a_newcomer_is_served_within_two_services(costs: list[float], served: int) -> None:
-    queue: FairQueue[str] = FairQueue()
-    for number in range(1000):
-        queue.push(("deep",), (0.0,), costs[number % len(costs)], "deep")
-    for _ in range(served):
-        queue.pop()
-    queue.push(("new",), (0.0,), 1.0, "new")
-    assert "new" in (queue.pop(), queue.pop())
-
-
 class NaiveFlow(Struct):
     """The laws again, with lists and scans: what the heaps must agree with."""
 

@@ -347,9 +347,3 @@ def _decided(quota: Quota, now: float) -> Decision:
             return decision
         assert all(grant.permit.reason.startswith(PASSES) for grant in again.grants)
         decision = replace(decision, grants=decision.grants + again.grants)
-
-
-def test_a_call_that_did_not_wait_is_told_so() -> None:
-    quota = _known(Limit("input", 600.0))
-    quota.ask(PermitRequest(_demand(10.0)))
-    assert quota.decide(0.0).grants[0].permit.reason == MAY_CALL

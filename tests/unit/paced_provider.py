@@ -10,6 +10,8 @@ import anthropic
 import httpx2
 import openai
 
+import headway
+from headway.testing import FakeAdmission
 from headway.wire import answer as write
 from headway.wire.values import Answer, WireName
 
@@ -155,3 +157,22 @@ class PacedProvider:
             http_client=self.http_async(),
             _strict_response_validation=True,
         )
+
+
+def post(
+    provider: PacedProvider, admission: FakeAdmission, url: str, ask: object, *,
+    is_async: bool = False, wait_s: float | None = None, unpaced: bool = False,
+) -> httpx2.Response:  # fmt: skip
+    """One call through a paced client, in a thread or in a loop."""
+    if not is_async:
+        http = headway.pace(provider.http(), admission=admission, wait_s=wait_s, unpaced=unpaced)
+        with http:
+            return http.post(url, json=ask)
+
+    async def send() -> httpx2.Response:
+        http = provider.http_async()
+        client = headway.pace(http, admission=admission, wait_s=wait_s, unpaced=unpaced)
+        async with client:
+            return await client.post(url, json=ask)
+
+    return asyncio.run(send())

@@ -29,7 +29,7 @@ from headway.errors import (
 from headway.pacing.admission import AdmissionDecision, CallOutcome
 from headway.pacing.budget import Cut
 from headway.pacing.lane import Request
-from headway.pacing.memory import AccountTerms, CallId
+from headway.pacing.memory import CallId
 from tests.unit.paper_book import CALL, PaperBook
 
 USED = CallOutcome("used", Tally(1.0, 0.0, 1.0))
@@ -336,17 +336,6 @@ def test_a_long_answer_of_a_provider_is_cut_short() -> None:
     ticket = port_to(book).admit(CALL, None)
     ticket.settle(CallOutcome("throttled", fault=Fault("rate", detail="x" * 100_000)))
     assert book.outcome.fault == Fault("rate", detail="x" * 500)
-
-
-def test_everything_can_be_described_and_configured() -> None:
-    book = PaperBook()
-    port = port_to(book)
-    port.configure(CALL.account, AccountTerms())
-    view, about = port.describe()
-    assert view.lanes == ()
-    assert about.pid == os.getpid()
-    assert len(about.clients) == 1
-    assert ("configure", CALL.account) in book.told
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")

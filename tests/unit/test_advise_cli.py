@@ -17,12 +17,10 @@ from headway.cli.main import main
 from headway.client.overview import recollect
 from headway.pacing.account import Profile
 from headway.pacing.memory import AccountTerms, LaneMemory, MonthlyBudget, PacingMemory, Spend
-from headway.report.advise import WidthCurve, WidthPoint, width_curve
-from headway.report.options import Situation, described_account
+from headway.report.advise import WidthCurve, WidthPoint
 from headway.report.text.advise import plot_lines
 from headway.report.text.width_svg import WidthPicture, width_svg
 from headway.report.text.words import ASCII, Glyphs
-from headway.sim.presets import PROVIDERS
 
 ACCOUNT = "api.anthropic.com#1a2b3c4d"
 
@@ -80,11 +78,6 @@ def test_one_agent_is_said_when_that_is_right(capsys: pytest.CaptureFixture[str]
     assert "decided    coupled -> one: 100% of the parts need what another one finds" in out
     assert "overruled  time and cost -> several" in out
     assert "(by coupled)" in out
-
-
-def test_a_single_agent_leaves_nothing_to_decide(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["advise", "--agents", "1"]) == 0
-    assert "No rule favours several" in capsys.readouterr().out
 
 
 def test_programs_get_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -211,10 +204,3 @@ def test_a_plot_marks_the_bound_and_the_sweet_spot_in_any_alphabet() -> None:
         assert all("|" in line for line in lines)
         assert [line for line in lines if "sweet spot" in line] == [lines[1]]
         assert lines[2].count(glyphs.busy) > lines[0].count(glyphs.busy) > 0
-
-
-def test_the_same_question_gets_the_same_answer(capsys: pytest.CaptureFixture[str]) -> None:
-    first = told(capsys, "--preset", "normal", "--views")
-    assert told(capsys, "--preset", "normal", "--views") == first
-    account = described_account(PROVIDERS["trap"].spec)
-    assert width_curve(Situation(6), account) == width_curve(Situation(6), account)

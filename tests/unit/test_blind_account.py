@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from math import inf
-
 import pytest
 
-from headway.base.values import MINUTE_S, Amounts, Demand
+from headway.base.values import Amounts, Demand
 from headway.pacing.hidden_limits import (
     ALARM_MEMORY_S,
     ALARMS_MAX,
-    DROUGHT_S,
-    FADING,
-    PROBE_S,
     PROBE_S_MAX,
     Blind,
-    Bracket,
 )
 
 
@@ -24,14 +18,6 @@ def _demand(input_tokens: float = 100.0, output_tokens: float = 10.0) -> Demand:
 
 
 CALL = _demand()
-
-
-def _emptied(burst: float = 10.0, need: float = 1.0) -> Bracket:
-    """A bracket whose first refusal came at 0, after `burst`."""
-    bracket = Bracket()
-    bracket.spend(burst)
-    bracket.refused(need, 0.0)
-    return bracket
 
 
 def _widened(width: int = 4) -> Blind:
@@ -44,132 +30,10 @@ def _widened(width: int = 4) -> Blind:
     return blind
 
 
-def test_the_first_refusal_tells_the_burst_and_no_rate() -> None:
-    bracket = _emptied(burst=10.0)
-    assert bracket.burst == 10.0
-    assert (bracket.low, bracket.high) == (0.0, inf)
-
-
-def test_what_did_not_run_is_no_part_of_the_burst() -> None:
-    bracket = Bracket()
-    bracket.spend(10.0)
-    bracket.take_back(3.0, 0.0)
-    bracket.refused(1.0, 1.0)
-    assert bracket.burst == 7.0
-
-
-def test_what_was_sent_before_the_last_refusal_is_forgotten_already() -> None:
-    bracket = _emptied()
-    bracket.spend(20.0)
-    bracket.take_back(5.0, -1.0)
-    bracket.take_back(5.0, 1.0)
-    bracket.refused(1.0, 10.0)
-    assert bracket.high == pytest.approx((20.0 - 5.0 + 1.0) / 10.0)
-
-
-def test_what_is_let_in_between_two_refusals_proves_a_rate_from_below() -> None:
-    bracket = _emptied(need=1.0)
-    bracket.confirm(5.0, PROBE_S)
-    assert bracket.low == 0.0
-    bracket.confirm(16.0, 10.0)
-    assert bracket.low == pytest.approx((5.0 + 16.0 - 1.0) / 10.0)
-
-
-def test_the_second_refusal_bounds_the_rate_from_above() -> None:
-    bracket = _emptied()
-    bracket.spend(19.0)
-    bracket.refused(1.0, 10.0)
-    assert bracket.high == pytest.approx(2.0)
-
-
-def test_refusals_within_a_second_close_no_interval() -> None:
-    bracket = _emptied()
-    bracket.refused(1.0, 0.5)
-    assert bracket.high == inf
-    assert bracket.anchor_s == 0.0
-
-
-def test_a_rate_is_never_bounded_below_one_call_a_minute() -> None:
-    bracket = _emptied()
-    bracket.refused(1.0, 10 * MINUTE_S)
-    assert bracket.high == pytest.approx(1.0 / MINUTE_S)
-
-
-def test_a_bracket_that_contradicts_itself_begins_again_from_the_newest_interval() -> None:
-    bracket = _emptied()
-    bracket.spend(100.0)
-    bracket.confirm(100.0, 2.0)
-    bracket.refused(1.0, 10.0)
-    assert bracket.contradictions == 1.0
-    assert bracket.high == pytest.approx(10.1)
-    assert bracket.low == pytest.approx(9.9 * (1 - FADING))
-
-
-def test_contradictions_fade_and_old_bounds_widen() -> None:
-    bracket = _emptied()
-    bracket.spend(100.0)
-    bracket.confirm(100.0, 2.0)
-    bracket.refused(1.0, 10.0)
-    bracket.spend(1000.0)
-    bracket.refused(1.0, 20.0)
-    assert bracket.contradictions == pytest.approx(1 - FADING)
-    assert bracket.high == pytest.approx(10.1 * (1 + FADING))
-
-
-def test_doubt_is_contradictions_first_and_then_how_wide_the_bracket_is() -> None:
-    bracket = _emptied()
-    assert bracket.doubt() == (0.0, inf)
-    bracket.spend(20.0)
-    bracket.confirm(20.0, 10.0)
-    bracket.refused(1.0, 10.0)
-    contradictions, width = bracket.doubt()
-    assert contradictions == 0.0
-    assert width == pytest.approx(2.1 / (1.9 * (1 - FADING)))
-
-
-def test_before_an_upper_bound_the_rate_is_doubled_from_what_was_proven() -> None:
-    bracket = _emptied(burst=5.0, need=1.0)
-    assert bracket.when(1.0, 0.0, 0.0) == pytest.approx(PROBE_S)
-    bracket.spend(41.0)
-    bracket.confirm(41.0, 10.0)
-    assert bracket.low == pytest.approx(4.0)
-    assert bracket.when(1.0, 0.0, 10.0) == 10.0
-
-
-def test_a_call_waits_until_the_middle_of_the_bracket_has_refilled_it() -> None:
-    bracket = _emptied()
-    bracket.low, bracket.high = 1.0, 3.0
-    assert bracket.when(4.0, 0.0, 0.0) == pytest.approx(2.0)
-    assert bracket.when(4.0, 1.0, 0.0) == pytest.approx(1.0)
-    assert bracket.when(4.0, 0.0, 2.0) == 2.0
-
-
-def test_what_exceeds_the_burst_once_seen_is_lost_and_so_is_a_larger_debt() -> None:
-    bracket = _emptied(burst=10.0)
-    bracket.low, bracket.high = 1.0, 3.0
-    assert bracket.when(1.0, 0.0, 100.0) == 100.0
-    bracket.spend(10.0)
-    assert bracket.when(1.0, 0.0, 100.0) == pytest.approx(100.5)
-    bracket.spend(1000.0)
-    assert bracket.when(1.0, 0.0, 100.0) == pytest.approx(100.0 + 11.0 / 2.0)
-
-
-def test_before_the_first_refusal_it_drives() -> None:
-    blind = _widened()
-    assert blind.when(CALL, 1.0) == 1.0
-
-
 def test_the_first_suspect_of_a_refusal_at_a_new_width_is_the_crowd() -> None:
     blind = _widened(4)
     assert blind.refused(CALL, 1.5, 4, 2.0) == "crowd"
     assert blind.when(CALL, 2.0) == 2.0
-
-
-def test_refusals_of_calls_sent_before_the_last_was_heard_of_are_the_same_signal() -> None:
-    blind = _widened(4)
-    blind.refused(CALL, 1.5, 4, 2.0)
-    assert blind.refused(CALL, 1.9, 3, 2.1) == "same"
-    assert blind.refusals == 2
 
 
 def test_the_crowd_is_cleared_when_more_are_served() -> None:
@@ -178,12 +42,6 @@ def test_the_crowd_is_cleared_when_more_are_served() -> None:
     assert blind.accepted(CALL, 1.9, 4, 2.5) is None
     assert blind.accepted(CALL, 3.0, 5, 3.5) == "crowd"
     assert blind.accepted(CALL, 4.0, 6, 4.5) is None
-
-
-def test_the_crowd_is_cleared_when_one_is_refused_with_fewer_in_flight() -> None:
-    blind = _widened(4)
-    blind.refused(CALL, 1.5, 4, 2.0)
-    assert blind.refused(CALL, 3.0, 2, 4.0) == "rate"
 
 
 def test_after_wrong_alarms_the_crowd_is_suspected_no_more_for_a_while() -> None:
@@ -286,17 +144,6 @@ def test_contradictions_move_the_blame_to_the_resource_that_is_short() -> None:
     assert blind._blamed == "requests"
     assert learned.low <= 1.0 <= learned.high
     assert blind.refusals == 5
-
-
-def test_a_drought_that_ends_at_once_is_a_window_and_after_it_it_drives() -> None:
-    blind = _widened(4)
-    blind.refused(CALL, 1.5, 0, 2.0)
-    blind.refused(CALL, 3.0, 0, 3.1)
-    sent_s = 1.0 + DROUGHT_S + 0.1
-    assert blind.accepted(CALL, sent_s, 1, sent_s + 0.5) == "burst"
-    for _ in range(100):
-        assert blind.when(CALL, sent_s + 1.0) == sent_s + 1.0
-        blind.granted(CALL, sent_s + 1.0)
 
 
 def test_a_short_drought_is_no_window() -> None:

@@ -8,34 +8,18 @@ from headway.base.values import Fault, FaultKind, Limit, LimitReading, Reading, 
 from headway.pacing.admission import Book, CallOutcome, describe
 from headway.pacing.lane import Request
 from headway.pacing.memory import (
-    HALF_LIFE_MIN,
-    HOUR_UNKNOWN,
-    KEEP,
-    MINUTES_KEPT,
     AccountTerms,
     Chronicle,
-    ChronicleMemory,
     ObservedAnswer,
     PacingMemory,
     Spell,
     hours_of,
     lately,
-    minutes_seen,
     total,
     without,
 )
 
 ANSWER = ObservedAnswer(1000.0, 100.0, 0.5, 2.0, 4, 0.25)
-
-
-def test_a_new_chronicle_knows_nothing() -> None:
-    chronicle = Chronicle()
-    assert chronicle.memory(0.0) == ChronicleMemory()
-    assert lately(chronicle.memory(0.0), 60) == Spell()
-    assert hours_of(chronicle.memory(0.0)) == {}
-    nothing = Spell()
-    assert (nothing.first_byte_s, nothing.per_token_s) == (None, None)
-    assert (nothing.company, nothing.neighbours, nothing.share(0.0)) == (0.0, 0.0, 0.0)
 
 
 def test_an_answer_is_told_by_its_tokens_its_speed_and_its_company() -> None:
@@ -75,73 +59,6 @@ def test_whatever_ends_without_an_answer_is_in_one_column(kind: FaultKind, colum
     assert found == Spell(**{column: 1})
     assert found.ended == 1
     assert found.refused == (column in ("rate", "concurrency"))
-
-
-def test_minutes_are_kept_for_an_hour_and_told_by_their_age() -> None:
-    chronicle = Chronicle()
-    for minute in range(100):
-        chronicle.answered(ANSWER, 60.0 * minute + 30.0)
-    memory = chronicle.memory(60.0 * 99 + 59.0)
-    assert lately(memory, 1).answered == 1
-    assert lately(memory, 10).answered == 10
-    assert lately(memory, 20, 10).answered == 10
-    assert minutes_seen(memory, 10) == 10
-    assert lately(memory, 10**6).answered == MINUTES_KEPT
-    assert len(memory.minutes) == MINUTES_KEPT - 1
-    assert lately(chronicle.memory(60.0 * 130), 60).answered == 29
-
-
-def test_a_minute_that_is_over_is_in_its_hour_and_hours_forget() -> None:
-    chronicle = Chronicle()
-    chronicle.turn(9, 0.0)
-    for second in range(10):
-        chronicle.answered(ANSWER, float(second))
-    assert hours_of(chronicle.memory(30.0)) == {9: lately(chronicle.memory(30.0), 1)}
-    chronicle.turn(10, 61.0)
-    chronicle.answered(ANSWER, 62.0)
-    found = hours_of(chronicle.memory(62.0))
-    assert found[9].answered == pytest.approx(10 * KEEP)
-    assert found[10].answered == 1
-    later = HALF_LIFE_MIN * 60.0
-    chronicle.turn(9, later)
-    assert hours_of(chronicle.memory(later))[9].answered == pytest.approx(5.0)
-    chronicle.answered(ANSWER, later)
-    chronicle.turn(9, later + 60.0)
-    found = hours_of(chronicle.memory(later + 60.0))
-    assert found[9].answered == pytest.approx(6.0, rel=1e-3)
-    assert found[9].per_token_s == pytest.approx(0.02)
-
-
-def test_a_minute_belongs_to_the_hour_in_which_it_began() -> None:
-    chronicle = Chronicle()
-    chronicle.turn(9, 0.0)
-    chronicle.turn(10, 1.0)
-    chronicle.answered(ANSWER, 2.0)
-    chronicle.turn(11, 3.0)
-    chronicle.answered(ANSWER, 4.0)
-    assert {hour: spell.answered for hour, spell in hours_of(chronicle.memory(4.0)).items()} == {
-        10: 2
-    }
-
-
-def test_before_the_hour_is_known_only_minutes_are() -> None:
-    chronicle = Chronicle()
-    chronicle.answered(ANSWER, 0.0)
-    chronicle.answered(ANSWER, 60.0)
-    memory = chronicle.memory(60.0)
-    assert (hours_of(memory), lately(memory, 2).answered) == ({}, 2)
-    assert memory.present[1] == HOUR_UNKNOWN
-
-
-def test_the_next_process_goes_on_in_the_same_minute() -> None:
-    first = Chronicle()
-    first.turn(9, 0.0)
-    first.answered(ANSWER, 10.0)
-    second = Chronicle(first.memory(20.0), 20.0)
-    second.turn(9, 20.0)
-    second.answered(ANSWER, 30.0)
-    assert lately(second.memory(30.0), 1).answered == 2
-    assert len(second.memory(30.0).minutes) == 0
 
 
 def test_spells_are_added_and_taken_away() -> None:

@@ -9,13 +9,10 @@ from statistics import median
 import pytest
 from msgspec import Struct, field
 
-from headway.base.values import Amounts, Demand, Permit, Reading, Usage
+from headway.base.values import Amounts, Demand, Reading, Usage
 from headway.pacing.account import QuotaConfig
 from headway.pacing.headers import PLAIN
 from headway.pacing.latency import (
-    HOPE,
-    OVERDUE,
-    OVERDUE_S_MIN,
     PAUSE_S,
     ROUND_LEAST,
     ROUND_MOVES,
@@ -23,7 +20,6 @@ from headway.pacing.latency import (
     STEADY_AGAIN,
     Congestion,
     Delivery,
-    Tempo,
 )
 from headway.pacing.quota import PermitRequest, Quota, Settlement
 from headway.pacing.width import (
@@ -66,12 +62,6 @@ def _delivered(*rounds: tuple[float, float]) -> Delivery:
     for in_flight, work_per_s in rounds:
         clock.pass_one(in_flight, work_per_s)
     return clock.width.delivery
-
-
-def test_before_any_round_twice_as_many_are_hoped_to_do_twice_as_much() -> None:
-    delivery = Delivery()
-    assert delivery.elasticity(4.0) == HOPE
-    assert (delivery.elasticity(1.0), delivery.rounds) == (HOPE, 0)
 
 
 def test_a_round_tells_the_mean_in_flight_and_the_work_per_second() -> None:
@@ -142,14 +132,6 @@ def test_elasticity_is_one_without_congestion_nothing_in_a_line_and_less_beyond_
     delivery = _delivered(*rounds)
     assert least <= delivery.elasticity(9.0) <= most
     assert delivery.rounds == 3
-
-
-def test_one_width_alone_leaves_hope() -> None:
-    assert _delivered((8.0, 8.0), (8.0, 8.0)).elasticity(8.0) == pytest.approx(HOPE)
-
-
-def test_rounds_at_quite_other_widths_do_not_count() -> None:
-    assert _delivered((4.0, 8.0), (6.0, 8.0)).elasticity(60.0) == HOPE
 
 
 def _unsteady() -> Congestion:
@@ -280,26 +262,6 @@ def test_first_bytes_that_are_overdue_take_the_width_back_but_not_below_what_is_
     assert width.reason == "more wait in line at the provider"
 
 
-def test_a_first_byte_is_overdue_by_what_it_takes_at_the_present_pace() -> None:
-    tempo = Tempo(0.0)
-    tempo.first_byte(FIRST_BYTE_S)
-    tempo.moved(1.0, 50.0)
-    assert not tempo.is_overdue(OVERDUE * FIRST_BYTE_S, 0.02)
-    assert tempo.is_overdue(OVERDUE * FIRST_BYTE_S + 0.1, 0.02)
-    assert not tempo.is_overdue(OVERDUE * FIRST_BYTE_S + 0.1, 0.04)
-    tempo.first_byte_s = 0.0
-    assert not tempo.is_overdue(OVERDUE_S_MIN, 0.02)
-
-
-def test_a_first_byte_counts_as_work_as_it_is_at_its_quickest() -> None:
-    tempo = Tempo(0.0)
-    tempo.first_byte(FIRST_BYTE_S)
-    tempo.moved(1.0, 50.0)
-    assert tempo.work(100.0) == pytest.approx(150.0)
-    tempo.first_byte(30.0)
-    assert tempo.work(100.0) == pytest.approx(150.0)
-
-
 class _Places(Struct):
     """A provider that serves so many at once at full speed and lets the others wait inside."""
 
@@ -398,11 +360,3 @@ def test_a_client_that_stands_still_for_moments_fills_a_provider_all_the_same() 
     took_s, widths, _ = _Places(32, still_s=0.45).run(300)
     assert widths[100] >= 0.8 * 32
     assert took_s <= 1.5 * 300 * BEST_S / 32
-
-
-def test_a_call_that_was_undone_or_ended_waits_for_no_first_byte() -> None:
-    quota = Quota(QuotaConfig(PLAIN), 0.0)
-    permit = quota.admit(Demand(Amounts(100, 200), Amounts(100, 400)), 0.0)
-    assert isinstance(permit, Permit)
-    quota.settle(permit.id, Settlement("used", Usage(Amounts(100, 0.0))), 3.0)
-    assert quota.belief.width.allowed == 4.0

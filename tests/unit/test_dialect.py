@@ -285,24 +285,12 @@ def test_dialects_are_known_by_their_names() -> None:
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("0", 0.0),
-        ("12.5", 12.5),
-        ("1000000000000000", NUMBER_MAX),
-        ("1000000000000001", None),
-        ("99999999999999999", None),
-        ("1,000", None),
-        ("1_000", None),
-        ("1e3", None),
-        ("-1", None),
-        ("+1", None),
-        ("nan", None),
-        ("inf", None),
-        (".5", None),
-        ("5.", None),
-        ("٣", None),
-        ("", None),
+        ("0", 0.0), ("12.5", 12.5), ("1000000000000000", NUMBER_MAX), ("1000000000000001", None),
+        ("99999999999999999", None), ("1,000", None), ("1_000", None), ("1e3", None),
+        ("-1", None), ("+1", None), ("nan", None), ("inf", None), (".5", None), ("5.", None),
+        ("٣", None), ("", None),
     ],
-)
+)  # fmt: skip
 def test_a_number_is_a_plain_bounded_decimal(text: str, value: float | None) -> None:
     assert number(text) == value
 
@@ -310,23 +298,12 @@ def test_a_number_is_a_plain_bounded_decimal(text: str, value: float | None) -> 
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
-        ("6m0s", 360.0),
-        ("2m59.56s", 179.56),
-        ("12ms", 0.012),
-        ("1h2m3s", 3723.0),
-        ("500us", 0.0005),
-        ("500µs", 0.0005),
-        ("500μs", 0.0005),
-        ("7ns", 7e-9),
-        ("0s", 0.0),
-        ("1000000000000h", None),
-        ("6", None),
-        ("m", None),
-        ("-1s", None),
-        ("1d", None),
+        ("6m0s", 360.0), ("2m59.56s", 179.56), ("12ms", 0.012), ("1h2m3s", 3723.0),
+        ("500us", 0.0005), ("500µs", 0.0005), ("500μs", 0.0005), ("7ns", 7e-9), ("0s", 0.0),
+        ("1000000000000h", None), ("6", None), ("m", None), ("-1s", None), ("1d", None),
         ("", None),
     ],
-)
+)  # fmt: skip
 def test_a_duration_is_written_as_go_writes_it(text: str, seconds: float | None) -> None:
     heard = duration_s(text)
     assert (heard is None) == (seconds is None)
@@ -356,19 +333,13 @@ def test_leap_days_exist(year: int, number_of_days: int) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "Sunday, 06-Nov-94 08:49:37 GMT",
-        "Sun, 06 Nov 1994 08:49:37 CET",
-        "Sun, 06 Nov 1994 08.49.37 GMT",
-        "Sun, 06 Xyz 1994 08:49:37 GMT",
-        "Sun, 31 Feb 1994 08:49:37 GMT",
-        "Sun, 06 Nov 1994 24:49:37 GMT",
-        "Sun, 06 Nov 1994 08:60:37 GMT",
-        "Sun, 06 Nov 1994 08:49:61 GMT",
-        "Sun, 06 Nov 1994 08:49:-7 GMT",
-        "Sun, ٠٦ Nov 1994 08:49:37 GMT",
-        "",
+        "Sunday, 06-Nov-94 08:49:37 GMT", "Sun, 06 Nov 1994 08:49:37 CET",
+        "Sun, 06 Nov 1994 08.49.37 GMT", "Sun, 06 Xyz 1994 08:49:37 GMT",
+        "Sun, 31 Feb 1994 08:49:37 GMT", "Sun, 06 Nov 1994 24:49:37 GMT",
+        "Sun, 06 Nov 1994 08:60:37 GMT", "Sun, 06 Nov 1994 08:49:61 GMT",
+        "Sun, 06 Nov 1994 08:49:-7 GMT", "Sun, ٠٦ Nov 1994 08:49:37 GMT", "",
     ],
-)
+)  # fmt: skip
 def test_a_date_that_is_no_imf_fixdate_was_not_said(text: str) -> None:
     assert http_date_s(text) is None
 
@@ -394,15 +365,10 @@ def test_an_rfc_3339_time_has_a_fraction_and_an_offset(text: str, same: str) -> 
 @pytest.mark.parametrize(
     "text",
     [
-        "2026-11-03T12:00:00",
-        "2026-11-03T12:00Z",
-        "2026-02-30T12:00:00Z",
-        "2026-11-03T12:00:61Z",
-        "2026-11-03X12:00:00Z",
-        "2026-11-03T12:00:00+24:00",
-        "2026-11-03T12:00:00.Z",
-        "",
+        "2026-11-03T12:00:00", "2026-11-03T12:00Z", "2026-02-30T12:00:00Z",
+        "2026-11-03T12:00:61Z", "2026-11-03X12:00:00Z", "2026-11-03T12:00:00+24:00",
+        "2026-11-03T12:00:00.Z", "",
     ],
-)
+)  # fmt: skip
 def test_a_time_that_is_no_rfc_3339_was_not_said(text: str) -> None:
     assert rfc3339_s(text) is None

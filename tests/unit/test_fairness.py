@@ -43,41 +43,6 @@ def test_flows_take_turns() -> None:
     assert _drain(queue) == ["a0", "b0", "a1", "b1", "a2", "b2"]
 
 
-def test_within_a_flow_the_lowest_key_is_first_and_equal_keys_are_first_come_first_served() -> None:
-    queue: FairQueue[str] = FairQueue()
-    for name, key in (("new", (1.0, -5.0)), ("long", (0.0, -9.0)), ("short", (0.0, -2.0))):
-        queue.push(("a",), key, 1.0, name)
-        queue.push(("a",), key, 1.0, name + " again")
-    assert _drain(queue) == ["long", "long again", "short", "short again", "new", "new again"]
-
-
-def test_a_flow_of_dear_calls_gets_fewer_of_them() -> None:
-    queue: FairQueue[str] = FairQueue()
-    for number in range(10):
-        queue.push(("dear",), SAME, 3.0, f"dear{number}")
-        queue.push(("cheap",), SAME, 1.0, f"cheap{number}")
-    first = [queue.pop() for _ in range(8)]
-    assert sum(name.startswith("dear") for name in first) == 2
-
-
-def test_a_newcomer_behind_a_deep_flow_is_served_within_two_services() -> None:
-    queue = _filled({"deep": 1000})
-    for _ in range(100):
-        queue.pop()
-    queue.push(("new",), SAME, 1.0, "newcomer")
-    assert "newcomer" in [queue.pop(), queue.pop()]
-
-
-def test_runs_share_equally_however_many_sessions_they_have() -> None:
-    queue: FairQueue[str] = FairQueue()
-    for _ in range(100):
-        for session in range(9):
-            queue.push(("wide", f"s{session}"), SAME, 1.0, "wide")
-        queue.push(("narrow", "s"), SAME, 1.0, "narrow")
-    first = [queue.pop() for _ in range(100)]
-    assert first.count("narrow") == 50
-
-
 def test_a_path_that_begins_another_competes_as_one_more_child_of_itself() -> None:
     queue: FairQueue[str] = FairQueue()
     for number in range(2):
@@ -112,31 +77,6 @@ def test_levels_below_the_deepest_are_one_flow() -> None:
     assert _drain(queue) == ["a0", "a1", "b0"]
 
 
-def test_idleness_earns_no_credit() -> None:
-    queue = _filled({"busy": 50, "idle": 1})
-    for _ in range(20):
-        queue.pop()
-    for number in range(10):
-        queue.push(("idle",), SAME, 1.0, f"idle{number}")
-    assert [queue.pop()[:4] for _ in range(6)].count("idle") == 3
-
-
-def test_a_flow_that_returns_at_once_has_not_escaped_its_last_charge() -> None:
-    queue = _filled({"busy": 20})
-    queue.push(("dear",), SAME, 10.0, "dear")
-    assert [queue.pop(), queue.pop()] == ["busy0", "dear"]
-    queue.push(("dear",), SAME, 10.0, "dear")
-    assert [queue.pop() for _ in range(11)].index("dear") == 9
-
-
-def test_without_contention_nobody_goes_into_debt() -> None:
-    queue = _filled({"a": 5}, cost_s=100.0)
-    _drain(queue)
-    queue.push(("a",), SAME, 1.0, "a")
-    queue.push(("b",), SAME, 1.0, "b")
-    assert _drain(queue) == ["a", "b"]
-
-
 @pytest.mark.parametrize("cost_s", [-1.0, inf, nan])
 def test_a_cost_is_finite_and_not_negative(cost_s: float) -> None:
     queue: FairQueue[str] = FairQueue()
@@ -149,24 +89,6 @@ def test_a_cost_is_finite_and_not_negative(cost_s: float) -> None:
 def test_a_correction_is_finite(delta_cost_s: float) -> None:
     with pytest.raises(BadValueError, match="correction"):
         FairQueue[str]().correct(("a",), delta_cost_s)
-
-
-def test_removing_gives_the_waiter_once() -> None:
-    queue = _filled({"a": 1})
-    place = queue.push(("a",), SAME, 1.0, "leaver")
-    assert queue.remove(place) == "leaver"
-    assert queue.remove(place) is None
-    assert _drain(queue) == ["a0"]
-
-
-def test_a_head_that_leaves_is_followed_by_the_next() -> None:
-    queue: FairQueue[str] = FairQueue()
-    first = queue.push(("a",), SAME, 1.0, "first")
-    queue.push(("a",), SAME, 1.0, "second")
-    queue.push(("b",), SAME, 1.0, "third")
-    assert queue.head() == "first"
-    queue.remove(first)
-    assert queue.head() == "second"
 
 
 def test_taking_out_of_order_charges_the_flow() -> None:
@@ -182,44 +104,6 @@ def test_taking_out_of_order_charges_the_flow() -> None:
         queue.take(filler)
 
 
-def test_a_call_that_used_more_than_expected_moves_its_flow_back() -> None:
-    queue = _filled({"a": 5, "b": 5})
-    assert queue.pop() == "a0"
-    queue.correct(("a",), 2.0)
-    assert [queue.pop() for _ in range(4)] == ["b0", "b1", "b2", "a1"]
-
-
-def test_a_refund_gives_back_what_was_not_used() -> None:
-    queue = _filled({"a": 9, "b": 9}, cost_s=4.0)
-    assert [queue.pop(), queue.pop()] == ["a0", "b0"]
-    queue.correct(("b",), -3.0)
-    assert [queue.pop(), queue.pop()] == ["b1", "a1"]
-
-
-def test_a_refund_never_takes_a_flow_back_before_its_return() -> None:
-    queue = _filled({"busy": 100})
-    for _ in range(50):
-        queue.pop()
-    for number in range(9):
-        queue.push(("returned",), SAME, 1.0, f"returned{number}")
-    queue.correct(("returned",), -1000.0)
-    assert [queue.pop()[0] for _ in range(10)].count("r") == 5
-
-
-def test_a_refund_of_a_forgotten_flow_is_lost_and_leaves_nothing_behind() -> None:
-    queue = _filled({"busy": 10})
-    queue.correct(("gone", "session"), -5.0)
-    queue.push(("gone", "session"), SAME, 1.0, "back")
-    assert "back" in [queue.pop(), queue.pop()]
-
-
-def test_a_charge_on_a_forgotten_flow_counts_from_now() -> None:
-    queue = _filled({"busy": 20})
-    queue.correct(("gone", "session"), 5.0)
-    queue.push(("gone", "session"), SAME, 1.0, "back")
-    assert [queue.pop() for _ in range(8)].index("back") == 5
-
-
 def test_a_refunded_flow_that_rests_returns_at_the_virtual_time() -> None:
     queue = _filled({"a": 9, "c": 9}, cost_s=8.0)
     places = [queue.push(("b",), SAME, 8.0, f"b{number}") for number in range(9)]
@@ -232,13 +116,6 @@ def test_a_refunded_flow_that_rests_returns_at_the_virtual_time() -> None:
         queue.remove(place)
     queue.push(("b",), SAME, 8.0, "back")
     assert [queue.pop() for _ in range(3)] == ["a3", "a4", "back"]
-
-
-def test_peek_leaves_everything_in_place() -> None:
-    queue = _filled({"a": 20, "b": 3})
-    expected = ["a0", "b0", "a1", "b1", "a2", "b2", "a3", "a4"]
-    assert queue.peek(8) == expected
-    assert [queue.pop() for _ in range(8)] == expected
 
 
 def test_peek_passes_over_those_who_left() -> None:

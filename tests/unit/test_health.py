@@ -8,7 +8,7 @@ import pytest
 
 from headway.base.values import FaultKind, Limit
 from headway.pacing.admission import LaneView, LimitView
-from headway.pacing.memory import Chronicle, ChronicleMemory, ObservedAnswer
+from headway.pacing.memory import Chronicle, ObservedAnswer
 from headway.report.health import (
     RECENT_MIN,
     USUAL_CALLS,
@@ -70,14 +70,6 @@ class Account:
 def use(resource: str, used: float, neighbours_per_s: float = 0.0) -> LimitView:
     limit = Limit(resource, 600.0)  # type: ignore[arg-type]
     return LimitView(limit, used, 1.0, neighbours_per_s)
-
-
-def test_an_account_of_which_nothing_is_known_is_good_and_its_hours_are_unknown() -> None:
-    lane = LaneView("one", "model", "", 1.0, "fast", (), inf, 0, 0, 0, "", (), ChronicleMemory())
-    found = condition_of(lane, NOON)
-    assert (found.level, found.reasons, found.is_peak) == ("good", (), None)
-    assert (found.slower, found.refusal_rate, found.neighbours) == (1.0, 0.0, 0.0)
-    assert hour_words(found).startswith("which hours are busy is not known yet: 0 of 24")
 
 
 def test_a_limit_that_is_all_used_is_good() -> None:
@@ -184,15 +176,6 @@ def test_an_account_that_takes_no_calls_is_bad() -> None:
     assert found.level == "bad"
 
 
-def test_the_worst_reason_comes_first() -> None:
-    here = Account()
-    here.answers(90, quick())
-    here.faults(3, "rate")
-    here.faults(40, "overload")
-    found = here.condition()
-    assert (found.level, found.reasons[0][-22:]) == ("bad", "(40 overload, 0 failed)"[-22:])
-
-
 def test_hours_that_are_faster_are_advised_when_there_were_calls_enough_in_them() -> None:
     here = Account(usual=0)
     for hour in (20, 21, 22, 23, 0, 1, 2, 3, 4, 5, 6):
@@ -210,13 +193,6 @@ def test_hours_that_are_faster_are_advised_when_there_were_calls_enough_in_them(
     assert here.condition(22).is_peak is False
     assert hour_words(here.condition(22)).startswith("no hour is better than this one, of the 16")
     assert here.condition(8).is_peak is None
-
-
-def test_an_hour_with_few_calls_is_not_known() -> None:
-    here = Account(usual=0)
-    here.hour(3, USUAL_CALLS - 2, quick())
-    here.hour(NOON, 40, slow(2.0))
-    assert (here.condition().is_peak, here.condition().hours_known) == (None, 1)
 
 
 def test_hours_with_fewer_refusals_are_better_unless_they_are_slower() -> None:

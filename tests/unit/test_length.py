@@ -109,14 +109,6 @@ def test_length_follows_input_where_it_does() -> None:
         assert lengths.expect("translate", size, 1e30) == pytest.approx(1.12 * size, rel=0.1)
 
 
-def test_kinds_learn_apart() -> None:
-    lengths = OutputLength()
-    for _ in range(50):
-        lengths.observe("classify", 1000.0, 2.0)
-    assert lengths.expect("classify", 1000.0, 4096) == pytest.approx(2.0, rel=0.2)
-    assert lengths.expect("review", 1000.0, 4096) == 500.0
-
-
 def test_a_change_of_length_is_followed() -> None:
     lengths = OutputLength()
     for output in [300.0] * 1000 + [1500.0] * 1500:
@@ -150,15 +142,6 @@ def test_streams_far_beyond_the_estimate_do_not_break_the_fit() -> None:
     lengths.started(1, "classify", 1000.0)
     lengths.progressed(1, 100_000.0)
     assert 3.0 < lengths.expect("classify", 1000.0, 1e30) < 100_000.0
-
-
-def test_a_stream_that_has_produced_nothing_says_nothing() -> None:
-    lengths = OutputLength()
-    lengths.observe("review", 1000.0, 300.0)
-    before = lengths.expect("review", 1000.0, 1e30)
-    lengths.started(1, "review", 1000.0)
-    lengths.progressed(1, 0.0)
-    assert lengths.expect("review", 1000.0, 1e30) == pytest.approx(before, rel=0.01)
 
 
 def test_only_a_call_that_started_later_tells_about_those_in_flight() -> None:

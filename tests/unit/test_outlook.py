@@ -51,11 +51,6 @@ def test_a_steady_pace_uses_a_budget_up_on_the_day_that_division_says() -> None:
     assert found.expected == pytest.approx(1600.0 + 14 * 100.0)
 
 
-def test_a_budget_that_lasts_has_no_such_day() -> None:
-    found = outlook([100.0] * 16, "2026-11-16", 5000.0)
-    assert (found.exhausted_on, found.days_short) == (None, 0)
-
-
 def test_todays_morning_does_not_make_a_pace() -> None:
     found = outlook([100.0] * 6 + [10.0], "2026-11-16", 5000.0, passed=0.1)
     assert found.pace_per_day == pytest.approx(610.0 / 6.1)
@@ -84,11 +79,6 @@ def test_days_without_spending_are_part_of_the_pace() -> None:
     assert found.pace_per_day == 100.0
     idle = outlook([900.0, *([0.0] * 8)], "2026-11-16", 5000.0)
     assert (idle.pace_per_day, idle.expected) == (0.0, 900.0)
-
-
-def test_a_budget_that_is_used_up_is_so_today() -> None:
-    found = outlook([100.0] * 16, "2026-11-16", 1600.0)
-    assert (found.exhausted_on, found.left) == ("2026-11-16", 0.0)
 
 
 def test_every_budget_has_an_outlook_of_its_own() -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headway.base.values import Amounts, Demand, Limit, LimitReading, Permit, Reading
-from headway.pacing.account import Belief, Profile, QuotaConfig
-from headway.pacing.headers import GEMINI
+from headway.pacing.account import Belief, QuotaConfig
 from headway.pacing.latency import Delivery, Round
 from headway.pacing.limits import PlannedStream
 from headway.pacing.quota import OVERRUN, OVERRUN_S_MIN, PermitInUse, Permits
@@ -41,23 +40,6 @@ def test_a_grant_charges_every_limit_and_is_known_until_it_ends() -> None:
     assert (permits.granted, len(permits)) == (1, 1)
 
 
-def test_a_permit_ends_once() -> None:
-    belief, permits = _permits()
-    permit = _grant(belief, permits, 0.0)
-    assert permits.end(permit.id) is not None
-    assert permits.end(permit.id) is None
-    assert permits.get(permit.id) is None
-    assert (permits.granted, len(permits)) == (1, 0)
-
-
-def test_an_undone_grant_leaves_no_trace() -> None:
-    belief, permits = _permits(REQUESTS, OUTPUT)
-    permits.undo(_grant(belief, permits, 0.0), 0.0)
-    assert [one.balance.level(0.0) for one in belief.mirrors] == [60.0, 6000.0]
-    assert (permits.granted, len(permits)) == (0, 0)
-    assert _grant(belief, permits, 0.0).id == 1
-
-
 def test_an_answer_flows_from_its_first_byte_on() -> None:
     belief, permits = _permits(OUTPUT)
     held = _held(permits, _grant(belief, permits, 0.0))
@@ -75,15 +57,6 @@ def test_a_discovered_limit_counts_what_is_in_flight_and_what_was_sent_since() -
     [mirror] = belief.mirrors
     # Of the 40 left at 0, one went to the second call, and two seconds refilled two.
     assert mirror.balance.level(2.0) == pytest.approx(41.0)
-
-
-def test_a_known_limit_is_corrected_and_not_discovered_again() -> None:
-    belief, permits = _permits(REQUESTS)
-    held = _held(permits, _grant(belief, permits, 0.0))
-    told = LimitReading("requests", 60.0, 60.0, 30.0, 30.0)
-    permits.observe(held, Reading((told,)), 0.0, 0.0)
-    [mirror] = belief.mirrors
-    assert mirror.balance.level(0.0) == pytest.approx(30.0)
 
 
 def test_the_pace_is_learned_from_pieces_of_an_answer_in_the_company_it_had() -> None:
@@ -152,21 +125,6 @@ def test_too_few_tokens_or_no_time_say_nothing_about_the_pace(tokens: float, now
     assert belief.width.congestion.samples == 0
 
 
-def test_an_answer_that_has_not_begun_cannot_have_grown() -> None:
-    belief, permits = _permits()
-    held = _held(permits, _grant(belief, permits, 0.0))
-    assert not permits.moved(held, 50.0, 2.0)
-
-
-def test_the_width_changes_after_enough_pieces_at_full_width() -> None:
-    belief = Belief(QuotaConfig(profile=Profile(width=1.0)), 0.0)
-    permits = Permits(belief)
-    held = _held(permits, _grant(belief, permits, 0.0))
-    permits.answered(held, 1.0)
-    changed = [permits.moved(held, 10.0 * piece, 1.0 + 0.2 * piece) for piece in range(1, 5)]
-    assert changed == [False, False, False, True]
-
-
 def test_a_stream_that_outlives_its_plan_is_expected_to_go_on() -> None:
     belief, permits = _permits(OUTPUT)
     held = _held(permits, _grant(belief, permits, 0.0))
@@ -194,12 +152,3 @@ def test_calls_that_ended_or_were_planned_anew_are_not_extended() -> None:
     permits.answered(held, 1.9)
     permits.extend_overruns(2.0)
     assert held.stream == belief.tempo.replan(50.0, 1.9)
-
-
-def test_in_a_window_a_longer_stream_holds_more_of_what_is_left() -> None:
-    limit = Limit("output", 6000.0, kind="fixed")
-    belief = Belief(QuotaConfig(GEMINI, (limit,)), 0.0)
-    permits = Permits(belief)
-    held = _held(permits, _grant(belief, permits, 0.0))
-    permits.extend_overruns(held.stream.to_s)
-    assert belief.mirrors[0].balance.count.planned == pytest.approx(71.0)

@@ -23,7 +23,7 @@ from headway.base.values import (
     Wait,
 )
 from headway.pacing.account import Profile, QuotaConfig
-from headway.pacing.headers import ANTHROPIC, GEMINI, OPENAI, PLAIN
+from headway.pacing.headers import ANTHROPIC, GEMINI, PLAIN
 from headway.pacing.quota import Decision, PermitRequest, Quota, Settlement
 from headway.pacing.width import PROBE_FIRST_S
 
@@ -125,17 +125,6 @@ def test_spent_and_the_ceilings_in_flight_never_exceed_the_money(
         assert spent + sum(held for _, _, _, held in running) <= known.amount
 
 
-def test_money_that_calls_in_flight_may_still_spend_is_waited_for() -> None:
-    quota = Quota(QuotaConfig(limits=(Limit("spend", 100.0, DAY_S, "fixed"),), profile=WIDE), 0.0)
-    permit = quota.admit(_demand(spend=80), 0.0)
-    assert isinstance(permit, Permit)
-    quota.ask(PermitRequest(_demand(spend=60)))
-    wait = Wait("spend/86400s", inf, "calls in flight may use up the rest")
-    assert quota.decide(1.0).wait == wait
-    quota.settle(permit.id, _used(30), 2.0)
-    assert len(quota.decide(2.0).grants) == 1
-
-
 @pytest.mark.parametrize("began_s", [0.0, WALL_S])
 def test_a_quota_on_wall_time_does_what_one_that_starts_at_zero_does(began_s: float) -> None:
     limits = (Limit("output", 600.0), Limit("input", 6000.0, kind="sliding"),
@@ -206,26 +195,6 @@ def test_limits_that_a_refusal_reveals_count_the_calls_that_were_in_flight() -> 
     for permit_id in ids[:3]:
         assert quota.settle(permit_id, _used(input_tokens=10.0), 2.0)
     assert isinstance(quota.admit(_demand(10.0), 2.0), Wait)
-
-
-@pytest.mark.parametrize(("short", "until_s"), [(60.0, 40.0), (DAY_S, 5000.0)])
-def test_of_two_limits_of_one_resource_the_one_that_is_empty_is_blamed(
-    short: float, until_s: float
-) -> None:
-    limits = (Limit("requests", 100.0, 60.0, "fixed"), Limit("requests", 100.0, DAY_S, "fixed"))
-    quota = Quota(QuotaConfig(OPENAI, limits), 0.0)
-    permit = quota.admit(_demand(), 0.0)
-    assert isinstance(permit, Permit)
-    told = tuple(
-        LimitReading("requests", period_s, 100.0, 0.0 if period_s == short else 90.0, None)
-        for period_s in (60.0, DAY_S)
-    )
-    fault = Fault("rate", "requests", until_s)
-    quota.settle(permit.id, Settlement("throttled", Usage(Amounts()), fault, Reading(told)), 0.0)
-    wait = quota.admit(_demand(), 1.0)
-    assert isinstance(wait, Wait)
-    assert wait.resource == f"requests/{short:g}s"
-    assert wait.until_s == pytest.approx(until_s, abs=0.1)
 
 
 @pytest.mark.parametrize("kind", ["spend_cap", "billing"])

@@ -92,20 +92,14 @@ def test_anthropic_names_the_limit_in_its_message(
 @pytest.mark.parametrize(
     ("status", "kind", "expected"),
     [
-        (529, "overloaded_error", "overload"),
-        (500, "api_error", "server"),
-        (504, "timeout_error", "timeout"),
-        (400, "invalid_request_error", "request"),
-        (401, "authentication_error", "access"),
-        (402, "billing_error", "billing"),
-        (403, "permission_error", "access"),
-        (404, "not_found_error", "access"),
-        (409, "conflict_error", "server"),
-        (413, "request_too_large", "request"),
-        (429, "overloaded_error", "overload"),
-        (500, "overloaded_error", "overload"),
+        (529, "overloaded_error", "overload"), (500, "api_error", "server"),
+        (504, "timeout_error", "timeout"), (400, "invalid_request_error", "request"),
+        (401, "authentication_error", "access"), (402, "billing_error", "billing"),
+        (403, "permission_error", "access"), (404, "not_found_error", "access"),
+        (409, "conflict_error", "server"), (413, "request_too_large", "request"),
+        (429, "overloaded_error", "overload"), (500, "overloaded_error", "overload"),
     ],
-)
+)  # fmt: skip
 def test_anthropic_statuses_and_types(status: int, kind: str, expected: FaultKind) -> None:
     assert meaning(status, anthropic(kind, "..."), ANTHROPIC)[0] == expected
 
@@ -194,18 +188,13 @@ def test_a_call_larger_than_the_limit_stays_wrong(status: int, message: str) -> 
 @pytest.mark.parametrize(
     ("message", "seconds"),
     [
-        (TPM, 9.816),
-        ("Please try again in 6m0s.", 360.0),
-        ("Please try again in 174ms", 0.174),
-        ("Please retry after 7 seconds.", 7.0),
-        ("Please retry after 2 minutes", 120.0),
-        ("Please try again in 20.", 20.0),
-        ("Please try again in 3 blue moons", 3.0),
-        ("Please try again in 3x", None),
-        ("Please try again in 999999999999999 hours", None),
+        (TPM, 9.816), ("Please try again in 6m0s.", 360.0), ("Please try again in 174ms", 0.174),
+        ("Please retry after 7 seconds.", 7.0), ("Please retry after 2 minutes", 120.0),
+        ("Please try again in 20.", 20.0), ("Please try again in 3 blue moons", 3.0),
+        ("Please try again in 3x", None), ("Please try again in 999999999999999 hours", None),
         ("Please try again later.", None),
     ],
-)
+)  # fmt: skip
 def test_the_wait_is_in_the_message_when_no_header_has_it(
     message: str, seconds: float | None
 ) -> None:
@@ -265,14 +254,11 @@ def test_gemini_details_that_cannot_be_read_were_not_said() -> None:
 @pytest.mark.parametrize(
     ("status", "word", "expected"),
     [
-        (503, "UNAVAILABLE", "overload"),
-        (500, "INTERNAL", "server"),
-        (504, "DEADLINE_EXCEEDED", "timeout"),
-        (500, "DEADLINE_EXCEEDED", "timeout"),
-        (400, "INVALID_ARGUMENT", "request"),
-        (403, "PERMISSION_DENIED", "access"),
+        (503, "UNAVAILABLE", "overload"), (500, "INTERNAL", "server"),
+        (504, "DEADLINE_EXCEEDED", "timeout"), (500, "DEADLINE_EXCEEDED", "timeout"),
+        (400, "INVALID_ARGUMENT", "request"), (403, "PERMISSION_DENIED", "access"),
     ],
-)
+)  # fmt: skip
 def test_gemini_statuses(status: int, word: str, expected: FaultKind) -> None:
     assert meaning(status, gemini(status, word, "..."), GEMINI)[0] == expected
 
@@ -294,23 +280,11 @@ def test_cerebras_complains_without_an_object_around_it() -> None:
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
-        (0, "broken"),
-        (-1, "broken"),
-        (200, "broken"),
-        (302, "access"),
-        (402, "billing"),
-        (408, "timeout"),
-        (409, "server"),
-        (418, "request"),
-        (422, "request"),
-        (500, "server"),
-        (502, "server"),
-        (503, "overload"),
-        (504, "timeout"),
-        (529, "overload"),
-        (999, "server"),
+        (0, "broken"), (-1, "broken"), (200, "broken"), (302, "access"), (402, "billing"),
+        (408, "timeout"), (409, "server"), (418, "request"), (422, "request"), (500, "server"),
+        (502, "server"), (503, "overload"), (504, "timeout"), (529, "overload"), (999, "server"),
     ],
-)
+)  # fmt: skip
 def test_html_is_judged_by_its_status(status: int, expected: FaultKind) -> None:
     said = b"<html>\n <h1>Something   happened</h1></html>"
     fault = classify(status, {}, said, PLAIN)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from headway.base.values import Amounts, Demand, Limit, LimitKind, LimitReading, Usage
-from headway.pacing.account import Belief, Hold, QuotaConfig, restore, standing
+from headway.pacing.account import Belief, QuotaConfig, restore, standing
 from headway.pacing.balance import Mirror
-from headway.pacing.headers import ANTHROPIC, CEREBRAS, Dialect
+from headway.pacing.headers import ANTHROPIC, Dialect
 from headway.pacing.limits import PlannedStream
-from headway.pacing.quota import ADOPTED, PermitRequest, Permits, Quota, Settlement
+from headway.pacing.quota import ADOPTED, Permits
 
 CALL = Demand(Amounts(100.0, 50.0), Amounts(100.0, 400.0))
 STREAM = PlannedStream(0.0, 1.0, 50.0)
@@ -114,13 +114,6 @@ def test_a_ceiling_that_is_new_counts_what_a_window_knows(kind: LimitKind, left:
     assert after.balance.ceiling.level(1.0) == left
 
 
-def test_what_is_said_of_another_limit_changes_nothing() -> None:
-    mirror = _mirror(Limit("input", 6000.0), 0.0)
-    restore([mirror], [LimitReading("output", 60.0, 6000.0, 0.0, None)], 0.0, 0.0)
-    restore([mirror], [LimitReading("input", 1.0, 6000.0, 0.0, None)], 0.0, 0.0)
-    assert mirror.balance.level(0.0) == 6000.0
-
-
 @pytest.mark.parametrize(("known_s", "left"), [(0.5, 5900.0), (2.0, 6000.0)])
 def test_an_adopted_call_is_charged_unless_that_is_known_already(
     known_s: float, left: float
@@ -157,37 +150,3 @@ def test_the_answer_of_an_adopted_call_is_charged_once(known_s: float) -> None:
     assert belief.mirrors[0].balance.level(10.0) == pytest.approx(550.0, abs=0.1)
     belief.settle(CALL, held.stream, 0.0, Usage(Amounts(100.0, 80.0)), 10.0)
     assert belief.mirrors[0].balance.level(10.0) == pytest.approx(520.0, abs=0.1)
-
-
-def test_a_quota_counts_an_adopted_call_as_in_flight_until_it_is_settled() -> None:
-    limits = (Limit("concurrency", 1.0, kind="gauge"),)
-    quota = Quota(QuotaConfig(CEREBRAS, limits), 0.0)
-    quota.ask(PermitRequest(CALL))
-    permit = quota.adopt(PermitRequest(CALL, ("old",)), -1.0, -2.0, 0.0)
-    assert quota.decide(0.0).grants == ()
-    assert quota.settle(permit.id, Settlement("used", Usage(CALL.expected)), 1.0)
-    assert not quota.settle(permit.id, Settlement("used", Usage(CALL.expected)), 1.0)
-    assert len(quota.decide(1.0).grants) == 1
-
-
-def test_adopting_a_call_ends_a_decision_that_stood() -> None:
-    limits = (Limit("concurrency", 2.0, kind="gauge"),)
-    quota = Quota(QuotaConfig(CEREBRAS, limits), 0.0)
-    assert quota.decide(0.0).wait is None
-    quota.adopt(PermitRequest(CALL), 0.0, -1.0, 0.0)
-    quota.adopt(PermitRequest(CALL), 0.0, -1.0, 0.0)
-    quota.ask(PermitRequest(CALL))
-    wait = quota.decide(0.0).wait
-    assert wait is not None
-    assert wait.resource == "concurrency"
-
-
-def test_a_closed_account_can_be_opened_again_but_no_ceiling_of_nothing() -> None:
-    hold = Hold(1.0)
-    hold.close("billing")
-    assert hold.wait(0.0) is not None
-    hold.reopen()
-    assert hold.wait(0.0) is None
-    nothing = Hold(0.0)
-    nothing.reopen()
-    assert nothing.wait(0.0) is not None

@@ -167,18 +167,11 @@ def test_a_wrong_call_is_told_in_the_faults_own_words() -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (0.0, "0s"),
-        (0.0004, "0s"),
-        (0.012, "12ms"),
-        (0.9996, "1s"),
-        (6.0, "6s"),
-        (59.999, "59.999s"),
-        (360.0, "6m0s"),
-        (179.56, "2m59.56s"),
-        (3723.0, "1h2m3s"),
+        (0.0, "0s"), (0.0004, "0s"), (0.012, "12ms"), (0.9996, "1s"), (6.0, "6s"),
+        (59.999, "59.999s"), (360.0, "6m0s"), (179.56, "2m59.56s"), (3723.0, "1h2m3s"),
         (86400.0, "24h0m0s"),
     ],
-)
+)  # fmt: skip
 def test_durations_are_printed_as_go_prints_them(seconds: float, text: str) -> None:
     assert go_duration(seconds) == text
 

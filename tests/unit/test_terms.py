@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.pacing.memory import AccountTerms, MonthlyBudget, PacingMemory, Spend, model_group
+from headway.pacing.memory import model_group
 
 
 @pytest.mark.parametrize(
@@ -25,9 +25,3 @@ from headway.pacing.memory import AccountTerms, MonthlyBudget, PacingMemory, Spe
 )
 def test_versions_of_one_model_share_their_limits(model: str, group: str) -> None:
     assert model_group(model) == group
-
-
-def test_nothing_is_limited_or_budgeted_until_somebody_says_so() -> None:
-    assert AccountTerms() == AccountTerms((), 1.0, "fast", MonthlyBudget(None, None))
-    assert PacingMemory().claims == ()
-    assert Spend() == Spend(0.0, 0)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import httpx2
 import pytest
@@ -14,7 +15,7 @@ import headway
 from headway.errors import InternalError
 from headway.pacing.admission import CallOutcome
 from headway.testing import FakeAdmission
-from tests.unit.paced_provider import HOST, Body, PacedProvider, events
+from tests.unit.paced_provider import HOST, Body, PacedProvider, events, post
 
 URL = f"{HOST}/v1/messages"
 ASK: dict[str, object] = {
@@ -47,51 +48,45 @@ def only(admission: FakeAdmission) -> CallOutcome:
     return ticket.outcome
 
 
-def read_through(response: httpx2.Response) -> None:
-    response.read()
-
-
-def leave_in_the_middle(response: httpx2.Response) -> None:
-    for _ in response.iter_raw():
-        break
-
-
-def fail_in_the_middle(response: httpx2.Response) -> None:
-    for _ in response.iter_raw():
-        raise ConsumerError
-
-
-def interrupt_in_the_middle(response: httpx2.Response) -> None:
-    for _ in response.iter_raw():
-        raise KeyboardInterrupt
-
-
-def read_nothing(response: httpx2.Response) -> None:
-    assert not response.is_closed
-
-
-@pytest.mark.parametrize(
-    "read",
-    [
-        read_through,
-        leave_in_the_middle,
-        fail_in_the_middle,
-        interrupt_in_the_middle,
-        read_nothing,
-    ],
-)
+@pytest.mark.parametrize("error", [None, ConsumerError(), KeyboardInterrupt()])
+@pytest.mark.parametrize("parts", ["all", "one", "none"])
 def test_a_thread_may_end_as_it_likes(
-    read: Callable[[httpx2.Response], None], admission: FakeAdmission
+    parts: str, error: BaseException | None, admission: FakeAdmission
 ) -> None:
     provider = PacedProvider()
-    with headway.pace(provider.http(), admission=admission) as http:
-        try:
-            with http.stream("POST", URL, json=ASK) as response:
-                read(response)
-        except (ConsumerError, KeyboardInterrupt):
-            pass
-    assert only(admission).how == "used"
-    assert only(admission).fault is None
+    with (
+        headway.pace(provider.http(), admission=admission) as http,
+        suppress(ConsumerError, KeyboardInterrupt),
+        http.stream("POST", URL, json=ASK) as response,
+    ):
+        if parts != "none":
+            (list if parts == "all" else next)(response.iter_raw())
+        if error is not None:
+            raise error
+    assert (only(admission).how, only(admission).fault) == ("used", None)
+    assert provider.bodies[0].closed >= 1
+
+
+@pytest.mark.parametrize("error", [None, ConsumerError()])
+@pytest.mark.parametrize("parts", ["all", "one", "none"])
+def test_a_coroutine_may_end_as_it_likes(
+    parts: str, error: Exception | None, admission: FakeAdmission
+) -> None:
+    provider = PacedProvider()
+
+    async def talk() -> None:
+        async with headway.pace(provider.http_async(), admission=admission) as http:
+            with suppress(ConsumerError):
+                async with http.stream("POST", URL, json=ASK) as response:
+                    if parts == "all":
+                        await response.aread()
+                    elif parts == "one":
+                        await anext(response.aiter_raw())
+                    if error is not None:
+                        raise error
+            assert (only(admission).how, only(admission).fault) == ("used", None)
+
+    asyncio.run(talk())
     assert provider.bodies[0].closed >= 1
 
 
@@ -127,67 +122,48 @@ def test_an_answer_that_is_forgotten_is_settled_when_it_is_collected(
     assert admission.statistics().unsettled == 0
 
 
-def test_an_answer_that_breaks_off_is_the_providers_fault(admission: FakeAdmission) -> None:
-    for error, expected in (
+IN_BOTH = pytest.mark.parametrize("is_async", [False, True], ids=["thread", "loop"])
+
+
+@IN_BOTH
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
         (httpx2.RemoteProtocolError("peer closed"), "broken"),
-        (httpx2.ReadTimeout("silence"), "timeout"),
-    ):
-        body = Body(events("anthropic")[:4], error=error)
-        with (
-            headway.pace(PacedProvider(body=body).http(), admission=admission) as http,
-            pytest.raises(type(error)),
-        ):
-            http.post(URL, json=ASK)
-        fault = admission.outcomes[-1].fault
-        assert fault is not None
-        assert fault.kind == expected
+        (httpx2.ReadTimeout("late"), "timeout"),
+    ],
+)
+def test_an_answer_that_breaks_off_is_the_providers_fault(
+    error: Exception, kind: str, is_async: bool, admission: FakeAdmission
+) -> None:
+    body = Body(events("anthropic")[:4], error=error)
+    with pytest.raises(type(error)):
+        post(PacedProvider(body=body), admission, URL, ASK, is_async=is_async)
+    fault = only(admission).fault
+    assert fault is not None
+    assert fault.kind == kind
 
 
-def test_an_answer_without_its_last_event_is_broken(admission: FakeAdmission) -> None:
-    with headway.pace(PacedProvider(body=unfinished()).http(), admission=admission) as http:
-        http.post(URL, json=ASK)
+def test_only_what_comes_before_the_last_event_can_break(admission: FakeAdmission) -> None:
+    post(PacedProvider(body=unfinished()), admission, URL, ASK)
     fault = only(admission).fault
     assert fault is not None
     assert fault.kind == "broken"
-
-
-def test_an_error_that_comes_after_the_last_event_changes_nothing(
-    admission: FakeAdmission,
-) -> None:
-    body = Body(events("anthropic"), error=httpx2.ReadError("reset"))
-    with (
-        headway.pace(PacedProvider(body=body).http(), admission=admission) as http,
-        pytest.raises(httpx2.ReadError),
-    ):
-        http.post(URL, json=ASK)
-    assert only(admission).fault is None
-    assert only(admission).tally.known == "reported"
-
-
-def test_a_refusal_whose_reason_breaks_off_is_a_refusal(admission: FakeAdmission) -> None:
-    body = Body([b'{"error": '], error=httpx2.ReadError("reset"))
-    provider = PacedProvider(httpx2.Response(429, stream=body))
-    with (
-        headway.pace(provider.http(), admission=admission) as http,
-        pytest.raises(httpx2.ReadError),
-    ):
-        http.post(URL, json=ASK)
-    assert only(admission).how == "throttled"
-    assert body.closed == 1
-
-
-def test_a_refusal_whose_reason_breaks_off_in_a_loop_is_a_refusal(
-    admission: FakeAdmission,
-) -> None:
-    body = Body([b'{"error": '], error=httpx2.ReadError("reset"))
-    provider = PacedProvider(httpx2.Response(429, stream=body))
-
-    async def talk() -> None:
-        async with headway.pace(provider.http_async(), admission=admission) as http:
-            await http.post(URL, json=ASK)
-
+    late = Body(events("anthropic"), error=httpx2.ReadError("reset"))
     with pytest.raises(httpx2.ReadError):
-        asyncio.run(talk())
+        post(PacedProvider(body=late), admission, URL, ASK)
+    assert admission.outcomes[1].fault is None
+    assert admission.outcomes[1].tally.known == "reported"
+
+
+@IN_BOTH
+def test_a_refusal_whose_reason_breaks_off_is_a_refusal(
+    is_async: bool, admission: FakeAdmission
+) -> None:
+    body = Body([b'{"error": '], error=httpx2.ReadError("reset"))
+    provider = PacedProvider(httpx2.Response(429, stream=body))
+    with pytest.raises(httpx2.ReadError):
+        post(provider, admission, URL, ASK, is_async=is_async)
     assert only(admission).how == "throttled"
     assert body.closed == 1
 
@@ -200,24 +176,19 @@ class OnlyForLoops(httpx2.AsyncByteStream):
     """Bytes that no thread can read."""
 
 
+@pytest.mark.parametrize(
+    ("body", "is_async", "said"),
+    [
+        (OnlyForLoops(), False, "only a loop can read"),
+        (OnlyForThreads(), True, "a loop cannot read"),
+    ],
+)
 def test_a_transport_of_the_wrong_kind_is_named_and_its_call_settled(
-    admission: FakeAdmission,
+    body: OnlyForLoops | OnlyForThreads, is_async: bool, said: str, admission: FakeAdmission
 ) -> None:
-    provider = PacedProvider(
-        httpx2.Response(200, stream=OnlyForLoops()), httpx2.Response(200, stream=OnlyForThreads())
-    )
-    with (
-        headway.pace(provider.http(), admission=admission) as http,
-        pytest.raises(InternalError, match="only a loop can read"),
-    ):
-        http.post(URL, json=ASK)
-
-    async def talk() -> None:
-        async with headway.pace(provider.http_async(), admission=admission) as client:
-            await client.post(URL, json=ASK)
-
-    with pytest.raises(InternalError, match="a loop cannot read"):
-        asyncio.run(talk())
+    provider = PacedProvider(httpx2.Response(200, stream=body))
+    with pytest.raises(InternalError, match=said):
+        post(provider, admission, URL, ASK, is_async=is_async)
 
 
 def test_a_thread_waits_until_it_is_granted() -> None:
@@ -233,45 +204,6 @@ def test_a_thread_waits_until_it_is_granted() -> None:
         assert future.result().status_code == 200
 
 
-Read = Callable[[httpx2.Response], Awaitable[None]]
-
-
-async def read_through_async(response: httpx2.Response) -> None:
-    await response.aread()
-
-
-async def leave_async(response: httpx2.Response) -> None:
-    async for _ in response.aiter_raw():
-        break
-
-
-async def fail_async(response: httpx2.Response) -> None:
-    async for _ in response.aiter_raw():
-        raise ConsumerError
-
-
-async def read_nothing_async(response: httpx2.Response) -> None:
-    assert not response.is_closed
-
-
-@pytest.mark.parametrize("read", [read_through_async, leave_async, fail_async, read_nothing_async])
-def test_a_coroutine_may_end_as_it_likes(read: Read, admission: FakeAdmission) -> None:
-    provider = PacedProvider()
-
-    async def talk() -> None:
-        async with headway.pace(provider.http_async(), admission=admission) as http:
-            try:
-                async with http.stream("POST", URL, json=ASK) as response:
-                    await read(response)
-            except ConsumerError:
-                pass
-        assert only(admission).fault is None
-
-    asyncio.run(talk())
-    assert only(admission).how == "used"
-    assert provider.bodies[0].closed >= 1
-
-
 def test_a_coroutines_forgotten_answer_is_settled_when_it_is_collected(
     admission: FakeAdmission,
 ) -> None:
@@ -284,22 +216,6 @@ def test_a_coroutines_forgotten_answer_is_settled_when_it_is_collected(
             assert only(admission).fault is None
 
     asyncio.run(talk())
-
-
-def test_an_answer_that_breaks_off_in_a_loop_is_the_providers_fault(
-    admission: FakeAdmission,
-) -> None:
-    body = Body(events("anthropic")[:4], error=httpx2.ReadError("reset"))
-
-    async def talk() -> None:
-        async with headway.pace(PacedProvider(body=body).http_async(), admission=admission) as http:
-            await http.post(URL, json=ASK)
-
-    with pytest.raises(httpx2.ReadError):
-        asyncio.run(talk())
-    fault = only(admission).fault
-    assert fault is not None
-    assert fault.kind == "broken"
 
 
 def test_a_reader_that_is_cancelled_settles_and_stays_cancelled(admission: FakeAdmission) -> None:
@@ -339,18 +255,6 @@ def test_a_reader_that_is_cancelled_twice_has_settled_before_it_waits_for_the_cl
                 await task
 
     asyncio.run(talk())
-
-
-def test_a_timeout_around_a_call_settles_it(admission: FakeAdmission) -> None:
-    async def talk() -> None:
-        body = unfinished(hangs=True)
-        async with headway.pace(PacedProvider(body=body).http_async(), admission=admission) as http:
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(http.post(URL, json=ASK), 0.01)
-
-    asyncio.run(talk())
-    assert only(admission).how == "used"
-    assert only(admission).fault is None
 
 
 def test_a_call_that_is_cancelled_while_it_is_sent_is_in_doubt(admission: FakeAdmission) -> None:

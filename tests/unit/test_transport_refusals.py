@@ -25,7 +25,7 @@ from headway.errors import (
 from headway.pacing.refusal import BODY_BYTES_MAX
 from headway.testing import FakeAdmission
 from headway.wire import answer as write
-from tests.unit.paced_provider import ANSWER, HOST, Body, PacedProvider, events, refusal
+from tests.unit.paced_provider import ANSWER, HOST, Body, PacedProvider, events, post, refusal
 
 CHAT = f"{HOST}/v1/chat/completions"
 MESSAGES = f"{HOST}/v1/messages"
@@ -110,13 +110,10 @@ def test_every_other_failure_reaches_the_caller_unchanged(
     told, admission = refusal(status, word), FakeAdmission()
     assert isinstance(told.stream, Body)
     expected = b"".join(told.stream.parts)
-    with headway.pace(PacedProvider(told).http(), admission=admission) as http:
-        response = http.post(CHAT, json=ASK)
+    response = post(PacedProvider(told), admission, CHAT, ASK)
     assert (response.status_code, response.content) == (status, expected)
     (outcome,) = admission.outcomes
-    assert outcome.how == how
-    assert outcome.fault is not None
-    assert outcome.fault.kind == kind
+    assert (outcome.how, outcome.fault and outcome.fault.kind) == (how, kind)
     assert told.stream.closed == 1
 
 
@@ -209,10 +206,8 @@ def test_a_call_that_is_not_admitted_raises_the_sdks_own_error_once(
 
 
 def test_the_deadline_is_the_whole_calls_and_not_one_waits() -> None:
-    provider = PacedProvider(refusal(429, "rate_limit_exceeded"))
     admission = FakeAdmission()
-    with headway.pace(provider.http(), wait_s=5.0, admission=admission) as http:
-        http.post(CHAT, json=ASK)
+    post(PacedProvider(refusal(429, "rate_limit_exceeded")), admission, CHAT, ASK, wait_s=5.0)
     first, second = admission.deadlines_s
     assert first is not None
     assert second is not None
@@ -221,8 +216,7 @@ def test_the_deadline_is_the_whole_calls_and_not_one_waits() -> None:
 
 def test_a_call_that_waits_too_long_is_never_sent_in_threads_and_loops() -> None:
     provider, admission = PacedProvider(), FakeAdmission(holds=True)
-    with headway.pace(provider.http(), wait_s=0.0, admission=admission) as http:
-        response = http.post(MESSAGES, json={**ASK, "max_tokens": 9})
+    response = post(provider, admission, MESSAGES, {**ASK, "max_tokens": 9}, wait_s=0.0)
     assert response.status_code == 429
     assert response.headers["x-headway-error"] == "HW204"
     assert response.json()["error"]["type"] == "rate_limit_error"
@@ -247,16 +241,10 @@ def test_without_a_broker_only_who_allowed_it_is_sent_unpaced(
     monkeypatch.setenv("HEADWAY_STATE_DIR", str(tmp_path))
     provider, admission = PacedProvider(), FakeAdmission()
     admission.refuse(*(BrokerUnavailableError(f"gone {may_pass}") for _ in range(3)))
-    with headway.pace(provider.http(), unpaced=may_pass, admission=admission) as http:
-        statuses = [http.post(CHAT, json=ASK).status_code for _ in range(2)]
-
-    async def ask() -> int:
-        async with headway.pace(
-            provider.http_async(), unpaced=may_pass, admission=admission
-        ) as client:
-            return (await client.post(CHAT, json=ASK)).status_code
-
-    statuses.append(asyncio.run(ask()))
+    statuses = [
+        post(provider, admission, CHAT, ASK, is_async=is_async, unpaced=may_pass).status_code
+        for is_async in (False, False, True)
+    ]
     assert statuses == ([200] * 3 if may_pass else [503] * 3)
     assert len(provider.requests) == (3 if may_pass else 0)
     warnings = [record for record in caplog.records if "UNPACED" in record.message]
@@ -269,14 +257,11 @@ def test_an_answer_that_fails_after_200_reaches_the_caller_and_teaches_the_quota
     failing = write.error_event("anthropic", 529, json.dumps(told).encode())
     body = Body([*events("anthropic")[:3], failing])
     provider, admission = PacedProvider(body=body), FakeAdmission()
-    with headway.pace(provider.http(), admission=admission) as http:
-        response = http.post(MESSAGES, json={**ASK, "max_tokens": 9, "stream": True})
-    assert response.content == b"".join(body.parts)
+    ask = {**ASK, "max_tokens": 9, "stream": True}
+    assert post(provider, admission, MESSAGES, ask).content == b"".join(body.parts)
     assert len(provider.requests) == 1
     (outcome,) = admission.outcomes
-    assert outcome.how == "used"
-    assert outcome.fault is not None
-    assert outcome.fault.kind == "overload"
+    assert (outcome.how, outcome.fault and outcome.fault.kind) == ("used", "overload")
 
 
 @pytest.mark.parametrize(
@@ -294,18 +279,10 @@ def test_an_answer_that_fails_after_200_reaches_the_caller_and_teaches_the_quota
 def test_a_failure_to_send_is_seen_by_the_caller_and_settled_by_what_was_sent(
     error: Exception, how: str, kind: FaultKind
 ) -> None:
-    async def ask(provider: PacedProvider, admission: FakeAdmission) -> None:
-        async with headway.pace(provider.http_async(), admission=admission) as http:
-            await http.post(CHAT, json=ASK)
-
     admission = FakeAdmission()
-    with (
-        headway.pace(PacedProvider(error).http(), admission=admission) as http,
-        pytest.raises(type(error)),
-    ):
-        http.post(CHAT, json=ASK)
-    with pytest.raises(type(error)):
-        asyncio.run(ask(PacedProvider(error), admission))
+    for is_async in (False, True):
+        with pytest.raises(type(error)):
+            post(PacedProvider(error), admission, CHAT, ASK, is_async=is_async)
     assert [outcome.how for outcome in admission.outcomes] == [how, how]
     assert {outcome.fault for outcome in admission.outcomes} == {
         Fault(kind, detail=type(error).__name__)

@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from headway.base.values import Amounts, Demand, Permit, Reading, Usage
+from headway.base.values import Amounts, Demand, Reading, Usage
 from headway.pacing.account import QuotaConfig
 from headway.pacing.headers import PLAIN
 from headway.pacing.latency import Congestion, LengthLine, Tempo
@@ -69,17 +69,6 @@ def test_width_grows_by_the_ends_of_whole_answers() -> None:
             # The body follows its headers at once: that says nothing about the model's pace.
             quota.settle(grant.permit.id, used(200.0), now + 0.001)
     assert quota.belief.width.allowed > 12
-
-
-def test_a_whole_answer_that_came_in_no_time_or_was_empty_teaches_nothing() -> None:
-    quota = Quota(QuotaConfig(PLAIN), 0.0)
-    tempo = quota.belief.tempo
-    before = (tempo.first_byte_s, tempo.per_token_s)
-    for tokens, later_s in ((200.0, 0.0), (0.0, 5.0)):
-        permit = quota.admit(WHOLE, 0.0)
-        assert isinstance(permit, Permit)
-        quota.settle(permit.id, used(tokens), later_s)
-    assert (tempo.first_byte_s, tempo.per_token_s) == before
 
 
 def test_noise_alone_makes_no_peak() -> None:
