@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from math import inf
 
 import pytest
 from msgspec.structs import replace
 
-from headway.base.values import Amounts, Demand, Limit
+from headway.base.values import Limit
 from headway.engine.events import (
     RunFinished,
     TaskDelayed,
@@ -21,17 +20,16 @@ from headway.pacing.account import QuotaConfig
 from headway.pacing.headers import DIALECTS
 from headway.pacing.length import OutputLength
 from headway.pacing.quota import Quota
-from headway.plans.graph import Graph, Task
+from headway.plans.graph import Graph
 from headway.sim import rehearsal
 from headway.sim.account import Terms
 from headway.sim.clients import PATIENT, SDK, ClientPort, PacedDoor, RetryRule, UnpacedDoor
 from headway.sim.draw import Neighbour
-from headway.sim.provider import FaultModel, Provider, ProviderSpec, SimulatedCall
+from headway.sim.provider import FaultModel, Provider, ProviderSpec
 from headway.sim.rehearsal import (
     Rehearsal,
     RehearsalSetup,
     Rehearsed,
-    Workload,
     WorkloadSpec,
     draw_workload,
 )
@@ -89,26 +87,6 @@ def test_equal_tasks_take_as_many_rounds_as_the_strategy_has(
     assert result.latencies_s == pytest.approx([CALL_S] * 6)
 
 
-def test_a_paced_run_against_an_idle_provider_is_not_slower_than_its_width() -> None:
-    result = _run(_setup(strategy=ADAPTIVE, door=_paced(PROVIDER)))
-    assert result.failed == result.refused == 0
-    assert result.makespan_s <= 2 * CALL_S + 1e-6
-
-
-def test_spans_cover_every_tasks_time_without_gaps() -> None:
-    spec = ProviderSpec("small", Terms((Limit("concurrency", 2.0, 0.0, "gauge"),)))
-    setup = _setup(spec)
-    result = _run(setup)
-    assert {span.kind for span in result.spans} == {"provider", "busy"}
-    for time in result.tasks:
-        spans = [span for span in result.spans if span.task == time.task]
-        assert spans[0].from_s == time.began_s
-        assert spans[-1].to_s == time.ended_s
-        assert spans[-1].kind == "busy"
-        for before, after in pairwise(spans):
-            assert before.to_s == after.from_s
-
-
 def test_a_refused_call_is_sent_again_until_it_is_served() -> None:
     spec = ProviderSpec("small", Terms((Limit("concurrency", 2.0, 0.0, "gauge"),)))
     setup = _setup(spec)
@@ -116,17 +94,6 @@ def test_a_refused_call_is_sent_again_until_it_is_served() -> None:
     assert result.refused > 0
     assert result.failed == 0
     assert result.in_flight_most == 2
-
-
-@pytest.mark.parametrize("dialect", ["anthropic", "openai", "gemini", "plain"])
-def test_what_is_said_in_any_dialect_is_understood(dialect: str) -> None:
-    limits = (Limit("requests", 30.0, burst=2.0), Limit("tokens", 60_000.0))
-    spec = ProviderSpec("spoken", Terms(limits), dialect=dialect)
-    setup = _setup(spec, ADAPTIVE, door=_paced(spec))
-    result = _run(setup)
-    assert result.failed == 0
-    assert _ended_once(setup, result)
-    assert result.makespan_s < 60.0
 
 
 def test_a_door_that_gives_up_leaves_the_rest_to_the_engine() -> None:
@@ -193,14 +160,6 @@ def test_a_run_whose_calls_hang_for_ever_has_no_end() -> None:
     assert result.events == []
 
 
-def test_a_run_without_progress_is_cut_off() -> None:
-    spec = ProviderSpec("hopeless", Terms((Limit("concurrency", 0.0, 0.0, "gauge"),)))
-    hasty = UnpacedDoor(RetryRule(1_000_000, first_s=0.0, obeys_retry_after=False), 1)
-    setup = replace(_setup(spec, door=hasty), steps_max=100)
-    assert Rehearsal(setup).run().makespan_s == inf
-    assert len(setup.provider.arrivals) <= 600
-
-
 def test_tries_that_are_all_in_vain_take_the_time_of_a_round_trip() -> None:
     """Who hears of a refusal at once and tries at once would never see the limit refill."""
     window = Limit("requests", 3, 2.0, "fixed")
@@ -212,28 +171,6 @@ def test_tries_that_are_all_in_vain_take_the_time_of_a_round_trip() -> None:
     result = _run(setup)
     assert 2.0 <= result.makespan_s <= 2.1 + CALL_S
     assert result.refused > rehearsal.IN_VAIN_MAX
-
-
-def _bare(needs: list[tuple[str, ...]], called: set[int]) -> Workload:
-    """Tasks that make one call, or none at all."""
-    demand = Demand(Amounts(2000.0, 400.0), Amounts(2000.0, 4096.0))
-    call = SimulatedCall(0, 2000.0, 400.0, 4096.0)
-    tasks = [
-        Task(str(task), before, (demand,) if task in called else ())
-        for task, before in enumerate(needs)
-    ]
-    calls = tuple((call,) if task in called else () for task in range(len(needs)))
-    return Workload("bare", Graph.of(tasks), calls)
-
-
-def test_a_task_without_calls_is_over_when_it_starts() -> None:
-    workload = _bare([(), ("0",), ("1",)], {1})
-    result = _run(replace(_setup(), workload=workload))
-    assert [(time.task, time.ended_s) for time in result.tasks] == [
-        (0, 0.0),
-        (1, pytest.approx(CALL_S)),
-        (2, pytest.approx(CALL_S)),
-    ]
 
 
 def test_the_same_setup_gives_the_same_rehearsal_to_the_bit() -> None:

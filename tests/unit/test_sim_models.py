@@ -24,19 +24,11 @@ def answer(conversation: Conversation, models: SimulatedModels = SimulatedModels
     return "".join(models.reply(conversation).pieces)
 
 
-def test_echo_answers_what_was_asked() -> None:
-    assert answer(said("What is up?\n 안녕")) == "What is up?\n 안녕"
-
-
 def test_hash_is_a_digest_of_the_conversation_and_of_nothing_else() -> None:
     told = json.dumps(["", [["user", "before"], ["user", "x"]]])
     assert answer(said("x", "hash")) == sha256(told.encode()).hexdigest()
     assert answer(said("x", "hash")) != answer(said("x", "hash", system="other"))
     assert answer(said("x", "hash")) != answer(said("y", "hash"))
-
-
-def test_tokens_n_writes_n_tokens() -> None:
-    assert len(SimulatedModels().reply(said("x", "tokens-37")).pieces) == 37
 
 
 def test_an_unknown_name_is_the_default_model() -> None:
@@ -174,12 +166,6 @@ def test_a_wrong_rule_is_refused_with_its_number(rule: object, words: str) -> No
         parse_script({"rules": [{"answer": "fine"}, rule]})
     assert words in caught.value.message
     assert caught.value.where == "script, rule 2"
-
-
-@pytest.mark.parametrize("found", [None, [], {}, {"rules": []}, {"rules": [{}], "more": 1}])
-def test_what_is_no_list_of_rules_is_refused(found: object) -> None:
-    with pytest.raises(BadPresetError, match="list of rules"):
-        parse_script(found)
 
 
 def test_a_script_file_is_read_or_refused_in_one_sentence(tmp_path: Path) -> None:

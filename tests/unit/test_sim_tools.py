@@ -31,13 +31,6 @@ def command(found: ModelReply) -> object:
     return json.loads(use.arguments)["command"]
 
 
-def test_an_agent_runs_the_command_of_the_prompt() -> None:
-    found = reply(PROMPT)
-    assert [use.name for use in found.tool_uses] == ["Bash"]
-    assert command(found) == "echo 1"
-    assert "".join(found.pieces) == "I run echo 1."
-
-
 def test_an_agent_runs_one_command_after_the_other_and_then_tells_what_they_gave() -> None:
     turns = [PROMPT, ASKED, GAVE, REMINDER]
     assert command(reply(*turns)) == "pwd"
@@ -92,16 +85,6 @@ def test_tools_count_as_tokens_and_are_not_asked_for_without_room() -> None:
 def test_an_agent_that_must_follow_a_schema_does(schema: object, value: object) -> None:
     asked = replace(said(PROMPT), schema=json.dumps(schema))
     assert json.loads("".join(SimulatedModels("agent").reply(asked).pieces)) == value
-
-
-def test_a_schema_within_itself_without_end_is_followed_so_far() -> None:
-    schema: dict[str, object] = {"type": "string"}
-    for _ in range(40):
-        schema = {"type": "array", "items": schema}
-    text = "".join(
-        SimulatedModels("agent").reply(replace(said(PROMPT), schema=json.dumps(schema))).pieces
-    )
-    assert text.strip("[]") == "null"
 
 
 SCRIPT = [
