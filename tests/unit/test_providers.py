@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from typing import Literal
 
 import pytest
 from hypothesis import given, settings
@@ -91,6 +92,20 @@ def test_streams_show_every_tenth_token_to_the_hundredth_and_then_as_they_double
     shown = {it.output_tokens: at for at, it in _live(provider) if isinstance(it, StreamProgress)}
     assert list(shown) == [*range(10, 101, 10), 200, 400]
     assert all(at == pytest.approx(1.0 + 0.1 * tokens) for tokens, at in shown.items())
+
+
+@pytest.mark.parametrize(
+    ("advice", "wait_s"), [("honest", 6.0), ("misleading", 60.0), ("none", None)]
+)
+def test_a_refusal_gives_the_advice_that_the_fault_model_has(
+    advice: Literal["honest", "none", "misleading"], wait_s: float | None
+) -> None:
+    provider = _provider(Limit("requests", 1.0, 10.0), faults=FaultModel(retry_after=advice))
+    provider.submit(_call(1), 0.0)
+    provider.advance(4.0)
+    assert _refusal(provider.submit(_call(2), 4.0)).retry_after_s == wait_s
+    provider.advance(10.0)
+    assert provider.submit(_call(2), 10.0) is None
 
 
 def test_a_full_gauge_cannot_say_when_there_is_a_slot() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import inf
 
 import pytest
@@ -89,11 +90,13 @@ def test_equal_tasks_take_as_many_rounds_as_the_strategy_has(
 
 def test_a_refused_call_is_sent_again_until_it_is_served() -> None:
     spec = ProviderSpec("small", Terms((Limit("concurrency", 2.0, 0.0, "gauge"),)))
-    setup = _setup(spec)
-    result = _run(setup)
-    assert result.refused > 0
-    assert result.failed == 0
-    assert result.in_flight_most == 2
+    result = _run(_setup(spec))
+    assert (result.refused > 0, result.failed, result.in_flight_most) == (True, 0, 2)
+    # Spans cover the time of every task without gaps.
+    for time in result.tasks:
+        spans = [span for span in result.spans if span.task == time.task]
+        assert (spans[0].from_s, spans[-1].to_s) == (time.began_s, time.ended_s)
+        assert all(before.to_s == after.from_s for before, after in pairwise(spans))
 
 
 def test_a_door_that_gives_up_leaves_the_rest_to_the_engine() -> None:
@@ -152,12 +155,8 @@ def test_a_timer_does_not_touch_what_was_sent_again_or_waits_to_be() -> None:
 
 
 def test_a_run_whose_calls_hang_for_ever_has_no_end() -> None:
-    setup = _setup(HANGING)
-    loop = Rehearsal(setup)
-    result = loop.run()
-    assert result.makespan_s == inf
-    assert result.failed == 6
-    assert result.events == []
+    result = Rehearsal(_setup(HANGING)).run()
+    assert (result.makespan_s, result.failed, result.events) == (inf, 6, [])
 
 
 def test_tries_that_are_all_in_vain_take_the_time_of_a_round_trip() -> None:

@@ -109,16 +109,15 @@ def test_a_rule_uses_the_first_of_its_tools_that_is_offered() -> None:
     assert (use.name, json.loads(use.arguments)) == ("exec_command", {"cmd": "expr 3"})
 
 
-def test_a_rule_whose_tools_are_not_offered_does_not_match() -> None:
-    found = scripted(("user", "add 1 2"), tools=("read",))
-    assert ("".join(found.pieces), found.tool_uses) == ("no", ())
-
-
-def test_a_rule_on_results_answers_when_there_are_some() -> None:
+def test_a_rule_matches_if_its_tools_are_offered_and_its_results_are_there() -> None:
     before = [("user", "add 1 2"), ("assistant", "A moment.")]
-    found = scripted(*before, ("tool", "gave 3"), tools=("sum",))
-    assert ("".join(found.pieces), found.tool_uses) == ("It is 3.", ())
-    assert "".join(scripted(*before, ("tool", "add"), tools=("sum",)).pieces) == "no"
+    for turns, tools, said in (
+        (before[:1], ("read",), "no"),
+        ([*before, ("tool", "gave 3")], ("sum",), "It is 3."),
+        ([*before, ("tool", "add")], ("sum",), "no"),
+    ):
+        found = scripted(*turns, tools=tools)
+        assert ("".join(found.pieces), found.tool_uses) == (said, ())
 
 
 @pytest.mark.parametrize("use", ["ls", {"shell": 1}, {"Read": "a.txt"}, {1: {}}])
