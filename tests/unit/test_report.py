@@ -20,7 +20,6 @@ from headway.sim.clients import PATIENT, UnpacedDoor
 from headway.sim.provider import Latency, Provider, ProviderSpec
 from headway.sim.rehearsal import (
     Rehearsal,
-    RehearsalSetup,
     RehearsalSpan,
     Rehearsed,
     SpanKind,
@@ -99,8 +98,8 @@ def test_a_cell_shows_what_a_task_did(
 def test_a_rehearsal_can_be_folded(columns: int) -> None:
     workload = draw_workload(WorkloadSpec("w", 5, output_spread=0.5), 1)
     provider = Provider(ProviderSpec("p", latency=Latency(1.0, 0.02)), 1)
-    setup = RehearsalSetup(workload, provider, UnpacedDoor(PATIENT, 1), Rules(Strategy("fixed", 2)))
-    ran = Rehearsal(setup).run()
+    rules = Rules(Strategy("fixed", 2))
+    ran = Rehearsal(workload, provider, UnpacedDoor(PATIENT, 1), rules).run()
     outcome = outcome_of(ran, 1.0)
     assert outcome.in_flight_most == 2
     assert 1.0 < outcome.in_flight_mean <= 2.0

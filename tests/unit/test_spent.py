@@ -31,7 +31,7 @@ from headway.report.time_use import (
 from headway.sim.account import Terms
 from headway.sim.clients import PATIENT, PacedDoor, UnpacedDoor
 from headway.sim.provider import FaultModel, Provider, ProviderSpec
-from headway.sim.rehearsal import Rehearsal, RehearsalSetup, WorkloadSpec, draw_workload
+from headway.sim.rehearsal import Rehearsal, WorkloadSpec, draw_workload
 from tests.property.engine_runs import RULES, TROUBLE, Moment, Run, begun, graphs
 
 MODEL = Nature("provider")
@@ -188,7 +188,6 @@ def test_the_parts_of_a_rehearsed_run_add_up(is_paced: bool) -> None:
     door = PacedDoor(quota, OutputLength()) if is_paced else UnpacedDoor(PATIENT, 1)
     workload = draw_workload(WorkloadSpec("plain", 12), 1)
     rules = Rules(ADAPTIVE if is_paced else Strategy("waves", 3))
-    setup = RehearsalSetup(workload, Provider(spec, 1), door, rules)
-    events = Rehearsal(setup, keep_events=True).run().events
+    events = Rehearsal(workload, Provider(spec, 1), door, rules, keep_events=True).run().events
     group_of = {b"%d" % number: number for number in range(len(workload.graph))}
     adds_up(workload.graph, events, group_of, not is_paced)
