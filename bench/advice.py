@@ -47,7 +47,7 @@ from headway.sim.account import Terms
 from headway.sim.clients import PATIENT, UnpacedDoor
 from headway.sim.draw import Neighbour, lognormal, uniform
 from headway.sim.provider import FaultModel, Latency, Provider, ProviderSpec
-from headway.sim.rehearsal import Rehearsal, RehearsalSetup, Workload
+from headway.sim.rehearsal import Rehearsal, Workload
 
 REPORT: Final = ROOT / "docs" / "benchmarks" / "advice.md"
 
@@ -222,7 +222,7 @@ def _unpaced(case: Case, strategy: Strategy) -> float:
         provider = Provider(case.account.spec, seed)
         provider.advance(0.0)
         rules = Rules(strategy, retries=0)
-        ran = Rehearsal(RehearsalSetup(work, provider, UnpacedDoor(PATIENT, seed), rules)).run()
+        ran = Rehearsal(work, provider, UnpacedDoor(PATIENT, seed), rules).run()
         total += _worth(case, work, inf if ran.failed else ran.makespan_s)
     return total / len(TRUTHS)
 

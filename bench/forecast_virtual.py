@@ -26,7 +26,7 @@ from headway.report.sizes import Answered, seen_of
 from headway.sim.clients import PacedDoor
 from headway.sim.draw import normal, uniform
 from headway.sim.provider import Provider, SimulatedCall
-from headway.sim.rehearsal import Rehearsal, RehearsalSetup, Rehearsed, Workload
+from headway.sim.rehearsal import Rehearsal, Rehearsed, Workload
 
 LUCK: Final = 0.15
 """Log-deviation of a call's time to its first byte."""
@@ -62,9 +62,7 @@ def performed(
     lane = new_lane("account", "model", AccountTerms(), dialect, 0.0)
     lengths, first = OutputLength(), case.items(0, LEARNED)
     door = PacedDoor(lane.quota, lengths)
-    learned = Rehearsal(
-        RehearsalSetup(_work(first, case.seed, 0), provider, door, Rules(ADAPTIVE))
-    ).run()
+    learned = Rehearsal(_work(first, case.seed, 0), provider, door, Rules(ADAPTIVE)).run()
     memory = lane.memory(learned.makespan_s)
     pause_s = PAUSE_S * uniform(case.seed, 907, 0)
     later = case.items(LATER, case.count)
@@ -77,8 +75,8 @@ def performed(
     then = _later(provider, case, learned.makespan_s + pause_s)
     lane = lane_of(memory, AccountTerms(), dialect, -pause_s, 0.0)
     watched = door_of(lane.quota, lengths)
-    setup = RehearsalSetup(_work(later, case.seed, LATER), then, watched, Rules(ADAPTIVE))
-    ran = Rehearsal(setup, keep_events=True).run()
+    later_work, rules = _work(later, case.seed, LATER), Rules(ADAPTIVE)
+    ran = Rehearsal(later_work, then, watched, rules, keep_events=True).run()
     cost = sum(
         PRICE.cost_microusd(Amounts(item.input_tokens, item.output_tokens)) for item in later
     )

@@ -37,7 +37,7 @@ from headway.sim.clients import (
     UnpacedDoor,
 )
 from headway.sim.provider import Provider, ProviderSpec
-from headway.sim.rehearsal import Rehearsal, RehearsalSetup, WorkloadSpec, draw_workload
+from headway.sim.rehearsal import Rehearsal, WorkloadSpec, draw_workload
 
 WARM_UP: Final = 7000
 """Added to a seed, it gives the seed of the warm-up run."""
@@ -166,7 +166,7 @@ def _unpaced(trial: Trial) -> Outcome:
 def _rehearse(trial: Trial, door: ClientPort, rules: Rules, seed: int) -> Outcome:
     provider = Provider(trial.spec, seed)
     provider.shows_progress = isinstance(door, PacedDoor)
-    found = Rehearsal(RehearsalSetup(draw_workload(trial.work, seed), provider, door, rules)).run()
+    found = Rehearsal(draw_workload(trial.work, seed), provider, door, rules).run()
     presence = provider.account().presence
     wanted = presence.wanted if presence else 0.0
     return Outcome(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Final
 
 from msgspec import Struct, field
+
+from tests.integration.listener import listening
 
 PASSED_ON: Final = ("content-type", "x-api-key", "authorization", "anthropic-version")
 
@@ -52,12 +53,6 @@ def overhearing(upstream: str) -> Iterator[Overheard]:
         def log_message(self, *_: object) -> None:
             """Tests are silent."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Between) as server:
-        said = Overheard(f"http://127.0.0.1:{server.server_port}")
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield said
-        finally:
-            server.shutdown()
-            thread.join()
+    with listening(Between) as port:
+        said = Overheard(f"http://127.0.0.1:{port}")
+        yield said

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from math import inf
 
-from headway.base.values import Amounts, Fault, Reading, Sketch, Tally
+from headway.base.values import Amounts, Demand, Fault, Reading, Sketch, Tally
 from headway.pacing.admission import Book, CallOutcome
 from headway.pacing.lane import Request
 from headway.pacing.memory import CallId
-from headway.sim.clients import SENT_AGAIN, Knock
+from headway.sim.clients import SENT_AGAIN
 from headway.sim.draw import uniform
 
 BYTES_PER_TOKEN = 4.3
@@ -25,19 +25,23 @@ class BookDoor:
         self._clients = clients
         self._seed = seed
         self._ids: dict[int, CallId] = {}
-        self._knocks: dict[int, Knock] = {}
+        self._demands: dict[int, Demand] = {}
         self._sends = 0
         self._wake_s = inf
 
-    def knock(self, knock: Knock, now: float, is_resent: bool = False) -> None:
+    def knock(
+        self, call_id: int, demand: Demand, key: tuple[float, ...], now: float,
+        is_resent: bool = False,
+    ) -> None:  # fmt: skip
+        del key
         self._sends += 1
-        self._knocks[knock.call_id] = knock
-        call = (f"client-{knock.call_id % self._clients}", self._sends)
-        self._ids[knock.call_id] = call
-        luck = 1.0 + WORDINESS * (2.0 * uniform(self._seed, 5, knock.call_id) - 1.0)
-        size = int(knock.demand.expected.input_tokens * BYTES_PER_TOKEN * luck)
-        most = int(knock.demand.ceiling.output_tokens)
-        sketch = Sketch("model", "english", size, 1, most, knock.demand.kind)
+        self._demands[call_id] = demand
+        call = (f"client-{call_id % self._clients}", self._sends)
+        self._ids[call_id] = call
+        luck = 1.0 + WORDINESS * (2.0 * uniform(self._seed, 5, call_id) - 1.0)
+        size = int(demand.expected.input_tokens * BYTES_PER_TOKEN * luck)
+        most = int(demand.ceiling.output_tokens)
+        sketch = Sketch("model", "english", size, 1, most, demand.kind)
         self.book.ask(Request(call, "account", self._dialect, sketch, (), is_resent), now)
 
     def open(self, now: float) -> list[int]:
@@ -54,7 +58,7 @@ class BookDoor:
         assert fault.kind in SENT_AGAIN
         outcome = CallOutcome("throttled", Tally(known="unknown"), fault, reading, self._dialect)
         assert self.book.settle(self._ids.pop(call_id), outcome, now)
-        self.knock(self._knocks[call_id], now, is_resent=True)
+        self.knock(call_id, self._demands[call_id], (), now, is_resent=True)
         return True
 
     def first_byte(self, call_id: int, reading: Reading, now: float) -> None:

@@ -22,7 +22,7 @@ from headway.plans.graph import Graph, Task
 from headway.sim.account import Terms
 from headway.sim.clients import PacedDoor
 from headway.sim.provider import Latency, Provider, ProviderSpec, SimulatedCall
-from headway.sim.rehearsal import Rehearsal, RehearsalSetup, Rehearsed, Workload
+from headway.sim.rehearsal import Rehearsal, Rehearsed, Workload
 
 Sizes = tuple[tuple[float, float], ...]
 """Of each call, input and output tokens."""
@@ -113,7 +113,7 @@ def play(case: Case, share: float = 1.0, spec: ProviderSpec | None = None) -> Pl
     provider = Provider(spec, 1)
     provider.shows_progress = True
     door = PacedDoor(quota, KnownLengths())
-    result = Rehearsal(RehearsalSetup(case.workload, provider, door, Rules(ALL_AT_ONCE))).run()
+    result = Rehearsal(case.workload, provider, door, Rules(ALL_AT_ONCE)).run()
     return Played(result, provider, quota)
 
 

@@ -11,25 +11,13 @@ from headway.base.values import Limit, LimitKind, Resource
 from headway.sim.account import Charge, Needs, SimulatedAccount, Terms
 from headway.sim.audit import (
     NEIGHBOUR,
-    ChargeCurve,
-    curve_of,
-    gauge_excess,
     violations,
     worst_window,
 )
-from headway.sim.draw import Neighbour
 
 
 def _at(now: float, amount: float, resource: Resource = "input", by: str = "1") -> Charge:
     return Charge(resource, now, now, amount, by)
-
-
-def test_a_curve_steps_at_once_and_slopes_evenly() -> None:
-    curve = curve_of([_at(10.0, 5.0), Charge("input", 10.0, 20.0, 10.0, "stream")], "input")
-    assert curve == ChargeCurve((10.0, 20.0), (0.0, 15.0), (5.0, 15.0))
-    times = (0.0, 10.0, 15.0, 20.0, 99.0)
-    assert [curve.left(now) for now in times] == [0.0, 0.0, 10.0, 15.0, 15.0]
-    assert [curve.right(now) for now in times] == [0.0, 5.0, 10.0, 15.0, 15.0]
 
 
 def test_tokens_are_input_and_output_and_a_neighbours_tokens_stand_for_its_own() -> None:
@@ -77,12 +65,6 @@ def test_each_kind_of_limit_has_its_own_excess(
 ) -> None:
     found = violations(Terms((Limit("input", 100.0, 60.0, kind),)), log, 1e-6)
     assert [more for _, more, _ in found] == ([] if excess is None else [pytest.approx(excess)])
-
-
-def test_a_call_that_ends_when_another_starts_has_ended() -> None:
-    assert gauge_excess([(0.0, 10.0), (10.0, 20.0)], 1.0) == (0.0, 0.0)
-    assert gauge_excess([(0.0, 10.0), (5.0, 20.0)], 1.0) == (1.0, 5.0)
-    assert gauge_excess([], 3.0) == (-3.0, 0.0)
 
 
 LIMITS = (
@@ -136,15 +118,3 @@ def test_the_log_of_an_honest_account_is_clean_and_a_tampered_one_is_not(
         "sliding",
         "fixed",
     }
-
-
-@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.kind)
-def test_an_account_shared_with_a_neighbour_stays_within_its_limit(limit: Limit) -> None:
-    account = SimulatedAccount(Terms(limits=(limit,), neighbour=Neighbour(share=0.7)), 0.0)
-    for second in range(200):
-        account.advance(float(second))
-        needs = Needs(7.0, 0.0)
-        if account.shortage(needs, float(second)) is None:
-            account.admit(needs, float(second), "1")
-    assert violations(account.terms, account.log, 1e-6) == []
-    assert {charge.by for charge in account.log} == {"1", NEIGHBOUR}

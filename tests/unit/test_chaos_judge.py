@@ -43,12 +43,9 @@ def test_two_starts_without_a_reason_are_seen() -> None:
     assert (verdict.doubles, verdict.repeats) == (1, 0)
 
 
-def test_a_result_that_is_missing_or_wrong_is_lost() -> None:
+def test_a_result_that_is_missing_or_wrong_or_no_longer_durable_is_lost() -> None:
     lines = ["start a", "end a", "start b", "end b"]
     assert judge(lines, [], DONE | {"b": ""}).lost == 1
     assert judge(lines, [], DONE | {"b": "result a"}).lost == 1
-
-
-def test_a_result_that_was_durable_and_is_gone_is_lost() -> None:
     lines = ["start a", "end a", "kill", "kill", "start a", "end a", "start b", "end b"]
     assert judge(lines, [kill("a"), kill()], DONE).lost == 1

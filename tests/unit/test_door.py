@@ -18,17 +18,13 @@ from headway.sim.clients import (
     Aimd,
     ClientPort,
     Cubic,
-    Knock,
     PacedDoor,
     UnpacedDoor,
 )
 
 RATE = Fault("rate", "requests", 3.0)
 USED = Amounts(100.0, 50.0)
-
-
-def _knock(call_id: int, key: tuple[float, ...] = (0.0,)) -> Knock:
-    return Knock(call_id, Demand(Amounts(100.0, 50.0), Amounts(100.0, 200.0), "kind"), key)
+DEMAND = Demand(Amounts(100.0, 50.0), Amounts(100.0, 200.0), "kind")
 
 
 def _paced(requests: float = 60.0, burst: float = 2.1) -> PacedDoor:
@@ -39,39 +35,14 @@ def _paced(requests: float = 60.0, burst: float = 2.1) -> PacedDoor:
 
 def _knocked(door: ClientPort, calls: int) -> None:
     for call_id in range(1, calls + 1):
-        door.knock(_knock(call_id), 0.0)
-
-
-def test_a_paced_door_opens_as_the_quota_allows() -> None:
-    door = _paced()
-    _knocked(door, 3)
-    assert door.open(0.0) == [1, 2]
-    assert door.open(0.0) == []
-    assert door.next_s() == pytest.approx(0.9, abs=0.01)
-    assert door.open(door.next_s()) == [3]
-    assert door.next_s() == inf
+        door.knock(call_id, DEMAND, (0.0,), 0.0)
 
 
 def test_a_paced_door_lets_the_most_urgent_call_go_first() -> None:
     door = _paced(burst=1.1)
     for call_id, key in ((1, (1.0, -1.0)), (2, (0.0, -1.0)), (3, (0.0, -9.0))):
-        door.knock(_knock(call_id, key), 0.0)
+        door.knock(call_id, DEMAND, key, 0.0)
     assert door.open(0.0) == [3]
-
-
-@pytest.mark.parametrize("kind", ["rate", "concurrency", "overload"])
-def test_a_paced_door_keeps_what_was_turned_away(kind: FaultKind) -> None:
-    lengths = OutputLength()
-    door = PacedDoor(Quota(QuotaConfig(), 0.0), lengths)
-    _knocked(door, 1)
-    door.open(0.0)
-    assert door.refused(1, Fault(kind), Reading(), 0.0)
-    now, sent = 0.0, door.open(0.0)
-    while not sent:
-        now = door.next_s()
-        sent = door.open(now)
-    assert sent == [1]
-    assert now > 0.0
 
 
 @pytest.mark.parametrize("kind", ["server", "request", "billing"])
@@ -102,27 +73,6 @@ def test_a_paced_door_sends_a_lost_call_again_so_often_and_no_more() -> None:
         kept.append(door.ended(1, USED, Fault("broken"), now + 0.5))
     assert kept == [True] * LOSSES_MAX + [False]
     assert door.open(1e6) == []
-
-
-def test_an_unpaced_client_waits_as_long_as_it_is_told() -> None:
-    door = UnpacedDoor(SDK, 1)
-    _knocked(door, 1)
-    door.open(0.0)
-    assert door.refused(1, RATE, Reading(), 10.0)
-    assert door.next_s() == 13.0
-    assert door.open(12.9) == []
-    assert door.open(13.0) == [1]
-
-
-def test_an_unpaced_client_gives_up_after_its_retries() -> None:
-    door = UnpacedDoor(SDK, 1)
-    _knocked(door, 1)
-    kept = []
-    for now in (0.0, 100.0, 200.0):
-        assert door.open(now) == [1]
-        kept.append(door.refused(1, Fault("server"), Reading(), now))
-    assert kept == [True, True, False]
-    assert door.next_s() == inf
 
 
 @pytest.mark.parametrize("kind", ["request", "spend_cap", "billing"])
@@ -157,15 +107,3 @@ def test_a_gate_moves_how_many_may_be_in_flight(gate: Aimd | Cubic) -> None:
         sent = door.open(1.0)
     door.refused(sent[0], RATE, Reading(), 1.0)
     assert gate.limit < 3.0
-
-
-def test_a_gate_learns_from_refusals_and_not_from_other_faults() -> None:
-    gate = Aimd(4.0)
-    door = UnpacedDoor(SDK, 1, gate)
-    _knocked(door, 4)
-    door.open(0.0)
-    door.refused(1, Fault("server"), Reading(), 0.0)
-    door.ended(2, USED, Fault("broken"), 0.0)
-    assert gate.limit == 4.0
-    door.refused(3, Fault("overload"), Reading(), 0.0)
-    assert gate.limit == 2.0

@@ -37,44 +37,22 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 def _plain(value: object) -> object:
     """A record as a user would write it down."""
     if isinstance(value, Struct):
+        # A gauge has no period; nobody writes one.
+        left_out = {*NOT_READ, *(("period_s",) if getattr(value, "kind", "") == "gauge" else ())}
         return {
             field.name: _plain(getattr(value, field.name))
             for field in fields(value)
-            if field.name not in NOT_READ and getattr(value, field.name) != field.default
+            if field.name not in left_out and getattr(value, field.name) != field.default
         }
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     return "inf" if value == inf else value
 
 
-def _without_periods_of_gauges(plain: object) -> object:
-    """A gauge has no period; nobody writes one."""
-    if isinstance(plain, dict):
-        kept = {key: _without_periods_of_gauges(value) for key, value in plain.items()}
-        if kept.get("resource") == "concurrency":
-            kept.pop("period_s", None)
-        return kept
-    if isinstance(plain, list):
-        return [_without_periods_of_gauges(item) for item in plain]
-    return plain
-
-
-def test_presets_fit_together() -> None:
-    assert {preset.workload for preset in PROVIDERS.values()} <= set(WORKLOADS)
-    assert [preset.name for preset in PROVIDERS.values()] == list(PROVIDERS)
-    assert [preset.name for preset in WORKLOADS.values()] == list(WORKLOADS)
-    abouts = [preset.about for preset in PROVIDERS.values()]
-    abouts += [preset.about for preset in WORKLOADS.values()]
-    for about in abouts:
-        assert about
-        assert "\n" not in about
-        assert len(about) <= 100
-
-
 @pytest.mark.parametrize("name", PROVIDERS)
 def test_every_provider_can_be_written_as_a_file(name: str, write: Write) -> None:
     spec = PROVIDERS[name].spec
-    plain = _without_periods_of_gauges(_plain(spec))
+    plain = _plain(spec)
     assert find_provider(write(yaml.safe_dump(plain))).spec == spec
     assert find_provider(write(json.dumps(plain, indent="\t"), "mine.json")).spec == spec
 
@@ -92,15 +70,10 @@ def test_every_workload_can_be_written_as_a_file(name: str, write: Write) -> Non
     assert find_workload(write(yaml.safe_dump(whole))) == preset
 
 
-@pytest.mark.parametrize("name", [*PROVIDERS, *WORKLOADS])
-def test_every_preset_is_documented(name: str) -> None:
-    assert f"`{name}`" in (ROOT / "docs" / "presets.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("path", sorted(ROOT.glob("docs/presets.md")))
-def test_the_files_in_the_documentation_can_be_read(path: Path, write: Write) -> None:
-    blocks = path.read_text(encoding="utf-8").split("```yaml\n")[1:]
-    provider, workload = (block.partition("```")[0] for block in blocks)
+def test_the_documentation_has_every_preset_and_files_that_can_be_read(write: Write) -> None:
+    text = (ROOT / "docs" / "presets.md").read_text(encoding="utf-8")
+    assert [name for name in (*PROVIDERS, *WORKLOADS) if f"`{name}`" not in text] == []
+    provider, workload = (block.partition("```")[0] for block in text.split("```yaml\n")[1:])
     assert find_provider(write(provider)).spec.terms.limits
     assert find_workload(write(workload)).agents
 
@@ -110,19 +83,12 @@ def test_a_file_is_named_after_itself_unless_it_says_otherwise(write: Write) -> 
     assert find_provider(write("name: other", "my-account.yaml")).name == "other"
 
 
-def test_numbers_may_have_suffixes_and_underscores(write: Write) -> None:
-    content = (
-        "terms: {limits: [{resource: tokens, amount: 100k}, {resource: input, amount: 2_000}]}"
-    )
-    limits = find_provider(write(content)).spec.terms.limits
-    assert limits == (Limit("tokens", 100_000), Limit("input", 2000))
-
-
-def test_concurrency_is_a_gauge_without_saying_so(write: Write) -> None:
-    content = "terms: {limits: [{resource: concurrency, amount: 4}]}"
+def test_numbers_have_suffixes_and_concurrency_is_a_gauge_without_saying_so(write: Write) -> None:
+    limits = "{resource: tokens, amount: 100k}, {resource: input, amount: 2_000}"
+    content = f"terms: {{limits: [{limits}, {{resource: concurrency, amount: 4}}]}}"
     assert find_provider(write(content)).spec.terms.limits == (
-        Limit("concurrency", 4, 0.0, "gauge"),
-    )
+        Limit("tokens", 100_000), Limit("input", 2000), Limit("concurrency", 4, 0.0, "gauge"),
+    )  # fmt: skip
 
 
 def test_an_unknown_preset_names_the_nearest_one() -> None:
@@ -135,21 +101,16 @@ def test_an_unknown_preset_names_the_nearest_one() -> None:
         find_workload("x" * 5000)
 
 
-WRONG_PROVIDERS = (
+WRONG = (
     ("", "the file is empty", None),
     ("[]", "the file must have keys and values", 1),
-    ("name: x\nlatncy: {}", "there is no key `latncy`", 2),
     ("latency:\n  kapa: 1", "there is no key `latency.kapa`", 2),
     ("latency:\n  kappa: -1", "`latency.kappa` is `-1`: it must be at least 0", 2),
-    ("latency: {kappa: nan}", "`latency.kappa` is `nan`", 1),
     ("latency: {first_byte_s: inf}", "`latency.first_byte_s` is `inf`", 1),
-    ("latency: {first_byte_s: soon}", "`latency.first_byte_s` is `soon`", 1),
     ("latency: {per_output_token_s: 0}", "it must be more than 0", 1),
     ("latency: {background: 1.5}", "it must be a whole number", 1),
-    ("latency:", "`latency` must have keys and values", 1),
     ("latency: {kappa: 1, kappa: 2}", "`latency.kappa` is there twice", 1),
     ("latency: {kappa: [1]}", "`latency.kappa` must be one value", 1),
-    ("? [a]\n: 1", "must be one value", 1),
     (
         "terms:\n  limits:\n  - {resource: requests, amount: 0}",
         "`terms.limits[0].amount` is `0`",
@@ -158,7 +119,6 @@ WRONG_PROVIDERS = (
     ("terms:\n  limits:\n  - {amount: 1}", "`terms.limits[0].resource` is missing", 3),
     ("terms:\n  limits: 5", "`terms.limits` must be a list", 2),
     ("terms: {limits: [{resource: rpm, amount: 1}]}", "`terms.limits[0].resource` is `rpm`", 1),
-    ("terms: {limits: [{resource: input, amount: 1, source: x}]}", "no key", 1),
     (
         "terms:\n  limits:\n  - {resource: input, amount: 1}\n  - {resource: input, amount: 2}",
         "`terms.limits` has `input/60s` twice",
@@ -173,62 +133,43 @@ WRONG_PROVIDERS = (
     ("faults:\n  outages: [[5, 3]]", "ends at 3, before it begins at 5", 2),
     ("faults: {share: 2}", "it must be from 0 to 1", 1),
     ('name: "\\e[31m"', "`name` must be 1 to 200 printable characters", 1),
-    ("a: *b", "this is not YAML: found undefined alias", 1),
     ("a: [", "this is not YAML", 1),
     ("\0", "this is neither YAML nor JSON", None),
-    ("[" * 1000, "this is neither YAML nor JSON", None),
-    ("about: [x]", "`about` must be one value", 1),
+    ('{\n "name": "x"\n "about": "y"}', "this is not JSON", 3),
+    ('{\n\t"latency": {"kappa": -1}}', "`latency.kappa` is `-1`", 2),
+    ('{"name": "x", "name": "y"}', "`name` is there twice", 1),
 )
 
 
-@pytest.mark.parametrize(("content", "message", "line"), WRONG_PROVIDERS)
-def test_a_wrong_provider_is_told_where(
+@pytest.mark.parametrize(("content", "message", "line"), WRONG)
+def test_a_wrong_provider_names_file_line_and_value(
     content: str, message: str, line: int | None, write: Write
 ) -> None:
+    name = "mine.json" if content.startswith("{") else "mine.yaml"
     with pytest.raises(BadPresetError) as caught:
-        find_provider(write(content))
+        find_provider(write(content, name))
     assert message in caught.value.message
-    assert caught.value.where == ("mine.yaml" if line is None else f"mine.yaml:{line}")
+    assert caught.value.where == (name if line is None else f"{name}:{line}")
     assert caught.value.exit_code == 2
 
 
 WRONG_WORKLOADS = (
     ("tasks: 0", "`tasks` is `0`: it must be from 1 to 100000", 1),
     ("tasks: 100000\ncalls: 100", "10,000,000 calls are more than 1,000,000", 1),
-    ("shape: diamnd", "`shape` is `diamnd`", 1),
     ("name: x\nagents: [{name: a, needs: [b]}]", "`a` needs `b`", 2),
     ("agents: [{name: a}, {name: a}]", "two tasks have the name `a`", 1),
     ("agents: [{calls: 1}]", "`agents[0].name` is missing", 1),
-    ("client: {timeout: 5}", "there is no key `client.timeout`", 1),
-    ("task: 5", "there is no key `task`", 1),
 )
 
 
 @pytest.mark.parametrize(("content", "message", "line"), WRONG_WORKLOADS)
-def test_a_wrong_workload_is_told_where(
+def test_a_wrong_workload_names_file_line_and_value(
     content: str, message: str, line: int, write: Write
 ) -> None:
     with pytest.raises(BadPresetError) as caught:
         find_workload(write(content))
     assert message in caught.value.message
     assert caught.value.where == f"mine.yaml:{line}"
-
-
-@pytest.mark.parametrize(
-    ("content", "message", "line"),
-    [
-        ('{\n "name": "x"\n "about": "y"}', "this is not JSON", 3),
-        ('{\n\t"latency": {"kappa": -1}}', "`latency.kappa` is `-1`", 2),
-        ('{"name": "x", "name": "y"}', "`name` is there twice", 1),
-    ],
-)
-def test_a_wrong_json_file_is_told_where(
-    content: str, message: str, line: int, write: Write
-) -> None:
-    with pytest.raises(BadPresetError) as caught:
-        find_provider(write(content, "mine.json"))
-    assert message in caught.value.message
-    assert caught.value.where == f"mine.json:{line}"
 
 
 @pytest.mark.parametrize(

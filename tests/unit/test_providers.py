@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from math import inf
+from typing import Literal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.base.values import Charging, Fault, Limit
-from headway.sim.account import Needs, SimulatedAccount, Terms
+from headway.sim.account import Needs, Terms
 from headway.sim.draw import Neighbour
 from headway.sim.provider import (
     FaultModel,
@@ -84,15 +85,6 @@ def test_two_calls_take_as_long_as_the_scalability_law_says() -> None:
     assert _ends(_live(provider)) == pytest.approx({1: 3.4, 2: 3.4})
 
 
-def test_other_customers_congest_and_use_none_of_our_limits() -> None:
-    provider = _provider(
-        Limit("requests", 60.0), latency=Latency(1.0, 0.1, sigma=0.5, background=2)
-    )
-    provider.submit(_call(1), 0.0)
-    assert provider.account().readings(0.0)[0].remaining == 59.0
-    assert _ends(_live(provider)) == pytest.approx({1: 4.0})
-
-
 def test_streams_show_every_tenth_token_to_the_hundredth_and_then_as_they_double() -> None:
     provider = _provider()
     provider.shows_progress = True
@@ -102,12 +94,16 @@ def test_streams_show_every_tenth_token_to_the_hundredth_and_then_as_they_double
     assert all(at == pytest.approx(1.0 + 0.1 * tokens) for tokens, at in shown.items())
 
 
-def test_a_refusal_names_its_limit_and_how_long_it_holds() -> None:
-    provider = _provider(Limit("requests", 1.0, 10.0))
+@pytest.mark.parametrize(
+    ("advice", "wait_s"), [("honest", 6.0), ("misleading", 60.0), ("none", None)]
+)
+def test_a_refusal_gives_the_advice_that_the_fault_model_has(
+    advice: Literal["honest", "none", "misleading"], wait_s: float | None
+) -> None:
+    provider = _provider(Limit("requests", 1.0, 10.0), faults=FaultModel(retry_after=advice))
     provider.submit(_call(1), 0.0)
     provider.advance(4.0)
-    fault = _refusal(provider.submit(_call(2), 4.0))
-    assert fault == Fault("rate", "requests", 6.0, "rate limit")
+    assert _refusal(provider.submit(_call(2), 4.0)).retry_after_s == wait_s
     provider.advance(10.0)
     assert provider.submit(_call(2), 10.0) is None
 
@@ -222,17 +218,3 @@ def test_a_provider_on_wall_time_ends_its_calls() -> None:
     provider = Provider(ProviderSpec("wall"), 1, 1.7e9)
     provider.submit(SimulatedCall(1, 10, 100, 200), 1.7e9)
     assert isinstance(provider.advance(1.7e9 + 10)[-1], SimulatedEnd)
-
-
-def test_what_was_used_of_a_limit_before_the_start_is_missing_from_it() -> None:
-    limits = Limit("requests", 60.0), Limit("input", 600.0), Limit("concurrency", 4.0, 0.0, "gauge")
-    used = (("input/60s", 500.0), ("concurrency", 3.0), ("output/60s", 9.0))
-    account = SimulatedAccount(Terms(limits, used=used), 0.0)
-    told = {one.resource: one.remaining for one in account.readings(0.0)}
-    assert told == {"requests": 60.0, "input": 100.0}
-    # Ten tokens a second flow in: 100 more are there after ten seconds.
-    assert account.shortage(Needs(200.0, 0.0), 0.0) == ("input", 10.0)
-    account.admit(Needs(50.0, 0.0), 0.0, "us")
-    assert account.shortage(Needs(1.0, 0.0), 0.0) == ("concurrency", inf)
-    # It is no charge of this log: it was made before the start.
-    assert all(charge.amount != 500.0 for charge in account.log)

@@ -8,7 +8,7 @@ from math import inf
 import pytest
 from msgspec.structs import replace
 
-from headway.base.values import Amounts, Demand, Limit
+from headway.base.values import Limit
 from headway.engine.events import (
     RunFinished,
     TaskDelayed,
@@ -21,15 +21,14 @@ from headway.pacing.account import QuotaConfig
 from headway.pacing.headers import DIALECTS
 from headway.pacing.length import OutputLength
 from headway.pacing.quota import Quota
-from headway.plans.graph import Graph, Task
+from headway.plans.graph import Graph
 from headway.sim import rehearsal
 from headway.sim.account import Terms
 from headway.sim.clients import PATIENT, SDK, ClientPort, PacedDoor, RetryRule, UnpacedDoor
 from headway.sim.draw import Neighbour
-from headway.sim.provider import FaultModel, Provider, ProviderSpec, SimulatedCall
+from headway.sim.provider import FaultModel, Provider, ProviderSpec
 from headway.sim.rehearsal import (
     Rehearsal,
-    RehearsalSetup,
     Rehearsed,
     Workload,
     WorkloadSpec,
@@ -49,24 +48,23 @@ def _paced(spec: ProviderSpec) -> PacedDoor:
     return PacedDoor(Quota(QuotaConfig(DIALECTS[spec.dialect]), 0.0), OutputLength())
 
 
-def _setup(
+def _run(
     spec: ProviderSpec = PROVIDER,
     strategy: Strategy = ALL_AT_ONCE,
-    workload: WorkloadSpec = PLAIN,
+    workload: WorkloadSpec | Workload = PLAIN,
     door: ClientPort | None = None,
-) -> RehearsalSetup:
+    retries: int = 3,
+    timeout_s: float = inf,
+) -> Rehearsed:
     provider = Provider(spec, 1)
     provider.shows_progress = True
-    unpaced = UnpacedDoor(PATIENT, 1)
-    return RehearsalSetup(draw_workload(workload, 1), provider, door or unpaced, Rules(strategy))
-
-
-def _run(setup: RehearsalSetup) -> Rehearsed:
-    return Rehearsal(setup, keep_events=True).run()
-
-
-def _ended_once(setup: RehearsalSetup, result: Rehearsed) -> bool:
-    return sorted(time.task for time in result.tasks) == list(range(len(setup.workload.calls)))
+    # What holds at the start, such as a neighbour's share, holds before the first call.
+    provider.advance(0.0)
+    work = draw_workload(workload, 1) if isinstance(workload, WorkloadSpec) else workload
+    rules = Rules(strategy, retries)
+    door = door or UnpacedDoor(PATIENT, 1)
+    rehearsal = Rehearsal(work, provider, door, rules, timeout_s=timeout_s, keep_events=True)
+    return rehearsal.run()
 
 
 @pytest.mark.parametrize(
@@ -82,67 +80,37 @@ def _ended_once(setup: RehearsalSetup, result: Rehearsed) -> bool:
 def test_equal_tasks_take_as_many_rounds_as_the_strategy_has(
     strategy: Strategy, rounds: int
 ) -> None:
-    result = _run(_setup(strategy=strategy))
+    result = _run(strategy=strategy)
     assert result.makespan_s == pytest.approx(rounds * CALL_S)
     assert (result.failed, result.refused, result.timeouts) == (0, 0, 0)
     assert result.in_flight_most == 6 / rounds
     assert result.latencies_s == pytest.approx([CALL_S] * 6)
 
 
-def test_a_paced_run_against_an_idle_provider_is_not_slower_than_its_width() -> None:
-    result = _run(_setup(strategy=ADAPTIVE, door=_paced(PROVIDER)))
-    assert result.failed == result.refused == 0
-    assert result.makespan_s <= 2 * CALL_S + 1e-6
-
-
-def test_spans_cover_every_tasks_time_without_gaps() -> None:
-    spec = ProviderSpec("small", Terms((Limit("concurrency", 2.0, 0.0, "gauge"),)))
-    setup = _setup(spec)
-    result = _run(setup)
-    assert {span.kind for span in result.spans} == {"provider", "busy"}
-    for time in result.tasks:
-        spans = [span for span in result.spans if span.task == time.task]
-        assert spans[0].from_s == time.began_s
-        assert spans[-1].to_s == time.ended_s
-        assert spans[-1].kind == "busy"
-        for before, after in pairwise(spans):
-            assert before.to_s == after.from_s
-
-
 def test_a_refused_call_is_sent_again_until_it_is_served() -> None:
     spec = ProviderSpec("small", Terms((Limit("concurrency", 2.0, 0.0, "gauge"),)))
-    setup = _setup(spec)
-    result = _run(setup)
-    assert result.refused > 0
-    assert result.failed == 0
-    assert result.in_flight_most == 2
-
-
-@pytest.mark.parametrize("dialect", ["anthropic", "openai", "gemini", "plain"])
-def test_what_is_said_in_any_dialect_is_understood(dialect: str) -> None:
-    limits = (Limit("requests", 30.0, burst=2.0), Limit("tokens", 60_000.0))
-    spec = ProviderSpec("spoken", Terms(limits), dialect=dialect)
-    setup = _setup(spec, ADAPTIVE, door=_paced(spec))
-    result = _run(setup)
-    assert result.failed == 0
-    assert _ended_once(setup, result)
-    assert result.makespan_s < 60.0
+    result = _run(spec)
+    assert (result.refused > 0, result.failed, result.in_flight_most) == (True, 0, 2)
+    # Spans cover the time of every task without gaps.
+    for time in result.tasks:
+        spans = [span for span in result.spans if span.task == time.task]
+        assert (spans[0].from_s, spans[-1].to_s) == (time.began_s, time.ended_s)
+        assert all(before.to_s == after.from_s for before, after in pairwise(spans))
 
 
 def test_a_door_that_gives_up_leaves_the_rest_to_the_engine() -> None:
     spec = ProviderSpec("failing", faults=FaultModel(share=0.4, kinds=("server", "broken")))
-    setup = _setup(spec, workload=replace(PLAIN, tasks=20), door=UnpacedDoor(NO_RETRIES, 1))
-    result = _run(setup)
+    result = _run(spec, workload=replace(PLAIN, tasks=20), door=UnpacedDoor(NO_RETRIES, 1))
     assert any(isinstance(event, TaskDelayed) for event in result.events)
     assert 0.0 < result.wasted_tokens < result.used_tokens
-    assert _ended_once(setup, result)
+    assert sorted(time.task for time in result.tasks) == list(range(20))
     assert result.failed == sum(not time.done for time in result.tasks)
 
 
 def test_what_needs_a_failed_task_counts_as_failed_and_has_no_time() -> None:
     spec = ProviderSpec("down", faults=FaultModel(outages=((0.0, inf),)))
     shape = WorkloadSpec("diamond", 9, shape="diamond")
-    result = _run(_setup(spec, workload=shape, door=UnpacedDoor(NO_RETRIES, 1)))
+    result = _run(spec, workload=shape, door=UnpacedDoor(NO_RETRIES, 1))
     assert result.failed == 9
     skipped = [event.task for event in result.events if isinstance(event, TaskSkipped)]
     assert skipped == [1, 2, 8]
@@ -151,8 +119,7 @@ def test_what_needs_a_failed_task_counts_as_failed_and_has_no_time() -> None:
 
 
 def test_a_call_that_takes_too_long_is_given_up_and_its_tokens_are_lost() -> None:
-    setup = replace(_setup(door=UnpacedDoor(NO_RETRIES, 1)), timeout_s=5.0)
-    result = _run(setup)
+    result = _run(door=UnpacedDoor(NO_RETRIES, 1), timeout_s=5.0)
     assert result.failed == 6
     assert result.timeouts == 24
     assert result.latencies_s == []
@@ -163,8 +130,7 @@ def test_a_call_that_takes_too_long_is_given_up_and_its_tokens_are_lost() -> Non
 @pytest.mark.parametrize("paced", [False, True])
 def test_a_call_whose_first_byte_does_not_come_is_given_up(paced: bool) -> None:
     door: ClientPort = _paced(HANGING) if paced else UnpacedDoor(NO_RETRIES, 1)
-    setup = replace(_setup(HANGING, door=door), stall_s=5.0)
-    result = _run(setup)
+    result = _run(HANGING, door=door, timeout_s=5.0)
     assert result.failed == 6
     # Four attempts of six tasks; through the quota each call is sent four times within one.
     assert result.timeouts == (96 if paced else 24)
@@ -177,28 +143,16 @@ def test_a_timer_does_not_touch_what_was_sent_again_or_waits_to_be() -> None:
     # Every call breaks off, waits half a second at the door and is sent again: the first timer
     # comes while the call is at the door, or while a later send is in flight.
     spec = ProviderSpec("breaking", faults=FaultModel(share=1.0, kinds=("broken",)))
-    setup = _setup(spec, workload=replace(PLAIN, tasks=40), door=UnpacedDoor(SDK, 1))
-    result = _run(replace(setup, rules=Rules(ALL_AT_ONCE, 0), timeout_s=8.2))
+    many, door = replace(PLAIN, tasks=40), UnpacedDoor(SDK, 1)
+    result = _run(spec, workload=many, door=door, retries=0, timeout_s=8.2)
     assert result.failed == 40
     assert all(to_s - from_s <= 8.2 + 1e-9 for from_s, to_s in result.calls)
     assert result.timeouts < len(result.calls) == 120
 
 
 def test_a_run_whose_calls_hang_for_ever_has_no_end() -> None:
-    setup = _setup(HANGING)
-    loop = Rehearsal(setup)
-    result = loop.run()
-    assert result.makespan_s == inf
-    assert result.failed == 6
-    assert result.events == []
-
-
-def test_a_run_without_progress_is_cut_off() -> None:
-    spec = ProviderSpec("hopeless", Terms((Limit("concurrency", 0.0, 0.0, "gauge"),)))
-    hasty = UnpacedDoor(RetryRule(1_000_000, first_s=0.0, obeys_retry_after=False), 1)
-    setup = replace(_setup(spec, door=hasty), steps_max=100)
-    assert Rehearsal(setup).run().makespan_s == inf
-    assert len(setup.provider.arrivals) <= 600
+    result = _run(HANGING)
+    assert (result.makespan_s, result.failed) == (inf, 6)
 
 
 def test_tries_that_are_all_in_vain_take_the_time_of_a_round_trip() -> None:
@@ -207,33 +161,9 @@ def test_tries_that_are_all_in_vain_take_the_time_of_a_round_trip() -> None:
     used = Neighbour(1.0, shape="burst", on_s=2.0, off_s=inf)
     spec = ProviderSpec("used up", Terms((window,), neighbour=used), dialect="plain")
     hasty = UnpacedDoor(RetryRule(1_000_000, first_s=0.0, obeys_retry_after=False), 1)
-    setup = _setup(spec, workload=replace(PLAIN, tasks=2), door=hasty)
-    setup.provider.advance(0.0)
-    result = _run(setup)
+    result = _run(spec, workload=replace(PLAIN, tasks=2), door=hasty)
     assert 2.0 <= result.makespan_s <= 2.1 + CALL_S
     assert result.refused > rehearsal.IN_VAIN_MAX
-
-
-def _bare(needs: list[tuple[str, ...]], called: set[int]) -> Workload:
-    """Tasks that make one call, or none at all."""
-    demand = Demand(Amounts(2000.0, 400.0), Amounts(2000.0, 4096.0))
-    call = SimulatedCall(0, 2000.0, 400.0, 4096.0)
-    tasks = [
-        Task(str(task), before, (demand,) if task in called else ())
-        for task, before in enumerate(needs)
-    ]
-    calls = tuple((call,) if task in called else () for task in range(len(needs)))
-    return Workload("bare", Graph.of(tasks), calls)
-
-
-def test_a_task_without_calls_is_over_when_it_starts() -> None:
-    workload = _bare([(), ("0",), ("1",)], {1})
-    result = _run(replace(_setup(), workload=workload))
-    assert [(time.task, time.ended_s) for time in result.tasks] == [
-        (0, 0.0),
-        (1, pytest.approx(CALL_S)),
-        (2, pytest.approx(CALL_S)),
-    ]
 
 
 def test_the_same_setup_gives_the_same_rehearsal_to_the_bit() -> None:
@@ -243,9 +173,7 @@ def test_the_same_setup_gives_the_same_rehearsal_to_the_bit() -> None:
         faults=FaultModel(share=0.1, hang_share=0.05),
     )
     work = WorkloadSpec("mixed", 30, input_spread=0.5, output_spread=0.5, shape="layers")
-    first, second = (
-        _run(replace(_setup(spec, ADAPTIVE, work, _paced(spec)), stall_s=10.0)) for _ in "ab"
-    )
+    first, second = (_run(spec, ADAPTIVE, work, _paced(spec), timeout_s=60.0) for _ in "ab")
     assert first == second
     assert first.failed == 0
 
@@ -257,7 +185,7 @@ def _here(seconds: tuple[float, ...], calls: int, strategy: Strategy = ALL_AT_ON
     if not calls:
         tasks = [replace(task, calls=()) for task in drawn.graph.tasks]
         work = replace(work, graph=Graph.of(tasks), calls=((),) * len(seconds))
-    return _run(replace(_setup(strategy=strategy), workload=work))
+    return _run(strategy=strategy, workload=work)
 
 
 def test_a_task_is_busy_here_before_its_first_call() -> None:

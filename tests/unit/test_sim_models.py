@@ -24,19 +24,11 @@ def answer(conversation: Conversation, models: SimulatedModels = SimulatedModels
     return "".join(models.reply(conversation).pieces)
 
 
-def test_echo_answers_what_was_asked() -> None:
-    assert answer(said("What is up?\n 안녕")) == "What is up?\n 안녕"
-
-
 def test_hash_is_a_digest_of_the_conversation_and_of_nothing_else() -> None:
     told = json.dumps(["", [["user", "before"], ["user", "x"]]])
     assert answer(said("x", "hash")) == sha256(told.encode()).hexdigest()
     assert answer(said("x", "hash")) != answer(said("x", "hash", system="other"))
     assert answer(said("x", "hash")) != answer(said("y", "hash"))
-
-
-def test_tokens_n_writes_n_tokens() -> None:
-    assert len(SimulatedModels().reply(said("x", "tokens-37")).pieces) == 37
 
 
 def test_an_unknown_name_is_the_default_model() -> None:
@@ -46,16 +38,12 @@ def test_an_unknown_name_is_the_default_model() -> None:
 
 
 def test_lengths_between_two_numbers_are_lognormal_and_follow_the_text() -> None:
-    lengths = [
-        len(SimulatedModels().reply(said(f"n {n}", "tokens-50-800")).pieces) for n in range(400)
-    ]
-    again = [
-        len(SimulatedModels().reply(said(f"n {n}", "tokens-50-800")).pieces) for n in range(400)
-    ]
+    lengths, again = (
+        [len(SimulatedModels().reply(said(f"n {n}", "tokens-50-800")).pieces) for n in range(400)]
+        for _ in range(2)
+    )
     assert lengths == again
-    assert min(lengths) >= 50
-    assert max(lengths) <= 800
-    assert len(set(lengths)) > 150
+    assert 50 <= min(lengths) < max(lengths) <= 800
     assert median(lengths) == pytest.approx(sqrt(50 * 800), rel=0.15)
 
 
@@ -88,21 +76,22 @@ FILE = "<file>\ndef walk():\n    pass\ndef call():\n    é = walk()\ndef walk():
 
 def test_a_script_computes_over_the_text_it_was_sent() -> None:
     body = FILE.removeprefix("<file>\n").removesuffix("</file>")
-    script = said(f"please count this: {FILE}", "script")
-    assert json.loads(answer(script, MODELS)) == {
-        "words": len(body.split()),
-        "lines": 6,
-        "bytes": len(body.encode()),
-        "names": ["call", "walk"],
-        "how many": 2,
-        "deep": [{"note": "6 lines"}, 7],
-    }
-
-
-def test_a_script_adds_the_numbers_of_a_text_and_takes_its_groups() -> None:
-    assert answer(said("sum for ann: 1, 2 and 39", "script"), MODELS) == "ann has 42 of 1, 2, 39"
-    assert answer(said("sum for bob: 0.5 and -1", "script"), MODELS) == "bob has -0.5 of 0.5, -1"
-    assert answer(said("largest of 3, 11, agent-9", "script"), MODELS) == "11"
+    assert json.loads(answer(said(f"please count this: {FILE}", "script"), MODELS)) == {
+        "words": len(body.split()), "lines": 6, "bytes": len(body.encode()),
+        "names": ["call", "walk"], "how many": 2, "deep": [{"note": "6 lines"}, 7],
+    }  # fmt: skip
+    for text, reply in (
+        ("sum for ann: 1, 2 and 39", "ann has 42 of 1, 2, 39"),
+        ("sum for bob: 0.5 and -1", "bob has -0.5 of 0.5, -1"),
+        ("largest of 3, 11, agent-9", "11"),
+        ("be short", "one two"),
+    ):
+        assert answer(said(text, "script"), MODELS) == reply
+    assert answer(said("hello", "script", system="a secret"), MODELS) == "2 turns"
+    failing = MODELS.reply(said("now fail", "script"))
+    assert (len(failing.pieces), failing.faults) == (30, ("cut",))
+    # No rule matches: filler.
+    assert len(MODELS.reply(said("hello", "script")).pieces) == 50
 
 
 def test_a_script_says_how_often_what_adds_up_by_name_and_seals_what_it_saw() -> None:
@@ -140,20 +129,6 @@ def test_a_script_gives_the_named_groups_of_each_place_under_their_heading() -> 
     assert json.loads(answer(said(f"none\n{text}", "script"), models)) == []
 
 
-def test_a_rule_sets_length_and_faults() -> None:
-    failing = MODELS.reply(said("now fail", "script"))
-    assert (len(failing.pieces), failing.faults) == (30, ("cut",))
-    assert answer(said("be short", "script"), MODELS) == "one two"
-
-
-def test_a_rule_reads_the_last_turn_unless_it_says_all() -> None:
-    assert answer(said("hello", "script", system="a secret"), MODELS) == "2 turns"
-
-
-def test_a_text_that_no_rule_matches_is_answered_with_filler() -> None:
-    assert len(MODELS.reply(said("hello", "script")).pieces) == 50
-
-
 @pytest.mark.parametrize(
     ("rule", "words"),
     [
@@ -176,27 +151,15 @@ def test_a_wrong_rule_is_refused_with_its_number(rule: object, words: str) -> No
     assert caught.value.where == "script, rule 2"
 
 
-@pytest.mark.parametrize("found", [None, [], {}, {"rules": []}, {"rules": [{}], "more": 1}])
-def test_what_is_no_list_of_rules_is_refused(found: object) -> None:
-    with pytest.raises(BadPresetError, match="list of rules"):
-        parse_script(found)
-
-
 def test_a_script_file_is_read_or_refused_in_one_sentence(tmp_path: Path) -> None:
-    good = tmp_path / "good.yaml"
-    good.write_text("rules:\n  - answer: 'yes, {words}'\n", encoding="utf-8")
-    assert len(read_script(str(good))) == 1
-    bad = tmp_path / "bad.yaml"
-    bad.write_text("rules: [\n", encoding="utf-8")
-    with pytest.raises(BadPresetError, match="not YAML"):
-        read_script(str(bad))
+    path = tmp_path / "rules.yaml"
+    # YAML reads `on` as true.
+    path.write_text("rules:\n  - on: all\n    contains: before\n    answer: seen\n")
+    models = SimulatedModels("script", read_script(str(path)))
+    assert answer(said("after", "script"), models) == "seen"
+    for text, message in (("rules: [\n", "not YAML"), ("{}", "list of rules")):
+        path.write_text(text)
+        with pytest.raises(BadPresetError, match=message):
+            read_script(str(path))
     with pytest.raises(BadPresetError, match="cannot read"):
         read_script(str(tmp_path / "none.yaml"))
-
-
-def test_on_may_be_written_without_quotes_although_yaml_reads_it_as_true(tmp_path: Path) -> None:
-    (tmp_path / "rules.yaml").write_text(
-        "rules:\n  - on: all\n    contains: before\n    answer: seen\n"
-    )
-    models = SimulatedModels("script", read_script(str(tmp_path / "rules.yaml")))
-    assert answer(said("after", "script"), models) == "seen"

@@ -42,16 +42,6 @@ def test_what_a_token_is(text: str, tokens: int) -> None:
     assert count(text) == tokens
 
 
-def test_tokens_are_not_proportional_to_bytes() -> None:
-    def per_byte(text: str) -> float:
-        return count(text) / len(text.encode())
-
-    prose = per_byte("The people of the city went home early because the water was too cold. " * 20)
-    code = per_byte("if (x[i] != y->z) { return f(a, b); }\n" * 20)
-    korean = per_byte("우리는 오늘 아침에 학교에 갔습니다. " * 20)
-    assert prose < 0.25 < korean < code
-
-
 def test_input_counts_every_turn_and_its_marks() -> None:
     one = Conversation("m", "", (("user", "the cat"),), False, None)
     two = Conversation("m", "be kind", (("user", "the cat"), ("assistant", "yes")), False, None)

@@ -7,7 +7,7 @@ import pytest
 from headway.base.values import Limit
 from headway.sim import truth as record
 from headway.sim.account import Needs, SimulatedAccount, Terms
-from headway.sim.delivery import ENTRIES_MAX, TTL_S, PromptCache
+from headway.sim.delivery import TTL_S, PromptCache
 from headway.sim.truth import Truth, Visit, audit, told
 
 
@@ -90,11 +90,3 @@ def test_a_beginning_is_read_for_five_minutes_after_its_last_use() -> None:
     assert cache.read(place, 10.0 + 2 * TTL_S - 2)
     assert not cache.read(place, 10.0 + 4 * TTL_S)
     assert not cache.read(("other", "m", "digest"), 11.0)
-
-
-def test_the_oldest_beginning_is_forgotten_first() -> None:
-    cache = PromptCache()
-    for number in range(ENTRIES_MAX + 1):
-        cache.write(("k", "m", str(number)), 0.0)
-    assert not cache.read(("k", "m", "0"), 1.0)
-    assert cache.read(("k", "m", "1"), 1.0)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from headway.base.values import Limit
 from headway.engine.events import Event
 from headway.engine.state import Rules
-from headway.engine.strategy import ADAPTIVE, ALL_AT_ONCE, Strategy
+from headway.engine.strategy import ADAPTIVE, Strategy
 from headway.pacing.account import QuotaConfig
 from headway.pacing.headers import DIALECTS
 from headway.pacing.length import OutputLength
@@ -31,7 +31,7 @@ from headway.report.time_use import (
 from headway.sim.account import Terms
 from headway.sim.clients import PATIENT, PacedDoor, UnpacedDoor
 from headway.sim.provider import FaultModel, Provider, ProviderSpec
-from headway.sim.rehearsal import Rehearsal, RehearsalSetup, WorkloadSpec, draw_workload
+from headway.sim.rehearsal import Rehearsal, WorkloadSpec, draw_workload
 from tests.property.engine_runs import RULES, TROUBLE, Moment, Run, begun, graphs
 
 MODEL = Nature("provider")
@@ -67,12 +67,6 @@ def test_who_waits_for_a_limit_is_why_the_run_is_not_faster_though_others_are_se
     }
 
 
-def test_a_task_that_could_start_waits_for_the_limit_of_those_that_have() -> None:
-    waits = way(b"a", ("quota", 0.0, 3.0, "input/60s"), ("service", 3.0, 4.0))
-    behind = way(b"b", ("idle", 0.0, 3.0), ("service", 3.0, 4.0))
-    assert gone(waits, behind)[("quota", "input/60s")] == (6.0, 3.0)
-
-
 def test_of_two_limits_the_one_that_more_wait_for_is_named() -> None:
     one = way(b"a", ("quota", 0.0, 2.0, "concurrency"))
     two = [way(key, ("quota", 0.0, 2.0, "input/60s")) for key in (b"b", b"c")]
@@ -97,6 +91,7 @@ def test_what_lies_before_a_task_was_ready_is_for_its_needs() -> None:
         (COMMAND, True, "place"),
         (MODEL, False, "headway"),
         (MODEL, True, "place"),
+        (Nature("function"), False, "place"),
         (Nature("provider", is_ordered=True), True, "order"),
     ],
 )
@@ -107,12 +102,6 @@ def test_what_keeps_a_task_that_could_start(nature: Nature, is_bounded: bool, ca
     # While somebody is served, what headway itself takes is in nobody's way.
     expected = (2.0, 0.0 if cause == "headway" else 2.0)
     assert found[(cause, "")] == expected
-
-
-def test_functions_that_call_nobody_take_the_places_of_those_that_do() -> None:
-    works = way(b"a", ("service", 0.0, 2.0))
-    behind = way(b"b", ("idle", 0.0, 2.0), ("service", 2.0, 3.0))
-    assert gone(works, behind, nature=Nature("function"))[("place", "")] == (2.0, 2.0)
 
 
 def test_refusals_holds_and_losses_have_their_place() -> None:
@@ -191,17 +180,14 @@ def test_the_parts_of_any_run_add_up(graph: Graph, rules: Rules, course: list[Mo
     adds_up(graph, [*run.events, *again.events], places(run) | places(again), is_sized)
 
 
-@pytest.mark.parametrize(
-    "strategy", [ALL_AT_ONCE, Strategy("waves", 3), Strategy("fixed", 2), ADAPTIVE]
-)
 @pytest.mark.parametrize("is_paced", [True, False])
-def test_the_parts_of_a_rehearsed_run_add_up(strategy: Strategy, is_paced: bool) -> None:
+def test_the_parts_of_a_rehearsed_run_add_up(is_paced: bool) -> None:
     terms = Terms((Limit("input", 4000.0, burst=1500.0), Limit("concurrency", 4.0, 0.0, "gauge")))
     spec = ProviderSpec("tight", terms=terms, faults=FaultModel(0.1))
     quota = Quota(QuotaConfig(DIALECTS[spec.dialect]), 0.0)
     door = PacedDoor(quota, OutputLength()) if is_paced else UnpacedDoor(PATIENT, 1)
     workload = draw_workload(WorkloadSpec("plain", 12), 1)
-    setup = RehearsalSetup(workload, Provider(spec, 1), door, Rules(strategy))
-    events = Rehearsal(setup, keep_events=True).run().events
+    rules = Rules(ADAPTIVE if is_paced else Strategy("waves", 3))
+    events = Rehearsal(workload, Provider(spec, 1), door, rules, keep_events=True).run().events
     group_of = {b"%d" % number: number for number in range(len(workload.graph))}
-    adds_up(workload.graph, events, group_of, strategy.size > 0)
+    adds_up(workload.graph, events, group_of, not is_paced)

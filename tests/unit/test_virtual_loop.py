@@ -6,8 +6,6 @@ import asyncio
 import threading
 import time
 
-import pytest
-
 from headway.testing import VirtualLoop, run_virtual
 
 
@@ -33,15 +31,6 @@ def test_five_hours_pass_in_no_time_and_in_order() -> None:
     began_s = time.monotonic()
     assert run_virtual(main(), start_s=100.0) == [(1, 3700.0), (3, 10900.0), (5, 18100.0)]
     assert time.monotonic() - began_s < 60.0
-
-
-def test_a_timeout_passes_in_virtual_time() -> None:
-    async def main() -> None:
-        async with asyncio.timeout(600):
-            await asyncio.Event().wait()
-
-    with pytest.raises(TimeoutError):
-        run_virtual(main())
 
 
 def test_the_clock_stands_still_while_a_thread_works_for_the_loop() -> None:
@@ -77,13 +66,3 @@ def test_the_clock_stands_still_while_something_says_that_it_is_busy() -> None:
         return now_s
 
     assert run_virtual(main()) == 0.0
-
-
-def test_a_loop_without_timers_waits_for_other_threads() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        heard: asyncio.Future[None] = loop.create_future()
-        threading.Timer(0.05, loop.call_soon_threadsafe, (heard.set_result, None)).start()
-        await heard
-
-    run_virtual(main())

@@ -44,7 +44,7 @@ from headway.report.options import (
 from headway.report.rules import PEAK_SLOWDOWN, RULES, RuleFacts, Side
 from headway.sim.clients import PATIENT, UnpacedDoor
 from headway.sim.provider import Provider
-from headway.sim.rehearsal import Rehearsal, RehearsalSetup
+from headway.sim.rehearsal import Rehearsal
 
 # A plan as a situation: agents, sizes, shape.
 
@@ -272,7 +272,7 @@ def width_curve(situation: Situation, guess: AccountGuess, seed: int = 1) -> Wid
         provider.advance(0.0)
         door = UnpacedDoor(PATIENT, seed)
         rules = Rules(Strategy("fixed", width), retries=0)
-        ran = Rehearsal(RehearsalSetup(work, provider, door, rules, steps_max=STEPS_MAX)).run()
+        ran = Rehearsal(work, provider, door, rules, steps_max=STEPS_MAX).run()
         wasted = cost_of(guess, Amounts(ran.wasted_tokens, 0.0))
         time_s = inf if ran.failed else ran.makespan_s
         points.append(WidthPoint(width, time_s, paid + wasted, ran.refused))

@@ -38,7 +38,7 @@ from headway.sim.account import Terms
 from headway.sim.clients import PacedDoor
 from headway.sim.draw import Neighbour, normal
 from headway.sim.provider import Latency, Provider, ProviderSpec
-from headway.sim.rehearsal import Rehearsal, RehearsalSetup, Rehearsed
+from headway.sim.rehearsal import Rehearsal, Rehearsed
 
 # What a run will probably take: the record that forecasts give and reports compare with.
 
@@ -520,8 +520,7 @@ def _rehearsed(
         for kind, seen in ground.lengths:
             lengths.observe(kind, seen.input_tokens, seen.output_tokens)
         door = PacedDoor(knowledge.footing.lane().quota, lengths)
-        setup = RehearsalSetup(workload_of(one), provider, door, Rules(strategy))
-        done = Rehearsal(setup).run()
+        done = Rehearsal(workload_of(one), provider, door, Rules(strategy)).run()
         if done.makespan_s < inf:
             pairs.append((flow.time_s, done.makespan_s))
             ran.append(done)

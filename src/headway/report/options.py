@@ -34,7 +34,7 @@ from headway.sim.account import Terms
 from headway.sim.clients import PacedDoor
 from headway.sim.draw import Neighbour, lognormal
 from headway.sim.provider import FaultModel, Latency, Provider, ProviderSpec, SimulatedCall
-from headway.sim.rehearsal import Rehearsal, RehearsalSetup, Rehearsed, Workload
+from headway.sim.rehearsal import Rehearsal, Rehearsed, Workload
 
 # What is asked, by whom and under which circumstances: all that advice is given on.
 
@@ -361,9 +361,7 @@ def rehearsed(work: Workload, guess: AccountGuess, strategy: Strategy, seed: int
     provider.shows_progress = True
     config = QuotaConfig(DIALECTS[guess.spec.dialect], (), guess.share, "fast", guess.profile)
     door = PacedDoor(Quota(config, 0.0), _lengths(work))
-    return Rehearsal(
-        RehearsalSetup(work, provider, door, Rules(strategy), steps_max=STEPS_MAX)
-    ).run()
+    return Rehearsal(work, provider, door, Rules(strategy), steps_max=STEPS_MAX).run()
 
 
 def option_of(situation: Situation, guess: AccountGuess, way: Way, seed: int = 1) -> Option:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from math import inf
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from headway.base.values import Charging, Limit, LimitReading, Resource
 from headway.pacing.headers import WINDOW_5H_S
@@ -58,33 +57,6 @@ class Acceleration(Struct, frozen=True):
     growth: float = 2.0
 
 
-class Steepness:
-    """How fast an account's use has risen, under an acceleration limit."""
-
-    __slots__ = ("_began_s", "_peak", "_rule", "_used")
-
-    def __init__(self, rule: Acceleration, now: float) -> None:
-        self._rule = rule
-        self._began_s = now
-        self._used = 0.0
-        self._peak = 0.0
-
-    def shortage(self, needs: Needs, now: float) -> Shortage | None:
-        """Refuse what would rise too sharply; the first call of a window always passes."""
-        rule = self._rule
-        ends_s = self._began_s + rule.window_s
-        allowed = max(rule.floor, rule.growth * self._peak)
-        if now >= ends_s or self._used == 0 or self._used + needs.of(rule.resource) <= allowed:
-            return None
-        return rule.resource, ends_s
-
-    def admit(self, needs: Needs, now: float) -> None:
-        if now >= self._began_s + self._rule.window_s:
-            self._peak = max(self._peak, self._used)
-            self._began_s, self._used = now, 0.0
-        self._used += needs.of(self._rule.resource)
-
-
 class Terms(Struct, frozen=True):
     """What an account is subject to. `hidden` limits are enforced but never reported."""
 
@@ -114,7 +86,7 @@ class Charge(Struct, frozen=True):
 class SimulatedAccount:
     """All limits of one key, charged together or not at all."""
 
-    __slots__ = ("_meters", "_steepness", "_windows", "log", "presence", "terms")
+    __slots__ = ("_began_s", "_meters", "_peak", "_used", "_windows", "log", "presence", "terms")
 
     def __init__(self, terms: Terms, now: float) -> None:
         self.terms = terms
@@ -129,7 +101,8 @@ class SimulatedAccount:
         for _, factor in [change for change in terms.changes if change[0] <= now][-1:]:
             self._rescale(factor, now)
         self.presence = Presence(terms.neighbour, now) if terms.neighbour else None
-        self._steepness = Steepness(terms.acceleration, now) if terms.acceleration else None
+        self._began_s, self._used, self._peak = now, 0.0, 0.0
+        """Of the acceleration rule: the window, what it has taken, the most of those before."""
         self._windows: list[tuple[UsageWindow, FixedWindow]] = []
         for window in terms.windows:
             lasts_s = window.period_s if window.lasts_s is None else window.lasts_s
@@ -166,8 +139,13 @@ class SimulatedAccount:
         for _, window in self._windows:
             if window.available(now) <= 0 and window.boundary_s > (worst[1] if worst else now):
                 worst = "tokens", window.boundary_s
-        if worst is None and self._steepness is not None:
-            return self._steepness.shortage(needs, now)
+        rule = self.terms.acceleration
+        if worst is None and rule is not None:
+            # The first call of a window always passes.
+            ends_s = self._began_s + rule.window_s
+            allowed = max(rule.floor, rule.growth * self._peak)
+            if now < ends_s and self._used and self._used + needs.of(rule.resource) > allowed:
+                return rule.resource, ends_s
         return worst
 
     def admit(self, needs: Needs, now: float, by: str) -> None:
@@ -185,8 +163,12 @@ class SimulatedAccount:
             self._note("output", now, now, needs.output_tokens, by)
         if needs.spend_microusd > 0:
             self._note("spend", now, now, needs.spend_microusd, by)
-        if self._steepness is not None:
-            self._steepness.admit(needs, now)
+        rule = self.terms.acceleration
+        if rule is not None:
+            if now >= self._began_s + rule.window_s:
+                self._peak = max(self._peak, self._used)
+                self._began_s, self._used = now, 0.0
+            self._used += needs.of(rule.resource)
 
     def produce(self, tokens: float, from_s: float, now: float) -> None:
         """Output that left between two times, where output is charged as it is produced."""
@@ -226,23 +208,22 @@ class SimulatedAccount:
 
     def readings(self, now: float) -> tuple[LimitReading, ...]:
         """The visible limits as headers would report them at `now`."""
-        told = []
+        found = []
         for limit, meter in self._meters[: len(self.terms.limits)]:
             if isinstance(meter, Gauge):
                 continue
             left = meter.available(now)
             amount = meter.rate_per_s * limit.period_s if isinstance(meter, Bucket) else meter.limit
             reset_s = _reset_s(meter, left, now)
-            told.append(
-                LimitReading(limit.resource, limit.period_s, amount, max(0.0, left), reset_s)
-            )
+            reading = LimitReading(limit.resource, limit.period_s, amount, max(0.0, left), reset_s)
+            found.append(reading)
         for named, window in self._windows:
             share = min(1.0, (window.limit - window.available(now)) / window.limit)
             reset_s = window.boundary_s - now
-            told.append(
+            found.append(
                 LimitReading("tokens", named.period_s, None, None, reset_s, utilization=share)
             )
-        return tuple(told)
+        return tuple(found)
 
     def _is_unreserved(self, resource: Resource) -> bool:
         return self.terms.charging == "produced" and resource in ("output", "tokens")
@@ -252,12 +233,10 @@ class SimulatedAccount:
 
     def _rescale(self, factor: float, now: float) -> None:
         for limit, meter in self._meters:
-            scaled = replace(limit, amount=limit.amount * factor)
             if isinstance(meter, Bucket):
-                burst = limit.capacity * factor
-                meter.resize(scaled.rate_per_s, burst, now)
+                meter.resize(limit.amount * factor / limit.period_s, limit.capacity * factor, now)
             elif isinstance(meter, SlidingWindow | FixedWindow):
-                meter.limit = scaled.amount
+                meter.limit = limit.amount * factor
 
 
 def _reset_s(meter: AnyMeter, left: float, now: float) -> float:

@@ -1,8 +1,4 @@
-"""Clients of the simulated provider: paced by headway, or unpaced as peers are.
-
-A door is knocked at by calls, opens for some of them, and is told what became of each. It says
-whether a call that went wrong stays with the door (it will be sent again) or is given up.
-"""
+"""Clients of the simulated provider: paced by headway, or unpaced as peers are."""
 
 from __future__ import annotations
 
@@ -13,15 +9,18 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-from headway.base.values import Amounts, Demand, Fault, FaultKind, Permit, Reading, SettledAs, Usage
+from headway.base.values import Amounts, Demand, Fault, FaultKind, Reading, SettledAs, Usage
 from headway.pacing.length import OutputLength
-from headway.pacing.quota import Grant, PermitRequest, Quota, Settlement
+from headway.pacing.quota import PermitRequest, Quota, Settlement
 from headway.sim.draw import uniform
 
 JITTER_STREAM: Final = 31
 
 SENT_AGAIN: Final[frozenset[FaultKind]] = frozenset(("rate", "concurrency", "overload"))
 """Refusals: the call did not run, and running it later is the right answer."""
+
+LASTING: Final[frozenset[FaultKind]] = frozenset(("request", "access", "spend_cap", "billing"))
+"""Faults that waiting does not mend."""
 
 DOUBLINGS_MAX: Final = 64
 """A delay that doubled so often is longer than any run; 1,024 would overflow a float."""
@@ -31,65 +30,52 @@ LOSSES_MAX: Final = 3
 task need not begin anew for it."""
 
 
-class Knock(Struct, frozen=True):
-    """A call at the door: its demand as the user knows it, and its urgency."""
-
-    call_id: int
-    demand: Demand
-    key: tuple[float, ...]
-
-
 class ClientPort(Protocol):
-    """What the rehearsal asks of a client."""
+    """Takes calls that are to be sent (`knock`), says which to send now (`open`) and when to ask
+    again (`next_s`), and learns what became of each. `refused` and `ended` return whether the
+    client keeps a call that went wrong, to send it again."""
 
-    def knock(self, knock: Knock, now: float) -> None:
-        """A call wants to be sent."""
-
-    def open(self, now: float) -> list[int]:
-        """The calls to send now."""
-
-    def next_s(self) -> float:
-        """When to open again if nothing happens before."""
-
-    def refused(self, call_id: int, fault: Fault, reading: Reading, now: float) -> bool:
-        """A call was turned away; True if the door will send it again."""
-
-    def first_byte(self, call_id: int, reading: Reading, now: float) -> None:
-        """A response began."""
-
-    def progress(self, call_id: int, output_tokens: float, now: float) -> None:
-        """A stream has produced so much."""
-
-    def ended(self, call_id: int, used: Amounts, fault: Fault | None, now: float) -> bool:
-        """A call is over; True if it failed and the door will send it again."""
+    def knock(self, call_id: int, demand: Demand, key: tuple[float, ...], now: float) -> None: ...
+    def open(self, now: float) -> list[int]: ...
+    def next_s(self) -> float: ...
+    def refused(self, call_id: int, fault: Fault, reading: Reading, now: float) -> bool: ...
+    def first_byte(self, call_id: int, reading: Reading, now: float) -> None: ...
+    def progress(self, call_id: int, output_tokens: float, now: float) -> None: ...
+    def ended(self, call_id: int, used: Amounts, fault: Fault | None, now: float) -> bool: ...
 
 
 class PacedDoor:
     """headway: every call has a permit before it is sent."""
 
-    __slots__ = ("_knocks", "_lengths", "_losses", "_permits", "_places", "_wake_s", "quota")
+    __slots__ = ("_lengths", "_losses", "_permits", "_places", "_wake_s", "_wishes", "quota")
 
     def __init__(self, quota: Quota, lengths: OutputLength) -> None:
         self.quota = quota
         self._losses: dict[int, int] = {}
         self._lengths = lengths
-        self._knocks: dict[int, Knock] = {}
+        self._wishes: dict[int, tuple[Demand, tuple[float, ...]]] = {}
         self._places: dict[int, int] = {}
-        self._permits: dict[int, Permit] = {}
+        self._permits: dict[int, int] = {}
         self._wake_s = inf
 
-    def knock(self, knock: Knock, now: float) -> None:  # noqa: ARG002 - the doors' verb
-        self._knocks[knock.call_id] = knock
-        known, most = knock.demand.expected, knock.demand.ceiling
-        kind, tokens_in = knock.demand.kind, known.input_tokens
-        output = self._lengths.expect(kind, tokens_in, int(most.output_tokens))
-        demand = Demand(Amounts(tokens_in, output, known.spend_microusd), most, kind)
-        self._places[self.quota.ask(PermitRequest(demand, ("run",), knock.key))] = knock.call_id
+    def knock(self, call_id: int, demand: Demand, key: tuple[float, ...], now: float) -> None:  # noqa: ARG002
+        self._wishes[call_id] = demand, key
+        known, most = demand.expected, demand.ceiling
+        output = self._lengths.expect(demand.kind, known.input_tokens, int(most.output_tokens))
+        amounts = Amounts(known.input_tokens, output, known.spend_microusd)
+        request = PermitRequest(Demand(amounts, most, demand.kind), ("run",), key)
+        self._places[self.quota.ask(request)] = call_id
 
     def open(self, now: float) -> list[int]:
         decision = self.quota.decide(now)
         self._wake_s = decision.wake_s
-        return [self._let_through(grant) for grant in decision.grants]
+        sent = []
+        for grant in decision.grants:
+            call_id, demand = self._places.pop(grant.place), grant.permit.demand
+            self._permits[call_id] = grant.permit.id
+            self._lengths.started(call_id, demand.kind, demand.expected.input_tokens)
+            sent.append(call_id)
+        return sent
 
     def next_s(self) -> float:
         return self._wake_s
@@ -98,36 +84,30 @@ class PacedDoor:
         again = fault.kind in SENT_AGAIN
         how: SettledAs = "throttled" if again else "unused"
         self._lengths.ended(call_id, None)
-        permit, knock = self._permits.pop(call_id), self._knocks.pop(call_id)
-        self.quota.settle(permit.id, Settlement(how, Usage(Amounts()), fault, reading), now)
+        settlement = Settlement(how, Usage(Amounts()), fault, reading)
+        self.quota.settle(self._permits.pop(call_id), settlement, now)
+        wish = self._wishes.pop(call_id)
         if again:
-            self.knock(knock, now)
+            self.knock(call_id, *wish, now)
         return again
 
     def first_byte(self, call_id: int, reading: Reading, now: float) -> None:
-        self.quota.first_byte(self._permits[call_id].id, reading, now)
+        self.quota.first_byte(self._permits[call_id], reading, now)
 
     def progress(self, call_id: int, output_tokens: float, now: float) -> None:
         self._lengths.progressed(call_id, output_tokens)
-        self.quota.progress(self._permits[call_id].id, output_tokens, now)
+        self.quota.progress(self._permits[call_id], output_tokens, now)
 
     def ended(self, call_id: int, used: Amounts, fault: Fault | None, now: float) -> bool:
-        permit, knock = self._permits.pop(call_id), self._knocks.pop(call_id)
         self._lengths.ended(call_id, round(used.output_tokens) if fault is None else None)
-        self.quota.settle(permit.id, Settlement("used", Usage(used), fault), now)
-        lost = self._losses.pop(call_id, 0)
+        settlement = Settlement("used", Usage(used), fault)
+        self.quota.settle(self._permits.pop(call_id), settlement, now)
+        wish, lost = self._wishes.pop(call_id), self._losses.pop(call_id, 0)
         if fault is None or lost >= LOSSES_MAX:
             return False
         self._losses[call_id] = lost + 1
-        self.knock(knock, now)
+        self.knock(call_id, *wish, now)
         return True
-
-    def _let_through(self, grant: Grant) -> int:
-        call_id = self._places.pop(grant.place)
-        self._permits[call_id] = grant.permit
-        demand = grant.permit.demand
-        self._lengths.started(call_id, demand.kind, demand.expected.input_tokens)
-        return call_id
 
 
 class RetryRule(Struct, frozen=True):
@@ -145,9 +125,8 @@ class RetryRule(Struct, frozen=True):
         """Delay before try number `attempt + 1`."""
         if self.obeys_retry_after and fault.retry_after_s is not None:
             return fault.retry_after_s
-        growth = self.growth ** min(attempt - 1, DOUBLINGS_MAX)
-        delay = min(self.most_s, self.first_s * growth)
-        return delay * (1.0 - self.jitter * luck)
+        delay = self.first_s * self.growth ** min(attempt - 1, DOUBLINGS_MAX)
+        return min(self.most_s, delay) * (1.0 - self.jitter * luck)
 
 
 SDK: Final = RetryRule(2)
@@ -230,8 +209,8 @@ class UnpacedDoor:
         self._tries: dict[int, int] = {}
         self._in_flight = 0
 
-    def knock(self, knock: Knock, now: float) -> None:  # noqa: ARG002 - the doors' verb
-        self._queue.append(knock.call_id)
+    def knock(self, call_id: int, demand: Demand, key: tuple[float, ...], now: float) -> None:  # noqa: ARG002
+        self._queue.append(call_id)
 
     def open(self, now: float) -> list[int]:
         while self._again and self._again[0][0] <= now:
@@ -253,10 +232,10 @@ class UnpacedDoor:
         return self._retry(call_id, fault, now)
 
     def first_byte(self, call_id: int, reading: Reading, now: float) -> None:
-        """Unpaced clients learn nothing from a first byte."""
+        """Not used."""
 
     def progress(self, call_id: int, output_tokens: float, now: float) -> None:
-        """Nor from progress."""
+        """Not used."""
 
     def ended(self, call_id: int, used: Amounts, fault: Fault | None, now: float) -> bool:  # noqa: ARG002
         if self._gate is not None and fault is None:
@@ -267,12 +246,7 @@ class UnpacedDoor:
     def _retry(self, call_id: int, fault: Fault, now: float) -> bool:
         tries = self._tries.get(call_id, 0) + 1
         self._tries[call_id] = tries
-        if tries > self._rule.retries or fault.kind in (
-            "request",
-            "access",
-            "spend_cap",
-            "billing",
-        ):
+        if tries > self._rule.retries or fault.kind in LASTING:
             return False
         luck = uniform(self._seed, JITTER_STREAM, call_id * 1009 + tries)
         heapq.heappush(self._again, (now + self._rule.delay_s(tries, fault, luck), call_id))

@@ -41,7 +41,7 @@ from headway.sim.clients import (  # fmt: skip
 )
 from headway.sim.presets import WorkloadPreset
 from headway.sim.provider import Provider, ProviderSpec
-from headway.sim.rehearsal import Rehearsal, RehearsalSetup, Rehearsed, heard
+from headway.sim.rehearsal import Rehearsal, Rehearsed, read_headers
 
 LEARNING_CALLS: Final = 150
 """Headway learns from earlier runs until it has seen so many calls: seven runs of 22 agents."""
@@ -161,10 +161,8 @@ def rehearse(
             client = experiment.workload.client
             rule = replace(rule, first_s=client.retry_first_s, growth=client.retry_growth)
         door = UnpacedDoor(rule, seed, _law(contender))
-        setup = RehearsalSetup(
-            workload, provider, door, Rules(contender.start, retries=0), timeout_s
-        )
-        return Rehearsal(setup).run(), before
+        rules = Rules(contender.start, retries=0)
+        return Rehearsal(workload, provider, door, rules, timeout_s=timeout_s).run(), before
     provider.shows_progress = True
     profile, known_lengths = before
     lengths = deepcopy(known_lengths) or OutputLength()
@@ -173,16 +171,15 @@ def rehearse(
     quota = Quota(config, 0.0)
     if "seen" in contender.knows:
         _look(quota.belief, provider)
-    setup = RehearsalSetup(
-        workload, provider, PacedDoor(quota, lengths), Rules(contender.start), timeout_s
-    )
-    return Rehearsal(setup).run(), (quota.belief.profile(), lengths)
+    paced, rules = PacedDoor(quota, lengths), Rules(contender.start)
+    ran = Rehearsal(workload, provider, paced, rules, timeout_s=timeout_s).run()
+    return ran, (quota.belief.profile(), lengths)
 
 
 def _look(belief: Belief, provider: Provider) -> None:
     """Learn what is left of every reported limit, as from a response a moment ago."""
     left = Reading(provider.account().readings(0.0))
-    told = heard(provider.spec.dialect, left, 0.0)
+    told = read_headers(provider.spec.dialect, left, 0.0)
     belief.observe(told, (), 0.0, 0.0)
     for mirror in belief.mirrors:
         for limit in told.limits:

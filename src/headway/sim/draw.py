@@ -1,6 +1,6 @@
-"""Seeded random draws, the same on every machine.
+"""Seeded random draws, the same on every machine, and a neighbour on the account.
 
-A draw is a hash of these three, so that a new draw in one place never shifts those of another.
+A draw is a hash of seed, stream and index: a new draw in one place never shifts those of another.
 """
 
 from __future__ import annotations
@@ -62,26 +62,25 @@ class Neighbour(Struct, frozen=True):
 
     def wants(self, now: float) -> float:
         """Share of each rate wanted during the tick that begins at `now`."""
-        if now < self.start_s:
+        phase_s = self._phase_s(now)
+        if phase_s is None:
             return 0.0
-        if self.on_s == inf:
+        if self.shape == "square" or self.on_s == inf:
             return self.share
-        phase = (now - self.start_s) % (self.on_s + self.off_s)
-        if phase >= self.on_s:
-            return 0.0
         if self.shape == "ramp":
-            return self.share * phase / self.on_s
-        if self.shape == "burst":
-            return self.share * self.on_s / self.tick_s if phase < self.tick_s else 0.0
-        return self.share
+            return self.share * phase_s / self.on_s
+        return self.share * self.on_s / self.tick_s if phase_s < self.tick_s else 0.0
 
     def holds(self, now: float) -> int:
         """Slots wanted at `now`: all of them while it is on."""
+        return 0 if self._phase_s(now) is None else self.slots
+
+    def _phase_s(self, now: float) -> float | None:
+        """How long it has been on; None while it is off."""
         if now < self.start_s:
-            return 0
-        if self.on_s == inf:
-            return self.slots
-        return self.slots if (now - self.start_s) % (self.on_s + self.off_s) < self.on_s else 0
+            return None
+        phase_s = (now - self.start_s) % (self.on_s + self.off_s)
+        return phase_s if phase_s < self.on_s else None
 
 
 class Presence:
@@ -106,36 +105,36 @@ class Presence:
         """Place as many whole calls as fit; the rest waits in the backlog."""
         neighbour = self.neighbour
         self.next_tick_s = now + neighbour.tick_s
-        rates = [(limit, meter) for limit, meter in meters if limit.kind != "gauge"]
         fresh = neighbour.wants(now) * neighbour.tick_s
         self.wanted += min(fresh, FAIR_SHARE * neighbour.tick_s)
         quantum = neighbour.share * neighbour.tick_s
         patience = max(neighbour.share * BACKLOG_S_MAX, fresh)
         self._backlog = min(self._backlog + fresh, patience)
         while quantum > 0 and self._backlog >= quantum * (1 - 1e-9):
-            asks = [(limit, meter, quantum * rate_of(limit, meter)) for limit, meter in rates]
+            asks = [
+                (limit.resource, meter, quantum * _rate(limit, meter))
+                for limit, meter in meters
+                if limit.kind != "gauge"
+            ]
             if any(meter.when(ask, now) > now for _, meter, ask in asks):
                 break
             taken: dict[Resource, float] = {}
-            for limit, meter, ask in asks:
+            for resource, meter, ask in asks:
                 meter.charge(ask, now)
-                taken[limit.resource] = max(ask, taken.get(limit.resource, 0.0))
+                taken[resource] = max(ask, taken.get(resource, 0.0))
             for resource, amount in taken.items():
                 note(resource, amount)
             self._backlog -= quantum
             self.served += quantum
-        self._hold(meters, now)
-
-    def _hold(self, meters: Sequence[tuple[Limit, AnyMeter]], now: float) -> None:
         for limit, meter in meters:
             if limit.resource == "concurrency":
-                change = self.neighbour.holds(now) - self.slots
+                change = neighbour.holds(now) - self.slots
                 if change > 0:
                     change = min(change, max(0, int(meter.available(now))))
                 meter.charge(change, now)
                 self.slots += change
 
 
-def rate_of(limit: Limit, meter: AnyMeter) -> float:
+def _rate(limit: Limit, meter: AnyMeter) -> float:
     """The rate at which a limit refills as it stands now."""
     return meter.rate_per_s if isinstance(meter, Bucket) else meter.limit / limit.period_s

@@ -15,6 +15,7 @@ from math import inf
 from typing import Final, Literal
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from headway.base.values import Amounts, Demand, Fault, Reading
 from headway.engine.engine import begin, step
@@ -37,7 +38,7 @@ from headway.engine.state import Rules, State
 from headway.pacing.headers import DIALECTS, decode
 from headway.pacing.refusal import classify
 from headway.plans.graph import Graph, Task
-from headway.sim.clients import ClientPort, Knock
+from headway.sim.clients import ClientPort
 from headway.sim.draw import lognormal, uniform
 from headway.sim.headers import error_body, headers
 from headway.sim.provider import (
@@ -176,20 +177,6 @@ SpanKind = Literal["here", "provider", "busy"]
 """Waiting for a permit here; refused and waiting to try again; in service."""
 
 
-class RehearsalSetup(Struct, frozen=True):
-    """One rehearsal: the work, the provider, the client and the rules of the engine."""
-
-    workload: Workload
-    provider: Provider
-    door: ClientPort
-    rules: Rules
-    timeout_s: float = inf
-    """The client gives up a call that has not ended by then."""
-    stall_s: float = inf
-    """The client gives up a call whose first byte has not come by then."""
-    steps_max: int = STEPS_MAX
-
-
 class RehearsalSpan(Struct, frozen=True):
     """What a task did between two times."""
 
@@ -237,22 +224,31 @@ class _Flight(Struct):
     kind: SpanKind = "here"
     sent_s: float = 0.0
     sends: int = 0
-    answered: bool = False
-    """Whether the first byte of what was last sent has come."""
 
 
 class Rehearsal:
     """The loop: passes what happens to client and engine, and what they do to the provider."""
 
-    def __init__(self, setup: RehearsalSetup, keep_events: bool = False) -> None:
-        self._setup = setup
-        self._state: State = begin(setup.workload.graph, setup.rules)
+    def __init__(
+        self,
+        workload: Workload,
+        provider: Provider,
+        door: ClientPort,
+        rules: Rules,
+        *,
+        timeout_s: float = inf,
+        steps_max: int = STEPS_MAX,
+        keep_events: bool = False,
+    ) -> None:
+        """`timeout_s`: the client gives up a call that has not ended by then."""
+        self._workload, self._provider, self._door = workload, provider, door
+        self._timeout_s, self._steps_max, self._keeps_events = timeout_s, steps_max, keep_events
+        self._state: State = begin(workload.graph, rules)
         self._result = Rehearsed()
-        self._keeps_events = keep_events
         self._began: dict[int, float] = {}
         self._flights: dict[int, _Flight] = {}
-        self._timers: list[tuple[float, int, int, bool]] = []
-        """When to give up which call and which send of it; True: only before its first byte."""
+        self._timers: list[tuple[float, int, int]] = []
+        """When to give up which call and which send of it."""
         self._wakes: list[float] = []
         self._prepared: list[tuple[float, int, int]] = []
         """Attempts that are busy on this machine: until when, task and number."""
@@ -266,13 +262,12 @@ class Rehearsal:
         """From the first start to the last end."""
         self._feed(Began())
         self._send()
-        most = self._setup.steps_max
-        while not self._state.over and self._steps < most:
+        while not self._state.over and self._steps < self._steps_max:
             at_s = self._next_s()
             if at_s > HORIZON_S:
                 break
             self.now = max(at_s, self.now)
-            for happening in self._setup.provider.advance(self.now):
+            for happening in self._provider.advance(self.now):
                 self._happened(happening)
             self._expire()
             while self._prepared and self._prepared[0][0] <= self.now:
@@ -290,8 +285,8 @@ class Rehearsal:
 
     def _next_s(self) -> float:
         """When anything happens next."""
-        door_s = max(self._shut_until_s, self._setup.door.next_s())
-        at_s = min(self._setup.provider.next_s(), door_s)
+        door_s = max(self._shut_until_s, self._door.next_s())
+        at_s = min(self._provider.next_s(), door_s)
         if self._timers:
             at_s = min(at_s, self._timers[0][0])
         if self._prepared:
@@ -332,33 +327,24 @@ class Rehearsal:
     def _begin(self, start: StartAttempt, is_prepared: bool = False) -> tuple[Input, ...]:
         """An attempt starts with what it does here, then comes its first call. One with neither is
         over at once."""
-        workload = self._setup.workload
-        if not is_prepared and workload.seconds and workload.seconds[start.task] > 0.0:
-            done_s = self.now + workload.seconds[start.task]
+        seconds = self._workload.seconds
+        if not is_prepared and seconds and seconds[start.task] > 0.0:
+            done_s = self.now + seconds[start.task]
             heapq.heappush(self._prepared, (done_s, start.task, start.attempt))
             return ()
-        if not workload.calls[start.task]:
+        if not self._workload.calls[start.task]:
             return (Finished(start.task, start.attempt),)
         self._knock(start.task, start.attempt, 0)
         return ()
 
     def _knock(self, task: int, attempt: int, number: int) -> None:
         """A task's next call comes to the door."""
-        workload = self._setup.workload
-        truth = workload.calls[task][number]
-        call = SimulatedCall(
-            self._next_id,
-            truth.input_tokens,
-            truth.output_tokens,
-            truth.max_tokens,
-            truth.luck,
-            truth.spend_microusd,
-        )
+        call = replace(self._workload.calls[task][number], id=self._next_id)
         self._next_id += 1
         self._flights[call.id] = _Flight(task, attempt, number, call, self.now)
         key = (float(number == 0), -self._state.ranks[task])
-        demand = workload.graph.tasks[task].calls[number]
-        self._setup.door.knock(Knock(call.id, demand, key), self.now)
+        demand = self._workload.graph.tasks[task].calls[number]
+        self._door.knock(call.id, demand, key, self.now)
 
     def _send(self) -> None:
         """Open the door until nobody more may go through at this instant."""
@@ -366,12 +352,12 @@ class Rehearsal:
         if self.now < self._shut_until_s:
             return
         in_vain = 0
-        while self._steps < self._setup.steps_max and (sent := self._setup.door.open(self.now)):
+        while self._steps < self._steps_max and (sent := self._door.open(self.now)):
             self._steps += 1
             in_vain += 1
             for call_id in sent:
                 flight = self._flights[call_id]
-                answer = self._setup.provider.submit(flight.call, self.now)
+                answer = self._provider.submit(flight.call, self.now)
                 if isinstance(answer, Refused):
                     self._refused(flight, answer)
                 else:
@@ -386,36 +372,38 @@ class Rehearsal:
         self._move(flight, "busy")
         flight.sent_s = self.now
         flight.sends += 1
-        flight.answered = False
-        result, setup = self._result, self._setup
-        result.in_flight_most = max(result.in_flight_most, setup.provider.in_flight)
-        for wait_s, unless_answered in ((setup.timeout_s, False), (setup.stall_s, True)):
-            if wait_s < inf:
-                timer = (self.now + wait_s, flight.call.id, flight.sends, unless_answered)
-                heapq.heappush(self._timers, timer)
+        in_flight = self._provider.in_flight
+        self._result.in_flight_most = max(self._result.in_flight_most, in_flight)
+        if self._timeout_s < inf:
+            timer = (self.now + self._timeout_s, flight.call.id, flight.sends)
+            heapq.heappush(self._timers, timer)
         self._feed(Admitted(flight.task))
 
     def _refused(self, flight: _Flight, answer: Refused) -> None:
         self._result.refused += 1
         self._move(flight, "provider")
-        fault, reading = _told(self._setup.provider.spec.dialect, answer, self.now)
-        if not self._setup.door.refused(flight.call.id, fault, reading, self.now):
+        # As it arrives: status, headers and body in the provider's dialect.
+        dialect, date_s = self._provider.spec.dialect, EPOCH_S + self.now
+        said = headers(dialect, answer.reading.limits, date_s, answer.fault.retry_after_s)
+        status, body = error_body(dialect, answer.fault, "req")
+        fault = classify(status, said, body, DIALECTS[dialect])
+        reading = decode(said, date_s, DIALECTS[dialect])
+        if not self._door.refused(flight.call.id, fault, reading, self.now):
             self._lose(flight, fault)
 
     def _happened(self, happening: Happening) -> None:
-        door, flight = self._setup.door, self._flights[happening.call_id]
+        flight = self._flights[happening.call_id]
         if isinstance(happening, FirstByte):
-            flight.answered = True
-            reading = heard(self._setup.provider.spec.dialect, happening.reading, flight.sent_s)
-            door.first_byte(happening.call_id, reading, self.now)
+            reading = read_headers(self._provider.spec.dialect, happening.reading, flight.sent_s)
+            self._door.first_byte(happening.call_id, reading, self.now)
         elif isinstance(happening, SimulatedEnd):
             self._ended(flight, happening)
         else:
-            door.progress(happening.call_id, happening.output_tokens, self.now)
+            self._door.progress(happening.call_id, happening.output_tokens, self.now)
 
     def _ended(self, flight: _Flight, ended: SimulatedEnd) -> None:
         used = Amounts(ended.input_tokens, ended.output_tokens)
-        kept = self._setup.door.ended(ended.call_id, used, ended.fault, self.now)
+        kept = self._door.ended(ended.call_id, used, ended.fault, self.now)
         result, tokens = self._result, ended.input_tokens + ended.output_tokens
         result.calls.append((flight.sent_s, self.now))
         result.used_tokens += tokens
@@ -428,7 +416,7 @@ class Rehearsal:
             return
         result.latencies_s.append(self.now - flight.sent_s)
         del self._flights[ended.call_id]
-        if flight.number + 1 < len(self._setup.workload.calls[flight.task]):
+        if flight.number + 1 < len(self._workload.calls[flight.task]):
             self._feed(Waiting(flight.task))
             self._knock(flight.task, flight.attempt, flight.number + 1)
         else:
@@ -441,28 +429,17 @@ class Rehearsal:
     def _expire(self) -> None:
         """Give up what has taken too long. What was sent again since has a timer of its own."""
         while self._timers and self._timers[0][0] <= self.now:
-            _, call_id, sends, unless_answered = heapq.heappop(self._timers)
+            _, call_id, sends = heapq.heappop(self._timers)
             flight = self._flights.get(call_id)
             if flight is None or flight.sends != sends:
                 continue
-            if unless_answered and flight.answered:
-                continue
-            ended = self._setup.provider.cancel(call_id, self.now)
+            ended = self._provider.cancel(call_id, self.now)
             if ended is not None:
                 self._ended(flight, ended)
 
 
-def heard(dialect: str, reading: Reading, sent_s: float) -> Reading:
+def read_headers(dialect: str, reading: Reading, sent_s: float) -> Reading:
     """A reading as it arrives: through the provider's own headers, dated when the call was sent."""
     date_s = EPOCH_S + sent_s
     said = headers(dialect, reading.limits, date_s, reading.retry_after_s)
     return decode(said, date_s, DIALECTS[dialect])
-
-
-def _told(dialect: str, answer: Refused, now: float) -> tuple[Fault, Reading]:
-    """A refusal as it arrives: status, headers and body in the provider's dialect."""
-    date_s = EPOCH_S + now
-    said = headers(dialect, answer.reading.limits, date_s, answer.fault.retry_after_s)
-    status, body = error_body(dialect, answer.fault, "req")
-    fault = classify(status, said, body, DIALECTS[dialect])
-    return fault, decode(said, date_s, DIALECTS[dialect])

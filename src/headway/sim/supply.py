@@ -11,18 +11,17 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from graphlib import TopologicalSorter
 from math import floor, inf
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from headway.base.values import Limit, LimitKind, Resource
+from headway.base.values import Limit, LimitKind
 from headway.sim.account import Needs, Terms
 from headway.sim.draw import FAIR_SHARE, Neighbour
 from headway.sim.provider import Latency, ProviderSpec, SimulatedCall
-
-# The calls of a graph laid flat: their lengths alone, their order, and what each limit sees.
 
 FIRST_TOKEN: Final = 1.0
 """Where output is charged as it is produced, a call is let in if one token of it is left."""
@@ -38,8 +37,6 @@ class Layout(Struct, frozen=True):
     downs: tuple[float, ...]
     tails: tuple[float, ...]
     """The least time from a call's start to the end of everything."""
-    before: tuple[frozenset[int], ...]
-    """The calls that must have ended, without those that follow from them."""
 
     @property
     def critical_path_s(self) -> float:
@@ -65,7 +62,7 @@ class LimitRule(Struct, frozen=True):
     """What is given back at the end."""
     flows: tuple[float, ...]
     """What leaves evenly from the first byte to the end."""
-    debt: float = 0.0
+    debt: float
     """How far the call that needs most goes below zero even if it comes alone to a full limit."""
     is_ceiling: bool = False
     """A ceiling counts our own calls only: a neighbour's do not matter to it."""
@@ -80,8 +77,12 @@ def lay_out(
 ) -> Layout:
     """Lay the calls of all tasks flat. `needs` must have no cycle."""
     alone = latency.slowdown(1)
-    lengths = [[alone * _work_s(latency, call) for call in calls] for calls in tasks]
-    order = _in_order(needs)
+    first_s, token_s = latency.first_byte_s, latency.per_output_token_s
+    lengths = [
+        [alone * (first_s * call.luck + token_s * call.output_tokens) for call in calls]
+        for calls in tasks
+    ]
+    order = tuple(TopologicalSorter(dict(enumerate(needs))).static_order())
     begins = [0.0] * len(tasks)
     afters = [0.0] * len(tasks)
     for task in order:
@@ -99,11 +100,10 @@ def lay_out(
     return Layout(
         calls,
         durations,
-        tuple(alone * latency.first_byte_s * call.luck for call in calls),
+        tuple(alone * first_s * call.luck for call in calls),
         tuple(heads),
         tuple(downs),
         tuple(own + down for own, down in zip(durations, downs, strict=True)),
-        _before(tasks, needs, order),
     )
 
 
@@ -121,82 +121,34 @@ def rules_of(spec: ProviderSpec, calls: Sequence[SimulatedCall], share: float) -
     return rules
 
 
-def _work_s(latency: Latency, call: SimulatedCall) -> float:
-    return latency.first_byte_s * call.luck + latency.per_output_token_s * call.output_tokens
-
-
-def _in_order(needs: Sequence[Sequence[int]]) -> list[int]:
-    """Tasks, each after those that it needs."""
-    missing = [len(set(of)) for of in needs]
-    users: list[list[int]] = [[] for _ in needs]
-    for task, of in enumerate(needs):
-        for need in set(of):
-            users[need].append(task)
-    order = [task for task, count in enumerate(missing) if count == 0]
-    for task in order:
-        for user in users[task]:
-            missing[user] -= 1
-            if missing[user] == 0:
-                order.append(user)
-    return order
-
-
-def _before(
-    tasks: Sequence[Sequence[SimulatedCall]], needs: Sequence[Sequence[int]], order: Sequence[int]
-) -> tuple[frozenset[int], ...]:
-    """Direct predecessors of each call; a task without calls passes on those of its needs."""
-    first = [0]
-    for calls in tasks:
-        first.append(first[-1] + len(calls))
-    lasts: list[frozenset[int]] = [frozenset()] * len(tasks)
-    before: list[frozenset[int]] = [frozenset()] * first[-1]
-    for task in order:
-        entry = frozenset[int]().union(*(lasts[need] for need in needs[task]))
-        for place in range(first[task], first[task + 1]):
-            before[place] = entry
-            entry = frozenset((place,))
-        lasts[task] = entry
-    return tuple(before)
-
-
 def _rule(spec: ProviderSpec, limit: Limit, calls: Sequence[SimulatedCall], name: str) -> LimitRule:
-    reserved = spec.terms.charging != "produced"
+    terms = spec.terms
+    reserved = terms.charging != "produced"
     counts_output = limit.resource in ("output", "tokens")
     flowing = counts_output and not reserved
-    room = limit.capacity * least_factor(spec.terms)
+    room = limit.capacity * least_factor(terms)
     first_token = FIRST_TOKEN if flowing else 0.0
-    charges = tuple(_taken(call, limit.resource, reserved) for call in calls)
+    taken = (Needs(call.input_tokens, call.max_tokens if reserved else 0.0, call.spend_microusd)
+             for call in calls)  # fmt: skip
+    charges = tuple(of_call.of(limit.resource) for of_call in taken)
     needs = tuple(min(charge + first_token, room) for charge in charges)
-    nothing = (0.0,) * len(calls)
-    refunds = flows = nothing
+    refunds = flows = (0.0,) * len(calls)
     if flowing and spec.latency.per_output_token_s > 0:
         flows = tuple(call.output_tokens for call in calls)
-    elif counts_output and spec.terms.charging != "kept":
+    elif counts_output and terms.charging != "kept":
         refunds = tuple(max(0.0, call.max_tokens - call.output_tokens) for call in calls)
     elif limit.kind != "bucket":
         # A window forgets an oversized charge as a whole: it counts as one that fills the window.
         charges = needs
-    rule = LimitRule(name, limit.kind, limit.amount, limit.period_s, limit.capacity,
-                needs, charges, refunds, flows)  # fmt: skip
-    return replace(rule, debt=_debt(rule, spec, room))
-
-
-def _taken(call: SimulatedCall, resource: Resource, reserved: bool) -> float:
-    """What a call is charged at admission."""
-    output = call.max_tokens if reserved else 0.0
-    return Needs(call.input_tokens, output, call.spend_microusd).of(resource)
-
-
-def _debt(rule: LimitRule, spec: ProviderSpec, room: float) -> float:
-    """The deepest debt that a call cannot avoid even alone: no schedule is free of it."""
-    refill = rule.rate_per_s * least_factor(spec.terms) if rule.kind == "bucket" else 0.0
-    if spec.terms.neighbour is not None:
+    # The deepest debt that a call cannot avoid even alone: no schedule is free of it.
+    refill = limit.rate_per_s * least_factor(terms) if limit.kind == "bucket" else 0.0
+    if terms.neighbour is not None:
         refill *= 1.0 - FAIR_SHARE
     pace = spec.latency.per_output_token_s * spec.latency.slowdown(1)
-    deepest = 0.0
-    for charge, flow in zip(rule.charges, rule.flows, strict=True):
-        deepest = max(deepest, charge - room, charge + flow - room - refill * pace * flow)
-    return deepest
+    debt = max((max(charge - room, charge + flow - room - refill * pace * flow)
+                for charge, flow in zip(charges, flows, strict=True)), default=0.0)  # fmt: skip
+    return LimitRule(name, limit.kind, limit.amount, limit.period_s, limit.capacity,
+                     needs, charges, refunds, flows, max(0.0, debt))  # fmt: skip
 
 
 def least_factor(terms: Terms) -> float:
@@ -271,9 +223,7 @@ class Supply(Struct, frozen=True):
 
 def season_of(terms: Terms, enough_s: float) -> Season:
     """The season of an account, followed for at least `enough_s` where that needs steps."""
-    factors = [(0.0, 1.0)]
-    for at, factor in sorted(terms.changes):
-        factors.append((max(0.0, at), factor))
+    factors = [(0.0, 1.0), *((max(0.0, at), factor) for at, factor in sorted(terms.changes))]
     fairs = _fairs(terms.neighbour, enough_s) if terms.neighbour else [(0.0, 0.0)]
     times: list[float] = []
     pieces: list[tuple[float, float]] = []
@@ -288,8 +238,8 @@ def season_of(terms: Terms, enough_s: float) -> Season:
         factor, fair = pieces[place - 1]
         refills.append(refills[-1] + factor * (1.0 - fair) * lasted)
         owed.append(owed[-1] + factor * fair * lasted)
-    return Season(tuple(times), tuple(factor for factor, _ in pieces),
-                  tuple(fair for _, fair in pieces), tuple(refills), tuple(owed))  # fmt: skip
+    ours, theirs = zip(*pieces, strict=True)
+    return Season(tuple(times), ours, theirs, tuple(refills), tuple(owed))
 
 
 def supply_of(rule: LimitRule, season: Season, from_s: float, enough: float) -> Supply:
