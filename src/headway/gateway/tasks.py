@@ -26,8 +26,13 @@ from headway.client.accounts import GATEWAY_VARIABLE
 from headway.engine.budget import Cost
 from headway.engine.strategy import Resting
 from headway.errors import StateFileError
-from headway.gateway.agents import base_urls, environment, whole_settings, write_homes
-from headway.gateway.config_files import remove_home
+from headway.gateway.agents import (
+    base_urls,
+    environment,
+    remove_home,
+    whole_settings,
+    write_homes,
+)
 from headway.gateway.guard import Keyring
 from headway.gateway.settings import VARIABLES, GatewayOptions, GatewaySettings, leads_to_gateway
 from headway.gateway.spending import Pocket
