@@ -18,8 +18,7 @@ from msgspec import Struct, field
 
 import headway
 from headway.base.folders import Folders, folders
-from headway.broker.client import AdmissionClient
-from headway.broker.connection import BrokerLine, Search
+from headway.broker.client import AdmissionClient, BrokerLine, Search
 from headway.broker.election import start
 from headway.client.admission import Admission
 

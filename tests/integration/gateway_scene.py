@@ -15,8 +15,7 @@ import pytest
 from msgspec import Struct, field
 
 from headway.client.admission import Admission, dial_alone
-from headway.gateway import parked_calls as places
-from headway.gateway import relay, server, upstream
+from headway.gateway import call, server
 from headway.gateway.guard import Keyring
 from headway.gateway.server import Gateway, serving
 from headway.gateway.settings import GatewaySettings
@@ -117,7 +116,7 @@ class Scene(Struct):
         """Whether nothing is left of any request."""
         told, asked = self.gateway, self.port.statistics()
         return (
-            (told.connections, told.in_flight, told.parked) == (0, 0, 0)
+            (told.connections, told.in_flight, len(told.places)) == (0, 0, 0)
             and (asked.waiting, asked.in_use) == (0, 0)
             and self.key.in_flight == 0
             and len(os.listdir("/proc/self/fd")) <= self.fds
@@ -143,9 +142,9 @@ def scene(patch: pytest.MonkeyPatch, *, key: str = "", wait_s: float = 5.0) -> I
     """Serve both until the block ends. `key` is one that the gateway adds."""
     patch.setattr(server, "IDLE_S_MAX", IDLE_S)
     patch.setattr(server, "LINGER_S", 0.2)
-    patch.setattr(relay, "BODY_S_MAX", BODY_S)
-    patch.setattr(places.ParkedCalls.__init__, "__defaults__", (0.3,))
-    patch.setattr(upstream, "IDLE_S_MAX", 0.05)
+    patch.setattr(server, "BODY_S_MAX", BODY_S)
+    patch.setattr(call.ParkedCalls.__init__, "__defaults__", (0.3,))
+    patch.setattr(call, "IDLE_S_MAX", 0.05)
     provider = Provider()
     with _listening(provider):
         to = f"http://127.0.0.1:{provider.port}"

@@ -22,8 +22,8 @@ from headway.broker.client import CallRequest
 from headway.client.exchange import HeldPermit
 from headway.errors import BudgetReachedError, StateFileError
 from headway.gateway import reply
+from headway.gateway.call import ParkedCalls
 from headway.gateway.guard import Keyring
-from headway.gateway.parked_calls import ParkedCalls
 from headway.gateway.reply import rest_of_event
 from headway.gateway.server import serving
 from headway.gateway.settings import GatewaySettings
@@ -401,11 +401,11 @@ def test_a_call_that_is_refused_while_the_gateway_stops_is_sent_away_at_once() -
             until(lambda: len(raw.heads) == 1)
             admission.holds = True
             stopping = home.stop(WAIT_S)
-            until(lambda: home.gateway._means.is_draining)
+            until(lambda: home.gateway.is_draining)
             go.set()
             assert b" 503 " in read_all(line)
         stopping.result(WAIT_S)
-        assert home.gateway.parked == 0
+        assert len(home.gateway.places) == 0
     assert len(admission.calls) == len(raw.heads) == 1
 
 

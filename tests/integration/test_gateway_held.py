@@ -30,7 +30,7 @@ SOON_S = 60.0
 KEPT_S = 0.5
 COMMAND = (
     sys.executable, "-c",
-    "from headway.gateway.parked_calls import ParkedCalls;"
+    "from headway.gateway.call import ParkedCalls;"
     f"ParkedCalls.__init__.__defaults__ = ({KEPT_S},);"
     "from headway.cli.main import main; import sys; sys.exit(main(['gateway', *sys.argv[1:]]))",
 )  # fmt: skip

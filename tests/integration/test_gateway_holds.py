@@ -184,13 +184,13 @@ def test_a_client_that_leaves_the_line_leaves_nothing(
     holding: tuple[GatewayHome, FakeAdmission],
 ) -> None:
     home, admission = holding
-    home.gateway._means.places._kept_s = 0.2
+    home.gateway.places._kept_s = 0.2
     line = post(home, body("gone"))
     admission.wait_for_calls(1)
     line.close()
     until(lambda: admission.statistics().left == 1)
     assert home.gateway.in_flight == 0
-    assert home.gateway.parked == 0
+    assert len(home.gateway.places) == 0
 
 
 def test_the_same_call_sent_again_keeps_its_place(
@@ -202,11 +202,11 @@ def test_the_same_call_sent_again_keeps_its_place(
     with post(home, body("behind")):
         admission.wait_for_calls(2)
         first.close()
-        until(lambda: home.gateway.parked == 1)
+        until(lambda: len(home.gateway.places) == 1)
         # With its members in another order, as Codex does it.
         same = json.dumps(dict(reversed(json.loads(body("again")).items()))).encode()
         with post(home, same, **{"x-stainless-retry-count": "1"}) as second:
-            until(lambda: home.gateway.parked == 0)
+            until(lambda: len(home.gateway.places) == 0)
             admission.grant()
             heard(second, b"again")
     assert len(admission.calls) == 2
@@ -219,10 +219,10 @@ def test_another_call_does_not_take_that_place(
     first = post(home, body("mine"))
     admission.wait_for_calls(1)
     first.close()
-    until(lambda: home.gateway.parked == 1)
+    until(lambda: len(home.gateway.places) == 1)
     with post(home, body("mine", stream=True)):
         admission.wait_for_calls(2)
-        assert home.gateway.parked == 1
+        assert len(home.gateway.places) == 1
 
 
 def test_a_grant_to_a_client_that_has_gone_is_given_back(
@@ -232,11 +232,11 @@ def test_a_grant_to_a_client_that_has_gone_is_given_back(
     line = post(home, body("nobody"))
     admission.wait_for_calls(1)
     line.close()
-    until(lambda: home.gateway.parked == 1)
+    until(lambda: len(home.gateway.places) == 1)
     admission.grant()
     until(lambda: bool(admission.outcomes))
     assert [outcome.how for outcome in admission.outcomes] == ["unused"]
-    assert home.gateway.parked == 0
+    assert len(home.gateway.places) == 0
 
 
 def test_a_client_that_leaves_in_the_middle_pays_for_what_was_written(provider: str) -> None:

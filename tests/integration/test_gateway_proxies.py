@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from yarl import URL
 
-from headway.gateway.upstream import Sender
+from headway.gateway.call import Sender
 from tests.integration.broker_home import SOON_S
 
 BODY = b'{"model": "m"}'

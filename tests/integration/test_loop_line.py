@@ -10,8 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from headway.base.values import Limit, Sketch, Tally
-from headway.broker.client import AdmissionClient, CallRequest
-from headway.broker.connection import Search
+from headway.broker.client import AdmissionClient, CallRequest, Search
 from headway.broker.election import start
 from headway.client.admission import Admission, LoopLine, dial_here
 from headway.pacing.admission import CallOutcome

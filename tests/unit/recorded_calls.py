@@ -75,7 +75,7 @@ def asked(one: Sent) -> CanonicalCall:
 
 
 def caller(name: str, version: str, session: str = "s") -> Caller:
-    return Caller(name, version, session, 20.0, 10.0)
+    return Caller(name, 20.0, 10.0, version, session)
 
 
 def sent(client: str, run: Run = Run(), prompt: str = "Look around.") -> Sent:

@@ -19,11 +19,12 @@ from headway.gateway.agents import (
     base_urls,
     command_environment,
     environment,
+    plain_json,
+    toml_text,
     whole_settings,
     write_homes,
 )
-from headway.gateway.config_files import toml_text
-from headway.gateway.settings import BEHIND_VARIABLE, GatewayOptions, plain_json
+from headway.gateway.settings import BEHIND_VARIABLE, GatewayOptions
 from headway.gateway.values import Upstream
 
 URL = "http://127.0.0.1:4929"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.gateway.callers import (
+from headway.gateway.guard import (
     BEAT_S_MIN,
     SESSION_CHARACTERS_MAX,
     SILENT_S_MIN,

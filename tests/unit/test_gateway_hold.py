@@ -25,7 +25,7 @@ from headway.errors import (
     QueueDeadlineError,
 )
 from headway.gateway import reply as hold
-from headway.gateway.callers import caller_of
+from headway.gateway.guard import caller_of
 from headway.gateway.values import Caller, Turned
 from headway.pacing.headers import Dialect
 from headway.wire import answer as write

@@ -18,8 +18,7 @@ from headway.base.values import Fault
 from headway.engine.strategy import Resting
 from headway.errors import BadValueError
 from headway.gateway.settings import GatewayOptions, read_settings
-from headway.gateway.spending import MONEY_S_MAX
-from headway.gateway.tasks import TaskGateway, task_gateway
+from headway.gateway.tasks import MONEY_S_MAX, TaskGateway, task_gateway
 from headway.gateway.values import GatewayKey, Payer, Upstream
 from headway.testing import run_virtual
 from headway.work import Attempt, AttemptError, OverBudgetError, Result, WindowEmptyError

@@ -22,7 +22,7 @@ import headway
 from headway.base.values import Sketch
 from headway.broker.client import CallRequest
 from headway.client.accounts import VOICES_MAX, KnownDialects, account_name, host_name
-from headway.client.exchange import Exchange, OutgoingCall, Pacing
+from headway.client.exchange import Exchange, Pacing
 from headway.client.httpx_transport import AsyncLegacyTransport, LegacyTransport
 from headway.client.transport import AsyncPacedTransport, PacedTransport
 from headway.errors import BadValueError, UsageError
@@ -303,7 +303,7 @@ def test_only_so_many_voices_are_remembered() -> None:
 
 
 def test_an_exchange_without_a_permit_ends_quietly() -> None:
-    exchange = Exchange(OutgoingCall(CallRequest("h#1", "plain", Sketch("m")), "openai-chat"))
+    exchange = Exchange(CallRequest("h#1", "plain", Sketch("m")), "openai-chat")
     exchange.closed()
     exchange.ended()
     exchange.fed(b"data")

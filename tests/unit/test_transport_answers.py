@@ -14,7 +14,7 @@ import pytest
 import headway
 from headway.base.values import Sketch, Tally
 from headway.broker.client import CallRequest
-from headway.client.exchange import ALIVE_S, PROGRESS_S, Exchange, OutgoingCall
+from headway.client.exchange import ALIVE_S, PROGRESS_S, Exchange
 from headway.testing import FakeAdmission
 from headway.wire import answer as write
 from headway.wire.values import WireName
@@ -234,7 +234,7 @@ def test_growth_is_told_in_steps_and_silence_is_told_to_be_alive() -> None:
     now = [0.0]
     admission = FakeAdmission()
     call = CallRequest("provider.test#0", "anthropic", Sketch("model-1"))
-    exchange = Exchange(OutgoingCall(call, "anthropic"), clock=lambda: now[0])
+    exchange = Exchange(call, "anthropic", clock=lambda: now[0])
     exchange.granted(admission.admit(call, None))
     assert exchange.responded(200, {"content-type": "text/event-stream", **HEADERS["anthropic"]})
     opening, *pieces, closing = events("anthropic")

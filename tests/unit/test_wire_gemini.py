@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from google.genai import types
 
-from headway.base.values import Fault, Sketch, Tally
-from headway.broker.client import CallRequest
+from headway.base.values import Fault, Tally
 from headway.client.accounts import KnownDialects, account_name
-from headway.client.exchange import OutgoingCall, explain
+from headway.client.exchange import explain
 from headway.errors import BudgetReachedError, QueueDeadlineError, WireError
 from headway.pacing.headers import GEMINI, OPENAI
 from headway.wire import answer as write
@@ -411,11 +410,10 @@ def test_a_provider_on_this_wire_is_taken_for_gemini() -> None:
 
 
 def test_a_call_that_is_not_admitted_is_told_in_googles_form() -> None:
-    asked = OutgoingCall(CallRequest("h#1", "gemini", Sketch("m")), "gemini", 3.0)
-    status, _, body = explain(QueueDeadlineError(), asked)
+    status, _, body = explain(QueueDeadlineError(), "gemini", 3.0)
     error = json.loads(body)["error"]
     assert (status, error["code"], error["status"]) == (429, 429, "RESOURCE_EXHAUSTED")
     assert error["message"].startswith(f"headway[{QueueDeadlineError.code}]")
     assert error["details"][0]["reason"] == QueueDeadlineError.code
-    spent = json.loads(explain(BudgetReachedError(), asked)[2])["error"]
+    spent = json.loads(explain(BudgetReachedError(), "gemini", 3.0)[2])["error"]
     assert (spent["code"], spent["status"]) == (402, "PERMISSION_DENIED")

@@ -1,5 +1,4 @@
 """How do processes of one user share an account?
 
-Reading order: `protocol`, `client`, `connection`, `desk`, `peers`, `server`, `store`, `election`,
-`process`.
+Reading order: `protocol`, `client`, `desk`, `server`, `store`, `election`, `process`.
 """

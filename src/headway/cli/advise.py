@@ -164,10 +164,9 @@ def _told(parsed: argparse.Namespace, situation: Situation) -> tuple[Situation, 
 
         guess = described_account(find_provider(parsed.preset).spec, price_in(parsed.model or ""))
         return _with_budget(parsed, situation), guess
-    from headway.client.overview import account_in, recollect
+    from headway.client.overview import account_in
 
-    known = recollect(os.environ)
-    guess, ledger = account_in(known, parsed.account or "", parsed.model or "")
+    guess, ledger = account_in(os.environ, parsed.account or "", parsed.model or "")
     if ledger is not None:
         situation = replace(situation, budget=ledger.budget, spent=ledger.spent)
     state = guess.state

@@ -30,15 +30,17 @@ from msgspec.structs import replace
 from headway.base.clock import now_s
 from headway.base.folders import Folders, folders, prepare
 from headway.broker.client import (
+    READ_BYTES,
     AdmissionClient,
+    BrokerLine,
     CallRequest,
     ClientStatistics,
     InUse,
     MessageLine,
+    Search,
     Ticket,
     WaitingCall,
 )
-from headway.broker.connection import READ_BYTES, BrokerLine, Search
 from headway.broker.desk import AdmissionBook, Desk, Ways, budgets, counts_towards
 from headway.broker.election import start
 from headway.broker.protocol import (

@@ -15,7 +15,6 @@ Both transports, with threads and with an event loop, drive the same `Exchange`:
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable
@@ -39,9 +38,9 @@ from headway.errors import (
 )
 from headway.pacing.admission import CallOutcome
 from headway.pacing.headers import Headers
-from headway.wire.gemini import failure
+from headway.wire.answer import error_body
 from headway.wire.read import AnswerReader, route, sketch
-from headway.wire.values import WireName
+from headway.wire.values import WireName, dumped, object_fields
 from headway.work import TELL_PROMPT
 
 if TYPE_CHECKING:
@@ -123,48 +122,44 @@ def open_exchange(request: httpx2.Request, pacing: Pacing) -> Exchange | None:
     if tell is not None and not is_resent:
         tell(body)
     call = CallRequest(account, dialect, seen, pacing.path, is_resent)
-    return Exchange(OutgoingCall(call, asked.wire, pacing.wait_s, pacing.voices))
+    return Exchange(call, asked.wire, pacing.wait_s, pacing.voices)
 
 
-_STATUS_AND_TYPE: Final[tuple[tuple[type[HeadwayError], int, str, str], ...]] = (
-    (QueueDeadlineError, 429, "rate_limit_error", "rate_limit_exceeded"),
-    (BudgetReachedError, 402, "billing_error", "insufficient_quota"),
-    (AccountClosedError, 402, "billing_error", "insufficient_quota"),
-    (DemandTooLargeError, 400, "invalid_request_error", "invalid_request_error"),
-    (BrokerUnavailableError, 503, "overloaded_error", "server_error"),
-    (HeadwayError, 500, "api_error", "server_error"),
+_STATUS: Final[tuple[tuple[type[HeadwayError], int], ...]] = (
+    (QueueDeadlineError, 429),
+    (BudgetReachedError, 402),
+    (AccountClosedError, 402),
+    (DemandTooLargeError, 400),
+    (BrokerUnavailableError, 503),
 )
-"""By error: the status, and the type in Anthropic's and OpenAI's words.
-
-SDKs raise their own typed errors by status. Nobody sends a 402 or a 400 again by itself.
-"""
+"""SDKs raise their own typed errors by status. None sends a 402 or a 400 again by itself."""
 
 
-def explain(error: HeadwayError, asked: OutgoingCall) -> tuple[int, dict[str, str], bytes]:
-    """Status, headers and body of the answer to a call that is not admitted.
+def refusal_of(error: HeadwayError, more: str = "") -> tuple[int, str]:
+    """Status and message of the answer to a call that is not admitted."""
+    status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+    parts = (error.message, error.where, error.detail, error.hint, more)
+    return status, f"headway[{error.code}]: " + "; ".join(part for part in parts if part)
 
-    SDKs wrap and retry exceptions, not responses.
-    """
-    status, *types = next(row[1:] for row in _STATUS_AND_TYPE if isinstance(error, row[0]))
-    parts = [error.message, error.where, error.detail, error.hint]
-    if isinstance(error, QueueDeadlineError) and asked.wait_s is not None:
-        parts.append(f"`pace(client, wait_s=...)` or {WAIT_VARIABLE} allows {asked.wait_s:g} s")
-    message = f"headway[{error.code}]: " + "; ".join(part for part in parts if part)
-    told: dict[str, object]
-    if asked.wire == "anthropic":
-        told = {"type": "error", "error": {"type": types[0], "message": message}}
-    elif asked.wire == "gemini":
+
+def explain(
+    error: HeadwayError, wire: WireName, wait_s: float | None
+) -> tuple[int, dict[str, str], bytes]:
+    """The whole answer: SDKs wrap and retry exceptions, not responses."""
+    more = ""
+    if isinstance(error, QueueDeadlineError) and wait_s is not None:
+        more = f"`pace(client, wait_s=...)` or {WAIT_VARIABLE} allows {wait_s:g} s"
+    status, message = refusal_of(error, more)
+    told = error_body(wire, status, error.code, message)
+    if wire == "gemini":
         why = {"@type": ERROR_INFO, "reason": error.code, "domain": "headway"}
-        told = {"error": {**failure(status, message), "details": [why]}}
-    else:
-        inner = {"message": message, "type": types[1], "param": None, "code": error.code}
-        told = {"error": inner}
+        told["error"] = {**object_fields(told["error"]), "details": [why]}
     headers = {
         "content-type": "application/json",
         "x-should-retry": "false",
         "x-headway-error": error.code,
     }
-    return status, headers, json.dumps(told).encode()
+    return status, headers, dumped(told)
 
 
 RESENDS_MAX: Final = 50
@@ -238,25 +233,25 @@ class Port(Protocol):
     async def admit_async(self, call: CallRequest, deadline_s: float | None) -> HeldPermit: ...
 
 
-class OutgoingCall(Struct, frozen=True):
-    """What a client wants to send: the call, its format and how long it may wait."""
-
-    call: CallRequest
-    wire: WireName
-    wait_s: float | None = None
-    voices: KnownDialects = VOICES
-
-
 class Exchange:
     """One call. `with exchange:` makes sure that a permit ends when something fails inside."""
 
     __slots__ = (
-        "_clock", "_is_answer", "_reader", "_since_s", "_ticket", "_told_s", "_told_tokens",
-        "asked", "refusal", "resends",
+        "_asked", "_clock", "_is_answer", "_reader", "_since_s", "_ticket", "_told_s",
+        "_told_tokens", "_voices", "refusal", "resends", "wait_s", "wire",
     )  # fmt: skip
 
-    def __init__(self, asked: OutgoingCall, clock: Callable[[], float] = time.monotonic) -> None:
-        self.asked = asked
+    def __init__(
+        self,
+        asked: CallRequest,
+        wire: WireName,
+        wait_s: float | None = None,
+        voices: KnownDialects = VOICES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._asked, self._voices = asked, voices
+        self.wire: WireName = wire
+        self.wait_s = wait_s
         self.refusal = ""
         """Why the provider turned the call away, when it asks again."""
         self._clock = clock
@@ -271,8 +266,8 @@ class Exchange:
     @property
     def call(self) -> CallRequest:
         """What to ask admission for."""
-        call = self.asked.call
-        expected = self.asked.voices.expected(call.account, self.asked.wire)
+        call = self._asked
+        expected = self._voices.expected(call.account, self.wire)
         is_resent = call.is_resent or self.resends > 0
         return replace(call, dialect=expected.name, is_resent=is_resent)
 
@@ -283,7 +278,7 @@ class Exchange:
 
     def left_s(self) -> float | None:
         """How much longer the call may wait for its permit; `None` is as long as it takes."""
-        wait_s = self.asked.wait_s
+        wait_s = self.wait_s
         return None if wait_s is None else max(ASK_S, wait_s - (self._clock() - self._since_s))
 
     def granted(self, ticket: HeldPermit) -> None:
@@ -304,9 +299,8 @@ class Exchange:
 
     def responded(self, status: int, headers: Headers) -> bool:
         """The headers are here: whether an answer follows them, or the reason why there is none."""
-        asked = self.asked
-        dialect = asked.voices.heard(asked.call.account, asked.wire, status, headers)
-        self._reader = AnswerReader(asked.wire, status, headers, dialect, time.time())
+        dialect = self._voices.heard(self._asked.account, self.wire, status, headers)
+        self._reader = AnswerReader(self.wire, status, headers, dialect, time.time())
         self._is_answer = 200 <= status < 300
         if self._is_answer and self._ticket is not None:
             self._told_tokens, self._told_s = 0.0, self._clock()
@@ -388,8 +382,7 @@ class Exchange:
         """End the permit. What an answer's headers said was told when it began."""
         ticket, self._ticket = self._ticket, None
         if ticket is not None:
-            call = self.asked.call
-            dialect = self.asked.voices.expected(call.account, self.asked.wire)
+            dialect = self._voices.expected(self._asked.account, self.wire)
             ticket.settle(CallOutcome(how, tally, fault, reading, dialect.name))
 
 

@@ -20,58 +20,36 @@ from headway.errors import BadValueError, WireError, did_you_mean
 from headway.pacing.admission import BookView, LaneView, describe
 from headway.pacing.budget import BudgetLedgerStatistics
 from headway.pacing.estimate import Price
-from headway.pacing.memory import EVERY_ACCOUNT, LaneMemory, PacingMemory, model_group
+from headway.pacing.memory import EVERY_ACCOUNT, LaneMemory, model_group
 from headway.report.health import condition_of
 from headway.report.options import AccountGuess, AccountState, remembered_account, unknown_account
 
-# What is known of a user's accounts without a call: the broker's memory, read and not changed.
-
-
-class Recollection(Struct, frozen=True):
-    """All accounts as they were learned, and as they stand."""
-
-    lanes: tuple[LaneMemory, ...]
-    view: BookView
-
-
-def recollect(environ: Mapping[str, str]) -> Recollection:
-    """What the broker's file says, and the broker itself where there is one."""
-    place = folders(environ)
-    try:
-        kept = Store(place.memory).look()
-    except (OSError, WireError):
-        kept = StoredMemory(PacingMemory())
-    view = describe(open_book(kept, now_s()), now_s())
-    if is_served(place):
-        from headway.client.admission import admission
-
-        view, _ = admission().describe()
-    return Recollection(kept.memory.lanes, view)
-
 
 def account_in(
-    known: Recollection, account: str = "", model: str = ""
+    environ: Mapping[str, str], account: str = "", model: str = ""
 ) -> tuple[AccountGuess, BudgetLedgerStatistics | None]:
     """The account that is meant, and the budget that its calls count towards, if there is one.
 
     Of several that may be meant, it is the one that was used most; which one that is, is assumed.
     """
-    lanes = [lane for lane in known.view.lanes if _is_meant(lane, account, model)]
+    view, kept = overview(environ).view, _kept(folders(environ))
+    lanes = [lane for lane in view.lanes if _is_meant(lane, account, model)]
     if account and not lanes:
-        names = {lane.account for lane in known.view.lanes}
+        names = {lane.account for lane in view.lanes}
         raise BadValueError(
             f"no account `{account}` was used here yet",
             hint=did_you_mean(account, names) if names else "see `headway limits` for names",
         )
-    remembered = {(lane.account, lane.group): lane for lane in known.lanes}
+    learned = () if kept is None else kept.memory.lanes
+    remembered = {(lane.account, lane.group): lane for lane in learned}
     found = [lane for lane in lanes if (lane.account, lane.group) in remembered]
     price = price_in(model or (found[0].group if len(found) == 1 else ""))
     if not found:
-        return unknown_account(price), _ledger(known.view, account)
+        return unknown_account(price), _ledger(view, account)
     lane = max(found, key=lambda one: (one.granted, _samples(remembered[one.account, one.group])))
     guess = remembered_account(remembered[lane.account, lane.group], lane, price)
     guess = replace(guess, state=_measured(guess.state, lane))
-    return guess, _ledger(known.view, lane.account)
+    return guess, _ledger(view, lane.account)
 
 
 def _measured(state: AccountState, lane: LaneView) -> AccountState:
@@ -118,8 +96,6 @@ def price_in(model: str) -> Price | None:
 DIAL_S_MAX: Final = 1.0
 """A broker that lives takes a connection in far less."""
 
-EMPTY: Final = BookView("", (), (), ())
-
 
 class Overview(Struct, frozen=True):
     """What is known, and from whom."""
@@ -147,12 +123,17 @@ def overview(environ: Mapping[str, str]) -> Overview:
         from headway.client.admission import admission
 
         return Overview(*admission().describe())
-    try:
-        kept = Store(place.memory).look()
-    except (OSError, WireError):
-        return Overview(EMPTY)
-    now = now_s()
+    kept, now = _kept(place), now_s()
+    if kept is None:
+        return Overview(BookView("", (), (), ()))
     return Overview(describe(open_book(kept, now), now), None, kept.age_s)
+
+
+def _kept(place: Folders) -> StoredMemory | None:
+    try:
+        return Store(place.memory).look()
+    except (OSError, WireError):
+        return None
 
 
 def is_served(place: Folders) -> bool:

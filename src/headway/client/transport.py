@@ -21,7 +21,7 @@ from weakref import finalize
 
 import httpx2
 
-from headway.client.exchange import Exchange, OutgoingCall, Pacing, explain, open_exchange
+from headway.client.exchange import Exchange, Pacing, explain, open_exchange
 from headway.errors import HeadwayError, InternalError
 from headway.pacing.refusal import BODY_BYTES_MAX
 from headway.work import waiting_for_permit
@@ -99,9 +99,9 @@ class PacedTransport(httpx2.BaseTransport):
                     hear(ticket.permit.reason)
                 exchange.granted(ticket)
             except HeadwayError as error:
-                if self.pacing.lets_pass(error, exchange.asked.call.account):
+                if self.pacing.lets_pass(error, exchange.call.account):
                     break
-                return _explained(self.response_type, error, exchange.asked)
+                return _explained(self.response_type, error, exchange)
             with exchange:
                 response = self.inner.handle_request(request)
                 body = _bytes_of(response)
@@ -161,9 +161,9 @@ class AsyncPacedTransport(httpx2.AsyncBaseTransport):
                     hear(ticket.permit.reason)
                 exchange.granted(ticket)
             except HeadwayError as error:
-                if self.pacing.lets_pass(error, exchange.asked.call.account):
+                if self.pacing.lets_pass(error, exchange.call.account):
                     break
-                return _explained(self.response_type, error, exchange.asked)
+                return _explained(self.response_type, error, exchange)
             with exchange:
                 response = await self.inner.handle_async_request(request)
                 body = _async_bytes_of(response)
@@ -221,9 +221,9 @@ def _with_stream(
 
 
 def _explained(
-    kind: type[httpx2.Response], error: HeadwayError, asked: OutgoingCall
+    kind: type[httpx2.Response], error: HeadwayError, exchange: Exchange
 ) -> httpx2.Response:
-    status, headers, body = explain(error, asked)
+    status, headers, body = explain(error, exchange.wire, exchange.wait_s)
     return kind(status, headers=headers, content=body)
 
 

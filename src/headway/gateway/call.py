@@ -10,38 +10,210 @@ Laws:
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+import ssl
 import time
+from contextlib import suppress
+from hashlib import blake2b
 from math import ceil
-from typing import Final
+from typing import TYPE_CHECKING, Final
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from aiohttp import web
-from msgspec import Struct, field
 from msgspec.structs import replace
+from yarl import URL
 
-from headway.agents.gate import FIRST_SLICE_S, Fatal, Use, WatchedPermit, emptied, window_of
+from headway.agents.gate import FIRST_SLICE_S, Use, WatchedPermit, emptied, window_of
 from headway.agents.metering import MeteredUsage
 from headway.base.values import Amounts, Fault, Reading, Sketch, Tally
 from headway.broker.client import CallRequest
-from headway.client.accounts import KnownDialects
-from headway.client.exchange import Exchange, HeldPermit, OutgoingCall, Port
+from headway.client.accounts import account_name
+from headway.client.exchange import RETRY_COUNT, Exchange, HeldPermit
 from headway.errors import HeadwayError, QueueDeadlineError
+from headway.gateway import guard
 from headway.gateway import reply as hold
-from headway.gateway.counters import GatewayLedger
-from headway.gateway.parked_calls import KEPT_S, Admitting, ParkedCalls, name_of
-from headway.gateway.recording import Recorder, Recording
-from headway.gateway.replay import CUT_OFF, NOT_SENT, Tape
-from headway.gateway.reply import ClientReply
-from headway.gateway.request_match import CanonicalCall as Form
+from headway.gateway.recording import Recording
+from headway.gateway.replay import CUT_OFF, NOT_SENT, RecordedReply
+from headway.gateway.reply import ClientReply, fields_of
+from headway.gateway.request_match import CanonicalCall, canonical_call
 from headway.gateway.spending import Spending
-from headway.gateway.upstream import LOST, Sender, words_of
-from headway.gateway.values import CallEnded, Caller, Pairs, Passed, Payer, Turned, Upstream
+from headway.gateway.values import CallEnded, Head, Pairs, Passed, Turned, Upstream
 from headway.pacing.admission import CallOutcome
 from headway.pacing.quota import waited_for
 from headway.pacing.refusal import BODY_BYTES_MAX
 from headway.wire.values import WireName
 from headway.work import OverBudgetError
+
+if TYPE_CHECKING:
+    from headway.gateway.server import Gateway
+
+CONNECT_S_MAX: Final = 30.0
+QUIET_S_MAX: Final = 600.0
+"""The SDKs' own timeout of a call: an answer that shows nothing for longer has been given up."""
+
+IDLE_S_MAX: Final = 15.0
+"""Kept connections are closed before a provider does, so that no call meets one that is closing."""
+
+HEADER_BYTES_MAX: Final = 65_536
+
+LOST: Final = (aiohttp.ClientError, OSError, asyncio.TimeoutError)
+"""What sending or reading can fail with."""
+
+
+def words_of(error: BaseException) -> str:
+    """A failure of `LOST` in words, without the address that was called: keys may be in it."""
+    said = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
+    if isinstance(error, aiohttp.InvalidURL):
+        said = error.description or "not an address"
+    return f"{type(error).__name__}: {said}"
+
+
+NOT_ADDED: Final = ("accept", "accept-encoding", "content-type", "user-agent")
+"""What the HTTP library would add by itself."""
+
+
+class Sender:
+    """All connections to all providers, within one event loop.
+
+    Certificates are always verified, against the system's and those of `SSL_CERT_FILE` or
+    `SSL_CERT_DIR`; `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` are honoured.
+    """
+
+    __slots__ = ("_proxies", "_session", "_timeout")
+
+    def __init__(self, quiet_s: float = QUIET_S_MAX) -> None:
+        self._session: aiohttp.ClientSession | None = None
+        self._timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT_S_MAX, sock_read=quiet_s
+        )
+        self._proxies: dict[URL, URL | None] = {}
+
+    async def send(
+        self, method: str, url: str, headers: Pairs, body: bytes | None
+    ) -> aiohttp.ClientResponse:
+        """Send a request; returns when the headers of the response are here. Raises `LOST`."""
+        session = self._session or self._open()
+        address = URL(url, encoded=True)
+        return await session.request(
+            method,
+            address,
+            proxy=self._proxy(address),
+            data=body,
+            headers=fields_of(headers),
+            skip_auto_headers=NOT_ADDED,
+            allow_redirects=False,
+        )
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    def _proxy(self, url: URL) -> URL | None:
+        """The proxy to a provider, looked up once, and never the user's .netrc."""
+        origin = url.origin()
+        if origin not in self._proxies:
+            self._proxies[origin] = _proxy_to(origin)
+        return self._proxies[origin]
+
+    def _open(self) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(
+            limit=0, keepalive_timeout=IDLE_S_MAX, ssl=ssl.create_default_context()
+        )
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            timeout=self._timeout,
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            max_line_size=HEADER_BYTES_MAX,
+            max_field_size=HEADER_BYTES_MAX,
+        )
+        return self._session
+
+
+def _proxy_to(origin: URL) -> URL | None:
+    """The proxy of the environment. Raises InvalidURL, without quoting a password."""
+    found, host = getproxies().get(origin.scheme), origin.raw_host or ""
+    name = f"[{host}]" if ":" in host else host
+    if not found or any(map(proxy_bypass, (host, name, f"{name}:{origin.port}"))):
+        return None
+    with suppress(ValueError):
+        proxy = URL(found if "://" in found else f"http://{found}")
+        if proxy.scheme in ("http", "https") and proxy.host:
+            return proxy
+    raise aiohttp.InvalidURL(
+        f"the variable {origin.scheme}_proxy", "it is not the address of an HTTP proxy"
+    )
+
+
+KEPT_S: Final = 15.0
+"""SDKs send again after 8 s at the latest."""
+
+KEPT_MAX: Final = 10_000
+
+UNUSED: Final = CallOutcome("unused")
+
+Admitting = asyncio.Task[HeldPermit]
+"""A call in line."""
+
+
+class ParkedCalls:
+    """Waiting calls whose client disconnected, kept briefly for the same request sent again.
+
+    A permit that is granted to a place without a client is given back unused at once.
+    """
+
+    __slots__ = ("_kept", "_kept_s")
+
+    def __init__(self, kept_s: float = KEPT_S) -> None:
+        self._kept_s = kept_s
+        self._kept: dict[bytes, tuple[Admitting, asyncio.TimerHandle]] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def keep(self, name: bytes, admitting: Admitting) -> None:
+        admitting.add_done_callback(_give_back)
+        if admitting.done() or name in self._kept or len(self._kept) >= KEPT_MAX:
+            admitting.cancel()
+            return
+        loop = asyncio.get_running_loop()
+        self._kept[name] = (admitting, loop.call_later(self._kept_s, self._forget, name))
+        admitting.add_done_callback(lambda done: self._drop(name, done))
+
+    def take(self, name: bytes) -> Admitting | None:
+        """The place of the same call, sent again, if there is one."""
+        admitting, timer = self._kept.get(name, (None, None))
+        # What was granted a moment ago is being given back already.
+        if admitting is None or timer is None or admitting.done():
+            return None
+        del self._kept[name]
+        timer.cancel()
+        admitting.remove_done_callback(_give_back)
+        return admitting
+
+    def clear(self) -> None:
+        for name in list(self._kept):
+            self._forget(name)
+
+    def _forget(self, name: bytes) -> None:
+        admitting, timer = self._kept.pop(name)
+        timer.cancel()
+        admitting.cancel()
+
+    def _drop(self, name: bytes, done: Admitting) -> None:
+        kept = self._kept.get(name)
+        if kept is not None and kept[0] is done:
+            del self._kept[name]
+            kept[1].cancel()
+
+
+def _give_back(done: Admitting) -> None:
+    if not done.cancelled() and done.exception() is None:
+        done.result().settle(UNUSED)
+
 
 SMALL_BYTES_MAX: Final = 10_000
 """Up to here a call is small. opencode asks for a title in 2.5 kB, Gemini CLI for a route in 3.1,
@@ -61,111 +233,88 @@ class DrainingError(Exception):
     """The gateway stops before this call was sent."""
 
 
-class GatewayDependencies(Struct):
-    """What all calls of a gateway use, and what it knows of them."""
-
-    sender: Sender
-    port: Port
-    ledger: GatewayLedger
-    voices: KnownDialects
-    places: ParkedCalls
-    wait_s: float | None = None
-    """How long calls are held at most; `None` is as long as their callers bear it."""
-    silent_s: float | None = None
-    """After how long the first beat is sent; `None` is as long as their callers bear it."""
-    recorder: Recorder | None = None
-    tape: Tape | None = None
-    fatal: Fatal = field(default_factory=Fatal)
-    """Of the calls of tasks: what is answered with the same fault however often it is called."""
-    waiting: set[Admitting] = field(default_factory=set)
-    in_flight: int = 0
-    """Calls that wait or run."""
-    is_draining: bool = False
-
-    def drain(self) -> None:
-        """Calls that wait are refused; those that were sent may end."""
-        self.is_draining = True
-        self.places.clear()
-        for admitting in list(self.waiting):
-            admitting.cancel()
-
-
-class IncomingCall(Struct, frozen=True):
-    """A call as its client sent it."""
-
-    passed: Passed
-    upstream: Upstream
-    wire: WireName
-    caller: Caller
-    account: str
-    headers: Pairs
-    """As they are sent upstream."""
-    body: bytes
-    sketch: Sketch
-    is_resent: bool
-    form: Form | None = None
-    """What it is recorded and found by, where somebody records or replays."""
-
-    @property
-    def path(self) -> tuple[str, ...]:
-        """The flow: key, size class, conversation. A title does not wait behind large calls."""
-        whose, session = self.passed.key.path, f"{self.caller.name}:{self.caller.session}"
-        size = "small" if self.sketch.size_bytes <= SMALL_BYTES_MAX else "large"
-        return (*whose[:1], size, *whose[1:], session)
-
-    @property
-    def use(self) -> Use:
-        return self.account, self.sketch.model
-
-    @property
-    def name(self) -> bytes:
-        """The same for the same call, sent again."""
-        return name_of(self.passed, self.caller.session, self.body)
-
-
 class GatewayCall:
     """One call. Made and used within one event loop; `answer` is called once."""
 
     __slots__ = (
-        "_began_s", "_exchange", "_first_byte_s", "_means", "_noted", "_number", "_payer",
-        "_recording", "_reply", "_sent_s", "_spending", "_wanted", "_was_held",
+        "_began_s", "_body", "_caller", "_exchange", "_first_byte_s", "_form", "_gateway",
+        "_headers", "_key", "_noted", "_number", "_passed", "_payer", "_recording", "_reply",
+        "_sent_s", "_spending", "_upstream", "_use", "_was_held", "_wire",
     )  # fmt: skip
 
     def __init__(
         self,
+        gateway: Gateway,
         request: web.BaseRequest,
-        wanted: IncomingCall,
-        means: GatewayDependencies,
-        spending: Spending | None,
+        head: Head,
+        passed: Passed,
+        upstream: Upstream,
+        wire: WireName,
+        body: bytes,
+        plain: bytes,
+        sketch: Sketch,
     ) -> None:
-        wire, caller, is_stream = wanted.wire, wanted.caller, not wanted.sketch.is_whole
-        wait_s = hold.wait_s(wire, caller, is_stream) if means.wait_s is None else means.wait_s
-        dialect = means.voices.expected(wanted.account, wire).name
+        """`body` as the client sent it; `plain`: decompressed."""
+        key, settings, is_stream = passed.key, gateway.settings, not sketch.is_whole
+        self._headers: Pairs = tuple(guard.readable(guard.onward(head.headers, upstream, wire)))
+        sent = fields_of(self._headers)
+        account = account_name(gateway.hosts[upstream.name], sent, passed.path.partition("?")[2])
+        caller = guard.caller_of(head.headers)
+        if settings.silent_s is not None:
+            beat_s = min(caller.beat_s, settings.silent_s)
+            caller = replace(caller, silent_s=settings.silent_s, beat_s=beat_s)
+        self._form: CanonicalCall | None = None
+        if gateway.recorder is not None or gateway.tape is not None:
+            self._form = canonical_call(
+                key.name, caller, wire, upstream.name, sketch.model, passed.path, head.headers,
+                plain,
+            )  # fmt: skip
+        # The flow: key, size class, conversation. A title does not wait behind large calls.
+        size = "small" if sketch.size_bytes <= SMALL_BYTES_MAX else "large"
+        path = (*key.path[:1], size, *key.path[1:], f"{caller.name}:{caller.session}")
         # Agents declare the longest answer there is: what they use is claimed as it comes.
         call = CallRequest(
-            wanted.account, dialect, wanted.sketch, wanted.path, wanted.is_resent, is_soft=True
-        )
-        self._exchange = Exchange(OutgoingCall(call, wire, wait_s, means.voices))
-        self._reply = ClientReply(request, wire, caller, wanted.passed.path, is_stream)
-        self._wanted = wanted
-        self._means = means
-        self._payer = wanted.passed.key.payer
-        self._spending = spending
+            account, gateway.voices.expected(account, wire).name, sketch, path,
+            sent.get(RETRY_COUNT, "0") != "0", is_soft=True,
+        )  # fmt: skip
+        wait_s = settings.wait_s
+        if wait_s is None:
+            wait_s = hold.wait_s(wire, caller, is_stream)
+        self._exchange = Exchange(call, wire, wait_s, gateway.voices)
+        self._reply = ClientReply(request, wire, caller, passed.path, is_stream)
+        self._gateway, self._upstream, self._wire = gateway, upstream, wire
+        self._key, self._payer, self._passed = key, key.payer, passed
+        self._caller, self._body = caller, body
+        self._use: Use = account, sketch.model
+        self._spending: Spending | None = None
         self._noted: WatchedPermit | None = None
         self._recording: Recording | None = None
         self._number = 0
         self._was_held = False
-        self._began_s = self._sent_s = time.monotonic()
-        self._first_byte_s = 0.0
+        self._began_s = self._sent_s = self._first_byte_s = 0.0
 
     async def answer(self) -> web.StreamResponse:
-        key, means = self._wanted.passed.key, self._means
-        self._number = means.ledger.entered(key.name, self._wanted.caller.name, self._began_s)
-        key.in_flight += 1
-        means.in_flight += 1
+        """The response: a refusal, a recorded reply, or what the provider answers."""
+        gateway, form = self._gateway, self._form
+        if gateway.is_draining:
+            return gateway.refused(self._wire, DRAINING)
+        if self._payer is not None:
+            try:
+                price_at = await gateway.prices.of(self._use[1])
+            except HeadwayError as error:
+                over = Turned(402, "budget", error.message, error.hint or "")
+                return gateway.refused(self._wire, over)
+            self._spending = Spending(self._payer, price_at)
+        kept = None if gateway.tape is None or form is None else gateway.tape.find(form)
+        self._began_s = self._sent_s = time.monotonic()
+        self._number = gateway.ledger.entered(self._key.name, self._caller.name, self._began_s)
+        if kept is not None and form is not None:
+            return await self._replayed(form, kept)
+        self._key.in_flight += 1
+        gateway.in_flight += 1
         self._reply.start()
-        if means.recorder is not None and self._wanted.form is not None:
-            self._recording = means.recorder.begin(self._wanted.form)
+        if gateway.recorder is not None and form is not None:
+            self._recording = gateway.recorder.begin(form)
         try:
             return await self._held_and_sent()
         except DrainingError:
@@ -174,22 +323,32 @@ class GatewayCall:
             return await self._given_up(error)
         finally:
             self._reply.cancel()
-            key.in_flight -= 1
-            means.in_flight -= 1
+            self._key.in_flight -= 1
+            gateway.in_flight -= 1
             if self._recording is not None:
-                noted = self._noted
-                is_unused = noted is None or _is_unused(noted.outcome)
+                is_unused = self._noted is None or _is_unused(self._noted.outcome)
                 self._recording.drop(NOT_SENT if is_unused else CUT_OFF)
             self._enter_in_books()
+
+    async def _replayed(self, form: CanonicalCall, kept: RecordedReply) -> web.Response:
+        """The answer to the same call at the same place of a recording. It costs nothing."""
+        if self._gateway.recorder is not None:
+            await self._gateway.recorder.again(form, kept)
+        totals = self._key.totals or MeteredUsage()
+        self._key.totals = replace(totals, replayed=totals.replayed + 1)
+        self._end(kept.status, Tally(), None, 0, was_replayed=True)
+        headers = fields_of(kept.headers)
+        headers["x-headway-replayed"] = "true"
+        return web.Response(status=kept.status, headers=headers, body=kept.body)
 
     async def _held_and_sent(self) -> web.StreamResponse:
         connects = 0
         while True:
             await self._admitted()
-            fault = self._means.fatal.last(self._wanted.use) if self._payer else None
+            fault = self._gateway.fatal.last(self._use) if self._payer else None
             if fault is not None and self._noted is not None:
-                self._noted.settle(CallOutcome("unused"))
-                return await self._reply.turn(_hopeless(fault, self._wanted))
+                self._noted.settle(UNUSED)
+                return await self._reply.turn(self._hopeless(fault))
             with self._exchange:
                 try:
                     response = await self._sent()
@@ -208,18 +367,18 @@ class GatewayCall:
                     response.close()
             if answered is not None:
                 return answered
-            self._means.ledger.refused(self._number, time.monotonic())
+            self._gateway.ledger.refused(self._number, time.monotonic())
 
     async def _admitted(self) -> None:
         """Wait for the permit, and for the money that the call is expected to cost."""
         payer = self._payer
         if payer is None:
-            ticket = await in_line(self._means, self._wanted, self._exchange)
+            ticket = await self._in_line()
         else:
             payer.waits(self._exchange.refusal)
             waited = ""
             try:
-                ticket = await in_line(self._means, self._wanted, self._exchange)
+                ticket = await self._in_line()
                 waited = waited_for(ticket.permit.reason)
             except asyncio.CancelledError:
                 payer.rests(KEPT_S)
@@ -236,10 +395,68 @@ class GatewayCall:
             try:
                 await payer.reserve(cost.microusd, cost.tokens)
             except BaseException:
-                noted.settle(CallOutcome("unused"))
+                noted.settle(UNUSED)
                 raise
         self._sent_s = time.monotonic()
-        self._means.ledger.sent(self._number, self._sent_s)
+        self._gateway.ledger.sent(self._number, self._sent_s)
+
+    async def _in_line(self) -> HeldPermit:
+        """The permit. A client that goes away leaves its place for a moment."""
+        gateway = self._gateway
+        if gateway.is_draining:
+            raise DrainingError
+        admitting = gateway.places.take(self._name()) if gateway.places else None
+        if admitting is not None:
+            gateway.ledger.resent()
+        else:
+            admitting = asyncio.ensure_future(self._asked())
+        gateway.waiting.add(admitting)
+        try:
+            return await asyncio.shield(admitting)
+        except asyncio.CancelledError:
+            if admitting.cancelled() and gateway.is_draining:
+                raise DrainingError from None
+            gateway.places.keep(self._name(), admitting)
+            raise
+        finally:
+            gateway.waiting.discard(admitting)
+
+    async def _asked(self) -> HeldPermit:
+        """Ask for the permit. An empty usage window is reported to the payer soon."""
+        port, exchange = self._gateway.admission, self._exchange
+        call, left_s = exchange.call, exchange.left_s()
+        if self._payer is not None and (left_s is None or left_s > FIRST_SLICE_S):
+            try:
+                return await port.admit_async(call, FIRST_SLICE_S)
+            except QueueDeadlineError as error:
+                self._window_of(error)
+            call, left_s = replace(call, is_resent=True), exchange.left_s()
+        return await port.admit_async(call, left_s)
+
+    def _window_of(self, error: QueueDeadlineError) -> None:
+        empty = window_of(error, time.time())
+        if empty is not None and self._payer is not None:
+            self._payer.window(empty.resets_at_s, empty.detail)
+
+    def _name(self) -> bytes:
+        """The same for the same call, sent again. Codex changes the order of members then."""
+        digest = blake2b(digest_size=16)
+        named = (self._key.token, self._caller.session, self._upstream.name, self._passed.path)
+        for part in named:
+            digest.update(part.encode("utf-8", "surrogateescape") + b"\0")
+        body = self._body
+        with suppress(ValueError, RecursionError):
+            body = json.dumps(json.loads(body), sort_keys=True).encode()
+        digest.update(body)
+        return digest.digest()
+
+    def _hopeless(self, fault: Fault) -> Turned:
+        """The answer to a call that would fail as those before it did."""
+        found = re.match(r"HTTP (\d{3})", fault.detail)
+        status = int(found[1]) if found is not None else 402
+        does = f"{self._upstream.url} refuses every call to `{self._use[1]}`"
+        why = f"{does}: {fault.detail}; no more are sent in this run"
+        return Turned(status, "fatal", why, "check the key, the address and the model's name")
 
     def _read(self, reading: Reading) -> None:
         if self._payer is not None and reading.limits:
@@ -247,12 +464,12 @@ class GatewayCall:
                 self._payer.window(empty.resets_at_s, empty.detail)
 
     async def _sent(self) -> aiohttp.ClientResponse:
-        wanted, headers = self._wanted, self._wanted.headers
+        headers = self._headers
         if self._reply.is_committed:
             # What has begun without an encoding goes on without one.
             headers = tuple(pair for pair in headers if pair[0].lower() != b"accept-encoding")
-        url = wanted.upstream.url + wanted.passed.path
-        return await self._means.sender.send("POST", url, headers, wanted.body)
+        url = self._upstream.url + self._passed.path
+        return await self._gateway.sender.send("POST", url, headers, self._body)
 
     async def _received(self, response: aiohttp.ClientResponse) -> web.StreamResponse | None:
         """The answer, or the failure, as it was handed on; `None` for a refusal to be absorbed."""
@@ -297,7 +514,7 @@ class GatewayCall:
             if not data:
                 break
             exchange.fed(data)
-            over = await self._cut_off(data) or await self._over_budget(data)
+            over = await self._cut_off(data)
             if over is not None:
                 return over
             if recording is not None:
@@ -317,66 +534,57 @@ class GatewayCall:
             await recording.end(outcome.tally, outcome.fault)
 
     async def _cut_off(self, data: bytes) -> web.StreamResponse | None:
-        cut = None if self._noted is None else self._noted.cut
-        if cut is None:
-            return None
-        self._exchange.closed()
-        status, _, body = hold.given_up(cut, self._wanted.wire)
-        return await self._reply.fail(status, body, data)
-
-    async def _over_budget(self, data: bytes) -> web.StreamResponse | None:
-        """Set more aside for an answer that outgrew what was; end it when there is no more."""
+        """End an answer that outgrew a budget; set more of the run's aside while there is some."""
         spending, noted, payer = self._spending, self._noted, self._payer
-        if spending is None or noted is None or payer is None:
-            return None
-        cost = spending.grew(noted.output_tokens)
-        if cost is None:
-            return None
-        try:
-            await payer.reserve(cost.microusd, cost.tokens)
-        except OverBudgetError as error:
-            self._exchange.closed()
-            told = _too_dear(error)
-            _, body = hold.refusal_of(self._wanted.wire, told)
-            return await self._reply.fail(told.status, body, data)
-        return None
+        cut = None if noted is None else noted.cut
+        if cut is not None:
+            status, _, body = hold.given_up(cut, self._wire)
+        else:
+            if spending is None or noted is None or payer is None:
+                return None
+            cost = spending.grew(noted.output_tokens)
+            if cost is None:
+                return None
+            try:
+                await payer.reserve(cost.microusd, cost.tokens)
+                return None
+            except OverBudgetError as error:
+                told = _too_dear(error)
+                status, body = told.status, hold.refusal_of(self._wire, told)[1]
+        self._exchange.closed()
+        return await self._reply.fail(status, body, data)
 
     async def _given_up(self, error: HeadwayError | OverBudgetError) -> web.StreamResponse:
         if isinstance(error, OverBudgetError):
             return await self._reply.turn(_too_dear(error))
-        if self._payer is not None and isinstance(error, QueueDeadlineError):
-            empty = window_of(error, time.time())
-            if empty is not None:
-                self._payer.window(empty.resets_at_s, empty.detail)
-        status, headers, body = hold.given_up(error, self._wanted.wire)
+        if isinstance(error, QueueDeadlineError):
+            self._window_of(error)
+        status, headers, body = hold.given_up(error, self._wire)
         if after_s := headers.get("retry-after"):
             self._sent_away(float(after_s))
         return await self._reply.tell(status, headers, body)
 
     async def _unreachable(self, error: BaseException, was_sent: bool) -> web.StreamResponse:
-        url = self._wanted.upstream.url
         why = "was sent the call and gave no answer" if was_sent else "cannot be reached"
         code = hold.LOST if was_sent else "upstream"
-        told = Turned(502, code, f"{url} {why}: {words_of(error)}")
+        told = Turned(502, code, f"{self._upstream.url} {why}: {words_of(error)}")
         return await self._reply.turn(told)
 
     def _enter_in_books(self) -> None:
-        wanted = self._wanted
         noted, exchange = self._noted, self._exchange
         outcome = None if noted is None else noted.outcome
         if noted is None or outcome is None:
-            tally, outcome = Tally(), CallOutcome("unused")
+            tally, outcome = Tally(), UNUSED
         else:
             tally = counted(outcome, noted.permit.demand.expected, exchange.is_finished)
         if self._payer is not None and outcome.how != "unused":
-            self._means.fatal.ended(wanted.use, outcome)
+            self._gateway.fatal.ended(self._use, outcome)
         # Prices are looked up for the calls of tasks only.
         microusd = None if outcome.how == "used" else 0
         if self._spending is not None:
             microusd = self._spending.cost(tally)
-        key = wanted.passed.key
-        totals = key.totals or MeteredUsage()
-        key.totals = replace(
+        totals = self._key.totals or MeteredUsage()
+        self._key.totals = replace(
             totals,
             calls=totals.calls + (outcome.how == "used"),
             input_tokens=totals.input_tokens + tally.input_tokens + tally.cache_read_tokens,
@@ -384,63 +592,27 @@ class GatewayCall:
             microusd=totals.microusd + (microusd or 0),
             unpriced=totals.unpriced + (microusd is None),
         )
+        self._end(self._reply.status, tally, outcome.fault, microusd)
+
+    def _end(
+        self,
+        status: int,
+        tally: Tally,
+        fault: Fault | None,
+        microusd: int | None,
+        was_replayed: bool = False,
+    ) -> None:
         ended = CallEnded(
-            key.name, wanted.caller.name, wanted.upstream.name, wanted.sketch.model,
-            self._reply.status, tally, outcome.fault, microusd, self._sent_s - self._began_s,
-            max(0.0, self._first_byte_s - self._sent_s), exchange.resends, self._reply.is_committed,
-            was_held=self._was_held,
+            self._key.name, self._caller.name, self._upstream.name, self._use[1], status, tally,
+            fault, microusd, self._sent_s - self._began_s,
+            max(0.0, self._first_byte_s - self._sent_s), self._exchange.resends,
+            self._reply.is_committed, was_replayed, self._was_held,
         )  # fmt: skip
-        self._means.ledger.ended(self._number, ended, time.monotonic())
+        self._gateway.ledger.ended(self._number, ended, time.monotonic())
 
 
 def _is_unused(outcome: CallOutcome | None) -> bool:
     return outcome is not None and outcome.how == "unused"
-
-
-def _hopeless(fault: Fault, wanted: IncomingCall) -> Turned:
-    """The answer to a call that would fail as those before it did."""
-    found = re.match(r"HTTP (\d{3})", fault.detail)
-    status = int(found[1]) if found is not None else 402
-    model, url = wanted.sketch.model, wanted.upstream.url
-    why = f"{url} refuses every call to `{model}`: {fault.detail}; no more are sent in this run"
-    return Turned(status, "fatal", why, "check the key, the address and the model's name")
-
-
-async def in_line(
-    means: GatewayDependencies, wanted: IncomingCall, exchange: Exchange
-) -> HeldPermit:
-    """The permit. A client that goes away leaves its place for a moment."""
-    if means.is_draining:
-        raise DrainingError
-    admitting: Admitting | None = means.places.take(wanted.name) if means.places else None
-    if admitting is not None:
-        means.ledger.resent()
-    else:
-        admitting = asyncio.ensure_future(_asked(means.port, wanted.passed.key.payer, exchange))
-    means.waiting.add(admitting)
-    try:
-        return await asyncio.shield(admitting)
-    except asyncio.CancelledError:
-        if admitting.cancelled() and means.is_draining:
-            raise DrainingError from None
-        means.places.keep(wanted.name, admitting)
-        raise
-    finally:
-        means.waiting.discard(admitting)
-
-
-async def _asked(port: Port, payer: Payer | None, exchange: Exchange) -> HeldPermit:
-    """Ask for the permit. An empty usage window is reported to the payer soon."""
-    call, left_s = exchange.call, exchange.left_s()
-    if payer is not None and (left_s is None or left_s > FIRST_SLICE_S):
-        try:
-            return await port.admit_async(call, FIRST_SLICE_S)
-        except QueueDeadlineError as error:
-            empty = window_of(error, time.time())
-        if empty is not None:
-            payer.window(empty.resets_at_s, empty.detail)
-        call, left_s = replace(call, is_resent=True), exchange.left_s()
-    return await port.admit_async(call, left_s)
 
 
 async def _head(response: aiohttp.ClientResponse, exchange: Exchange) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from math import inf
 from typing import Final
@@ -281,44 +281,46 @@ class GatewayLedger:
 
     def metrics(self, now: float) -> str:
         """The same in Prometheus' text format, version 0.0.4."""
-        gauges = {
-            "up_seconds": ("Since the gateway started.", now - self._began_s),
-            "held": ("Calls that wait for a permit.", self.held),
-            "held_longest_seconds": ("How long the oldest of them waits.", self._longest_s(now)),
-            "in_flight": ("Calls that are with a provider.", self.in_flight),
-        }
-        parts = [family(name, "gauge", about, [((), at)]) for name, (about, at) in gauges.items()]
-        parts += [_counter(name, about, self._series(field)) for name, field, about in COUNTERS]
-        tokens = [
-            ((*labels, ("kind", kind)), value)
-            for kind in ("input", "cache_read", "output")
-            for labels, value in self._series(f"{kind}_tokens")
+        total = {name: self._series(field) for name, field, _ in COUNTERS}
+        total["spend_usd_total"] = [
+            (suffix, labels, value / 1e6) for suffix, labels, value in total["spend_usd_total"]
         ]
-        spent = [(labels, value / 1e6) for labels, value in self._series("spend_microusd")]
-        parts += [
-            _counter("tokens_total", "Tokens that calls took, by kind.", tokens),
-            _counter("spend_usd_total", "What calls cost, where prices are known.", spent),
-            _counter("unpriced_calls_total", "Calls whose cost is unknown.",
-                     self._series("unpriced")),
-            _counter("resent_total", "Calls sent again by their client while held.",
-                     [((), self._resent)]),
-            _counter("answers_total", "Calls by the status that their client was sent.",
-                     _counts(self._answers, "upstream", "status")),
-            _counter("passed_total", "Requests that no model answers, by status.",
-                     _counts(self._passed, "upstream", "status")),
-            _counter("faults_total", "Calls that failed, by why.",
-                     _counts(self._faults, "upstream", "kind")),
-            _counter("turned_away_total", "Requests that were refused at the door, by why.",
-                     _counts(self._turned, "code")),
-            _spreads("queued_seconds", "Until a call was sent upstream.", self._queued),
-            _spreads("first_byte_seconds", "From then until its answer began.", self._first_bytes),
+        tokens = [
+            ("", (*labels, ("kind", kind)), value)
+            for kind in ("input", "cache_read", "output")
+            for _, labels, value in self._series(f"{kind}_tokens")
+        ]
+        spreads = (
+            ("queued_seconds", "Until a call was sent upstream.", self._queued),
+            ("first_byte_seconds", "From then until its answer began.", self._first_bytes),
+        )
+        found: list[tuple[str, str, str, list[Sample]]] = [
+            ("up_seconds", "gauge", "Since the gateway started.", _one(now - self._began_s)),
+            ("held", "gauge", "Calls that wait for a permit.", _one(self.held)),
+            ("held_longest_seconds", "gauge", "How long the oldest of them waits.",
+             _one(self._longest_s(now))),
+            ("in_flight", "gauge", "Calls that are with a provider.", _one(self.in_flight)),
+            *((name, "counter", about, total[name]) for name, _, about in COUNTERS),
+            ("tokens_total", "counter", "Tokens that calls took, by kind.", tokens),
+            ("resent_total", "counter", "Calls sent again by their client while held.",
+             _one(self._resent)),
+            ("answers_total", "counter", "Calls by the status that their client was sent.",
+             _counts(self._answers, "upstream", "status")),
+            ("passed_total", "counter", "Requests that no model answers, by status.",
+             _counts(self._passed, "upstream", "status")),
+            ("faults_total", "counter", "Calls that failed, by why.",
+             _counts(self._faults, "upstream", "kind")),
+            ("turned_away_total", "counter", "Requests that were refused at the door, by why.",
+             _counts(self._turned, "code")),
+            *((name, "histogram", about, _buckets(by)) for name, about, by in spreads),
         ]  # fmt: skip
-        return "".join(parts)
+        return "".join(_family(*one) for one in found)
 
     def _series(self, field: str) -> list[Sample]:
+        names = ("upstream", "model", "caller")
         return [
-            (tuple(zip(("upstream", "model", "caller"), names, strict=True)), getattr(row, field))
-            for names, row in self._rows.items()
+            ("", tuple(zip(names, row, strict=True)), getattr(sums, field))
+            for row, sums in self._rows.items()
         ]
 
     def counts(self) -> dict[str, int]:
@@ -366,7 +368,8 @@ def _nested(counts: Mapping[Names, int]) -> dict[str, dict[str, int]]:
 # Prometheus' text exposition format, version 0.0.4.
 
 Labels = tuple[tuple[str, str], ...]
-Sample = tuple[Labels, float]
+Sample = tuple[str, Labels, float]
+"""What follows the metric's name, labels, value."""
 
 PREFIX: Final = "headway_gateway_"
 
@@ -377,41 +380,36 @@ COUNTERS: Final = (
     ("refusals_absorbed_total", "refusals_absorbed", "Refusals that no client saw."),
     ("kept_alive_total", "kept_alive", "Calls that got a sign of life before their answer."),
     ("replayed_total", "replayed", "Calls that were answered from a recording."),
+    ("spend_usd_total", "spend_microusd", "What calls cost, where prices are known."),
+    ("unpriced_calls_total", "unpriced", "Calls whose cost is unknown."),
 )
 """Name, field of the sums, and help."""
 
 _ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
-def family(name: str, kind: str, about: str, samples: Iterable[Sample]) -> str:
+def _family(name: str, kind: str, about: str, samples: list[Sample]) -> str:
     """One metric with all its series; nothing where there are none yet."""
-    lines = [_line(f"{PREFIX}{name}", labels, value) for labels, value in samples]
-    return _head(name, kind, about) + "".join(lines) if lines else ""
+    lines = [f"# HELP {PREFIX}{name} {about}\n# TYPE {PREFIX}{name} {kind}\n"]
+    for suffix, labels, value in samples:
+        inner = ",".join(f'{label}="{text.translate(_ESCAPES)}"' for label, text in labels)
+        told = f"{{{inner}}}" if inner else ""
+        lines.append(f"{PREFIX}{name}{suffix}{told} {_number(value)}\n")
+    return "".join(lines) if samples else ""
 
 
-def _counter(name: str, about: str, samples: list[Sample]) -> str:
-    return family(name, "counter", about, samples)
+def _one(value: float) -> list[Sample]:
+    return [("", (), value)]
 
 
-def _spreads(name: str, about: str, spreads: Mapping[str, Histogram]) -> str:
-    lines: list[str] = []
+def _buckets(spreads: Mapping[str, Histogram]) -> list[Sample]:
+    samples: list[Sample] = []
     for upstream, spread in spreads.items():
         labels = (("upstream", upstream),)
         for bound_s, count in spread.buckets():
-            bucket = (*labels, ("le", _number(bound_s)))
-            lines.append(_line(f"{PREFIX}{name}_bucket", bucket, count))
-        lines.append(_line(f"{PREFIX}{name}_sum", labels, spread.sum_s))
-        lines.append(_line(f"{PREFIX}{name}_count", labels, spread.count))
-    return _head(name, "histogram", about) + "".join(lines) if lines else ""
-
-
-def _head(name: str, kind: str, about: str) -> str:
-    return f"# HELP {PREFIX}{name} {about}\n# TYPE {PREFIX}{name} {kind}\n"
-
-
-def _line(name: str, labels: Labels, value: float) -> str:
-    inner = ",".join(f'{label}="{text.translate(_ESCAPES)}"' for label, text in labels)
-    return f"{name}{{{inner}}} {_number(value)}\n" if inner else f"{name} {_number(value)}\n"
+            samples.append(("_bucket", (*labels, ("le", _number(bound_s))), count))
+        samples += [("_sum", labels, spread.sum_s), ("_count", labels, spread.count)]
+    return samples
 
 
 def _number(value: float) -> str:
@@ -421,4 +419,4 @@ def _number(value: float) -> str:
 
 
 def _counts(counts: Mapping[Names, int], *labels: str) -> list[Sample]:
-    return [(tuple(zip(labels, names, strict=True)), count) for names, count in counts.items()]
+    return [("", tuple(zip(labels, names, strict=True)), count) for names, count in counts.items()]

@@ -10,27 +10,20 @@ Laws:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from math import ceil
 from typing import Final
 
 import aiohttp
 from aiohttp import web
+from multidict import CIMultiDict
 
-from headway.errors import (
-    AccountClosedError,
-    BrokerUnavailableError,
-    BudgetReachedError,
-    DemandTooLargeError,
-    HeadwayError,
-    QueueDeadlineError,
-)
+from headway.client import exchange
+from headway.errors import HeadwayError
 from headway.gateway import guard
-from headway.gateway.upstream import fields_of
 from headway.gateway.values import Caller, Turned
 from headway.wire import answer as write
-from headway.wire import anthropic, gemini
 from headway.wire.stream import Inflater, event
 from headway.wire.values import Fields, WireName, dumped, object_fields, parsed, text_of
 
@@ -142,7 +135,7 @@ def _responses_failed(status: int, body: bytes) -> bytes:
     """
     top = object_fields(parsed(body))
     error = object_fields(top.get("error")) or top
-    kind = text_of(error.get("type")) or _openai_type(status)
+    kind = text_of(error.get("type")) or write.openai_type(status)
     code = text_of(error.get("code")) or kind
     message = text_of(error.get("message")) or body.decode("utf-8", "replace") or f"HTTP {status}"
     flat: Fields = {"code": code, "message": message, "param": error.get("param")}
@@ -188,20 +181,9 @@ def refusal_of(wire: WireName | None, turned: Turned) -> tuple[dict[str, str], b
     return _refusal(wire, turned.status, turned.code, message, SOON_S)
 
 
-_STATUS: Final[tuple[tuple[type[HeadwayError], int], ...]] = (
-    (QueueDeadlineError, 429),
-    (BudgetReachedError, 402),
-    (AccountClosedError, 402),
-    (DemandTooLargeError, 400),
-    (BrokerUnavailableError, 503),
-)
-
-
 def given_up(error: HeadwayError, wire: WireName) -> tuple[int, dict[str, str], bytes]:
     """Status, headers and body for a call that will not be sent."""
-    status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
-    parts = (error.message, error.where, error.detail, error.hint)
-    message = f"headway[{error.code}]: " + "; ".join(part for part in parts if part)
+    status, message = exchange.refusal_of(error)
     after_s = QUEUE_RETRY_S if status == 429 else SOON_S
     return status, *_refusal(wire, status, error.code, message, after_s)
 
@@ -224,29 +206,7 @@ def _refusal(
         headers["x-should-retry"] = "true"
     if status in (429, 503):
         headers |= {"x-should-retry": "true", "retry-after": retry_after(after_s)}
-    return headers, dumped(_error_body(wire, status, code, message))
-
-
-def _error_body(wire: WireName | None, status: int, code: str, message: str) -> Fields:
-    if wire == "anthropic":
-        kind = anthropic.TYPE_OF_STATUS.get(status, "api_error" if status >= 500 else _BAD)
-        return {"type": "error", "error": {"type": kind, "message": message}}
-    if wire == "gemini":
-        return {"error": gemini.failure(status, message)}
-    # Codex takes a code for a reason; the status and the type tell others what kind it is.
-    inner = {"message": message, "type": _openai_type(status), "param": None, "code": code}
-    return {"error": inner}
-
-
-_BAD: Final = "invalid_request_error"
-
-
-def _openai_type(status: int) -> str:
-    if status == 402:
-        return "insufficient_quota"
-    if status == 429:
-        return "rate_limit_exceeded"
-    return "server_error" if status >= 500 else _BAD
+    return headers, dumped(write.error_body(wire, status, code, message))
 
 
 GONE: Final = 499
@@ -262,6 +222,14 @@ _FIXED: Final = ("content-encoding", "content-length")
 
 _EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n")
 TAIL_BYTES: Final = max(map(len, _EVENT_ENDS))
+
+
+def fields_of(pairs: Iterable[tuple[bytes, bytes]]) -> CIMultiDict[str]:
+    """Headers for the HTTP library, in their sender's spelling and order."""
+    return CIMultiDict(
+        (name.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape"))
+        for name, value in pairs
+    )
 
 
 class ClientReply:

@@ -1,8 +1,16 @@
-"""The gateway's HTTP server: listen, drain, stop."""
+"""The gateway's HTTP server: listen, route requests, drain, stop.
+
+Laws:
+- Nothing is read of a request that the door does not let in.
+- What no model answers (models, files, counting) passes at once, and counts towards nothing.
+- A call whose body cannot be read as one passes too: the provider will say what is wrong with it.
+  But not where the gateway adds its own key, or the call counts towards a budget.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import signal
@@ -12,6 +20,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, TypeVar
+from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -19,26 +28,26 @@ from aiohttp.web_protocol import RequestHandler
 from msgspec import Struct
 from msgspec.structs import replace
 
+from headway.agents.gate import Fatal
 from headway.base import process_tree as kin
 from headway.base.folders import Folders
-from headway.client.accounts import KnownDialects
+from headway.client.accounts import KnownDialects, host_name
 from headway.client.exchange import Port
-from headway.client.http_server import large_request, served_in_thread
-from headway.errors import BadValueError
-from headway.gateway import daemon
-from headway.gateway import reply as hold
-from headway.gateway.call import GatewayDependencies
+from headway.client.http_server import ask_for_body, large_request, served_in_thread
+from headway.errors import BadValueError, WireError
+from headway.gateway import daemon, guard
+from headway.gateway.call import LOST, Admitting, GatewayCall, ParkedCalls, Sender, words_of
 from headway.gateway.counters import GatewayLedger, Sums
 from headway.gateway.guard import Keyring
-from headway.gateway.parked_calls import ParkedCalls
 from headway.gateway.recording import Recorder, doubts_of
-from headway.gateway.relay import Relay
 from headway.gateway.replay import Tape
+from headway.gateway.reply import fields_of, refusal_of, write_reply
 from headway.gateway.settings import PORT_DEFAULT, GatewaySettings
 from headway.gateway.spending import Prices
-from headway.gateway.upstream import Sender
-from headway.gateway.values import Turned
+from headway.gateway.values import Head, Passed, Turned, Upstream
 from headway.interrupts import END_S
+from headway.wire.read import sketch
+from headway.wire.values import Route, WireName
 
 if TYPE_CHECKING:
     from headway.client.admission import Admission
@@ -53,25 +62,29 @@ HEAD_BYTES_MAX: Final = 65_536
 IDLE_S_MAX: Final = 75.0
 """How long a connection may stay open between two requests, or before its first."""
 
+BODY_S_MAX: Final = 60.0
+"""How long a client may take to send the body of a request."""
+
 LINGER_S: Final = 2.0
 """How long the rest of a request that was refused is read, so that its client reads why."""
+
+LOOK_S: Final = 0.05
+"""How often a gateway that drains looks whether its calls are over."""
+
+MODEL_CHARS_MAX: Final = 1024
+"""The longest names are those of Google's tuned endpoints and AWS's ARNs, below 300."""
+
+METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
+"""The content type of Prometheus' text format."""
 
 _UNREADABLE: Final = Turned(
     400, "request", "the first line, a header or the body of the request is not valid HTTP/1.1"
 )
 _FAILED: Final = Turned(500, "internal", "the gateway failed on this request", "see its log")
 
-LOOK_S: Final = 0.05
-"""How often a gateway that drains looks whether its calls are over."""
-
 
 class Gateway:
     """An endpoint that paces whatever is sent to it. Made and used within one event loop."""
-
-    __slots__ = (
-        "_is_closed", "_means", "_own", "_relay", "_runner", "_server", "_settings", "_tapes",
-        "keys", "ledger", "port",
-    )  # fmt: skip
 
     def __init__(
         self,
@@ -87,39 +100,44 @@ class Gateway:
             from headway.client.admission import Admission, dial_here, is_unpaced
 
             admission = self._own = Admission(dial_here, unpaced=is_unpaced())
-        self._settings = settings
+        self.settings = settings
         self.keys = keys
+        self.admission = admission
+        self.prices = Prices() if prices is None else prices
         self.ledger = GatewayLedger(time.monotonic())
-        self._means = GatewayDependencies(
-            Sender(),
-            admission,
-            self.ledger,
-            KnownDialects(),
-            ParkedCalls(),
-            settings.wait_s,
-            settings.silent_s,
-        )
+        self.sender = Sender()
+        self.voices = KnownDialects()
+        self.places = ParkedCalls()
+        self.waiting: set[Admitting] = set()
+        self.in_flight = 0
+        """Calls that wait or run."""
+        self.is_draining = False
+        self.fatal = Fatal()
+        """Of the calls of tasks: what is answered with the same fault again and again."""
+        self.hosts = {name: _host(one.url) for name, one in settings.upstreams.items()}
+        self.tape: Tape | None = None
+        self.recorder: Recorder | None = None
         if settings.replay is not None:
-            self._means.tape = Tape(settings.replay, _LOG.warning)
+            self.tape = Tape(settings.replay, _LOG.warning)
         if settings.record is not None:
-            self._means.recorder = Recorder(settings.record, self._not_recorded, settings.home)
-        self._relay = Relay(self._means, keys, settings.upstreams, prices)
+            self.recorder = Recorder(settings.record, self._not_recorded, settings.home)
+        self.port = settings.port
+        self._own_hosts: frozenset[str] = frozenset()
         self._server: web.Server | None = None
         self._runner: web.ServerRunner | None = None
         self._is_closed = False
         self._tapes: list[Tape] = []
         """Those that are not searched any more."""
-        self.port = settings.port
 
     @property
     def url(self) -> str:
-        host = self._settings.host
+        host = self.settings.host
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     async def start(self, listening: socket.socket | None = None) -> None:
         """Listen, at a socket that is bound already if there is one; `port` is known then."""
         self._server = _Server(
-            self._relay.handle,
+            self.handle,
             request_factory=large_request,
             handler_cancellation=True,
             access_log=None,
@@ -138,23 +156,26 @@ class Gateway:
             self.port = listening.getsockname()[1]
         else:
             site = web.TCPSite(
-                self._runner, self._settings.host, self._settings.port, backlog=BACKLOG
+                self._runner, self.settings.host, self.settings.port, backlog=BACKLOG
             )
         try:
             await site.start()
         except OSError as error:
             await self._runner.cleanup()
             raise BadValueError(
-                f"cannot listen on {self._settings.host}:{self._settings.port}: {error.strerror}",
+                f"cannot listen on {self.settings.host}:{self.settings.port}: {error.strerror}",
                 hint="another port may be free: `--port 0` takes one",
             ) from error
         if isinstance(site, web.TCPSite):
             self.port = site.port
-        self._relay.listens_at(self.port)
+        self._own_hosts = guard.hosts_of(self.port)
 
     async def stop(self, drain_s: float = 0.0) -> None:
         """Take no more calls, let those sent end, refuse those that wait. May be called again."""
-        self._means.drain()
+        self.is_draining = True
+        self.places.clear()
+        for admitting in list(self.waiting):
+            admitting.cancel()
         if self._runner is not None:
             for site in list(self._runner.sites):
                 await site.stop()
@@ -162,13 +183,13 @@ class Gateway:
             while self.in_flight and time.monotonic() < until_s:
                 await asyncio.sleep(LOOK_S)
             await self._runner.cleanup()
-        await self._means.sender.close()
+        await self.sender.close()
         if self._is_closed:
             return
         self._is_closed = True
-        if self._means.recorder is not None:
-            await asyncio.to_thread(self._means.recorder.close)
-        for tape in (*self._tapes, self._means.tape):
+        if self.recorder is not None:
+            await asyncio.to_thread(self.recorder.close)
+        for tape in (*self._tapes, self.tape):
             if tape is not None:
                 tape.close()
         if self._own is not None:
@@ -176,31 +197,126 @@ class Gateway:
 
     def rewind(self) -> None:
         """Answer from now on also what was recorded since it began. From any thread."""
-        if self._settings.record is not None:
-            self._tapes += [] if self._means.tape is None else [self._means.tape]
-            self._means.tape = Tape(self._settings.record)
+        if self.settings.record is not None:
+            self._tapes += [] if self.tape is None else [self.tape]
+            self.tape = Tape(self.settings.record)
 
     @property
     def notices(self) -> list[str]:
         """What was found at the ends of the recordings, for people to read."""
-        found = (self._means.recorder, self._means.tape)
+        found = (self.recorder, self.tape)
         return [one.notice for one in found if one is not None and one.notice]
 
     def _not_recorded(self, why: str) -> None:
-        _LOG.warning("nothing more is recorded to %s: %s", self._settings.record, why)
+        _LOG.warning("nothing more is recorded to %s: %s", self.settings.record, why)
 
     @property
     def connections(self) -> int:
         return 0 if self._server is None else len(self._server.connections)
 
-    @property
-    def in_flight(self) -> int:
-        return self._means.in_flight
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        message = request._message
+        head = Head(message.method, message.path, message.raw_headers)
+        passed = guard.examine(head, self.keys, self.settings.upstreams, self._own_hosts)
+        if isinstance(passed, Turned):
+            return self.refused(None, passed)
+        upstream, route = passed.upstream, passed.route
+        if upstream is None:
+            return self._page(passed)
+        wire = None if route is None else route.wire
+        await ask_for_body(request)
+        try:
+            async with asyncio.timeout(BODY_S_MAX):
+                body = await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            return self.refused(wire, guard.TOO_LARGE)
+        except TimeoutError:
+            slow = f"the body of the request did not come within {BODY_S_MAX:g} s"
+            return self.refused(wire, Turned(408, "slow", slow))
+        if route is not None and route.purpose == "generate":
+            call = self._read_call(request, head, passed, upstream, route, body)
+            if isinstance(call, Turned):
+                return self.refused(wire, call)
+            if call is not None:
+                return await call.answer()
+        return await self._pass(request, head, passed, upstream, body)
 
-    @property
-    def parked(self) -> int:
-        """Places in line that are kept for clients that went away."""
-        return len(self._means.places)
+    def _read_call(
+        self,
+        request: web.BaseRequest,
+        head: Head,
+        passed: Passed,
+        upstream: Upstream,
+        route: Route,
+        body: bytes,
+    ) -> GatewayCall | Turned | None:
+        """The call that a body asks for; `None` if it asks for nothing that can be understood."""
+        plain = guard.unpacked(body, head.headers)
+        if isinstance(plain, Turned):
+            return plain
+        try:
+            seen = sketch(route, plain)
+        except WireError as error:
+            if upstream.key or passed.key.payer is not None:
+                return Turned(400, "body", error.message, error.hint or "")
+            return None
+        if len(seen.model) > MODEL_CHARS_MAX:
+            most = f"the name of a model has at most {MODEL_CHARS_MAX} characters"
+            return Turned(400, "model", f"{most}, not {len(seen.model):,}")
+        return GatewayCall(self, request, head, passed, upstream, route.wire, body, plain, seen)
+
+    async def _pass(
+        self,
+        request: web.BaseRequest,
+        head: Head,
+        passed: Passed,
+        upstream: Upstream,
+        body: bytes,
+    ) -> web.StreamResponse:
+        wire = None if passed.route is None else passed.route.wire
+        headers = tuple(guard.onward(head.headers, upstream, wire))
+        url = upstream.url + passed.path
+        try:
+            response = await self.sender.send(head.method, url, headers, body or None)
+        except LOST as error:
+            why = f"{upstream.url} cannot be reached: {words_of(error)}"
+            return self.refused(wire, Turned(502, "upstream", why))
+        try:
+            self.ledger.passed(upstream.name, response.status)
+            out = web.StreamResponse(
+                status=response.status,
+                reason=response.reason,
+                headers=fields_of(guard.homeward(response.raw_headers)),
+            )
+            await out.prepare(request)
+            while data := await response.content.readany():
+                await write_reply(request, out, data)
+        except LOST:
+            # Half a response must not be taken for a whole one.
+            if request.transport is not None:
+                request.transport.abort()
+        finally:
+            response.close()
+        return out
+
+    def refused(self, wire: WireName | None, turned: Turned) -> web.Response:
+        self.ledger.turned(turned)
+        headers, body = refusal_of(wire, turned)
+        return web.Response(status=turned.status, headers=headers, body=body)
+
+    def _page(self, passed: Passed) -> web.Response:
+        now = time.monotonic()
+        if passed.path == "/metrics":
+            text = self.ledger.metrics(now)
+            return web.Response(body=text.encode(), headers={"content-type": METRICS})
+        found = json.dumps(self.ledger.status(now), indent=2) + "\n"
+        return web.Response(body=found.encode(), content_type="application/json")
+
+
+def _host(url: str) -> str:
+    """As the process of an SDK names it, so that all share one account."""
+    parts = urlsplit(url)
+    return host_name(parts.scheme, parts.hostname or "", parts.port)
 
 
 @contextmanager
@@ -226,7 +342,7 @@ class _Handler(RequestHandler):
     ) -> web.StreamResponse:
         super().handle_error(request, status, exc)
         turned = _FAILED if status >= 500 else replace(_UNREADABLE, status=status)
-        headers, body = hold.refusal_of(None, turned)
+        headers, body = refusal_of(None, turned)
         response = web.Response(status=status, headers=headers, body=body)
         response.force_close()
         return response

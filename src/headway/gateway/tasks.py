@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
@@ -23,21 +23,25 @@ from msgspec.structs import replace
 
 from headway.agents.metering import MeteredUsage
 from headway.client.accounts import GATEWAY_VARIABLE
-from headway.engine.budget import Cost
+from headway.engine.budget import NOTHING, Cost
 from headway.engine.strategy import Resting
 from headway.errors import StateFileError
-from headway.gateway.agents import base_urls, environment, whole_settings, write_homes
-from headway.gateway.config_files import remove_home
+from headway.gateway.agents import (
+    base_urls,
+    environment,
+    remove_home,
+    whole_settings,
+    write_homes,
+)
 from headway.gateway.guard import Keyring
 from headway.gateway.settings import VARIABLES, GatewayOptions, GatewaySettings, leads_to_gateway
-from headway.gateway.spending import Pocket
+from headway.gateway.spending import Prices
 from headway.gateway.values import GatewayKey
 from headway.work import Attempt, OverBudgetError, WindowEmptyError
 
 if TYPE_CHECKING:
     from headway.client.exchange import Port
     from headway.gateway.server import Gateway
-    from headway.gateway.spending import Prices
 
 BACKLOG: Final = 4096
 """Connections that wait while the server is being started, and later to be taken up."""
@@ -46,6 +50,10 @@ LAST_S_MAX: Final = 2.0
 LOOK_S: Final = 0.01
 """How long to wait for a command's last calls to be counted, and how often to look: its processes
 are gone, so that its answers are not read any more."""
+
+MONEY_S_MAX: Final = 30.0
+"""How long a call waits for others to give back what they set aside. It holds a permit meanwhile,
+and its client gets nothing: less than the timeout of the least patient client."""
 
 TOKEN: Final = "A-TOKEN-OF-THE-GATEWAY"
 """Stands for a key's token in the environment of all commands."""
@@ -58,8 +66,9 @@ class _Metered:
     """One attempt and its key: the budget, clock and usage windows that its calls count towards."""
 
     __slots__ = (
-        "_attempt", "_ended", "_home", "_is_doomed", "_keys", "_rest", "_stop", "_waiting",
-        "_window", "carried", "empty", "environment", "is_ended", "key", "pocket",
+        "_attempt", "_ended", "_home", "_is_closed", "_is_doomed", "_keys", "_one_by_one",
+        "_requests", "_reserved", "_rest", "_stop", "_waiting", "_wanted", "_window", "carried",
+        "empty", "environment", "is_ended", "key", "stopped",
     )  # fmt: skip
 
     def __init__(
@@ -82,7 +91,12 @@ class _Metered:
         """Set while a client that was sent away has not called again."""
         self._is_doomed = False
         """The run does not wait for the window that is empty: the next call has no answer."""
-        self.pocket = Pocket(attempt, self._end)
+        self._one_by_one = asyncio.Lock()
+        self._requests: set[asyncio.Task[None]] = set()
+        self._wanted = self._reserved = NOTHING
+        """What the calls are expected to cost, and what the run has set aside for this attempt."""
+        self._is_closed = False
+        self.stopped: OverBudgetError | None = None
         self.empty: WindowEmptyError | None = None
         self.is_ended = False
         self.carried = MeteredUsage()
@@ -92,10 +106,6 @@ class _Metered:
     @property
     def is_queued(self) -> bool:
         return self._waiting > 0
-
-    @property
-    def stopped(self) -> OverBudgetError | None:
-        return self.pocket.over
 
     def waits(self, why: str = "", /) -> None:
         self._end_rest()
@@ -123,12 +133,48 @@ class _Metered:
             self._rest = None
             self._attempt.clock.start()
 
-    def reserve(self, microusd: int, tokens: int, /) -> Awaitable[None]:
-        self.pocket.want(Cost(microusd, tokens))
-        return self.pocket.covered()
+    async def reserve(self, microusd: int, tokens: int, /) -> None:
+        self.spares(-microusd, -tokens)
+        if self.stopped is not None:
+            raise self.stopped
+        if self._is_closed:
+            # A process that outlived its attempt: its money would never be settled.
+            raise OverBudgetError("the attempt that this call is charged to has ended")
+        if self._lacking() != NOTHING:
+            request = asyncio.ensure_future(self._request())
+            self._requests.add(request)
+            request.add_done_callback(self._requested)
+            await asyncio.shield(request)
 
     def spares(self, microusd: int, tokens: int, /) -> None:
-        self.pocket.want(Cost(-microusd, -tokens))
+        self._wanted = self._wanted.minus(Cost(microusd, tokens))
+
+    def _lacking(self) -> Cost:
+        lacks = self._wanted.minus(self._reserved)
+        return Cost(max(0, lacks.microusd), max(0, lacks.tokens))
+
+    async def _request(self) -> None:
+        """One request at a time: each asks for all that is lacking then."""
+        async with self._one_by_one:
+            lacking = self._lacking()
+            if lacking == NOTHING:
+                return
+            try:
+                async with asyncio.timeout(MONEY_S_MAX):
+                    await self._attempt.reserve(lacking.microusd, lacking.tokens)
+            except (OverBudgetError, TimeoutError) as error:
+                why = f"the budget has no room for {lacking}: others that do not end have the rest"
+                over = OverBudgetError(why) if isinstance(error, TimeoutError) else error
+                if self.stopped is None:
+                    self.stopped = over
+                    self._end()
+                raise over from None
+            self._reserved = self._reserved.plus(lacking)
+
+    def _requested(self, request: asyncio.Task[None]) -> None:
+        self._requests.discard(request)
+        if not request.cancelled():
+            request.exception()  # It was raised in the caller, or the caller is gone.
 
     def window(self, resets_at_s: float, detail: str) -> None:
         self.empty = WindowEmptyError(resets_at_s, detail)
@@ -155,7 +201,11 @@ class _Metered:
 
     async def close(self) -> MeteredUsage:
         self._keys.end(self.key)
-        await self.pocket.close()
+        self._is_closed = True
+        requests = list(self._requests)
+        for request in requests:
+            request.cancel()
+        await asyncio.gather(*requests, return_exceptions=True)
         loop = asyncio.get_running_loop()
         until_s = loop.time() + LAST_S_MAX
         while self.key.in_flight and loop.time() < until_s:
@@ -188,8 +238,7 @@ class TaskGateway:
         self._environment: dict[str, str] = {}
         """Of all commands, with `TOKEN` in place of their token."""
         self._settings = settings
-        self._prices = prices
-        self._must_be_priced = False
+        self._prices = Prices() if prices is None else prices
         self._admission = admission
         self._keys = Keyring()
         self._window: Window | None = None
@@ -206,7 +255,7 @@ class TaskGateway:
     def meet(self, window: Window, must_be_priced: bool) -> None:
         """`window` takes empty usage windows; `must_be_priced`: there is a budget in money."""
         self._window = window
-        self._must_be_priced = must_be_priced
+        self._prices.is_needed = must_be_priced
 
     def open(self, attempt: Attempt, stop: Callable[[], object]) -> _Metered:
         """A key for an attempt. Its home has one path in all attempts: agents tell models of it."""
@@ -302,12 +351,8 @@ class TaskGateway:
         try:
             # To import a server takes a third of a second, and not on this loop.
             server = await asyncio.to_thread(import_module, "headway.gateway.server")
-            from headway.gateway.spending import Prices
-
-            prices = Prices() if self._prices is None else self._prices
-            prices.is_needed = self._must_be_priced
             gateway: Gateway = server.Gateway(
-                self._settings, self._keys, admission=self._admission, prices=prices
+                self._settings, self._keys, admission=self._admission, prices=self._prices
             )
             await gateway.start(listening)
         except BaseException:

@@ -115,13 +115,13 @@ class Caller(Struct, frozen=True):
 
     name: str
     """`claude-code`, `codex`, `opencode`, `gemini-cli`, `openai-python`..., or `unknown`."""
-    version: str
-    session: str
-    """What it calls its own conversation; nothing where it does not say."""
     silent_s: float
     """For so long it waits without a byte."""
-    beat_s: float
+    beat_s: float = 15.0
     """From then on it wants a sign of life this often."""
+    version: str = ""
+    session: str = ""
+    """What it calls its own conversation; nothing where it does not say."""
 
 
 class CallEnded(Struct, frozen=True):

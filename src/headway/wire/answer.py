@@ -180,3 +180,27 @@ def models(wire: WireName, names: Iterable[str]) -> bytes:
     if wire == "gemini":
         return gemini.models(names)
     return anthropic.models(names) if wire == "anthropic" else openai_chat.models(names)
+
+
+def error_body(wire: WireName | None, status: int, code: str, message: str) -> Fields:
+    """The body of a refusal of our own, in the format of its wire."""
+    if wire == "anthropic":
+        kind = anthropic.TYPE_OF_STATUS.get(status, "api_error" if status >= 500 else _BAD)
+        return {"type": "error", "error": {"type": kind, "message": message}}
+    if wire == "gemini":
+        return {"error": gemini.failure(status, message)}
+    # Codex takes a code for a reason; the status and the type tell others what kind it is.
+    inner = {"message": message, "type": openai_type(status), "param": None, "code": code}
+    return {"error": inner}
+
+
+_BAD: Final = "invalid_request_error"
+
+
+def openai_type(status: int) -> str:
+    """The type of an error in OpenAI's formats."""
+    if status == 402:
+        return "insufficient_quota"
+    if status == 429:
+        return "rate_limit_exceeded"
+    return "server_error" if status >= 500 else _BAD
