@@ -19,6 +19,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from headway.agents.gate import ParallelCalls, Voice
+from headway.base import codec
 from headway.base.digest import DIGEST_BYTES, digest
 from headway.base.values import Fault
 from headway.engine.reduction import (
@@ -27,7 +28,6 @@ from headway.engine.reduction import (
     ReductionText,
     batches,
     decoded,
-    encoded,
     last_text,
     listed,
     merged,
@@ -164,7 +164,7 @@ class InnerWork:
             asked = replace(asked_of(filling, expanded), shape=self.shape)
             fit = asked.fit()
             if passes(below.items, fit):
-                return Result(encoded(ReductionNode(below.items, below.missing)))
+                return Result(codec.encode(ReductionNode(below.items, below.missing)))
             reducing = Reducing.of(await self._crew.prompts(), attempt, asked, fit)
             with reducing.accounted():
                 items = await reducing.fitting(below.items, fit.room)
@@ -172,7 +172,7 @@ class InnerWork:
         except HeadwayError as error:
             raise AttemptError(Fault("request", detail=in_a_line(error))) from error
         node = ReductionNode((whole,), below.missing, tuple(reducing.parts), reducing.spent.calls)
-        return replace(reducing.spent, body=encoded(node))
+        return replace(reducing.spent, body=codec.encode(node))
 
 
 class ReductionPrompt(Struct, frozen=True):
