@@ -52,8 +52,7 @@ from headway.journal.file import FULL
 from headway.journal.memory import Record
 from headway.plans.graph import Graph
 from headway.plans.ready import DONE, FAILED, LOST
-from headway.run.active import Roster, Supplies
-from headway.run.attempts import Attempts, abandon, call_back
+from headway.run.attempts import Attempts
 from headway.run.results import Results
 from headway.run.takeover import Saved, take_over
 from headway.state.coherence import Coherence
@@ -167,16 +166,16 @@ class GroupDiscovery:
     def after(self, group: int) -> Sequence[int]:
         return self._after.get(group, ())
 
-    def found(self, groups: Sequence[int], state: State, supplies: Supplies) -> Iterator[Expanded]:
+    def found(self, groups: Sequence[int], state: State, attempts: Attempts) -> Iterator[Expanded]:
         if not self._after:
             return
         for index in groups:
             if not state.ready_set.numbers.is_known(index):
-                count = self._count(index, state, supplies)
+                count = self._count(index, state, attempts)
                 if count is not None:
                     yield Expanded(index, count)
 
-    def _count(self, index: int, state: State, supplies: Supplies) -> int | None:
+    def _count(self, index: int, state: State, attempts: Attempts) -> int | None:
         """How many members a group has; None while that cannot be known."""
         numbers, states = state.ready_set.numbers, state.ready_set.states
         for need in self._graph.groups[index].needs:
@@ -188,7 +187,7 @@ class GroupDiscovery:
             ended = sum(states.count(end, members.start, members.stop) for end in ends)
             if ended < len(members):
                 return None
-        return self._works[index].count(partial(supplies.needed, state, index, 0))
+        return self._works[index].count(partial(attempts.needed, index, 0))
 
 
 LOOK_S: Final = 0.5
@@ -247,9 +246,8 @@ class Driver:
         # Without kept bodies nothing can be fetched: all that is needed stays in memory.
         fetch = setup.saved.fetch if setup.saved.keeps_bodies else None
         self.results = Results(setup.graph, fetch)
-        self._roster = Roster(self.state, setup.works, setup.saved)
-        self.failures = self._roster.failures
-        self._attempts = Attempts(self, setup, self._roster)
+        self._attempts = Attempts(self, setup)
+        self.failures = self._attempts.failures
         self._spread = GroupDiscovery(setup.graph, setup.works)
         self.alarm = Alarm(setup.clock, partial(_ticked, self))
         self._outcome: tuple[Cause, str, float] = ("", "", 0.0)
@@ -323,7 +321,7 @@ class Driver:
             self.tell((RunStopping(self.clock(), reason, is_now),))
         if not is_now and cause != "budget":
             # What holds a part of the budget may use it; what waits for a window would wait long.
-            call_back(self._roster, self._setup.works, detail)
+            self._attempts.call_back(detail)
 
     def hold(self, reason: str, until_s: float = inf) -> None:
         self.feed(Held(until_s, reason))
@@ -355,7 +353,7 @@ class Driver:
         state, inbox, clock = self.state, self._inbox, self._setup.clock
         try:
             # Attempts in threads look at the shared state, which this may change.
-            with self._attempts.supplies.lock:
+            with self._attempts.lock:
                 while inbox:
                     one = inbox.popleft()
                     if isinstance(one, list):
@@ -416,7 +414,7 @@ class Driver:
         """Write down what happened and do what is asked for."""
         events = _measured(taken.events, self._setup.overhead)
         if events:
-            entry = self._roster.entry
+            entry = self._attempts.entry
             # A run has not ended before its effects have: a crash in between leaves it open.
             is_late = isinstance(events[-1], RunFinished) and self._setup.outbox is not None
             known = events[:-1] if is_late else events
@@ -424,14 +422,14 @@ class Driver:
             if self._setup.watch is not None and known:
                 self.tell(known)
             if self.state.coherence is not None:
-                self._attempts.commits.hear(events)
+                self._attempts.hear(events)
         for effect in taken.effects:
             if isinstance(effect, StartAttempt):
-                self._attempts.start(self._roster.active[effect.task])
+                self._attempts.start(effect.task)
             elif isinstance(effect, WakeAt):
                 self.alarm.set_to(effect.at_s)
             elif isinstance(effect, Abandon):
-                abandon(self._roster, effect.task)
+                self._attempts.abandon(effect.task)
             elif isinstance(effect, Release):
                 self._release(effect)
             else:
@@ -452,7 +450,7 @@ class Driver:
         """Groups whose size is found at run time, once their needs are there."""
         later: list[int] = []
         try:
-            for happened in self._spread.found(groups, self.state, self._attempts.supplies):
+            for happened in self._spread.found(groups, self.state, self._attempts):
                 self.feed(happened)
                 # An empty group has no result that would make others known.
                 later += self._spread.after(happened.group)

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -38,7 +38,6 @@ MOVED_FROM: Final = 0x40
 MOVED_TO: Final = 0x80
 CREATE: Final = 0x100
 DELETE: Final = 0x200
-OVERFLOW: Final = 0x4000
 IS_FOLDER: Final = 0x40000000
 ONLY_FOLDERS: Final = 0x01000000
 MASK: Final = (
@@ -47,18 +46,11 @@ MASK: Final = (
 _HEAD: Final = struct.Struct("iIII")
 _CHUNK: Final = 1 << 16
 
-KernelDeed = Literal["read", "write", "remove", "make"]
+Deed = Literal["read", "write", "remove", "make"]
 
 
 class InotifyError(Exception):
     """The kernel does not tell."""
-
-
-class InotifyStatistics(Struct, frozen=True):
-    """Folders that are watched, and how often the kernel had more to tell than it could keep."""
-
-    folders: int
-    overflows: int
 
 
 class Inotify:
@@ -69,7 +61,6 @@ class Inotify:
         self._is_wanted = is_wanted
         self._names: dict[int, str] = {}
         """By watch: the folder, as seen from the first one."""
-        self._overflows = 0
         self._libc = ctypes.CDLL(None, use_errno=True)
         if not hasattr(self._libc, "inotify_init1"):
             raise InotifyError("this system has no inotify: what commands read is not seen")
@@ -82,15 +73,9 @@ class Inotify:
             self.close()
             raise
 
-    def __repr__(self) -> str:
-        return f"<Inotify {self._folder}, {self.statistics()}>"
-
-    def statistics(self) -> InotifyStatistics:
-        return InotifyStatistics(len(self._names), self._overflows)
-
-    def poll(self) -> list[tuple[str, KernelDeed]]:
+    def poll(self) -> list[tuple[str, Deed]]:
         """What was done since the last time."""
-        deeds: list[tuple[str, KernelDeed]] = []
+        deeds: list[tuple[str, Deed]] = []
         while self.handle >= 0:
             try:
                 data = os.read(self.handle, _CHUNK)
@@ -101,7 +86,6 @@ class Inotify:
                 watch, mask, _, size = _HEAD.unpack_from(data, place)
                 place += _HEAD.size + size
                 name = os.fsdecode(data[place - size : place].rstrip(b"\0"))
-                self._overflows += bool(mask & OVERFLOW)
                 if name and watch in self._names:
                     folder = self._names[watch]
                     self._take(f"{folder}/{name}" if folder else name, mask, deeds)
@@ -113,7 +97,7 @@ class Inotify:
         if handle >= 0:
             os.close(handle)
 
-    def _take(self, path: str, mask: int, deeds: list[tuple[str, KernelDeed]]) -> None:
+    def _take(self, path: str, mask: int, deeds: list[tuple[str, Deed]]) -> None:
         if mask & IS_FOLDER:
             if mask & (CREATE | MOVED_TO):
                 with suppress(InotifyError):
@@ -130,9 +114,9 @@ class Inotify:
         elif mask & (ACCESS | CLOSE_NOWRITE):
             deeds.append((path, "read"))
 
-    def _add(self, first: str) -> list[tuple[str, KernelDeed]]:
+    def _add(self, first: str) -> list[tuple[str, Deed]]:
         """Watch a folder and those in it; as if all that is there were made now."""
-        made: list[tuple[str, KernelDeed]] = []
+        made: list[tuple[str, Deed]] = []
         waiting = [first]
         while waiting:
             folder = waiting.pop()
@@ -165,15 +149,6 @@ class Inotify:
 FILES_MAX: Final = 50_000
 """Files that are compared where the kernel does not tell."""
 
-Deed = Literal["read", "write", "remove", "make"]
-
-
-class Trail(Struct, frozen=True):
-    """What a command has touched."""
-
-    read: tuple[str, ...] = ()
-    written: tuple[str, ...] = ()
-
 
 class _Walker(Struct):
     """A command that goes on."""
@@ -184,22 +159,6 @@ class _Walker(Struct):
     log: FileLog
 
 
-class ChangeSource(Protocol):
-    """Where it is seen what becomes of files."""
-
-    def poll(self) -> list[tuple[str, Deed]]:
-        """What was done since the last time, by paths within the folder."""
-
-    def close(self) -> None: ...
-
-
-class FolderTraceStatistics(Struct, frozen=True):
-    """How many commands are active, and how many deeds were nobody's."""
-
-    active: int
-    unclear: int
-
-
 class FolderTrace:
     """Watches a folder for the commands of one run."""
 
@@ -207,20 +166,14 @@ class FolderTrace:
         self._folders = folders_of(folder)
         self._ignored = ignored
         self._active: dict[int, _Walker] = {}
-        self._source: ChangeSource | None = None
+        self._source: Inotify | FolderComparison | None = None
         self._reader: int | None = None
         self.problem = ""
         """Why reads are not seen, if they are not."""
         self.unclear: dict[str, tuple[str, ...]] = {}
         """Files that were written by one of these commands, none of which declares that."""
-        self.is_ours: Callable[[str], bool] = _never
+        self.is_ours: Callable[[str], bool] = lambda _: False
         """Whether this process has touched a file itself."""
-
-    def __repr__(self) -> str:
-        return f"<FolderTrace {self.statistics()}>"
-
-    def statistics(self) -> FolderTraceStatistics:
-        return FolderTraceStatistics(len(self._active), len(self.unclear))
 
     def begin(self, task: int, group: int, name: str, may: DeclaredAccess) -> None:
         """A command is about to start."""
@@ -229,13 +182,11 @@ class FolderTrace:
         self._drain()
         self._active[task] = _Walker(group, name, may, FileLog(self._folders, self._ignored))
 
-    def end(self, task: int) -> Trail:
+    def end(self, task: int) -> FileLog | None:
         """A command has ended: what it has touched."""
         self._drain()
         walker = self._active.pop(task, None)
-        if walker is None:
-            return Trail()
-        return Trail(tuple(walker.log.read), tuple(walker.log.written))
+        return None if walker is None else walker.log
 
     async def aclose(self) -> None:
         """Watch no more."""
@@ -343,10 +294,6 @@ def _files(folder: str) -> Iterator[tuple[str, tuple[int, int, int]]]:
             yield path, (found.st_mtime_ns, found.st_size, found.st_ino)
 
 
-def _never(_path: str) -> bool:
-    return False
-
-
 PATHS_MAX: Final = 10_000
 """Paths of one attempt that are kept: whoever touches more walks through folders."""
 
@@ -358,13 +305,6 @@ _WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEN
 
 Judge = Callable[[str, bool], None]
 """Told a path and whether it is written, before that happens; may raise."""
-
-
-class FileLogStatistics(Struct, frozen=True):
-    """How many paths were read and written."""
-
-    read: int
-    written: int
 
 
 class FileLog:
@@ -381,12 +321,6 @@ class FileLog:
         self.written: dict[str, None] = {}
         self._drafts: set[str] = set()
         """What this attempt has made itself."""
-
-    def __repr__(self) -> str:
-        return f"<FileLog {self.statistics()}>"
-
-    def statistics(self) -> FileLogStatistics:
-        return FileLogStatistics(len(self.read), len(self.written))
 
     def within(self, path: object, handle: object = -1) -> str | None:
         """A path as seen from the plan's folder; None if it is nobody's business."""
