@@ -222,22 +222,16 @@ class Began(Struct, frozen=True):
 
 
 class Expanded(Struct, frozen=True):
-    """The members of a group have become known."""
-
     group: int
     count: int
 
 
 class Waiting(Struct, frozen=True):
-    """A started task asks for a further permit."""
-
     task: int
     refused: str = ""
 
 
 class Admitted(Struct, frozen=True):
-    """A started task got a permit."""
-
     task: int
     waited_for: str = ""
 
@@ -258,8 +252,6 @@ class Reused(Struct, frozen=True):
 
 
 class Failed(Struct, frozen=True):
-    """An attempt is lost."""
-
     task: int
     attempt: int
     fault: Fault
@@ -279,8 +271,6 @@ class Ticked(Struct, frozen=True):
 
 
 class Held(Struct, frozen=True):
-    """No task shall start until then."""
-
     until_s: float
     reason: str
 
@@ -309,8 +299,6 @@ Input = (
 
 
 class StartAttempt(Struct, frozen=True):
-    """Begin an attempt of a task."""
-
     task: int
     attempt: int
 

@@ -155,7 +155,6 @@ class ReductionText(Struct, frozen=True, array_like=True):
 
     @property
     def section(self) -> str:
-        """As a call reads it."""
         return f"## {heading(self)}\n{self.text}"
 
     @property
@@ -194,7 +193,6 @@ def passes(items: Sequence[ReductionText], fit: Fit) -> bool:
 
 
 def total(items: Iterable[ReductionText]) -> int:
-    """What they take of a room."""
     return sum(item.tokens for item in items)
 
 
@@ -238,7 +236,6 @@ def split(items: Iterable[ReductionText], room: int) -> tuple[ReductionText, ...
 
 
 def merged(items: Sequence[ReductionText], text: str) -> ReductionText:
-    """What a call made of these."""
     first, last = items[0].cover, items[-1].cover
     if len(items) == 1:
         return ReductionText(first, text)

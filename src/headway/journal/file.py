@@ -87,7 +87,6 @@ def drop(folder: str) -> None:
 
 
 def free_bytes(folder: str) -> int:
-    """What this user may still write to the disk of a folder; nothing without a free inode."""
     found = os.statvfs(folder)
     if found.f_files and not found.f_favail:
         return 0
@@ -300,7 +299,6 @@ def make(folder: str, header: Header) -> None:
 
 
 def settle(folder: str) -> None:
-    """What `make` left to the disk is on it."""
     parent = os.path.dirname(os.path.abspath(folder))
     for path in (path_of(folder), os.path.join(folder, HEADER), folder, parent):
         sync_folder(path)
@@ -319,7 +317,6 @@ def begin(database: sqlite3.Connection, header: Header) -> None:
 
 
 def say(database: sqlite3.Connection, **facts: object) -> None:
-    """What is said of the whole file."""
     database.executemany("REPLACE INTO meta VALUES(?, ?)", facts.items())
 
 
@@ -359,7 +356,6 @@ def header_of(meta: dict[str, object]) -> Header:
 
 
 def read_header_copy(folder: str) -> Header:
-    """What the run is, from the copy beside the journal."""
     try:
         with open(os.path.join(folder, HEADER), encoding="utf-8") as file:
             name, _, text = file.read().partition("\n")

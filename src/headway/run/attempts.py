@@ -126,7 +126,6 @@ class ActiveAttempt(Attempt):
         return self._attempts.keep_reply(self, reply)
 
     def folded(self, event: Event | MoneyReserved | ReplyKept, *bodies: bytes) -> JournalEntry:
-        """The event as an entry, with the row that it changes."""
         self.row = fold(self.row, event, self.key, self.name)
         return JournalEntry(event, self.key, self.row, bodies)
 
@@ -138,8 +137,6 @@ class ActiveAttempt(Attempt):
 
 
 class Attempts:
-    """Begins attempts for a driver, and tells it how they end."""
-
     def __init__(self, driver: Driver, setup: RunSetup) -> None:
         self.driver = driver
         self.works = setup.works
@@ -166,7 +163,6 @@ class Attempts:
         """Groups of results that were committed, of which the run has not heard yet."""
 
     def entry(self, event: Event) -> JournalEntry:
-        """An event as the journal keeps it, with the row of its task."""
         if isinstance(event, TaskStarted):  # The usual case, once per attempt.
             active = self.active[event.task] = self._known(event.task)
             active.number = event.attempt
@@ -198,7 +194,6 @@ class Attempts:
         self.active.pop(active.task, None)
 
     def start(self, task: int) -> None:
-        """Begin the attempt, unless its result is there already."""
         crash_point("started")
         active = self.active[task]
         needs = self._setup.graph.groups[active.group].needs
@@ -298,7 +293,6 @@ class Attempts:
     def _written(
         self, active: ActiveAttempt, fact: MoneyReserved | ReplyKept, *bodies: bytes
     ) -> asyncio.Future[None]:
-        """Write a fact; the future is done when it is durable."""
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._setup.record.write((active.folded(fact, *bodies),), partial(_fulfil, durable))
         return durable
@@ -323,7 +317,6 @@ class Attempts:
     # How an attempt goes and ends.
 
     def _reuse(self, active: ActiveAttempt, row: TaskRow) -> None:
-        """What was paid for once is not asked for again."""
         publishes = self.works[active.group].publishes
         body = self._setup.saved.body(row) if publishes else None
         if problem := self.driver.publish(active.group, active.member, body):
@@ -338,7 +331,6 @@ class Attempts:
         self.driver.ended(active.group)
 
     async def _attempt(self, active: ActiveAttempt, work: Work) -> None:
-        """Perform one attempt and report how it ended."""
         active.is_last = is_last(self._state, active.task, active.number)
         active.kept = self._kept(active)
         try:
@@ -377,7 +369,6 @@ class Attempts:
             self._finished(active, result)
 
     def _kept(self, active: ActiveAttempt) -> tuple[bytes, ...]:
-        """Replies to what it is given that earlier attempts kept."""
         given, names = active.inputs, () if active.row is None else active.row.kept
         replies = map(self._results.find, names)
         return tuple(one[len(given) :] for one in replies if one and one.startswith(given))

@@ -79,13 +79,10 @@ class DetectorSubject(Struct, frozen=True):
     """What a task may do without a complaint, if that is more than what it declares."""
 
     def may(self, group: int, member: int) -> DeclaredAccess:
-        """What a task may touch."""
         return (self.lets or self.ground.declared)(group, member)
 
 
 def subject_of_graph(graph: Graph, channels: Channels | None = None) -> DetectorSubject:
-    """A run of Python functions."""
-
     def declared(group: int, member: int) -> DeclaredAccess:
         return DeclaredAccess(_touches(graph, group, member))
 
@@ -168,7 +165,6 @@ def _order(graph: Graph) -> Callable[[tuple[int, int], tuple[int, int]], bool]:
 
 
 def _paths(plan: GroupPlan, texts: tuple[str, ...], member: int) -> tuple[str, ...]:
-    """What a task declares of files: as overlaps are judged."""
     found = (_filled(plan, text, member) for text in texts)
     inner = (inside(text) for text in found)
     return tuple(fixed_part(path, WILD) for path in inner if path is not None)
@@ -198,8 +194,6 @@ KEPT_MAX: Final = 1_000
 
 
 class _Open(Struct):
-    """An attempt that goes on."""
-
     group: int
     attempt: Attempt
     may: DeclaredAccess
@@ -209,8 +203,6 @@ class _Open(Struct):
 
 
 class Detector:
-    """What the tasks of one run touch."""
-
     def __init__(self, mode: Mode, subject: DetectorSubject) -> None:
         self.mode = mode
         self.subject = subject
@@ -230,7 +222,6 @@ class Detector:
             self._trace.is_ours = partial(_is_ours, self._open, self._outputs)
 
     def around(self, launch: Launch) -> Launch:
-        """The run, watched."""
         subject, traces = self.subject, self._trace is not None
         seen = [_sees(subject, group, traces) for group in range(len(subject.graph))]
         if self.mode == "off" or not any(seen):
@@ -246,12 +237,10 @@ class Detector:
         return replace(launch, works=works, sharing=sharing, closes=(*launch.closes, *trace))
 
     def watch(self, attempt: Attempt) -> Watch | None:
-        """Whoever is told what an attempt does with the shared state."""
         opened = self._open.get(attempt.task)
         return None if opened is None else _StateWatch(opened, self.mode == "enforce")
 
     def begin(self, group: int, attempt: Attempt) -> _Open:
-        """An attempt begins."""
         opened = _Open(group, attempt, self.subject.may(group, attempt.member))
         if self._folders and group in self.subject.functions:
             judge = partial(_judge, opened, "path") if self.mode == "enforce" else None
@@ -262,7 +251,6 @@ class Detector:
         return opened
 
     def leave(self, opened: _Open) -> None:
-        """An attempt is over, however it ended."""
         task = opened.attempt.task
         if self._open.get(task) is opened:
             del self._open[task]
@@ -281,7 +269,6 @@ class Detector:
         self.note(done)
 
     def lose(self, opened: _Open) -> None:
-        """An attempt has failed, perhaps because of what it touched."""
         self._lost[opened.group, opened.attempt.member] = self._touched(opened)
 
     def note(self, done: FinishedAccess) -> None:
@@ -310,12 +297,10 @@ class Detector:
         return "" if self._trace is None else self._trace.problem
 
     def learned(self) -> tuple[Learned, ...]:
-        """What the plan should declare."""
         dones = [self.dones[place] for place in sorted(self.dones)]
         return declarations(dones, self.subject.ground)
 
     def _touched(self, opened: _Open) -> FinishedAccess:
-        """All that an attempt has touched so far."""
         attempt, snapshot = opened.attempt, opened.attempt.snapshot
         access = UNTOUCHED
         if snapshot is not None:
@@ -350,7 +335,6 @@ class WatchedWork:
         self.publish = work.publish
 
     async def perform(self, attempt: Attempt) -> Result:
-        """Perform it, and take note of what it touches."""
         opened = self._detector.begin(self._index, attempt)
         token = CURRENT.set(opened.files)
         try:
@@ -501,7 +485,6 @@ def detector_of(mode: Mode, run: PlanRun, run_folder: str) -> Detector:
 def findings_of(
     detector: Detector, run: PlanRun, run_folder: str, environment: Mapping[str, str]
 ) -> list[dict[str, object]]:
-    """What was found in a run that is over; it is kept beside its journal too."""
     if detector.mode == "off":
         return []
     stateful = [group.touches is not None for group in run.launch.graph.groups]

@@ -77,7 +77,6 @@ class Alarm:
         self._at_s = inf
 
     def set_to(self, at_s: float) -> None:
-        """Ring at this time, or earlier if it was set to an earlier one."""
         if at_s < self._at_s:
             self._at_s = at_s
             if self._timer is not None:
@@ -107,7 +106,6 @@ class Alarm:
 
 
 def cores() -> int:
-    """Processors that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:
@@ -227,8 +225,6 @@ class RunSetup(Struct, frozen=True):
 
 
 class RunOutcome(Struct, frozen=True):
-    """How a run ended."""
-
     finished: RunFinished
     cause: Cause = ""
     detail: str = ""
@@ -262,7 +258,6 @@ class Driver:
         """Why the run ends with an exception, once everything that was started has ended."""
 
     async def run(self) -> RunOutcome:
-        """Perform everything, or as much as may be."""
         setup = self._setup
         loop = asyncio.get_running_loop()
         self._done = loop.create_future()
@@ -411,7 +406,6 @@ class Driver:
             _end_with(self, error)
 
     def _perform(self, taken: Step) -> None:
-        """Write down what happened and do what is asked for."""
         events = _measured(taken.events, self._setup.overhead)
         if events:
             entry = self._attempts.entry
@@ -481,7 +475,6 @@ def _ticked(driver: Driver) -> None:
 
 
 async def _look(driver: Driver) -> None:
-    """Tell the engine what the machine has room for."""
     law, state = LocalLaw(cores()), driver.state
     while True:
         await asyncio.sleep(LOOK_S)

@@ -23,8 +23,6 @@ from headway.work import Attempt, AttemptError, Needed, Result
 
 
 class EachSource(Struct, frozen=True):
-    """A command, its inputs, and how it is run and shown."""
-
     template: str
     axes: tuple[tuple[tuple[str, ...], ...], ...]
     arguments_max: int | None = None
@@ -42,7 +40,6 @@ class EachSource(Struct, frozen=True):
     """Whether the model calls of its commands are seen and paced."""
 
     def plan(self) -> ArgumentPlan:
-        """Its tasks."""
         return ArgumentPlan(self.template, self.axes, self.arguments_max, self.column_separator)
 
     def encoded(self) -> str:

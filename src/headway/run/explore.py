@@ -67,7 +67,6 @@ class Globals:
         self._known: dict[str, str] = {}
 
     def forget(self) -> None:
-        """Let all modules of the folder be imported again."""
         for name, _ in list(self._modules()):
             del sys.modules[name]
         self._known = {}
@@ -300,7 +299,6 @@ class Scratch:
         }
 
     def text(self, path: str) -> str:
-        """What is in a file."""
         with open(os.path.join(self.folder, path), "rb") as file:
             data = file.read()
         if len(data) <= TEXT_BYTES_MAX:
@@ -310,7 +308,6 @@ class Scratch:
         return f"{len(data):,} bytes {digest(data).hex()}"
 
     def write(self, path: str, text: str) -> bool:
-        """Write a file, if a file can be there."""
         target = os.path.join(self.folder, path)
         if not path or os.path.isdir(target):
             return False
@@ -323,7 +320,6 @@ class Scratch:
         return True
 
     def reset(self) -> None:
-        """Everything is as it was."""
         for path, text in self.changes().items():
             target, kept = os.path.join(self.folder, path), os.path.join(self._kept, path)
             if text is not None:
@@ -344,7 +340,6 @@ class Scratch:
 
 
 def _copy(folder: str, target: str) -> None:
-    """Copy a folder, unless it is too large."""
     files = size = 0
     for path, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name not in LEFT_OUT]
@@ -427,7 +422,6 @@ class RehearsedStage(HashedStage):
             self.files.put(path, text)
 
     def note(self, touch: TrialTouch) -> None:
-        """Something was touched."""
         self._touched.append(touch)
 
     def act(self, act: Act) -> None:
@@ -511,7 +505,6 @@ class CalledAttempt:
         return None
 
     def stop(self) -> None:
-        """End it where it is."""
         if self._thread is not None and self._thread.is_alive():
             self._is_stopped = True
             self._go.put(_STOPPED)
@@ -529,7 +522,6 @@ class CalledAttempt:
                 raise _StoppedError
 
     def saw(self, line: str) -> None:
-        """Something that its result may be made of."""
         self._saw.append(line)
 
     def _call(self) -> None:
@@ -633,7 +625,6 @@ def arguments_of(
 
 
 def calls_functions(groups: tuple[GroupPlan, ...]) -> bool:
-    """Whether a plan has functions to be called."""
     return any(isinstance(group.task.work, Python) for group in groups)
 
 

@@ -54,8 +54,6 @@ class InotifyError(Exception):
 
 
 class Inotify:
-    """Watches a folder and all within it, as far as they are of interest."""
-
     def __init__(self, folder: str, is_wanted: Callable[[str], bool]) -> None:
         self._folder = folder.rstrip("/")
         self._is_wanted = is_wanted
@@ -74,7 +72,6 @@ class Inotify:
             raise
 
     def poll(self) -> list[tuple[str, Deed]]:
-        """What was done since the last time."""
         deeds: list[tuple[str, Deed]] = []
         while self.handle >= 0:
             try:
@@ -92,7 +89,6 @@ class Inotify:
         return deeds
 
     def close(self) -> None:
-        """Watch no more."""
         handle, self.handle = self.handle, -1
         if handle >= 0:
             os.close(handle)
@@ -151,8 +147,6 @@ FILES_MAX: Final = 50_000
 
 
 class _Walker(Struct):
-    """A command that goes on."""
-
     group: int
     name: str
     may: DeclaredAccess
@@ -160,8 +154,6 @@ class _Walker(Struct):
 
 
 class FolderTrace:
-    """Watches a folder for the commands of one run."""
-
     def __init__(self, folder: str, ignored: str = "") -> None:
         self._folders = folders_of(folder)
         self._ignored = ignored
@@ -176,20 +168,17 @@ class FolderTrace:
         """Whether this process has touched a file itself."""
 
     def begin(self, task: int, group: int, name: str, may: DeclaredAccess) -> None:
-        """A command is about to start."""
         if self._source is None:
             self._open()
         self._drain()
         self._active[task] = _Walker(group, name, may, FileLog(self._folders, self._ignored))
 
     def end(self, task: int) -> FileLog | None:
-        """A command has ended: what it has touched."""
         self._drain()
         walker = self._active.pop(task, None)
         return None if walker is None else walker.log
 
     async def aclose(self) -> None:
-        """Watch no more."""
         if self._reader is not None:
             asyncio.get_running_loop().remove_reader(self._reader)
             self._reader = None
@@ -222,7 +211,6 @@ class FolderTrace:
         return is_ignored or path.endswith(".draft") or self.is_ours(path)
 
     def _count(self, path: str, deed: Deed) -> None:
-        """Find out whose it was."""
         walkers = list(self._active.values())
         if len({walker.group for walker in walkers}) == 1:
             walkers = [_likely(walkers, path)]
@@ -261,7 +249,6 @@ class FolderComparison(Struct):
     was: dict[str, tuple[int, int, int]] | None = None
 
     def poll(self) -> list[tuple[str, Deed]]:
-        """What is new, different or gone."""
         now = dict(_files(self.folder))
         was, self.was = self.was, now
         if was is None:
@@ -308,8 +295,6 @@ Judge = Callable[[str, bool], None]
 
 
 class FileLog:
-    """The files that one attempt has touched."""
-
     __slots__ = ("_drafts", "_folders", "_ignored", "_judge", "read", "written")
 
     def __init__(self, folders: tuple[str, ...], ignored: str = "", judge: Judge | None = None):
@@ -349,7 +334,6 @@ class FileLog:
         self.read[path] = None
 
     def writes(self, path: str) -> None:
-        """A file is made or changed."""
         if path in self.written or len(self.written) >= PATHS_MAX:
             return
         if self._judge is not None:
@@ -358,7 +342,6 @@ class FileLog:
         self._drafts.add(path)
 
     def makes(self, path: str) -> None:
-        """A folder is made: what is in it counts, not the folder."""
         self._drafts.add(path)
 
     def removes(self, path: str) -> None:
@@ -391,7 +374,6 @@ def path_of_interest(path: str) -> str | None:
 
 
 def watch_files() -> None:
-    """Make the hook, if it is not there yet."""
     if not _installed:
         _installed.append(True)
         sys.addaudithook(_hook)

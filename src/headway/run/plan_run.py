@@ -152,7 +152,6 @@ def with_meter(run: PlanRun, meter: CallMeter) -> PlanRun:
 
 
 def _sharing(graph: Graph, spec: PlanSpec, crew: Crew, path: str) -> Sharing | None:
-    """The state that the tasks share, if any of them touches one."""
     from headway.run.launch import Sharing
     from headway.run.reduce import reducer
     from headway.state.coherence import Coherence
@@ -189,7 +188,6 @@ def _of_plan(spec: PlanSpec, folder: str, target: str) -> Callable[..., object]:
 
 
 def has_commands(expanded: ExpandedPlan) -> bool:
-    """Whether a plan runs programs, which may call models by themselves."""
     return any(g.task.is_command or g.task.verify for g in expanded.groups)
 
 
@@ -199,7 +197,6 @@ def files_digest(expanded: ExpandedPlan) -> str:
 
 
 def with_model(expanded: ExpandedPlan, source: PlanSource) -> ExpandedPlan:
-    """A plan that names no model for all asks the one of the command line."""
     if source.model and not expanded.spec.model:
         return replace(expanded, spec=replace(expanded.spec, model=source.model))
     return expanded
@@ -328,7 +325,6 @@ class ObservedTasks(Struct, frozen=True):
 
 
 def cast_of(plans: Plans) -> ObservedTasks:
-    """The tasks of a plan that is about to run."""
     expanded = plans.expanded
     parts: dict[str, tuple[str, int | None]] = {}
     sizes: dict[str, int] = {}

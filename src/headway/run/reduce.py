@@ -290,7 +290,6 @@ class Reducing(Struct):
             raise AttemptError(Fault("rate", detail=detail), self.spent) from over
 
     def _own(self, voice: Voice) -> Attempt:
-        """The attempt as one of its calls sees it."""
         attempt = self.attempt
         return Attempt(
             attempt.task, attempt.member, attempt.number, attempt.key, attempt.name, attempt.needed,
@@ -389,7 +388,6 @@ def results_of(expanded: ExpandedPlan, group: GroupPlan) -> int:
 
 
 def below_name(expanded: ExpandedPlan, shape: FanInShape, level: int) -> str:
-    """Whose results a level is given; the last call is a level too."""
     if level == 1:
         return expanded.groups[shape.source].name
     return level_name(expanded.groups[shape.group].name, level - 1)
@@ -464,7 +462,6 @@ def _longest(asked: ReductionPrompt, fit: Fit, text: str) -> int:
 
 
 def _form(expanded: ExpandedPlan, shape: FanInShape) -> str:
-    """What the calls of a reduction's inner levels depend on, beside results."""
     group = expanded.groups[shape.group]
     task, work = group.task, group.task.work
     used = used_variables(expanded, group) | {name for name, _ in task.vars}

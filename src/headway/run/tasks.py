@@ -74,7 +74,6 @@ class Plans(Struct):
         return cls(expanded, keys_of(expanded), shapes)
 
     def grow(self, group: int, text: str) -> int:
-        """The result that a group is spread over is known."""
         self.expanded = found(self.expanded, group, items_of(text))
         self.keys = keys_of(self.expanded)
         return self.expanded.groups[group].known.count
@@ -273,7 +272,6 @@ class TaskWork:
 def verifier(
     filling: Filling, crew: Crew, timeout_s: float | None
 ) -> Callable[[str], Awaitable[str | None]]:
-    """Runs the plan's `verify` on an answer: what it says when it is not content."""
     from headway.agents.command import perform_command
 
     attempt, task = filling.attempt, filling.group.task
@@ -350,7 +348,6 @@ def asking(attempt: Attempt, prompt: bytes) -> Attempt:
 
 
 def takes_missing(function: Callable[..., object]) -> bool:
-    """Whether a function that reduces wants to know which results are not there."""
     try:
         return "missing" in signature(function).parameters
     except (TypeError, ValueError):
