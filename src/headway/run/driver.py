@@ -47,7 +47,7 @@ from headway.engine.events import (
 from headway.engine.record import JournalEntry
 from headway.engine.state import Rules, State
 from headway.engine.strategy import LocalLaw, Resting
-from headway.errors import HeadwayError, InternalError, JournalError
+from headway.errors import HeadwayError, JournalError
 from headway.journal.file import FULL
 from headway.journal.memory import Record
 from headway.plans.graph import Graph
@@ -406,11 +406,16 @@ class Driver:
             _end_with(self, error)
 
     def _perform(self, taken: Step) -> None:
-        events = _measured(taken.events, self._setup.overhead)
+        events = taken.events
+        last = events[-1] if events else None
+        if isinstance(last, RunFinished) and self._setup.overhead is not None:
+            cpu_s, memory_bytes = self._setup.overhead()
+            last = replace(last, cpu_s=cpu_s, memory_bytes=memory_bytes)
+            events = (*events[:-1], last)
         if events:
             entry = self._attempts.entry
             # A run has not ended before its effects have: a crash in between leaves it open.
-            is_late = isinstance(events[-1], RunFinished) and self._setup.outbox is not None
+            is_late = isinstance(last, RunFinished) and self._setup.outbox is not None
             known = events[:-1] if is_late else events
             self._setup.record.write([entry(event) for event in known])
             if self._setup.watch is not None and known:
@@ -430,8 +435,8 @@ class Driver:
                 self._attempts.cancel_all()
         if self._spread.lenient and any(isinstance(event, TaskFailed) for event in events):
             asyncio.get_running_loop().call_soon(self._expand, self._spread.lenient)
-        if self.state.over and self._done is not None and not self._done.done():
-            self._done.set_result(_last(events))
+        if isinstance(last, RunFinished) and self._done is not None and not self._done.done():
+            self._done.set_result(last)
 
     def _release(self, effect: Release) -> None:
         if self._setup.outbox is not None:
@@ -481,19 +486,3 @@ async def _look(driver: Driver) -> None:
         now, resting = driver.clock(), driver.resting()
         law.observe(memory_available(), state.local, state.local_ended, now, resting)
         driver.feed(LocalRoom(law.room))
-
-
-def _measured(
-    events: tuple[Event, ...], overhead: Callable[[], tuple[float, int]] | None
-) -> tuple[Event, ...]:
-    if overhead is None or not events or not isinstance(events[-1], RunFinished):
-        return events
-    cpu_s, memory_bytes = overhead()
-    return (*events[:-1], replace(events[-1], cpu_s=cpu_s, memory_bytes=memory_bytes))
-
-
-def _last(events: Sequence[Event]) -> RunFinished:
-    for event in reversed(events):
-        if isinstance(event, RunFinished):
-            return event
-    raise InternalError("a run is over without an end")

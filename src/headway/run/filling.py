@@ -171,7 +171,7 @@ class Filling(Struct, frozen=True):
         return filled(self.group, source, self.member, self._result, state)
 
     def variables(self) -> dict[str, str]:
-        return {name: self._variable(value) for name, value in self.group.vars.items()}
+        return {name: self.variable(value) for name, value in self.group.vars.items()}
 
     def environment(self, run: str) -> dict[str, str]:
         group = self.group
@@ -208,7 +208,7 @@ class Filling(Struct, frozen=True):
             file.write(value)
         return path
 
-    def _variable(self, value: Template | Value) -> str:
+    def variable(self, value: Template | Value) -> str:
         if isinstance(value, Template):
             return self.group.fill(value, self.member, self._result)
         return text_of(value)
