@@ -59,7 +59,6 @@ def test_what_is_opened_is_read_or_written(tmp_path: Path) -> None:
         os.close(os.open(tmp_path / "d", os.O_WRONLY | os.O_CREAT))
         os.close(os.open(tmp_path / "a", os.O_RDONLY))
     assert seen(log) == (["a", "both"], ["b", "both", "c", "d"])
-    assert "2" in repr(log)
 
 
 def test_what_lies_elsewhere_or_belongs_to_tools_is_nobodys_business(tmp_path: Path) -> None:
@@ -179,7 +178,6 @@ def test_the_kernel_tells_of_files_and_new_folders(tmp_path: Path) -> None:
         deeds = source.poll()
     assert {("new/deep/y", "write"), ("in/x", "remove")} <= set(deeds)
     assert source.poll() == []
-    assert "folders" in repr(source)
 
 
 def test_a_folder_that_is_not_there_cannot_be_watched(tmp_path: Path) -> None:
@@ -200,6 +198,11 @@ def test_where_the_kernel_tells_nothing_files_are_compared(tmp_path: Path) -> No
     assert sorted(source.poll()) == [("a", "write"), ("b", "remove"), ("c", "write")]
 
 
+def written(traced: FolderTrace, task: int) -> list[str]:
+    log = traced.end(task)
+    return [] if log is None else list(log.written)
+
+
 def test_a_trace_says_once_that_it_cannot_see_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,16 +211,16 @@ def test_a_trace_says_once_that_it_cannot_see_reads(
 
     monkeypatch.setattr(foldertrace, "Inotify", refuse)
 
-    async def trace() -> tuple[str, ...]:
+    async def trace() -> list[str]:
         traced = FolderTrace(str(tmp_path))
         traced.begin(1, 0, "make", DeclaredAccess())
         (tmp_path / "a").write_text("1")
-        trail = traced.end(1)
+        found = written(traced, 1)
         await traced.aclose()
         assert traced.problem == "there is no inotify here"
-        return trail.written
+        return found
 
-    assert asyncio.run(trace()) == ("a",)
+    assert asyncio.run(trace()) == ["a"]
 
 
 def test_deeds_of_several_commands_count_for_whoever_declares_them(tmp_path: Path) -> None:
@@ -228,9 +231,9 @@ def test_deeds_of_several_commands_count_for_whoever_declares_them(tmp_path: Pat
         (tmp_path / "a").write_text("1")
         (tmp_path / "b").write_text("1")
         (tmp_path / "c").write_text("1")
-        assert (traced.end(1).written, traced.end(2).written) == (("a",), ("b",))
+        assert (written(traced, 1), written(traced, 2)) == (["a"], ["b"])
         assert traced.unclear == {"c": ("one", "two")}
-        assert traced.end(3).written == ()
+        assert traced.end(3) is None
         await traced.aclose()
 
     asyncio.run(trace())
@@ -243,7 +246,7 @@ def test_members_of_one_group_are_told_apart_by_their_items(tmp_path: Path) -> N
         traced.begin(2, 0, "make[y]", DeclaredAccess())
         (tmp_path / "y.txt").write_text("1")
         (tmp_path / "z.txt").write_text("1")
-        assert (traced.end(1).written, traced.end(2).written) == (("z.txt",), ("y.txt",))
+        assert (written(traced, 1), written(traced, 2)) == (["z.txt"], ["y.txt"])
         await traced.aclose()
 
     asyncio.run(trace())

@@ -226,4 +226,4 @@ def _part(name: str, text: str, below: tuple[SummaryPart, ...]) -> SummaryPart:
 def _node(reader: JournalReader, work: InnerWork, member: int) -> ReductionNode:
     row = reader.row(work.key(member))
     body = reader.body(row.ending.body) if row is not None else None
-    return ReductionNode() if body is None else decoded(body, work.label(member))
+    return ReductionNode(()) if body is None else decoded(body, work.label(member))

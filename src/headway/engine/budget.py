@@ -43,8 +43,6 @@ class Never(Struct, frozen=True):
 
 
 class Cost(Struct, frozen=True):
-    """Micro-dollars and tokens."""
-
     microusd: int = 0
     tokens: int = 0
 
@@ -144,7 +142,6 @@ class RunBudget:
             pot.spent = pot.spent.plus(Cost(microusd, tokens))
 
     def holds(self, id: int) -> Cost:
-        """What is set aside for an attempt."""
         return self._held[id][0] if id in self._held else NOTHING
 
     def restore(self, spent: Cost, group: str = RUN) -> None:
@@ -153,7 +150,6 @@ class RunBudget:
             pot.spent = pot.spent.plus(spent)
 
     def _pots_of(self, group: str) -> tuple[Pot, ...]:
-        """The pots that a task of this group counts towards."""
         # What brings results together for a task counts towards that task: `verdict/1`, `verdict`.
         name = group if group in self.pots else group.partition("/")[0]
         names = (RUN, name) if name != RUN and name in self.pots else (RUN,)

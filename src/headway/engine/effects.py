@@ -24,16 +24,12 @@ from headway.state.shared import Act
 
 
 class Asker(Struct, frozen=True):
-    """The task that asks for an effect."""
-
     task: int
     key: bytes
     name: str
 
 
 class Due(Struct, frozen=True):
-    """An effect that is to be performed."""
-
     asker: Asker
     channel: str
     ordinal: int
@@ -111,7 +107,6 @@ class Outgoing:
             self._waiting.setdefault(act.channel, deque()).append(due)
 
     def at_once(self, asker: Asker, ordinal: int, act: Act) -> Due:
-        """An effect that is performed at once."""
         return Due(asker, act.channel, ordinal, act.data,
                    key_of(self._run, asker, ordinal, act), is_now=True)  # fmt: skip
 
@@ -123,7 +118,6 @@ class Outgoing:
         return firsts
 
     def ended(self, due: Due) -> None:
-        """It is done: the next one of its channel may be."""
         queue = self._waiting[due.channel]
         queue.popleft()
         if not queue:
@@ -136,5 +130,4 @@ class Outgoing:
         self.failures[due.channel] = due, why
 
     def left(self) -> tuple[Due, ...]:
-        """What has not been performed, channel by channel."""
         return tuple(due for queue in self._waiting.values() for due in queue)

@@ -212,8 +212,6 @@ def restore(state: State, finished: Iterable[int], attempts: Mapping[int, int]) 
 
 
 class Step(Struct, frozen=True):
-    """What one input led to."""
-
     events: tuple[Event, ...]
     effects: tuple[Effect, ...]
 
@@ -257,7 +255,6 @@ def advance(state: State, events: Sequence[Event], now: float) -> Step:
 
 
 def decide(state: State, happened: Input, now: float) -> list[Event]:
-    """What an input means, as facts."""
     if isinstance(happened, (Finished, Failed, Abandoned)):
         is_heard = is_current(state, happened.task, happened.attempt)
         return [outcome(state, happened, now)] if is_heard else []
@@ -305,7 +302,6 @@ def may_start(state: State, now: float) -> bool:
 
 
 def apply(state: State, event: Event) -> None:
-    """Make a fact part of the state."""
     if isinstance(event, TaskFinished):
         end(state, event.task)
     elif isinstance(event, TaskStarted):

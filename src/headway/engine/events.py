@@ -19,7 +19,7 @@ VERSION: Final = 1
 """Of the events below; a change of meaning raises it."""
 
 
-class Ending(Struct, frozen=True):
+class Ending(Struct, frozen=True, omit_defaults=True):
     """What an attempt left behind, whether it gave a result or not."""
 
     body: bytes = b""
@@ -51,14 +51,14 @@ class Ending(Struct, frozen=True):
 NOTHING: Final = Ending()
 
 
-class RunBegan(Struct, frozen=True):
+class RunBegan(Struct, frozen=True, omit_defaults=True):
     """A process took the run over: the first one, or one that resumes it."""
 
     at_s: float
     strategy: str
 
 
-class GroupExpanded(Struct, frozen=True):
+class GroupExpanded(Struct, frozen=True, omit_defaults=True):
     """The task that a group is spread over has finished: so many members it has."""
 
     group: int
@@ -66,7 +66,7 @@ class GroupExpanded(Struct, frozen=True):
     at_s: float
 
 
-class WaveBegan(Struct, frozen=True):
+class WaveBegan(Struct, frozen=True, omit_defaults=True):
     """The previous wave has ended; `of` is how many there will be, as far as is known now."""
 
     number: int
@@ -74,7 +74,7 @@ class WaveBegan(Struct, frozen=True):
     at_s: float
 
 
-class TaskStarted(Struct, frozen=True):
+class TaskStarted(Struct, frozen=True, omit_defaults=True):
     """An attempt of a task began; the reason says why now and not earlier."""
 
     task: int
@@ -83,7 +83,7 @@ class TaskStarted(Struct, frozen=True):
     reason: str
 
 
-class TaskFinished(Struct, frozen=True):
+class TaskFinished(Struct, frozen=True, omit_defaults=True):
     """An attempt gave the task's result."""
 
     task: int
@@ -92,7 +92,7 @@ class TaskFinished(Struct, frozen=True):
     ending: Ending = NOTHING
 
 
-class TaskProposed(Struct, frozen=True):
+class TaskProposed(Struct, frozen=True, omit_defaults=True):
     """An attempt gave a result, or a failure, that tasks before it may still make stale."""
 
     task: int
@@ -103,7 +103,7 @@ class TaskProposed(Struct, frozen=True):
     """Why it has no result, if it has none."""
 
 
-class TaskStale(Struct, frozen=True):
+class TaskStale(Struct, frozen=True, omit_defaults=True):
     """What an attempt has read of the shared state is different now: the task runs again."""
 
     task: int
@@ -116,14 +116,14 @@ class TaskStale(Struct, frozen=True):
     ending: Ending = NOTHING
 
 
-class TaskReused(Struct, frozen=True):
+class TaskReused(Struct, frozen=True, omit_defaults=True):
     """The result of an earlier attempt still holds: nothing that it depends on has changed."""
 
     task: int
     at_s: float
 
 
-class TaskDelayed(Struct, frozen=True):
+class TaskDelayed(Struct, frozen=True, omit_defaults=True):
     """An attempt failed in a way that another one may not."""
 
     task: int
@@ -134,7 +134,7 @@ class TaskDelayed(Struct, frozen=True):
     ending: Ending = NOTHING
 
 
-class TaskFailed(Struct, frozen=True):
+class TaskFailed(Struct, frozen=True, omit_defaults=True):
     """The task has no result and will have none."""
 
     task: int
@@ -144,7 +144,7 @@ class TaskFailed(Struct, frozen=True):
     ending: Ending = NOTHING
 
 
-class TaskSkipped(Struct, frozen=True):
+class TaskSkipped(Struct, frozen=True, omit_defaults=True):
     """The task cannot start: something that it needs has failed."""
 
     task: int
@@ -152,7 +152,7 @@ class TaskSkipped(Struct, frozen=True):
     because: int
 
 
-class CallWaited(Struct, frozen=True):
+class CallWaited(Struct, frozen=True, omit_defaults=True):
     """A call of a started task asked for a permit and is in the queue."""
 
     task: int
@@ -161,7 +161,7 @@ class CallWaited(Struct, frozen=True):
     """Why the provider has turned this call away, which asks once more: `rate: input`."""
 
 
-class CallAdmitted(Struct, frozen=True):
+class CallAdmitted(Struct, frozen=True, omit_defaults=True):
     """A call of a started task has its permit."""
 
     task: int
@@ -170,7 +170,7 @@ class CallAdmitted(Struct, frozen=True):
     """The limit, or what else, that it stood in line for longest: `input/60s`."""
 
 
-class RunHeld(Struct, frozen=True):
+class RunHeld(Struct, frozen=True, omit_defaults=True):
     """No task starts until then (an empty usage window), or until it is continued (infinity)."""
 
     at_s: float
@@ -178,13 +178,13 @@ class RunHeld(Struct, frozen=True):
     reason: str
 
 
-class RunContinued(Struct, frozen=True):
+class RunContinued(Struct, frozen=True, omit_defaults=True):
     """Tasks start again."""
 
     at_s: float
 
 
-class RunStopping(Struct, frozen=True):
+class RunStopping(Struct, frozen=True, omit_defaults=True):
     """Nothing more starts; what is started ends by itself, or now."""
 
     at_s: float
@@ -222,22 +222,16 @@ class Began(Struct, frozen=True):
 
 
 class Expanded(Struct, frozen=True):
-    """The members of a group have become known."""
-
     group: int
     count: int
 
 
 class Waiting(Struct, frozen=True):
-    """A started task asks for a further permit."""
-
     task: int
     refused: str = ""
 
 
 class Admitted(Struct, frozen=True):
-    """A started task got a permit."""
-
     task: int
     waited_for: str = ""
 
@@ -258,8 +252,6 @@ class Reused(Struct, frozen=True):
 
 
 class Failed(Struct, frozen=True):
-    """An attempt is lost."""
-
     task: int
     attempt: int
     fault: Fault
@@ -279,8 +271,6 @@ class Ticked(Struct, frozen=True):
 
 
 class Held(Struct, frozen=True):
-    """No task shall start until then."""
-
     until_s: float
     reason: str
 
@@ -309,8 +299,6 @@ Input = (
 
 
 class StartAttempt(Struct, frozen=True):
-    """Begin an attempt of a task."""
-
     task: int
     attempt: int
 

@@ -12,22 +12,20 @@ from __future__ import annotations
 
 import json
 import re
-from binascii import b2a_base64
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import takewhile
-from json.encoder import encode_basestring_ascii as _quoted
-from math import isfinite
 from typing import Final, Literal, get_args
 
-from msgspec import MsgspecError, Struct, convert
-from msgspec.structs import fields, replace
+from msgspec import MsgspecError, Struct, convert, to_builtins
+from msgspec.json import decode as from_json
+from msgspec.json import encode as to_json
+from msgspec.structs import replace
 
 from headway.base.values import Fault
 from headway.engine.events import (
     NOTHING,
     VERSION,
-    CallAdmitted,
-    CallWaited,
     Ending,
     Event,
     TaskDelayed,
@@ -46,7 +44,7 @@ TaskState = Literal["started", "delayed", "proposed", "stale", "finished", "fail
 is not committed; what is stale has one that will never be."""
 
 
-class MoneyReserved(Struct, frozen=True):
+class MoneyReserved(Struct, frozen=True, omit_defaults=True):
     """All that the attempt may take from now on is set aside; the engine need not know."""
 
     task: int
@@ -66,7 +64,7 @@ class ReplyKept(Struct, frozen=True):
     body: bytes
 
 
-class EffectIntended(Struct, frozen=True):
+class EffectIntended(Struct, frozen=True, omit_defaults=True):
     """An effect on the world is about to be performed: from now on it may have happened."""
 
     task: int
@@ -80,7 +78,7 @@ class EffectIntended(Struct, frozen=True):
     """Before its task was committed: outside the guarantee."""
 
 
-class EffectDone(Struct, frozen=True):
+class EffectDone(Struct, frozen=True, omit_defaults=True):
     """An effect on the world has happened."""
 
     task: int
@@ -262,8 +260,6 @@ def _in_words(fault: Fault) -> str:
 
 # Events as a journal keeps them: a kind, a version, a time and JSON.
 
-Values = dict[str, object]
-
 KINDS: Final[dict[str, type[Fact]]] = {
     re.sub("(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower(): kind for kind in get_args(Fact)
 }
@@ -273,23 +269,21 @@ EFFECTS: Final = ("effect_intended", "effect_done")
 """The kinds that say what was done to the world."""
 
 
+_WORDS: Final = {kind: word for word, kind in KINDS.items()}
+
+
 def encode(event: Fact) -> tuple[str, str]:
-    """The kind of the event, and all that it says except its time as a JSON object."""
-    if isinstance(event, TaskStarted):
-        reason = _quoted(event.reason)
-        said = f'{{"task":{event.task},"attempt":{event.attempt},"reason":{reason}}}'
-        return "task_started", said
-    if isinstance(event, TaskFinished):
-        said = f'{{"task":{event.task},"attempt":{event.attempt}{_ending(event.ending)}}}'
-        return "task_finished", said
-    if isinstance(event, CallWaited) and not event.refused:
-        return "call_waited", f'{{"task":{event.task}}}'
-    if isinstance(event, CallAdmitted) and not event.waited_for:
-        return "call_admitted", f'{{"task":{event.task}}}'
-    return _WORDS[type(event)], _dumps(_said(event))
+    """The kind of the event, and the event as a JSON object."""
+    try:
+        text = to_json(event).decode()
+    except UnicodeEncodeError:  # Names of files may hold what UTF-8 cannot say.
+        text = "null"
+    if "null" in text:  # Instead of an infinity, which msgspec does not write.
+        text = json.dumps(to_builtins(event), separators=(",", ":"))
+    return _WORDS[type(event)], text
 
 
-def decode(kind: str, version: int, at_s: float, text: str) -> Fact:
+def decode(kind: str, version: int, text: str) -> Fact:
     """The event that was written; JournalError if it was not one that is known here."""
     if version > VERSION or kind not in KINDS:
         raise JournalError(
@@ -297,68 +291,11 @@ def decode(kind: str, version: int, at_s: float, text: str) -> Fact:
             detail=f"this one reads versions up to {VERSION}",
             hint="use the headway that wrote it, or a newer one",
         )
-    try:
-        said = _loads(text)
-        said["at_s"] = at_s
-        event: Fact = convert(said, KINDS[kind])
+    with suppress(MsgspecError, UnicodeEncodeError, RecursionError):
+        return from_json(text, type=KINDS[kind])
+    try:  # With an infinity, or what UTF-8 cannot say.
+        return convert(json.loads(text), KINDS[kind])
     except (MsgspecError, ValueError, TypeError, RecursionError) as fault:
         raise JournalError(
             f"an event `{kind}` cannot be read", detail=f"{type(fault).__name__}: {fault}"[:200]
         ) from None
-    return event
-
-
-def _ending(ending: Ending) -> str:
-    """By hand: this is written once per task."""
-    if not ending.body and ending == NOTHING:
-        return ""
-    said = f',"ending":{{"body":"{_text(ending.body)}"'
-    if ending.inputs:
-        said += f',"inputs":"{_text(ending.inputs)}"'
-    if ending.calls or ending.spend_microusd or ending.input_tokens or ending.output_tokens:
-        said += (
-            f',"input_tokens":{_number(ending.input_tokens)}'
-            f',"output_tokens":{_number(ending.output_tokens)}'
-            f',"spend_microusd":{ending.spend_microusd},"calls":{ending.calls}'
-        )
-    if ending.unpriced:
-        said += f',"unpriced":{ending.unpriced}'
-    if ending.exit_code is not None:
-        said += f',"exit_code":{ending.exit_code}'
-    if ending.extra_tokens:
-        said += f',"extra_tokens":{ending.extra_tokens}'
-    if ending.access:
-        said += f',"access":"{_text(ending.access)}"'
-    return said + (',"is_in_doubt":true}' if ending.is_in_doubt else "}")
-
-
-def _text(value: bytes) -> str:
-    return b2a_base64(value, newline=False).decode()
-
-
-def _number(value: float) -> str:
-    return repr(value) if isfinite(value) else _dumps(value)
-
-
-def _said(record: object) -> Values:
-    said: Values = {}
-    for name, default in _FIELDS[type(record)]:
-        value = getattr(record, name)
-        if value == default or name == "at_s":
-            continue
-        if isinstance(value, bytes):
-            said[name] = _text(value)
-        elif isinstance(value, (Ending, Fault)):
-            said[name] = _said(value)
-        else:
-            said[name] = value
-    return said
-
-
-_WORDS: Final = {kind: word for word, kind in KINDS.items()}
-_FIELDS: Final[dict[type, tuple[tuple[str, object], ...]]] = {
-    kind: tuple((each.name, each.default) for each in fields(kind))
-    for kind in (*KINDS.values(), Ending, Fault)
-}
-_loads: Final = json.JSONDecoder().decode
-_dumps: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode

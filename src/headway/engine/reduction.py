@@ -14,7 +14,6 @@ looked at, then the pairs. An item that is changed leaves the halves of all othe
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -25,7 +24,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from headway.errors import JournalError
+from headway.base import codec
+from headway.errors import JournalError, WireError
 from headway.plans.fan_in import HEADING_TOKENS, Fit, cut_at_tokens, tokens_at_most
 
 # A text that is too large for a call, in pieces that fit, cut where its structure allows.
@@ -122,9 +122,6 @@ def _cut(part: str, places: Iterable[int]) -> list[str]:
     return [part[start:end] for start, end in pairwise(edges)]
 
 
-VERSION: Final = "headway reduction 1"
-"""Of the body of an inner node."""
-
 WORDS_PER_TOKEN: Final = 0.6
 """A model that is asked for so many words stays within its tokens."""
 
@@ -138,7 +135,7 @@ MISSING_TOKENS: Final = 2000
 """The same where no context is given."""
 
 
-class Cover(Struct, frozen=True):
+class Cover(Struct, frozen=True, array_like=True):
     """The results that a text is made of, by their numbers; of one of them, perhaps a piece."""
 
     first: int
@@ -148,7 +145,7 @@ class Cover(Struct, frozen=True):
     pieces: int = 0
 
 
-class ReductionText(Struct, frozen=True):
+class ReductionText(Struct, frozen=True, array_like=True):
     """A text that is to be brought together with others."""
 
     cover: Cover
@@ -158,7 +155,6 @@ class ReductionText(Struct, frozen=True):
 
     @property
     def section(self) -> str:
-        """As a call reads it."""
         return f"## {heading(self)}\n{self.text}"
 
     @property
@@ -167,10 +163,10 @@ class ReductionText(Struct, frozen=True):
         return tokens_at_most(self.section) + 1
 
 
-class ReductionNode(Struct, frozen=True):
+class ReductionNode(Struct, frozen=True, tag_field="version", tag="headway reduction 1"):
     """What a member of an inner level gives."""
 
-    items: tuple[ReductionText, ...] = ()
+    items: tuple[ReductionText, ...]
     missing: tuple[str, ...] = ()
     """Labels of results that are not there."""
     parts: tuple[ReductionText, ...] = ()
@@ -197,7 +193,6 @@ def passes(items: Sequence[ReductionText], fit: Fit) -> bool:
 
 
 def total(items: Iterable[ReductionText]) -> int:
-    """What they take of a room."""
     return sum(item.tokens for item in items)
 
 
@@ -241,7 +236,6 @@ def split(items: Iterable[ReductionText], room: int) -> tuple[ReductionText, ...
 
 
 def merged(items: Sequence[ReductionText], text: str) -> ReductionText:
-    """What a call made of these."""
     first, last = items[0].cover, items[-1].cover
     if len(items) == 1:
         return ReductionText(first, text)
@@ -297,44 +291,12 @@ def listed(labels: Sequence[str], most: int) -> str:
     return ", ".join(shown)
 
 
-def encoded(node: ReductionNode) -> bytes:
-    body = {
-        "version": VERSION,
-        "items": [_written(item) for item in node.items],
-        "missing": node.missing,
-        "parts": [_written(item) for item in node.parts],
-        "calls": node.calls,
-    }
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-
-
 def decoded(body: bytes, name: str) -> ReductionNode:
     """The node in a task's result. Raises JournalError if it is not there."""
     try:
-        told = json.loads(body)
-        if told["version"] != VERSION:
-            raise ValueError("another version")
-        return ReductionNode(
-            tuple(map(_read, told["items"])), tuple(map(str, told["missing"])),
-            tuple(map(_read, told["parts"])), int(told["calls"]),
-        )  # fmt: skip
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        return codec.decode(ReductionNode, body)
+    except WireError as error:
         raise JournalError(
-            f"the result of `{name}` is no part of a reduction: {type(error).__name__}",
+            f"the result of `{name}` is no part of a reduction: {error.detail}",
             hint="it is damaged, or from another version of headway: run the plan again",
         ) from error
-
-
-def _written(item: ReductionText) -> list[object]:
-    cover = item.cover
-    return [cover.first, cover.last, cover.piece, cover.pieces, item.label, item.text]
-
-
-def _read(told: Sequence[object]) -> ReductionText:
-    first, last, piece, pieces, label, text = told
-    numbers = (first, last, piece, pieces)
-    if not all(isinstance(number, int) for number in numbers):
-        raise TypeError("a number is none")
-    if not isinstance(label, str) or not isinstance(text, str):
-        raise TypeError("a text is none")
-    return ReductionText(Cover(*(int(str(number)) for number in numbers)), text, label)

@@ -42,7 +42,6 @@ class Sequencer:
         self._members = dict.fromkeys(graph.queues, 0)
 
     def copied(self, ready_set: ReadySet) -> Sequencer:
-        """Another one like this, for a copy of its ready set."""
         twin: Sequencer = object.__new__(Sequencer)
         twin._queues, twin._ready_set = self._queues, ready_set
         twin._turns, twin._members = self._turns.copy(), self._members.copy()
@@ -95,7 +94,6 @@ class ReadyQueue:
         self.local = 0
 
     def copied(self, ready_set: ReadySet) -> ReadyQueue:
-        """Another one like this, for a copy of its ready set."""
         twin: ReadyQueue = object.__new__(ReadyQueue)
         twin._group_at, twin._at = self._group_at, self._at
         twin._is_local, twin._has_turns = self._is_local, self._has_turns
@@ -106,7 +104,6 @@ class ReadyQueue:
         return twin
 
     def clear(self) -> None:
-        """Empty the line."""
         for group in range(len(self.sizes)):
             self.sizes[group] = self._is_queued[group] = 0
         for heap in self._heaps:
@@ -114,7 +111,6 @@ class ReadyQueue:
         self.ready = self.local = 0
 
     def put(self, group: int, tasks: range) -> None:
-        """These members of a group are ready and stand in the line from now on."""
         count, first = len(tasks), tasks.start
         if self.sizes[group] == 0 or first < self._cursors[group]:
             self._cursors[group] = first
@@ -135,7 +131,6 @@ class ReadyQueue:
         return has_turn or not self._has_turns[group]
 
     def take(self, group: int, task: int) -> None:
-        """One that stands in the line leaves it."""
         self._states[task] = TAKEN
         if self._cursors[group] == task:
             self._cursors[group] = task + 1
@@ -276,16 +271,13 @@ class State(Struct):
         return self.ready_set.numbers.total + self.ready_set.unknown - ended
 
     def place(self, task: int) -> tuple[int, int]:
-        """The group of a task, and which member of it the task is."""
         return self.ready_set.numbers.place(task)
 
     def task_of(self, group: int, member: int) -> int:
-        """The number of a group's member."""
         return self.ready_set.numbers.task_of(group, member)
 
 
 def copied(state: State) -> tuple[State, dict[int, Snapshot]]:
-    """Another state like this one, and what its attempts see of the shared state, by task."""
     ready_set = copied_ready(state.ready_set)
     twin = copy(state)
     twin.ready_set = ready_set
@@ -369,7 +361,6 @@ def start(state: State, event: TaskStarted) -> None:
 
 
 def end(state: State, task: int) -> None:
-    """A task has its result."""
     group = state.ready_set.numbers.group_of(task)
     _leave(state, task, group)
     state.finished += 1
@@ -382,7 +373,6 @@ def end(state: State, task: int) -> None:
 
 
 def delay(state: State, event: TaskDelayed) -> None:
-    """A task waits for its next attempt."""
     task = event.task
     _leave(state, task, state.ready_set.numbers.group_of(task))
     state.tried[task] = event.attempt
@@ -393,7 +383,6 @@ def delay(state: State, event: TaskDelayed) -> None:
 
 
 def propose(state: State, event: TaskProposed) -> None:
-    """A task's result waits until those before it have ended."""
     _leave(state, event.task, state.ready_set.numbers.group_of(event.task))
     state.proposed[event.task] = event
     assert state.coherence is not None
@@ -462,7 +451,6 @@ def take_back(state: State) -> None:
 
 
 def give_back(state: State, task: int) -> None:
-    """A task that was taken is ready again."""
     state.ready_set.states[task] = READY
     offer(state, [range(task, task + 1)])
 

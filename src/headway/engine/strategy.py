@@ -44,8 +44,6 @@ class Resting(Struct, frozen=True):
 
 
 class LocalLaw:
-    """The number of places for tasks on one machine."""
-
     __slots__ = ("_cores", "_known", "_lent", "_rest", "_since_ended", "_since_s", "places")
 
     def __init__(self, cores: int) -> None:
@@ -61,7 +59,6 @@ class LocalLaw:
 
     @property
     def room(self) -> float:
-        """How many tasks may be active."""
         return self.places + self._lent
 
     def observe(
@@ -132,7 +129,6 @@ class Strategy(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """As users write it: `waves:4`."""
         return f"{self.kind}:{self.size}" if self.size else self.kind
 
     @property
@@ -149,7 +145,6 @@ class Strategy(Struct, frozen=True):
         )
 
     def room(self, active: int) -> float:
-        """How many more tasks may start beside so many that are active."""
         if self.kind == "waves":
             return 0 if active else self.size
         return self.size - active if self.kind == "fixed" else inf

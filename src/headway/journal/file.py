@@ -23,8 +23,10 @@ from itertools import chain, starmap
 from typing import Final, cast
 from zlib import crc32
 
+from msgspec import msgpack
+
 from headway.base import codec
-from headway.base.digest import DIGEST_BYTES, digest
+from headway.base.digest import digest
 from headway.engine.events import VERSION, Ending
 from headway.engine.record import Fact, Header, JournalEntry, TaskRow, TaskState, decode, encode
 from headway.errors import InternalError, JournalError, WireError
@@ -85,7 +87,6 @@ def drop(folder: str) -> None:
 
 
 def free_bytes(folder: str) -> int:
-    """What this user may still write to the disk of a folder; nothing without a free inode."""
     found = os.statvfs(folder)
     if found.f_files and not found.f_favail:
         return 0
@@ -125,30 +126,22 @@ ROW_READ_COLUMNS: Final = ("id", "key", "name", "state", "data")
 EVENT_COLUMNS: Final = ("seq", "at_s", "version", "kind", "key", "json", "crc")
 BODY_COLUMNS: Final = ("id", "digest", "data")
 
-_numbers: Final = struct.Struct("<qqddddqqqqqqqqqqBBBB16s16s")
-"""Row number, attempt, times, tokens, spend, calls, exit code, money reserved and spent, extra
-tokens, tokens reserved and spent, unpriced calls of the last attempt and of all, whether it is in
-doubt and has an exit code, and two digests with their lengths. A row of a task that touched the
-shared state has 2 more in the mark of doubt, and another digest behind the others."""
-_crc = _count = struct.Struct("<I")
+_RowRest = tuple[int, int, float, float, Ending, bytes, int, int, tuple[bytes, ...], int, int, int]
+"""What `data` has of a row: its number, and the fields of a TaskRow behind its state."""
+_rest_of: Final = msgpack.Decoder(_RowRest)
+_pack: Final = msgpack.Encoder().encode
+_crc: Final = struct.Struct("<I")
 _stamp: Final = struct.Struct("<qdq")
 _EventValues = tuple[int, float, int, str, bytes, str]
 
 
 def row_values(number: int, row: TaskRow) -> Values:
-    end = row.ending
-    has_exit = end.exit_code is not None
-    data = _numbers.pack(
-        number, row.attempt, row.started_s, row.ended_s, end.input_tokens, end.output_tokens,
-        end.spend_microusd, end.calls, end.exit_code or 0, row.reserved_microusd,
-        row.spent_microusd, end.extra_tokens, row.reserved_tokens, row.spent_tokens, end.unpriced,
-        row.unpriced, end.is_in_doubt | bool(end.access) << 1, has_exit, len(end.body),
-        len(end.inputs), end.body, end.inputs,
-    )  # fmt: skip
-    data += end.access
-    if row.kept or row.fault:
-        data += b"".join((_count.pack(len(row.kept)), *row.kept, _packed(row.fault)))
-    name = _stored(row.name)
+    end, name = row.ending, _stored(row.name)
+    data = _pack((
+        number, row.attempt, row.started_s, row.ended_s, end, _packed(row.fault),
+        row.reserved_microusd, row.spent_microusd, row.kept, row.reserved_tokens, row.spent_tokens,
+        row.unpriced,
+    ))  # fmt: skip
     return (
         number, row.key, name, row.state, row.started_s, row.ended_s, end.input_tokens,
         end.output_tokens, row.spent_microusd, row.reserved_microusd,
@@ -161,26 +154,15 @@ def read_row(found: RowValues) -> TaskRow:
     """The row that `ROW_READ_COLUMNS` give; JournalError if it is spoilt."""
     try:
         number, key, name, state, data = found
-        rest = data[4:]
+        rest = data[_crc.size :]
         if _crc.unpack_from(data)[0] != _row_crc(rest, key, name, state):
             raise ValueError("its check does not fit")
-        (
-            own, attempt, started_s, ended_s, input_tokens, output_tokens, spend, calls, exit_code,
-            reserved, spent, extra, tokens_reserved, tokens_spent, last_unpriced, unpriced, marks,
-            has_exit, body_bytes, inputs_bytes, body, inputs,
-        ) = _numbers.unpack_from(rest)  # fmt: skip
+        own, attempt, started_s, ended_s, ending, fault, *others = _rest_of.decode(rest)
         if own != number:
             raise ValueError(f"it is that of task {own}")
-        tail = rest[_numbers.size :]
-        access, tail = (tail[:DIGEST_BYTES], tail[DIGEST_BYTES:]) if marks & 2 else (b"", tail)
-        kept, fault = _read_tail(tail) if tail else ((), "")
-        ending = Ending(
-            body[:body_bytes], inputs[:inputs_bytes], input_tokens, output_tokens, spend, calls,
-            exit_code if has_exit else None, marks & 1 == 1, access, extra, last_unpriced,
-        )  # fmt: skip
         return TaskRow(
             key, name if isinstance(name, str) else _unpacked(name), state, attempt, started_s,
-            ended_s, ending, fault, reserved, spent, kept, tokens_reserved, tokens_spent, unpriced,
+            ended_s, ending, _unpacked(fault), *others,
         )  # fmt: skip
     except (TypeError, ValueError, AttributeError, struct.error) as why:
         raise JournalError(f"the row of task {found[0]} is spoilt: {why}") from None
@@ -188,8 +170,7 @@ def read_row(found: RowValues) -> TaskRow:
 
 def event_values(seq: int, key: bytes, event: Fact) -> Values:
     kind, text = encode(event)
-    at_s = event.at_s
-    said = seq, at_s, VERSION, kind, key, text
+    said = seq, event.at_s, VERSION, kind, key, text
     return (*said, _event_crc(said))
 
 
@@ -201,15 +182,8 @@ def read_event(found: Values) -> Fact:
             raise ValueError("its check does not fit")
     except (TypeError, ValueError, AttributeError, struct.error) as why:
         raise JournalError(f"event {found[0]} is spoilt: {why}") from None
-    _, at_s, version, kind, _, text = said
-    return decode(kind, version, at_s, text)
-
-
-def _read_tail(tail: bytes) -> tuple[tuple[bytes, ...], str]:
-    (count,) = _count.unpack_from(tail)
-    end = _count.size + count * DIGEST_BYTES
-    kept = tuple(tail[at : at + DIGEST_BYTES] for at in range(_count.size, end, DIGEST_BYTES))
-    return kept, _unpacked(tail[end:])
+    _, _, version, kind, _, text = said
+    return decode(kind, version, text)
 
 
 def _row_crc(data: bytes, key: bytes, name: str | bytes, state: str) -> int:
@@ -325,7 +299,6 @@ def make(folder: str, header: Header) -> None:
 
 
 def settle(folder: str) -> None:
-    """What `make` left to the disk is on it."""
     parent = os.path.dirname(os.path.abspath(folder))
     for path in (path_of(folder), os.path.join(folder, HEADER), folder, parent):
         sync_folder(path)
@@ -344,7 +317,6 @@ def begin(database: sqlite3.Connection, header: Header) -> None:
 
 
 def say(database: sqlite3.Connection, **facts: object) -> None:
-    """What is said of the whole file."""
     database.executemany("REPLACE INTO meta VALUES(?, ?)", facts.items())
 
 
@@ -384,7 +356,6 @@ def header_of(meta: dict[str, object]) -> Header:
 
 
 def read_header_copy(folder: str) -> Header:
-    """What the run is, from the copy beside the journal."""
     try:
         with open(os.path.join(folder, HEADER), encoding="utf-8") as file:
             name, _, text = file.read().partition("\n")

@@ -149,7 +149,6 @@ def new_run(state: str, now_s: float) -> RunPlace:
 
 
 def list_runs(state: str, limit: int = LISTED_MAX) -> list[RunPlace]:
-    """Runs that have a journal, newest first."""
     found = [place for place in _places(state) if os.path.exists(path_of(place.folder))]
     return found[:limit]
 
@@ -178,7 +177,6 @@ def find_run(state: str, word: str) -> RunPlace:
 
 
 def keep_source(folder: str, text: str) -> None:
-    """Replace what is kept beside the journal of what the run is to do."""
     keep_file(folder, SOURCE_NAME, text.encode())
 
 

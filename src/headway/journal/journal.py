@@ -54,15 +54,29 @@ Writing = tuple[Sequence[JournalEntry], Then | None]
 """Entries that belong together, and the callback for when they are durable."""
 
 
-class JournalWriter:
-    def __init__(
-        self, file: JournalFile, folder: str, on_fault: Callable[[str, bool], None]
-    ) -> None:
-        """`on_fault(reason, is_stuck)` is called in the loop: stuck is what could not be written,
-        and no reason means that all is well again."""
-        self._file = file
-        self._folder = folder
-        self._on_fault = on_fault
+class Journal:
+    """The one writer of a run, for one event loop; `write` may be called from any thread."""
+
+    def __init__(self, folder: str, lock: int) -> None:
+        self.folder = folder
+        self._lock = lock
+        database = connect(path_of(folder))
+        try:
+            self._file = JournalFile(folder, database)
+            self.reader = JournalReader(folder)
+            """What is durable, for the thread of the event loop."""
+        except BaseException:
+            database.close()
+            raise
+        self.header: Header = self._file.header
+        self.epoch: int = self._file.epoch
+        """How many processes have owned the run, this one included."""
+        self.fault = ""
+        """Why entries are not becoming durable, or soon may not; empty when all is well."""
+        self._told = ""
+        self._on_fault: Callable[[str], None] | None = None
+        self._on_end: Callable[[JournalError], None] | None = None
+        self._flushing: set[asyncio.Future[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._owner = 0
         self._queue: deque[Writing] = deque()
@@ -71,14 +85,61 @@ class JournalWriter:
         self._is_due = False
         self._is_ending = False
         self._waiting: deque[Writing] = deque()
-        self.fault = ""
-        """Why entries are not becoming durable, or soon may not; empty when all is well."""
-        self.is_over = False
+        self._is_over = False
         """Something is wrong that trying again does not help."""
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
 
-    def put(self, entries: Sequence[JournalEntry], then: Then | None) -> None:
-        """Give entries to the thread, from any other."""
+    @classmethod
+    def create(cls, folder: str, header: Header) -> Journal:
+        """Begin the journal of a new run; the folder may be there, a journal in it may not."""
+        try:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+        except OSError as fault:
+            raise JournalError(f"{folder} cannot be made: {fault.strerror}") from None
+        lock = owner.take(folder)
+        try:
+            make(folder, header)
+            return cls(folder, lock)
+        except FileExistsError:
+            owner.drop(lock)
+            raise JournalError(f"{path_of(folder)} is there already") from None
+        except (OSError, sqlite3.Error) as fault:
+            owner.drop(lock)
+            raise JournalError(f"no journal can be made in {folder}: {in_words(fault)}") from None
+
+    @classmethod
+    def open(cls, folder: str) -> Journal:
+        """Take the journal over, to go on with its run. JournalError: owned, spoilt, not there."""
+        if not os.path.exists(path_of(folder)):
+            raise JournalError(f"there is no journal in {folder}")
+        lock = owner.take(folder)
+        try:
+            examine(folder)
+            if size_bytes(folder) <= QUICK_BYTES_MAX:
+                with JournalReader(folder) as reader:
+                    verify(reader)
+            return cls(folder, lock)
+        except JournalError as fault:
+            owner.drop(lock)
+            raise placed(folder, fault) from None
+        except UNREADABLE as fault:
+            owner.drop(lock)
+            raise spoilt(folder, in_words(fault)) from None
+
+    def start(
+        self, loop: asyncio.AbstractEventLoop, on_fault: Callable[[str], None] | None = None,
+        on_end: Callable[[JournalError], None] | None = None,
+    ) -> None:  # fmt: skip
+        """Begin to write. `on_fault(reason)` is called in the loop, with "" when it is over;
+        `on_end`, if nothing can be written any more."""
+        self._on_fault, self._on_end = on_fault, on_end
+        self._loop, self._owner = loop, threading.get_ident()
+        if not space.hold(self.folder):
+            self._failed(space.full_words(self.folder), is_stuck=False)
+        self._thread.start()
+
+    def write(self, entries: Sequence[JournalEntry], then: Then | None = None) -> None:
+        """Write these in one transaction; `then` is called in the loop once they are durable."""
         if self.fault and len(self._queue) + len(self._waiting) > WAITING_MAX:
             raise JournalError(f"too much waits for the disk: {self.fault}")
         self._queue.append((entries, then))
@@ -92,35 +153,56 @@ class JournalWriter:
             self._is_due = True
             loop.call_soon(self._call)
 
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._owner = threading.get_ident()
-        if not space.hold(self._folder):
-            self._failed(space.full_words(self._folder), is_stuck=False)
-        self._thread.start()
+    async def flush(self) -> None:
+        """Return when everything written before is durable; JournalError while it cannot be."""
+        done = asyncio.get_running_loop().create_future()
 
-    def stop(self) -> list[JournalEntry]:
-        """Write what is left, once more if need be, and end; what is not durable."""
-        if self._thread.ident is not None:
-            self._is_ending = True
-            self._calls.release()
-            self._thread.join()
-        return [entry for entries, _ in self._waiting for entry in entries]
+        def settle() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        self._flushing.add(done)
+        try:
+            self.write((), settle)
+            await done
+        finally:
+            self._flushing.discard(done)
+
+    def close(self) -> None:
+        """Write what is left and let go of the run. JournalError says what is not durable."""
+        if self._lock < 0:
+            return
+        lock, self._lock = self._lock, -1
+        try:
+            if self._thread.ident is not None:
+                self._is_ending = True
+                self._calls.release()
+                self._thread.join()
+            left = [entry for entries, _ in self._waiting for entry in entries]
+            self.reader.close()
+            self._file.close(is_clean=not left)
+        except sqlite3.Error:
+            pass  # Not marked as clean: the next owner looks closer, and nothing is lost.
+        finally:
+            space.drop(self.folder)
+            owner.drop(lock)
+        if left:
+            raise _not_durable(self.folder, left, self.fault)
 
     def _run(self) -> None:
         is_last = False
         try:
-            settle(self._folder)
+            settle(self.folder)
         except OSError as fault:
-            self._failed(_disk_words(self._folder, fault), is_stuck=True)
+            self._failed(_disk_words(self.folder, fault), is_stuck=True)
         while not is_last:
             is_last = self._collect()
-            while self._waiting and not self.is_over:
+            while self._waiting and not self._is_over:
                 if not self._write(self._batch()):
                     break
-            if self.fault and not self._waiting and space.hold(self._folder):
+            if self.fault and not self._waiting and space.hold(self.folder):
                 self.fault = ""
-                self._tell(self._on_fault, "", False)
+                self._tell(self._faulted, "", False)
 
     def _collect(self) -> bool:
         """Take all that has come, waiting for the first; whether it is the end."""
@@ -161,9 +243,9 @@ class JournalWriter:
                     self._file.commit(entries)
             except Exception as fault:
                 # The thread's boundary: whatever it is, its entries are kept and it is said.
-                self.is_over = not may_pass(fault)
-                has_room = not self.is_over and space.give(self._folder)
-                self._failed(_disk_words(self._folder, fault), is_stuck=not has_room)
+                self._is_over = not may_pass(fault)
+                has_room = not self._is_over and space.give(self.folder)
+                self._failed(_disk_words(self.folder, fault), is_stuck=not has_room)
                 if has_room:
                     continue
                 return False
@@ -177,7 +259,7 @@ class JournalWriter:
 
     def _failed(self, reason: str, is_stuck: bool) -> None:
         self.fault = reason
-        self._tell(self._on_fault, reason, is_stuck)
+        self._tell(self._faulted, reason, is_stuck)
 
     def _settle(self, thens: list[Then]) -> None:
         """In the loop: one that raises does not keep the others from being told."""
@@ -193,6 +275,23 @@ class JournalWriter:
             # The loop may be closed by now: then nobody is left to be told.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(what, *args)
+
+    def _faulted(self, reason: str, is_stuck: bool) -> None:
+        if is_stuck:
+            for done in self._flushing:
+                if not done.done():
+                    done.set_exception(JournalError(f"what happened is not on the disk: {reason}"))
+        if self._is_over and self._on_end is not None:
+            self._on_end(
+                JournalError(
+                    f"nothing more can be written to the journal: {reason}",
+                    where=path_of(self.folder),
+                    hint="`headway doctor` says whether it is spoilt",
+                )
+            )
+        elif self._on_fault is not None and bool(reason) != bool(self._told):
+            self._told = reason
+            self._on_fault(reason)
 
 
 def may_pass(fault: Exception) -> bool:
@@ -216,147 +315,6 @@ def in_words(fault: Exception) -> str:
 
 NAMED_MAX: Final = 5
 """Tasks that an error names; it says how many more there are."""
-
-
-class Journal:
-    """The one writer of a run, for one event loop; `write` may be called from any thread."""
-
-    __slots__ = (
-        "_file", "_flushing", "_lock", "_on_end", "_on_fault", "_told", "_writer", "folder",
-        "reader",
-    )  # fmt: skip
-
-    def __init__(self, folder: str, lock: int) -> None:
-        self.folder = folder
-        self._lock = lock
-        database = connect(path_of(folder))
-        try:
-            self._file = JournalFile(folder, database)
-            self.reader = JournalReader(folder)
-            """What is durable, for the thread of the event loop."""
-        except BaseException:
-            database.close()
-            raise
-        self._writer = JournalWriter(self._file, folder, self._faulted)
-        self._told = ""
-        self._on_fault: Callable[[str], None] | None = None
-        self._on_end: Callable[[JournalError], None] | None = None
-        self._flushing: set[asyncio.Future[None]] = set()
-
-    @classmethod
-    def create(cls, folder: str, header: Header) -> Journal:
-        """Begin the journal of a new run; the folder may be there, a journal in it may not."""
-        try:
-            os.makedirs(folder, mode=0o700, exist_ok=True)
-        except OSError as fault:
-            raise JournalError(f"{folder} cannot be made: {fault.strerror}") from None
-        lock = owner.take(folder)
-        try:
-            make(folder, header)
-            return cls(folder, lock)
-        except FileExistsError:
-            owner.drop(lock)
-            raise JournalError(f"{path_of(folder)} is there already") from None
-        except (OSError, sqlite3.Error) as fault:
-            owner.drop(lock)
-            raise JournalError(f"no journal can be made in {folder}: {in_words(fault)}") from None
-
-    @classmethod
-    def open(cls, folder: str) -> Journal:
-        """Take the journal over, to go on with its run. JournalError: owned, spoilt, not there."""
-        if not os.path.exists(path_of(folder)):
-            raise JournalError(f"there is no journal in {folder}")
-        lock = owner.take(folder)
-        try:
-            examine(folder)
-            if size_bytes(folder) <= QUICK_BYTES_MAX:
-                with JournalReader(folder) as reader:
-                    verify(reader)
-            return cls(folder, lock)
-        except JournalError as fault:
-            owner.drop(lock)
-            raise placed(folder, fault) from None
-        except UNREADABLE as fault:
-            owner.drop(lock)
-            raise spoilt(folder, in_words(fault)) from None
-
-    @property
-    def header(self) -> Header:
-        return self._file.header
-
-    @property
-    def epoch(self) -> int:
-        """How many processes have owned the run, this one included."""
-        return self._file.epoch
-
-    @property
-    def fault(self) -> str:
-        return self._writer.fault
-
-    def start(
-        self, loop: asyncio.AbstractEventLoop, on_fault: Callable[[str], None] | None = None,
-        on_end: Callable[[JournalError], None] | None = None,
-    ) -> None:  # fmt: skip
-        """Begin to write. `on_fault(reason)` is called in the loop, with "" when it is over;
-        `on_end`, if nothing can be written any more."""
-        self._on_fault = on_fault
-        self._on_end = on_end
-        self._writer.start(loop)
-
-    def write(
-        self, entries: Sequence[JournalEntry], then: Callable[[], None] | None = None
-    ) -> None:
-        """Write these in one transaction; `then` is called in the loop once they are durable."""
-        self._writer.put(entries, then)
-
-    async def flush(self) -> None:
-        """Return when everything written before is durable; JournalError while it cannot be."""
-        done = asyncio.get_running_loop().create_future()
-
-        def settle() -> None:
-            if not done.done():
-                done.set_result(None)
-
-        self._flushing.add(done)
-        try:
-            self._writer.put((), settle)
-            await done
-        finally:
-            self._flushing.discard(done)
-
-    def close(self) -> None:
-        """Write what is left and let go of the run. JournalError says what is not durable."""
-        if self._lock < 0:
-            return
-        lock, self._lock = self._lock, -1
-        try:
-            left = self._writer.stop()
-            self.reader.close()
-            self._file.close(is_clean=not left)
-        except sqlite3.Error:
-            pass  # Not marked as clean: the next owner looks closer, and nothing is lost.
-        finally:
-            space.drop(self.folder)
-            owner.drop(lock)
-        if left:
-            raise _not_durable(self.folder, left, self.fault)
-
-    def _faulted(self, reason: str, is_stuck: bool) -> None:
-        if is_stuck:
-            for done in self._flushing:
-                if not done.done():
-                    done.set_exception(JournalError(f"what happened is not on the disk: {reason}"))
-        if self._writer.is_over and self._on_end is not None:
-            self._on_end(
-                JournalError(
-                    f"nothing more can be written to the journal: {reason}",
-                    where=path_of(self.folder),
-                    hint="`headway doctor` says whether it is spoilt",
-                )
-            )
-        elif self._on_fault is not None and bool(reason) != bool(self._told):
-            self._told = reason
-            self._on_fault(reason)
 
 
 def _not_durable(folder: str, left: list[JournalEntry], fault: str) -> JournalError:

@@ -73,7 +73,6 @@ def examine(folder: str) -> None:
 
 
 def spoilt(folder: str, what: str) -> JournalError:
-    """The error that says what is wrong, where, and what to do."""
     run = os.path.basename(os.path.abspath(folder))
     return JournalError(
         f"the journal of run {run} is spoilt: {what}",
@@ -163,8 +162,6 @@ _EVENTS: Final = f"SELECT {','.join(EVENT_COLUMNS)} FROM events WHERE seq>?"
 
 
 class RecordedEvent(Struct, frozen=True):
-    """An event with its place in the journal."""
-
     seq: int
     key: bytes
     """Of the task that it is about; empty if it is about the run."""
@@ -236,7 +233,6 @@ class JournalReader:
                 yield read_row(values)
 
     def row(self, key: bytes) -> TaskRow | None:
-        """Where one task is; None if it was not started yet."""
         with self._guarded():
             found = self._database.execute(f"{_ROWS} WHERE key=?", (key,)).fetchone()
             return None if found is None else read_row(found)

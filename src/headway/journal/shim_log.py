@@ -31,7 +31,6 @@ EXIT, TIMEOUT, CANCELLED, ORPHANED, REFUSED = "exit", "timeout", "cancelled", "o
 
 
 def sealed(fields: list[bytes]) -> bytes:
-    """A line of the log: a checksum, then the fields."""
     line = b" ".join(fields)
     return b"%08x %s\n" % (binascii.crc32(line), line)
 

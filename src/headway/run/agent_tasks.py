@@ -268,8 +268,6 @@ NOT_STARTED: Final = 126
 
 
 class ProgramCall(Struct, frozen=True):
-    """What one task asks of an agent."""
-
     prompt: str
     model: str
     is_own_model: bool
@@ -353,7 +351,6 @@ class _Program:
         )  # fmt: skip
 
     async def performed(self) -> Result:
-        """Ask, examine, and tell it what is wrong, as often as the call allows."""
         from headway.agents.prompt import DETAIL_CHARS, complaint, fitting
 
         call = self._call
@@ -418,7 +415,6 @@ class _Program:
         return Session(name, key, self._kind.name, str(uuid4()), asked, attempt=attempt.number)
 
     def _begin(self) -> None:
-        """Find out how, and make it durable."""
         kind = self._kind
         asked, journalled = self._new_session(), self._attempt.journalled
         how, session, self._held = outset_of(kind, self._home, asked, self._environ, journalled)
@@ -469,7 +465,6 @@ class _Program:
         return None if heard.error else text
 
     async def _asked(self, prompt: str, goes_on: bool) -> str:
-        """Start the program and wait for its end: what it answered."""
         for is_again in (False, True):
             ended, heard = await self._executed(prompt, goes_on)
             if not goes_on or is_again or not _has_lost(self._kind, ended, heard):

@@ -1,4 +1,4 @@
-"""Attempts as asyncio tasks: how each begins and ends.
+"""Attempts as asyncio tasks: what each is given, how it begins and ends, what is committed.
 
 Laws:
 - Every attempt ends in exactly one way: finished, reused, failed, put back. Permits and process
@@ -6,38 +6,61 @@ Laws:
 - A result is durable before the engine hears of it; a failure need not be. Results that become
   durable together are heard of together: the engine takes them in one step.
 - A call that was sent, and of which nobody knows what became, costs all that was set aside for it.
+- What an attempt touched of the shared state is durable together with its result, in one
+  transaction. A result that waits for its commit is durable, so that a resume can judge it again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Final
+from threading import RLock
+from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec.structs import replace
 
 from headway.base.crash import crash_point
 from headway.base.digest import digest
 from headway.base.values import Fault, FaultKind
-from headway.engine.budget import Cost
-from headway.engine.engine import is_current
+from headway.engine.budget import NOTHING as UNPAID
+from headway.engine.budget import Cost, Later, Never
+from headway.engine.engine import is_current, is_last, outcome
 from headway.engine.events import (
     NOTHING,
     Abandoned,
+    Admitted,
+    CallAdmitted,
+    CallWaited,
     Ending,
     Event,
     Failed,
     Finished,
     Reused,
+    TaskDelayed,
+    TaskFailed,
     TaskFinished,
     TaskProposed,
+    TaskStale,
+    TaskStarted,
+    Waiting,
 )
-from headway.engine.record import JournalEntry, TaskRow, fold
-from headway.run.active import ActiveAttempt, Roster, Supplies
-from headway.run.commits import Commits
-from headway.work import AttemptError, OverBudgetError, Result, WindowEmptyError, Work
+from headway.engine.record import JournalEntry, MoneyReserved, ReplyKept, TaskRow, fold
+from headway.plans.ready import DONE
+from headway.run.results import needed_members
+from headway.state.coherence import Breach
+from headway.state.shared import Change, decode, encode
+from headway.work import (
+    Attempt,
+    AttemptClock,
+    AttemptError,
+    Needed,
+    OverBudgetError,
+    Result,
+    WindowEmptyError,
+    Work,
+)
 
 if TYPE_CHECKING:
     from headway.run.driver import Driver, RunSetup
@@ -49,27 +72,130 @@ LOCAL: Final[frozenset[FaultKind]] = frozenset(
 """Faults that a full disk may cause."""
 OUTDATED: Final = Fault("broken", detail="what it has read has changed")
 
+Again = Literal["reused", "proposed", "no"]
+"""What becomes of an earlier result: it is taken, it waits, or its task has to run."""
+
+
+class ActiveAttempt(Attempt):
+    """An attempt that has started and not ended. Its verbs are methods: most attempts use none."""
+
+    __slots__ = (
+        "_attempts", "called_back", "group", "is_abandoned", "is_sent", "reserved", "row", "runner",
+    )  # fmt: skip
+
+    def __init__(self, attempts: Attempts, task: int, group: int, member: int) -> None:
+        work = attempts.works[group]
+        self._attempts = attempts
+        self.task, self.group, self.member, self.number = task, group, member, 0
+        self.key, self.name = work.key(member), work.label(member)
+        self.row: TaskRow | None = attempts.known_row(task, self.key)
+        """None until its first event is written."""
+        self.inputs, self.journalled, self.kept = b"", 0, ()
+        self.charged = self.reserved = UNPAID
+        if self.row is not None:
+            self.journalled = self.row.attempt - (self.row.state == "started")
+            self.charged = Cost(self.row.reserved_microusd, self.row.reserved_tokens)
+        self.snapshot, self.lock, self.clock = None, attempts.lock, AttemptClock()
+        self.is_last = False
+        self.runner: asyncio.Task[None] | None = None
+        self.called_back = ""
+        """Why it was taken back before it had sent anything."""
+        self.is_sent = False
+        """Whether a call of it had its permit: what became of that, its work alone knows."""
+        self.is_abandoned = False
+        """Ended because what it has read has changed."""
+
+    def needed(self, name: str) -> list[Needed]:
+        return self._attempts.needed(self.group, self.member, name)
+
+    def missing(self, name: str) -> list[str]:
+        every = self._attempts.asked(self.group, self.member, name)
+        return [work.label(one) for work, _, one, is_done in every if not is_done]
+
+    def waits(self, why: str = "", /) -> None:
+        self._attempts.driver.feed(Waiting(self.task, why))
+
+    def goes(self, why: str = "", /) -> None:
+        self.is_sent = True
+        self._attempts.driver.feed(Admitted(self.task, why))
+
+    def reserve(self, microusd: int, tokens: int = 0, /) -> Awaitable[None]:
+        return self._attempts.reserve(self, Cost(microusd, tokens))
+
+    def keep(self, reply: bytes) -> Awaitable[None]:
+        return self._attempts.keep_reply(self, reply)
+
+    def folded(self, event: Event | MoneyReserved | ReplyKept, *bodies: bytes) -> JournalEntry:
+        self.row = fold(self.row, event, self.key, self.name)
+        return JournalEntry(event, self.key, self.row, bodies)
+
+    def cancel(self) -> bool:
+        """End it, unless it is being ended: a second time would end the cleanup of the first."""
+        if self.runner is None or self.runner.cancelling():
+            return False
+        return self.runner.cancel()
+
 
 class Attempts:
-    """Begins attempts for a driver, and tells it how they end."""
-
-    def __init__(self, driver: Driver, setup: RunSetup, roster: Roster) -> None:
-        self._driver = driver
+    def __init__(self, driver: Driver, setup: RunSetup) -> None:
+        self.driver = driver
+        self.works = setup.works
         self._setup = setup
         self._state = driver.state
+        self._coherence = driver.state.coherence
         self._results = driver.results
-        self._roster = roster
-        self.supplies = Supplies(setup.graph, setup.works, self._results, setup.purse, setup.record)
-        self.commits = Commits(driver, setup, roster, self.supplies.lock)
+        self.lock = RLock()
+        """Held while the shared state is used: by attempts in threads, and by the loop."""
+        self.active: dict[int, ActiveAttempt] = {}
+        self.failures: dict[int, Fault] = {}
+        """Why tasks have no result, of those that failed here."""
+        self._rows: dict[int, TaskRow] = {}
+        """Of tasks that wait for another attempt."""
+        self._holders: set[int] = set()
+        self._waiters: list[asyncio.Future[None]] = []
+        """For a part of the budget."""
         self.ending = 0
         """Results that are being written."""
         self._durables: list[tuple[ActiveAttempt, TaskFinished | TaskProposed, Result]] = []
         """Results that have become durable, of which the engine has not heard yet."""
+        self._proposed: dict[int, tuple[ActiveAttempt, bytes | None]] = {}
+        self._committed: list[int] = []
+        """Groups of results that were committed, of which the run has not heard yet."""
 
-    def start(self, active: ActiveAttempt) -> None:
-        """Begin the attempt, unless its result is there already."""
+    def entry(self, event: Event) -> JournalEntry:
+        if isinstance(event, TaskStarted):  # The usual case, once per attempt.
+            active = self.active[event.task] = self._known(event.task)
+            active.number = event.attempt
+            return active.folded(event)
+        task: int | None = getattr(event, "task", None)
+        if task is None:
+            return JournalEntry(event)
+        active = self.active.get(task) or self._known(task)
+        if isinstance(event, (CallWaited, CallAdmitted)):
+            return JournalEntry(event, active.key)
+        entry = active.folded(event)
+        if isinstance(event, (TaskDelayed, TaskStale, TaskProposed)):
+            self._set_aside(active)
+        elif isinstance(event, TaskFailed):
+            self.failures[task] = event.fault
+            self.active.pop(task, None)
+        return entry
+
+    def known_row(self, task: int, key: bytes) -> TaskRow | None:
+        return self._rows.pop(task, None) or self._setup.saved.rows.get(key)
+
+    def _known(self, task: int) -> ActiveAttempt:
+        return ActiveAttempt(self, task, *self._state.place(task))
+
+    def _set_aside(self, active: ActiveAttempt) -> None:
+        """An attempt has ended, but not its task: its row is needed again."""
+        if active.row is not None:
+            self._rows[active.task] = active.row
+        self.active.pop(active.task, None)
+
+    def start(self, task: int) -> None:
         crash_point("started")
-        work = self._setup.works[active.group]
+        active = self.active[task]
         needs = self._setup.graph.groups[active.group].needs
         if needs:
             numbers = self._state.ready_set.numbers
@@ -78,52 +204,141 @@ class Attempts:
         if saved.rows:
             row = saved.result_of(active.key, active.inputs)
             is_there = saved.keeps_bodies or not self._results.is_needed(active.group)
-            again = self.commits.take_again(active, row) if row is not None and is_there else "no"
+            again = self._take_again(active, row) if row is not None and is_there else "no"
             if row is not None and again == "reused":
                 self._reuse(active, row)
             if again != "no":
                 return
-        self.commits.begin(active)
-        loop = asyncio.get_running_loop()
-        active.runner = loop.create_task(self._attempt(active, work))
+        if self._coherence is not None:
+            active.snapshot = self._coherence.snapshot(task)
+        work = self.works[active.group]
+        active.runner = asyncio.get_running_loop().create_task(self._attempt(active, work))
 
     def cancel_all(self) -> None:
-        for active in self._roster.active.values():
-            # Once: a second time would end the cleanup that the first one began.
-            if active.runner is not None and not active.runner.cancelling():
-                active.runner.cancel()
+        for active in self.active.values():
+            active.cancel()
 
     async def end_all(self) -> None:
         """Wait until every attempt has given back what it holds."""
         self.cancel_all()
-        every = self._roster.active.values()
-        runners = [active.runner for active in every if active.runner is not None]
+        runners = [one.runner for one in self.active.values() if one.runner is not None]
         await asyncio.gather(*runners, return_exceptions=True)
 
+    def abandon(self, task: int) -> None:
+        active = self.active.get(task)
+        if active is not None and active.cancel():
+            active.is_abandoned = True
+
+    def call_back(self, why: str) -> None:
+        """What only waits for its first permit need not be waited for: it goes back as it was."""
+        for active in self.active.values():
+            is_idle = self.works[active.group].is_idle_until_sent and not active.is_sent
+            if is_idle and active.cancel():
+                active.called_back = why
+
+    # What an attempt is given: results that it needs, money, durability.
+
+    def needed(self, group: int, member: int, name: str) -> list[Needed]:
+        """The results of a group that a task needs, in declared order: of those that finished."""
+        results = self._results
+        return [
+            Needed(name, one, work.label(one), results.get(index, one))
+            for work, index, one, is_done in self.asked(group, member, name)
+            if is_done
+        ]
+
+    def asked(self, group: int, member: int, name: str) -> Iterator[tuple[Work, int, int, bool]]:
+        """Of the group of this name, the members that a task needs, and whether they finished."""
+        groups, ready_set = self._setup.graph.groups, self._state.ready_set
+        need = next((one for one in groups[group].needs if groups[one.group].name == name), None)
+        if need is None:
+            return
+        states, first = ready_set.states, ready_set.numbers.firsts[need.group]
+        for one in needed_members(need, member, ready_set.numbers):
+            yield self.works[need.group], need.group, one, states[first + one] == DONE
+
+    async def reserve(self, active: ActiveAttempt, most: Cost) -> None:
+        """Set money aside, and make that durable before it can be spent.
+
+        Without a budget it is noted all the same: the run may be resumed with one.
+        """
+        purse, task = self._setup.purse, active.task
+        if purse is not None:
+            self._holders.add(task)
+            name = self._setup.graph.groups[active.group].name
+            while isinstance(
+                answer := purse.reserve(task, most.microusd, most.tokens, name), Later
+            ):
+                waiter = asyncio.get_running_loop().create_future()
+                self._waiters.append(waiter)
+                with active.clock.stopped():
+                    await waiter
+            if isinstance(answer, Never):
+                raise OverBudgetError(answer.reason)
+        all_of_it = active.reserved = active.reserved.plus(most)
+        now = self._setup.clock()
+        fact = MoneyReserved(task, active.number, now, all_of_it.microusd, all_of_it.tokens)
+        durable = self._written(active, fact)
+        if purse is not None:
+            await durable
+        crash_point("reserved")
+
+    async def keep_reply(self, active: ActiveAttempt, reply: bytes) -> None:
+        """Make a reply durable in the middle of an attempt, with what it is a reply to."""
+        body = active.inputs + reply
+        fact = ReplyKept(active.task, active.number, self._setup.clock(), digest(body))
+        await self._written(active, fact, body)
+        crash_point("kept")
+
+    def _written(
+        self, active: ActiveAttempt, fact: MoneyReserved | ReplyKept, *bodies: bytes
+    ) -> asyncio.Future[None]:
+        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._setup.record.write((active.folded(fact, *bodies),), partial(_fulfil, durable))
+        return durable
+
+    def _settle(self, active: ActiveAttempt, result: Result, is_in_doubt: bool = False) -> Cost:
+        """An attempt has ended: what it cost, and others may have the rest of its money."""
+        tokens = round(result.input_tokens + result.output_tokens) + result.extra_tokens
+        spent = Cost(result.spend_microusd, tokens)
+        if is_in_doubt:
+            reserved = active.reserved
+            spent = Cost(max(spent.microusd, reserved.microusd), max(tokens, reserved.tokens))
+        purse = self._setup.purse
+        if purse is None or active.task not in self._holders:
+            return spent
+        self._holders.discard(active.task)
+        purse.settle(active.task, spent.microusd, spent.tokens)
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            _fulfil(waiter)
+        return spent
+
+    # How an attempt goes and ends.
+
     def _reuse(self, active: ActiveAttempt, row: TaskRow) -> None:
-        """What was paid for once is not asked for again."""
-        publishes = self._setup.works[active.group].publishes
+        publishes = self.works[active.group].publishes
         body = self._setup.saved.body(row) if publishes else None
-        if problem := self._driver.publish(active.group, active.member, body):
-            self._driver.feed(_unshown(active, row.ending, problem))
+        if problem := self.driver.publish(active.group, active.member, body):
+            self.driver.feed(_unshown(active, row.ending, problem))
             return
         self._results.put(active.group, active.member, row.ending.body, None)
-        self._driver.feed(Reused(active.task, active.number))
+        self.driver.feed(Reused(active.task, active.number))
         asyncio.get_running_loop().call_soon(self._leave, active)
 
     def _leave(self, active: ActiveAttempt) -> None:
-        self._roster.active.pop(active.task, None)
-        self._driver.ended(active.group)
+        self.active.pop(active.task, None)
+        self.driver.ended(active.group)
 
     async def _attempt(self, active: ActiveAttempt, work: Work) -> None:
-        """Perform one attempt and report how it ended."""
-        attempt = self.supplies.attempt(active, self._state, self._driver.feed, self._setup.clock)
+        active.is_last = is_last(self._state, active.task, active.number)
+        active.kept = self._kept(active)
         try:
             if work.timeout_s is None:
-                result = await work.perform(attempt)
+                result = await work.perform(active)
             else:
-                async with attempt.clock.limit(work.timeout_s):
-                    result = await work.perform(attempt)
+                async with active.clock.limit(work.timeout_s):
+                    result = await work.perform(active)
         except AttemptError as lost:
             self._lost(active, lost.fault, lost.result or NO_RESULT, lost.is_in_doubt)
         except TimeoutError:
@@ -141,10 +356,10 @@ class Attempts:
             fault = Fault("broken", detail="it was cancelled from inside")
             self._lost(active, fault, NO_RESULT, active.is_sent)
         except WindowEmptyError as empty:
-            self._driver.window_empty(empty.resets_at_s, empty.detail)
+            self.driver.window_empty(empty.resets_at_s, empty.detail)
             self._put_back(active, empty.detail, empty.result)
         except OverBudgetError as over:
-            self._driver.stop("budget", str(over))
+            self.driver.stop("budget", str(over))
             self._put_back(active, str(over), over.result)
         except Exception as bug:
             # The boundary: what a work lets through ends this attempt, not the run.
@@ -152,6 +367,11 @@ class Attempts:
             self._lost(active, Fault("request", detail=detail), NO_RESULT, active.is_sent)
         else:
             self._finished(active, result)
+
+    def _kept(self, active: ActiveAttempt) -> tuple[bytes, ...]:
+        given, names = active.inputs, () if active.row is None else active.row.kept
+        replies = map(self._results.find, names)
+        return tuple(one[len(given) :] for one in replies if one and one.startswith(given))
 
     def _finished(self, active: ActiveAttempt, result: Result) -> None:
         """Make a result durable; the engine hears of it then."""
@@ -164,16 +384,15 @@ class Attempts:
         # What the run has taken back and still has a result keeps it: it is not paid again.
         is_heard = is_current(self._state, active.task, active.number)
         bodies: tuple[bytes, ...] = (result.body,)
-        if touched := self.commits.note(active):
-            judged = self.commits.judge(done, touched, is_heard)
+        if touched := self._note(active):
+            judged = self._judge(done, touched, is_heard)
             if judged is None:
-                self.supplies.settle(active, result)
+                self._settle(active, result)
                 ending = _ending(result, b"", active.inputs)
-                self._driver.feed(Finished(active.task, active.number, ending))
+                self.driver.feed(Finished(active.task, active.number, ending))
                 return
             event, bodies = judged, (result.body, touched)
-        active.row = fold(active.row, event, active.key, active.name)
-        entry = JournalEntry(event, active.key, active.row, bodies)
+        entry = active.folded(event, *bodies)
         self.ending += is_heard
         then = partial(self._durable, active, event, result) if is_heard else None
         self._setup.record.write((entry,), then)
@@ -193,26 +412,26 @@ class Attempts:
             self._tell_of(self._durables)
         except Exception as error:
             # The boundary: a callback's error is heard by nobody, and its run would wait for ever.
-            self._driver.break_off(error)
+            self.driver.break_off(error)
 
     def _tell_of(
         self, durables: list[tuple[ActiveAttempt, TaskFinished | TaskProposed, Result]]
     ) -> None:
         self._durables = []
-        driver, active_tasks = self._driver, self._roster.active
+        driver, active_tasks = self.driver, self.active
         events: list[Event] = []
         unshown: list[Failed] = []
         groups: dict[int, None] = {}
         for active, event, result in durables:
             group = active.group
-            self.supplies.settle(active, result)
+            self._settle(active, result)
             is_held = isinstance(event, TaskProposed)
             if problem := driver.publish(group, active.member, None if is_held else result.body):
                 unshown.append(_unshown(active, event.ending, problem))
                 continue
             events.append(event)
             if is_held:
-                self.commits.hold(active, result.body)
+                self._hold(active, result.body)
                 continue
             self._results.put(group, active.member, event.ending.body, result.body)
             del active_tasks[active.task]
@@ -229,48 +448,117 @@ class Attempts:
     def _lost(self, active: ActiveAttempt, fault: Fault, result: Result, is_in_doubt: bool) -> None:
         crash_point("lost")
         if fault.retry_after_s == inf:
-            self._driver.stop("account", fault.detail)
+            self.driver.stop("account", fault.detail)
         if fault.kind in LOCAL and (full := self._setup.full_disk()):
             fault = Fault("disk", detail=f"{full}; {fault.detail}")
         if is_in_doubt and active.is_sent and not result.calls:
             # Its work could not say how many it sent. Without a price no money was set aside.
             result = replace(result, calls=1, unpriced=int(not active.reserved.microusd))
-        spent = self.supplies.settle(active, result, is_in_doubt=is_in_doubt)
+        spent = self._settle(active, result, is_in_doubt)
         ending = _ending(result, b"", active.inputs, spent, is_in_doubt)
-        self.commits.note(active)
+        self._note(active)
         if active.is_abandoned:
-            self._driver.feed(Abandoned(active.task, active.number, ending))
+            self.driver.feed(Abandoned(active.task, active.number, ending))
         else:
-            self._driver.feed(Failed(active.task, active.number, fault, ending))
+            self.driver.feed(Failed(active.task, active.number, fault, ending))
 
     def _put_back(self, active: ActiveAttempt, why: str, taken: Result | None = None) -> None:
         """Not the task's fault: it waits for another time, and no attempt counts."""
         result = taken or NO_RESULT
-        spent = self.supplies.settle(active, result)
+        spent = self._settle(active, result)
         ending = _ending(result, b"", active.inputs, spent) if result.calls else NOTHING
-        self._driver.feed(Failed(active.task, active.number, Fault("rate", detail=why), ending))
+        self.driver.feed(Failed(active.task, active.number, Fault("rate", detail=why), ending))
+
+    # Results that touched the shared state are committed in declared order.
+
+    def _note(self, active: ActiveAttempt) -> bytes:
+        """An attempt has ended: what it touched, which the shared state hears of."""
+        if self._coherence is None or active.snapshot is None:
+            return b""
+        with self.lock:
+            access, active.snapshot = active.snapshot.access(), None
+            if self._coherence.has(active.task):
+                self._coherence.note(active.task, access)
+        return encode(access)
+
+    def _judge(
+        self, event: TaskFinished, touched: bytes, is_heard: bool
+    ) -> TaskFinished | TaskProposed | None:
+        """What a result is that has touched this; None if it is to be forgotten.
+
+        What the run does not hear of any more may be proposed again by another process.
+        """
+        ending = replace(event.ending, access=digest(touched))
+        if not is_heard:
+            return TaskProposed(event.task, event.attempt, event.at_s, ending)
+        end = Finished(event.task, event.attempt, ending)
+        with self.lock:
+            found = outcome(self._state, end, event.at_s)
+        return found if isinstance(found, (TaskFinished, TaskProposed)) else None
+
+    def _take_again(self, active: ActiveAttempt, row: TaskRow) -> Again:
+        """Whether what an earlier attempt gave is taken: if the state is as it saw it."""
+        coherence, saved = self._coherence, self._setup.saved
+        if coherence is None or not coherence.has(active.task):
+            return "reused"
+        touched = saved.fetch(row.ending.access) if saved.fetch and row.ending.access else None
+        if touched is None:
+            return "no"  # Nobody knows what it saw.
+        access = decode(touched)
+        coherence.note(active.task, access, is_patient=True)
+        verdict = coherence.judge(active.task, access)
+        if isinstance(verdict, (Change, Breach)):
+            return "no"
+        if verdict is None:
+            return "reused"
+        if self.driver.publish(active.group, active.member, None):
+            return "no"  # Its output cannot be written: the new attempt says so.
+        # Paid for once: that it waits again costs nothing.
+        ending = Ending(row.ending.body, row.ending.inputs, access=row.ending.access)
+        event: Event = TaskProposed(active.task, active.number, self._setup.clock(), ending)
+        self._setup.record.write((active.folded(event),))
+        self._hold(active, saved.body(row))
+        self.driver.feed([event])
+        return "proposed"
+
+    def _hold(self, active: ActiveAttempt, body: bytes | None) -> None:
+        self._proposed[active.task] = active, body
+        self._set_aside(active)
+
+    def hear(self, events: Sequence[Event]) -> None:
+        """Results that waited are committed, or will never be."""
+        for event in events:
+            if isinstance(event, (TaskFinished, TaskStale, TaskFailed)):
+                held = self._proposed.pop(event.task, None)
+                if held is not None and isinstance(event, TaskFinished):
+                    self._commit(*held)
+
+    def _commit(self, active: ActiveAttempt, body: bytes | None) -> None:
+        row = active.row
+        name = b"" if row is None else row.ending.body
+        self._results.put(active.group, active.member, name, body)
+        if problem := self.driver.publish(active.group, active.member, body):
+            # It is committed, and others go by it: a resume tries again, and it fails there.
+            self.driver.stop("journal", f"{active.name}: {problem}")
+        if not self._committed:
+            asyncio.get_running_loop().call_soon(self._tell_committed)
+        self._committed.append(active.group)
+
+    def _tell_committed(self) -> None:
+        groups, self._committed = dict.fromkeys(self._committed), []
+        for group in groups:
+            self.driver.ended(group)
+
+
+def _fulfil(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _unshown(active: ActiveAttempt, ending: Ending, problem: str) -> Failed:
     """A task whose result is paid for and kept, and cannot be shown: a resume shows it."""
     kept = Ending(ending.body, ending.inputs, exit_code=ending.exit_code, access=ending.access)
     return Failed(active.task, active.number, Fault("request", detail=problem), kept)
-
-
-def abandon(roster: Roster, task: int) -> None:
-    active = roster.active.get(task)
-    if active is not None and active.runner is not None and not active.runner.cancelling():
-        active.is_abandoned = True
-        active.runner.cancel()
-
-
-def call_back(roster: Roster, works: Sequence[Work], why: str) -> None:
-    """What only waits for its first permit need not be waited for: it goes back as it was."""
-    for active in roster.active.values():
-        is_idle = works[active.group].is_idle_until_sent and not active.is_sent
-        if is_idle and active.runner is not None and not active.runner.cancelling():
-            active.called_back = why
-            active.runner.cancel()
 
 
 def _is_cancelled() -> bool:

@@ -52,7 +52,7 @@ from headway.report.detect import (
     touches_of,
     unsteady,
 )
-from headway.run.file_watch import CURRENT, FileLog, FolderTrace, Trail, folders_of, watch_files
+from headway.run.file_watch import CURRENT, FileLog, FolderTrace, folders_of, watch_files
 from headway.run.launch import Launch
 from headway.run.plan_run import PlanRun
 from headway.state.context import Watch
@@ -79,13 +79,10 @@ class DetectorSubject(Struct, frozen=True):
     """What a task may do without a complaint, if that is more than what it declares."""
 
     def may(self, group: int, member: int) -> DeclaredAccess:
-        """What a task may touch."""
         return (self.lets or self.ground.declared)(group, member)
 
 
 def subject_of_graph(graph: Graph, channels: Channels | None = None) -> DetectorSubject:
-    """A run of Python functions."""
-
     def declared(group: int, member: int) -> DeclaredAccess:
         return DeclaredAccess(_touches(graph, group, member))
 
@@ -168,7 +165,6 @@ def _order(graph: Graph) -> Callable[[tuple[int, int], tuple[int, int]], bool]:
 
 
 def _paths(plan: GroupPlan, texts: tuple[str, ...], member: int) -> tuple[str, ...]:
-    """What a task declares of files: as overlaps are judged."""
     found = (_filled(plan, text, member) for text in texts)
     inner = (inside(text) for text in found)
     return tuple(fixed_part(path, WILD) for path in inner if path is not None)
@@ -198,33 +194,21 @@ KEPT_MAX: Final = 1_000
 
 
 class _Open(Struct):
-    """An attempt that goes on."""
-
     group: int
     attempt: Attempt
     may: DeclaredAccess
     files: FileLog | None = None
-    trail: Trail | None = None
     handed: list[Handed] = field(default_factory=list)
     is_timed: bool = False
 
 
-class DetectorStatistics(Struct, frozen=True):
-    """How many attempts are watched now, and of how many tasks it is known what they touched."""
-
-    open: int
-    done: int
-
-
 class Detector:
-    """What the tasks of one run touch."""
-
     def __init__(self, mode: Mode, subject: DetectorSubject) -> None:
         self.mode = mode
         self.subject = subject
         self._folders = folders_of(subject.folder) if subject.folder else ()
         self._open: dict[int, _Open] = {}
-        self._dones: dict[tuple[int, int], FinishedAccess] = {}
+        self.dones: dict[tuple[int, int], FinishedAccess] = {}
         self._lost: dict[tuple[int, int], FinishedAccess] = {}
         """Of attempts that failed."""
         self._found: list[DetectorFinding] = []
@@ -237,14 +221,7 @@ class Detector:
         if self._trace is not None:
             self._trace.is_ours = partial(_is_ours, self._open, self._outputs)
 
-    def __repr__(self) -> str:
-        return f"<Detector {self.mode} {self.statistics()}>"
-
-    def statistics(self) -> DetectorStatistics:
-        return DetectorStatistics(len(self._open), len(self._dones))
-
     def around(self, launch: Launch) -> Launch:
-        """The run, watched."""
         subject, traces = self.subject, self._trace is not None
         seen = [_sees(subject, group, traces) for group in range(len(subject.graph))]
         if self.mode == "off" or not any(seen):
@@ -260,15 +237,13 @@ class Detector:
         return replace(launch, works=works, sharing=sharing, closes=(*launch.closes, *trace))
 
     def watch(self, attempt: Attempt) -> Watch | None:
-        """Whoever is told what an attempt does with the shared state."""
         opened = self._open.get(attempt.task)
         return None if opened is None else _StateWatch(opened, self.mode == "enforce")
 
     def begin(self, group: int, attempt: Attempt) -> _Open:
-        """An attempt begins."""
         opened = _Open(group, attempt, self.subject.may(group, attempt.member))
         if self._folders and group in self.subject.functions:
-            judge = _FileJudge(opened) if self.mode == "enforce" else None
+            judge = partial(_judge, opened, "path") if self.mode == "enforce" else None
             opened.files = FileLog(self._folders, self.subject.ignored, judge)
         if self._trace is not None and group in self.subject.commands:
             self._trace.begin(attempt.task, group, attempt.name, opened.may)
@@ -276,11 +251,10 @@ class Detector:
         return opened
 
     def leave(self, opened: _Open) -> None:
-        """An attempt is over, however it ended."""
         task = opened.attempt.task
         if self._open.get(task) is opened:
             del self._open[task]
-        if self._trace is not None and opened.trail is None:
+        if self._trace is not None:
             self._trace.end(task)
 
     def end(self, opened: _Open, result: Result) -> None:
@@ -295,7 +269,6 @@ class Detector:
         self.note(done)
 
     def lose(self, opened: _Open) -> None:
-        """An attempt has failed, perhaps because of what it touched."""
         self._lost[opened.group, opened.attempt.member] = self._touched(opened)
 
     def note(self, done: FinishedAccess) -> None:
@@ -304,15 +277,15 @@ class Detector:
             return
         self._written.update(done.paths_written)
         place = (done.group, done.member)
-        before = self._dones.get(place)
+        before = self.dones.get(place)
         if before is not None:
             self._found += unsteady((before,), (done,))
-        self._dones[place] = done
+        self.dones[place] = done
 
     def findings(self, earlier: Iterable[FinishedAccess] = ()) -> tuple[DetectorFinding, ...]:
         """Everything that was found; `earlier` is what tasks touched in another run."""
-        dones = [self._dones[place] for place in sorted(self._dones)]
-        every = {**self._lost, **self._dones}
+        dones = [self.dones[place] for place in sorted(self.dones)]
+        every = {**self._lost, **self.dones}
         found = findings([every[place] for place in sorted(every)], self.subject.ground)
         unclear = _unclear(self._trace.unclear if self._trace is not None else {})
         unlike = across(earlier, dones)
@@ -323,25 +296,20 @@ class Detector:
         """Why something cannot be seen, if it cannot."""
         return "" if self._trace is None else self._trace.problem
 
-    def knows(self, group: int, member: int) -> bool:
-        """Whether it is known what a task touched."""
-        return (group, member) in self._dones
-
     def learned(self) -> tuple[Learned, ...]:
-        """What the plan should declare."""
-        dones = [self._dones[place] for place in sorted(self._dones)]
+        dones = [self.dones[place] for place in sorted(self.dones)]
         return declarations(dones, self.subject.ground)
 
     def _touched(self, opened: _Open) -> FinishedAccess:
-        """All that an attempt has touched so far."""
         attempt, snapshot = opened.attempt, opened.attempt.snapshot
         access = UNTOUCHED
         if snapshot is not None:
             with attempt.lock:
                 access = snapshot.access()
         if self._trace is not None and opened.group in self.subject.commands:
-            opened.trail = self._trace.end(attempt.task)
-        read, written = _files(opened)
+            opened.files = self._trace.end(attempt.task)
+        files = opened.files
+        read, written = ((), ()) if files is None else (tuple(files.read), tuple(files.written))
         return FinishedAccess(
             opened.group, attempt.member, attempt.name, access, read, written, attempt.key,
             attempt.inputs, is_function=opened.group in self.subject.functions,
@@ -366,14 +334,7 @@ class WatchedWork:
         self.count = work.count
         self.publish = work.publish
 
-    def __repr__(self) -> str:
-        return f"<WatchedWork {self._work!r}>"
-
-    def statistics(self) -> DetectorStatistics:
-        return self._detector.statistics()
-
     async def perform(self, attempt: Attempt) -> Result:
-        """Perform it, and take note of what it touches."""
         opened = self._detector.begin(self._index, attempt)
         token = CURRENT.set(opened.files)
         try:
@@ -397,38 +358,22 @@ class _StateWatch:
         self._opened = opened
         self._is_strict = is_strict
 
-    def __repr__(self) -> str:
-        return f"<_StateWatch of {self._opened.attempt.name}>"
-
-    def statistics(self) -> int:
-        """How many values were handed over."""
-        return len(self._opened.handed)
-
     def reads(self, what: str) -> None:
         if self._is_strict:
-            must_be_allowed(self._opened.may, _touch(self._opened, "state", what, False))
+            _judge(self._opened, "state", what, False)
 
     def writes(self, key: str) -> None:
         if self._is_strict:
-            must_be_allowed(self._opened.may, _touch(self._opened, "state", key, True))
+            _judge(self._opened, "state", key, True)
 
     def acts(self, channel: str, is_now: bool) -> None:
         del is_now  # Whenever it is done, it is declared or not.
         if self._is_strict:
-            must_be_allowed(self._opened.may, _touch(self._opened, "effect", channel, True))
+            _judge(self._opened, "effect", channel, True)
 
     def handed(self, every: Sequence[Handed], is_timed: bool) -> None:
         self._opened.is_timed = is_timed
         self._opened.handed += (one for one in every if one.after != one.before)
-
-
-class _FileJudge(Struct):
-    """Keeps a task from files that it does not declare."""
-
-    opened: _Open
-
-    def __call__(self, path: str, is_write: bool) -> None:
-        must_be_allowed(self.opened.may, _touch(self.opened, "path", path, is_write))
 
 
 def _sees(subject: DetectorSubject, group: int, traces: bool) -> bool:
@@ -463,15 +408,6 @@ def _trace_of(mode: Mode, subject: DetectorSubject) -> FolderTrace | None:
     return FolderTrace(subject.folder, subject.ignored)
 
 
-def _files(opened: _Open) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The files that an attempt has read and written."""
-    if opened.files is not None:
-        return tuple(opened.files.read), tuple(opened.files.written)
-    if opened.trail is None:
-        return (), ()
-    return opened.trail.read, opened.trail.written
-
-
 def _slips(
     opened: _Open, done: FinishedAccess, result: Result, subject: DetectorSubject
 ) -> tuple[DetectorFinding, ...]:
@@ -484,10 +420,12 @@ def _slips(
     return aliased(done.name, item, opened.handed, Whereabouts(puts, (*acts, result.body)))
 
 
-def must_be_allowed(may: DeclaredAccess, touch: ObservedTouch) -> None:
+def _judge(opened: _Open, room: Room, what: str, is_write: bool) -> None:
     """UndeclaredError if a task touches what it does not declare."""
-    if not is_allowed(may, touch):
-        raise _complaint(touch, said_of(may, touch))
+    attempt = opened.attempt
+    touch = ObservedTouch(opened.group, attempt.member, attempt.name, room, what, is_write)
+    if not is_allowed(opened.may, touch):
+        raise _complaint(touch, said_of(opened.may, touch))
 
 
 def _complaint(touch: ObservedTouch, said: Sequence[str] | None = None) -> UndeclaredError:
@@ -508,11 +446,6 @@ def _unclear(written: Mapping[str, tuple[str, ...]]) -> Iterator[DetectorFinding
         yield DetectorFinding(
             "undeclared-write", names[0], path, names[1], words, f"writes: {path}"
         )
-
-
-def _touch(opened: _Open, room: Room, what: str, is_write: bool) -> ObservedTouch:
-    attempt = opened.attempt
-    return ObservedTouch(opened.group, attempt.member, attempt.name, room, what, is_write)
 
 
 def detector_for(mode: Mode, graph: Graph, channels: Channels) -> Detector:
@@ -552,7 +485,6 @@ def detector_of(mode: Mode, run: PlanRun, run_folder: str) -> Detector:
 def findings_of(
     detector: Detector, run: PlanRun, run_folder: str, environment: Mapping[str, str]
 ) -> list[dict[str, object]]:
-    """What was found in a run that is over; it is kept beside its journal too."""
     if detector.mode == "off":
         return []
     stateful = [group.touches is not None for group in run.launch.graph.groups]
@@ -575,9 +507,9 @@ def _recall(
     counts = [
         group.count or 0 if stateful[group.index] else 0 for group in run.plans.expanded.groups
     ]
-    if detector.statistics().done >= sum(counts):
+    if len(detector.dones) >= sum(counts):
         return  # Everything was done here.
     for done in recalled(reader, run.works, counts):
-        if not detector.knows(done.group, done.member):
+        if (done.group, done.member) not in detector.dones:
             is_function = done.group in detector.subject.functions
             detector.note(replace(done, is_function=is_function))

@@ -47,13 +47,12 @@ from headway.engine.events import (
 from headway.engine.record import JournalEntry
 from headway.engine.state import Rules, State
 from headway.engine.strategy import LocalLaw, Resting
-from headway.errors import HeadwayError, InternalError, JournalError
+from headway.errors import HeadwayError, JournalError
 from headway.journal.file import FULL
 from headway.journal.memory import Record
 from headway.plans.graph import Graph
 from headway.plans.ready import DONE, FAILED, LOST
-from headway.run.active import Roster, Supplies
-from headway.run.attempts import Attempts, abandon, call_back
+from headway.run.attempts import Attempts
 from headway.run.results import Results
 from headway.run.takeover import Saved, take_over
 from headway.state.coherence import Coherence
@@ -78,7 +77,6 @@ class Alarm:
         self._at_s = inf
 
     def set_to(self, at_s: float) -> None:
-        """Ring at this time, or earlier if it was set to an earlier one."""
         if at_s < self._at_s:
             self._at_s = at_s
             if self._timer is not None:
@@ -108,7 +106,6 @@ class Alarm:
 
 
 def cores() -> int:
-    """Processors that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:
@@ -167,16 +164,16 @@ class GroupDiscovery:
     def after(self, group: int) -> Sequence[int]:
         return self._after.get(group, ())
 
-    def found(self, groups: Sequence[int], state: State, supplies: Supplies) -> Iterator[Expanded]:
+    def found(self, groups: Sequence[int], state: State, attempts: Attempts) -> Iterator[Expanded]:
         if not self._after:
             return
         for index in groups:
             if not state.ready_set.numbers.is_known(index):
-                count = self._count(index, state, supplies)
+                count = self._count(index, state, attempts)
                 if count is not None:
                     yield Expanded(index, count)
 
-    def _count(self, index: int, state: State, supplies: Supplies) -> int | None:
+    def _count(self, index: int, state: State, attempts: Attempts) -> int | None:
         """How many members a group has; None while that cannot be known."""
         numbers, states = state.ready_set.numbers, state.ready_set.states
         for need in self._graph.groups[index].needs:
@@ -188,7 +185,7 @@ class GroupDiscovery:
             ended = sum(states.count(end, members.start, members.stop) for end in ends)
             if ended < len(members):
                 return None
-        return self._works[index].count(partial(supplies.needed, state, index, 0))
+        return self._works[index].count(partial(attempts.needed, index, 0))
 
 
 LOOK_S: Final = 0.5
@@ -228,8 +225,6 @@ class RunSetup(Struct, frozen=True):
 
 
 class RunOutcome(Struct, frozen=True):
-    """How a run ended."""
-
     finished: RunFinished
     cause: Cause = ""
     detail: str = ""
@@ -247,9 +242,8 @@ class Driver:
         # Without kept bodies nothing can be fetched: all that is needed stays in memory.
         fetch = setup.saved.fetch if setup.saved.keeps_bodies else None
         self.results = Results(setup.graph, fetch)
-        self._roster = Roster(self.state, setup.works, setup.saved)
-        self.failures = self._roster.failures
-        self._attempts = Attempts(self, setup, self._roster)
+        self._attempts = Attempts(self, setup)
+        self.failures = self._attempts.failures
         self._spread = GroupDiscovery(setup.graph, setup.works)
         self.alarm = Alarm(setup.clock, partial(_ticked, self))
         self._outcome: tuple[Cause, str, float] = ("", "", 0.0)
@@ -264,7 +258,6 @@ class Driver:
         """Why the run ends with an exception, once everything that was started has ended."""
 
     async def run(self) -> RunOutcome:
-        """Perform everything, or as much as may be."""
         setup = self._setup
         loop = asyncio.get_running_loop()
         self._done = loop.create_future()
@@ -323,7 +316,7 @@ class Driver:
             self.tell((RunStopping(self.clock(), reason, is_now),))
         if not is_now and cause != "budget":
             # What holds a part of the budget may use it; what waits for a window would wait long.
-            call_back(self._roster, self._setup.works, detail)
+            self._attempts.call_back(detail)
 
     def hold(self, reason: str, until_s: float = inf) -> None:
         self.feed(Held(until_s, reason))
@@ -355,7 +348,7 @@ class Driver:
         state, inbox, clock = self.state, self._inbox, self._setup.clock
         try:
             # Attempts in threads look at the shared state, which this may change.
-            with self._attempts.supplies.lock:
+            with self._attempts.lock:
                 while inbox:
                     one = inbox.popleft()
                     if isinstance(one, list):
@@ -413,33 +406,37 @@ class Driver:
             _end_with(self, error)
 
     def _perform(self, taken: Step) -> None:
-        """Write down what happened and do what is asked for."""
-        events = _measured(taken.events, self._setup.overhead)
+        events = taken.events
+        last = events[-1] if events else None
+        if isinstance(last, RunFinished) and self._setup.overhead is not None:
+            cpu_s, memory_bytes = self._setup.overhead()
+            last = replace(last, cpu_s=cpu_s, memory_bytes=memory_bytes)
+            events = (*events[:-1], last)
         if events:
-            entry = self._roster.entry
+            entry = self._attempts.entry
             # A run has not ended before its effects have: a crash in between leaves it open.
-            is_late = isinstance(events[-1], RunFinished) and self._setup.outbox is not None
+            is_late = isinstance(last, RunFinished) and self._setup.outbox is not None
             known = events[:-1] if is_late else events
             self._setup.record.write([entry(event) for event in known])
             if self._setup.watch is not None and known:
                 self.tell(known)
             if self.state.coherence is not None:
-                self._attempts.commits.hear(events)
+                self._attempts.hear(events)
         for effect in taken.effects:
             if isinstance(effect, StartAttempt):
-                self._attempts.start(self._roster.active[effect.task])
+                self._attempts.start(effect.task)
             elif isinstance(effect, WakeAt):
                 self.alarm.set_to(effect.at_s)
             elif isinstance(effect, Abandon):
-                abandon(self._roster, effect.task)
+                self._attempts.abandon(effect.task)
             elif isinstance(effect, Release):
                 self._release(effect)
             else:
                 self._attempts.cancel_all()
         if self._spread.lenient and any(isinstance(event, TaskFailed) for event in events):
             asyncio.get_running_loop().call_soon(self._expand, self._spread.lenient)
-        if self.state.over and self._done is not None and not self._done.done():
-            self._done.set_result(_last(events))
+        if isinstance(last, RunFinished) and self._done is not None and not self._done.done():
+            self._done.set_result(last)
 
     def _release(self, effect: Release) -> None:
         if self._setup.outbox is not None:
@@ -452,7 +449,7 @@ class Driver:
         """Groups whose size is found at run time, once their needs are there."""
         later: list[int] = []
         try:
-            for happened in self._spread.found(groups, self.state, self._attempts.supplies):
+            for happened in self._spread.found(groups, self.state, self._attempts):
                 self.feed(happened)
                 # An empty group has no result that would make others known.
                 later += self._spread.after(happened.group)
@@ -483,26 +480,9 @@ def _ticked(driver: Driver) -> None:
 
 
 async def _look(driver: Driver) -> None:
-    """Tell the engine what the machine has room for."""
     law, state = LocalLaw(cores()), driver.state
     while True:
         await asyncio.sleep(LOOK_S)
         now, resting = driver.clock(), driver.resting()
         law.observe(memory_available(), state.local, state.local_ended, now, resting)
         driver.feed(LocalRoom(law.room))
-
-
-def _measured(
-    events: tuple[Event, ...], overhead: Callable[[], tuple[float, int]] | None
-) -> tuple[Event, ...]:
-    if overhead is None or not events or not isinstance(events[-1], RunFinished):
-        return events
-    cpu_s, memory_bytes = overhead()
-    return (*events[:-1], replace(events[-1], cpu_s=cpu_s, memory_bytes=memory_bytes))
-
-
-def _last(events: Sequence[Event]) -> RunFinished:
-    for event in reversed(events):
-        if isinstance(event, RunFinished):
-            return event
-    raise InternalError("a run is over without an end")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -14,7 +13,7 @@ from msgspec import Struct
 from headway.agents.command import Adopted, judged, shim_key
 from headway.agents.metering import CallMeter, metered
 from headway.agents.shell import Command, CommandEnded, ShimClient, ShimGoneError
-from headway.base.codec import as_dict
+from headway.base import codec
 from headway.base.digest import digest
 from headway.base.values import Fault
 from headway.plans.each import ArgumentPlan
@@ -24,8 +23,6 @@ from headway.work import Attempt, AttemptError, Needed, Result
 
 
 class EachSource(Struct, frozen=True):
-    """A command, its inputs, and how it is run and shown."""
-
     template: str
     axes: tuple[tuple[tuple[str, ...], ...], ...]
     arguments_max: int | None = None
@@ -43,20 +40,14 @@ class EachSource(Struct, frozen=True):
     """Whether the model calls of its commands are seen and paced."""
 
     def plan(self) -> ArgumentPlan:
-        """Its tasks."""
         return ArgumentPlan(self.template, self.axes, self.arguments_max, self.column_separator)
 
     def encoded(self) -> str:
-        told = as_dict(self)
-        if self.jobs == inf:
-            del told["jobs"]
-        return json.dumps(told)
+        return codec.encode(self).decode()
 
     @staticmethod
     def decoded(text: str) -> EachSource:
-        told = json.loads(text)
-        told["axes"] = tuple(tuple(map(tuple, axis)) for axis in told["axes"])
-        return EachSource(**told)
+        return codec.decode(EachSource, text.encode())
 
 
 LABEL_CHARS_MAX: Final = 60

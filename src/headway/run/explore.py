@@ -27,12 +27,12 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from headway.agents.function import as_text, result_of, takes
+from headway.agents.function import as_text, result_of
 from headway.base.digest import digest
 from headway.errors import InternalError, UsageError
 from headway.plans.expand import GroupPlan
 from headway.plans.sharing import targets_of
-from headway.plans.spec import Python, plain, text_of
+from headway.plans.spec import Python, Value, text_of
 from headway.plans.template import Template
 from headway.report.explore import ExploreSubject
 from headway.report.stage import (
@@ -45,9 +45,8 @@ from headway.report.stage import (
     TrialResult,
     TrialTouch,
 )
-from headway.run.filling import value_in
 from headway.run.reduce import reducer
-from headway.run.tasks import function_of
+from headway.run.tasks import arguments_of, function_of
 from headway.state.context import Circumstances, Context, LocalReach
 from headway.state.shared import Act, Channels, Reducer, Snapshot
 
@@ -67,7 +66,6 @@ class Globals:
         self._known: dict[str, str] = {}
 
     def forget(self) -> None:
-        """Let all modules of the folder be imported again."""
         for name, _ in list(self._modules()):
             del sys.modules[name]
         self._known = {}
@@ -300,7 +298,6 @@ class Scratch:
         }
 
     def text(self, path: str) -> str:
-        """What is in a file."""
         with open(os.path.join(self.folder, path), "rb") as file:
             data = file.read()
         if len(data) <= TEXT_BYTES_MAX:
@@ -310,7 +307,6 @@ class Scratch:
         return f"{len(data):,} bytes {digest(data).hex()}"
 
     def write(self, path: str, text: str) -> bool:
-        """Write a file, if a file can be there."""
         target = os.path.join(self.folder, path)
         if not path or os.path.isdir(target):
             return False
@@ -323,7 +319,6 @@ class Scratch:
         return True
 
     def reset(self) -> None:
-        """Everything is as it was."""
         for path, text in self.changes().items():
             target, kept = os.path.join(self.folder, path), os.path.join(self._kept, path)
             if text is not None:
@@ -344,7 +339,6 @@ class Scratch:
 
 
 def _copy(folder: str, target: str) -> None:
-    """Copy a folder, unless it is too large."""
     files = size = 0
     for path, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name not in LEFT_OUT]
@@ -427,7 +421,6 @@ class RehearsedStage(HashedStage):
             self.files.put(path, text)
 
     def note(self, touch: TrialTouch) -> None:
-        """Something was touched."""
         self._touched.append(touch)
 
     def act(self, act: Act) -> None:
@@ -511,7 +504,6 @@ class CalledAttempt:
         return None
 
     def stop(self) -> None:
-        """End it where it is."""
         if self._thread is not None and self._thread.is_alive():
             self._is_stopped = True
             self._go.put(_STOPPED)
@@ -529,7 +521,6 @@ class CalledAttempt:
                 raise _StoppedError
 
     def saw(self, line: str) -> None:
-        """Something that its result may be made of."""
         self._saw.append(line)
 
     def _call(self) -> None:
@@ -554,7 +545,7 @@ class CalledAttempt:
         self._back.put(done)
 
     def _result(self, function: Callable[..., object]) -> TrialResult:
-        given, named = arguments_of(self._stage.play, self._asked, function)
+        given, named = trial_arguments(self._stage.play, self._asked, function)
         told = [repr(one) for one in given] + [f"{name}={one!r}" for name, one in named.items()]
         self.saw(f"{self._asked.label}({', '.join(told)})"[:2000])
         snapshot = self._asked.snapshot
@@ -600,7 +591,7 @@ class PausedReach(LocalReach):
         return found
 
 
-def arguments_of(
+def trial_arguments(
     play: Play, asked: TrialAttempt, function: Callable[..., object]
 ) -> tuple[list[object], dict[str, object]]:
     """What the function of a task is given, as a run gives it: by place, and by name."""
@@ -608,32 +599,22 @@ def arguments_of(
     group = expanded.groups[asked.group]
     member = group.known.member(asked.member)
     results = dict(asked.given)
-    given: list[object] = [] if group.known.items is None else [plain(member.item)]
-    for edge in group.edges:
-        if edge.key != "reads":
-            values = [value_in(body) for body in results[edge.group]]
-            is_one = edge.memberwise or not expanded.groups[edge.group].task.is_group
-            given.append(values[0] if is_one else values)
-    named = {name: plain(value) for name, value in member.matrix}
 
     def result(name: str) -> str:
         index = next(one.index for one in expanded.groups if one.name == name)
         bodies = [body.decode("utf-8", "replace") for body in results[index]]
         return bodies[0] if len(bodies) == 1 else str(bodies)
 
-    own = {name for name, _ in group.task.vars}
-    for name, value in group.vars.items():
-        if name in named or not (name in own or takes(function, name)):
-            continue
-        if isinstance(value, Template):
-            named[name] = group.fill(value, member, result)
-        else:
-            named[name] = text_of(value)
-    return given, named
+    def variable(value: Template | Value) -> str:
+        return group.fill(value, member, result) if isinstance(value, Template) else text_of(value)
+
+    def bodies(index: int) -> list[bytes]:
+        return list(results[index])
+
+    return arguments_of(expanded, group, member, function, bodies, variable)
 
 
 def calls_functions(groups: tuple[GroupPlan, ...]) -> bool:
-    """Whether a plan has functions to be called."""
     return any(isinstance(group.task.work, Python) for group in groups)
 
 

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -38,7 +38,6 @@ MOVED_FROM: Final = 0x40
 MOVED_TO: Final = 0x80
 CREATE: Final = 0x100
 DELETE: Final = 0x200
-OVERFLOW: Final = 0x4000
 IS_FOLDER: Final = 0x40000000
 ONLY_FOLDERS: Final = 0x01000000
 MASK: Final = (
@@ -47,29 +46,19 @@ MASK: Final = (
 _HEAD: Final = struct.Struct("iIII")
 _CHUNK: Final = 1 << 16
 
-KernelDeed = Literal["read", "write", "remove", "make"]
+Deed = Literal["read", "write", "remove", "make"]
 
 
 class InotifyError(Exception):
     """The kernel does not tell."""
 
 
-class InotifyStatistics(Struct, frozen=True):
-    """Folders that are watched, and how often the kernel had more to tell than it could keep."""
-
-    folders: int
-    overflows: int
-
-
 class Inotify:
-    """Watches a folder and all within it, as far as they are of interest."""
-
     def __init__(self, folder: str, is_wanted: Callable[[str], bool]) -> None:
         self._folder = folder.rstrip("/")
         self._is_wanted = is_wanted
         self._names: dict[int, str] = {}
         """By watch: the folder, as seen from the first one."""
-        self._overflows = 0
         self._libc = ctypes.CDLL(None, use_errno=True)
         if not hasattr(self._libc, "inotify_init1"):
             raise InotifyError("this system has no inotify: what commands read is not seen")
@@ -82,15 +71,8 @@ class Inotify:
             self.close()
             raise
 
-    def __repr__(self) -> str:
-        return f"<Inotify {self._folder}, {self.statistics()}>"
-
-    def statistics(self) -> InotifyStatistics:
-        return InotifyStatistics(len(self._names), self._overflows)
-
-    def poll(self) -> list[tuple[str, KernelDeed]]:
-        """What was done since the last time."""
-        deeds: list[tuple[str, KernelDeed]] = []
+    def poll(self) -> list[tuple[str, Deed]]:
+        deeds: list[tuple[str, Deed]] = []
         while self.handle >= 0:
             try:
                 data = os.read(self.handle, _CHUNK)
@@ -101,19 +83,17 @@ class Inotify:
                 watch, mask, _, size = _HEAD.unpack_from(data, place)
                 place += _HEAD.size + size
                 name = os.fsdecode(data[place - size : place].rstrip(b"\0"))
-                self._overflows += bool(mask & OVERFLOW)
                 if name and watch in self._names:
                     folder = self._names[watch]
                     self._take(f"{folder}/{name}" if folder else name, mask, deeds)
         return deeds
 
     def close(self) -> None:
-        """Watch no more."""
         handle, self.handle = self.handle, -1
         if handle >= 0:
             os.close(handle)
 
-    def _take(self, path: str, mask: int, deeds: list[tuple[str, KernelDeed]]) -> None:
+    def _take(self, path: str, mask: int, deeds: list[tuple[str, Deed]]) -> None:
         if mask & IS_FOLDER:
             if mask & (CREATE | MOVED_TO):
                 with suppress(InotifyError):
@@ -130,9 +110,9 @@ class Inotify:
         elif mask & (ACCESS | CLOSE_NOWRITE):
             deeds.append((path, "read"))
 
-    def _add(self, first: str) -> list[tuple[str, KernelDeed]]:
+    def _add(self, first: str) -> list[tuple[str, Deed]]:
         """Watch a folder and those in it; as if all that is there were made now."""
-        made: list[tuple[str, KernelDeed]] = []
+        made: list[tuple[str, Deed]] = []
         waiting = [first]
         while waiting:
             folder = waiting.pop()
@@ -165,80 +145,40 @@ class Inotify:
 FILES_MAX: Final = 50_000
 """Files that are compared where the kernel does not tell."""
 
-Deed = Literal["read", "write", "remove", "make"]
-
-
-class Trail(Struct, frozen=True):
-    """What a command has touched."""
-
-    read: tuple[str, ...] = ()
-    written: tuple[str, ...] = ()
-
 
 class _Walker(Struct):
-    """A command that goes on."""
-
     group: int
     name: str
     may: DeclaredAccess
     log: FileLog
 
 
-class ChangeSource(Protocol):
-    """Where it is seen what becomes of files."""
-
-    def poll(self) -> list[tuple[str, Deed]]:
-        """What was done since the last time, by paths within the folder."""
-
-    def close(self) -> None: ...
-
-
-class FolderTraceStatistics(Struct, frozen=True):
-    """How many commands are active, and how many deeds were nobody's."""
-
-    active: int
-    unclear: int
-
-
 class FolderTrace:
-    """Watches a folder for the commands of one run."""
-
     def __init__(self, folder: str, ignored: str = "") -> None:
         self._folders = folders_of(folder)
         self._ignored = ignored
         self._active: dict[int, _Walker] = {}
-        self._source: ChangeSource | None = None
+        self._source: Inotify | FolderComparison | None = None
         self._reader: int | None = None
         self.problem = ""
         """Why reads are not seen, if they are not."""
         self.unclear: dict[str, tuple[str, ...]] = {}
         """Files that were written by one of these commands, none of which declares that."""
-        self.is_ours: Callable[[str], bool] = _never
+        self.is_ours: Callable[[str], bool] = lambda _: False
         """Whether this process has touched a file itself."""
 
-    def __repr__(self) -> str:
-        return f"<FolderTrace {self.statistics()}>"
-
-    def statistics(self) -> FolderTraceStatistics:
-        return FolderTraceStatistics(len(self._active), len(self.unclear))
-
     def begin(self, task: int, group: int, name: str, may: DeclaredAccess) -> None:
-        """A command is about to start."""
         if self._source is None:
             self._open()
         self._drain()
         self._active[task] = _Walker(group, name, may, FileLog(self._folders, self._ignored))
 
-    def end(self, task: int) -> Trail:
-        """A command has ended: what it has touched."""
+    def end(self, task: int) -> FileLog | None:
         self._drain()
         walker = self._active.pop(task, None)
-        if walker is None:
-            return Trail()
-        return Trail(tuple(walker.log.read), tuple(walker.log.written))
+        return None if walker is None else walker.log
 
     async def aclose(self) -> None:
-        """Watch no more."""
         if self._reader is not None:
             asyncio.get_running_loop().remove_reader(self._reader)
             self._reader = None
@@ -271,7 +211,6 @@ class FolderTrace:
         return is_ignored or path.endswith(".draft") or self.is_ours(path)
 
     def _count(self, path: str, deed: Deed) -> None:
-        """Find out whose it was."""
         walkers = list(self._active.values())
         if len({walker.group for walker in walkers}) == 1:
             walkers = [_likely(walkers, path)]
@@ -310,7 +249,6 @@ class FolderComparison(Struct):
     was: dict[str, tuple[int, int, int]] | None = None
 
     def poll(self) -> list[tuple[str, Deed]]:
-        """What is new, different or gone."""
         now = dict(_files(self.folder))
         was, self.was = self.was, now
         if was is None:
@@ -343,10 +281,6 @@ def _files(folder: str) -> Iterator[tuple[str, tuple[int, int, int]]]:
             yield path, (found.st_mtime_ns, found.st_size, found.st_ino)
 
 
-def _never(_path: str) -> bool:
-    return False
-
-
 PATHS_MAX: Final = 10_000
 """Paths of one attempt that are kept: whoever touches more walks through folders."""
 
@@ -360,16 +294,7 @@ Judge = Callable[[str, bool], None]
 """Told a path and whether it is written, before that happens; may raise."""
 
 
-class FileLogStatistics(Struct, frozen=True):
-    """How many paths were read and written."""
-
-    read: int
-    written: int
-
-
 class FileLog:
-    """The files that one attempt has touched."""
-
     __slots__ = ("_drafts", "_folders", "_ignored", "_judge", "read", "written")
 
     def __init__(self, folders: tuple[str, ...], ignored: str = "", judge: Judge | None = None):
@@ -381,12 +306,6 @@ class FileLog:
         self.written: dict[str, None] = {}
         self._drafts: set[str] = set()
         """What this attempt has made itself."""
-
-    def __repr__(self) -> str:
-        return f"<FileLog {self.statistics()}>"
-
-    def statistics(self) -> FileLogStatistics:
-        return FileLogStatistics(len(self.read), len(self.written))
 
     def within(self, path: object, handle: object = -1) -> str | None:
         """A path as seen from the plan's folder; None if it is nobody's business."""
@@ -415,7 +334,6 @@ class FileLog:
         self.read[path] = None
 
     def writes(self, path: str) -> None:
-        """A file is made or changed."""
         if path in self.written or len(self.written) >= PATHS_MAX:
             return
         if self._judge is not None:
@@ -424,7 +342,6 @@ class FileLog:
         self._drafts.add(path)
 
     def makes(self, path: str) -> None:
-        """A folder is made: what is in it counts, not the folder."""
         self._drafts.add(path)
 
     def removes(self, path: str) -> None:
@@ -457,7 +374,6 @@ def path_of_interest(path: str) -> str | None:
 
 
 def watch_files() -> None:
-    """Make the hook, if it is not there yet."""
     if not _installed:
         _installed.append(True)
         sys.addaudithook(_hook)

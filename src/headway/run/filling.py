@@ -167,13 +167,11 @@ class Filling(Struct, frozen=True):
     """What leads the command's calls to the gateway; no variable of the plan changes it."""
 
     def text(self, source: str) -> str:
-        """A template of the plan with everything filled in."""
         state = None if self.share is None else self.share.text
         return filled(self.group, source, self.member, self._result, state)
 
     def variables(self) -> dict[str, str]:
-        """The plan's and the task's own variables, as texts."""
-        return {name: self._variable(value) for name, value in self.group.vars.items()}
+        return {name: self.variable(value) for name, value in self.group.vars.items()}
 
     def environment(self, run: str) -> dict[str, str]:
         group = self.group
@@ -203,7 +201,6 @@ class Filling(Struct, frozen=True):
         return {**told, **self.told}
 
     def as_file(self, name: str, value: str) -> str:
-        """A value in a file of its own: its path."""
         folder = os.path.join(self.folder, "values")
         os.makedirs(folder, mode=0o700, exist_ok=True)
         path = os.path.join(folder, f"{self.attempt.key.hex()}.{name}")
@@ -211,7 +208,7 @@ class Filling(Struct, frozen=True):
             file.write(value)
         return path
 
-    def _variable(self, value: Template | Value) -> str:
+    def variable(self, value: Template | Value) -> str:
         if isinstance(value, Template):
             return self.group.fill(value, self.member, self._result)
         return text_of(value)
@@ -234,7 +231,6 @@ def filled(
     results: Callable[[str], str] | None = None,
     state: Callable[[str], str] | None = None,
 ) -> str:
-    """A template of a plan that was checked."""
     return group.fill(template_of(text), member, results, state)
 
 

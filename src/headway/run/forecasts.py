@@ -196,7 +196,6 @@ def earlier_each(places: Iterable[RunPlace], template: str) -> Earlier:
 
 
 def _hear(found: Earlier, reader: JournalReader, cast: ObservedTasks, is_same: bool) -> None:
-    """Add what one run has shown."""
     story = Story()
     for one in reader.events(max(0, reader.summary().events - EVENTS_MAX)):
         story.hear(one.key, one.event)
@@ -239,7 +238,6 @@ def _add(found: Earlier, answered: list[Answered]) -> None:
 
 
 def mean(values: Iterable[float]) -> float:
-    """Of a few numbers; 0 of none."""
     found = list(values)
     return sum(found) / len(found) if found else 0.0
 
@@ -263,7 +261,6 @@ class Prospect(Struct, frozen=True):
     assumed: tuple[str, ...] = ()
 
     def foresee(self, strategy: Strategy, depth: Depth = FULL) -> Foreseen:
-        """What it takes, performed like this."""
         found = foresee(self.outline, self.knowledge, strategy, depth=depth)
         windows, unsized = self._windows(found)
         assumed = (*self.assumed, *found.assumed, *unsized)
@@ -306,7 +303,6 @@ class Prospect(Struct, frozen=True):
         return portions, unsized
 
     def _portions(self, found: Foreseen) -> tuple[Portion, ...]:
-        """What it takes of every budget."""
         memory, portions = self.memory, list[Portion]()
         budgets = [
             (
@@ -337,7 +333,6 @@ def prospect_of(
     environment: Mapping[str, str],
     budget: PlanBudget | None = None,
 ) -> Prospect:
-    """All that is known of a plan before it runs."""
     place = folders(environment)
     earlier = _earlier(place, path)
     answers = {
@@ -456,7 +451,6 @@ def _weight(part: OutlinePart) -> float:
 
 
 def _name(model: str, environment: Mapping[str, str]) -> str:
-    """A model as its provider calls it."""
     try:
         return endpoint_of(model, environment).model
     except HeadwayError:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from headway.base.codec import as_dict
+from headway.base import codec
 from headway.base.digest import digest
-from headway.errors import SourceError, UsageError
+from headway.errors import SourceError, UsageError, WireError
 from headway.journal.folder import keep_file, keep_source, kept_source
 from headway.plans.expand import ExpandedPlan, GroupPlan, graph_of, prompt_bytes
 from headway.plans.fan_in import FanInShape, shapes_of, with_levels
@@ -69,13 +69,7 @@ class PlanSource(Struct, frozen=True):
     """Whether somebody else wrote it: whoever opens the files that it names judges it again."""
 
     def encoded(self) -> str:
-        return json.dumps(as_dict(self))
-
-    @staticmethod
-    def decoded(text: str) -> PlanSource:
-        told = json.loads(text)
-        budget = told.pop("budget")
-        return PlanSource(**told, budget=None if budget is None else PlanBudget(**budget))
+        return codec.encode(self).decode()
 
     def save(self, run_folder: str) -> None:
         keep_source(run_folder, self.encoded())
@@ -84,9 +78,9 @@ class PlanSource(Struct, frozen=True):
     def kept(run_folder: str, first: str) -> PlanSource:
         """The plan as it was last performed; `first` is as it began."""
         try:
-            return PlanSource.decoded(kept_source(run_folder, first))
-        except (ValueError, TypeError, KeyError):
-            return PlanSource.decoded(first)
+            return codec.decode(PlanSource, kept_source(run_folder, first).encode())
+        except WireError:
+            return codec.decode(PlanSource, first.encode())
 
 
 class PlanRun(Struct, frozen=True):
@@ -158,7 +152,6 @@ def with_meter(run: PlanRun, meter: CallMeter) -> PlanRun:
 
 
 def _sharing(graph: Graph, spec: PlanSpec, crew: Crew, path: str) -> Sharing | None:
-    """The state that the tasks share, if any of them touches one."""
     from headway.run.launch import Sharing
     from headway.run.reduce import reducer
     from headway.state.coherence import Coherence
@@ -195,7 +188,6 @@ def _of_plan(spec: PlanSpec, folder: str, target: str) -> Callable[..., object]:
 
 
 def has_commands(expanded: ExpandedPlan) -> bool:
-    """Whether a plan runs programs, which may call models by themselves."""
     return any(g.task.is_command or g.task.verify for g in expanded.groups)
 
 
@@ -205,7 +197,6 @@ def files_digest(expanded: ExpandedPlan) -> str:
 
 
 def with_model(expanded: ExpandedPlan, source: PlanSource) -> ExpandedPlan:
-    """A plan that names no model for all asks the one of the command line."""
     if source.model and not expanded.spec.model:
         return replace(expanded, spec=replace(expanded.spec, model=source.model))
     return expanded
@@ -323,23 +314,17 @@ class ObservedTasks(Struct, frozen=True):
 
     def keep(self, run_folder: str) -> None:
         """Write it down; a run goes on without, if the disk is full."""
-        told = {"parts": dict(self.parts), "sizes_bytes": dict(self.sizes_bytes)}
         with suppress(OSError):
-            keep_file(run_folder, CAST_NAME, json.dumps(told).encode(), is_durable=False)
+            keep_file(run_folder, CAST_NAME, codec.encode(self), is_durable=False)
 
     @staticmethod
     def kept(run_folder: str) -> ObservedTasks:
-        """As it was written; OSError or ValueError if it was not, or is spoilt."""
-        with open(os.path.join(run_folder, CAST_NAME), encoding="utf-8") as file:
-            told = json.load(file)
-        parts = {str(name): (str(model), count) for name, (model, count) in told["parts"].items()}
-        return ObservedTasks(
-            parts, {str(key): int(size) for key, size in told["sizes_bytes"].items()}
-        )
+        """As it was written; OSError or WireError if it was not, or is spoilt."""
+        with open(os.path.join(run_folder, CAST_NAME), "rb") as file:
+            return codec.decode(ObservedTasks, file.read())
 
 
 def cast_of(plans: Plans) -> ObservedTasks:
-    """The tasks of a plan that is about to run."""
     expanded = plans.expanded
     parts: dict[str, tuple[str, int | None]] = {}
     sizes: dict[str, int] = {}

@@ -19,6 +19,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from headway.agents.gate import ParallelCalls, Voice
+from headway.base import codec
 from headway.base.digest import DIGEST_BYTES, digest
 from headway.base.values import Fault
 from headway.engine.reduction import (
@@ -27,7 +28,6 @@ from headway.engine.reduction import (
     ReductionText,
     batches,
     decoded,
-    encoded,
     last_text,
     listed,
     merged,
@@ -164,7 +164,7 @@ class InnerWork:
             asked = replace(asked_of(filling, expanded), shape=self.shape)
             fit = asked.fit()
             if passes(below.items, fit):
-                return Result(encoded(ReductionNode(below.items, below.missing)))
+                return Result(codec.encode(ReductionNode(below.items, below.missing)))
             reducing = Reducing.of(await self._crew.prompts(), attempt, asked, fit)
             with reducing.accounted():
                 items = await reducing.fitting(below.items, fit.room)
@@ -172,7 +172,7 @@ class InnerWork:
         except HeadwayError as error:
             raise AttemptError(Fault("request", detail=in_a_line(error))) from error
         node = ReductionNode((whole,), below.missing, tuple(reducing.parts), reducing.spent.calls)
-        return replace(reducing.spent, body=encoded(node))
+        return replace(reducing.spent, body=codec.encode(node))
 
 
 class ReductionPrompt(Struct, frozen=True):
@@ -290,7 +290,6 @@ class Reducing(Struct):
             raise AttemptError(Fault("rate", detail=detail), self.spent) from over
 
     def _own(self, voice: Voice) -> Attempt:
-        """The attempt as one of its calls sees it."""
         attempt = self.attempt
         return Attempt(
             attempt.task, attempt.member, attempt.number, attempt.key, attempt.name, attempt.needed,
@@ -389,7 +388,6 @@ def results_of(expanded: ExpandedPlan, group: GroupPlan) -> int:
 
 
 def below_name(expanded: ExpandedPlan, shape: FanInShape, level: int) -> str:
-    """Whose results a level is given; the last call is a level too."""
     if level == 1:
         return expanded.groups[shape.source].name
     return level_name(expanded.groups[shape.group].name, level - 1)
@@ -464,7 +462,6 @@ def _longest(asked: ReductionPrompt, fit: Fit, text: str) -> int:
 
 
 def _form(expanded: ExpandedPlan, shape: FanInShape) -> str:
-    """What the calls of a reduction's inner levels depend on, beside results."""
     group = expanded.groups[shape.group]
     task, work = group.task, group.task.work
     used = used_variables(expanded, group) | {name for name, _ in task.vars}

@@ -61,14 +61,12 @@ class Results:
         return self.body(self._digests[group, member])
 
     def body(self, digest: bytes) -> bytes:
-        """The body of a digest; JournalError if it is lost."""
         body = self.find(digest)
         if body is None:
             raise JournalError(f"the result {digest.hex()} is lost")
         return body
 
     def find(self, digest: bytes) -> bytes | None:
-        """The body of a digest; None if it was not kept."""
         body = self._bodies.get(digest)
         if body is None and self._fetch is not None:
             body = self._fetch(digest)
@@ -114,7 +112,6 @@ class Results:
 
 
 def needed_members(need: Need, member: int, numbers: Numbering) -> Sequence[int]:
-    """The members of a group that a member of another one needs."""
     if need.block == 1:
         return (member,)
     tasks, first = numbers.needed(need, member), numbers.firsts[need.group]

@@ -24,8 +24,6 @@ from headway.work import Needed, Work
 
 
 class Saved(Struct, frozen=True):
-    """What an interrupted run left behind."""
-
     rows: Mapping[bytes, TaskRow] = field(default_factory=dict)
     """By content key."""
     fetch: Callable[[bytes], bytes | None] | None = None

@@ -24,11 +24,12 @@ from headway.base.digest import digest
 from headway.base.values import Fault
 from headway.errors import HeadwayError, InternalError, UsageError
 from headway.files import within
-from headway.plans.expand import ExpandedPlan, GroupPlan, Keys, found, items_of, keys_of
+from headway.plans.expand import ExpandedPlan, GroupPlan, Keys, Member, found, items_of, keys_of
 from headway.plans.fan_in import REPAIR_TOKENS, FanInShape, cut_at_tokens, shapes_of
 from headway.plans.resources import PATH_CHARS_MAX, inside
 from headway.plans.section import shown
-from headway.plans.spec import CommandSpec, Prompt, Python, has_zero, plain
+from headway.plans.spec import CommandSpec, Prompt, Python, Value, has_zero, plain
+from headway.plans.template import Template
 from headway.run.agent_tasks import ProgramCall, agent_of, perform_agent
 from headway.run.filling import (
     Filling,
@@ -74,7 +75,6 @@ class Plans(Struct):
         return cls(expanded, keys_of(expanded), shapes)
 
     def grow(self, group: int, text: str) -> int:
-        """The result that a group is spread over is known."""
         self.expanded = found(self.expanded, group, items_of(text))
         self.keys = keys_of(self.expanded)
         return self.expanded.groups[group].known.count
@@ -210,29 +210,22 @@ class TaskWork:
         return await agent.perform(asked, asking(filling.attempt, digest(text.encode())))
 
     async def _python(self, work: Python, filling: Filling) -> Result:
-        """Given the item, then the results that it needs; matrix values and variables by name."""
-        from headway.agents.function import as_text, takes
+        from headway.agents.function import as_text
 
-        group, groups = self.group, self._plans.expanded.groups
+        group, expanded = self.group, self._plans.expanded
         if self._function is None:
             self._function = function_of(work.target, self._crew.folder)
-        given: list[object] = [] if group.known.items is None else [plain(filling.member.item)]
-        for edge in group.edges:
-            if edge.key != "reads":
-                other = groups[edge.group]
-                values = [value_in(one.body) for one in filling.attempt.needed(other.name)]
-                is_one = edge.memberwise or not other.task.is_group
-                given.append(values[0] if is_one else values)
-        named = {name: plain(value) for name, value in filling.member.matrix}
+
+        def bodies(index: int) -> list[bytes]:
+            return [one.body for one in filling.attempt.needed(expanded.groups[index].name)]
+
+        given, named = arguments_of(
+            expanded, group, filling.member, self._function, bodies, filling.variable
+        )
         if group.task.quorum is not None:
-            missing = missing_of(filling, self._plans.expanded, self._crew)
+            missing = missing_of(filling, expanded, self._crew)
             named |= {"missing": missing} if takes_missing(self._function) else {}
-        own = {name for name, _ in group.task.vars}
-        told = {
-            name: value for name, value in filling.variables().items()
-            if name in own or takes(self._function, name)
-        }  # fmt: skip
-        function = partial(self._function, **{**told, **named})
+        function = partial(self._function, **named)
         tell_waits_of(filling.attempt)
         agent = await self._crew.functions()
         lent = None if filling.share is None else filling.share.loan
@@ -273,7 +266,6 @@ class TaskWork:
 def verifier(
     filling: Filling, crew: Crew, timeout_s: float | None
 ) -> Callable[[str], Awaitable[str | None]]:
-    """Runs the plan's `verify` on an answer: what it says when it is not content."""
     from headway.agents.command import perform_command
 
     attempt, task = filling.attempt, filling.group.task
@@ -349,8 +341,29 @@ def asking(attempt: Attempt, prompt: bytes) -> Attempt:
     )  # fmt: skip
 
 
+def arguments_of(
+    expanded: ExpandedPlan, group: GroupPlan, member: Member, function: Callable[..., object],
+    bodies: Callable[[int], list[bytes]], variable: Callable[[Template | Value], str],
+) -> tuple[list[object], dict[str, object]]:  # fmt: skip
+    """What a function is given by place: its item, then the results that it needs (`bodies`, by
+    group); and by name: matrix values, and variables that are its own or that it takes."""
+    from headway.agents.function import takes
+
+    given: list[object] = [] if group.known.items is None else [plain(member.item)]
+    for edge in group.edges:
+        if edge.key != "reads":
+            values = [value_in(body) for body in bodies(edge.group)]
+            is_one = edge.memberwise or not expanded.groups[edge.group].task.is_group
+            given.append(values[0] if is_one else values)
+    named = {name: plain(value) for name, value in member.matrix}
+    own = {name for name, _ in group.task.vars}
+    for name, value in group.vars.items():
+        if name not in named and (name in own or takes(function, name)):
+            named[name] = variable(value)
+    return given, named
+
+
 def takes_missing(function: Callable[..., object]) -> bool:
-    """Whether a function that reduces wants to know which results are not there."""
     try:
         return "missing" in signature(function).parameters
     except (TypeError, ValueError):

@@ -9,7 +9,9 @@ from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from headway.base.codec import as_dict
+from msgspec import Struct
+from msgspec.structs import asdict
+
 from headway.base.numbers import short
 from headway.base.values import Fault
 from headway.engine.events import (
@@ -308,12 +310,14 @@ def _as_json(recorded: RecordedEvent, name: str) -> str:
     shown: dict[str, object] = {"seq": recorded.seq, "event": type(event).__name__}
     if recorded.key:
         shown |= {"name": name, "key": recorded.key.hex()}
-    return json_line(finite(_plain(shown | as_dict(event))))
+    return json_line(finite(_plain(shown | asdict(event))))
 
 
 def _plain(value: object) -> object:
     if isinstance(value, bytes):
         return value.hex()
+    if isinstance(value, Struct):
+        value = asdict(value)
     if isinstance(value, dict):
         return {key: _plain(one) for key, one in value.items()}
     return value
