@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.agents.cli import TOOLS_MAX, AgentOutput, OutputStream, less
-from headway.agents.known import KINDS
+from headway.agents.kinds import KINDS
 from headway.wire.values import Fields
 
 DATA = Path(__file__).parents[1] / "data" / "agents"

@@ -14,17 +14,15 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from headway.base.codec import as_dict
-from headway.errors import StateFileError
+from headway.base.codec import as_dict, rebuild
+from headway.errors import StateFileError, WireError
 from headway.plans.grammar import PERMISSIONS
-
-if TYPE_CHECKING:
-    from headway.wire.values import Fields
+from headway.wire.values import Fields, object_fields, parsed, tokens
 
 
 class Errand(Struct, frozen=True):
@@ -44,6 +42,10 @@ class Errand(Struct, frozen=True):
     """Everything that the program finds in its environment, the meter's addresses included."""
     permissions: str = ""
     """`edit` or `all`: what the plan gives beyond the user's settings; empty is nothing."""
+
+    @property
+    def stdin(self) -> bytes:
+        return self.prompt.encode("utf-8", "replace")
 
 
 class ProcessStart(Struct, frozen=True):
@@ -206,25 +208,19 @@ class OutputStream:
         return output
 
     def _line(self) -> None:
-        from headway.wire.values import object_fields, parsed
-
         line = bytes(self._buffer).strip()
         event = object_fields(parsed(line)) if line.startswith(b"{") else {}
         if event:
             self._hear(self._output, event)
 
 
-def count_of(value: object) -> float:
-    """Tokens of an event; 0 for what is no count."""
-    from headway.wire.values import tokens
-
-    return tokens(value) or 0.0
+def tokens_in(fields: Fields, *names: str) -> float:
+    """The sum of the token counts of these names; what is no count is 0."""
+    return sum(tokens(fields.get(name)) or 0.0 for name in names)
 
 
 def money_of(value: object) -> int:
     """Dollars of an event, in micro-dollars; 0 for what is no amount."""
-    from headway.wire.values import tokens
-
     return round((tokens(value) or 0.0) * 1_000_000)
 
 
@@ -295,22 +291,11 @@ def save_session(home: str, session: Session) -> None:
 
 def read_session(home: str) -> Session | None:
     """What is known of the last session in a home; nothing if nothing, or if it is spoilt."""
-    from headway.wire.values import object_fields, parsed
-
     try:
         with open(os.path.join(home, MARKER), "rb") as file:
-            found = object_fields(parsed(file.read(MARKER_BYTES_MAX)))
-    except OSError:
+            return rebuild(Session, parsed(file.read(MARKER_BYTES_MAX)))
+    except (OSError, WireError):
         return None
-    names = Session.__struct_fields__
-    try:
-        made = Session(**{name: value for name, value in found.items() if name in names})  # type: ignore[arg-type]
-    except TypeError:
-        return None
-    texts = (made.task, made.key, made.agent, made.session, made.prompt, made.said or "")
-    counts = (made.number, made.attempt, made.repairs, made.is_over, made.microusd)
-    is_sound = all(isinstance(one, str) for one in texts)
-    return made if is_sound and all(isinstance(one, int) for one in counts) else None
 
 
 def sessions_of(run_folder: str) -> Iterator[tuple[str, Session]]:
@@ -380,8 +365,6 @@ def write_private(path: str, text: str, *, is_durable: bool = False) -> None:
 
 def lines_in(path: str) -> Iterator[Fields]:
     """The JSON objects of a file that has one a line; what is none is passed over."""
-    from headway.wire.values import object_fields, parsed
-
     try:
         with open(path, "rb") as file:
             while line := file.readline(NOTE_BYTES_MAX):
@@ -493,10 +476,9 @@ def add_account(run_folder: str, account: AgentUsage) -> None:
 
 def accounts_of(run_folder: str) -> Iterator[AgentUsage]:
     """Every attempt that was told, in order."""
-    names = AgentUsage.__struct_fields__
     for line in lines_in(os.path.join(run_folder, NAME)):
-        with suppress(TypeError):
-            yield AgentUsage(**{key: value for key, value in line.items() if key in names})  # type: ignore[arg-type]
+        with suppress(WireError):
+            yield rebuild(AgentUsage, line)
 
 
 def paid_twice(accounts: list[AgentUsage]) -> str:
