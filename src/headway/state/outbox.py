@@ -32,7 +32,7 @@ from headway.journal.file import FULL, full_words
 from headway.journal.memory import Record
 from headway.state.shared import Act, Channels, canonical
 
-# Calls a user's function in a thread so that whatever it raises can be raised where it is awaited.
+# A user's function, whatever it raises.
 
 
 def called(function: Callable[..., object], *arguments: object) -> object:
@@ -41,6 +41,12 @@ def called(function: Callable[..., object], *arguments: object) -> object:
         return function(*arguments)
     except StopIteration as error:
         raise RuntimeError("it raised StopIteration: `next` of what was empty?") from error
+
+
+def is_cancelled() -> bool:
+    """Whether this task is cancelled from outside."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 # Who performs the effects of a channel: a Python function, or a shell command.
@@ -282,7 +288,7 @@ class Outbox:
         except EffectFailedError:
             raise
         except asyncio.CancelledError:
-            if _is_cancelled():
+            if is_cancelled():
                 raise
             raise EffectFailedError("it was cancelled from inside") from None
         except (Exception, SystemExit) as error:
@@ -323,9 +329,3 @@ class Outbox:
 def _fulfil(durable: asyncio.Future[None]) -> None:
     if not durable.done():
         durable.set_result(None)
-
-
-def _is_cancelled() -> bool:
-    """Whether this task is cancelled from outside."""
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
