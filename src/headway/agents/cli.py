@@ -26,11 +26,8 @@ from headway.wire.values import Fields, object_fields, parsed, tokens
 
 
 class Errand(Struct, frozen=True):
-    """What a program is started for, once."""
-
     prompt: str
     model: str
-    """As the plan names it; empty for the program's own."""
     is_own_model: bool
     """Whether the task itself names it, and not the plan for all."""
     home: str
@@ -61,7 +58,6 @@ class StoredSession(Struct, frozen=True):
     """A session as it is on the disk."""
 
     session: str
-    """What the program calls it."""
     replies: int | None = 0
     """Answers of models that are in it; None if unknown."""
     is_cut: bool = False
@@ -75,19 +71,14 @@ class AgentKind:
     """One program. Its methods are called in threads, and change nothing but files in a home."""
 
     name: str
-    """As in a plan."""
     program: str
-    """As it is found on the PATH."""
     install: str
-    """How to install it."""
     permissions: tuple[str, ...] = PERMISSIONS
-    """Those that a plan can give it."""
     lost: tuple[str, ...] = ()
     """Its messages when it does not find a session: that one is begun anew."""
     is_summed = False
     """Whether its token counts are those of the whole session, earlier processes included."""
     is_cost_summed = False
-    """The same of its costs."""
 
     def start(self, errand: Errand) -> ProcessStart:
         """How to start it. Writes what has to be in its home first."""
@@ -127,21 +118,18 @@ class AgentOutput(Struct):
     turns: int = 0
     """Replies of the model, as far as the stream separates them."""
     tools: dict[str, int] = field(default_factory=dict)
-    """Names of tools, and how often each was used."""
     input_tokens: float = 0.0
     """Those that were read from a cache included."""
     output_tokens: float = 0.0
     microusd: int = 0
     """Its cost as the agent reports it; most report none."""
     text: str = ""
-    """The last text of the model."""
     error: str = ""
     is_over: bool = False
     """Whether the event came that ends a stream."""
     denied: dict[str, int] = field(default_factory=dict)
     """Names of tools, and how often each was refused for want of permission."""
     at: str = ""
-    """Which reply the text is of."""
     replies: dict[str, tuple[float, float]] = field(default_factory=dict)
     """By the id of a reply: its input and output tokens, where the sum comes at the end only."""
 
@@ -179,7 +167,6 @@ class OutputStream:
         self._output = AgentOutput()
         self._buffer = bytearray()
         self._is_passing = False
-        """Within a line that is too long."""
 
     def feed(self, data: bytes) -> None:
         *whole, rest = data.split(b"\n")
@@ -236,7 +223,6 @@ def less(heard: AgentOutput, input_tokens: float, output_tokens: float) -> Agent
 # The folder of one agent's session: links to the user's own files, and what is known of it.
 
 AGENTS: Final = "agents"
-"""The folder of a run in which homes are."""
 MARKER: Final = "session.json"
 MARKER_BYTES_MAX: Final = 64 * 1024 * 1024
 NOTE_BYTES_MAX: Final = 32 * 1024 * 1024
@@ -247,9 +233,7 @@ class Session(Struct, frozen=True):
     """What is known of a session, beside what its program keeps."""
 
     task: str
-    """Its name as people read it."""
     key: str
-    """The task's content key, in hexadecimal digits."""
     agent: str
     session: str
     prompt: str
@@ -269,7 +253,6 @@ class Session(Struct, frozen=True):
 
 
 def home_of(run_folder: str, name: bytes) -> str:
-    """Where the home is of a task that is given just this."""
     return os.path.join(run_folder, AGENTS, name.hex())
 
 
@@ -299,7 +282,6 @@ def read_session(home: str) -> Session | None:
 
 
 def sessions_of(run_folder: str) -> Iterator[tuple[str, Session]]:
-    """Every home of a run, with what is known of its session."""
     folder = os.path.join(run_folder, AGENTS)
     try:
         names = sorted(os.listdir(folder))
@@ -397,7 +379,6 @@ WORDS: Final[dict[How, str]] = {
     "start": "began again from the start",
     "taken": "had answered already",
 }
-"""What an attempt did, for people."""
 
 COMING: Final[dict[How, str]] = {
     "first": "begins",
@@ -406,15 +387,11 @@ COMING: Final[dict[How, str]] = {
     "start": "begins again from the start",
     "taken": "has answered already",
 }
-"""What an attempt will do."""
 
 
 class AgentUsage(Struct, frozen=True):
-    """One attempt of one task."""
-
     task: str
     key: str
-    """The task's content key, in hexadecimal digits."""
     attempt: int
     agent: str
     how: How
@@ -435,14 +412,10 @@ class AgentUsage(Struct, frozen=True):
     calls_before: int = 0
     """Calls of the attempts before, in the same session or with the same prompt."""
     calls_again: int = 0
-    """Of those, the ones that had to be paid a second time."""
     is_done: bool = True
     number: int = 1
-    """Which of the sessions of its home it was."""
     denied: dict[str, int] = field(default_factory=dict)
-    """Tools that it was refused for want of permission, and how often."""
     metered_unpriced: int = 0
-    """Of the calls that the gateway saw, those whose price is unknown."""
 
     @property
     def refusal(self) -> str:
@@ -463,7 +436,6 @@ class AgentUsage(Struct, frozen=True):
 
 
 def add_account(run_folder: str, account: AgentUsage) -> None:
-    """Add a line; errors are ignored."""
     data = (json.dumps(as_dict(account)) + "\n").encode("utf-8", "replace")
     with suppress(OSError):
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
@@ -475,7 +447,6 @@ def add_account(run_folder: str, account: AgentUsage) -> None:
 
 
 def accounts_of(run_folder: str) -> Iterator[AgentUsage]:
-    """Every attempt that was told, in order."""
     for line in lines_in(os.path.join(run_folder, NAME)):
         with suppress(WireError):
             yield rebuild(AgentUsage, line)

@@ -19,7 +19,6 @@ from headway.work import Attempt, AttemptClock, AttemptError, Result
 
 
 def shim_key(attempt: Attempt) -> bytes:
-    """The key of a command in the shim's log."""
     return shim_name(attempt.key, attempt.inputs)
 
 

@@ -185,7 +185,6 @@ class FunctionAgent:
 
 
 def _serve(calls: SimpleQueue[_Call | None]) -> None:
-    """The life of a thread: one call after another, until there are no more."""
     while (call := calls.get()) is not None:
         future, function = call
         if not future.set_running_or_notify_cancel():

@@ -58,8 +58,6 @@ class ParallelCalls:
 
 
 class Voice:
-    """The state of one of them."""
-
     def __init__(self, voices: ParallelCalls, attempt: Attempt) -> None:
         self._voices = voices
         self._attempt = attempt
@@ -87,7 +85,6 @@ SLICE_S: Final = 60.0
 """A call that leaves the line to ask what it waits for loses its place: soon once, then rarely."""
 
 USAGE: Final = "usage/"
-"""How the resource of a usage window begins."""
 
 FATAL: Final[tuple[FaultKind, ...]] = ("access", "billing", "spend_cap")
 FATAL_MAX: Final = 3
@@ -118,9 +115,7 @@ class Calling(Struct):
     key_variable: str
     """The environment variable of its key: named in the message that asks to correct it."""
     outcome: CallOutcome | None = None
-    """How the exchange with the provider ended, as it told admission."""
     sent: int = 0
-    """How often it got a permit."""
 
 
 CALLING: Final[ContextVar[Calling]] = ContextVar("headway calling")
@@ -210,7 +205,6 @@ class Gate:
             raise put_off(last.kind, why)
 
     async def _asked(self, call: CallRequest) -> tuple[HeldPermit, str]:
-        """The permit, and what it was waited for, in all slices."""
         from headway.pacing.quota import waited_for
 
         port, slice_s, waited = self._port(), FIRST_SLICE_S, ""
@@ -318,7 +312,6 @@ def put_off(kind: FaultKind, why: str) -> AttemptError:
 
 
 def _in_attempts_words(error: HeadwayError) -> AttemptError | OverBudgetError:
-    """A final refusal of admission, as an error of the attempt."""
     said = "; ".join(part for part in (f"[{error.code}] {error.message}", error.hint) if part)
     if isinstance(error, BudgetReachedError):
         return OverBudgetError(said)

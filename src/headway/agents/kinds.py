@@ -75,8 +75,6 @@ CLAUDE_INPUTS: Final = ("input_tokens", "cache_creation_input_tokens", "cache_re
 
 
 class Claude(AgentKind):
-    """Claude Code."""
-
     name = program = "claude"
     install = "npm install -g @anthropic-ai/claude-code"
     lost = ("No conversation found", "is already in use")
@@ -197,8 +195,6 @@ _ROLLOUT: Final = re.compile(r"rollout-.*-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-
 
 
 class Codex(AgentKind):
-    """Codex."""
-
     name = program = "codex"
     install = "npm install -g @openai/codex"
     lost = ("no rollout found", "No session found", "thread not found")
@@ -299,8 +295,6 @@ BUSY_S_MAX: Final = 2.0
 
 
 class Opencode(AgentKind):
-    """opencode."""
-
     name = program = "opencode"
     install = "npm install -g opencode-ai"
     lost = ("Session not found", "NotFoundError")
@@ -392,8 +386,6 @@ GEMINI_GIVEN: Final = {"edit": "auto_edit", "all": "yolo"}
 
 
 class Gemini(AgentKind):
-    """Gemini CLI."""
-
     name = program = "gemini"
     install = "npm install -g @google/gemini-cli"
     lost = ("No previous sessions found", "Error resuming session")

@@ -80,7 +80,6 @@ class Endpoint(Struct, frozen=True):
     headers: Mapping[str, str]
     """The key is among them: never shown."""
     key_variable: str
-    """Where a key is looked for."""
     has_key: bool
 
     def __repr__(self) -> str:
@@ -227,8 +226,6 @@ Verify = Callable[[str], Awaitable[str | None]]
 
 
 class PromptCall(Struct, frozen=True):
-    """What one task asks of a model."""
-
     prompt: str
     model: str
     max_tokens: int | None = None
@@ -240,8 +237,6 @@ class PromptCall(Struct, frozen=True):
 
 
 class PromptSettings(Struct, frozen=True):
-    """How an agent reaches models."""
-
     run: str
     """Fairness is between runs, and within a run between its tasks."""
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
@@ -253,10 +248,8 @@ class PromptSettings(Struct, frozen=True):
     must_be_priced: bool = False
     """Whether there is a budget in money: then a call whose price is unknown is not made."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Sent along with every call."""
     quiet_s: float = QUIET_S_MAX
     transport: httpx2.AsyncBaseTransport | None = None
-    """Carries calls; `None` is the network."""
 
 
 class _Reply(Struct, frozen=True):

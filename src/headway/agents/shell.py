@@ -27,7 +27,6 @@ Reason = Literal["exit", "timeout", "cancelled", "orphaned", "refused"]
 """By itself; by its timeout; by us; because headway was gone; or it could not be started."""
 
 HOME: Final = str(Path(__file__).resolve().parent.parent)
-"""Where headway's own modules are."""
 OUTPUT_BYTES_MAX: Final = 64 * 1024 * 1024
 """The most of one output that is taken into memory, and into a journal."""
 
@@ -41,16 +40,12 @@ class OutputTooLongError(Exception):
 
 
 class Command(Struct, frozen=True):
-    """What is to be executed, as one attempt of a task."""
-
     key: bytes
     """The task's content key: with the attempt's number, the name in `shim.log`."""
     attempt: int
     argv: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Beside what headway itself was started with."""
     folder: str | None = None
-    """Where it runs; headway's own working folder by default."""
     stdin: bytes | None = None
     timeout_s: float | None = None
 
@@ -59,7 +54,6 @@ class Command(Struct, frozen=True):
         return replace(self, stdin=stdin, timeout_s=timeout_s)
 
     def knowing(self, told: Mapping[str, str]) -> Command:
-        """The same with more variables."""
         return replace(self, environment={**self.environment, **told})
 
     def apart(self, number: int) -> Command:
@@ -84,7 +78,6 @@ class Output(Struct, frozen=True):
             return False
 
     def read(self) -> bytes:
-        """All of it; OutputTooLongError above the limit."""
         if self.size_bytes > OUTPUT_BYTES_MAX:
             raise OutputTooLongError(
                 f"{self.size_bytes} bytes of output, at most {OUTPUT_BYTES_MAX} are kept; "
@@ -104,8 +97,6 @@ class Output(Struct, frozen=True):
 
 
 class CommandEnded(Struct, frozen=True):
-    """How an attempt's command ended, as its shim saw it."""
-
     key: bytes
     attempt: int
     reason: Reason
@@ -115,7 +106,6 @@ class CommandEnded(Struct, frozen=True):
     memory_kb: int
     """The most that its first process held at once."""
     started_ms: int
-    """By the wall clock."""
     took_ms: int
     stdout: Output
     stderr: Output
@@ -183,8 +173,6 @@ class ShimClient:
 
 
 class _Link(asyncio.Protocol):
-    """The process and the socket to it."""
-
     def __init__(self, folder: str) -> None:
         self._ours, theirs = socket.socketpair()
         with theirs:
@@ -205,7 +193,6 @@ class _Link(asyncio.Protocol):
         await asyncio.get_running_loop().create_connection(lambda: self, sock=self._ours)
 
     def ask(self, number: int, message: tuple[Any, ...]) -> asyncio.Future[tuple[Any, ...]]:
-        """Send, and the future that its answer goes to."""
         waiter = asyncio.get_running_loop().create_future()
         self._waiters[number] = waiter
         self.send(message)

@@ -41,8 +41,6 @@ Ended = (AttemptError, OverBudgetError, WindowEmptyError)
 
 
 class Outlay(Struct):
-    """What an attempt has paid, and what is set aside for it."""
-
     attempt: Attempt
     spent: Result = field(default_factory=lambda: Result(b""))
     in_flight: tuple[Calling, Spend] | None = None
@@ -76,8 +74,6 @@ class Outlay(Struct):
 
 
 class _Sending(Struct):
-    """One call, from the SDK to the network."""
-
     endpoint: Endpoint
     outlay: Outlay
     calling: Calling
@@ -180,8 +176,6 @@ class LoopModels:
 
 
 class _Post(httpx2.AsyncBaseTransport):
-    """What the SDKs take for the network."""
-
     def __init__(self, models: LoopModels) -> None:
         self._models = models
 

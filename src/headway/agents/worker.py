@@ -38,7 +38,6 @@ from headway.work import TELL_PROMPT, TELL_WAIT
 NAME: Final = "ctx"
 BY_NAME: Final = -1
 FUNCTIONS_KNOWN_MAX: Final = 256
-"""Functions whose parameters are remembered."""
 
 _BY_PLACE: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _BY_NAME: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
@@ -242,7 +241,6 @@ def tail_of(error: BaseException) -> str:
 
 
 def _awaited(value: object) -> object:
-    """A value, or what it comes to."""
     return asyncio.run(_waited_for(value)) if isawaitable(value) else value
 
 

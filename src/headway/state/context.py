@@ -70,7 +70,6 @@ class Commons(Struct, frozen=True):
     """What the contexts of one run have in common."""
 
     time_s: float = 0.0
-    """When the run was created."""
     watch: Callable[[Attempt], Watch | None] | None = None
     perform: Callable[[Attempt, Act, int], None] | None = None
     """Does an effect at once, in the thread that asks for it; with its number in the attempt."""
@@ -196,12 +195,10 @@ class LocalReach:
                 self._snapshot.prompted(text)
 
     def handed(self, every: Sequence[Handed], is_timed: bool) -> None:
-        """Report what has become of values to the watch."""
         if self._watch is not None:
             self._watch.handed(every, is_timed)
 
     def end(self) -> None:
-        """The attempt is over."""
         with self._lock:
             self._is_over = True
 
@@ -397,7 +394,6 @@ _known: Final = lru_cache(4096)(must_be_key)
 
 
 def must_be_pattern(pattern: object) -> None:
-    """StateError if nothing can match it."""
     if not isinstance(pattern, str) or not is_well_formed(pattern):
         raise StateError(
             f"`{pattern!s:.80}` cannot be a pattern of keys",
@@ -406,7 +402,6 @@ def must_be_pattern(pattern: object) -> None:
 
 
 def must_be_effect(snapshot: Snapshot, channel: str) -> None:
-    """StateError if nothing is done to the world there."""
     declared = snapshot.channels.declared
     must_be_known_key(channel)
     if snapshot.channels.of(channel).kind != "effect":
@@ -419,7 +414,6 @@ def must_be_effect(snapshot: Snapshot, channel: str) -> None:
 
 
 def over(what: object) -> StateError:
-    """The error of a context that is used after its attempt."""
     return StateError(
         "the attempt that this context belongs to has ended",
         detail=f"{what!r}",

@@ -44,11 +44,9 @@ class Lesson(Struct, frozen=True):
     writer: str
     reader: str
     what: tuple[str, ...]
-    """Keys and folders."""
 
 
 def lessons_of(graph: Graph, coherence: Coherence) -> tuple[Lesson, ...]:
-    """What a run has taught."""
     return tuple(
         Lesson(graph.groups[writer].name, graph.groups[reader].name, _few(map(prefix_of, what)))
         for (writer, reader), what in sorted(coherence.learned.items())
@@ -56,7 +54,6 @@ def lessons_of(graph: Graph, coherence: Coherence) -> tuple[Lesson, ...]:
 
 
 def hints_for(graph: Graph, lessons: Iterable[Lesson]) -> Hints:
-    """Lessons as the engine takes them."""
     numbers = {group.name: index for index, group in enumerate(graph.groups)}
     reads: dict[int, tuple[str, ...]] = {}
     writes: dict[int, tuple[str, ...]] = {}

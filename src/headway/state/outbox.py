@@ -53,7 +53,6 @@ def is_cancelled() -> bool:
 
 KEY_VARIABLE: Final = "HEADWAY_EFFECT_KEY"
 SAID_CHARS_MAX: Final = 300
-"""Of what a command that failed wrote to stderr."""
 
 Send = Callable[[bytes, str], Awaitable[bytes]]
 """Performs an effect, given its payload as JSON and its key; gives the receipt."""
@@ -132,7 +131,6 @@ def by_command(command: str, folder: str | None = None) -> Send:
 
 
 def _filed(payload: bytes) -> IO[bytes]:
-    """A file without a name that a command reads from its beginning."""
     try:
         # Unbuffered: a full disk is met here, and not again when the file is closed.
         with TemporaryFile(buffering=0) as source:
@@ -260,7 +258,6 @@ class Outbox:
         await self.drained()
 
     async def perform(self, due: Due) -> bytes:
-        """Intent, effect, receipt: the receipt."""
         send = self._sender(due.channel)
         await self._written(due, due.intended(self._clock()))
         crash_point("intended")
