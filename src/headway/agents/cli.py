@@ -157,13 +157,8 @@ def _count(counts: dict[str, int], tool: str) -> None:
 class OutputStream:
     """The output of one process, in pieces of any size."""
 
-    __slots__ = ("_buffer", "_hear", "_is_passing", "_line_bytes_max", "_output")
-
-    def __init__(
-        self, hear: Callable[[AgentOutput, Fields], None], line_bytes_max: int = LINE_BYTES_MAX
-    ) -> None:
+    def __init__(self, hear: Callable[[AgentOutput, Fields], None]) -> None:
         self._hear = hear
-        self._line_bytes_max = line_bytes_max
         self._output = AgentOutput()
         self._buffer = bytearray()
         self._is_passing = False
@@ -179,7 +174,7 @@ class OutputStream:
         if self._is_passing:
             return
         self._buffer += rest
-        if len(self._buffer) > self._line_bytes_max:
+        if len(self._buffer) > LINE_BYTES_MAX:
             self._buffer.clear()
             self._is_passing = True
 

@@ -7,9 +7,7 @@ Laws:
 - After `FATAL_MAX` answers in a row that say the same of all calls to a model (a wrong key, name
   or address, no credit), no more calls are sent to it in this run. Neither are they after as many
   tasks in a row that no connection was made for in the last of their attempts.
-
-The transport asks for a permit inside the task of the attempt, so that a context variable names
-the attempt. A wait is cut into slices: after each, admission returns what the call waited for.
+- A wait is cut into slices: after each, admission returns what the call waited for.
 """
 
 from __future__ import annotations

@@ -7,9 +7,7 @@ Laws:
   was sent, or that was refused, costs nothing.
 - A reply that has to be examined is durable before it is examined, and is never paid for again.
 - An answer that was cut, declined or damaged is never a result.
-
-A plan that gives no `max_tokens` gets `MAX_TOKENS`. It is not fitted to earlier answers: the same
-task sends the same bytes, whatever ran before it.
+- The same task sends the same bytes, whatever ran before it.
 """
 
 from __future__ import annotations
@@ -156,7 +154,7 @@ def must_be_ready(models: Iterable[str], environment: Mapping[str, str]) -> None
     if missing:
         keyless = [model for models in missing.values() for model in models]
         raise UsageError(
-            f"there is no key for {_listed(keyless)}",
+            f"there is no key for {', '.join(f'`{model}`' for model in keyless)}",
             detail=f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set",
             hint=" ".join(["export", *(f"{name}=..." for name in missing)]),
         )
@@ -202,11 +200,6 @@ def _openai(model: str, environment: Mapping[str, str]) -> Endpoint:
             headers[header] = value
     url = f"{base.rstrip('/')}/chat/completions"
     return Endpoint("openai-chat", model, url, headers, "OPENAI_API_KEY", bool(key))
-
-
-def _listed(models: list[str]) -> str:
-    shown = ", ".join(f"`{model}`" for model in models[:5])
-    return shown if len(models) <= 5 else f"{shown} and {len(models) - 5} more"
 
 
 MAX_TOKENS: Final = 4096
@@ -259,15 +252,6 @@ class _Reply(Struct, frozen=True):
     is_cut: bool = False
     taken: Result = Result(b"")
 
-    def encoded(self) -> bytes:
-        return json.dumps([self.text, self.is_cut], separators=(",", ":")).encode()
-
-    @staticmethod
-    def decoded(data: bytes) -> _Reply:
-        """What was paid for it was charged to the attempt that was interrupted."""
-        text, is_cut = json.loads(data)
-        return _Reply(str(text), bool(is_cut))
-
 
 class PromptAgent:
     """Calls models for the tasks of one run, on one event loop. Close it when the run ends."""
@@ -301,12 +285,13 @@ class PromptAgent:
         problem = ""
         for _ in range(1 + (max(0, call.repairs) if is_examined else 0)):
             if kept:
-                reply = _Reply.decoded(kept.popleft())
+                # What was paid for it was charged to the attempt that was interrupted.
+                reply = _Reply(*json.loads(kept.popleft()))
             else:
                 reply = await self._paid(call, turns, attempt, spent, problem)
                 spent = charged(spent, reply.taken)
                 if is_examined:
-                    await attempt.keep(reply.encoded())
+                    await attempt.keep(json.dumps([reply.text, reply.is_cut]).encode())
             fit = await _examined(call, reply)
             if isinstance(fit, Fitting):
                 return replace(spent, body=fit.text.encode("utf-8", "replace"), value=fit.value)

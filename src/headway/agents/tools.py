@@ -22,8 +22,14 @@ from typing import Final
 
 from msgspec import Struct
 
-from headway.agents.command import shell_code
-from headway.agents.shell import Command, CommandEnded, Output, ShimClient, ShimGoneError
+from headway.agents.shell import (
+    Command,
+    CommandEnded,
+    Output,
+    ShimClient,
+    ShimGoneError,
+    how_ended,
+)
 from headway.errors import HeadwayError, UsageError
 from headway.plans.resources import covers, inside, is_pattern, matches
 from headway.state.folder import AttemptState, in_a_line, in_thread
@@ -502,14 +508,7 @@ def words_of(command: object) -> tuple[str, ...]:
 
 
 def in_words(ended: CommandEnded) -> str:
-    how = f"exit code {shell_code(ended.code)}"
-    if ended.reason == "timeout":
-        how = f"ended after {ended.took_ms / 1000:.0f} s, which it was allowed"
-    elif ended.reason == "refused":
-        how = "it could not be started"
-    elif ended.reason != "exit":
-        how = f"{ended.reason} after {ended.took_ms / 1000:.0f} s"
-    parts = [how]
+    parts = [how_ended(ended)]
     for name, output in (("stdout", ended.stdout), ("stderr", ended.stderr)):
         if output.size_bytes:
             parts.append(f"--- {name}\n{_shown_output(output)}")

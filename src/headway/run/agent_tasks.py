@@ -39,10 +39,18 @@ from headway.agents.cli import (
     read_session,
     save_session,
 )
-from headway.agents.command import detail_of, shell_code, shim_key
 from headway.agents.kinds import Custom, result_in
 from headway.agents.metering import MeteredUsage
-from headway.agents.shell import Command, CommandEnded, Output, OutputTooLongError, ShimGoneError
+from headway.agents.shell import (
+    Command,
+    CommandEnded,
+    Output,
+    OutputTooLongError,
+    ShimGoneError,
+    detail_of,
+    shell_code,
+    shim_key,
+)
 from headway.base.digest import digest
 from headway.base.values import Fault, FaultKind
 from headway.config import Configuration, read_configuration

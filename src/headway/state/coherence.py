@@ -20,6 +20,7 @@ from itertools import pairwise
 from typing import Final
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from headway.plans.graph import Graph
 from headway.plans.links import reversed_edges, serial
@@ -521,11 +522,7 @@ def copied(coherence: Coherence) -> tuple[Coherence, dict[int, Snapshot]]:
         if snapshot is not None:
             looks = partial(twin._readers.add, task)
             snapshot = snapshots[task] = snapshot.copied(twin.shared, looks)
-        members[task] = _Member(
-            member.position, member.touches, member.group, snapshot, member.access,
-            member.likely, member.stale, member.is_proposed, member.is_parked,
-            member.is_patient,
-        )  # fmt: skip
+        members[task] = replace(member, snapshot=snapshot)
     return twin, snapshots
 
 

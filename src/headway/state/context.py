@@ -153,19 +153,16 @@ class LocalReach:
         return found
 
     def put(self, key: str, value: object) -> None:
-        must_be_known_key(key)
         with self._lock:
             self._touches(key)
             self._snapshot.put(key, value)
 
     def add(self, key: str, value: object) -> None:
-        must_be_known_key(key)
         with self._lock:
             self._touches(key)
             self._snapshot.add(key, value)
 
     def remove(self, key: str) -> None:
-        must_be_known_key(key)
         with self._lock:
             self._touches(key)
             self._snapshot.remove(key)
@@ -212,6 +209,7 @@ class LocalReach:
         self._reads += 1
 
     def _touches(self, key: str) -> None:
+        must_be_known_key(key)
         self._must_go_on()
         if self._watch is not None:
             self._watch.writes(key)

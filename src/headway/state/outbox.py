@@ -16,6 +16,7 @@ import os
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -157,31 +158,20 @@ def _receipt(answer: object) -> bytes:
 
 async def _in_thread(function: Callable[[], object]) -> object:
     """Run it in a thread of its own, which does not hold up the exit: it may hang for ever."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[object] = loop.create_future()
-
-    def settle(answer: object, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(answer)
-        else:
-            future.set_exception(error)
+    future: Future[object] = Future()
+    future.set_running_or_notify_cancel()
 
     def work() -> None:
-        answer, raised = None, None
         try:
-            answer = called(function)
+            future.set_result(called(function))
         except BaseException as error:
             # The boundary: it is raised where the answer is awaited.
-            raised = error if isinstance(error, Exception) else RuntimeError(repr(error))
-        with suppress(RuntimeError):  # The loop is closed.
-            loop.call_soon_threadsafe(settle, answer, raised)
+            is_error = isinstance(error, Exception)
+            future.set_exception(error if is_error else RuntimeError(repr(error)))
 
-    threading.Thread(
-        target=copy_context().run, args=(work,), name="headway-effect", daemon=True
-    ).start()
-    return await future
+    target = copy_context().run
+    threading.Thread(target=target, args=(work,), name="headway-effect", daemon=True).start()
+    return await asyncio.wrap_future(future)
 
 
 TIMEOUT_S: Final = 300.0
