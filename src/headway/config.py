@@ -19,7 +19,7 @@ from headway.errors import BadValueError, StateFileError, did_you_mean
 from headway.plans.spec import LOOP
 
 if TYPE_CHECKING:
-    from headway.agents.custom import AgentSetting
+    from headway.agents.kinds import AgentSetting
     from headway.agents.tools_mcp import McpServer
     from headway.plans.untrusted import PlanPermissions
 
@@ -143,8 +143,7 @@ def _checked(path: str, key: str, value: object, default: object) -> float | str
 
 def _tables(path: str, key: str, value: object) -> tuple[AgentSetting | McpServer, ...]:
     """What is under `[agents.NAME]`, or under `[mcp.NAME]`."""
-    from headway.agents.custom import setting_of
-    from headway.agents.known import KINDS
+    from headway.agents.kinds import KINDS, setting_of
 
     if not isinstance(value, dict):
         raise _refused(path, f"sets `{key}` to {value!r}, which has to be tables", ABOUT[key])
@@ -166,7 +165,7 @@ def _tables(path: str, key: str, value: object) -> tuple[AgentSetting | McpServe
 
 def _server_of(name: str, table: Mapping[str, object]) -> McpServer:
     """An MCP server; raises BadValueError."""
-    from headway.agents.custom import words_of
+    from headway.agents.kinds import words_of
     from headway.agents.tools_mcp import McpServer
 
     for key in table:

@@ -17,8 +17,16 @@ from typing import Any, NoReturn
 import pytest
 from msgspec.structs import replace
 
-from headway.agents.command import Adopted, judged, perform_command, shim_key
-from headway.agents.shell import Command, CommandEnded, ShimClient, read_shim_log
+from headway.agents.shell import (
+    Adopted,
+    Command,
+    CommandEnded,
+    ShimClient,
+    judged,
+    perform_command,
+    read_shim_log,
+    shim_key,
+)
 from headway.journal.shim_log import LOG_NAME
 from headway.work import Attempt, AttemptError, Result
 

@@ -20,8 +20,7 @@ from headway.agents.cli import (
     save_session,
     sessions_of,
 )
-from headway.agents.custom import Custom, result_in, setting_of
-from headway.agents.known import KINDS
+from headway.agents.kinds import KINDS, Custom, result_in, setting_of
 from headway.errors import BadValueError, StateFileError
 from headway.run.agent_tasks import outset_of
 

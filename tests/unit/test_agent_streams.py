@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.agents.cli import TOOLS_MAX, AgentOutput, OutputStream, less
-from headway.agents.known import KINDS
+from headway.agents.kinds import KINDS
 from headway.wire.values import Fields
 
 DATA = Path(__file__).parents[1] / "data" / "agents"
@@ -139,13 +139,16 @@ def test_what_is_between_the_events_changes_nothing(name: str) -> None:
     )  # fmt: skip
 
 
-def test_a_line_that_is_too_long_is_passed_over_and_not_held() -> None:
+def test_a_line_that_is_too_long_is_passed_over_and_not_held(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("headway.agents.cli.LINE_BYTES_MAX", 1000)
     events: list[Fields] = []
 
     def hear(notes: AgentOutput, event: Fields) -> None:
         events.append(event)
 
-    stream = OutputStream(hear, line_bytes_max=1000)
+    stream = OutputStream(hear)
     for _ in range(50):
         stream.feed(b'{"a": "' + b"x" * 100)
     stream.feed(b'"}\n{"b": 1}\n')

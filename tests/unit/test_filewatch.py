@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from headway.plans.resources import Touches
-from headway.report.detect import DeclaredAccess, Handed
+from headway.report.detect import DeclaredAccess
 from headway.run import file_watch as foldertrace
 from headway.run.file_watch import (
     CURRENT,
@@ -27,7 +27,6 @@ from headway.run.file_watch import (
     folders_of,
     watch_files,
 )
-from headway.state.context import BYTES_MAX, StateHandover
 
 
 @contextmanager
@@ -143,25 +142,6 @@ def test_code_that_is_no_tasks_is_not_seen(tmp_path: Path) -> None:
     watch_files()
     assert CURRENT.get() is None
     (tmp_path / "a").write_text("1")
-
-
-def test_a_hand_over_tells_what_changed() -> None:
-    handover = StateHandover()
-    got, given = [1], {"a": 1}
-    handover.got("k", b"[1]", got)
-    handover.got("n", b"7", 7)
-    handover.gave("g", given)
-    handover.gave("t", "text")
-    got.append(2)
-    given["b"] = print  # type: ignore[assignment]
-    assert handover.ended() == [
-        Handed("k", b"[1]", b"[1,2]", False),
-        Handed("g", b'{"a":1}', None, True),
-    ]
-    assert handover.ended() == []
-    handover.got("big", b" " * BYTES_MAX, [])
-    handover.got("more", b"[]", [])
-    assert handover.ended() == []
 
 
 def test_the_kernel_tells_of_files_and_new_folders(tmp_path: Path) -> None:

@@ -412,8 +412,6 @@ def test_a_missing_key_is_one_clear_error_before_anything_starts() -> None:
     must_be_ready(["claude-x"], {"ANTHROPIC_BASE_URL": "http://127.0.0.1:8080"})
     must_be_ready(["claude-x"], {"ANTHROPIC_BASE_URL": "http://[::1]:8080"})
     must_be_ready(["claude-x"], {"ANTHROPIC_AUTH_TOKEN": "oauth"})
-    with pytest.raises(UsageError, match="and 2 more"):
-        must_be_ready([f"openai/m{n}" for n in range(7)], {})
 
 
 def test_a_key_is_never_shown() -> None:

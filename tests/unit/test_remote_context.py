@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import Pipe
 from threading import RLock
@@ -15,6 +15,7 @@ import pytest
 from headway.agents.worker import RemoteReach, answer
 from headway.errors import StateError, UndeclaredError
 from headway.plans.resources import Channel
+from headway.report.detect import Handed
 from headway.state.context import Circumstances, Context, ContextStatistics, LocalReach, compare
 from headway.state.shared import Act, Channels, Shared, Snapshot
 
@@ -134,8 +135,10 @@ def test_a_watch_far_away_refuses_too() -> None:
 
 
 @pytest.mark.parametrize("is_timed", [False, True])
-def test_whoever_watches_is_told_whether_the_time_was_asked_for(is_timed: bool) -> None:
-    told: list[bool] = []
+def test_a_watch_gets_values_that_were_changed_in_place_and_whether_time_was_read(
+    is_timed: bool,
+) -> None:
+    told: list[object] = []
 
     class Watches:
         def reads(self, what: str) -> None: ...
@@ -144,16 +147,28 @@ def test_whoever_watches_is_told_whether_the_time_was_asked_for(is_timed: bool) 
 
         def acts(self, channel: str, is_now: bool) -> None: ...
 
-        def handed(self, every: object, is_timed: bool) -> None:
-            told.append(is_timed)
+        def handed(self, every: Sequence[Handed], is_timed: bool) -> None:
+            told.append((tuple(every), is_timed))
 
     with scene() as one:
         one.local = LocalReach(one.snapshot, RLock(), Watches())
         for reach in (one.reach, one.local):
             ctx = Context(reach, Circumstances("task", 1, 2.0, b"seed", is_watched=True))
             assert not is_timed or ctx.time_s == 2.0
+            mine: dict[str, object] = {"a": 1}
+            ctx.put("text", "cannot be changed in place")
+            ctx.put("given", mine)
+            mine["b"] = print
+            ctx.put("got", [1])
+            got = ctx["got"]
+            assert isinstance(got, list)
+            got.append(2)
             compare(ctx)
-    assert told == [is_timed, is_timed]
+    values = (
+        Handed("given", b'{"a":1}', None, True), Handed("got", b"[1]", b"[1]", True),
+        Handed("got", b"[1]", b"[1,2]", False),
+    )  # fmt: skip
+    assert told == [(values, is_timed)] * 2
 
 
 def test_what_a_reducer_raises_is_raised_in_the_task() -> None:

@@ -23,7 +23,6 @@ INLINE_BYTES_MAX = 16_384
 HELD_BYTES_MAX = 1_048_576
 """Of one output, what is held in memory while the disk takes nothing: an agent's whole answer."""
 READ_BYTES = 262_144
-"""At once. A pipe may hold more: a command can enlarge its own."""
 
 
 class Stream:
@@ -36,7 +35,6 @@ class Stream:
         self.text = bytearray()
         self.file = -1
         self.size = 0
-        """Of the file."""
         self.is_over = False
 
     @property
@@ -148,7 +146,6 @@ class Capture:
                 return
 
     def hear(self, fd: int) -> None:
-        """Something came, or the end did."""
         stream = self.streams.get(fd)
         if stream is None:
             return  # Its command has ended in this very round.
@@ -169,7 +166,6 @@ class Capture:
                 self.poll.register(stream.fd, select.POLLIN)
 
     def end(self, stream: Stream) -> tuple[int, bytes | None]:
-        """A command has ended: its output."""
         if stream.fd in self.streams:
             stream.read_rest()
         output = stream.end()

@@ -14,25 +14,20 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from headway.base.codec import as_dict
-from headway.errors import StateFileError
+from headway.base.codec import as_dict, rebuild
+from headway.errors import StateFileError, WireError
 from headway.plans.grammar import PERMISSIONS
-
-if TYPE_CHECKING:
-    from headway.wire.values import Fields
+from headway.wire.values import Fields, object_fields, parsed, tokens
 
 
 class Errand(Struct, frozen=True):
-    """What a program is started for, once."""
-
     prompt: str
     model: str
-    """As the plan names it; empty for the program's own."""
     is_own_model: bool
     """Whether the task itself names it, and not the plan for all."""
     home: str
@@ -44,6 +39,10 @@ class Errand(Struct, frozen=True):
     """Everything that the program finds in its environment, the meter's addresses included."""
     permissions: str = ""
     """`edit` or `all`: what the plan gives beyond the user's settings; empty is nothing."""
+
+    @property
+    def stdin(self) -> bytes:
+        return self.prompt.encode("utf-8", "replace")
 
 
 class ProcessStart(Struct, frozen=True):
@@ -59,7 +58,6 @@ class StoredSession(Struct, frozen=True):
     """A session as it is on the disk."""
 
     session: str
-    """What the program calls it."""
     replies: int | None = 0
     """Answers of models that are in it; None if unknown."""
     is_cut: bool = False
@@ -73,19 +71,14 @@ class AgentKind:
     """One program. Its methods are called in threads, and change nothing but files in a home."""
 
     name: str
-    """As in a plan."""
     program: str
-    """As it is found on the PATH."""
     install: str
-    """How to install it."""
     permissions: tuple[str, ...] = PERMISSIONS
-    """Those that a plan can give it."""
     lost: tuple[str, ...] = ()
     """Its messages when it does not find a session: that one is begun anew."""
     is_summed = False
     """Whether its token counts are those of the whole session, earlier processes included."""
     is_cost_summed = False
-    """The same of its costs."""
 
     def start(self, errand: Errand) -> ProcessStart:
         """How to start it. Writes what has to be in its home first."""
@@ -125,21 +118,18 @@ class AgentOutput(Struct):
     turns: int = 0
     """Replies of the model, as far as the stream separates them."""
     tools: dict[str, int] = field(default_factory=dict)
-    """Names of tools, and how often each was used."""
     input_tokens: float = 0.0
     """Those that were read from a cache included."""
     output_tokens: float = 0.0
     microusd: int = 0
     """Its cost as the agent reports it; most report none."""
     text: str = ""
-    """The last text of the model."""
     error: str = ""
     is_over: bool = False
     """Whether the event came that ends a stream."""
     denied: dict[str, int] = field(default_factory=dict)
     """Names of tools, and how often each was refused for want of permission."""
     at: str = ""
-    """Which reply the text is of."""
     replies: dict[str, tuple[float, float]] = field(default_factory=dict)
     """By the id of a reply: its input and output tokens, where the sum comes at the end only."""
 
@@ -167,17 +157,11 @@ def _count(counts: dict[str, int], tool: str) -> None:
 class OutputStream:
     """The output of one process, in pieces of any size."""
 
-    __slots__ = ("_buffer", "_hear", "_is_passing", "_line_bytes_max", "_output")
-
-    def __init__(
-        self, hear: Callable[[AgentOutput, Fields], None], line_bytes_max: int = LINE_BYTES_MAX
-    ) -> None:
+    def __init__(self, hear: Callable[[AgentOutput, Fields], None]) -> None:
         self._hear = hear
-        self._line_bytes_max = line_bytes_max
         self._output = AgentOutput()
         self._buffer = bytearray()
         self._is_passing = False
-        """Within a line that is too long."""
 
     def feed(self, data: bytes) -> None:
         *whole, rest = data.split(b"\n")
@@ -190,7 +174,7 @@ class OutputStream:
         if self._is_passing:
             return
         self._buffer += rest
-        if len(self._buffer) > self._line_bytes_max:
+        if len(self._buffer) > LINE_BYTES_MAX:
             self._buffer.clear()
             self._is_passing = True
 
@@ -206,25 +190,19 @@ class OutputStream:
         return output
 
     def _line(self) -> None:
-        from headway.wire.values import object_fields, parsed
-
         line = bytes(self._buffer).strip()
         event = object_fields(parsed(line)) if line.startswith(b"{") else {}
         if event:
             self._hear(self._output, event)
 
 
-def count_of(value: object) -> float:
-    """Tokens of an event; 0 for what is no count."""
-    from headway.wire.values import tokens
-
-    return tokens(value) or 0.0
+def tokens_in(fields: Fields, *names: str) -> float:
+    """The sum of the token counts of these names; what is no count is 0."""
+    return sum(tokens(fields.get(name)) or 0.0 for name in names)
 
 
 def money_of(value: object) -> int:
     """Dollars of an event, in micro-dollars; 0 for what is no amount."""
-    from headway.wire.values import tokens
-
     return round((tokens(value) or 0.0) * 1_000_000)
 
 
@@ -240,7 +218,6 @@ def less(heard: AgentOutput, input_tokens: float, output_tokens: float) -> Agent
 # The folder of one agent's session: links to the user's own files, and what is known of it.
 
 AGENTS: Final = "agents"
-"""The folder of a run in which homes are."""
 MARKER: Final = "session.json"
 MARKER_BYTES_MAX: Final = 64 * 1024 * 1024
 NOTE_BYTES_MAX: Final = 32 * 1024 * 1024
@@ -251,9 +228,7 @@ class Session(Struct, frozen=True):
     """What is known of a session, beside what its program keeps."""
 
     task: str
-    """Its name as people read it."""
     key: str
-    """The task's content key, in hexadecimal digits."""
     agent: str
     session: str
     prompt: str
@@ -273,7 +248,6 @@ class Session(Struct, frozen=True):
 
 
 def home_of(run_folder: str, name: bytes) -> str:
-    """Where the home is of a task that is given just this."""
     return os.path.join(run_folder, AGENTS, name.hex())
 
 
@@ -295,26 +269,14 @@ def save_session(home: str, session: Session) -> None:
 
 def read_session(home: str) -> Session | None:
     """What is known of the last session in a home; nothing if nothing, or if it is spoilt."""
-    from headway.wire.values import object_fields, parsed
-
     try:
         with open(os.path.join(home, MARKER), "rb") as file:
-            found = object_fields(parsed(file.read(MARKER_BYTES_MAX)))
-    except OSError:
+            return rebuild(Session, parsed(file.read(MARKER_BYTES_MAX)))
+    except (OSError, WireError):
         return None
-    names = Session.__struct_fields__
-    try:
-        made = Session(**{name: value for name, value in found.items() if name in names})  # type: ignore[arg-type]
-    except TypeError:
-        return None
-    texts = (made.task, made.key, made.agent, made.session, made.prompt, made.said or "")
-    counts = (made.number, made.attempt, made.repairs, made.is_over, made.microusd)
-    is_sound = all(isinstance(one, str) for one in texts)
-    return made if is_sound and all(isinstance(one, int) for one in counts) else None
 
 
 def sessions_of(run_folder: str) -> Iterator[tuple[str, Session]]:
-    """Every home of a run, with what is known of its session."""
     folder = os.path.join(run_folder, AGENTS)
     try:
         names = sorted(os.listdir(folder))
@@ -380,8 +342,6 @@ def write_private(path: str, text: str, *, is_durable: bool = False) -> None:
 
 def lines_in(path: str) -> Iterator[Fields]:
     """The JSON objects of a file that has one a line; what is none is passed over."""
-    from headway.wire.values import object_fields, parsed
-
     try:
         with open(path, "rb") as file:
             while line := file.readline(NOTE_BYTES_MAX):
@@ -414,7 +374,6 @@ WORDS: Final[dict[How, str]] = {
     "start": "began again from the start",
     "taken": "had answered already",
 }
-"""What an attempt did, for people."""
 
 COMING: Final[dict[How, str]] = {
     "first": "begins",
@@ -423,15 +382,11 @@ COMING: Final[dict[How, str]] = {
     "start": "begins again from the start",
     "taken": "has answered already",
 }
-"""What an attempt will do."""
 
 
 class AgentUsage(Struct, frozen=True):
-    """One attempt of one task."""
-
     task: str
     key: str
-    """The task's content key, in hexadecimal digits."""
     attempt: int
     agent: str
     how: How
@@ -452,14 +407,10 @@ class AgentUsage(Struct, frozen=True):
     calls_before: int = 0
     """Calls of the attempts before, in the same session or with the same prompt."""
     calls_again: int = 0
-    """Of those, the ones that had to be paid a second time."""
     is_done: bool = True
     number: int = 1
-    """Which of the sessions of its home it was."""
     denied: dict[str, int] = field(default_factory=dict)
-    """Tools that it was refused for want of permission, and how often."""
     metered_unpriced: int = 0
-    """Of the calls that the gateway saw, those whose price is unknown."""
 
     @property
     def refusal(self) -> str:
@@ -480,7 +431,6 @@ class AgentUsage(Struct, frozen=True):
 
 
 def add_account(run_folder: str, account: AgentUsage) -> None:
-    """Add a line; errors are ignored."""
     data = (json.dumps(as_dict(account)) + "\n").encode("utf-8", "replace")
     with suppress(OSError):
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
@@ -492,11 +442,9 @@ def add_account(run_folder: str, account: AgentUsage) -> None:
 
 
 def accounts_of(run_folder: str) -> Iterator[AgentUsage]:
-    """Every attempt that was told, in order."""
-    names = AgentUsage.__struct_fields__
     for line in lines_in(os.path.join(run_folder, NAME)):
-        with suppress(TypeError):
-            yield AgentUsage(**{key: value for key, value in line.items() if key in names})  # type: ignore[arg-type]
+        with suppress(WireError):
+            yield rebuild(AgentUsage, line)
 
 
 def paid_twice(accounts: list[AgentUsage]) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import pickle
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
@@ -32,13 +33,12 @@ from headway.agents.worker import (
     WorkerRaisedError,
     answer,
     call,
-    packed,
     place_of,
     tail_of,
 )
 from headway.base.values import Fault
 from headway.state.context import Lent, compare
-from headway.state.outbox import called
+from headway.state.outbox import called, is_cancelled
 from headway.work import AttemptError, OverBudgetError, Result, WindowEmptyError
 
 THREADS_MAX: Final = 64
@@ -56,7 +56,7 @@ class FunctionAgent:
     """Calls functions for the tasks of one run, on one event loop. Close it when the run ends."""
 
     def __init__(self, threads: int = THREADS_MAX, processes: int = 1) -> None:
-        """At most so many of each at once; they are made when they are needed."""
+        """At most so many of each at once; they are made when needed."""
         self._threads_max = max(1, threads)
         self._processes_max = max(1, processes)
         self._threads: list[Thread] = []
@@ -91,15 +91,14 @@ class FunctionAgent:
     ) -> object:
         """What it gives, called there, with the context that it is lent. Raises AttemptError."""
         place = None if lent is None else place_of(function, len(arguments))
-        given = None if lent is None or place is None else (place, lent)
+        lent = None if place is None else lent
         try:
             if where == "process":
-                value = await self._in_process(function, tuple(arguments), given)
+                value = await self._in_process(function, tuple(arguments), place, lent)
             else:
-                context = None if given is None else given[1].context()
-                if given is not None:
-                    arguments = (function, tuple(arguments), given[0], context)
-                    function = call
+                context = None if lent is None else lent.context()
+                if context is not None:
+                    arguments, function = (function, tuple(arguments), place, context), call
                 if where == "loop":
                     value = await function(*arguments)  # type: ignore[misc]
                 else:
@@ -110,7 +109,7 @@ class FunctionAgent:
         except (AttemptError, OverBudgetError, WindowEmptyError):
             raise
         except asyncio.CancelledError:
-            if _is_cancelled():
+            if is_cancelled():
                 raise
             raise AttemptError(Fault("function", detail="it was cancelled from inside")) from None
         except ProcessDiedError as error:
@@ -158,20 +157,17 @@ class FunctionAgent:
         self,
         function: Callable[..., object],
         arguments: tuple[object, ...],
-        given: tuple[int, Lent] | None,
+        place: int | None,
+        lent: Lent | None,
     ) -> object:
         if self._free is None:
             # The one that was used last is taken first: it is warm.
             self._free = asyncio.LifoQueue()
             for _ in range(self._processes_max):
                 self._free.put_nowait(None)
-        free, answers = self._free, None
-        if given is None:
-            data = packed(function, arguments)
-        else:
-            place, lent = given
-            data = packed(function, arguments, (place, lent.at))
-            answers = partial(answer, lent.reach)
+        free = self._free
+        data = pickle.dumps((function, arguments, None if lent is None else (place, lent.at)))
+        answers = None if lent is None else partial(answer, lent.reach)
         worker = await free.get()
         spare: Worker | None = None
         try:
@@ -189,7 +185,6 @@ class FunctionAgent:
 
 
 def _serve(calls: SimpleQueue[_Call | None]) -> None:
-    """The life of a thread: one call after another, until there are no more."""
     while (call := calls.get()) is not None:
         future, function = call
         if not future.set_running_or_notify_cancel():
@@ -232,9 +227,3 @@ def as_text(result: Result) -> Result:
     if not isinstance(result.value, str):
         return result
     return replace(result, body=result.value.encode("utf-8", "replace"))
-
-
-def _is_cancelled() -> bool:
-    """Whether somebody outside wants the task that runs here to end."""
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0

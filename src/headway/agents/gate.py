@@ -7,9 +7,7 @@ Laws:
 - After `FATAL_MAX` answers in a row that say the same of all calls to a model (a wrong key, name
   or address, no credit), no more calls are sent to it in this run. Neither are they after as many
   tasks in a row that no connection was made for in the last of their attempts.
-
-The transport asks for a permit inside the task of the attempt, so that a context variable names
-the attempt. A wait is cut into slices: after each, admission returns what the call waited for.
+- A wait is cut into slices: after each, admission returns what the call waited for.
 """
 
 from __future__ import annotations
@@ -58,8 +56,6 @@ class ParallelCalls:
 
 
 class Voice:
-    """The state of one of them."""
-
     def __init__(self, voices: ParallelCalls, attempt: Attempt) -> None:
         self._voices = voices
         self._attempt = attempt
@@ -87,7 +83,6 @@ SLICE_S: Final = 60.0
 """A call that leaves the line to ask what it waits for loses its place: soon once, then rarely."""
 
 USAGE: Final = "usage/"
-"""How the resource of a usage window begins."""
 
 FATAL: Final[tuple[FaultKind, ...]] = ("access", "billing", "spend_cap")
 FATAL_MAX: Final = 3
@@ -118,9 +113,7 @@ class Calling(Struct):
     key_variable: str
     """The environment variable of its key: named in the message that asks to correct it."""
     outcome: CallOutcome | None = None
-    """How the exchange with the provider ended, as it told admission."""
     sent: int = 0
-    """How often it got a permit."""
 
 
 CALLING: Final[ContextVar[Calling]] = ContextVar("headway calling")
@@ -210,7 +203,6 @@ class Gate:
             raise put_off(last.kind, why)
 
     async def _asked(self, call: CallRequest) -> tuple[HeldPermit, str]:
-        """The permit, and what it was waited for, in all slices."""
         from headway.pacing.quota import waited_for
 
         port, slice_s, waited = self._port(), FIRST_SLICE_S, ""
@@ -318,7 +310,6 @@ def put_off(kind: FaultKind, why: str) -> AttemptError:
 
 
 def _in_attempts_words(error: HeadwayError) -> AttemptError | OverBudgetError:
-    """A final refusal of admission, as an error of the attempt."""
     said = "; ".join(part for part in (f"[{error.code}] {error.message}", error.hint) if part)
     if isinstance(error, BudgetReachedError):
         return OverBudgetError(said)

@@ -23,15 +23,12 @@ if TYPE_CHECKING:
 
 
 class MeteredUsage(Struct, frozen=True):
-    """What the calls of an attempt came to."""
-
     calls: int = 0
     input_tokens: float = 0.0
     output_tokens: float = 0.0
     microusd: int = 0
 
     def on(self, result: Result) -> Result:
-        """What a command gave, with what its calls took."""
         taken = Result(
             b"", None, self.input_tokens, self.output_tokens, self.microusd, self.calls,
             extra_tokens=-self.charged_tokens, unpriced=self.unpriced,
@@ -47,7 +44,6 @@ class MeteredUsage(Struct, frozen=True):
     paid: int = 0
     """In a recording: all calls that were answered and paid. Tokens and money are theirs."""
     unpriced: int = 0
-    """Calls whose price is unknown."""
 
 
 class Metered(Protocol):
@@ -56,7 +52,6 @@ class Metered(Protocol):
     environment: Mapping[str, str]
     """The variables of its command, beside those that headway itself was started with."""
     empty: WindowEmptyError | None
-    """The usage window that one of its calls found empty."""
     is_ended: bool
     """Whether the meter has ended its command: for the budget, or for a usage window that the
     run does not wait for."""

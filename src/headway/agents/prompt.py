@@ -7,9 +7,7 @@ Laws:
   was sent, or that was refused, costs nothing.
 - A reply that has to be examined is durable before it is examined, and is never paid for again.
 - An answer that was cut, declined or damaged is never a result.
-
-A plan that gives no `max_tokens` gets `MAX_TOKENS`. It is not fitted to earlier answers: the same
-task sends the same bytes, whatever ran before it.
+- The same task sends the same bytes, whatever ran before it.
 """
 
 from __future__ import annotations
@@ -80,7 +78,6 @@ class Endpoint(Struct, frozen=True):
     headers: Mapping[str, str]
     """The key is among them: never shown."""
     key_variable: str
-    """Where a key is looked for."""
     has_key: bool
 
     def __repr__(self) -> str:
@@ -157,7 +154,7 @@ def must_be_ready(models: Iterable[str], environment: Mapping[str, str]) -> None
     if missing:
         keyless = [model for models in missing.values() for model in models]
         raise UsageError(
-            f"there is no key for {_listed(keyless)}",
+            f"there is no key for {', '.join(f'`{model}`' for model in keyless)}",
             detail=f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set",
             hint=" ".join(["export", *(f"{name}=..." for name in missing)]),
         )
@@ -205,11 +202,6 @@ def _openai(model: str, environment: Mapping[str, str]) -> Endpoint:
     return Endpoint("openai-chat", model, url, headers, "OPENAI_API_KEY", bool(key))
 
 
-def _listed(models: list[str]) -> str:
-    shown = ", ".join(f"`{model}`" for model in models[:5])
-    return shown if len(models) <= 5 else f"{shown} and {len(models) - 5} more"
-
-
 MAX_TOKENS: Final = 4096
 """The longest answer where a plan names none: every current model accepts it."""
 
@@ -227,8 +219,6 @@ Verify = Callable[[str], Awaitable[str | None]]
 
 
 class PromptCall(Struct, frozen=True):
-    """What one task asks of a model."""
-
     prompt: str
     model: str
     max_tokens: int | None = None
@@ -240,8 +230,6 @@ class PromptCall(Struct, frozen=True):
 
 
 class PromptSettings(Struct, frozen=True):
-    """How an agent reaches models."""
-
     run: str
     """Fairness is between runs, and within a run between its tasks."""
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
@@ -253,10 +241,8 @@ class PromptSettings(Struct, frozen=True):
     must_be_priced: bool = False
     """Whether there is a budget in money: then a call whose price is unknown is not made."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Sent along with every call."""
     quiet_s: float = QUIET_S_MAX
     transport: httpx2.AsyncBaseTransport | None = None
-    """Carries calls; `None` is the network."""
 
 
 class _Reply(Struct, frozen=True):
@@ -265,15 +251,6 @@ class _Reply(Struct, frozen=True):
     text: str
     is_cut: bool = False
     taken: Result = Result(b"")
-
-    def encoded(self) -> bytes:
-        return json.dumps([self.text, self.is_cut], separators=(",", ":")).encode()
-
-    @staticmethod
-    def decoded(data: bytes) -> _Reply:
-        """What was paid for it was charged to the attempt that was interrupted."""
-        text, is_cut = json.loads(data)
-        return _Reply(str(text), bool(is_cut))
 
 
 class PromptAgent:
@@ -308,12 +285,13 @@ class PromptAgent:
         problem = ""
         for _ in range(1 + (max(0, call.repairs) if is_examined else 0)):
             if kept:
-                reply = _Reply.decoded(kept.popleft())
+                # What was paid for it was charged to the attempt that was interrupted.
+                reply = _Reply(*json.loads(kept.popleft()))
             else:
                 reply = await self._paid(call, turns, attempt, spent, problem)
                 spent = charged(spent, reply.taken)
                 if is_examined:
-                    await attempt.keep(reply.encoded())
+                    await attempt.keep(json.dumps([reply.text, reply.is_cut]).encode())
             fit = await _examined(call, reply)
             if isinstance(fit, Fitting):
                 return replace(spent, body=fit.text.encode("utf-8", "replace"), value=fit.value)

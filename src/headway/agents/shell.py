@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -20,14 +21,15 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from headway.agents.shim import LAUNCH, pack, unpack
+from headway.base.digest import digest
+from headway.base.values import Fault, FaultKind
 from headway.journal.shim_log import LOG_NAME, output_path, unsealed
-from headway.work import AttemptClock
+from headway.work import Attempt, AttemptClock, AttemptError, Result
 
 Reason = Literal["exit", "timeout", "cancelled", "orphaned", "refused"]
 """By itself; by its timeout; by us; because headway was gone; or it could not be started."""
 
 HOME: Final = str(Path(__file__).resolve().parent.parent)
-"""Where headway's own modules are."""
 OUTPUT_BYTES_MAX: Final = 64 * 1024 * 1024
 """The most of one output that is taken into memory, and into a journal."""
 
@@ -41,16 +43,12 @@ class OutputTooLongError(Exception):
 
 
 class Command(Struct, frozen=True):
-    """What is to be executed, as one attempt of a task."""
-
     key: bytes
     """The task's content key: with the attempt's number, the name in `shim.log`."""
     attempt: int
     argv: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Beside what headway itself was started with."""
     folder: str | None = None
-    """Where it runs; headway's own working folder by default."""
     stdin: bytes | None = None
     timeout_s: float | None = None
 
@@ -59,7 +57,6 @@ class Command(Struct, frozen=True):
         return replace(self, stdin=stdin, timeout_s=timeout_s)
 
     def knowing(self, told: Mapping[str, str]) -> Command:
-        """The same with more variables."""
         return replace(self, environment={**self.environment, **told})
 
     def apart(self, number: int) -> Command:
@@ -84,7 +81,6 @@ class Output(Struct, frozen=True):
             return False
 
     def read(self) -> bytes:
-        """All of it; OutputTooLongError above the limit."""
         if self.size_bytes > OUTPUT_BYTES_MAX:
             raise OutputTooLongError(
                 f"{self.size_bytes} bytes of output, at most {OUTPUT_BYTES_MAX} are kept; "
@@ -104,8 +100,6 @@ class Output(Struct, frozen=True):
 
 
 class CommandEnded(Struct, frozen=True):
-    """How an attempt's command ended, as its shim saw it."""
-
     key: bytes
     attempt: int
     reason: Reason
@@ -115,7 +109,6 @@ class CommandEnded(Struct, frozen=True):
     memory_kb: int
     """The most that its first process held at once."""
     started_ms: int
-    """By the wall clock."""
     took_ms: int
     stdout: Output
     stderr: Output
@@ -183,8 +176,6 @@ class ShimClient:
 
 
 class _Link(asyncio.Protocol):
-    """The process and the socket to it."""
-
     def __init__(self, folder: str) -> None:
         self._ours, theirs = socket.socketpair()
         with theirs:
@@ -205,7 +196,6 @@ class _Link(asyncio.Protocol):
         await asyncio.get_running_loop().create_connection(lambda: self, sock=self._ours)
 
     def ask(self, number: int, message: tuple[Any, ...]) -> asyncio.Future[tuple[Any, ...]]:
-        """Send, and the future that its answer goes to."""
         waiter = asyncio.get_running_loop().create_future()
         self._waiters[number] = waiter
         self.send(message)
@@ -287,3 +277,100 @@ def _ended(folder: str, key: bytes, attempt: int, values: tuple[Any, ...]) -> Co
     return CommandEnded(
         key, attempt, reason, code, cpu_us, memory_kb, started_ms, took_ms, streams[0], streams[1]
     )
+
+
+# What a command gives as an attempt.
+
+
+def shim_key(attempt: Attempt) -> bytes:
+    return shim_name(attempt.key, attempt.inputs)
+
+
+def shim_name(key: bytes, inputs: bytes) -> bytes:
+    """The same, from the task's key and the digest of its inputs."""
+    return digest(key + inputs)
+
+
+class Adopted:
+    """Commands that ended without being journalled, from a run's shim log when it is resumed."""
+
+    def __init__(self, folder: str) -> None:
+        self._ends: dict[bytes, list[CommandEnded]] = {}
+        for (key, _), ended in sorted(read_shim_log(folder).items(), key=lambda named: named[0][1]):
+            if ended.reason in ("exit", "timeout"):
+                self._ends.setdefault(key, []).append(ended)
+
+    def take(self, attempt: Attempt) -> CommandEnded | None:
+        """The end that this attempt would come to, if an earlier one came to it."""
+        if not self._ends:
+            return None
+        for ended in reversed(self._ends.pop(shim_key(attempt), [])):
+            is_known = ended.code != 0 and ended.attempt <= attempt.journalled
+            if not is_known and ended.stdout.is_there and ended.stderr.is_there:
+                return ended
+        return None
+
+
+DETAIL_BYTES_MAX: Final = 2_000
+DETAIL_LINES_MAX: Final = 5
+"""Of what a failed command said: enough to see why, little enough to read in a table."""
+
+
+async def perform_command(
+    shim: ShimClient, command: Command, clock: AttemptClock | None = None
+) -> Result:
+    try:
+        ended = await shim.run(command, clock)
+    except ShimGoneError as gone:
+        raise AttemptError(Fault("broken", detail=str(gone)), is_in_doubt=True) from None
+    return judged(ended)
+
+
+def judged(ended: CommandEnded) -> Result:
+    """What an attempt gave, or the AttemptError that says why it is lost."""
+    kind: FaultKind = "timeout" if ended.reason == "timeout" else "command"
+    try:
+        body = ended.stdout.read()
+    except (OutputTooLongError, OSError) as fault:
+        lost = Result(b"", exit_code=shell_code(ended.code))
+        raise AttemptError(Fault("command", detail=str(fault)), lost) from None
+    result = Result(body, exit_code=shell_code(ended.code))
+    if ended.reason == "exit" and ended.code == 0:
+        return result
+    raise AttemptError(Fault(kind, detail=detail_of(ended)), result)
+
+
+def shell_code(code: int) -> int:
+    """An exit code as a shell gives it: 128 and the signal for what died of one."""
+    return code if code >= 0 else 128 - code
+
+
+def how_ended(ended: CommandEnded) -> str:
+    if ended.reason == "timeout":
+        return f"ended after {ended.took_ms / 1000:.1f} s"
+    if ended.reason == "refused":
+        return "could not be started"
+    if ended.reason != "exit":
+        return f"{ended.reason} after {ended.took_ms / 1000:.1f} s"
+    return f"ended by {_signal_name(-ended.code)}" if ended.code < 0 else f"exit code {ended.code}"
+
+
+def detail_of(ended: CommandEnded) -> str:
+    """How a command ended that did not end well, with its last words."""
+    how, said = how_ended(ended), _last_lines(ended)
+    return f"{how}: {said}" if said else how
+
+
+def _last_lines(ended: CommandEnded) -> str:
+    try:
+        text = ended.stderr.tail(DETAIL_BYTES_MAX).decode(errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(text.rstrip().splitlines()[-DETAIL_LINES_MAX:])
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -57,13 +57,11 @@ main(int(socket), folder)
 """The program of the shim's process; packages without their `__init__`, which imports more."""
 
 GRACE_S = 2.0
-"""Between TERM and KILL."""
 LOOK_AGAIN_S = 0.02
 """How often it is seen whether the rest of a family has ended, within the grace."""
 GIVE_UP_S = 1.5
 """A process that does not die of KILL is stuck in the kernel: nobody waits longer for it."""
 RETRY_S = 0.5
-"""How often a full disk is tried again."""
 RUNNING_MAX = 16_384
 """Places in the table that the guard reads; far above what a machine can run at once."""
 

@@ -192,7 +192,6 @@ class LoopDependencies(Struct, frozen=True):
     """`Models(prompt_agent)`, one for a run; to be closed before its prompt agent."""
     shim: Callable[[], ShimClient]
     servers: Mapping[str, McpServer] = field(default_factory=dict)
-    """The `[mcp.NAME]` tables of the user's configuration."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """What commands are told, beside what headway was started with: `filling.environment(run)`."""
     share: AttemptState | None = None
@@ -243,8 +242,6 @@ async def _toolbox(
 
 
 class _Loop:
-    """The conversation of one attempt."""
-
     def __init__(
         self,
         call: LoopCall,
@@ -370,7 +367,6 @@ class _Loop:
 
 
 def _response(data: bytes) -> ModelResponse | None:
-    """A reply that was kept; None if another version of the library wrote it otherwise."""
     from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse
 
     try:

@@ -22,8 +22,14 @@ from typing import Final
 
 from msgspec import Struct
 
-from headway.agents.command import shell_code
-from headway.agents.shell import Command, CommandEnded, Output, ShimClient, ShimGoneError
+from headway.agents.shell import (
+    Command,
+    CommandEnded,
+    Output,
+    ShimClient,
+    ShimGoneError,
+    how_ended,
+)
 from headway.errors import HeadwayError, UsageError
 from headway.plans.resources import covers, inside, is_pattern, matches
 from headway.state.folder import AttemptState, in_a_line, in_thread
@@ -45,7 +51,6 @@ INSTALL: Final = {
     "pydantic_ai": "pip install 'headway[agents]'",
     "mcp": "pip install 'headway[mcp]'",
 }
-"""Libraries that loops need, and how to get them."""
 
 
 def must_be_installed(tools: Iterable[str]) -> None:
@@ -68,12 +73,9 @@ class ToolError(Exception):
 
 
 class LoopTool(Struct, frozen=True):
-    """One thing that a model can ask for."""
-
     name: str
     about: str
     schema: Mapping[str, object]
-    """What it is given, as JSON Schema."""
     use: Callable[[Given], Awaitable[str]]
     """What is observed. Raises ToolError; other errors are headway's."""
     is_doubtful: bool = False
@@ -132,7 +134,6 @@ LINE_CHARS_MAX: Final = 300
 """What one listing and one search give, and how much of each line."""
 
 SEARCHED_MAX: Final = 50_000
-"""Files that one search opens."""
 
 FOLDERS_DEEP_MAX: Final = 100
 """How far a listing and a search go down: each folder is held open meanwhile."""
@@ -212,7 +213,6 @@ class ConfinedFolder(Struct, frozen=True):
             raise _said(path, fault) from None
 
     def write(self, path: str, content: str) -> bool:
-        """Whether the file was there before."""
         parts = self.resolved(path)
         self.must_be_writable(path, parts)
         data = content.encode("utf-8", "surrogateescape")
@@ -235,8 +235,6 @@ class ConfinedFolder(Struct, frozen=True):
 
 
 class FileTools:
-    """The tools of one attempt."""
-
     def __init__(self, place: ConfinedFolder) -> None:
         self._place = place
 
@@ -444,7 +442,6 @@ COMMAND_BYTES_MAX: Final = 100_000
 """Systems refuse a word of 128 KiB."""
 
 STREAM_BYTES_MAX: Final = OBSERVED_CHARS_MAX * 2 // 5
-"""Of each of the two outputs of a command."""
 
 SECRETS: Final = ("_API_KEY", "_AUTH_TOKEN", "_OAUTH_TOKEN")
 """How the names of variables end that open an account with a provider of models."""
@@ -511,15 +508,7 @@ def words_of(command: object) -> tuple[str, ...]:
 
 
 def in_words(ended: CommandEnded) -> str:
-    """How a command ended, as the model sees it."""
-    how = f"exit code {shell_code(ended.code)}"
-    if ended.reason == "timeout":
-        how = f"ended after {ended.took_ms / 1000:.0f} s, which it was allowed"
-    elif ended.reason == "refused":
-        how = "it could not be started"
-    elif ended.reason != "exit":
-        how = f"{ended.reason} after {ended.took_ms / 1000:.0f} s"
-    parts = [how]
+    parts = [how_ended(ended)]
     for name, output in (("stdout", ended.stdout), ("stderr", ended.stderr)):
         if output.size_bytes:
             parts.append(f"--- {name}\n{_shown_output(output)}")

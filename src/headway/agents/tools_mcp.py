@@ -34,10 +34,8 @@ START_S_MAX: Final = 30.0
 """How long a server may take for a call, and to begin."""
 
 PAGES_MAX: Final = 20
-"""Pages of the list of a server's tools."""
 
 NAME_CHARS_MAX: Final = 64
-"""Of a tool, as providers take it."""
 
 SAID_CHARS: Final = 500
 
@@ -45,8 +43,6 @@ _SILENT: Final = logging.NullHandler()
 
 
 class McpServer(Struct, frozen=True):
-    """How an MCP server is reached."""
-
     name: str
     command: tuple[str, ...] = ()
     url: str = ""

@@ -41,12 +41,14 @@ Ended = (AttemptError, OverBudgetError, WindowEmptyError)
 
 
 class Outlay(Struct):
-    """What an attempt has paid, and what is set aside for it."""
-
     attempt: Attempt
     spent: Result = field(default_factory=lambda: Result(b""))
-    in_flight: tuple[Calling, Spend] | None = None
-    """The call that is being made, and the most that it can take."""
+    calling: Calling | None = None
+    """The call that is being made."""
+    ceiling: Spend = Spend()
+    """The most that it can take; nothing before it is sent."""
+    ended: Exception | None = None
+    """Why it was not sent; SDKs would wrap it."""
     _microusd: int = 0
     _tokens: int = 0
 
@@ -62,30 +64,22 @@ class Outlay(Struct):
             self._microusd += microusd
             self._tokens += tokens
 
+    def begin(self, calling: Calling) -> None:
+        self.calling, self.ceiling, self.ended = calling, Spend(), None
+
     def pay(self, result: Result) -> None:
         self.spent = charged(self.spent, result)
 
     def lost(self) -> Spend | None:
         """The most that a call took which was sent, and of which nobody knows what became."""
-        if self.in_flight is None:
+        if self.calling is None:
             return None
-        calling, ceiling = self.in_flight
-        outcome = calling.outcome
-        is_lost = calling.sent > 0 and (outcome is None or outcome.how == "used")
-        return ceiling if is_lost else None
+        outcome = self.calling.outcome
+        is_lost = self.calling.sent > 0 and (outcome is None or outcome.how == "used")
+        return self.ceiling if is_lost else None
 
 
-class _Sending(Struct):
-    """One call, from the SDK to the network."""
-
-    endpoint: Endpoint
-    outlay: Outlay
-    calling: Calling
-    ceiling: Spend = Spend()
-    ended: Exception | None = None
-
-
-_SENDING: Final[ContextVar[_Sending]] = ContextVar("headway sending")
+_SENDING: Final[ContextVar[tuple[Endpoint, Outlay]]] = ContextVar("headway sending")
 
 
 class LoopModels:
@@ -119,54 +113,50 @@ class LoopModels:
         endpoint = self._agent.endpoint(name)
         path = (self._agent.settings.run, outlay.attempt.name)
         calling = Calling(outlay.attempt, path, endpoint.key_variable)
-        sending = _Sending(endpoint, outlay, calling)
-        tokens = CALLING.set(calling), _SENDING.set(sending)
+        outlay.begin(calling)
+        tokens = CALLING.set(calling), _SENDING.set((endpoint, outlay))
         try:
             response = await model.request(messages, {"max_tokens": max_tokens}, _parameters(tools))
         except Exception as error:
             # The boundary to pydantic-ai and the SDKs, which have errors of many kinds.
-            raise sending.ended or self._lost(error, sending) from error
+            raise outlay.ended or self._lost(error, calling, outlay.ceiling) from error
         finally:
             CALLING.reset(tokens[0])
             _SENDING.reset(tokens[1])
         outcome = calling.outcome
         if outcome is None or outcome.fault is not None:
             fault = outcome.fault if outcome is not None else None
-            raise self._agent.lost(fault or Fault("broken"), calling, sending.ceiling)
-        outlay.in_flight = None
-        taken = self._agent.taken(endpoint.model, outcome.tally, sending.ceiling)
+            raise self._agent.lost(fault or Fault("broken"), calling, outlay.ceiling)
+        outlay.calling = None
+        taken = self._agent.taken(endpoint.model, outcome.tally, outlay.ceiling)
         outlay.pay(replace(taken, calls=calling.sent))
         return response
 
     async def send(self, request: httpx2.Request) -> httpx2.Response:
-        sending = _SENDING.get()
-        settings, endpoint = self._agent.settings, sending.endpoint
+        endpoint, outlay = _SENDING.get()
         for name in ("authorization", "x-api-key"):
             request.headers.pop(name, None)
-        request.headers.update({**endpoint.headers, **settings.headers})
+        request.headers.update({**endpoint.headers, **self._agent.settings.headers})
         try:
             asked = route(request.method, request.url.path) or Route(endpoint.wire)
             call = sketch(asked, request.content)
-            sending.ceiling = await self._agent.ceiling(call, endpoint.model)
-            await sending.outlay.cover(sending.ceiling)
-            sending.outlay.in_flight = sending.calling, sending.ceiling
+            outlay.ceiling = await self._agent.ceiling(call, endpoint.model)
+            await outlay.cover(outlay.ceiling)
             return await self._agent.http().send(request, stream=True)
         except Ended as ended:
-            sending.ended = ended
+            outlay.ended = ended
             raise
 
-    def _lost(self, error: Exception, sending: _Sending) -> AttemptError:
-        """A call that gave no answer: why, as whoever sent it saw it."""
-        outcome = sending.calling.outcome
+    def _lost(self, error: Exception, calling: Calling, ceiling: Spend) -> AttemptError:
+        """A call that gave no answer, by what the gate saw of it."""
+        outcome, detail = calling.outcome, f"{type(error).__name__}: {error}"[:DETAIL_CHARS]
         fault = outcome.fault if outcome is not None else None
         if fault is None:
             kind: FaultKind = "connection" if outcome is None else "broken"
-            if outcome is None and not sending.ceiling.tokens:
-                kind = "request"  # It did not come to be sent: what is asked cannot be said.
-            fault = Fault(kind, detail=f"{type(error).__name__}: {error}"[:DETAIL_CHARS])
-        elif not fault.detail:
-            fault = replace(fault, detail=f"{type(error).__name__}: {error}"[:DETAIL_CHARS])
-        return self._agent.lost(fault, sending.calling, sending.ceiling)
+            if outcome is None and not ceiling.tokens:
+                kind = "request"  # It was not sent: the SDK cannot say what is asked.
+            fault = Fault(kind, detail=detail)
+        return self._agent.lost(replace(fault, detail=fault.detail or detail), calling, ceiling)
 
     async def _model(self, name: str) -> Model[Any]:
         found = self._models.get(name)
@@ -180,8 +170,6 @@ class LoopModels:
 
 
 class _Post(httpx2.AsyncBaseTransport):
-    """What the SDKs take for the network."""
-
     def __init__(self, models: LoopModels) -> None:
         self._models = models
 

@@ -14,6 +14,7 @@ import asyncio
 import pickle
 import signal
 import traceback
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
@@ -24,25 +25,19 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from headway.errors import HeadwayError, StateError
 from headway.report.detect import Handed
-from headway.state.context import ContextStatistics, Reach, must_be_known_key, must_be_pattern, over
+from headway.state.context import Context, ContextStatistics, Reach, compare, over
 from headway.state.shared import canonical
 from headway.work import TELL_PROMPT, TELL_WAIT
-
-if TYPE_CHECKING:
-    from headway.state.context import Circumstances
-
 
 # How a function is given its context: as the parameter that is named `ctx`, wherever it stands.
 
 NAME: Final = "ctx"
 BY_NAME: Final = -1
-"""Behind everything that is given by its place."""
 FUNCTIONS_KNOWN_MAX: Final = 256
-"""Functions whose parameters need not be looked at again."""
 
 _BY_PLACE: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _BY_NAME: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
@@ -77,7 +72,7 @@ def _place(function: Callable[..., object], count: int, bound: frozenset[str]) -
     try:
         parameters = signature(function).parameters
     except (TypeError, ValueError):
-        return None  # Some that are not written in Python do not tell.
+        return None  # Not written in Python.
     mine = parameters.get(NAME)
     if mine is None or mine.kind not in _BY_NAME:
         return None
@@ -99,13 +94,13 @@ ASKED: Final = "asked"
 GAVE: Final = "gave"
 RAISED: Final = "raised"
 WAITED: Final = "waited"
-"""What a message of the process is: a question, how its call ended, or whether a call to a model
-waits for its permit now."""
+"""Messages of the process: a question, how its call ended, whether a call to a model waits for its
+permit now."""
 
-Answers = Callable[[tuple[object, ...], Callable[[bytes], None]], bytes | None]
-"""Answers what a function asks in its middle: at once, or later by what it is given."""
+Answers = Callable[[tuple[Any, ...], Callable[[bytes], None]], bytes | None]
+"""Answers a question of a function: at once, or later by the given callback."""
 
-_OURS: Final = str(Path(__file__).parent)
+_OURS: Final = f"{Path(__file__).parent.parent}/"
 
 
 class ProcessDiedError(Exception):
@@ -183,15 +178,6 @@ class Worker:
         return f"its process ended with exit code {code}"
 
 
-def packed(
-    function: Callable[..., object],
-    arguments: tuple[object, ...],
-    lent: tuple[int, Circumstances] | None = None,
-) -> bytes:
-    """A call as it is sent, with the place and circumstances of its context, if it has one."""
-    return pickle.dumps((function, arguments, lent))
-
-
 def serve(there: Connection) -> None:
     """The life of the process: one call after another until the pipe closes."""
     # Whether an interrupt ends a run is decided in the parent.
@@ -228,8 +214,6 @@ def _given(data: bytes, there: Connection, lock: Lock) -> object:
     function, arguments, lent = pickle.loads(data)
     if lent is None:
         return _awaited(function(*arguments))
-    from headway.state.context import Context, compare
-
     place, at = lent
     reach = RemoteReach(there, at.name, lock)
     TELL_PROMPT.set(reach.prompted)
@@ -257,7 +241,6 @@ def tail_of(error: BaseException) -> str:
 
 
 def _awaited(value: object) -> object:
-    """A value, or what it comes to."""
     return asyncio.run(_waited_for(value)) if isawaitable(value) else value
 
 
@@ -277,63 +260,55 @@ class RemoteReach:
         self._name = name
         self._lock = Lock() if lock is None else lock
         self._is_over = False
-        self._reads = self._writes = self._acts = 0
+        self._uses: Counter[str] = Counter()
         self.is_cut = False
         """Whether a question was left without having its answer read."""
 
     def get(self, key: str) -> bytes | None:
-        must_be_known_key(key)
-        self._reads += 1
-        found = self._asks("get", key)
-        return found if isinstance(found, bytes) else None
+        found: bytes | None = self._asks("get", key)
+        return found
 
     def scan(self, pattern: str) -> list[tuple[str, bytes]]:
-        must_be_pattern(pattern)
-        self._reads += 1
-        found = self._asks("scan", pattern)
-        return found if isinstance(found, list) else []
+        found: list[tuple[str, bytes]] = self._asks("scan", pattern)
+        return found
 
     def put(self, key: str, value: object) -> None:
-        must_be_known_key(key)
-        self._writes += 1
-        self._asks("put", key, canonical(value, key))
+        self._asks("put", key, _plain(value, key))
 
     def add(self, key: str, value: object) -> None:
-        must_be_known_key(key)
-        self._writes += 1
-        self._asks("add", key, canonical(value, key))
+        self._asks("add", key, _plain(value, key))
 
     def remove(self, key: str) -> None:
-        must_be_known_key(key)
-        self._writes += 1
         self._asks("remove", key)
 
     def act(self, channel: str, payload: object, is_now: bool) -> None:
-        must_be_known_key(channel)
-        self._acts += 1
-        self._asks("now" if is_now else "effect", channel, canonical(payload, channel))
+        self._asks("act", channel, _plain(payload, channel), is_now)
 
     def prompted(self, text: bytes) -> None:
-        with suppress(StateError):  # After the function's end it counts for nobody.
+        with suppress(StateError):  # After the function's end it does not count.
             self._asks("prompted", text)
 
     def handed(self, every: Sequence[Handed], is_timed: bool) -> None:
         self._asks("handed", tuple(every), is_timed)
 
     def end(self) -> None:
-        """The function has returned: once nobody is in the middle of a question."""
+        """The function has returned: waits for the end of a question."""
         with self._lock:
             self._is_over = True
 
     def statistics(self) -> ContextStatistics:
-        return ContextStatistics(self._reads, self._writes, self._acts, self._is_over)
+        uses = self._uses
+        writes = uses["put"] + uses["add"] + uses["remove"]
+        return ContextStatistics(uses["get"] + uses["scan"], writes, uses["act"], self._is_over)
 
-    def _asks(self, *question: object) -> object:
+    def _asks(self, verb: str, *given: object) -> Any:
+        question = pickle.dumps((ASKED, (verb, *given)))
         with self._lock:
             if self._is_over:
                 raise over(self._name)
+            self._uses[verb] += 1
             self.is_cut = True
-            self._pipe.send_bytes(pickle.dumps((ASKED, question)))
+            self._pipe.send_bytes(question)
             is_value, told = pickle.loads(self._pipe.recv_bytes())
             self.is_cut = False
         if not is_value:
@@ -341,24 +316,21 @@ class RemoteReach:
         return told
 
 
-def answer(
-    reach: Reach, question: tuple[object, ...], later: Callable[[bytes], None]
-) -> bytes | None:
-    """What a worker is told about what it asked; None if it is told later, on the loop."""
-    match question:
-        case ("now", str(channel), bytes(data)):
-            # It may take its time, and the loop has others to serve.
-            loop = asyncio.get_running_loop()
-            act = partial(reach.act, channel, loads(data), is_now=True)
-            done = loop.run_in_executor(None, partial(_told, act))
-            done.add_done_callback(partial(_pass_on, later))
-            return None
-    return _told(partial(_answer, reach, question))
+def _plain(value: object, key: str) -> object:
+    """What arrives of a value: what JSON holds of it. StateError if that is nothing."""
+    return loads(canonical(value, key))
 
 
-def _pass_on(later: Callable[[bytes], None], done: asyncio.Future[bytes]) -> None:
-    if not done.cancelled():
-        later(done.result())
+def answer(reach: Reach, question: tuple[Any, ...], later: Callable[[bytes], None]) -> bytes | None:
+    """The answer to a question of a worker; None if `later` gets it, on the loop."""
+    verb, *given = question
+    ask = partial(getattr(reach, verb), *given)
+    if verb != "act" or not given[-1]:
+        return _told(ask)
+    # An effect that is done now may take its time, and the loop has others to serve.
+    done = asyncio.get_running_loop().run_in_executor(None, _told, ask)
+    done.add_done_callback(lambda one: None if one.cancelled() else later(one.result()))
+    return None
 
 
 def _told(ask: Callable[[], object]) -> bytes:
@@ -370,24 +342,3 @@ def _told(ask: Callable[[], object]) -> bytes:
     except Exception as error:
         told = StateError(f"what was asked of the state raised {type(error).__name__}: {error}")
         return pickle.dumps((False, told))
-
-
-def _answer(reach: Reach, question: tuple[object, ...]) -> object:
-    match question:
-        case ("get", str(key)):
-            return reach.get(key)
-        case ("scan", str(pattern)):
-            return reach.scan(pattern)
-        case ("put", str(key), bytes(data)):
-            reach.put(key, loads(data))
-        case ("add", str(key), bytes(data)):
-            reach.add(key, loads(data))
-        case ("remove", str(key)):
-            reach.remove(key)
-        case ("effect", str(channel), bytes(data)):
-            reach.act(channel, loads(data), is_now=False)
-        case ("prompted", bytes(text)):
-            reach.prompted(text)
-        case ("handed", tuple(every), bool(is_timed)):
-            reach.handed(every, is_timed)
-    return None

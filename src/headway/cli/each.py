@@ -76,8 +76,7 @@ def _say_forecast(source: EachSource) -> None:
 
 def perform(source: EachSource, journal: Journal, show: Show) -> int:
     """Run it on this journal."""
-    from headway.agents.command import Adopted
-    from headway.agents.shell import ShimClient
+    from headway.agents.shell import Adopted, ShimClient
     from headway.cli.running import conduct, meter_of
     from headway.engine.events import TaskFailed, TaskFinished, TaskReused
     from headway.engine.state import Rules

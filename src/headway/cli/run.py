@@ -140,7 +140,7 @@ def ready_run(
 
 def perform(run: PlanRun, source: PlanSource, journal: Journal, parsed: argparse.Namespace) -> int:
     """Perform a plan on this journal, and print what its last tasks gave."""
-    from headway.agents.command import Adopted
+    from headway.agents.shell import Adopted
     from headway.cli.running import Show, conduct, meter_of
     from headway.run.detector import detector_of, findings_of
     from headway.run.plan_run import cast_of, files_digest, has_commands, with_meter

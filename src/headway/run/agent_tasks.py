@@ -39,10 +39,18 @@ from headway.agents.cli import (
     read_session,
     save_session,
 )
-from headway.agents.command import detail_of, shell_code, shim_key
-from headway.agents.custom import Custom, result_in
+from headway.agents.kinds import Custom, result_in
 from headway.agents.metering import MeteredUsage
-from headway.agents.shell import Command, CommandEnded, Output, OutputTooLongError, ShimGoneError
+from headway.agents.shell import (
+    Command,
+    CommandEnded,
+    Output,
+    OutputTooLongError,
+    ShimGoneError,
+    detail_of,
+    shell_code,
+    shim_key,
+)
 from headway.base.digest import digest
 from headway.base.values import Fault, FaultKind
 from headway.config import Configuration, read_configuration
@@ -64,7 +72,7 @@ from headway.state.folder import in_a_line, in_thread
 from headway.work import AGENT_VARIABLE, Attempt, AttemptError, Result
 
 if TYPE_CHECKING:
-    from headway.agents.custom import AgentSetting
+    from headway.agents.kinds import AgentSetting
     from headway.agents.prompt import Verify
     from headway.plans.expand import ExpandedPlan, GroupPlan
     from headway.run.filling import Filling
@@ -96,7 +104,7 @@ async def perform_agent(
 ) -> Result:
     if agent.name == LOOP:
         return await _loop(agent, call, filling, max_tokens, crew)
-    from headway.agents.known import kind_of
+    from headway.agents.kinds import kind_of
     from headway.agents.prompt import asked_for
 
     kind = kind_of(agent.name, _settings(read_configuration(crew.environment).values))
@@ -180,7 +188,7 @@ def must_be_there(spec: PlanSpec, environ: Mapping[str, str]) -> None:
     _must_be_the_users(spec, environ)
     if all(agent_of(task) is None for task in spec.tasks):
         return
-    from headway.agents.known import kind_of
+    from headway.agents.kinds import kind_of
     from headway.agents.tools import must_be_installed
 
     configuration = read_configuration(environ).values
@@ -219,7 +227,7 @@ def _must_be_the_users(spec: PlanSpec, environ: Mapping[str, str]) -> None:
 def _unknown(spec: PlanSpec, configuration: Configuration) -> Iterator[PlanError]:
     if all(agent_of(task) is None for task in spec.tasks):
         return
-    from headway.agents.known import KINDS, kind_of
+    from headway.agents.kinds import KINDS, kind_of
 
     settings = _settings(configuration)
     names = [*KINDS, *settings]

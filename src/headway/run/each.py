@@ -10,9 +10,16 @@ from typing import Final
 
 from msgspec import Struct
 
-from headway.agents.command import Adopted, judged, shim_key
 from headway.agents.metering import CallMeter, metered
-from headway.agents.shell import Command, CommandEnded, ShimClient, ShimGoneError
+from headway.agents.shell import (
+    Adopted,
+    Command,
+    CommandEnded,
+    ShimClient,
+    ShimGoneError,
+    judged,
+    shim_key,
+)
 from headway.base import codec
 from headway.base.digest import digest
 from headway.base.values import Fault

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from headway.agents.command import Adopted, shim_key
 from headway.agents.metering import CallMeter
-from headway.agents.shell import Command, ShimClient
+from headway.agents.shell import Adopted, Command, ShimClient, shim_key
 from headway.state.context import Commons
 from headway.state.folder import VIEWS, sweep
 from headway.state.shared import Channels

@@ -266,7 +266,7 @@ class TaskWork:
 def verifier(
     filling: Filling, crew: Crew, timeout_s: float | None
 ) -> Callable[[str], Awaitable[str | None]]:
-    from headway.agents.command import perform_command
+    from headway.agents.shell import perform_command
 
     attempt, task = filling.attempt, filling.group.task
 
@@ -307,7 +307,7 @@ async def executed(
 ) -> Result:
     """A command under the shim; what an interrupted process did not come to journal is not done
     again, unless it has changed the shared state: nobody knows what it saw."""
-    from headway.agents.command import judged, perform_command
+    from headway.agents.shell import judged, perform_command
 
     attempt, task = filling.attempt, filling.group.task
     ended = crew.adopted.take(attempt) if crew.adopted is not None else None

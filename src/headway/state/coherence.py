@@ -20,6 +20,7 @@ from itertools import pairwise
 from typing import Final
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from headway.plans.graph import Graph
 from headway.plans.links import reversed_edges, serial
@@ -39,7 +40,6 @@ from headway.state.shared import UNTOUCHED, Access, Change, Shared, Snapshot
 # Tasks that have not ended and may write something, by what that is, and who waits for them.
 
 EVERYTHING: Final = ""
-"""The folder that every key lies in."""
 STANDS_MAX: Final = 4096
 """Sets of things written, or read, whose fronts are remembered."""
 NOBODY: Final = 1 << 62
@@ -50,13 +50,10 @@ class _Front(Struct):
     """Those who may write one thing, and those who wait until all before them have ended."""
 
     owner: object
-    """The frontier that may change it."""
     _heap: list[int] = field(default_factory=list)
     _writers: set[int] = field(default_factory=set)
     first: int = NOBODY
-    """The lowest position that has not ended."""
     waiting: list[tuple[int, int]] = field(default_factory=list)
-    """Position and ticket, lowest first."""
 
     def copied(self, owner: object) -> _Front:
         return _Front(owner, self._heap[:], self._writers.copy(), self.first, self.waiting[:])
@@ -219,7 +216,6 @@ class Readers:
         return twin
 
     def add(self, task: int, what: str) -> None:
-        """A task has looked at a key or a pattern."""
         readers = self._readers.get(what)
         if readers is None:
             readers = self._readers[what] = {}
@@ -229,7 +225,6 @@ class Readers:
         self._looked.setdefault(task, {})[what] = None
 
     def forget(self, task: int) -> None:
-        """A task has ended, or begins anew."""
         for what in self._looked.pop(task, ()):
             readers = self._readers[what]
             del readers[task]
@@ -274,8 +269,6 @@ class Early(Struct, frozen=True):
 
 
 class Awaited(Struct, frozen=True):
-    """Whom a task waits for, to be committed or to start."""
-
     position: int
     reads: Prefixes
     """What it looks at, that the other one may write."""
@@ -322,17 +315,12 @@ class TaskPositions:
 
 
 class _Member(Struct):
-    """A task that touches the state and has not ended."""
-
     position: int
     touches: Touches
     group: int
     snapshot: Snapshot | None = None
-    """Of the attempt that goes on."""
     access: Access = UNTOUCHED
-    """Of the last attempt that ended."""
     likely: tuple[str, ...] = ()
-    """What it is expected to write."""
     stale: int = 0
     is_proposed: bool = False
     is_parked: bool = False
@@ -357,7 +345,6 @@ class Coherence:
         self.learned: dict[tuple[int, int], dict[str, None]] = {}
         """By the groups of a writer and a reader: through what the one made the other stale."""
         self.reruns = 0
-        """Attempts that were stale."""
         self._graph = graph
         self._hints = hints or Hints()
         self._may, self._likely, self._acting = Frontier(), Frontier(), Frontier()
@@ -380,7 +367,6 @@ class Coherence:
                 self._acting.join(self.places.group(group), declared.touches.acts)
 
     def has(self, task: int) -> bool:
-        """Whether a task touches the state and has not ended."""
         return task in self._members
 
     def expand(self, group: int, tasks: range) -> None:
@@ -536,11 +522,7 @@ def copied(coherence: Coherence) -> tuple[Coherence, dict[int, Snapshot]]:
         if snapshot is not None:
             looks = partial(twin._readers.add, task)
             snapshot = snapshots[task] = snapshot.copied(twin.shared, looks)
-        members[task] = _Member(
-            member.position, member.touches, member.group, snapshot, member.access,
-            member.likely, member.stale, member.is_proposed, member.is_parked,
-            member.is_patient,
-        )  # fmt: skip
+        members[task] = replace(member, snapshot=snapshot)
     return twin, snapshots
 
 

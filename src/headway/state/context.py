@@ -25,52 +25,9 @@ from headway.report.detect import Handed
 from headway.state.shared import Act, Snapshot, canonical, must_be_key
 from headway.work import TELL_PROMPT, Attempt
 
-# Values that a task's code got from the shared state or gave to it, compared when it ends.
-
 VALUES_MAX: Final = 1_000
 BYTES_MAX: Final = 1024 * 1024
-"""So much of one attempt is compared: what is handed over after that is not looked at."""
-
-
-class StateHandover:
-    """What one attempt holds of the shared state, and what it has given to it."""
-
-    __slots__ = ("_bytes", "_values", "is_timed")
-
-    def __init__(self) -> None:
-        self._values: list[tuple[str, bytes, object, bool]] = []
-        self._bytes = 0
-        self.is_timed = False
-        """Whether the attempt has asked for the time."""
-
-    def got(self, key: str, data: bytes, value: object) -> None:
-        """The task was given a value."""
-        self._note(key, data, value, False)
-
-    def gave(self, key: str, value: object) -> None:
-        """The task has put a value there, or added it."""
-        if isinstance(value, dict | list):
-            self._note(key, canonical(value, key), value, True)
-
-    def ended(self) -> list[Handed]:
-        """The values as they were and as they are, and no hold on them any more."""
-        values, self._values = self._values, []
-        return [Handed(key, data, _bytes(value), given) for key, data, value, given in values]
-
-    def _note(self, key: str, data: bytes, value: object, is_given: bool) -> None:
-        if not isinstance(value, dict | list):
-            return  # Nothing else can be changed where it is.
-        self._bytes += len(data)
-        if self._bytes <= BYTES_MAX and len(self._values) < VALUES_MAX:
-            self._values.append((key, data, value, is_given))
-
-
-def _bytes(value: object) -> bytes | None:
-    try:
-        return canonical(value)
-    except StateError:
-        return None
-
+"""So much of what an attempt reads and writes is compared when it ends."""
 
 SCAN_BYTES_MAX: Final = 64 * 1024 * 1024
 """What one scan may give: more is no working set, and travels through a pipe in one piece."""
@@ -113,7 +70,6 @@ class Commons(Struct, frozen=True):
     """What the contexts of one run have in common."""
 
     time_s: float = 0.0
-    """When the run was created."""
     watch: Callable[[Attempt], Watch | None] | None = None
     perform: Callable[[Attempt, Act, int], None] | None = None
     """Does an effect at once, in the thread that asks for it; with its number in the attempt."""
@@ -197,19 +153,16 @@ class LocalReach:
         return found
 
     def put(self, key: str, value: object) -> None:
-        must_be_known_key(key)
         with self._lock:
             self._touches(key)
             self._snapshot.put(key, value)
 
     def add(self, key: str, value: object) -> None:
-        must_be_known_key(key)
         with self._lock:
             self._touches(key)
             self._snapshot.add(key, value)
 
     def remove(self, key: str) -> None:
-        must_be_known_key(key)
         with self._lock:
             self._touches(key)
             self._snapshot.remove(key)
@@ -239,12 +192,10 @@ class LocalReach:
                 self._snapshot.prompted(text)
 
     def handed(self, every: Sequence[Handed], is_timed: bool) -> None:
-        """Report what has become of values to the watch."""
         if self._watch is not None:
             self._watch.handed(every, is_timed)
 
     def end(self) -> None:
-        """The attempt is over."""
         with self._lock:
             self._is_over = True
 
@@ -258,6 +209,7 @@ class LocalReach:
         self._reads += 1
 
     def _touches(self, key: str) -> None:
+        must_be_known_key(key)
         self._must_go_on()
         if self._watch is not None:
             self._watch.writes(key)
@@ -281,13 +233,19 @@ class Context:
     another; writes are seen by others when this task is done.
     """
 
-    __slots__ = ("_handover", "_random", "_reach", "_seed", "_time_s", "attempt", "name")
+    __slots__ = (
+        "_handed", "_handed_bytes", "_is_timed", "_random", "_reach", "_seed", "_time_s",
+        "attempt", "name",
+    )  # fmt: skip
 
     def __init__(self, reach: Reach, at: Circumstances) -> None:
         self._reach = reach
         self._seed = at.seed
         self._random: Random | None = None
-        self._handover = StateHandover() if at.is_watched else None
+        self._handed: list[tuple[str, bytes, object, bool]] | None = [] if at.is_watched else None
+        """Values that can be changed in place: as they were read, or put, and as they are."""
+        self._handed_bytes = 0
+        self._is_timed = False
         self.name = at.name
         """The task's, as people read it."""
         self.attempt = at.attempt
@@ -301,13 +259,13 @@ class Context:
     def get(self, key: str, default: object = None) -> object:
         """A copy of a key's value; the default if it has none."""
         data = self._reach.get(key)
-        return default if data is None else _copied(self._handover, key, data)
+        return default if data is None else self._copied(key, data)
 
     def __getitem__(self, key: str) -> object:
         data = self._reach.get(key)
         if data is None:
             raise KeyError(key)
-        return _copied(self._handover, key, data)
+        return self._copied(key, data)
 
     def __contains__(self, key: str) -> bool:
         return self._reach.get(key) is not None
@@ -315,14 +273,12 @@ class Context:
     def put(self, key: str, value: object) -> None:
         """Give a key a value that JSON can hold, in place of what it had."""
         self._reach.put(key, value)
-        if self._handover is not None:
-            self._handover.gave(key, value)
+        self._hand_over(key, value)
 
     def add(self, key: str, value: object) -> None:
         """Add to a key whose channel combines: append, set, counter, max, reduce."""
         self._reach.add(key, value)
-        if self._handover is not None:
-            self._handover.gave(key, value)
+        self._hand_over(key, value)
 
     def remove(self, key: str) -> None:
         """Take a key away."""
@@ -330,7 +286,7 @@ class Context:
 
     def scan(self, pattern: str) -> dict[str, object]:
         """Copies of all values whose keys match, in order: `*` is within a name, `**` anything."""
-        return {key: _copied(self._handover, key, data) for key, data in self._reach.scan(pattern)}
+        return {key: self._copied(key, data) for key, data in self._reach.scan(pattern)}
 
     def effect(self, channel: str, payload: object = None) -> None:
         """Ask for an effect on the world: done once this task is, in declared order."""
@@ -343,8 +299,7 @@ class Context:
     @property
     def time_s(self) -> float:
         """When the run was created: the same for every attempt, and after a resume."""
-        if self._handover is not None:
-            self._handover.is_timed = True
+        self._is_timed = True
         return self._time_s
 
     @property
@@ -364,19 +319,33 @@ class Context:
         """How often it was used."""
         return self._reach.statistics()
 
+    def _copied(self, key: str, data: bytes) -> object:
+        value: object = _parsed(data.decode())[0]
+        self._hand_over(key, value, data)
+        return value
+
+    def _hand_over(self, key: str, value: object, data: bytes | None = None) -> None:
+        if self._handed is None or not isinstance(value, dict | list):
+            return
+        before = canonical(value, key) if data is None else data
+        self._handed_bytes += len(before)
+        if self._handed_bytes <= BYTES_MAX and len(self._handed) < VALUES_MAX:
+            self._handed.append((key, before, value, data is None))
+
 
 def compare(context: Context | None) -> None:
     """The task's code has ended: report to the watch what has become of its values."""
-    if context is not None and context._handover is not None:
-        handover = context._handover
-        context._reach.handed(handover.ended(), handover.is_timed)
+    if context is not None and context._handed is not None:
+        held, context._handed = context._handed, []
+        every = [Handed(key, data, _bytes(value), given) for key, data, value, given in held]
+        context._reach.handed(every, context._is_timed)
 
 
-def _copied(handover: StateHandover | None, key: str, data: bytes) -> object:
-    value: object = _parsed(data.decode())[0]
-    if handover is not None:
-        handover.got(key, data, value)
-    return value
+def _bytes(value: object) -> bytes | None:
+    try:
+        return canonical(value)
+    except StateError:
+        return None
 
 
 class Lent(Struct, frozen=True):
@@ -423,7 +392,6 @@ _known: Final = lru_cache(4096)(must_be_key)
 
 
 def must_be_pattern(pattern: object) -> None:
-    """StateError if nothing can match it."""
     if not isinstance(pattern, str) or not is_well_formed(pattern):
         raise StateError(
             f"`{pattern!s:.80}` cannot be a pattern of keys",
@@ -432,7 +400,6 @@ def must_be_pattern(pattern: object) -> None:
 
 
 def must_be_effect(snapshot: Snapshot, channel: str) -> None:
-    """StateError if nothing is done to the world there."""
     declared = snapshot.channels.declared
     must_be_known_key(channel)
     if snapshot.channels.of(channel).kind != "effect":
@@ -445,7 +412,6 @@ def must_be_effect(snapshot: Snapshot, channel: str) -> None:
 
 
 def over(what: object) -> StateError:
-    """The error of a context that is used after its attempt."""
     return StateError(
         "the attempt that this context belongs to has ended",
         detail=f"{what!r}",

@@ -49,7 +49,6 @@ RUNS_MAX: Final = 100
 """The newest runs, among which those are looked for that were killed."""
 
 LINES_MAX: Final = 100_000
-"""Of one file with things to add."""
 
 OWN: Final = "%"
 """The file with the value of a key that is a folder too."""
@@ -66,15 +65,12 @@ class UnfitError(Exception):
 
 
 class Changes(Struct, frozen=True):
-    """What a command did to the state."""
-
     put: tuple[tuple[str, object], ...] = ()
     removed: tuple[str, ...] = ()
     added: tuple[tuple[str, object], ...] = ()
     """To channels that combine, and to those of effects."""
 
     def apply_to(self, reach: Reach, channels: Channels) -> None:
-        """Make it the attempt's own."""
         for key, value in self.put:
             reach.put(key, value)
         for key in self.removed:
@@ -98,7 +94,6 @@ class StateFolder:
 
     @property
     def state(self) -> str:
-        """Where the values are."""
         return os.path.join(self._home, "state")
 
     @property
@@ -108,11 +103,9 @@ class StateFolder:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a command has to know of it."""
         return {"HEADWAY_STATE": self.state, "HEADWAY_PUT": self.put}
 
     def lay_out(self, values: Values) -> None:
-        """Write every value."""
         total = sum(len(data) for _, data in values)
         if len(values) > FILES_MAX or total > BYTES_MAX:
             raise StateError(
@@ -222,7 +215,6 @@ def sweep(run_folder: str) -> None:
 
 
 def names_of(key: str, is_folder: bool = False) -> list[str]:
-    """The names on the way to a key's file."""
     names: list[str] = []
     for segment in key.split("/"):
         names += _pieces(segment.replace("%", "%25"))
@@ -426,15 +418,11 @@ Anything = TypeVar("Anything")
 
 
 class AttemptState(Struct, frozen=True):
-    """What an attempt has of the state."""
-
     loan: Lent
-    """What a function is given of it."""
     channels: Channels
     reads: tuple[str, ...] | None
     """Keys and patterns that its task declares to read; None is everything."""
     output: str = ""
-    """The key that its result is put under."""
 
     @property
     def reach(self) -> Reach:

@@ -8,7 +8,6 @@ Laws:
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -18,10 +17,12 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from headway.base.codec import decode as decode_record
+from headway.base.codec import encode
 from headway.base.digest import digest
 from headway.base.folders import folders
 from headway.engine.record import Header, TaskRow
-from headway.errors import JournalError
+from headway.errors import JournalError, WireError
 from headway.journal.folder import RunPlace
 from headway.journal.reader import JournalReader, latest
 from headway.plans.graph import Graph
@@ -44,11 +45,17 @@ class Lesson(Struct, frozen=True):
     writer: str
     reader: str
     what: tuple[str, ...]
-    """Keys and folders."""
+
+
+class Lessons(Struct, frozen=True):
+    """The file of a plan."""
+
+    version: int
+    plan: str
+    lessons: tuple[Lesson, ...]
 
 
 def lessons_of(graph: Graph, coherence: Coherence) -> tuple[Lesson, ...]:
-    """What a run has taught."""
     return tuple(
         Lesson(graph.groups[writer].name, graph.groups[reader].name, _few(map(prefix_of, what)))
         for (writer, reader), what in sorted(coherence.learned.items())
@@ -56,7 +63,6 @@ def lessons_of(graph: Graph, coherence: Coherence) -> tuple[Lesson, ...]:
 
 
 def hints_for(graph: Graph, lessons: Iterable[Lesson]) -> Hints:
-    """Lessons as the engine takes them."""
     numbers = {group.name: index for index, group in enumerate(graph.groups)}
     reads: dict[int, tuple[str, ...]] = {}
     writes: dict[int, tuple[str, ...]] = {}
@@ -71,16 +77,12 @@ def hints_for(graph: Graph, lessons: Iterable[Lesson]) -> Hints:
 def recall(environment: Mapping[str, str], plan: str) -> tuple[Lesson, ...]:
     """What earlier runs of the plan of this path have taught."""
     try:
-        with open(_path(environment, plan), encoding="utf-8") as file:
-            said = json.load(file)
-        if said["version"] != VERSION or said["plan"] != plan:
-            return ()
-        return tuple(
-            Lesson(str(one["writer"]), str(one["reader"]), tuple(map(str, one["what"])))
-            for one in said["lessons"][:LESSONS_MAX]
-        )
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        with open(_path(environment, plan), "rb") as file:
+            known = decode_record(Lessons, file.read())
+    except (OSError, WireError):
         return ()
+    is_ours = known.version == VERSION and known.plan == plan
+    return known.lessons[:LESSONS_MAX] if is_ours else ()
 
 
 def remember(environment: Mapping[str, str], plan: str, lessons: Iterable[Lesson]) -> None:
@@ -89,16 +91,13 @@ def remember(environment: Mapping[str, str], plan: str, lessons: Iterable[Lesson
     for one in (*recall(environment, plan), *lessons):
         pair = one.writer, one.reader
         every[pair] = _few((*every.get(pair, ()), *one.what))
-    told = [
-        {"writer": writer, "reader": reader, "what": what}
-        for (writer, reader), what in list(every.items())[-LESSONS_MAX:]
-    ]
+    kept = tuple(Lesson(*pair, what) for pair, what in list(every.items())[-LESSONS_MAX:])
     path = _path(environment, plan)
     with suppress(OSError):
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         draft = f"{path}.{os.getpid()}.draft"
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            json.dump({"version": VERSION, "plan": plan, "lessons": told}, file)
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(encode(Lessons(VERSION, plan, kept)))
         os.replace(draft, path)
 
 

@@ -16,6 +16,7 @@ import os
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -32,7 +33,7 @@ from headway.journal.file import FULL, full_words
 from headway.journal.memory import Record
 from headway.state.shared import Act, Channels, canonical
 
-# Calls a user's function in a thread so that whatever it raises can be raised where it is awaited.
+# A user's function, whatever it raises.
 
 
 def called(function: Callable[..., object], *arguments: object) -> object:
@@ -43,11 +44,16 @@ def called(function: Callable[..., object], *arguments: object) -> object:
         raise RuntimeError("it raised StopIteration: `next` of what was empty?") from error
 
 
+def is_cancelled() -> bool:
+    """Whether this task is cancelled from outside."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
 # Who performs the effects of a channel: a Python function, or a shell command.
 
 KEY_VARIABLE: Final = "HEADWAY_EFFECT_KEY"
 SAID_CHARS_MAX: Final = 300
-"""Of what a command that failed wrote to stderr."""
 
 Send = Callable[[bytes, str], Awaitable[bytes]]
 """Performs an effect, given its payload as JSON and its key; gives the receipt."""
@@ -126,7 +132,6 @@ def by_command(command: str, folder: str | None = None) -> Send:
 
 
 def _filed(payload: bytes) -> IO[bytes]:
-    """A file without a name that a command reads from its beginning."""
     try:
         # Unbuffered: a full disk is met here, and not again when the file is closed.
         with TemporaryFile(buffering=0) as source:
@@ -153,31 +158,20 @@ def _receipt(answer: object) -> bytes:
 
 async def _in_thread(function: Callable[[], object]) -> object:
     """Run it in a thread of its own, which does not hold up the exit: it may hang for ever."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[object] = loop.create_future()
-
-    def settle(answer: object, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(answer)
-        else:
-            future.set_exception(error)
+    future: Future[object] = Future()
+    future.set_running_or_notify_cancel()
 
     def work() -> None:
-        answer, raised = None, None
         try:
-            answer = called(function)
+            future.set_result(called(function))
         except BaseException as error:
             # The boundary: it is raised where the answer is awaited.
-            raised = error if isinstance(error, Exception) else RuntimeError(repr(error))
-        with suppress(RuntimeError):  # The loop is closed.
-            loop.call_soon_threadsafe(settle, answer, raised)
+            is_error = isinstance(error, Exception)
+            future.set_exception(error if is_error else RuntimeError(repr(error)))
 
-    threading.Thread(
-        target=copy_context().run, args=(work,), name="headway-effect", daemon=True
-    ).start()
-    return await future
+    target = copy_context().run
+    threading.Thread(target=target, args=(work,), name="headway-effect", daemon=True).start()
+    return await asyncio.wrap_future(future)
 
 
 TIMEOUT_S: Final = 300.0
@@ -254,7 +248,6 @@ class Outbox:
         await self.drained()
 
     async def perform(self, due: Due) -> bytes:
-        """Intent, effect, receipt: the receipt."""
         send = self._sender(due.channel)
         await self._written(due, due.intended(self._clock()))
         crash_point("intended")
@@ -282,7 +275,7 @@ class Outbox:
         except EffectFailedError:
             raise
         except asyncio.CancelledError:
-            if _is_cancelled():
+            if is_cancelled():
                 raise
             raise EffectFailedError("it was cancelled from inside") from None
         except (Exception, SystemExit) as error:
@@ -323,9 +316,3 @@ class Outbox:
 def _fulfil(durable: asyncio.Future[None]) -> None:
     if not durable.done():
         durable.set_result(None)
-
-
-def _is_cancelled() -> bool:
-    """Whether this task is cancelled from outside."""
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0

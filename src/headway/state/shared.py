@@ -37,9 +37,7 @@ from headway.plans.resources import (
 # How what several tasks put under one key combines: in declared order, not in order of arrival.
 
 VALUE_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Larger things belong into files."""
 KNOWN_MAX: Final = 4096
-"""Keys whose channel is remembered."""
 
 Reducer = Callable[[object, object], object]
 
@@ -48,9 +46,7 @@ class Channels(Struct, frozen=True):
     """What a plan says of its keys. A key that it does not name holds a value."""
 
     declared: Mapping[str, Channel] = field(default_factory=dict)
-    """By key or pattern."""
     reducers: Mapping[str, Reducer] = field(default_factory=dict)
-    """By target."""
     known: dict[str, Channel] = field(default_factory=dict)
     """Of keys that were asked for: there may be a thousand patterns to try."""
 
@@ -154,7 +150,6 @@ def _of_size(data: bytes, key: str) -> bytes:
 
 
 def must_be_key(key: object) -> None:
-    """StateError if this cannot be a key."""
     if isinstance(key, str) and not is_pattern(key) and is_well_formed(key):
         return
     raise StateError(
@@ -200,7 +195,6 @@ class Act(Struct, frozen=True):
 
     channel: str
     data: bytes
-    """The payload, as JSON."""
     is_now: bool = False
     """Performed when it was asked for, whatever becomes of the attempt: outside the guarantee."""
 
@@ -224,7 +218,6 @@ UNTOUCHED: Final = Access()
 
 
 def encode(access: Access) -> bytes:
-    """An access as a journal keeps it."""
     return _dumps(
         {
             "version": VERSION,
@@ -286,7 +279,6 @@ class Change(Struct, frozen=True):
 
 Data = bytes | None
 Fold = tuple[Data, bytes]
-"""A value and its digest."""
 _NOTHING: Final[Fold] = (None, NOT_THERE)
 
 
@@ -337,8 +329,6 @@ class _Versions(Struct):
 
 
 class Shared:
-    """All committed versions."""
-
     __slots__ = ("_keys", "_looks", "_owner", "_versions", "channels", "faults")
 
     def __init__(
@@ -489,7 +479,6 @@ class Snapshot:
         return f"<Snapshot at {self.position}, {len(self.seen)} read, {len(self._own)} written>"
 
     def copied(self, shared: Shared, looks: Looks) -> Snapshot:
-        """The same, of a copy of the shared state."""
         twin = Snapshot(shared, self.position, looks)
         twin.seen, twin._values = self.seen.copy(), self._values.copy()
         twin._own = {key: every[:] for key, every in self._own.items()}
@@ -498,11 +487,9 @@ class Snapshot:
 
     @property
     def channels(self) -> Channels:
-        """How what is put there combines."""
         return self._shared.channels
 
     def get(self, key: str) -> bytes | None:
-        """The value of a key; None if it has none."""
         own = self._own.get(key)
         if own is None:
             return self._read(key)
@@ -535,18 +522,15 @@ class Snapshot:
         return sorted(found.items())
 
     def put(self, key: str, value: object) -> None:
-        """Give a key a value, in place of what it had."""
         self._own[key] = [self._shared.channels.check(key, value, is_put=True)]
         self._access = None
 
     def add(self, key: str, value: object) -> None:
-        """Add to a key whose channel combines."""
         data = self._shared.channels.check(key, value, is_put=False)
         self._own.setdefault(key, []).append(data)
         self._access = None
 
     def remove(self, key: str) -> None:
-        """Take a key away."""
         self._shared.channels.check(key, None, is_put=True)
         self._own[key] = [None]
         self._access = None
@@ -558,12 +542,10 @@ class Snapshot:
         return len(self._acts) - 1
 
     def prompted(self, text: bytes) -> None:
-        """A prompt was sent."""
         self._prompts = digest(self._prompts + digest(text))
         self._access = None
 
     def access(self) -> Access:
-        """Everything that was touched so far."""
         if self._access is None:
             self._access = Access(
                 tuple([StateLook(what, name) for what, name in self.seen.items()]),

@@ -325,8 +325,7 @@ def _plain(value: object) -> object:
 
 def _write_output(stream: TextIO, reader: JournalReader, folder: str, key: bytes) -> None:
     """What a command's attempts wrote, each to where it wrote it; of any other task, its result."""
-    from headway.agents.command import shim_name
-    from headway.agents.shell import read_shim_log
+    from headway.agents.shell import read_shim_log, shim_name
 
     endings = (getattr(recorded.event, "ending", NOTHING) for recorded in reader.events(key=key))
     names = {shim_name(key, ending.inputs) for ending in endings}

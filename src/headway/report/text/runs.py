@@ -188,7 +188,7 @@ NAME_CELLS: Final = 30
 def coming_lines(folder: str, rows: Iterable[TaskRow], environ: Mapping[str, str]) -> Iterator[str]:
     """Of every agent whose task is not done, how it would go on now."""
     from headway.agents.cli import COMING, sessions_of
-    from headway.agents.known import kind_of
+    from headway.agents.kinds import kind_of
     from headway.agents.metering import MeteredUsage
     from headway.config import read_configuration
     from headway.gateway.recording import doubts_of
