@@ -39,15 +39,14 @@ from headway.engine.state import Rules
 from headway.engine.strategy import parse
 from headway.errors import (
     BadValueError,
-    Fix,
     ForeignPlanError,
     InternalError,
     NoPlanError,
+    Place,
     PlanError,
     PlanTooLargeError,
     UsageError,
 )
-from headway.plans.fixes import apply_fix
 from headway.plans.grammar import KEYS, PlanKey
 from headway.plans.graph import Graph, TaskGroup
 from headway.plans.load import Folder, Loaded, UnusableError, load_foreign
@@ -377,16 +376,21 @@ def examined(
     missing = {"model": spec.model, "budget": spec.budget}
     for key, value in defaults.items():
         if not missing[key]:
-            text = _with(text, Fix("add", spec.body, key, value))
+            text = _with(text, spec.body, key, value)
     return text, load_foreign(text, folder, allowance, name)
 
 
-def _with(text: str, fix: Fix) -> str:
-    """A plan with one more key, below its first line where it is written in lines."""
-    first, value = _FIRST.search(text), str(fix.value)
-    if first is None or _PLAIN.fullmatch(value) is None:
-        return apply_fix(text, fix)
-    return f"{text[: first.end()]}{fix.key}: {value}\n{text[first.end() :]}"
+def _with(text: str, body: Place, key: str, value: str) -> str:
+    """A plan with one more key, below its first line where that is the version."""
+    if _PLAIN.fullmatch(value) is None:
+        value = dumps(value)
+    if first := _FIRST.search(text):
+        return f"{text[: first.end()]}{key}: {value}\n{text[first.end() :]}"
+    lines = text.splitlines(keepends=True)[: body.line - 1]
+    at, indent = sum(map(len, lines)) + body.column - 1, " " * (body.column - 1)
+    if text[at] == "{":
+        return f"{text[: at + 1]}{dumps(key)}: {dumps(value)}, {text[at + 1 :]}"
+    return f"{text[:at]}{key}: {value}\n{indent}{text[at:]}"
 
 
 def write_new(path: Path, text: str, force: bool) -> None:
