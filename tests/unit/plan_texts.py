@@ -36,7 +36,7 @@ def apply_fixes(text: str, fixes: Iterable[Fix]) -> str:
         return str(every[0].value)
     if every and every[0].kind == "spaces":
         return text.replace("\t", "  ")
-    root = parse_document(text.replace("\t", " "), "plan", is_lenient=True).root
+    root = parse_document(text.replace("\t", " "), "plan").root
     left = list(every)
     told = yaml.safe_dump(_mended(root, left), sort_keys=False, allow_unicode=True)
     assert not left, left

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.errors import Place, PlanError, PlanFileError
+from headway.errors import Fix, Place, PlanError, PlanFileError
 from headway.plans import document as document_module
 from headway.plans import load as load_module
 from headway.plans.document import parse_document
@@ -54,14 +54,9 @@ def test_every_value_has_its_place() -> None:
     root = read("a: 1\nb:\n  - x\n  - {c: d}\n")
     assert isinstance(root, Keyed)
     (_, one), (key, two) = root.pairs
-    assert (one.place, one.end, key.place) == (Place(1, 4), Place(1, 5), Place(2, 1))
+    assert (one.place, key.place) == (Place(1, 4), Place(2, 1))
     assert isinstance(two, DocumentList)
     assert [item.place for item in two.items] == [Place(3, 5), Place(4, 5)]
-    assert [root.is_flow, two.is_flow, getattr(two.items[1], "is_flow", None)] == [
-        False,
-        False,
-        True,
-    ]
 
 
 def test_json_is_read_with_places_too() -> None:
@@ -74,9 +69,9 @@ def test_json_is_read_with_places_too() -> None:
     [
         ("", "empty"),
         ("# nothing", "empty"),
-        ("a: *x", "stands for something else"),
-        ("a: &x 1", "names a value"),
-        ("a: &x [1]\nb: *x", "names a value"),
+        ("a: *x", "`x` is an anchor"),
+        ("a: &x 1", "`x` is an anchor"),
+        ("a: &x [1]\nb: *x", "`x` is an anchor"),
         ("a: !!python/object/apply:os.system [x]", "is a tag"),
         ("a: !mine 1", "is a tag"),
         ("a: {<<: b}", "merges mappings"),
@@ -115,11 +110,9 @@ def test_a_file_has_only_so_many_values(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_keys_that_are_there_twice_are_told_together_and_can_go() -> None:
-    text = "a: 1\nb: {c: 1, c: 2}\na:\n  x: 1\nd: 1\n"
-    error = refused(text)
-    assert len(error.others) == 1
+    error = refused("a: 1\nb: {c: 1, c: 2}\na:\n  x: 1\nd: 1\n")
     fixes = [fix for one in (error, *error.others) for fix in one.fixes]
-    assert plain(read(apply_fixes(text, fixes))) == {"a": 1, "b": {"c": 1}, "d": 1}
+    assert fixes == [Fix("remove", Place(2, 11)), Fix("remove", Place(3, 1))]
 
 
 @pytest.fixture

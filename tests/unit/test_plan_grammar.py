@@ -177,7 +177,6 @@ def test_a_strategy_is_written_as_the_engine_or_as_people_do(word: str) -> None:
 
 STATE = "state: {total: counter, records/*: value, mail: effect(m.n:send)}\n"
 WRONG = {
-    "HW005": ["headway: 1\nheadway: 1\ntasks: {a: {run: x}}"],
     "HW006": [
         task("run: x", "timeot: 10m"),
         task("run: x", "zzz: 1"),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from itertools import islice
 from typing import Final, Literal
 
-from headway.errors import Fix
+from headway.errors import Fix, nearest
 from headway.plans.accesses import Touched
 from headway.plans.expand import GroupPlan, NeedEdge, prompt_paths, results_used
 from headway.plans.hazards import Remark, Survey, filled, listed, with_entry
@@ -366,9 +365,6 @@ def nothing_absent(paths: Sequence[str]) -> frozenset[str]:
 LOOKED_MAX: Final = 1_000
 """Written paths among which a misspelt one is looked for."""
 
-NEAR_MAX: Final = 100
-"""Written paths that a misspelt one is compared with: those in the same folder."""
-
 
 def nobody_writes(survey: Survey, absent: Absent) -> Iterator[Remark]:
     """Remarks on reads that no task writes before and that are not there."""
@@ -417,11 +413,10 @@ def _way_out(survey: Survey, group: GroupPlan, text: str, path: str) -> tuple[st
     folder = path.rpartition("/")[0]
     some = islice(survey.touched.writes, LOOKED_MAX)
     written = [one for one in some if one.rpartition("/")[0] == folder]
-    near = get_close_matches(path, written[:NEAR_MAX], n=1, cutoff=0.8)
-    if near:
-        value = tuple(near[0] if one == text else one for one in task.reads)
+    if near := nearest(path, written, 0.8):
+        value = tuple(near if one == text else one for one in task.reads)
         fix = Fix("replace", task.spot("reads").value, value=value if len(value) > 1 else value[0])
-        return f"did you mean `{shown(near[0])}`?", (fix,)
+        return f"did you mean `{shown(near)}`?", (fix,)
     before = [
         other
         for other in survey.expanded.groups[max(0, group.index - LOOKED_MAX) : group.index]

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Final
 
 from msgspec.structs import replace
 
-from headway.errors import Fix, PlanShapeError, PlanValueError, UnknownKeyError
+from headway.errors import Fix, PlanShapeError, PlanValueError, UnknownKeyError, nearest
 from headway.plans.grammar import (  # fmt: skip
     AGENT,
     NAME_CHARS_MAX,
@@ -139,7 +138,7 @@ def plan_of(document: Document) -> PlanSpec:
 def _version(section: Section, faults: PlanFaults) -> None:
     names = [name for name, _ in section.spots()]
     # A key that is nearly this one has been told already.
-    if section.node("headway") is None and not get_close_matches("headway", names):
+    if section.node("headway") is None and not nearest("headway", names):
         fix = Fix("add", section.place, "headway", 1)
         faults.add(PlanShapeError, section.place, "`headway` is missing", "add `headway: 1`", fix)
     section.read("headway", lambda text: True if text == "1" else None, "1, the only version")
