@@ -181,15 +181,11 @@ WRONG = {
         task("run: x", "timeot: 10m"),
         task("run: x", "zzz: 1"),
         "headway: 1\ntasks: {a: {run: x}}\nzzz: 1",
-        task("run: x", "budget: {dollars: 5}"),
-        task("run: x", "budget: {usd: 5, tokes: 5}"),
-        task("run: x", "budget: {tokens: 5M}"),
-        task("run: x", "budget: {tokens: 5M, usd: $6}"),
-        task("run: x", "budget:", "  usd: 6", "  tokens: 200"),
-        task("run: x", "budget: {tokens: [5], usd: x}"),
         task("each: {line: x}", "run: y"),
     ],
     "HW007": [
+        task("run: x", "budget: {dollars: 5}"),
+        task("run: x", "budget: {usd: 5, tokes: 5}"),
         "headway: 2\ntasks: {a: {run: x}}",
         "headway: 1\ntasks: []",
         "headway: 1\ntasks: {}",
@@ -360,9 +356,7 @@ def test_what_is_wrong_is_refused_with_its_code_a_place_and_a_hint_that_helps(
 @pytest.mark.parametrize(
     ("lines", "hint"),
     [
-        (["budget: {tokens: 5M}"], "write `budget: 5M`"),
-        (["budget: {tokens: 200}"], "write `budget: 0.2k`"),
-        (["budget: {tokens: 5M, usd: 6}"], "write `budget: [$6, 5M]`"),
+        (["budget: {tokens: 5M, usd: 6}"], 'write `budget: "$6"`'),
         (["writes: effect:mial"], "write `effect:mail`"),
         (["writes: effect:total"], "write `state:total`"),
         (["writes: state:mail"], "write `effect:mail`"),

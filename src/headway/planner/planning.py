@@ -40,7 +40,6 @@ from headway.engine.strategy import parse
 from headway.errors import (
     BadValueError,
     ForeignPlanError,
-    InternalError,
     NoPlanError,
     Place,
     PlanError,
@@ -68,7 +67,7 @@ from headway.report.forecast import PriceGuess
 from headway.run import filling as newfile
 from headway.run.launch import Launch, Launched, launch
 from headway.run.plan_run import price_guess
-from headway.work import Attempt, Needed, Result
+from headway.work import Attempt, Result, Work
 
 if TYPE_CHECKING:
     from headway.api.plan_files import PlanResults
@@ -549,9 +548,10 @@ class _Examination(Struct):
         try:
             if len(self.text) > PLAN_CHARS_MAX:
                 raise PlanTooLargeError(f"the plan has more than {PLAN_CHARS_MAX:,} characters")
-            self.accepted = examined(
-                self.text, goal.folder, goal.allowance, {"model": goal.model, **_budget(goal)}
-            )
+            defaults = {"model": goal.model}
+            if goal.budget is not None:
+                defaults["budget"] = written_budget(goal.budget)
+            self.accepted = examined(self.text, goal.folder, goal.allowance, defaults)
         except PlanError as error:
             self.error = error
             more = f", and {len(error.others)} more" if error.others else ""
@@ -564,14 +564,11 @@ class _Examination(Struct):
         return self.error is None or not self.error.render().startswith(fault.detail)
 
 
-class _Planning:
+class _Planning(Work):
     """The one task of planning."""
 
     name = "plan"
-    is_local = False
     is_idle_until_sent = True
-    publishes = False
-    timeout_s: float | None = None
 
     def __init__(self, goal: Goal, agent: PromptAgent, examination: _Examination) -> None:
         self.result: Result | None = None
@@ -581,32 +578,13 @@ class _Planning:
             repairs=REPAIRS,
         )  # fmt: skip
 
-    def label(self, member: int) -> str:
-        del member
-        return self.name
-
     def key(self, member: int) -> bytes:
         del member
         return digest(f"{self._call.system}\n{self._call.prompt}".encode("utf-8", "replace"))
 
-    def count(self, needed: Callable[[str], list[Needed]]) -> int:
-        del needed
-        raise InternalError("planning is one task")
-
-    def publish(self, member: int, body: bytes | None) -> None:
-        del member, body
-        raise InternalError("a plan is written when it was accepted")
-
     async def perform(self, attempt: Attempt) -> Result:
         self.result = await self._agent.perform(self._call, attempt)
         return self.result
-
-
-def _budget(goal: Goal) -> dict[str, str]:
-    budget = goal.budget
-    if budget is None:
-        return {}
-    return {"budget": written_budget(budget)}
 
 
 def _left(budget: PlanBudget | None, took: Result) -> PlanBudget | None:

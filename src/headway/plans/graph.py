@@ -35,7 +35,7 @@ from headway.errors import (
     UnknownNeedError,
     nearest,
 )
-from headway.plans.links import Edges, Levels, circle, levels, path_words, reversed_edges
+from headway.plans.links import Edges, Levels, circle, levels, path_words, reversed_edges, serial
 from headway.plans.resources import Touches
 
 ARRIVALS_MAX: Final = 255
@@ -367,17 +367,12 @@ def _check_queues(graph: Graph) -> None:
         for earlier, later in pairwise(members):
             before[later].add(earlier)
     edges: Edges = tuple(tuple(sorted(groups)) for groups in before)
-    order = [group for level in levels(edges, reversed_edges(edges)) for group in level]
-    if len(order) == len(graph.groups):
-        return
-    cycle = circle(edges, order)
-    names = [graph.groups[group].name for group in cycle]
-    turns = [place for place, need in enumerate(cycle[1:]) if need not in graph.needs[cycle[place]]]
-    later, earlier = cycle[turns[0]], cycle[turns[0] + 1]
-    raise QueueOrderError(
-        f"the order of queue `{graph.groups[later].queue}` contradicts a need: {path_words(names)}",
-        where=f"tasks.{graph.groups[later].name}.queue",
-        detail="each waits for the next, so none of them can start",
-        hint=f"declare `{graph.groups[later].name}` before `{graph.groups[earlier].name}`, "
-        "or take it out of the queue",
-    )
+    order = serial(edges, reversed_edges(edges))
+    if len(order) < len(graph.groups):
+        names = [graph.groups[group].name for group in circle(edges, order)]
+        raise QueueOrderError(
+            f"the order of a queue contradicts a need: {path_words(names)}",
+            where=f"tasks.{names[0]}",
+            detail="each waits for the next, so none of them can start",
+            hint="declare what others of its queue need before them, or take it out of the queue",
+        )
