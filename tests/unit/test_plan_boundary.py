@@ -161,12 +161,6 @@ def test_one_task_is_on_its_own() -> None:
     )
 
 
-def test_independent_tasks_have_no_boundary() -> None:
-    assert answers(found("  a: {prompt: x}\n  b: {prompt: x}\n"))[1] == (
-        "Coherence boundary: none; any task can run before any other."
-    )
-
-
 def test_sets_that_know_nothing_of_each_other_are_told_apart() -> None:
     tasks = "  a: {run: x}\n  b: {run: x, needs: a}\n  c: {run: x}\n  d: {run: x, needs: c}\n"
     told = answers(found(tasks))
@@ -175,15 +169,6 @@ def test_sets_that_know_nothing_of_each_other_are_told_apart() -> None:
         "Coherence boundary, around each of these: `a` | `b`; `c` | `d`. What is left of a bar is"
         " done before anything right of it starts. Between them anything goes."
     )
-
-
-def test_a_set_without_a_point_at_which_all_wait_has_no_bar() -> None:
-    tasks = (
-        "  a: {run: x}\n  b: {run: x}\n  c: {run: x, needs: [a, b]}\n  d: {run: x, needs: b}\n"
-        "  e: {run: x, needs: [a, b]}\n"
-    )
-    assert answers(found(tasks))[2] == "Coherence boundary: `a`, `b`, `c`, `d` and `e`."
-    assert answers(found(tasks))[0].startswith("Nothing is embarrassingly parallel")
 
 
 def test_large_plans_are_told_in_few_lines() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 from pathlib import Path
@@ -13,9 +12,8 @@ from headway.errors import Fix, Place, PlanError, PlanFileError
 from headway.plans import document as document_module
 from headway.plans import load as load_module
 from headway.plans.document import parse_document
-from headway.plans.load import in_one_go, load_plan, plan_from
+from headway.plans.load import load_plan, plan_from
 from headway.plans.spec import DocumentList, Keyed, Leaf, Located, Scalar
-from tests.unit.plan_texts import apply_fixes
 
 
 def plain(node: Located) -> object:
@@ -92,11 +90,6 @@ def test_what_a_plan_does_not_need_is_refused_with_its_place(text: str, message:
     error = refused(text)
     assert message in error.message
     assert (error.where or "").startswith("plan.yaml")
-
-
-def test_a_tab_can_be_replaced() -> None:
-    text = "a:\n\tb: 1\n\tc: 2\n"
-    assert plain(read(apply_fixes(text, refused(text).fixes))) == {"a": {"b": 1, "c": 2}}
 
 
 def test_broken_json_is_refused_with_its_place() -> None:
@@ -248,17 +241,6 @@ def test_a_plan_is_loaded_from_its_file(folder: Path) -> None:
     loaded = load_plan(path, "plan.json")
     assert (loaded.expanded.spec.name, loaded.folder) == ("plan", folder)
     assert loaded.text == path.read_text()
-
-
-def test_no_garbage_is_collected_while_a_plan_is_loaded(folder: Path) -> None:
-    assert gc.isenabled()
-    with in_one_go():
-        assert not gc.isenabled()
-        plan_from("headway: 1\ntasks: {a: {run: x}}\n", folder)
-        assert not gc.isenabled(), "whoever began it ends it"
-    with pytest.raises(PlanError):
-        plan_from("headway: 1\n", folder)
-    assert gc.isenabled()
 
 
 def test_a_file_that_is_no_plan_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
