@@ -13,6 +13,9 @@ from typing import ClassVar, Final, Literal, NamedTuple
 ERRORS_SHOWN_MAX: Final = 20
 """Errors of one plan that are shown at once; the others are counted."""
 
+CHOICES_MAX: Final = 50
+"""Names that a hint chooses from."""
+
 
 class Place(NamedTuple):
     """Where something stands in a file, counted from 1; line 0 is nowhere."""
@@ -330,13 +333,24 @@ class UnknownPermitError(InternalError):
     code = "HW202"
 
 
-def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """A hint that names the nearest choice, or all of them when none is near."""
+def nearest(word: str, choices: Iterable[str], cutoff: float = 0.6) -> str:
+    """The choice that was probably meant; empty if none is near.
+
+    Among many choices, which are slow to compare, only those that begin alike compete.
+    """
     from difflib import get_close_matches
 
+    known = list(choices)
+    if len(known) > CHOICES_MAX:
+        known = [choice for choice in known if choice[:2] == word[:2]][:CHOICES_MAX]
+    return next(iter(get_close_matches(word, known, n=1, cutoff=cutoff)), "")
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """A hint that names the nearest choice, or all of them when none is near."""
     known = sorted(choices)
-    near = get_close_matches(word, known, n=1)
-    return f"did you mean `{near[0]}`?" if near else f"choose from: {', '.join(known)}"
+    near = nearest(word, known)
+    return f"did you mean `{near}`?" if near else f"choose from: {', '.join(known)}"
 
 
 def _first_line(kind: type[HeadwayError]) -> str:

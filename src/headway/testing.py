@@ -171,13 +171,6 @@ class FakeAdmission:
         return ticket
 
 
-class VirtualStatistics(Struct, frozen=True):
-    """How a virtual loop came to its time."""
-
-    now_s: float
-    jumps: int
-
-
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop whose clock jumps to the next timer as soon as there is nothing else to do.
 
@@ -190,13 +183,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self, start_s: float = 0.0) -> None:
         self._now_s = start_s
-        self._jumps = 0
+        self.jumps = 0
+        """How often the clock jumped."""
         self._in_threads = 0
         self._busy: list[Callable[[], bool]] = []
         super().__init__(_JumpingSelector(self))
 
     def __repr__(self) -> str:
-        return f"<VirtualLoop at {self._now_s:.3f} s, {self._jumps} jumps>"
+        return f"<VirtualLoop at {self._now_s:.3f} s, {self.jumps} jumps>"
 
     def time(self) -> float:
         """Virtual seconds; a clock of the wall can be made of it by adding a date."""
@@ -209,7 +203,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def jump(self, by_s: float) -> None:
         """Let time pass."""
         self._now_s += by_s
-        self._jumps += 1
+        self.jumps += 1
 
     @property
     def is_busy(self) -> bool:
@@ -224,9 +218,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._in_threads += 1
         running.add_done_callback(self._came_back)
         return running
-
-    def statistics(self) -> VirtualStatistics:
-        return VirtualStatistics(self._now_s, self._jumps)
 
     def _came_back(self, _: object) -> None:
         self._in_threads -= 1

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from headway.base.values import Fault
 from headway.engine.budget import NOTHING, Cost
+from headway.errors import InternalError
 from headway.state.shared import Snapshot
 
 AGENT_VARIABLE: Final = "HEADWAY_AGENT"
@@ -316,31 +317,40 @@ class Work(Protocol):
     @property
     def is_local(self) -> bool:
         """Whether it uses this machine's processors rather than an account's quota."""
+        return False
 
     @property
     def is_idle_until_sent(self) -> bool:
         """Whether an attempt that waits for its first permit has done nothing yet."""
+        return False
 
     @property
     def publishes(self) -> bool:
         """Whether `publish` shows results anywhere."""
+        return False
 
     @property
     def timeout_s(self) -> float | None:
         """How long one attempt may take."""
+        return None
 
     def label(self, member: int) -> str:
         """A task's name as people read it: `review[security]`, or the group's own."""
+        del member
+        return self.name
 
     def key(self, member: int) -> bytes:
         """A task's content key: 16 bytes, over everything that it is declared to depend on."""
 
     def count(self, needed: Callable[[str], list[Needed]]) -> int:
         """For a group whose size is found at run time: how many members these results give."""
+        del needed
+        raise InternalError(f"the size of `{self.name}` is known")
 
     def publish(self, member: int, body: bytes | None) -> None:
         """Show a durable result to the world, where the plan says so; again does no harm. Without
         a body, look whether it could be shown. Raises OSError or HeadwayError if it cannot."""
+        del member, body
 
     async def perform(self, attempt: Attempt) -> Result:
         """Do it. Raises AttemptError, WindowEmptyError or OverBudgetError; nothing else."""

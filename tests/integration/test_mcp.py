@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from headway.cli.main import main
 from headway.journal.reader import JournalReader
 from headway.mcp.service import written
 from headway.plans.load import load_foreign
@@ -227,14 +226,6 @@ def test_garbage_costs_nothing_but_itself(scene: Scene) -> None:
         assert b"Traceback" not in process.stderr.read()
 
 
-def test_an_interrupt_ends_the_server_at_once(scene: Scene) -> None:
-    with scene.process() as process:
-        say(process.stdin, _request(1, "initialize", _hello()))
-        hear(process.stdout)
-        os.kill(process.pid, signal.SIGINT)
-        assert process.wait(20) == -signal.SIGINT
-
-
 def test_a_run_is_stopped_and_many_calls_are_answered_at_once(scene: Scene) -> None:
     async def agent() -> None:
         async with scene.client() as client:
@@ -263,14 +254,6 @@ def test_a_run_is_stopped_and_many_calls_are_answered_at_once(scene: Scene) -> N
     asyncio.run(agent())
 
 
-def test_without_the_package_the_command_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert main(["mcp"]) == 2
-    assert "pip install 'headway[mcp]'" in capsys.readouterr().err
-
-
 def _is_over(scene: Scene, run: str) -> bool:
     with JournalReader(str(scene.home / "state" / "runs" / run)) as reader:
         return look(reader).standing.finished is not None
@@ -292,3 +275,11 @@ def _request(number: int, method: str, params: object) -> dict[str, object]:
 def _hello() -> dict[str, object]:
     client = {"name": "by hand", "version": "0"}
     return {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client}
+
+
+def test_an_interrupt_ends_the_server_at_once(scene: Scene) -> None:
+    with scene.process() as process:
+        say(process.stdin, _request(1, "initialize", _hello()))
+        hear(process.stdout)
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait(20) == -signal.SIGINT

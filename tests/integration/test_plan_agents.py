@@ -125,16 +125,6 @@ def test_a_plan_of_agents_that_was_killed_goes_on_in_their_own_sessions(scene: S
     assert all(os.listdir(home) == ["session.json"] for home in homes), "and leaves none behind"
 
 
-def test_what_the_gateway_does_not_see_the_agent_tells_itself(scene: Scene) -> None:
-    scene.plan(EDITS.replace("[1, 2, 3]", "[1]"))
-    scene.headway("run", "plan.yaml", "--yes", "--no-gateway")
-    (row,) = scene.results()
-    assert row["usd"] == 0.25
-    assert row["agent"]["metered"] is None
-    assert row["agent"]["tools"] == {"Bash": 3}
-    assert row["input_tokens"] == row["agent"]["told"]["input_tokens"] > 0
-
-
 def torn(home: Path) -> None:
     (session,) = home.glob("claude/projects/*/*.jsonl")
     session.write_bytes(session.read_bytes()[:-40])

@@ -22,7 +22,6 @@ tasks:
     prompt: Put the greetings on a card
     output: out/card.md
 """
-ONE = "headway: 1\ntasks:\n  greet: {prompt: Greet Ada}\n"
 HOSTILE = "headway: 1\ntasks:\n  t: {run: touch canary; touch ../canary}\n"
 ASK = "Write the plan."
 AGAIN = "Your answer cannot be used"
@@ -110,13 +109,6 @@ def test_a_model_that_never_gets_right_is_refused_and_its_draft_is_kept(scene: S
     assert [one["code"] for one in told["refused"]] == ["HW015", "HW014"]
 
 
-def test_one_small_thing_is_one_call_and_it_says_so(scene: Scene) -> None:
-    scene.script(ONE)
-    assert "one call is enough for this" in scene.plan().err
-    told = json.loads(scene.plan("--json", "-o", "b.yaml").out)
-    assert (told["is_single"], told["tasks"], told["took"]["calls"]) == (True, 1, 1)
-
-
 def test_what_would_be_asked_can_be_seen_without_asking(scene: Scene) -> None:
     scene.script(GOOD)
     scene.write("src/a.py", "the content")
@@ -151,13 +143,6 @@ def test_what_makes_no_sense_is_refused_before_anything_is_asked(
 ) -> None:
     said = scene("plan", "Greet Ada", "--model", "openai/m", *options)
     assert (said.code, told in said.err) == (2, True)
-
-
-def test_without_a_model_nobody_is_asked(scene: Scene) -> None:
-    said = scene("plan", "Greet Ada")
-    assert (said.code, "there is no model to ask" in said.err) == (2, True)
-    keyless = scene("plan", "Greet Ada", "--model", "openai/m", OPENAI_API_KEY="")
-    assert (keyless.code, "there is no key" in keyless.err) == (2, True)
 
 
 def test_the_configuration_can_allow_more(scene: Scene) -> None:

@@ -82,17 +82,6 @@ def test_killed_at_random_it_goes_on_and_pays_for_no_call_twice(here: Scene) -> 
     assert len(here.model.prompts) == sent
 
 
-def test_what_a_tree_within_a_task_has_heard_is_not_asked_again(here: Scene) -> None:
-    here.plan([(3, 20_000), (4, 2)], keys(2_000))
-    assert here("run", "plan.yaml", crash="kept:12").code == -9
-    durable, sent = here.durable(), len(here.model.prompts)
-    assert len(durable) >= 12
-    said = here("resume", "last")
-    assert (said.code, said.out) == (0, f"total={worth(3) + worth(4)}\n")
-    assert not durable & here.sent(sent)
-    assert len(here.sent(0)) >= 16
-
-
 def test_one_changed_result_runs_one_path_again(here: Scene) -> None:
     every = [(number, 300) for number in range(30)]
     here.plan(every, keys(2_000))
@@ -174,17 +163,6 @@ def test_a_quorum_does_without_those_that_failed_and_says_who_they_are(here: Sce
     assert len(here.model.prompts) == before + 1
 
 
-def test_a_quorum_that_was_raised_holds_for_what_is_there_already(here: Scene) -> None:
-    text = QUORUM.format(items=", ".join(map(str, range(12, 22))), of="8")
-    here.stranger.write("plan.yaml", text)
-    assert here("run", "plan.yaml").code == 1
-    before = len(here.model.prompts)
-    here.stranger.write("plan.yaml", text.replace("quorum: 8", "quorum: 9"))
-    assert here("resume", "last", "--changed").code == 1
-    assert here.rows()["verdict"] == "failed"
-    assert len(here.model.prompts) == before
-
-
 NAMES = """
 headway: 1
 model: anthropic/claude-add
@@ -220,16 +198,6 @@ def test_a_trace_without_results_says_that_they_were_not_kept(here: Scene) -> No
     said = here("results", "--trace", "verdict", "total=8")
     assert said.code == 2
     assert "were not kept" in said.err
-
-
-def test_below_the_quorum_nothing_is_paid_and_the_missing_are_named(here: Scene) -> None:
-    items_ = ", ".join(map(str, range(12, 22)))
-    here.stranger.write("plan.yaml", QUORUM.format(items=items_, of=9))
-    assert here("run", "plan.yaml").code == 1
-    assert not here.model.prompts
-    failed = {one["task"]: one["reason"] for one in here.stranger.status()["failed"]}
-    for name in ("verdict", "voted", "listed"):
-        assert "8 of 10 results are there, and its quorum is 9: probe[20]" in failed[name]
 
 
 STATE = """
@@ -290,3 +258,13 @@ def test_a_trace_leads_from_a_sentence_to_the_tasks_it_is_from(here: Scene) -> N
     assert here("results", "--trace", "probe").code == 2
     status = here("status").out
     assert "verdict/1 6 of 6, verdict/2 2 of 2" in status
+
+
+def test_below_the_quorum_nothing_is_paid_and_the_missing_are_named(here: Scene) -> None:
+    items_ = ", ".join(map(str, range(12, 22)))
+    here.stranger.write("plan.yaml", QUORUM.format(items=items_, of=9))
+    assert here("run", "plan.yaml").code == 1
+    assert not here.model.prompts
+    failed = {one["task"]: one["reason"] for one in here.stranger.status()["failed"]}
+    for name in ("verdict", "voted", "listed"):
+        assert "8 of 10 results are there, and its quorum is 9: probe[20]" in failed[name]

@@ -98,20 +98,6 @@ def test_commands_without_needs_give_the_state_of_one_after_another(
     assert not list(stranger.runs()[-1].glob("views"))
 
 
-def test_what_ran_again_is_told_with_a_remedy_and_waits_the_next_time(stranger: Stranger) -> None:
-    stranger.write("plan.yaml", PIPELINE)
-    first = stranger("run", "plan.yaml", "--no-gateway", "--detect", "off", PARSE_S="0.3")
-    assert "enrich  runs again: `**`, which it had read, has changed" in first.err
-    assert "attempts ran again (" in first.err
-    assert "`needs: parse` in `enrich`" in first.err
-    for _ in range(2):
-        again = stranger("run", "plan.yaml", "--no-gateway", "--detect", "off", PARSE_S="0.3")
-        assert state_of(stranger) == SERIAL
-    assert "again" not in again.err
-    (lessons,) = (stranger.here.parent / "state" / "lessons").iterdir()
-    assert lessons.stat().st_mode & 0o777 == 0o600
-
-
 @pytest.mark.parametrize("crash", ["result:2", "durable:1"])
 def test_a_killed_run_goes_on_to_the_same_state_and_repeats_nothing_committed(
     stranger: Stranger, crash: str
@@ -158,18 +144,6 @@ def test_a_channel_whose_function_is_missing_is_refused_where_it_is_named(
         "  plan.yaml:4:11",
         "hint: name a function as package.module:function, as it is seen from the plan's folder",
     ]
-
-
-def test_leftovers_of_dead_runs_go_when_another_run_starts(stranger: Stranger) -> None:
-    stranger.write("plan.yaml", PIPELINE)
-    words = ("plan.yaml", "--no-gateway", "--detect", "off")
-    # The first to end does so while the others work in theirs.
-    slow = {"PARSE_S": "0.5", "ENRICH_S": "3", "VALIDATE_S": "3"}
-    stranger("run", *words, HEADWAY_CRASH_AT="result:1", **slow)
-    (dead,) = stranger.runs()
-    assert list(dead.glob("views/*"))
-    assert stranger("run", *words).code == 0
-    assert not list(dead.glob("views"))
 
 
 def test_an_end_that_is_no_good_changes_nothing_and_says_why(stranger: Stranger) -> None:
@@ -276,13 +250,6 @@ def test_the_state_of_a_run_is_printed_for_people_and_for_programs(stranger: Str
     assert json.loads(stranger("results", "--state", "t*", "--json").out) == {"total": 2}
 
 
-def test_the_state_of_a_run_without_a_plan_is_its_programs_to_know(stranger: Stranger) -> None:
-    stranger("each", "true", ":::", "a")
-    said = stranger("results", "last", "--state")
-    assert said.code == 2
-    assert "is no run of a plan's file" in said.err
-
-
 def test_a_state_that_was_not_kept_is_refused_with_a_remedy_that_helps(stranger: Stranger) -> None:
     config = Path(stranger("config", "path").out.strip())
     config.parent.mkdir(parents=True)
@@ -295,6 +262,32 @@ def test_a_state_that_was_not_kept_is_refused_with_a_remedy_that_helps(stranger:
     config.write_text("keep_results = true\n")
     assert stranger("run", "plan.yaml", "--no-gateway", "--detect", "off").code == 0
     assert stranger("results", "last", "--state").code == 0
+
+
+def test_what_ran_again_is_told_with_a_remedy_and_waits_the_next_time(stranger: Stranger) -> None:
+    stranger.write("plan.yaml", PIPELINE)
+    first = stranger("run", "plan.yaml", "--no-gateway", "--detect", "off", PARSE_S="0.3")
+    assert "enrich  runs again: `**`, which it had read, has changed" in first.err
+    assert "attempts ran again (" in first.err
+    assert "`needs: parse` in `enrich`" in first.err
+    for _ in range(2):
+        again = stranger("run", "plan.yaml", "--no-gateway", "--detect", "off", PARSE_S="0.3")
+        assert state_of(stranger) == SERIAL
+    assert "again" not in again.err
+    (lessons,) = (stranger.here.parent / "state" / "lessons").iterdir()
+    assert lessons.stat().st_mode & 0o777 == 0o600
+
+
+def test_leftovers_of_dead_runs_go_when_another_run_starts(stranger: Stranger) -> None:
+    stranger.write("plan.yaml", PIPELINE)
+    words = ("plan.yaml", "--no-gateway", "--detect", "off")
+    # The first to end does so while the others work in theirs.
+    slow = {"PARSE_S": "0.5", "ENRICH_S": "3", "VALIDATE_S": "3"}
+    stranger("run", *words, HEADWAY_CRASH_AT="result:1", **slow)
+    (dead,) = stranger.runs()
+    assert list(dead.glob("views/*"))
+    assert stranger("run", *words).code == 0
+    assert not list(dead.glob("views"))
 
 
 def test_folders_of_commands_are_their_users_alone(stranger: Stranger) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import headway
-from headway.api.plan_files import PlanResults, budget_in
+from headway.api.plan_files import PlanResults
 from headway.api.summaries import Summary, SummaryPart, given, named_results
 from headway.errors import (
     BadValueError,
@@ -18,7 +18,6 @@ from headway.errors import (
     TasksFailedError,
     UsageError,
 )
-from headway.plans.spec import PlanBudget
 from headway.sim.account import Terms
 from headway.sim.models import SimulatedModels
 from headway.sim.provider import Latency, ProviderSpec
@@ -141,11 +140,6 @@ def test_results_are_whatever_there_is() -> None:
     ]  # fmt: skip
 
 
-def test_a_prompt_with_braces_is_text() -> None:
-    summary = headway.summarize(["fact-1"], model=MODEL, prompt="What of {{ item }} and {{?")
-    assert summary.text == "fact-1"
-
-
 def test_what_cannot_be_summarised_is_refused_before_anything_is_asked() -> None:
     with pytest.raises(BadValueError, match="no results"):
         headway.summarize([], model=MODEL)
@@ -162,10 +156,3 @@ def test_what_cannot_be_summarised_is_refused_before_anything_is_asked() -> None
 def test_a_summary_keeps_to_its_budget() -> None:
     with pytest.raises(BudgetReachedError):
         headway.summarize(["fact-1"], model=MODEL, budget="20")
-
-
-def test_a_budget_is_money_or_tokens() -> None:
-    assert (budget_in("$0.5"), budget_in("5k")) == (PlanBudget(500_000), PlanBudget(tokens=5_000))
-    for text in ("", "$", "-1", "inf", "$nan", "much"):
-        with pytest.raises(BadValueError, match="not an amount"):
-            budget_in(text)

@@ -165,6 +165,6 @@ def assert_hints_help(text: str, folder: Path, name: str = "plan.yaml") -> None:
         if error.fixes[0].kind == "text":
             continue
         repaired = apply_fixes(text, error.fixes)
-        after = [(other.code, other.message) for other in errors_of(repaired, folder, name)]
+        after = [(other.code, other.message) for other in errors_of(repaired, folder)]
         told = f"{error.render()}\n{error.fixes}\n--- before\n{text}\n--- after\n{repaired}"
         assert (error.code, error.message) not in after, told

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 from headway.errors import CycleError
 from headway.plans.graph import Graph, Task
-from headway.plans.ready import DONE, LOST, PENDING, READY, ReadySet
-from tests.property.engine_runs import blocks_in, graphs
 
 
 @st.composite
@@ -26,10 +24,6 @@ def plans(draw: st.DrawFn) -> tuple[Graph, list[float]]:
         tasks[task] = Task(str(task), tuple(map(str, needs)))
     weights = draw(st.lists(st.integers(0, 9), min_size=size, max_size=size))
     return Graph.of(tasks[task] for task in declared), [float(weight) for weight in weights]
-
-
-def _numbers(ranges: list[range]) -> list[int]:
-    return [task for tasks in ranges for task in tasks]
 
 
 @given(plans())
@@ -61,35 +55,6 @@ def test_ranks_and_the_critical_path_match_a_naive_search(
         assert after in graph.dependents[task]
 
 
-@given(plans(), st.data())
-def test_each_task_is_ready_or_lost_exactly_once(
-    plan: tuple[Graph, list[float]], data: st.DataObject
-) -> None:
-    graph, _ = plan
-    ready = ReadySet(graph)
-    active = _numbers(ready.open())
-    started: list[int] = list(active)
-    done: set[int] = set()
-    lost: list[int] = []
-    while active:
-        task = active.pop(data.draw(st.integers(0, len(active) - 1)))
-        assert all(need in done for need in graph.needs[task])
-        if data.draw(st.integers(0, 4)):
-            done.add(task)
-            freed = _numbers(ready.done(task))
-            active += freed
-            started += freed
-        else:
-            doomed = ready.doomed(task)
-            assert ready.fail(task) == (doomed, [])
-            lost += _numbers(doomed)
-        assert ready.states.count(READY) == len(active)
-    assert sorted(started + lost) == list(range(len(graph)))
-    assert PENDING not in ready.states
-    assert READY not in ready.states
-    assert (ready.states.count(DONE), ready.states.count(LOST)) == (len(done), len(lost))
-
-
 @settings(max_examples=60)
 @given(st.lists(st.lists(st.integers(0, 7), max_size=3), min_size=1, max_size=8))
 def test_what_is_refused_as_a_cycle_is_one(needs: list[list[int]]) -> None:
@@ -110,29 +75,3 @@ def test_what_is_refused_as_a_cycle_is_one(needs: list[list[int]]) -> None:
         assert len(graph.order) == size
         with pytest.raises(CycleError):
             Graph.of([*tasks, Task("x", ("y",)), Task("y", ("x",))])
-
-
-@settings(max_examples=60)
-@given(graphs(), st.data())
-def test_restoring_gives_what_reporting_one_by_one_gives(graph: Graph, data: st.DataObject) -> None:
-    one_by_one, at_once = ReadySet(graph), ReadySet(graph)
-    for ready in (one_by_one, at_once):
-        ready.open()
-        counts: dict[int, int] = {}
-        for group in graph.order:
-            if not ready.numbers.is_known(group):
-                sources = [n for n in graph.blocks[group] if n.group in counts]
-                sizes = [blocks_in(counts[need.group], need.block) for need in sources]
-                counts[group] = (sizes[0] if sizes else None) or 3
-                ready.expand(group, counts[group])
-    total = one_by_one.numbers.total
-    done = data.draw(st.lists(st.integers(0, max(total - 1, 0)), unique=True, max_size=total))
-    for task in done:
-        one_by_one.done(task)
-    assert at_once.restore(done) == len(done)
-    at_once.open()
-    assert at_once.states == one_by_one.states
-    for task in range(total):
-        if at_once.states[task] < DONE:
-            freed = sorted(_numbers(one_by_one.done(task)))
-            assert sorted(_numbers(at_once.done(task))) == freed

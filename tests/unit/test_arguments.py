@@ -57,10 +57,6 @@ def test_linked_sources_go_along_and_the_shortest_counts() -> None:
     assert found == ["a1X", "a1Y", "b2X", "b2Y"]
 
 
-def test_a_link_to_nothing_is_a_source() -> None:
-    assert all_arguments(arrange(["wc"], [("ab", True)])) == [("a",), ("b",)]
-
-
 def test_tasks_get_as_many_values_as_asked_for() -> None:
     assert all_arguments(plan("wc", "abc", arguments_max=2)) == [("a", "b"), ("c",)]
     assert all_arguments(plan("wc", "abc", arguments_max=0)) == [(), (), ()]
@@ -117,8 +113,3 @@ def test_what_is_wrong_is_said_before_anything_starts(
     with pytest.raises(UsageError, match=message) as refused:
         arrange(words, [([value], False)], number, separator)
     assert refused.value.hint
-
-
-def test_combinations_beyond_measure_are_refused() -> None:
-    with pytest.raises(UsageError, match="combinations"):
-        plan("wc", *[["x"] * 1_000] * 3)

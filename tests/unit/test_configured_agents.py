@@ -95,14 +95,6 @@ def test_an_agent_that_nobody_knows_is_refused_with_its_place(tmp_path: Path) ->
         must_be_known(spec, Configuration())
 
 
-@pytest.mark.parametrize("agent", ["claude", "codex", "opencode", "gemini", "hermes"])
-def test_agents_that_are_known_are_programs(agent: str, tmp_path: Path) -> None:
-    expanded = plan_from(PLAN.format(agent=agent), tmp_path).expanded
-    must_be_known(expanded.spec, parsed(BOTH, "").values)
-    assert has_programs(expanded.spec)
-    assert expanded.spec.tasks[0].is_command
-
-
 def test_a_loop_is_no_program_and_its_servers_are_known(tmp_path: Path) -> None:
     spec = plan_from(PLAN.format(agent=f"{LOOP}(files, mcp:git)"), tmp_path).expanded.spec
     must_be_known(spec, parsed(BOTH, "").values)

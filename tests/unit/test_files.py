@@ -34,17 +34,6 @@ def test_a_file_is_given_as_it_is(folder: Path) -> None:
         assert text("src/a.py") == "print('ä')\n"
 
 
-def test_results_and_variables_of_the_plan_do_not_matter(folder: Path) -> None:
-    with within(str(folder)):
-        assert text("src/a.py", "a result", tone="brief") == "print('ä')\n"
-
-
-def test_a_mark_of_the_encoding_is_no_text(folder: Path) -> None:
-    (folder / "marked.txt").write_bytes(b"\xef\xbb\xbfhello")
-    with within(str(folder)):
-        assert text("marked.txt") == "hello"
-
-
 def test_without_a_plan_paths_begin_in_the_working_folder(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,19 +93,6 @@ def test_one_failure_in_a_wave_loses_nobody_elses_result() -> None:
     witness.must_be_waves(4)
 
 
-def test_exceptions_can_be_had_in_their_places() -> None:
-    tasks = [partial(Witness(failing=1).asynchronous, n) for n in range(3)]
-    results: list[object] = []
-    results += run_virtual(headway.run_in_waves_async(tasks, return_exceptions=True))
-    assert (results[0], results[2]) == (0, 4)
-    assert isinstance(results[1], ValueError)
-
-
-def test_a_wave_of_none_is_refused() -> None:
-    with pytest.raises(UsageError, match="a wave of 0 is none"):
-        headway.run_in_waves([lambda: 1], 0)
-
-
 @pytest.mark.parametrize("strategy", ["adaptive", "waves:4", "fixed:3", "all-at-once"])
 def test_a_map_keeps_the_order_whatever_the_strategy(strategy: str) -> None:
     witness = Witness()
@@ -188,12 +175,6 @@ def test_the_first_failure_is_raised_and_nothing_more_starts() -> None:
         for _ in headway.as_completed(witness.synchronous, range(500), strategy="fixed:1"):
             pass
     assert len(witness.seen) < 100
-
-
-def test_failures_can_be_had_as_pairs() -> None:
-    stream = headway.as_completed(Witness(failing=1).synchronous, range(3), return_exceptions=True)
-    found: dict[int, object] = {**dict(stream)}
-    assert (found[0], found[2], type(found[1])) == (0, 4, ValueError)
 
 
 def test_nothing_more_starts_when_nobody_listens_any_more() -> None:

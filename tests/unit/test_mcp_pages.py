@@ -42,13 +42,6 @@ def test_a_result_that_is_more_than_a_page_is_cut_and_says_so() -> None:
     assert (shown[0]["bytes"], after) == ([30, 100, 100], None)
 
 
-def test_what_does_not_fit_any_more_is_on_the_next_page_whole() -> None:
-    shown, left_out, after = page(results(["a" * 20, None, "b" * 20]), 0, 50, 30)
-    assert [one["task"] for one in shown] == ["t0", "t1"]
-    assert left_out == "only results 0 to 1 are here; there are more"
-    assert after == {"offset": 2, "from_byte": 0}
-
-
 def test_bytes_that_are_no_text_are_still_passed_on() -> None:
     body = b"\xff\x80\x80\x80\x80\x80" * 20
     _, _, after = page([({"task": "t", "output": "?"}, body)], 0, 1, 10)

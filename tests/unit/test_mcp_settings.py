@@ -58,27 +58,6 @@ def test_runs_of_other_folders_are_not_there_unless_the_user_says_so(home: Path)
     assert every.run(outside).id == every.run("last").id == outside
 
 
-def test_a_journal_that_cannot_be_read_hides_no_other(home: Path) -> None:
-    good = run_in(home, home / "root", 1e9)
-    bad = run_in(home, home / "root", 2e9)
-    for file in (home / "state" / "runs" / bad).iterdir():
-        file.write_bytes(b"spoilt")
-    assert McpSettings(str(home / "root")).run("last").id == good
-
-
-@pytest.mark.parametrize(
-    ("text", "budget"),
-    [
-        ("$2", PlanBudget(microusd=2_000_000)),
-        (" $0.5 ", PlanBudget(microusd=500_000)),
-        ("500k", PlanBudget(tokens=500_000)),
-        ("1_000", PlanBudget(tokens=1000)),
-    ],
-)
-def test_an_amount_is_dollars_or_tokens(text: str, budget: PlanBudget) -> None:
-    assert budget_in(text) == budget
-
-
 @pytest.mark.parametrize("text", ["5", "0", "$0", "-1k", "inf", "$inf", "$nan", "", "two", "$"])
 def test_an_amount_is_never_guessed(text: str) -> None:
     with pytest.raises(BadValueError):
@@ -143,8 +122,9 @@ def test_a_server_starts_only_so_many_runs_at_once(
     assert not (home / "state" / "runs").exists()
 
 
-def test_what_agents_are_told_fits_on_a_page() -> None:
-    for tool in TOOLS:
-        assert len(tool.about) < 600
-        assert tool.about.split()[0].isalpha()
-        assert tool.input_schema()["additionalProperties"] is False
+def test_a_journal_that_cannot_be_read_hides_no_other(home: Path) -> None:
+    good = run_in(home, home / "root", 1e9)
+    bad = run_in(home, home / "root", 2e9)
+    for file in (home / "state" / "runs" / bad).iterdir():
+        file.write_bytes(b"spoilt")
+    assert McpSettings(str(home / "root")).run("last").id == good

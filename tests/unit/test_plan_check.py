@@ -58,11 +58,6 @@ def test_a_read_of_what_nobody_writes_and_is_not_there_is_a_warning() -> None:
     assert not remarks("  b: {run: x, writes: in/a/b}\n" + READER, [])
 
 
-def test_what_is_written_later_is_not_there_before() -> None:
-    tasks = "  a: {run: x, reads: s, output: o}\n  b: {run: x, needs: a, reads: o, writes: s}\n"
-    assert [found.kind for found in remarks(tasks, [])] == ["nobody writes"]
-
-
 def test_a_misspelt_read_is_told_what_was_meant() -> None:
     tasks = "  p: {run: x, output: out/parsed.json}\n  e: {run: x, reads: [q, out/parse.json]}\n"
     found = one(tasks, ["q"])
@@ -293,24 +288,6 @@ def test_the_state_is_ordered_as_the_serial_run_would_order_it() -> None:
     assert [(one.before, one.after) for one in report(tasks).edges] == [("c", "a"), ("b", "c")]
 
 
-def test_members_that_read_own_and_others_keys_wait_for_all() -> None:
-    tasks = (
-        "  a: {run: x, each: [p, q], reads: [], writes: 'state:r/{{ item }}'}\n"
-        "  b: {run: x, each: [p, q], reads: ['state:r/{{ item }}', 'state:r/p'], writes: []}\n"
-    )
-    assert [one.memberwise for one in report(tasks).edges] == [False]
-
-
-def test_many_members_that_keep_pace_with_many_groups_wait_for_all_of_them() -> None:
-    tasks = "".join(
-        f"  t{n}: {{run: x, each: [p, q], reads: [], writes: 'state:r{n}/{{{{ item }}}}'}}\n"
-        for n in range(101)
-    )
-    reads = ", ".join(f"'state:r{n}/{{{{ item }}}}'" for n in range(101))
-    found = report(f"{tasks}  z: {{run: x, each: [p, q], reads: [{reads}], writes: []}}\n")
-    assert {one.memberwise for one in found.edges} == {False}
-
-
 def test_too_many_edges_by_keys_are_none() -> None:
     tasks = "".join(
         f"  t{n}: {{run: x, reads: 'state:r', writes: 'state:r'}}\n" for n in range(320)
@@ -351,12 +328,6 @@ def test_warnings_come_before_notes_and_all_is_json() -> None:
     assert [one.severity for one in found.remarks] == ["warning", "note"]
     assert found.warnings == (found.remarks[0].message,)
     assert '"answers": [' in dumps(as_dict(found))
-
-
-def test_plans_without_a_file_are_told_by_name() -> None:
-    tasks = (TaskSpec("a", Place(0, 0), CommandSpec("x"), writes=("o",)),)
-    found = check(examined(expand(PlanSpec("p", tasks), Sources())))
-    assert [one.where for one in found.remarks] == [""]
 
 
 def _many(count: int) -> PlanSpec:

@@ -198,11 +198,6 @@ def test_everything_else_is_refused_with_its_place_and_what_to_do(message: str, 
     assert error.hint
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
-    text = task("run: x", "verify: y", "output: /z", top="state: {k: 'effect(x)'}\n")
-    assert len(messages(text)) == 4
-
-
 def test_what_can_be_removed_is_removed_by_its_fix() -> None:
     text = task("prompt: x", "agent: claude", "verify: y", top="state: {k: 'effect(x)'}\n")
     found = told(text)
@@ -266,16 +261,6 @@ def test_a_budget_is_within_the_users_and_in_its_unit() -> None:
     assert "[$2, 5k]" in (told(task("prompt: x", top="budget: $3\n"), both)[0].hint or "")
 
 
-@pytest.mark.parametrize("path", ["src/a.py", "password_reset.py", "a.b/c", "keys.md"])
-def test_ordinary_files_can_be_read(path: str) -> None:
-    assert unreadable(path) == ""
-
-
-@pytest.mark.parametrize("path", ["REPORT.md", "out/a b.csv", "plans.yaml", "ü/x.json"])
-def test_ordinary_texts_can_be_written(path: str) -> None:
-    assert unwritable(path) == ""
-
-
 PARTS = ("..", ".", "", "~", "a", ".git", "x.md", "b c", "C:", "..x", "Makefile", "y.json", "\0")
 
 
@@ -312,12 +297,6 @@ def test_a_plan_is_judged_before_its_files_are_opened(tmp_path: Path) -> None:
         with pytest.raises(ForeignPlanError) as caught:
             load_foreign(task(*lines), tmp_path)
         assert "secret" not in caught.value.render()
-
-
-def test_a_good_plan_is_loaded(tmp_path: Path) -> None:
-    (tmp_path / "p.md").write_text("say {{ item }}")
-    loaded = load_foreign(task("prompt_file: p.md", "each: [a, b]"), tmp_path)
-    assert loaded.expanded.count == 2
 
 
 def test_a_link_to_a_hidden_file_is_not_opened(tmp_path: Path) -> None:

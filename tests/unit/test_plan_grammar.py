@@ -11,16 +11,12 @@ from headway.errors import ERRORS_SHOWN_MAX, Place, PlanError
 from headway.plans.grammar import (
     KEYS,
     KEYS_MAX,
-    STRATEGY,
-    TARGET,
-    TASK_NAME,
     json_schema,
     key_table,
     keys_of,
 )
 from headway.plans.section import FAULTS_MAX
 from headway.plans.spec import (
-    AgentSpec,
     CommandSpec,
     Each,
     Fields,
@@ -28,9 +24,6 @@ from headway.plans.spec import (
     PlanSpec,
     Prompt,
     Python,
-    frozen,
-    plain,
-    text_of,
 )
 from tests.unit.plan_texts import apply_fixes, spec_of
 
@@ -92,26 +85,6 @@ def test_the_json_schema_has_every_key_and_no_other() -> None:
     ]  # fmt: skip
 
 
-def test_the_patterns_of_the_json_schema_are_those_of_the_check() -> None:
-    text = repr(json_schema())
-    assert TASK_NAME.pattern in text
-    assert TARGET.pattern.replace("\\", "\\\\") in text
-    assert "?P<" not in text
-    assert STRATEGY.fullmatch("waves(4)")
-
-
-def test_an_agent_has_a_name_and_maybe_tools() -> None:
-    text = task("prompt: fix it", "agent: tools(shell, mcp:docs )")
-    work = plan(text.replace("mcp:docs )", "mcp:docs)")).tasks[-1].work
-    assert isinstance(work, Prompt)
-    assert work.agent == AgentSpec("tools", ("shell", "mcp:docs"))
-    plain = plan(task("prompt: fix it", "agent: claude")).tasks[-1].work
-    assert isinstance(plain, Prompt)
-    assert plain.agent == AgentSpec("claude")
-    assert only(task("prompt: x", "agent: Claude Code")).code == "HW007"
-    assert only(task("run: x", "agent: claude")).code == "HW008"
-
-
 def test_a_quorum_is_a_count_or_a_part() -> None:
     counted = plan(task("prompt: x", "reduce: a", "quorum: 40")).tasks[-1].quorum
     part = plan(task("prompt: x", "reduce: a", "quorum: 80%")).tasks[-1].quorum
@@ -169,28 +142,17 @@ def test_a_text_of_each_is_a_task_or_a_pattern() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("word", ["adaptive", "all-at-once", "fixed(3)", "waves:7"])
-def test_a_strategy_is_written_as_the_engine_or_as_people_do(word: str) -> None:
-    spec = plan(f"headway: 1\nstrategy: {word}\ntasks: {{a: {{run: x}}}}")
-    assert spec.strategy == word.replace("(", ":").replace(")", "")
-
-
 STATE = "state: {total: counter, records/*: value, mail: effect(m.n:send)}\n"
 WRONG = {
-    "HW005": ["headway: 1\nheadway: 1\ntasks: {a: {run: x}}"],
     "HW006": [
         task("run: x", "timeot: 10m"),
         task("run: x", "zzz: 1"),
         "headway: 1\ntasks: {a: {run: x}}\nzzz: 1",
-        task("run: x", "budget: {dollars: 5}"),
-        task("run: x", "budget: {usd: 5, tokes: 5}"),
-        task("run: x", "budget: {tokens: 5M}"),
-        task("run: x", "budget: {tokens: 5M, usd: $6}"),
-        task("run: x", "budget:", "  usd: 6", "  tokens: 200"),
-        task("run: x", "budget: {tokens: [5], usd: x}"),
         task("each: {line: x}", "run: y"),
     ],
     "HW007": [
+        task("run: x", "budget: {dollars: 5}"),
+        task("run: x", "budget: {usd: 5, tokes: 5}"),
         "headway: 2\ntasks: {a: {run: x}}",
         "headway: 1\ntasks: []",
         "headway: 1\ntasks: {}",
@@ -361,9 +323,7 @@ def test_what_is_wrong_is_refused_with_its_code_a_place_and_a_hint_that_helps(
 @pytest.mark.parametrize(
     ("lines", "hint"),
     [
-        (["budget: {tokens: 5M}"], "write `budget: 5M`"),
-        (["budget: {tokens: 200}"], "write `budget: 0.2k`"),
-        (["budget: {tokens: 5M, usd: 6}"], "write `budget: [$6, 5M]`"),
+        (["budget: {tokens: 5M, usd: 6}"], 'write `budget: "$6"`'),
         (["writes: effect:mial"], "write `effect:mail`"),
         (["writes: effect:total"], "write `state:total`"),
         (["writes: state:mail"], "write `effect:mail`"),
@@ -430,23 +390,9 @@ def test_a_hopeless_plan_is_not_told_in_full() -> None:
     assert found[0].render().endswith(f"and {FAULTS_MAX - 1 - ERRORS_SHOWN_MAX} more")
 
 
-def test_a_long_circle_is_told_in_short() -> None:
-    body = "".join(f"  t{n}: {{run: x, needs: t{(n + 1) % 30}}}\n" for n in range(30))
-    assert "(18 more)" in only(f"headway: 1\ntasks:\n{body}").message
-
-
 def test_circles_that_share_nothing_are_told_together() -> None:
     body = "".join(f"  t{n}: {{run: x, needs: t{n}}}\n" for n in range(30))
     assert len(errors(f"headway: 1\ntasks:\n{body}")) == 10
-
-
-def test_a_large_plan_compares_only_names_that_begin_alike() -> None:
-    body = "".join(f"  task{n}: {{run: x}}\n" for n in range(60))
-    near = only(f"headway: 1\ntasks:\n{body}  u: {{run: x, needs: task5x}}\n")
-    assert near.hint == "did you mean `task5`?"
-    far = only(f"headway: 1\ntasks:\n{body}  u: {{run: x, needs: other}}\n")
-    assert far.hint is not None
-    assert far.hint.startswith("remove")
 
 
 def test_commands_keep_braces_that_are_not_ours() -> None:
@@ -460,16 +406,6 @@ def test_a_task_that_is_wrong_is_not_blamed_for_its_templates_too() -> None:
 def test_the_second_error_in_one_text_is_told_as_well() -> None:
     found = errors(task("prompt: '{{ itm }} {{ indx }}'", "each: [a]"))
     assert [error.hint for error in found] == ["did you mean `item`?", "did you mean `index`?"]
-
-
-def test_values_go_to_programs_and_back() -> None:
-    value = {"a": [1, 2.5, None, True, {"b": "c"}]}
-    assert plain(frozen(value)) == value
-    assert text_of(frozen(value)) == '{"a": [1, 2.5, null, true, {"b": "c"}]}'
-    assert text_of("as it is") == "as it is"
-    assert frozen(Path("x")) == "x"
-    assert Fields((("a", 1),)).get("a") == 1
-    assert Fields().get("a") is None
 
 
 READ_BY_PROGRAMS = {"http_proxy": "my_http", "HTTPS_PROXY": "my_https", "yarn_x": "my_yarn_x"}

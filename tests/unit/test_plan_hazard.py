@@ -9,7 +9,7 @@ from headway.plans.accesses import PAIRS_MAX, Touched
 from headway.plans.expand import ExpandedPlan, Sources, expand
 from headway.plans.hazards import examined
 from headway.plans.resources import above, fixed_part, inside, led_back
-from headway.plans.spec import CommandSpec, Each, PlanSpec, TaskSpec
+from headway.plans.spec import CommandSpec, PlanSpec, TaskSpec
 from tests.unit.plan_texts import HEAD, apply_fixes, surveyed
 
 
@@ -53,10 +53,6 @@ def test_a_reader_waits_for_the_writers_before_it() -> None:
         "  c: {run: x, reads: out}\n  d: {run: x, reads: out/b/c}\n  e: {run: x, reads: outer}\n"
     )
     assert edges(tasks) == ["a -> c", "b -> c", "b -> d"]
-
-
-def test_an_output_is_written() -> None:
-    assert edges("  a: {run: x, output: o}\n  b: {run: x, reads: ./o/}\n") == ["a -> b"]
 
 
 def test_no_edge_is_added_where_an_order_is_declared() -> None:
@@ -109,11 +105,6 @@ def test_two_writers_without_an_order_are_refused() -> None:
             "  b: {run: x, writes: o, needs: c}\n", "HW010")  # fmt: skip
 
 
-def test_one_pair_of_tasks_is_refused_once() -> None:
-    found = errors("  a: {run: x, writes: [o, p]}\n  b: {run: x, writes: [p, o, o/x]}\n")
-    assert len(found) == 1
-
-
 def test_members_that_write_one_path_are_refused_and_a_queue_helps() -> None:
     error = refused("  a: {run: x, each: [1, 2], writes: o}\n", "HW010")
     assert error.hint == "add `queue: a`, so that they run one at a time"
@@ -150,30 +141,11 @@ def test_members_of_two_groups_are_named_with_what_they_share() -> None:
     assert error.message.startswith("a member of `a` and `c` write `o` and `o/z`")
 
 
-def test_members_that_keep_pace_clash_with_others_and_not_with_their_own() -> None:
-    tasks = (
-        "  a: {run: x, each: [1, 2], writes: o, queue: q}\n"
-        "  b: {run: x, each: a, writes: o, queue: r}\n"
-    )
-    error = refused(tasks, "HW010")
-    assert error.detail == "if `b[2]` runs first, `a[1]` overwrites it"
-
-
 def test_a_member_that_touches_all_is_told_beside_another_one() -> None:
     tasks = "  a: {run: x, each: [o/k, o, o/m], writes: ['{{ item }}', '{{ item }}/more']}\n"
     assert refused(tasks, "HW010").message == (
         "`a[o]` and `a[o/k]` write `o` and `o/k`, which lies within it"
     )
-
-
-def test_a_plan_in_memory_may_have_groups_without_members() -> None:
-    items = Each("items")
-    tasks = (
-        TaskSpec("a", Place(0, 0), CommandSpec("x"), each=items, writes=("o",)),
-        TaskSpec("b", Place(0, 0), CommandSpec("x"), writes=("o",)),
-    )
-    with pytest.raises(PlanError, match="both write"):
-        examined(expand(PlanSpec("p", tasks), Sources()))
 
 
 def test_members_that_follow_others_keep_their_pace_if_they_touch_only_their_own() -> None:
@@ -234,14 +206,6 @@ def test_paths_that_lead_out_are_refused() -> None:
     refused("  a: {run: x, each: [../o], writes: '{{ item }}'}\n", "HW011")
     refused("  a: {run: x, reads: '../{{ \"{{\" }}'}\n", "HW011")
     refused("  a: {run: x}\n  b: {run: x, each: a, output: '../{{ item }}'}\n", "HW011")
-
-
-def test_braces_that_are_text_are_part_of_a_path() -> None:
-    assert not errors("""  a: {run: x, writes: '{{ "{{" }}'}\n""")
-
-
-def test_a_pattern_with_values_keeps_the_folder_of_each() -> None:
-    assert not errors("  a: {run: x, each: [p, q], writes: 'o/{{ item }}/*.md'}\n")
 
 
 def _many(count: int, reads: str, writes: str) -> PlanSpec:

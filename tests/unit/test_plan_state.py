@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.errors import InternalError, Place, PlanError, PlanValueError
+from headway.errors import InternalError, Place, PlanError
 from headway.plans.expand import ExpandedPlan, Sources, found, graph_of, keys_of
 from headway.plans.hazards import examined
 from headway.plans.resources import (
@@ -14,17 +14,15 @@ from headway.plans.resources import (
     VALUE,
     Channel,
     Touches,
-    better_channel,
     better_key,
     channel_in,
-    channel_of,
     covers,
     is_pattern,
     is_well_formed,
     matches,
     prefix_of,
 )
-from headway.plans.sharing import KEYS_MAX, Stake, targets_of
+from headway.plans.sharing import Stake, targets_of
 from headway.plans.spec import Fields, Spot
 from headway.plans.template import Template, parse_template
 from tests.unit.plan_texts import expanded_of
@@ -48,41 +46,6 @@ def refused(tasks: str, top: str = STATE) -> list[str]:
     with pytest.raises(PlanError) as caught:
         examined(expanded(tasks, top))
     return [error.message for error in (caught.value, *caught.value.others)]
-
-
-@pytest.mark.parametrize(
-    ("text", "channel"),
-    [
-        ("append", Channel("append")),
-        (" max ", Channel("max")),
-        ("reduce(m.n:f)", Channel("reduce", "m.n:f")),
-        ("effect(./send.sh --now)", Channel("effect", "./send.sh --now")),
-    ],
-)
-def test_a_channel_is_a_word_and_maybe_who_does_it(text: str, channel: Channel) -> None:
-    assert channel_of(text) == channel
-    assert str(channel) == text.strip()
-
-
-@pytest.mark.parametrize(
-    ("text", "problem", "better"),
-    [
-        ("cuonter", "did you mean `counter`?", "counter"),
-        ("the sum", "choose from", "value"),
-        ("reduce", "write `reduce(module:function)`", "reduce(package.module:function)"),
-        ("reduce(f)", "write `reduce(module:function)`", "reduce(package.module:function)"),
-        ("counter(5)", "write `counter` alone", "counter"),
-        ("Effect(m:f)", "is no channel", "effect(package.module:function)"),
-    ],
-)
-def test_what_is_no_channel_is_told_with_what_it_could_be(
-    text: str, problem: str, better: str
-) -> None:
-    said = channel_of(text)
-    assert isinstance(said, str)
-    assert problem in said
-    assert better_channel(text) == better
-    assert isinstance(channel_of(better), Channel)
 
 
 def test_a_key_has_the_channel_of_the_longest_pattern_that_it_matches() -> None:
@@ -122,12 +85,6 @@ def test_a_plan_names_what_is_to_be_imported_when_it_runs_and_nothing_twice() ->
     assert plan.spec.channels["posts/*"] == Channel("effect", "m.n:send")
     assert plan.spec.state is not None
     assert plan.spec.state[0][2] == Spot(Place(2, 9), Place(2, 16))
-
-
-def test_a_plan_with_too_many_channels_is_refused() -> None:
-    keys = ", ".join(f"k{number}: set" for number in range(KEYS_MAX + 1))
-    with pytest.raises(PlanValueError, match="up to 200 keys"):
-        expanded("  a: {run: x}\n", f"state: {{{keys}}}\n")
 
 
 def test_a_plan_without_a_word_about_the_state_has_nothing_to_do_with_it() -> None:
@@ -253,11 +210,6 @@ def test_a_member_whose_value_makes_no_key_is_named() -> None:
         "`effect:maill` in `writes` of `b[maill]`: `state` has no such effect",
         "`state:b*` in `output` of `c[b*]`: a result is put under one key",
     ]
-
-
-def test_an_effect_can_be_meant_by_a_pattern() -> None:
-    tasks = "  a: {run: x, writes: ['effect:posts/*', 'effect:m*', effect:posts/today]}\n"
-    assert not examined(expanded(tasks, STATE)).expanded.groups[0].edges
 
 
 def key(tasks: str, top: str = "") -> bytes:

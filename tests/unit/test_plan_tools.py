@@ -31,12 +31,6 @@ def test_an_agent_with_tools_that_it_cannot_have_is_refused(text: str, better: s
     assert spec_of(mended).tasks[0].is_sound
 
 
-@pytest.mark.parametrize("text", ["tools(shell, files, mcp:docs-2_x)", "claude", "tools(mcp:a)"])
-def test_an_agent_with_tools_that_there_are_is_accepted(text: str) -> None:
-    source = f"headway: 1\nmodel: m\ntasks:\n  a:\n    prompt: x\n    agent: {text}\n"
-    assert spec_of(source).tasks[0].is_sound
-
-
 @pytest.mark.parametrize(
     ("lines", "top", "given"),
     [

@@ -57,7 +57,3 @@ def test_members_that_are_found_later_are_taken_to_be_ten(tmp_path: Path) -> Non
         tmp_path,
     )
     assert found.agents == 10
-
-
-def test_a_plan_that_asks_nobody_has_no_agents(tmp_path: Path) -> None:
-    assert situation("  list:\n    run: ls\n", tmp_path).agents == 0

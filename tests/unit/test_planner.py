@@ -23,17 +23,15 @@ from headway.errors import (
 )
 from headway.planner import planning as project_module
 from headway.planner.planning import (
-    EXAMPLE,
     SINGLE,
     drafted,
     listed,
-    plan,
     plan_in,
     system_text,
     write_new,
 )
 from headway.plans.grammar import KEYS as GRAMMAR
-from headway.plans.load import load_foreign, load_plan
+from headway.plans.load import load_plan
 from headway.plans.spec import PlanBudget
 from headway.plans.untrusted import PlanPermissions, allowance_of
 from tests.unit.planned import GOOD, Author, fenced, wanted
@@ -260,19 +258,6 @@ def test_a_plan_is_saved_where_its_paths_begin(tmp_path: Path, path: str) -> Non
         Author([fenced(GOOD)]).plan(tmp_path).save(path)
 
 
-def test_a_plan_is_not_run_without_a_budget(tmp_path: Path) -> None:
-    draft = Author([fenced(GOOD)]).plan(tmp_path)
-    with pytest.raises(UsageError, match="within a budget"):
-        draft.run()
-
-
-def test_planning_needs_a_model_that_can_be_reached(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no model"):
-        plan("x", folder=tmp_path)
-    with pytest.raises(BadValueError, match="`modle`"):
-        plan("x", modle="m")  # type: ignore[call-arg]
-
-
 @pytest.mark.parametrize("allowance", [PlanPermissions(), allowance_of("claude", "run, python")])
 def test_the_request_has_every_key_that_may_be_used(allowance: PlanPermissions) -> None:
     text = system_text(allowance)
@@ -280,11 +265,6 @@ def test_the_request_has_every_key_that_may_be_used(allowance: PlanPermissions) 
     left_out = {"permissions"} | (set() if allowance.works else {"run", "verify", "agent"})
     assert told == {key.name for key in GRAMMAR} - left_out
     assert all(key.about in text for key in GRAMMAR if key.name in told)
-
-
-@pytest.mark.parametrize("text", [EXAMPLE, SINGLE])
-def test_the_examples_of_the_request_are_good_plans(tmp_path: Path, text: str) -> None:
-    assert load_foreign(text, tmp_path).expanded.count >= 1
 
 
 def test_a_goal_is_text_whatever_it_says(tmp_path: Path) -> None:
@@ -338,9 +318,3 @@ def test_git_says_which_files_there_are_and_executes_nothing(tmp_path: Path) -> 
         (tmp_path / name).write_text("")
     assert listed(tmp_path)[0] == ("hook", "new.md", "ü.md")
     assert not (tmp_path / "canary").exists()
-
-
-def test_without_a_git_that_works_files_are_found_all_the_same(tmp_path: Path) -> None:
-    (tmp_path / ".git").write_text("nonsense")
-    (tmp_path / "a.md").write_text("")
-    assert listed(tmp_path)[0] == ("a.md",)

@@ -17,8 +17,6 @@ from headway.mcp.skill import (
     AGENTS,
     grammar_lines,
     install,
-    is_untouched,
-    sealed,
     skill_path,
     skill_text,
 )
@@ -102,13 +100,6 @@ def test_each_agent_has_a_place_in_the_project_and_in_the_home(agent: str, here:
     assert {path.parent.name for path in found} == {"headway"}
 
 
-def test_homes_that_agents_have_elsewhere_are_known(here: Path) -> None:
-    environ = {"CLAUDE_CONFIG_DIR": "/c", "XDG_CONFIG_HOME": "/x"}
-    assert skill_path("claude", True, environ) == "/c/skills/headway/SKILL.md"
-    assert skill_path("opencode", True, environ) == "/x/opencode/skills/headway/SKILL.md"
-    assert skill_path("some/folder", False, environ) == str(here / "some/folder/headway/SKILL.md")
-
-
 def test_what_somebody_changed_is_kept_unless_told_otherwise(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -124,15 +115,6 @@ def test_what_somebody_changed_is_kept_unless_told_otherwise(
     path.write_text("mine")
     assert main(["skill", "uninstall", "--to", "s", "--force"]) == 0
     assert not path.exists()
-
-
-def test_an_older_one_that_nobody_changed_is_renewed(here: Path) -> None:
-    path = here / "s" / "headway" / "SKILL.md"
-    path.parent.mkdir(parents=True)
-    path.write_text(sealed("what an older version said\n"))
-    assert is_untouched(path.read_text())
-    assert main(["skill", "install", "--to", "s"]) == 0
-    assert path.read_text() == skill_text()
 
 
 def test_nothing_is_written_through_a_link_in_the_place_of_a_draft(here: Path) -> None:

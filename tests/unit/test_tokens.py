@@ -8,7 +8,6 @@ import json
 from pathlib import Path
 from random import Random
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -53,8 +52,3 @@ def test_a_text_can_be_cut_anywhere_and_nothing_is_lost(text: str, most: int) ->
     pieces = cut_at_tokens(text, most)
     assert "".join(pieces) == text
     assert all(tokens_at_most(piece) <= most for piece in pieces)
-
-
-@pytest.mark.parametrize("text", ["", "word", "漢"])
-def test_what_fits_is_one_piece(text: str) -> None:
-    assert cut_at_tokens(text, 3) == [text]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from headway.api.functions import must_be_known, wait_for
 from headway.api.plan_files import Performed, PlanResults, budget_in, performed
 from headway.engine.reduction import ReductionNode, decoded
-from headway.errors import BadValueError, InternalError, UsageError
+from headway.errors import BadValueError, UsageError
 from headway.journal.reader import JournalReader
 from headway.plans.section import shown
 from headway.plans.template import ESCAPED
 from headway.run.reduce import InnerWork
-from headway.work import Attempt, Needed, Result, Work
+from headway.work import Attempt, Result, Work
 
 if TYPE_CHECKING:
     from headway.run.plan_run import PlanRun
@@ -136,31 +136,22 @@ def given(name: str) -> str:
     raise UsageError(f"`{name}` was given by a Python program: run that again")
 
 
-class _Given:
+class _Given(Work):
     """Results that are there already, as the tasks of a group."""
 
-    is_local = False
-    is_idle_until_sent = False
-    publishes = False
-    timeout_s: float | None = None
-
     def __init__(self, planned: Work, texts: list[str]) -> None:
-        self.name = planned.name
         self._planned = planned
         self._texts = texts
+
+    @property
+    def name(self) -> str:
+        return self._planned.name
 
     def label(self, member: int) -> str:
         return self._planned.label(member)
 
     def key(self, member: int) -> bytes:
         return self._planned.key(member)
-
-    def count(self, needed: Callable[[str], list[Needed]]) -> int:
-        del needed
-        raise InternalError("results that are given are counted")
-
-    def publish(self, member: int, body: bytes | None) -> None:
-        """Nobody asked for a file."""
 
     async def perform(self, attempt: Attempt) -> Result:
         return Result(self._texts[attempt.member].encode("utf-8", "replace"))

@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import time
+from codecs import getincrementaldecoder
 from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import islice
@@ -224,24 +225,25 @@ class SubmittedRuns:
 
     def is_starting(self, run: str) -> bool:
         """Whether the process of a run was started here and has not ended."""
-        with self._lock:
-            process = self._processes.get(run)
+        process = self._process(run)
         return process is not None and process.returncode is None
 
     def end(self, run: str) -> bool:
         """End the process of a run; whether there was one."""
-        with self._lock:
-            process = self._processes.get(run)
+        process = self._process(run)
         if process is None or process.returncode is not None:
             return False
-        process.terminate()  # Nothing happens to whoever has its number after it.
+        process.terminate()  # Does nothing to a later process of its number.
         return True
 
     def has_ended(self, run: str) -> bool:
         """Whether it was started here and has ended."""
-        with self._lock:
-            process = self._processes.get(run)
+        process = self._process(run)
         return process is not None and process.returncode is not None
+
+    def _process(self, run: str) -> subprocess.Popen[bytes] | None:
+        with self._lock:
+            return self._processes.get(run)
 
 
 def written(loaded: Loaded, source: PlanSource, name: str) -> RunPlace:
@@ -312,9 +314,10 @@ def page(
             more = f"only results {index - len(shown)} to {index - 1} are here; there are more"
             return shown, more, {"offset": index, "from_byte": 0}
         if len(data) > room:
-            piece = _whole_characters(data[:room])
-            end, size = start + len(piece), len(body or b"")
-            told = {**result, "output": piece.decode(errors="replace")}
+            # Without the beginning of a character at the end.
+            decoder = getincrementaldecoder("utf-8")("replace")
+            told = {**result, "output": decoder.decode(data[:room])}
+            end, size = start + room - len(decoder.getstate()[0]), len(body or b"")
             cut = f"{result['task']} is cut: bytes {start:,} to {end:,} of {size:,} are here"
             after = {"offset": index, "from_byte": end}
             return [{**told, "bytes": [start, end, size]}], cut, after
@@ -325,17 +328,6 @@ def page(
             shown[-1] = {**result, **last}
         room, start = room - len(data), 0
     return shown, "", None
-
-
-def _whole_characters(data: bytes) -> bytes:
-    """Without the beginning of a character at the end; what is not UTF-8 anyway stays."""
-    for back in range(1, min(4, len(data)) + 1):
-        lead = data[-back]
-        if lead & 0xC0 == 0x80:
-            continue
-        length = 1 if lead < 0x80 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
-        return data[:-back] if length > back and len(data) > back else data
-    return data
 
 
 Told = dict[str, object]

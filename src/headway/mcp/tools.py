@@ -96,8 +96,8 @@ class McpTool(Struct, frozen=True):
     title: str
     about: str
     arguments: tuple[Argument, ...]
-    gives: Mapping[str, object]
-    """The properties of its result, as JSON Schema."""
+    gives: str
+    """The properties of its result with their types."""
     is_read_only: bool = True
     is_destructive: bool = False
     is_idempotent: bool = True
@@ -114,7 +114,8 @@ class McpTool(Struct, frozen=True):
 
     def output_schema(self) -> dict[str, object]:
         """Additive: what is not listed here may come later."""
-        return {"type": "object", "properties": dict(self.gives)}
+        pairs = (one.split(": ") for one in self.gives.split(", "))
+        return {"type": "object", "properties": {name: _type(words) for name, words in pairs}}
 
     def call(self, service: Service, given: Given) -> Told:
         """Check the arguments and call the method of the same name; HeadwayError if that fails."""
@@ -131,6 +132,14 @@ class McpTool(Struct, frozen=True):
         there = {name: value for name, value in given.items() if value is not None}
         method: Callable[..., Told] = getattr(service, self.name)
         return method(**{name: known[name].checked(value) for name, value in there.items()})
+
+
+def _type(words: str) -> dict[str, object]:
+    """`[string]`, `number or null` as JSON Schema."""
+    if words.startswith("["):
+        return {"type": "array", "items": {"type": words.strip("[]")}}
+    kinds = words.split(" or ")
+    return {"type": kinds if len(kinds) > 1 else words}
 
 
 _PLAN: Final = Argument("plan", "string", PLAN, is_needed=True, most=PLAN_CHARS_MAX)
@@ -150,15 +159,8 @@ TOOLS: Final = (
         "that the plan names and executes nothing. Such plans may have `prompt`, `prompt_file` "
         "and `reduce`; `run`, `verify` and other code only if the user's configuration allows it.",
         (_PLAN, _FOLDER, _MODEL),
-        {
-            "accepted": {"type": "boolean"},
-            "refused": {"type": "array", "items": {"type": "object"}},
-            "tasks": {"type": "integer"},
-            "remarks": {"type": "array", "items": {"type": "object"}},
-            "answers": {"type": "array", "items": {"type": "string"}},
-            "expected_usd": {"type": "number"},
-            "ceiling_usd": {"type": "number"},
-        },
+        "accepted: boolean, refused: [object], tasks: integer, remarks: [object], "
+        "answers: [string], expected_usd: number, ceiling_usd: number",
     ),
     McpTool(
         "submit_plan", "Run a plan",
@@ -170,12 +172,7 @@ TOOLS: Final = (
             Argument("budget", "string", f"Required: {NEEDS_BUDGET}.", is_needed=True),
             _FOLDER, _MODEL, Argument("name", "string", "What the run is called."),
         ),
-        {
-            "run": {"type": "string"},
-            "tasks": {"type": "integer"},
-            "budget": {"type": "object"},
-            "next": {"type": "string"},
-        },
+        "run: string, tasks: integer, budget: object, next: string",
         is_read_only=False, is_idempotent=False, is_open=True,
     ),
     McpTool(
@@ -184,18 +181,9 @@ TOOLS: Final = (
         "best that the account's limits allow (null: not known yet), what it waits for, what "
         "failed. Free. Wait `ask_again_in_s` before the next question.",
         (_ID,),
-        {
-            "run": {"type": "string"},
-            "state": {"type": "string"},
-            "is_over": {"type": "boolean"},
-            "tasks": {"type": "object"},
-            "spent": {"type": "object"},
-            "budget": {"type": ["object", "null"]},
-            "eta_s": {"type": ["number", "null"]},
-            "bound_s": {"type": ["number", "null"]},
-            "waits_for": {"type": "string"},
-            "ask_again_in_s": {"type": ["integer", "null"]},
-        },
+        "run: string, state: string, is_over: boolean, tasks: object, spent: object, "
+        "budget: object or null, eta_s: number or null, bound_s: number or null, "
+        "waits_for: string, ask_again_in_s: integer or null",
     ),
     McpTool(
         "run_results", "Read results",
@@ -214,13 +202,7 @@ TOOLS: Final = (
             Argument("from_byte", "integer", "Where to go on within the first result, if it was "
                      "cut.", most=1_000_000_000),
         ),
-        {
-            "run": {"type": "string"},
-            "state": {"type": "string"},
-            "results": {"type": "array", "items": {"type": "object"}},
-            "left_out": {"type": "string"},
-            "next": {"type": ["object", "null"]},
-        },
+        "run: string, state: string, results: [object], left_out: string, next: object or null",
     ),
     McpTool(
         "cancel_run", "Stop a run",
@@ -228,7 +210,7 @@ TOOLS: Final = (
         "these are cut off too, and what they cost is lost. What is finished is kept, and "
         "`headway resume` can go on.",
         (_ID, Argument("now", "boolean", "Also cut off what has started.")),
-        {"run": {"type": "string"}, "told": {"type": "boolean"}, "in_words": {"type": "string"}},
+        "run: string, told: boolean, in_words: string",
         is_read_only=False, is_destructive=True,
     ),
     McpTool(
@@ -236,10 +218,6 @@ TOOLS: Final = (
         "The user's accounts: each limit, how much of it is used now, by whom, and what is left of "
         "the monthly budget. Free. Ask before a large plan, or if a run waits.",
         (),
-        {
-            "month": {"type": "string"},
-            "accounts": {"type": "array", "items": {"type": "object"}},
-            "budgets": {"type": "array", "items": {"type": "object"}},
-        },
+        "month: string, accounts: [object], budgets: [object]",
     ),
 )  # fmt: skip

@@ -39,15 +39,13 @@ from headway.engine.state import Rules
 from headway.engine.strategy import parse
 from headway.errors import (
     BadValueError,
-    Fix,
     ForeignPlanError,
-    InternalError,
     NoPlanError,
+    Place,
     PlanError,
     PlanTooLargeError,
     UsageError,
 )
-from headway.plans.fixes import apply_fix
 from headway.plans.grammar import KEYS, PlanKey
 from headway.plans.graph import Graph, TaskGroup
 from headway.plans.load import Folder, Loaded, UnusableError, load_foreign
@@ -69,7 +67,7 @@ from headway.report.forecast import PriceGuess
 from headway.run import filling as newfile
 from headway.run.launch import Launch, Launched, launch
 from headway.run.plan_run import price_guess
-from headway.work import Attempt, Needed, Result
+from headway.work import Attempt, Result, Work
 
 if TYPE_CHECKING:
     from headway.api.plan_files import PlanResults
@@ -377,16 +375,21 @@ def examined(
     missing = {"model": spec.model, "budget": spec.budget}
     for key, value in defaults.items():
         if not missing[key]:
-            text = _with(text, Fix("add", spec.body, key, value))
+            text = _with(text, spec.body, key, value)
     return text, load_foreign(text, folder, allowance, name)
 
 
-def _with(text: str, fix: Fix) -> str:
-    """A plan with one more key, below its first line where it is written in lines."""
-    first, value = _FIRST.search(text), str(fix.value)
-    if first is None or _PLAIN.fullmatch(value) is None:
-        return apply_fix(text, fix)
-    return f"{text[: first.end()]}{fix.key}: {value}\n{text[first.end() :]}"
+def _with(text: str, body: Place, key: str, value: str) -> str:
+    """A plan with one more key, below its first line where that is the version."""
+    if _PLAIN.fullmatch(value) is None:
+        value = dumps(value)
+    if first := _FIRST.search(text):
+        return f"{text[: first.end()]}{key}: {value}\n{text[first.end() :]}"
+    lines = text.splitlines(keepends=True)[: body.line - 1]
+    at, indent = sum(map(len, lines)) + body.column - 1, " " * (body.column - 1)
+    if text[at] == "{":
+        return f"{text[: at + 1]}{dumps(key)}: {dumps(value)}, {text[at + 1 :]}"
+    return f"{text[:at]}{key}: {value}\n{indent}{text[at:]}"
 
 
 def write_new(path: Path, text: str, force: bool) -> None:
@@ -545,9 +548,10 @@ class _Examination(Struct):
         try:
             if len(self.text) > PLAN_CHARS_MAX:
                 raise PlanTooLargeError(f"the plan has more than {PLAN_CHARS_MAX:,} characters")
-            self.accepted = examined(
-                self.text, goal.folder, goal.allowance, {"model": goal.model, **_budget(goal)}
-            )
+            defaults = {"model": goal.model}
+            if goal.budget is not None:
+                defaults["budget"] = written_budget(goal.budget)
+            self.accepted = examined(self.text, goal.folder, goal.allowance, defaults)
         except PlanError as error:
             self.error = error
             more = f", and {len(error.others)} more" if error.others else ""
@@ -560,14 +564,11 @@ class _Examination(Struct):
         return self.error is None or not self.error.render().startswith(fault.detail)
 
 
-class _Planning:
+class _Planning(Work):
     """The one task of planning."""
 
     name = "plan"
-    is_local = False
     is_idle_until_sent = True
-    publishes = False
-    timeout_s: float | None = None
 
     def __init__(self, goal: Goal, agent: PromptAgent, examination: _Examination) -> None:
         self.result: Result | None = None
@@ -577,32 +578,13 @@ class _Planning:
             repairs=REPAIRS,
         )  # fmt: skip
 
-    def label(self, member: int) -> str:
-        del member
-        return self.name
-
     def key(self, member: int) -> bytes:
         del member
         return digest(f"{self._call.system}\n{self._call.prompt}".encode("utf-8", "replace"))
 
-    def count(self, needed: Callable[[str], list[Needed]]) -> int:
-        del needed
-        raise InternalError("planning is one task")
-
-    def publish(self, member: int, body: bytes | None) -> None:
-        del member, body
-        raise InternalError("a plan is written when it was accepted")
-
     async def perform(self, attempt: Attempt) -> Result:
         self.result = await self._agent.perform(self._call, attempt)
         return self.result
-
-
-def _budget(goal: Goal) -> dict[str, str]:
-    budget = goal.budget
-    if budget is None:
-        return {}
-    return {"budget": written_budget(budget)}
 
 
 def _left(budget: PlanBudget | None, took: Result) -> PlanBudget | None:

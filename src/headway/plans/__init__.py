@@ -3,5 +3,5 @@
 Reading order: `document`, `grammar`, `section`, `spec`, `schema` (a file becomes a plan);
 `links`, `template`, `sharing`, `resources`, `expand`, `graph`, `ready` (its tasks);
 `accesses`, `hazards`, `boundary`, `remarks`, `check`, `fan_in`, `untrusted` (what is wrong);
-`references`, `fixes`, `load`; `shell`, `code_words`, `each` (the `each` verb).
+`references`, `load`; `shell`, `code_words`, `each` (the `each` verb).
 """

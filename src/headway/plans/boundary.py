@@ -1,12 +1,10 @@
 """The coherence boundary of a plan: what may run in parallel and what must not.
 
-"If two agents need to know the same thing to do their job correctly, they cannot run in parallel
-without a coordination layer between them" (The Parallelization Trap). Three answers, from what a
-plan declares:
-- strands: members that know nothing of each other, and so are embarrassingly parallel;
-- couplings: who must come before whom, and by what: a result, a path, a key, a queue;
-- boundaries: sets of tasks that are coupled with each other and with nobody else. Inside of one
-  the order counts; between them anything goes.
+Three answers, from what a plan declares:
+- strands: members that share nothing, and so are embarrassingly parallel;
+- couplings: which task must come before which, and by what: a result, a path, a key, a queue;
+- boundaries: sets of tasks that are coupled with each other and with no other. Inside of one the
+  order counts; between them anything goes.
 """
 
 from __future__ import annotations
@@ -20,91 +18,39 @@ from msgspec import Struct
 from headway.plans.accesses import ANYONE, StateTouched
 from headway.plans.expand import GroupPlan, results_used
 from headway.plans.hazards import Survey
+from headway.plans.links import Edges, levels, reversed_edges
 from headway.plans.spec import Prompt, Python, TaskSpec
 
 # How many tasks of a plan can be active at once: the largest set of which none waits for another.
 
-EXACT_GROUPS_MAX: Final = 200
-"""Groups up to which the largest flow is looked for."""
-
-ROUNDS_MAX: Final = 2_000
-"""Ways by which a flow is made larger before one is content with it."""
+TRANSITIVE_GROUPS_MAX: Final = 200
+"""Groups up to which chains over tasks between them are looked for."""
 
 
-def breadth(
-    sizes: Sequence[int], before: Sequence[int], direct: Sequence[Sequence[int]]
-) -> tuple[int, bool]:
+def breadth(sizes: Sequence[int], before: Sequence[int], direct: Edges) -> tuple[int, bool]:
     """The most tasks at once of groups of these sizes, and whether it is exact: it may be less.
 
     `before` has for each group all that come before it, as bits; `direct` those that it waits for
-    itself.
+    itself. Tasks in one chain never run at once, so that the chains that cover all tasks are a
+    bound; all tasks of one level can run at once, so that the bound is exact if a level reaches it.
     """
+    after = reversed_edges(direct)
     spare, room = list(sizes), list(sizes)
-    flow: list[dict[int, int]] = [{} for _ in sizes]
-    for after, needs in enumerate(direct):
-        for one in needs:
-            if amount := min(spare[one], room[after]):
-                flow[after][one] = flow[after].get(one, 0) + amount
-                spare[one] -= amount
-                room[after] -= amount
-    is_exact = len(sizes) <= EXACT_GROUPS_MAX and _enlarge(flow, spare, room, before)
-    return sum(room), is_exact
-
-
-def _enlarge(
-    flow: list[dict[int, int]], spare: list[int], room: list[int], before: Sequence[int]
-) -> bool:
-    """Send more, along ways that take back what was sent elsewhere; whether no way is left."""
-    for _ in range(ROUNDS_MAX):
-        way = _way(flow, spare, room, before)
-        if not way:
-            return True
-        # The way leads from one with room over pairs (sender, receiver) to a sender with something
-        # to spare: every sender on it gives to the receiver before it, and takes from the next.
-        amount = min(room[way[0][1]], spare[way[-1][0]])
-        for (one, _), (_, after) in pairwise(way):
-            amount = min(amount, flow[after][one])
-        for one, after in way:
-            flow[after][one] = flow[after].get(one, 0) + amount
-        for (one, _), (_, after) in pairwise(way):
-            flow[after][one] -= amount
-        room[way[0][1]] -= amount
-        spare[way[-1][0]] -= amount
-    return False
-
-
-def _way(
-    flow: list[dict[int, int]], spare: list[int], room: list[int], before: Sequence[int]
-) -> list[tuple[int, int]]:
-    """The shortest way from a group with room to one with something to spare; empty if none is."""
-    to: dict[int, list[int]] = {}
-    for after, sent in enumerate(flow):
-        for one, amount in sent.items():
-            if amount:
-                to.setdefault(one, []).append(after)
-    reached: dict[int, tuple[int, int]] = {}
-    """By sender: the receiver that it was reached from, and the sender before that."""
-    fresh = [(after, -1) for after, left in enumerate(room) if left]
-    seen = {after for after, _ in fresh}
-    for after, previous in fresh:
-        rest = before[after]
-        while rest:
-            one = (rest & -rest).bit_length() - 1
-            rest &= rest - 1
-            if one in reached:
-                continue
-            reached[one] = (after, previous)
-            if spare[one]:
-                way: list[tuple[int, int]] = []
-                while one >= 0:
-                    way.append((one, reached[one][0]))
-                    one = reached[one][1]
-                return way[::-1]
-            for other in to.get(one, ()):
-                if other not in seen:
-                    seen.add(other)
-                    fresh.append((other, one))
-    return []
+    steps = [
+        (one, other)
+        for other, needs in enumerate(direct)
+        for one in sorted(needs, key=lambda need: len(after[need]))
+    ]
+    if len(sizes) <= TRANSITIVE_GROUPS_MAX:
+        groups = range(len(sizes))
+        steps += [(one, n) for n, mask in enumerate(before) for one in groups if mask >> one & 1]
+    for one, other in steps:
+        amount = min(spare[one], room[other])
+        spare[one] -= amount
+        room[other] -= amount
+    bound = sum(room)
+    widest = max((sum(sizes[one] for one in level) for level in levels(direct, after)), default=0)
+    return bound, bound == widest
 
 
 By = Literal["result", "items", "order", "path", "key", "queue"]

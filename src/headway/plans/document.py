@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from json import JSONDecodeError, loads
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from headway.errors import Fix, Place, PlanError, PlanFileError
 from headway.plans.section import shown, where
@@ -23,7 +23,7 @@ from headway.plans.spec import Document, DocumentList, Keyed, Leaf, Located, Sca
 if TYPE_CHECKING:
     from yaml._yaml import Mark as FastMark
     from yaml.error import Mark
-    from yaml.events import CollectionStartEvent, Event, NodeEvent, ScalarEvent
+    from yaml.events import CollectionStartEvent, Event, ScalarEvent
 
 
 FILE_BYTES_MAX: Final = 4_000_000
@@ -58,10 +58,8 @@ def read_document(path: Path, name: str = "") -> tuple[Document, str]:
     return parse_document(text, name, is_json=path.suffix == ".json"), text
 
 
-def parse_document(
-    text: str, name: str, is_json: bool = False, is_lenient: bool = False
-) -> Document:
-    """A text as a document; leniently, with keys that are there twice. Raises `PlanFileError`."""
+def parse_document(text: str, name: str, is_json: bool = False) -> Document:
+    """A text as a document. Raises `PlanFileError`."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -86,57 +84,43 @@ def parse_document(
         raise _not_yaml(text, name, error.problem_mark, error.problem) from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise PlanFileError("this is neither YAML nor JSON", where=name) from error
-    if builder.twice and not is_lenient:
+    if builder.twice:
         raise PlanError.together(builder.twice)
     if builder.root is None:
         raise PlanFileError("the file is empty", where=f"{name}:1:1")
     return Document(name, builder.root)
 
 
-class _Open:
-    """A list or a mapping whose end has not come yet."""
-
-    __slots__ = ("is_flow", "is_list", "items", "key", "keys", "pairs", "place")
-
-    def __init__(self, event: CollectionStartEvent, is_list: bool) -> None:
-        self.is_list = is_list
-        self.is_flow = bool(event.flow_style)
-        self.place = _place(event.start_mark)
-        self.items: list[Located] = []
-        self.pairs: list[tuple[Leaf, Located]] = []
-        self.key: Leaf | None = None
-        """The one whose value comes next."""
-        self.keys: set[str] = set()
+_Open = tuple[Place, bool, list[Located], set[str]]
+"""An incomplete list or mapping: its place, whether it is a list, what stands in it (of a
+mapping, keys and values in turn), and the texts of its keys."""
 
 
 class _Builder:
     """Makes a tree of a parser's events, without recursion."""
 
-    __slots__ = ("_name", "_nodes", "_open", "_top", "root", "twice")
+    __slots__ = ("_name", "_nodes", "_open", "root", "twice")
 
     def __init__(self, name: str) -> None:
         self.twice: list[PlanError] = []
-        """Keys that are there twice: told only of a file that can be read to its end."""
+        """Keys that are there twice: reported only of a file that can be read to its end."""
         self._name = name
         self._nodes = 0
         self._open: list[_Open] = []
-        self._top: _Open | None = None
-        """The innermost of those that are open."""
         self.root: Located | None = None
 
     def take(self, following: Callable[[], Event | None]) -> None:
         """All events of a parser, which gives the next one and at the end nothing."""
         from yaml import events
 
-        # An event is of one of these classes and of no other: to look it up is quicker than to ask
-        # what it is an instance of, and a large plan has ten events for every task.
+        # By kind in a table: a large plan has ten events for every task.
         takers: dict[type, Callable[[Any], None]] = {
             events.ScalarEvent: self._scalar,
             events.MappingStartEvent: partial(self._begin, False),
             events.SequenceStartEvent: partial(self._begin, True),
             events.MappingEndEvent: self._end,
             events.SequenceEndEvent: self._end,
-            events.AliasEvent: self._alias,
+            events.AliasEvent: self._must_be_plain,
             events.DocumentStartEvent: self._document,
         }
         find = takers.get
@@ -145,93 +129,75 @@ class _Builder:
             if taker is not None:
                 taker(event)
 
-    def _alias(self, event: NodeEvent) -> None:
-        raise self._refused(event, f"`*{event.anchor}` stands for something else")
-
     def _document(self, event: Event) -> None:
         if self.root is not None:
             raise self._wrong(event, "a plan is one document: `---` begins another")
 
     def _begin(self, is_list: bool, event: CollectionStartEvent) -> None:
+        self._must_be_plain(event)
+        self._open.append((_place(event.start_mark), is_list, [], set()))
+
+    def _end(self, _: Event) -> None:
+        place, is_list, nodes, _keys = self._open.pop()
+        if is_list:
+            self._put(DocumentList(tuple(nodes), place))
+        else:
+            keys = cast("list[Leaf]", nodes[::2])
+            self._put(Keyed(tuple(zip(keys, nodes[1::2], strict=True)), place))
+
+    def _must_be_plain(self, event: Any) -> None:
+        """Refuse what could grow or would be constructed."""
         self._nodes += 1
-        if event.tag is not None or event.anchor is not None or self._is_full():
-            raise self._unbounded(event, event.tag)
-        self._top = _Open(event, is_list)
-        self._open.append(self._top)
-
-    def _end(self, event: Event) -> None:
-        top = self._open.pop()
-        self._top = self._open[-1] if self._open else None
-        end = _place(event.end_mark)
-        if top.is_list:
-            self._put(DocumentList(tuple(top.items), top.place, end, top.is_flow))
-            return
-        self._put(Keyed(tuple(top.pairs), top.place, end, top.is_flow))
-
-    def _is_full(self) -> bool:
-        return self._nodes > NODES_MAX or len(self._open) >= DEPTH_MAX
-
-    def _unbounded(self, event: NodeEvent, tag: str | None) -> PlanFileError:
         if self._nodes > NODES_MAX:
-            return self._wrong(event, f"the file has more than {NODES_MAX:,} values")
+            raise self._wrong(event, f"the file has more than {NODES_MAX:,} values")
         if len(self._open) >= DEPTH_MAX:
-            return self._wrong(event, f"this is nested more than {DEPTH_MAX} deep")
+            raise self._wrong(event, f"this is nested more than {DEPTH_MAX} deep")
         if event.anchor is not None:
-            return self._refused(event, f"`&{event.anchor}` names a value for use elsewhere")
-        return self._wrong(event, f"`{shown(str(tag))}` is a tag: a plan has plain values only")
+            message = f"`{event.anchor}` is an anchor: a plan says everything where it stands"
+            error = self._wrong(event, message)
+            error.detail = "values that are used more than once belong into `vars`"
+            raise error
+        if event.tag is not None:
+            what = shown(str(event.tag))
+            raise self._wrong(event, f"`{what}` is a tag: a plan has plain values only")
 
     def _scalar(self, event: ScalarEvent) -> None:
-        self._nodes += 1
-        if event.tag is not None or event.anchor is not None or self._is_full():
-            raise self._unbounded(event, event.tag)
+        self._must_be_plain(event)
         text, style = event.value, event.style
         if "\0" in text:
             raise self._wrong(event, "this has a zero byte, which no text of a plan can hold")
-        if style is None or style not in _QUOTES:
-            style = ""
         if not text.isascii() and _HALVES.search(text):
             whole = _paired(text)
             if whole is None:
                 raise self._wrong(event, "half of a character: write it in full")
             text = whole
-        value = text if style else _meant(text)
-        self._put(Leaf(value, text, _place(event.start_mark), _place(event.end_mark), style))
+        value = text if style and style in _QUOTES else _meant(text)
+        self._put(Leaf(value, text, _place(event.start_mark)))
 
     def _put(self, node: Located) -> None:
-        top = self._top
-        if top is None:
+        if not self._open:
             self.root = node
             return
-        if top.is_list:
-            top.items.append(node)
-        elif top.key is not None:
-            top.pairs.append((top.key, node))
-            top.key = None
-        else:
-            top.key = self._key(top, node)
+        _, is_list, nodes, keys = self._open[-1]
+        if not is_list and len(nodes) % 2 == 0:
+            self._check_key(node, keys)
+        nodes.append(node)
 
-    def _key(self, top: _Open, node: Located) -> Leaf:
+    def _check_key(self, node: Located, keys: set[str]) -> None:
+        where_is = where(self._name, node.place)
         if not isinstance(node, Leaf):
-            raise self._at(node.place, "a key is a word, not a list or a mapping")
-        if node.text == "<<" and not node.style:
-            raise self._at(node.place, "`<<` merges mappings: write the keys out")
-        if node.text in top.keys:
-            error = self._at(node.place, f"`{shown(node.text)}` is there twice")
-            error.hint, error.fixes = "remove one of them", (Fix("remove", node.place),)
+            raise PlanFileError("a key is a word, not a list or a mapping", where=where_is)
+        if node.text == "<<":
+            raise PlanFileError("`<<` merges mappings: write the keys out", where=where_is)
+        if node.text in keys:
+            fix = Fix("remove", node.place)
+            message = f"`{shown(node.text)}` is there twice"
+            error = PlanFileError(message, where=where_is, hint="remove one of them", fixes=(fix,))
             self.twice.append(error)
-        top.keys.add(node.text)
-        return node
-
-    def _at(self, place: Place, message: str) -> PlanFileError:
-        return PlanFileError(message, where=where(self._name, place))
+        keys.add(node.text)
 
     def _wrong(self, event: Event, message: str) -> PlanFileError:
-        return self._at(_place(event.start_mark), message)
-
-    def _refused(self, event: Event, message: str) -> PlanFileError:
-        error = self._wrong(event, f"{message}: a plan says everything where it stands")
-        error.detail = "values that are used more than once belong into `vars`"
-        return error
+        return PlanFileError(message, where=where(self._name, _place(event.start_mark)))
 
 
 def _place(mark: Mark | FastMark | None) -> Place:

@@ -33,13 +33,10 @@ from headway.errors import (
     InternalError,
     QueueOrderError,
     UnknownNeedError,
-    did_you_mean,
+    nearest,
 )
-from headway.plans.links import Edges, Levels, circle, levels, path_words, reversed_edges
+from headway.plans.links import Edges, Levels, circle, levels, path_words, reversed_edges, serial
 from headway.plans.resources import Touches
-
-CHOICES_MAX: Final = 50
-"""Names that a hint may choose from: more are slow to compare and useless to read."""
 
 ARRIVALS_MAX: Final = 255
 """Members that one task may need in blocks: what has arrived is counted in a byte."""
@@ -256,21 +253,16 @@ def _index(names: Sequence[str]) -> Mapping[str, int]:
 def _single(task: Task, index: Mapping[str, int]) -> TaskGroup:
     for name in task.needs:
         if name not in index:
+            near = nearest(name, index)
             raise UnknownNeedError(
                 f"`{task.name}` needs `{name}`, which the plan does not have",
                 where=f"tasks.{task.name}.needs",
-                hint=_hint(name, index),
+                hint=f"did you mean `{near}`?"
+                if near
+                else f"add a task `{name}` or remove the need",
             )
     needs = tuple(Need(index[name]) for name in task.needs)
     return TaskGroup(task.name, 1, needs, task.weight_s, task.priority)
-
-
-def _hint(name: str, names: Iterable[str]) -> str:
-    """The nearest name. In a large plan only those that begin alike are compared."""
-    choices = list(names)
-    if len(choices) > CHOICES_MAX:
-        choices = [choice for choice in choices if choice[:2] == name[:2]][:CHOICES_MAX]
-    return did_you_mean(name, choices) if choices else f"add a task `{name}` or remove the need"
 
 
 def _needs(groups: Sequence[TaskGroup]) -> Edges:
@@ -375,17 +367,12 @@ def _check_queues(graph: Graph) -> None:
         for earlier, later in pairwise(members):
             before[later].add(earlier)
     edges: Edges = tuple(tuple(sorted(groups)) for groups in before)
-    order = [group for level in levels(edges, reversed_edges(edges)) for group in level]
-    if len(order) == len(graph.groups):
-        return
-    cycle = circle(edges, order)
-    names = [graph.groups[group].name for group in cycle]
-    turns = [place for place, need in enumerate(cycle[1:]) if need not in graph.needs[cycle[place]]]
-    later, earlier = cycle[turns[0]], cycle[turns[0] + 1]
-    raise QueueOrderError(
-        f"the order of queue `{graph.groups[later].queue}` contradicts a need: {path_words(names)}",
-        where=f"tasks.{graph.groups[later].name}.queue",
-        detail="each waits for the next, so none of them can start",
-        hint=f"declare `{graph.groups[later].name}` before `{graph.groups[earlier].name}`, "
-        "or take it out of the queue",
-    )
+    order = serial(edges, reversed_edges(edges))
+    if len(order) < len(graph.groups):
+        names = [graph.groups[group].name for group in circle(edges, order)]
+        raise QueueOrderError(
+            f"the order of a queue contradicts a need: {path_words(names)}",
+            where=f"tasks.{names[0]}",
+            detail="each waits for the next, so none of them can start",
+            hint="declare what others of its queue need before them, or take it out of the queue",
+        )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from heapq import heappop, heappush
+from itertools import pairwise
 from typing import Final
 
 from msgspec.structs import replace
 
-from headway.errors import CycleError, Fix, PlanShapeError, SourceError, UnknownNeedError
+from headway.errors import CycleError, Fix, PlanShapeError, SourceError, UnknownNeedError, nearest
 from headway.plans.section import PlanFaults, shown
 from headway.plans.spec import Each, PlanSpec, TaskSpec
 
@@ -87,9 +87,6 @@ def path_words(names: list[str]) -> str:
     return " -> ".join([*shown_names, first])
 
 
-CHOICES_MAX: Final = 50
-"""Names that a hint may choose from: more are slow to compare and useless to read."""
-
 CIRCLES_MAX: Final = 10
 """Circles that are told at once."""
 
@@ -125,15 +122,6 @@ def check_links(spec: PlanSpec, faults: PlanFaults) -> PlanSpec:
                 _unknown(task, name, key, named, faults)
     _check_circles(tasks, named, faults)
     return replace(spec, tasks=tasks)
-
-
-def nearest(word: str, names: Mapping[str, object]) -> str:
-    """The name that was probably meant. In a large plan only those that begin alike compete."""
-    choices = list(names)
-    if len(choices) > CHOICES_MAX:
-        choices = [choice for choice in choices if choice[:2] == word[:2]][:CHOICES_MAX]
-    near = get_close_matches(word, choices, n=1)
-    return near[0] if near else ""
 
 
 def without(task: TaskSpec, needed: str, key: str) -> Fix:
@@ -188,42 +176,25 @@ def _unknown(
 def _check_circles(
     tasks: tuple[TaskSpec, ...], named: Mapping[str, TaskSpec], faults: PlanFaults
 ) -> None:
-    links = {task.name: [link for link in links_of(task) if link[0] in named] for task in tasks}
+    index = {task.name: place for place, task in enumerate(tasks)}
+    links = [[link for link in links_of(task) if link[0] in named] for task in tasks]
     for _ in range(CIRCLES_MAX):
-        circle = _circle(links)
-        if not circle:
+        edges = tuple(tuple(sorted({index[name] for name, _ in some})) for some in links)
+        order = serial(edges, reversed_edges(edges))
+        if len(order) == len(tasks):
             return
+        path = circle(edges, order)
+        steps = [
+            (one, link)
+            for one, need in pairwise(path)
+            for link in links[one]
+            if index[link[0]] == need
+        ]
         # A need is cut rather than what a task is made of.
-        name, (needed, key) = min(circle, key=lambda step: step[1][1] != "needs")
-        fixes = [without(named[name], *other) for other in links[name] if other[0] == needed]
-        links[name] = [other for other in links[name] if other[0] != needed]
-        steps = [step for step, _ in circle]
-        message = f"tasks need each other in a circle: {path_words([*steps, steps[0]])}"
-        hint = f"remove `{needed}` from `{name}`"
-        faults.add(CycleError, named[name].spot(key).value, message, hint, *fixes)
-
-
-def _circle(links: Mapping[str, list[Link]]) -> list[tuple[str, Link]]:
-    """One circle: each task with the link that leads to the next. Empty if there is none."""
-    missing = {name: len({need for need, _ in needs}) for name, needs in links.items()}
-    users: dict[str, set[str]] = {name: set() for name in links}
-    for name, needs in links.items():
-        for need, _ in needs:
-            users[need].add(name)
-    free = [name for name, count in missing.items() if count == 0]
-    while free:
-        done = free.pop()
-        del missing[done]
-        for user in users[done]:
-            missing[user] -= 1
-            if missing[user] == 0:
-                free.append(user)
-    if not missing:
-        return []
-    steps: dict[str, Link] = {}
-    name = next(iter(missing))
-    while name not in steps:
-        steps[name] = next(link for link in links[name] if link[0] in missing)
-        name = steps[name][0]
-    order = list(steps.items())
-    return order[list(steps).index(name) :]
+        one, (needed, key) = min(steps, key=lambda step: step[1][1] != "needs")
+        task = tasks[one]
+        fixes = [without(task, *other) for other in links[one] if other[0] == needed]
+        links[one] = [other for other in links[one] if other[0] != needed]
+        message = f"tasks need each other in a circle: {path_words([tasks[n].name for n in path])}"
+        hint = f"remove `{needed}` from `{task.name}`"
+        faults.add(CycleError, task.spot(key).value, message, hint, *fixes)

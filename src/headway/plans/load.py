@@ -9,7 +9,6 @@ import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from fnmatch import translate
 from functools import partial
 from json import dumps, loads
@@ -20,7 +19,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from headway.errors import Fix, Place, PlanError, SourceError
+from headway.errors import Fix, Place, PlanError, SourceError, nearest
 from headway.plans.document import parse_document, read_document
 from headway.plans.expand import (
     MEMBERS_MAX,
@@ -33,7 +32,6 @@ from headway.plans.expand import (
 )
 from headway.plans.fan_in import check_contexts
 from headway.plans.hazards import Survey, examined, tried
-from headway.plans.links import nearest
 from headway.plans.resources import fixed_part, inside, led_back
 from headway.plans.schema import plan_of
 from headway.plans.section import PlanFaults, shown
@@ -47,8 +45,6 @@ VISITS_MAX: Final = 1_000_000
 """Entries of folders that one pattern may look at."""
 
 PATTERN_PARTS_MAX: Final = 30
-NAMES_MAX: Final = 1_000
-"""Names that a hint may choose from."""
 
 
 class UnusableError(Exception):
@@ -165,9 +161,9 @@ class Folder:
         folder, _, name = path.rpartition("/")
         if inside(path) is None or "\0" in path:
             return ""
-        names = [entry.name for entry in self._entries(folder)][:NAMES_MAX]
-        near = [name for name in get_close_matches(name, names, n=1) if name.isprintable()]
-        return (f"{folder}/{near[0]}" if folder else near[0]) if near else ""
+        names = [one.name for one in self._entries(folder) if one.name.isprintable()]
+        near = nearest(name, names)
+        return f"{folder}/{near}" if folder and near else near
 
 
 def _must_be_text(path: str) -> None:

@@ -1,8 +1,7 @@
 """Checks the schemas and functions that a plan names, without importing anything.
 
-Law: a function is refused only if its module's source shows that it is not there. What cannot be
-told from sources (compiled modules, `from x import *`, names that are made at run time) is remarked
-on, and never refused.
+Law: a function is refused only if its module's source shows that it is not there. What sources do
+not show (compiled modules, `from x import *`, names made at run time) is remarked on, not refused.
 """
 
 from __future__ import annotations
@@ -12,10 +11,11 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import resolve_name
+from itertools import product
 from typing import Any, Final
-from urllib.parse import unquote
 
 from msgspec import Struct
 
@@ -39,8 +39,8 @@ NOT_A_SCHEMA: Final = "it is not a JSON Schema"
 UNUSABLE: Final = "headway cannot use this schema"
 
 EXCLUSIVE: Final = ("exclusiveMinimum", "exclusiveMaximum")
-IN_PLACE: Final = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
-"""Keywords whose schemas are about the same value as the schema that has them."""
+SAMPLES: Final[tuple[object, ...]] = (None, True, 0, "", [], {})
+"""A value of each kind, to find schemas that no value ends."""
 
 _SELF: Final = {"$ref": "#"}
 _SELVES: Final = {"type": "object", "additionalProperties": _SELF}
@@ -132,8 +132,8 @@ def read_schema(text: str, where: str = "") -> Schema:
             raise ValueError("it is neither an object nor true or false")
         is_old = isinstance(definition, dict) and "draft-04" in str(definition.get("$schema"))
         fastjsonschema.validate(META_4 if is_old else META, definition)
-        _must_end(definition)
         validate = fastjsonschema.compile(definition, handlers=_Nowhere(), use_default=False)
+        _must_end(validate)
     except fastjsonschema.JsonSchemaValueException as error:
         path, _ = _path_of(error.name or "data", definition)
         detail = f"{path}: {error.message.removeprefix(error.name or '').strip()}"[:SHOWN_CHARS]
@@ -154,44 +154,19 @@ def read_schema(text: str, where: str = "") -> Schema:
     return Schema(json.dumps(definition, ensure_ascii=False), validate)
 
 
-def _must_end(root: object) -> None:
-    """Refuse references that lead back to themselves: no value would ever be judged."""
-    seen: set[int] = set()
+def _must_end(validate: Any) -> None:
+    """Refuse references that lead back to themselves; the validator has a function for each."""
+    from fastjsonschema import JsonSchemaValueException
 
-    def follow(schema: object, way: frozenset[int]) -> None:
-        if id(schema) in way:
-            raise _UnusableError("its `$ref` leads back to itself, and judges no value")
-        if not isinstance(schema, dict) or id(schema) in seen:
-            return
-        for one in _of_same_value(schema, root):
-            follow(one, way | {id(schema)})
-        seen.add(id(schema))
-
-    rest = [root]
-    while rest:
-        node = rest.pop()
-        follow(node, frozenset())
-        inner = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
-        rest += inner
-
-
-def _of_same_value(schema: Mapping[str, object], root: object) -> Iterator[object]:
-    """The schemas that a value has to be asked about before any part of it."""
-    for key in IN_PLACE:
-        found = schema.get(key)
-        yield from found if isinstance(found, list) else [found]
-    found = schema.get("dependencies")
-    yield from found.values() if isinstance(found, dict) else ()
-    reference = schema.get("$ref")
-    if isinstance(reference, str) and (reference == "#" or reference.startswith("#/")):
-        at = root
-        for part in unquote(reference).split("/")[1:]:
-            name = part.replace("~1", "/").replace("~0", "~")
-            if isinstance(at, list):
-                at = at[int(name)] if name.isdecimal() and int(name) < len(at) else None
-            else:
-                at = at.get(name) if isinstance(at, dict) else None
-        yield at
+    named = validate.__globals__.items()
+    judges = [judge for name, judge in named if name.startswith("validate")]
+    for judge, sample in product(judges, SAMPLES):
+        try:
+            judge(sample)
+        except RecursionError:
+            raise _UnusableError("its `$ref` leads back to itself, and judges no value") from None
+        except JsonSchemaValueException:
+            pass
 
 
 class _UnusableError(Exception):
@@ -264,8 +239,6 @@ def _path_of(name: str, value: object) -> tuple[str, object]:
     return path, at
 
 
-UNJUDGED: Final = "cannot be judged without importing"
-
 SOURCE_BYTES_MAX: Final = 16_000_000
 """Of a module: longer ones are not judged."""
 IMPORTS_MAX: Final = 20
@@ -275,7 +248,6 @@ DYNAMIC: Final = frozenset(("globals", "exec", "eval", "vars", "setattr", "local
 """Names by which a module can get others that its source does not show."""
 PLACING: Final = frozenset(("modules", "__path__"))
 """Names by which a package can get modules that are not in its folder."""
-IMPORT: Final = (ast.Import, ast.ImportFrom)
 NOT_CALLED: Final = (
     ast.Constant, ast.List, ast.Dict, ast.Set, ast.Tuple, ast.JoinedStr, ast.ListComp, ast.DictComp,
     ast.SetComp, ast.GeneratorExp,
@@ -286,8 +258,11 @@ class ReferenceFault(Struct, frozen=True):
     """What a source shows of a function that was not found for certain."""
 
     reason: str
-    is_missing: bool
+    is_missing: bool = True
     hint: str = ""
+
+
+UNJUDGED: Final = ReferenceFault("cannot be judged without importing it", is_missing=False)
 
 
 def check_named(expanded: ExpandedPlan, folder: str) -> tuple[Remark, ...]:
@@ -337,44 +312,38 @@ def _functions(expanded: ExpandedPlan) -> Iterator[tuple[str, str, str, Place]]:
 def doubt_of(target: str, folder: str, imports: int = 0) -> ReferenceFault | None:
     """Why `module:name` may not be a function, as seen from a plan's folder; None if it is one."""
     module, _, name = target.partition(":")
-    found = _spec_of(module, [os.path.abspath(folder), *sys.path])
+    found = _spec_of(module, folder)
     if isinstance(found, ReferenceFault):
         return found
-    if not found.has_location and found.submodule_search_locations is not None:
-        return ReferenceFault(
-            f"`{module}` is a folder without an __init__.py, and has no `{name}`", True
-        )
-    if imports == IMPORTS_MAX:
-        return ReferenceFault(f"{UNJUDGED}: it comes through too many modules", False)
-    origin = found.origin or ""
-    tree = _parsed(origin, folder)
+    tree = _parsed(found, folder) if imports < IMPORTS_MAX else UNJUDGED
     if isinstance(tree, ReferenceFault):
         return tree
     bindings = [value for bound, value in _bindings(tree.body) if bound == name]
     if not bindings or (isinstance(bindings[-1], ast.Delete) and bindings[-1] in tree.body):
-        return _absent(tree, name, _short(origin, folder))
+        return _absent(tree, name, _short(found, folder))
     if all(isinstance(value, NOT_CALLED) for value in bindings):
-        return ReferenceFault(f"`{name}` in {_short(origin, folder)} is no function", True)
+        return ReferenceFault(f"`{name}` in {_short(found, folder)} is no function")
     only = bindings[0]
-    if len(bindings) == 1 and isinstance(only, IMPORT) and only in tree.body:
-        return _imported(only, found, name, folder, imports)
-    return None
+    if len(bindings) > 1 or not isinstance(only, ast.Import | ast.ImportFrom):
+        return None
+    return _imported(only, found, name, folder, imports) if only in tree.body else None
 
 
-def _parsed(origin: str, folder: str) -> ast.Module | ReferenceFault:
+def _parsed(found: ModuleSpec, folder: str) -> ast.Module | ReferenceFault:
+    if not found.has_location and found.submodule_search_locations is not None:
+        return ReferenceFault(f"`{found.name}` is a folder without an __init__.py")
+    origin = found.origin or ""
     if not origin.endswith(".py"):
-        return ReferenceFault(f"{UNJUDGED}: its module has no source here", False)
+        return UNJUDGED
     try:
         with open(origin, "rb") as file:
             source = file.read(SOURCE_BYTES_MAX + 1)
-        if len(source) > SOURCE_BYTES_MAX:
-            return ReferenceFault(f"{UNJUDGED}: the source of its module is too long", False)
-        return ast.parse(source, origin)
+        return ast.parse(source, origin) if len(source) <= SOURCE_BYTES_MAX else UNJUDGED
     except SyntaxError as error:
         line = f"line {error.lineno} of " if error.lineno else ""
-        return ReferenceFault(f"{line}{_short(origin, folder)} is not Python: {error.msg}", True)
-    except (OSError, ValueError, RecursionError, MemoryError) as error:
-        return ReferenceFault(f"{UNJUDGED}: {error}", False)
+        return ReferenceFault(f"{line}{_short(found, folder)} is not Python: {error.msg}")
+    except (OSError, ValueError, RecursionError, MemoryError):
+        return UNJUDGED
 
 
 def _imported(
@@ -382,17 +351,14 @@ def _imported(
 ) -> ReferenceFault | None:
     """The same for a name that a module has from another one."""
     if isinstance(statement, ast.Import):
-        return ReferenceFault(f"{UNJUDGED}: `{name}` is imported as a module", False)
-    package = found.name if found.submodule_search_locations is not None else found.parent or ""
-    parts = package.split(".")[: 1 - statement.level or None] if statement.level else []
-    module = ".".join([*parts, *([statement.module] if statement.module else [])])
-    real = next(one.name for one in statement.names if (one.asname or one.name) == name)
-    if not package and statement.level:
+        return UNJUDGED
+    try:
+        module = resolve_name("." * statement.level + (statement.module or ""), found.parent)
+    except ImportError:
         return None
-    if not module:
-        return None  # Only an import can resolve it.
-    if isinstance(_spec_of(f"{module}.{real}", [os.path.abspath(folder), *sys.path]), ModuleSpec):
-        return ReferenceFault(f"{UNJUDGED}: `{module}.{real}` is a module, or hides one", False)
+    real = next(one.name for one in statement.names if (one.asname or one.name) == name)
+    if isinstance(_spec_of(f"{module}.{real}", folder), ModuleSpec):
+        return UNJUDGED
     return doubt_of(f"{module}:{real}", folder, imports + 1)
 
 
@@ -400,10 +366,10 @@ def _absent(tree: ast.Module, name: str, origin: str) -> ReferenceFault:
     names = {bound for bound, _ in _bindings(tree.body)} - {name}
     made = {name for one in ast.walk(tree) if isinstance(one, ast.Global) for name in one.names}
     if "*" in names or "__getattr__" in names or name in made or _mentioned(tree) & DYNAMIC:
-        return ReferenceFault(f"{UNJUDGED}: {origin} makes names at run time", False)
+        return UNJUDGED
     public = [one for one in names if not one.startswith("_")]
     hint = did_you_mean(name, public) if public else ""
-    return ReferenceFault(f"there is no `{name}` in {origin}", True, hint)
+    return ReferenceFault(f"there is no `{name}` in {origin}", hint=hint)
 
 
 def _mentioned(tree: ast.Module) -> set[str]:
@@ -447,10 +413,10 @@ def _is_for_types(statement: ast.stmt) -> bool:
     return False
 
 
-def _spec_of(module: str, path: Sequence[str]) -> ModuleSpec | ReferenceFault:
+def _spec_of(module: str, folder: str) -> ModuleSpec | ReferenceFault:
     """Where a module is. Only finders are asked: nothing of it is executed."""
     name, *rest = module.split(".")
-    found = PathFinder.find_spec(name, path)
+    found = PathFinder.find_spec(name, [os.path.abspath(folder), *sys.path])
     if found is None:
         specs = (one.find_spec(name, None) for one in sys.meta_path if one is not PathFinder)
         found = next((one for one in specs if one is not None), None)
@@ -459,20 +425,20 @@ def _spec_of(module: str, path: Sequence[str]) -> ModuleSpec | ReferenceFault:
             break
         above, name = found, f"{name}.{part}"
         if above.submodule_search_locations is None:
-            return ReferenceFault(f"{UNJUDGED}: `{above.name}` is no package", False)
+            return UNJUDGED
         found = PathFinder.find_spec(name, above.submodule_search_locations)
         if found is None and above.origin:
-            tree = _parsed(above.origin, path[0])
+            tree = _parsed(above, folder)
             if isinstance(tree, ReferenceFault) or _mentioned(tree) & PLACING:
-                return ReferenceFault(f"{UNJUDGED}: `{above.name}` may make it at run time", False)
+                return UNJUDGED
     if found is None:
-        return ReferenceFault(
-            f"there is no module `{module}`", True, "name it as the plan's folder sees it"
-        )
+        hint = "name it as the plan's folder sees it"
+        return ReferenceFault(f"there is no module `{module}`", hint=hint)
     return found
 
 
-def _short(origin: str, folder: str) -> str:
-    """A path as it is seen from the plan's folder, if it is in there."""
+def _short(found: ModuleSpec, folder: str) -> str:
+    """A module's file as it is seen from the plan's folder, if it is in there."""
+    origin = found.origin or ""
     near = os.path.relpath(origin, folder)
     return origin if near.startswith("..") else near

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
+from functools import partial
 from itertools import islice
 from typing import Final, Literal
 
-from headway.errors import Fix
+from headway.errors import Fix, nearest
 from headway.plans.accesses import Touched
 from headway.plans.expand import GroupPlan, NeedEdge, prompt_paths, results_used
 from headway.plans.hazards import Remark, Survey, filled, listed, with_entry
 from headway.plans.links import without
 from headway.plans.resources import WILD, above, fixed_part, inside
 from headway.plans.section import shown, where
-from headway.plans.spec import CommandSpec, Prompt, Python
-from headway.plans.template import Template, parse_template
+from headway.plans.spec import CommandSpec, Prompt, Python, text_of
+from headway.plans.template import Template
 
 # Paths that the text of a command names: what it reads or writes, as far as one can see that.
 
@@ -47,46 +47,37 @@ def mentions(group: GroupPlan) -> Iterator[Mention]:
     work = group.task.work
     if not isinstance(work, CommandSpec) or group.members is None or _MOVES.search(work.command):
         return
-    words = list(_words(group, work.command[:COMMAND_CHARS_MAX]))
-    for member in range(min(group.members.count, MEMBERS_SEEN_MAX)):
-        for template, how in words:
-            text = group.fill(template, group.members.member(member))
-            path = inside(text) if how != "names" or _looks_like_a_path(text) else None
-            if path and not any(char in path for char in WILD):
-                yield member, path, how
-        if not any(template.refs for template, _ in words):
-            return
+    command = work.command[:COMMAND_CHARS_MAX]
+    has_values = "$" in command
+    for member in range(min(group.members.count, MEMBERS_SEEN_MAX if has_values else 1)):
+        variable = partial(_variable, _values(group, member) if has_values else {})
+        for found in _WORD.finditer(command):
+            text = found["path"]
+            how: How = "writes" if found["to"] else "reads" if found["of"] else "names"
+            if "$" in text and found["quote"] != "'":
+                text = _VALUE.sub(variable, text)
+            if how != "names" or "/" in text or "." in text:
+                path = None if text.startswith("-") else inside(text)
+                if path and not any(char in path for char in f"{WILD}${{"):
+                    yield member, path, how
 
 
-def _words(group: GroupPlan, command: str) -> Iterator[tuple[Template, How]]:
-    """Words that can be paths, with the values of variables as holes: a value may be one, too."""
-    known = _values(group) if "$" in command else {}
-    for found in _WORD.finditer(command):
-        text = found["path"]
-        is_redirected = found["to"] or found["of"]
-        if "{{" in text or not (is_redirected or "$" in text or _looks_like_a_path(text)):
-            continue
-        if found["quote"] != "'":
-            text = _VALUE.sub(lambda name: known.get(name["in"] or name["name"], name[0]), text)
-        template = parse_template(text)
-        if isinstance(template, Template) and "$" not in text and not text.startswith("-"):
-            yield template, "writes" if found["to"] else "reads" if found["of"] else "names"
+def _variable(values: Mapping[str, str], found: re.Match[str]) -> str:
+    return values.get(found["in"] or found["name"], "$")
 
 
-def _looks_like_a_path(text: str) -> bool:
-    return "/" in text or "." in text
-
-
-def _values(group: GroupPlan) -> dict[str, str]:
-    own = {"item": "{{ item }}", "index": "{{ index }}"}
-    members = group.known
-    if members.items is None:
-        del own["item"]
-    own |= {name: f"{{{{ matrix.{name} }}}}" for name, _ in members.matrix}
+def _values(group: GroupPlan, member: int) -> dict[str, str]:
+    """The environment variables of a member, without those that need results of other tasks."""
+    own = group.known.member(member)
+    values = {"index": str(member), **{name: text_of(value) for name, value in own.matrix}}
+    if group.known.items is not None:
+        values["item"] = text_of(own.item)
     for name, value in group.vars.items():
-        if not (isinstance(value, Template) and any(ref.task for ref in value.refs)):
-            own[name] = f"{{{{ vars.{name} }}}}"
-    return own
+        if not isinstance(value, Template):
+            values[name] = text_of(value)
+        elif not any(ref.task for ref in value.refs):
+            values[name] = group.fill(value, own)
+    return values
 
 
 # What commands seem to touch without saying so: a path in the text that another task writes.
@@ -95,9 +86,9 @@ REMARKS_MAX: Final = 100
 """Remarks of one kind on one plan."""
 
 
-_Seen = tuple[bool, bool, GroupPlan, Mention, GroupPlan, str, bool]
-"""Whether both tasks are in order, whether it is no write, the task and its mention of a path; the
-other task that touches the path, the path as that one says it, and whether it writes it."""
+_Seen = tuple[bool, bool, Mention, int, str, bool]
+"""Whether both tasks are in order, whether it is no write, the mention of a path; the other task
+that touches the path, the path as that one declares it, and whether it writes it."""
 
 
 def undeclared(survey: Survey) -> Iterator[Remark]:
@@ -108,13 +99,15 @@ def undeclared(survey: Survey) -> Iterator[Remark]:
     writes = _written(survey, seen)
     told = 0
     for index, found in seen.items():
-        # A hazard before the rest, a write before a read.
-        every = (one for mention in dict.fromkeys(found)
-                 for one in _others(survey, index, mention, writes))  # fmt: skip
-        worst = min(every, key=lambda one: one[:2], default=None)
-        if worst is not None and told < REMARKS_MAX:
+        every = [
+            one
+            for mention in dict.fromkeys(found)
+            for one in _others(survey, index, mention, writes)
+        ]
+        if every and told < REMARKS_MAX:
             told += 1
-            yield _remark(survey, worst)
+            # A hazard before the rest, a write before a read.
+            yield _remark(survey, index, min(every, key=lambda one: one[:2]))
 
 
 def _written(survey: Survey, seen: Mapping[int, tuple[Mention, ...]]) -> Mapping[str, set[int]]:
@@ -160,14 +153,12 @@ def _others(
                 (task.writes or task.output) if is_write else task.reads
             )
             if other != index and (is_sure or not is_ordered):
-                yield (
-                    is_ordered, how != "writes", groups[index], mention, groups[other], one,
-                    is_write,
-                )  # fmt: skip
+                yield is_ordered, how != "writes", mention, other, one, is_write
 
 
-def _remark(survey: Survey, seen: _Seen) -> Remark:
-    is_ordered, is_read, group, (member, path, how), other, declared, is_write = seen
+def _remark(survey: Survey, index: int, seen: _Seen) -> Remark:
+    is_ordered, is_read, (member, path, how), other_index, declared, is_write = seen
+    group, other = survey.expanded.groups[index], survey.expanded.groups[other_index]
     key: Literal["reads", "writes"] = "reads" if is_read else "writes"
     who = f"`{group.label(member)}`"
     verb = "writes" if is_write else "reads"
@@ -366,9 +357,6 @@ def nothing_absent(paths: Sequence[str]) -> frozenset[str]:
 LOOKED_MAX: Final = 1_000
 """Written paths among which a misspelt one is looked for."""
 
-NEAR_MAX: Final = 100
-"""Written paths that a misspelt one is compared with: those in the same folder."""
-
 
 def nobody_writes(survey: Survey, absent: Absent) -> Iterator[Remark]:
     """Remarks on reads that no task writes before and that are not there."""
@@ -417,11 +405,10 @@ def _way_out(survey: Survey, group: GroupPlan, text: str, path: str) -> tuple[st
     folder = path.rpartition("/")[0]
     some = islice(survey.touched.writes, LOOKED_MAX)
     written = [one for one in some if one.rpartition("/")[0] == folder]
-    near = get_close_matches(path, written[:NEAR_MAX], n=1, cutoff=0.8)
-    if near:
-        value = tuple(near[0] if one == text else one for one in task.reads)
+    if near := nearest(path, written, 0.8):
+        value = tuple(near if one == text else one for one in task.reads)
         fix = Fix("replace", task.spot("reads").value, value=value if len(value) > 1 else value[0])
-        return f"did you mean `{shown(near[0])}`?", (fix,)
+        return f"did you mean `{shown(near)}`?", (fix,)
     before = [
         other
         for other in survey.expanded.groups[max(0, group.index - LOOKED_MAX) : group.index]

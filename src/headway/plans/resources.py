@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from difflib import get_close_matches
 from functools import lru_cache
 from itertools import takewhile
 from typing import Final, Literal, get_args
 
 from msgspec import Struct
 
-from headway.errors import did_you_mean
+from headway.errors import did_you_mean, nearest
 from headway.plans.grammar import TARGET
 
 # Paths of a plan as text: what lies within its folder, and what lies within what.
@@ -107,8 +106,7 @@ def channel_of(text: str) -> Channel | str:
 
 def better_channel(text: str) -> str:
     """The channel that was probably meant by a text that is none."""
-    near = get_close_matches(text.partition("(")[0].strip().lower(), KINDS, n=1)
-    kind = near[0] if near else "value"
+    kind = nearest(text.partition("(")[0].strip().lower(), KINDS) or "value"
     return f"{kind}({_EXAMPLE})" if kind in ("reduce", "effect") else kind
 
 

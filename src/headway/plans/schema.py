@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Final
 
 from msgspec.structs import replace
 
-from headway.errors import Fix, PlanShapeError, PlanValueError, UnknownKeyError
+from headway.errors import Fix, PlanShapeError, PlanValueError, nearest
 from headway.plans.grammar import (  # fmt: skip
     AGENT,
     NAME_CHARS_MAX,
@@ -139,7 +138,7 @@ def plan_of(document: Document) -> PlanSpec:
 def _version(section: Section, faults: PlanFaults) -> None:
     names = [name for name, _ in section.spots()]
     # A key that is nearly this one has been told already.
-    if section.node("headway") is None and not get_close_matches("headway", names):
+    if section.node("headway") is None and not nearest("headway", names):
         fix = Fix("add", section.place, "headway", 1)
         faults.add(PlanShapeError, section.place, "`headway` is missing", "add `headway: 1`", fix)
     section.read("headway", lambda text: True if text == "1" else None, "1, the only version")
@@ -411,11 +410,8 @@ def _budget(section: Section, path: str, faults: PlanFaults) -> PlanBudget | Non
     match node:
         case None:
             return None
-        case Keyed() if node.pairs:
+        case Keyed(pairs=((Leaf(text="usd"), _),)):
             inner = f"{path}.budget" if path else "budget"
-            if any(key.text == "tokens" for key, _ in node.pairs):
-                _no_tokens(node, inner, faults)
-                return None
             return PlanBudget(Section(node, "budget", inner, faults).money("usd"))
         case DocumentList() if (budget := _amounts(node.items)) is not None:
             return budget
@@ -442,18 +438,3 @@ def _amounts(nodes: tuple[Located, ...]) -> PlanBudget | None:
     if not nodes or len(dollars) > 1 or len(tokens) > 1:
         return None
     return PlanBudget(dollars[0] if dollars else None, tokens[0] if tokens else None)
-
-
-def _no_tokens(node: Keyed, path: str, faults: PlanFaults) -> None:
-    """Tokens are written as an amount, beside dollars if there are any."""
-    texts = {key.text: value.text for key, value in node.pairs if isinstance(value, Leaf)}
-    tokens = texts.get("tokens", "")
-    count = tokens_of(tokens)
-    if count is None or tokens.isdecimal():
-        tokens = "5M" if count is None else f"{count / 1000:.15g}k"
-    usd = texts.get("usd", "")
-    amounts = (tokens,) if money_of(usd) is None else (f"${usd.removeprefix('$')}", tokens)
-    better = f"[{', '.join(amounts)}]" if len(amounts) > 1 else tokens
-    fix = Fix("replace", node.place, value=amounts if len(amounts) > 1 else tokens)
-    message = f"there is no key `{path}.tokens`: tokens are written as an amount"
-    faults.add(UnknownKeyError, node.place, message, f"write `budget: {better}`", fix)

@@ -7,11 +7,10 @@ that can be found.
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import Final, TypeVar
 
 from headway.base.numbers import number_of, seconds_of
-from headway.errors import Fix, Place, PlanError, PlanValueError, UnknownKeyError
+from headway.errors import Fix, Place, PlanError, PlanValueError, UnknownKeyError, nearest
 from headway.plans.grammar import TEXT_CHARS_MAX, Holder, keys_of
 from headway.plans.spec import DocumentList, Fields, Keyed, Leaf, Located, Spot, Value
 
@@ -176,11 +175,11 @@ class Section:
         self._faults.add(PlanValueError, node.place, message, hint, fix)
 
     def _unknown(self, name: str, key: Leaf) -> None:
-        near = get_close_matches(name, [known for known in self._keys if known not in self._pairs])
+        near = nearest(name, [known for known in self._keys if known not in self._pairs])
         message = f"there is no key `{self._joined(shown(name))}`"
         if near:
-            fix = Fix("rename", key.place, value=near[0])
-            self._faults.add(UnknownKeyError, key.place, message, f"did you mean `{near[0]}`?", fix)
+            fix = Fix("rename", key.place, value=near)
+            self._faults.add(UnknownKeyError, key.place, message, f"did you mean `{near}`?", fix)
             return
         hint = f"remove it; the keys here are: {', '.join(self._keys)}"
         self._faults.add(UnknownKeyError, key.place, message, hint, Fix("remove", key.place))

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from headway.errors import Fix, Place, PlanShapeError, PlanValueError, TemplateError
+from headway.errors import Fix, Place, PlanShapeError, PlanValueError, TemplateError, nearest
 from headway.plans.grammar import TARGET
 from headway.plans.resources import (  # fmt: skip
     ACTS,
@@ -127,8 +126,8 @@ def flaw_of(channels: Mapping[str, Channel], key: str, text: str) -> Flaw | None
         return None
     if what in channels:
         return f"`{shown(what)}` is no effect under `state`", SCHEME + what
-    near = get_close_matches(what, [one for one in acts if not is_pattern(one)], n=1)
-    return "`state` has no such effect", ACTS + near[0] if near else ""
+    near = nearest(what, [one for one in acts if not is_pattern(one)])
+    return "`state` has no such effect", ACTS + near if near else ""
 
 
 def targets_of(spec: PlanSpec, kind: Kind) -> tuple[str, ...]:

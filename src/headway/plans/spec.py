@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from json import dumps
 from typing import Final, Literal
 
 from msgspec import Struct
 
-from headway.errors import Place
+from headway.errors import Place, nearest
 from headway.plans.resources import ACTS, SCHEME, Channel
 
 Scalar = str | int | float | bool | None
@@ -39,9 +38,6 @@ class Leaf(Struct, frozen=True):
     text: str
     """As it was written: `120k`, `$6`."""
     place: Place
-    end: Place
-    style: str = ""
-    """The character that it is quoted or folded by, if any."""
 
 
 class DocumentList(Struct, frozen=True):
@@ -49,9 +45,6 @@ class DocumentList(Struct, frozen=True):
 
     items: tuple[Located, ...]
     place: Place
-    end: Place
-    is_flow: bool = False
-    """Written between brackets."""
 
 
 class Keyed(Struct, frozen=True):
@@ -59,8 +52,6 @@ class Keyed(Struct, frozen=True):
 
     pairs: tuple[tuple[Leaf, Located], ...]
     place: Place
-    end: Place
-    is_flow: bool = False
 
 
 Located = Leaf | DocumentList | Keyed
@@ -339,11 +330,8 @@ def better_agent(agent: AgentSpec) -> str:
     """What the writer of a plan may have meant."""
     if agent.name != LOOP:
         return agent.name
-    meant: list[str] = []
-    for tool in agent.tools:
-        near = [tool] if _is_known(tool) else get_close_matches(tool, TOOLS, n=1)
-        meant += near
-    return f"{LOOP}({', '.join(dict.fromkeys(meant or TOOLS))})"
+    near = [tool if _is_known(tool) else nearest(tool, TOOLS) for tool in agent.tools]
+    return f"{LOOP}({', '.join(dict.fromkeys(filter(None, near))) or ', '.join(TOOLS)})"
 
 
 def _is_known(tool: str) -> bool:

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from headway.errors import Fix, InternalError, Place, TemplateError
+from headway.errors import Fix, InternalError, Place, TemplateError, nearest
 from headway.plans.grammar import VARIABLE_NAME, variable_name
 from headway.plans.links import links_of, with_need
 from headway.plans.resources import SCHEME
@@ -123,11 +122,6 @@ class Scope(Struct, frozen=True):
             case ("state", key):
                 return self.state is not None and key not in self.effects
         return str(ref) in self.names()
-
-    def nearest(self, ref: Ref) -> str:
-        """The name that was probably meant; empty if none is near."""
-        near = get_close_matches(str(ref), self.names()[:REFERENCES_MAX], n=1)
-        return near[0] if near else ""
 
     def shown(self) -> str:
         """What there is, for a hint."""
@@ -320,7 +314,7 @@ def check_text(
             fix = with_need(task, ref.task)
             faults.add(TemplateError, place, message, f"add `needs: {ref.task}`", fix)
             continue
-        near = scope.nearest(ref)
+        near = nearest(str(ref), scope.names())
         message = f"`{{{{ {shown(str(ref))} }}}}` in `{text.path}` is not known there"
         gone = "" if text.is_path else f"{ESCAPED} {ref} }}}}"
         new = f"{{{{ {near} }}}}" if near else gone
@@ -420,7 +414,7 @@ def _check_commands(task: TaskSpec, scope: Scope, faults: PlanFaults) -> None:
     for key, command in commands:
         seen: set[str] = set()
         for hole, ref in references(command):
-            is_ours = ref.names[0] == "state" or get_close_matches(ref.names[0], ROOTS, 1, 0.7)
+            is_ours = ref.names[0] == "state" or nearest(ref.names[0], ROOTS, 0.7)
             if is_ours and str(ref) not in seen:
                 seen.add(str(ref))
                 _no_template(task, key, command, hole, ref, scope, faults)
