@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from random import Random
+from typing import cast
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from headway.base.digest import digest
 from headway.plans.graph import Graph, Need, TaskGroup
 from headway.plans.resources import ANYTHING, Channel, Touches
-from headway.report.stage import (
-    Going,
-    Grown,
-    Stage,
-    TrialAttempt,
-    TrialFiles,
-    TrialResult,
-    TrialTouch,
-)
+from headway.report.stage import Going, Grown, HashedStage, Play, TrialAttempt, TrialResult
 from headway.report.trial import TrialCast
 from headway.state.shared import Act, Channels, Snapshot
 
@@ -80,12 +73,12 @@ class Program(Struct):
         """There is nothing to end."""
 
 
-class Programs(Struct):
+class Programs(HashedStage):
     """A stage for programs, one for each group."""
 
-    ops: Sequence[Sequence[Op]]
-    files: TrialFiles = field(default_factory=TrialFiles)
-    log: list[TrialTouch] = field(default_factory=list)
+    def __init__(self, ops: Sequence[Sequence[Op]]) -> None:
+        super().__init__(cast(Play, None))  # These tasks come from no plan.
+        self.ops = ops
 
     def begin(self, asked: TrialAttempt) -> Program:
         return Program(self, asked)
@@ -97,39 +90,19 @@ class Programs(Struct):
         return 2
 
     def publish(self, place: tuple[int, int], grown: Grown, body: bytes) -> None:
-        """Nobody looks at results."""
-
-    def look(self, path: str) -> tuple[tuple[str, str], ...]:
-        self.log.append(TrialTouch("file", path, False))
-        return self.files.look(path)
-
-    def write(self, path: str, text: str) -> None:
-        self.log.append(TrialTouch("file", path, True))
-        self.files.put(path, text)
-
-    def touched(self) -> list[TrialTouch]:
-        log, self.log = self.log, []
-        return log
-
-    def world(self) -> Mapping[str, str]:
-        return self.files.texts
+        """Nothing looks at results."""
 
     def copied(
         self, going: Mapping[int, Going], snapshots: Mapping[int, Snapshot]
-    ) -> tuple[Stage, dict[int, Going]]:
-        twin = type(self)(self.ops, self.files.copied(), self.log[:])
+    ) -> tuple[Programs, dict[int, Going]]:
+        twin = Programs(self.ops)
+        twin.files, twin._touched = self.files.copied(), self._touched[:]
         attempts: dict[int, Going] = {}
         for task, one in going.items():
             assert isinstance(one, Program)
             asked = replace(one.asked, snapshot=snapshots.get(task))
             attempts[task] = Program(twin, asked, one.at, one.seen)
         return twin, attempts
-
-    def restart(self) -> None:
-        """There is nothing in memory."""
-
-    def close(self) -> None:
-        """There is nothing to end."""
 
 
 def cast_of(

@@ -17,17 +17,8 @@ from headway.report.afterwards import (
     variation,
 )
 from headway.report.forecast import Foreseen, SpreadNumber
-from headway.report.time_use import (
-    AttemptUsage,
-    Cause,
-    CauseShare,
-    Kind,
-    Lineage,
-    Passage,
-    Piece,
-    Spent,
-    lineage,
-)
+from headway.report.history import AttemptUsage, Kind, Passage, Piece
+from headway.report.time_use import Cause, CauseShare, Lineage, Spent, lineage
 
 FORESEEN = Foreseen(
     "adaptive",

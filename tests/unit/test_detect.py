@@ -20,7 +20,6 @@ from headway.report.detect import (
     said_of,
     touches_of,
 )
-from headway.report.detect import _Index as Index
 from headway.report.detect import _Judge as Judge
 from headway.state.shared import Access, Act, Channels, Put, StateLook
 
@@ -257,8 +256,9 @@ def test_queues_order_their_groups() -> None:
 def test_only_so_many_pairs_are_looked_at() -> None:
     touches = [*touches_of(done(0, writes=("a",)), CHANNELS)]
     touches += touches_of(done(1, writes=("a",)), CHANNELS)
-    judge = Judge(ground(rooms=frozenset()), Index(touches), PAIRS_MAX)
-    assert [*judge.hazards(set())] == []
+    judge = Judge(ground(rooms=frozenset()), touches)
+    judge.pairs = PAIRS_MAX
+    assert [*judge.hazards()] == []
 
 
 def test_who_declares_nothing_may_do_anything() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headway.errors import InternalError
 from headway.plans.graph import Need, TaskGroup
 from headway.plans.resources import ANYTHING, Touches
-from headway.report.explore import PlayedSchedule, Player, difference
+from headway.report.explore import difference, play
 from headway.report.schedules import ScheduleText, interleavings
 from headway.report.stage import TrialTouch, overlap
 from headway.report.trial import RULES, Trial, TrialCast, TrialOutcome, copied
@@ -23,11 +23,12 @@ ALL_MAX = 150
 """Schedules that one example may have; a larger one is cut off."""
 
 
-def player_of(cast: TrialCast) -> tuple[Player, PlayedSchedule]:
-    player = Player(cast)
-    serial = player.play(ScheduleText("serial"), is_traced=True)
-    player.length, player.counts = len(serial.path), serial.counts
-    return player, serial
+def outcome_of(cast: TrialCast, line: ScheduleText) -> TrialOutcome:
+    return play(cast, line, play(cast, ScheduleText("serial"))).outcome()
+
+
+def serial_of(cast: TrialCast) -> TrialOutcome:
+    return outcome_of(cast, ScheduleText("serial"))
 
 
 def form_of(outcome: TrialOutcome) -> str:
@@ -39,7 +40,7 @@ def form_of(outcome: TrialOutcome) -> str:
 def outcomes_of(cast: TrialCast, is_reduced: bool) -> tuple[set[str], int]:
     found: set[str] = set()
     count = 0
-    for count, (trial, _) in enumerate(interleavings(cast, is_reduced), 1):
+    for count, trial in enumerate(interleavings(cast, is_reduced), 1):
         found.add(form_of(trial.outcome()))
         if count > 3 * ALL_MAX:
             return set(), count
@@ -50,9 +51,9 @@ def outcomes_of(cast: TrialCast, is_reduced: bool) -> tuple[set[str], int]:
 @given(seed=st.integers(0, 10**6))
 def test_what_tasks_do_to_the_state_is_the_same_in_every_schedule(seed: int) -> None:
     cast = drawn(seed, most=4, has_files=False)
-    _, serial = player_of(cast)
-    for count, (trial, path) in enumerate(interleavings(cast)):
-        assert trial.outcome() == serial.outcome, path
+    serial = serial_of(cast)
+    for count, trial in enumerate(interleavings(cast)):
+        assert trial.outcome() == serial, trial.path
         if count > ALL_MAX:
             break
 
@@ -71,24 +72,24 @@ def test_reduction_loses_no_outcome(seed: int) -> None:
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10**6), crash=st.integers(1, 30))
 def test_a_run_that_was_killed_anywhere_ends_as_if_it_had_not_been(seed: int, crash: int) -> None:
-    player, serial = player_of(drawn(seed, most=5, has_files=False))
+    cast = drawn(seed, most=5, has_files=False)
     for line in (
         ScheduleText("serial", crash=crash),
         ScheduleText("random", seed=seed, crash=crash),
         ScheduleText("pct", seed=seed, depth=3, crash=crash),
     ):
-        assert player.play(line, is_traced=True).outcome == serial.outcome
+        assert outcome_of(cast, line) == serial_of(cast)
 
 
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_a_pair_that_is_turned_around_gives_the_serial_state(seed: int) -> None:
-    player, serial = player_of(drawn(seed, most=5, has_files=False))
-    places = sorted(serial.labels)
+    cast = drawn(seed, most=5, has_files=False)
+    places = sorted(play(cast, ScheduleText("serial")).labels())
     for way in ("before", "inside", "around"):
         for is_late in (False, True):
             line = ScheduleText("pair", (places[0], places[-1]), way, 1, is_late)
-            assert player.play(line).outcome == serial.outcome
+            assert outcome_of(cast, line) == serial_of(cast)
 
 
 def test_tasks_of_two_steps_have_as_many_orders_as_combinatorics_says() -> None:
@@ -107,7 +108,7 @@ def test_orders_are_the_same_whether_trials_are_copied_or_done_again() -> None:
     ops = [[("write", "f")], [("look", "f")], [("put", "a")]]
     groups = [TaskGroup(f"t{one}", touches=ANYTHING if one == 2 else None) for one in range(3)]
     paths = [
-        [tuple(path) for _, path in interleavings(cast_of(ops, groups, is_copied=copied))]
+        [tuple(one.path) for one in interleavings(cast_of(ops, groups, is_copied=copied))]
         for copied in (True, False)
     ]
     assert paths[0] == paths[1]
@@ -130,12 +131,11 @@ def test_a_group_that_is_spread_at_run_time_is_named_alike_in_every_schedule() -
     ops = [[("write", "x")], [("write", "y")], [("get", "a")], [("get", "a")], [("get", "a")]]
     base = cast_of(ops, groups)
     cast = TrialCast(base.graph, lambda: Programs(ops), base.channels, spread={0: (2,), 1: (3,)})
-    player, serial = player_of(cast)
-    assert len(serial.labels) == 8
+    assert len(play(cast, ScheduleText("serial")).labels()) == 8
     for seed in range(10):
-        assert player.play(ScheduleText("random", seed=seed)).outcome == serial.outcome
+        assert outcome_of(cast, ScheduleText("random", seed=seed)) == serial_of(cast)
     for crash in range(1, 12):
-        assert player.play(ScheduleText("serial", crash=crash)).outcome == serial.outcome
+        assert outcome_of(cast, ScheduleText("serial", crash=crash)) == serial_of(cast)
 
 
 def test_a_failed_task_is_tried_again_if_its_plan_says_so() -> None:
@@ -143,20 +143,19 @@ def test_a_failed_task_is_tried_again_if_its_plan_says_so() -> None:
     names = [f"t{one}" for one in range(8)]
     for retries in (0, 1):
         groups = [TaskGroup(name, retries=retries) for name in names]
-        player, serial = player_of(cast_of(ops * 8, groups))
-        failed = [done.fault for done in serial.outcome.results.values() if done.fault]
-        assert failed
-        assert player.play(ScheduleText("random", seed=3)).outcome == serial.outcome
+        cast = cast_of(ops * 8, groups)
+        assert any(done.fault for done in serial_of(cast).results.values())
+        assert outcome_of(cast, ScheduleText("random", seed=3)) == serial_of(cast)
 
 
 def test_effects_are_released_in_declared_order_and_once_after_a_kill() -> None:
     ops = [[("act", "mail")]] * 3
     groups = [TaskGroup(f"t{one}", touches=Touches((), (), ("mail",))) for one in range(3)]
-    player, serial = player_of(cast_of(ops, groups))
-    assert len(serial.outcome.effects["mail"]) == 3
+    cast = cast_of(ops, groups)
+    assert len(serial_of(cast).effects["mail"]) == 3
     for crash in range(1, 14):
         line = ScheduleText("random", seed=crash, crash=crash)
-        assert player.play(line).outcome.effects == serial.outcome.effects
+        assert outcome_of(cast, line).effects == serial_of(cast).effects
 
 
 def test_a_trial_that_is_not_over_has_no_outcome() -> None:
@@ -173,7 +172,7 @@ def walked(trial: Trial, rng: Random, most: int = 1000) -> list[object]:
     while trial.ready and not trial.is_over and len(seen) < most:
         place = rng.choice(trial.ready)
         trial.take(place)
-        seen.append((place, trial.ready[:], trial.steps, list(trial.trace or ())))
+        seen.append((place, trial.ready[:], len(trial.path), list(trial.trace or ())))
     if trial.is_over:
         coherence = trial._state.coherence
         assert coherence is not None

@@ -24,8 +24,7 @@ from headway.engine.events import (
     TaskStarted,
 )
 from headway.engine.record import Fact, MoneyReserved, ReplyKept
-from headway.report.history import Elapsed
-from headway.report.time_use import AttemptUsage, Passage, Passages
+from headway.report.history import AttemptUsage, Passage, Passages
 
 A, B = b"a", b"b"
 ANSWER = Ending(b"r" * 16, b"", 100.0, 10.0, 500, 1)
@@ -209,10 +208,10 @@ def test_holds_are_known_with_their_ends() -> None:
 
 @pytest.mark.parametrize("at_s", [5.0, 11.0])
 def test_the_time_of_a_run_never_goes_back(at_s: float) -> None:
-    time = Elapsed()
-    assert time.at(RunStopping(10.0, "")) == 0.0
-    assert time.at(RunStopping(11.0, "")) == 1.0
-    assert time.at(RunStopping(at_s, "")) == 1.0
+    ways = Passages()
+    for event_s in (10.0, 11.0, at_s):
+        ways.hear(b"", RunStopping(event_s, ""))
+    assert ways.elapsed_s == 1.0
 
 
 def test_calls_without_an_end_are_counted_when_their_process_ends() -> None:

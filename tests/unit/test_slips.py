@@ -5,15 +5,12 @@ from msgspec.structs import replace
 from headway.report.detect import (
     FinishedAccess,
     Handed,
-    Whereabouts,
     across,
     aliased,
     merged,
     unsteady,
 )
 from headway.state.shared import Access, Put, StateLook
-
-LOST = Whereabouts()
 
 
 def tried(prompts: bytes = b"", calls: int = 0, *puts: Put, seen: bytes = b"1") -> FinishedAccess:
@@ -22,38 +19,38 @@ def tried(prompts: bytes = b"", calls: int = 0, *puts: Put, seen: bytes = b"1") 
 
 
 def test_what_was_changed_after_it_was_read_is_lost() -> None:
-    (found,) = aliased("fix[7]", "7", [Handed("r/7", b"[1]", b"[1,2]", False)], LOST)
+    (found,) = aliased("fix[7]", "7", [Handed("r/7", b"[1]", b"[1,2]", False)])
     assert (found.kind, found.task, found.what) == ("aliasing", "fix[7]", "state:r/{{ item }}")
     assert "what it had read from `r/7`" in found.words
 
 
 def test_what_was_changed_after_it_was_put_is_lost_although_it_is_the_result() -> None:
     changed = [Handed("r", b"[1]", b"[1,2]", True)]
-    (found,) = aliased("fix", "", changed, Whereabouts((b"[1]",), (b"[1,2]",)))
+    (found,) = aliased("fix", "", changed, (b"[1]",), (b"[1,2]",))
     assert "what it had put under `r`" in found.words
 
 
 def test_what_was_not_changed_is_fine() -> None:
-    assert aliased("fix", "", [Handed("r", b"[1]", b"[1]", False)], LOST) == ()
+    assert aliased("fix", "", [Handed("r", b"[1]", b"[1]", False)]) == ()
 
 
 def test_what_was_put_returned_or_passed_on_is_not_lost() -> None:
     changed = [Handed("r", b"[1]", b"[1,2]", False)]
-    assert aliased("fix", "", changed, Whereabouts((b'{"all":[1,2]}',))) == ()
-    assert aliased("fix", "", changed, Whereabouts((), (b"[1,2]",))) == ()
+    assert aliased("fix", "", changed, (b'{"all":[1,2]}',)) == ()
+    assert aliased("fix", "", changed, (), (b"[1,2]",)) == ()
 
 
 def test_what_is_no_value_any_more_is_lost_too_and_told_once_for_a_key() -> None:
     changed = [Handed("r", b"[1]", None, False), Handed("r", b"[1]", b"[3]", False)]
-    assert len(aliased("fix", "", changed, Whereabouts((b"null",)))) == 1
+    assert len(aliased("fix", "", changed, (b"null",))) == 1
 
 
 def test_members_are_told_together() -> None:
     every = [
-        *aliased("fix[a]", "a", [Handed("r/a", b"[]", b"[1]", False)], LOST),
-        *aliased("fix[b]", "b", [Handed("r/b", b"[]", b"[1]", False)], LOST),
-        *aliased("fix[b]", "b", [Handed("r/b", b"[]", b"[1]", False)], LOST),
-        *aliased("see", "", [Handed("r/b", b"[]", b"[1]", False)], LOST),
+        *aliased("fix[a]", "a", [Handed("r/a", b"[]", b"[1]", False)]),
+        *aliased("fix[b]", "b", [Handed("r/b", b"[]", b"[1]", False)]),
+        *aliased("fix[b]", "b", [Handed("r/b", b"[]", b"[1]", False)]),
+        *aliased("see", "", [Handed("r/b", b"[]", b"[1]", False)]),
     ]
     assert [(one.task, one.count) for one in merged(every)] == [("fix[a]", 2), ("see", 1)]
 

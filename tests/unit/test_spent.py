@@ -16,18 +16,8 @@ from headway.pacing.headers import DIALECTS
 from headway.pacing.length import OutputLength
 from headway.pacing.quota import Quota
 from headway.plans.graph import Graph
-from headway.report.time_use import (
-    CALL,
-    PRECEDENCE,
-    Kind,
-    Nature,
-    Passage,
-    Passages,
-    Piece,
-    Spent,
-    lineage,
-    spent,
-)
+from headway.report.history import CALL, Kind, Passage, Passages, Piece
+from headway.report.time_use import PRECEDENCE, Nature, Spent, lineage, spent
 from headway.sim.account import Terms
 from headway.sim.clients import PATIENT, PacedDoor, UnpacedDoor
 from headway.sim.provider import FaultModel, Provider, ProviderSpec

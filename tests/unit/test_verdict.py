@@ -1,4 +1,4 @@
-"""What state a run is in, by its facts and by whether a process has it."""
+"""The state of a run, and how many of its tasks were worked on at once."""
 
 from __future__ import annotations
 
@@ -6,8 +6,28 @@ from math import inf
 
 import pytest
 
-from headway.engine.events import RunFinished
-from headway.report.history import RunVerdict, Standing, verdict
+from headway.engine.events import (
+    CallAdmitted,
+    Ending,
+    GroupExpanded,
+    RunBegan,
+    RunContinued,
+    RunFinished,
+    RunHeld,
+    TaskFinished,
+    TaskStarted,
+    WaveBegan,
+)
+from headway.report.history import (
+    Passages,
+    RunVerdict,
+    Standing,
+    effective_width,
+    in_line,
+    stand,
+    stays,
+    verdict,
+)
 
 CASES = (
     (Standing(), False, RunVerdict("new")),
@@ -49,3 +69,57 @@ def test_what_a_process_has_cannot_be_resumed_and_what_is_done_need_not() -> Non
     assert not any(one.is_live and one.is_resumable for one in verdicts)
     over = {one.state for one in verdicts if not one.is_live and not one.is_resumable}
     assert over == {"done"}
+
+
+def test_a_run_stands_where_its_facts_leave_it() -> None:
+    standing = Standing()
+    for event in (
+        RunBegan(1.0, "waves:4"),
+        WaveBegan(2, 6, 2.0),
+        GroupExpanded(1, 20, 3.0),
+        TaskStarted(0, 1, 3.0, "room"),
+    ):
+        standing = stand(standing, event)
+    assert standing == Standing(1, "waves:4", 1.0, 20, 2, 6)
+    held = stand(standing, RunHeld(4.0, inf, "paused"))
+    assert (held.held_until_s, held.held_for) == (inf, "paused")
+    assert stand(held, RunContinued(5.0)) == standing
+
+
+def six_answers(last_s: float) -> Passages:
+    history = Passages()
+    for number in range(6):
+        key, took_s = bytes([number]), last_s if number == 5 else 1.0
+        history.hear(b"", RunBegan(0.0, "adaptive"))
+        history.hear(key, TaskStarted(number, 1, 0.0, "room"))
+        history.hear(key, CallAdmitted(number, 0.0))
+        history.hear(key, TaskFinished(number, 1, took_s, Ending(output_tokens=100.0)))
+    return history
+
+
+def test_an_answer_that_took_far_longer_per_token_was_in_line() -> None:
+    history = six_answers(last_s=10.0)
+    last = history.tasks[bytes([5])]
+    lines = in_line(history.tasks.values(), lambda key: "review")
+    assert lines == {last.key: 9.0}
+    assert stays(last, 9.0) == [("provider", 5.0, 14.0), ("busy", 14.0, 15.0)]
+    assert stays(last, 0.0) == [("busy", 5.0, 15.0)]
+    assert in_line(six_answers(last_s=2.0).tasks.values(), lambda key: "review") == {}
+
+
+def test_the_effective_width_counts_what_was_really_worked_on() -> None:
+    history = Passages()
+    for key, event in (
+        (b"", RunBegan(0.0, "adaptive")),
+        (b"a", TaskStarted(0, 1, 0.0, "room")),
+        (b"a", CallAdmitted(0, 0.0)),
+        (b"b", TaskStarted(1, 1, 0.0, "room")),
+        (b"b", CallAdmitted(1, 2.0)),
+        (b"a", TaskFinished(0, 1, 4.0)),
+    ):
+        history.hear(key, event)
+    history.close(4.0)
+    assert history.submitted == 2
+    assert effective_width(history, {}) == (4.0 + 2.0) / 4.0
+    assert effective_width(history, {b"a": 2.0}) == (2.0 + 2.0) / 4.0
+    assert effective_width(Passages(), {}) == 0.0

@@ -19,17 +19,9 @@ from msgspec import Struct, field
 
 from headway.base.numbers import median, percentile
 from headway.report.forecast import Foreseen, SpreadNumber
+from headway.report.history import AttemptUsage, Kind, Passage
 from headway.report.tables import P95
-from headway.report.time_use import (
-    WORK,
-    AttemptUsage,
-    Cause,
-    CauseShare,
-    Kind,
-    Lineage,
-    Passage,
-    Spent,
-)
+from headway.report.time_use import WORK, Cause, CauseShare, Lineage, Spent
 
 STRAGGLER_TIMES: Final = 3.0
 """A task that took so many times as long as the middle one of its group is a straggler..."""

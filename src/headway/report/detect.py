@@ -116,29 +116,17 @@ Task = tuple[int, int]
 """A group, and a member of it."""
 
 
-def _nothing_declared(_group: int, _member: int) -> DeclaredAccess:
-    return DeclaredAccess()
-
-
-def _no_item(_group: int, _member: int) -> str:
-    return ""
-
-
-def _nowhere(_group: int, _key: str) -> str:
-    return ""
-
-
 class DetectorGround(Struct, frozen=True):
     """What touches are judged by."""
 
     is_ordered: Callable[[Task, Task], bool]
-    declared: Callable[[int, int], DeclaredAccess] = _nothing_declared
+    declared: Callable[[int, int], DeclaredAccess] = lambda _group, _member: DeclaredAccess()
     rooms: frozenset[tuple[Room, bool]] = frozenset()
     """What the plan has declarations of, to be read and (true) to be written."""
     channels: Channels = field(default_factory=Channels)
-    item: Callable[[int, int], str] = _no_item
+    item: Callable[[int, int], str] = lambda _group, _member: ""
     """What a member of a group works on, as text."""
-    where: Callable[[int, str], str] = _nowhere
+    where: Callable[[int, str], str] = lambda _group, _key: ""
     """The place of a group's key in the plan's file."""
 
 
@@ -190,12 +178,10 @@ def findings(
 ) -> tuple[DetectorFinding, ...]:
     """What is undeclared, and what is in no order, in the order of the tasks."""
     touches = [touch for done in dones for touch in touches_of(done, ground.channels)]
-    index = _Index(touches)
-    judge = _Judge(ground, index)
+    judge = _Judge(ground, touches)
     raised = [*judge.undeclared(touches)]
-    known = {(one.touch.group, one.touch.room, one.touch.what) for one in raised}
-    raised += judge.hazards(known)
-    return tuple(_told(raised, ground))
+    judge.known = {(one.touch.group, one.touch.room, one.touch.what) for one in raised}
+    return tuple(_told([*raised, *judge.hazards()], ground))
 
 
 class _Raised(Struct, frozen=True):
@@ -206,35 +192,20 @@ class _Raised(Struct, frozen=True):
     other: ObservedTouch | None
 
 
-class _Index:
-    """Who touched what."""
-
-    __slots__ = ("keys", "readers", "writers")
-
-    def __init__(self, touches: Iterable[ObservedTouch]) -> None:
-        self.readers: dict[tuple[Room, str], list[ObservedTouch]] = {}
-        self.writers: dict[tuple[Room, str], list[ObservedTouch]] = {}
-        for touch in touches:
-            by = self.writers if touch.is_write else self.readers
-            by.setdefault((touch.room, touch.what), []).append(touch)
-        self.keys = sorted(self.writers)
-
-    def written(self, room: Room, what: str) -> list[tuple[Room, str]]:
-        """The written things that one, or a pattern, stands for."""
-        if not is_pattern(what):
-            return [(room, what)] if (room, what) in self.writers else []
-        folder = prefix_of(what)
-        first = bisect_left(self.keys, (room, folder))
-        last = bisect_right(self.keys, (room, folder + "/\U0010ffff" if folder else "\U0010ffff"))
-        return [key for key in self.keys[first:last] if matches(what, key[1])]
-
-
-class _Judge(Struct):
+class _Judge:
     """Looks at all touches of a run."""
 
-    ground: DetectorGround
-    index: _Index
-    pairs: int = 0
+    def __init__(self, ground: DetectorGround, touches: Iterable[ObservedTouch]) -> None:
+        self.ground = ground
+        self.known: set[tuple[int, Room, str]] = set()
+        """What something was found about: of which group, where, and what."""
+        self.pairs = 0
+        self._readers: dict[tuple[Room, str], list[ObservedTouch]] = {}
+        self._writers: dict[tuple[Room, str], list[ObservedTouch]] = {}
+        for touch in touches:
+            by = self._writers if touch.is_write else self._readers
+            by.setdefault((touch.room, touch.what), []).append(touch)
+        self._keys = sorted(self._writers)
 
     def undeclared(self, touches: Iterable[ObservedTouch]) -> Iterator[_Raised]:
         """Touches that their tasks do not declare and should."""
@@ -249,51 +220,39 @@ class _Judge(Struct):
             is_file_read = touch.room == "path" and not touch.is_write
             if is_file_read and other is None and touch.is_loose:
                 continue
-            verb = "effect" if touch.room == "effect" else "write" if touch.is_write else "read"
-            kinds: dict[str, FindingKind] = {
-                "effect": "undeclared-effect", "write": "undeclared-write",
-                "read": "undeclared-read",
-            }  # fmt: skip
-            yield _Raised(kinds[verb], touch, other)
+            kind: FindingKind = "undeclared-write" if touch.is_write else "undeclared-read"
+            yield _Raised("undeclared-effect" if touch.room == "effect" else kind, touch, other)
 
-    def hazards(self, known: set[tuple[int, Room, str]]) -> Iterator[_Raised]:
+    def hazards(self) -> Iterator[_Raised]:
         """Pairs in no order, of things about which nothing was found yet."""
-        for thing, writers in self.index.writers.items():
+        for thing, writers in self._writers.items():
             some = _some(writers)
             for place, one in enumerate(some):
                 for other in some[place + 1 :]:
                     is_sum = one.is_addition and other.is_addition
-                    if not is_sum and self._is_hazard(one, other, known):
+                    if not is_sum and self._is_hazard(one, other):
                         yield _Raised("hazard", other, one)
-            for reader in _some(self.index.readers.get(thing, [])):
-                yield from self._read_hazards(reader, some, known)
-        for (room, what), readers in self.index.readers.items():
+            yield from self._read_hazards(self._readers.get(thing, []), some)
+        for (room, what), readers in self._readers.items():
             if is_pattern(what):
-                for thing in self.index.written(room, what):
-                    for reader in _some(readers):
-                        yield from self._read_hazards(
-                            reader, _some(self.index.writers[thing]), known
-                        )
+                for thing in self._written(room, what):
+                    yield from self._read_hazards(readers, _some(self._writers[thing]))
 
     def _read_hazards(
-        self,
-        reader: ObservedTouch,
-        writers: Sequence[ObservedTouch],
-        known: set[tuple[int, Room, str]],
+        self, readers: Sequence[ObservedTouch], writers: Sequence[ObservedTouch]
     ) -> Iterator[_Raised]:
-        for writer in writers:
-            if self._is_hazard(writer, reader, known):
-                yield _Raised("hazard", reader, writer)
+        for reader in _some(readers):
+            for writer in writers:
+                if self._is_hazard(writer, reader):
+                    yield _Raised("hazard", reader, writer)
 
-    def _is_hazard(
-        self, one: ObservedTouch, other: ObservedTouch, known: set[tuple[int, Room, str]]
-    ) -> bool:
-        """Whether nothing orders two touches, and nothing was said of either of them."""
+    def _is_hazard(self, one: ObservedTouch, other: ObservedTouch) -> bool:
+        """Whether nothing orders two touches, and nothing was found about either of them."""
         who, whom = (one.group, one.member), (other.group, other.member)
         if who == whom or self.pairs >= PAIRS_MAX:
             return False
         self.pairs += 1
-        if {(one.group, one.room, one.what), (other.group, other.room, other.what)} & known:
+        if any((each.group, each.room, each.what) in self.known for each in (one, other)):
             return False
         are_said = all(
             is_said(self.ground.declared(touch.group, touch.member), touch)
@@ -301,13 +260,22 @@ class _Judge(Struct):
         )
         return not are_said and not self.ground.is_ordered(who, whom)
 
+    def _written(self, room: Room, what: str) -> list[tuple[Room, str]]:
+        """The written things that one, or a pattern, stands for."""
+        if not is_pattern(what):
+            return [(room, what)] if (room, what) in self._writers else []
+        folder = prefix_of(what)
+        first = bisect_left(self._keys, (room, folder))
+        last = bisect_right(self._keys, (room, folder + "/\U0010ffff" if folder else "\U0010ffff"))
+        return [key for key in self._keys[first:last] if matches(what, key[1])]
+
     def _other(self, touch: ObservedTouch) -> ObservedTouch | None:
         """Another task that touches the same, and with which it is in conflict."""
         found: list[ObservedTouch] = []
-        for thing in self.index.written(touch.room, touch.what):
-            found += _some(self.index.writers[thing])
+        for thing in self._written(touch.room, touch.what):
+            found += _some(self._writers[thing])
         if touch.is_write:
-            found += _some(self.index.readers.get((touch.room, touch.what), []))
+            found += _some(self._readers.get((touch.room, touch.what), []))
         for one in found:
             is_self = (one.group, one.member) == (touch.group, touch.member)
             if not is_self and not (one.is_addition and touch.is_addition):
@@ -499,25 +467,19 @@ class Handed(Struct, frozen=True):
     """By the task to the state."""
 
 
-class Whereabouts(Struct, frozen=True):
-    """Where a changed value may be found again, if it was not lost."""
-
-    puts: Sequence[bytes] = ()
-    """What the attempt gave to the shared state at last."""
-    others: Sequence[bytes] = ()
-    """Its result, and what its effects are given."""
-
-
 def aliased(
-    name: str, item: str, handed: Iterable[Handed], whereabouts: Whereabouts
-) -> tuple[DetectorFinding, ...]:
-    """Values that were changed where they are: the shared state has copies, and never hears of it.
+    name: str, item: str, handed: Iterable[Handed], puts: Sequence[bytes] = (),
+    others: Sequence[bytes] = (),
+) -> tuple[DetectorFinding, ...]:  # fmt: skip
+    """Values that were changed in place: the shared state has copies, and the change is lost.
 
-    One form of a value has one form in whatever holds it; so what was passed on is found there.
+    `puts` is what the attempt gave to the shared state at last, `others` its result and what its
+    effects are given. One form of a value has one form in whatever holds it; so what was passed on
+    is found there.
     """
     found: dict[str, DetectorFinding] = {}
     for one in handed:
-        places = whereabouts.puts if one.is_given else (*whereabouts.puts, *whereabouts.others)
+        places = puts if one.is_given else (*puts, *others)
         if one.after == one.before or any(one.after in place for place in places if one.after):
             continue
         verb = "put under" if one.is_given else "read from"
@@ -650,8 +612,7 @@ class Learned(Struct, frozen=True):
         """As a plan has it."""
         told = [f"  {self.task}:"]
         for key, entries in (("reads", self.reads), ("writes", self.writes)):
-            quoted = [f'"{one}"' if "{{" in one or "*" in one else one for one in entries]
-            told.append(f"    {key}: [{', '.join(quoted)}]")
+            told.append(f"    {key}: [{', '.join(map(_quoted, entries))}]")
         return told
 
 

@@ -137,25 +137,6 @@ EXCERPT_CHARS: Final = 200
 Kind = Literal["prompt", "result", "failure", "missing", "state", "file", "effects"]
 
 
-class PlayedSchedule(Struct, frozen=True):
-    """A schedule that came to its end."""
-
-    outcome: TrialOutcome
-    path: tuple[int, ...]
-    reran: Mapping[tuple[int, int], int]
-    """Attempts that were stale, by places: of whom, and because of whom."""
-    trace: tuple[tuple[int, TrialTouch], ...]
-    facts: int
-    """How many facts were durable, if they were counted."""
-    labels: Mapping[int, str]
-    counts: Mapping[int, int]
-    """Of every group, how many members it had."""
-
-    def touches(self, place: int) -> list[TrialTouch]:
-        """What a task touched."""
-        return [one for who, one in self.trace if who == place and one.kind != "task"]
-
-
 class Difference(Struct, frozen=True):
     """The first thing that is not as in the serial run."""
 
@@ -171,58 +152,43 @@ class Difference(Struct, frozen=True):
     """The line above it."""
 
 
-class Player(Struct):
-    """Plays schedules of one plan."""
+def play(
+    cast: TrialCast, line: ScheduleText, serial: Trial | None = None, is_traced: bool = False
+) -> Trial:
+    """Take all steps of a schedule; `serial` is the serial run, which other schedules refer to."""
+    schedule = _schedule(cast, line, serial)
+    trial = Trial(cast, kill_at=line.crash)
+    trial.trace = [] if is_traced else None
+    trial.open()
+    while True:
+        while trial.ready and not trial.is_over:
+            trial.take(schedule(trial.ready, len(trial.path)))
+        if not trial.is_killed:
+            break
+        trial = resumed(trial)
+    try:
+        trial.outcome()
+    finally:
+        trial.close()
+    return trial
 
-    cast: TrialCast
-    length: int = 0
-    """Steps of the serial run: where priorities may change."""
-    counts: Mapping[int, int] = field(default_factory=dict)
 
-    def schedule(self, line: ScheduleText) -> Schedule:
-        """Who chooses, for a text that was read."""
-        match line.kind:
-            case "steps":
-                return steps_schedule(line.places)
-            case "random":
-                return random_schedule(line.seed)
-            case "pct":
-                return pct_schedule(line.seed, line.depth, self.length)
-            case "pair":
-                first, second = line.places
-                places = self.cast.places()
-                both = tuple(
-                    ancestors(self.cast.graph, places, one, self.counts) for one in (first, second)
-                )
-                return Pair(
-                    first, second, line.way, line.steps, (both[0], both[1]), line.is_late
-                ).choose
+def _schedule(cast: TrialCast, line: ScheduleText, serial: Trial | None) -> Schedule:
+    if line.kind == "steps":
+        return steps_schedule(line.places)
+    if line.kind == "random":
+        return random_schedule(line.seed)
+    if line.kind == "serial" or serial is None:
         return serial_schedule
-
-    def play(self, line: ScheduleText, is_traced: bool = False) -> PlayedSchedule:
-        """Take all steps."""
-        schedule = self.schedule(line)
-        path: list[int] = []
-        trial = Trial(self.cast, kill_at=line.crash)
-        trial.trace = [] if is_traced else None
-        facts = 0
-        trial.open()
-        while True:
-            while trial.ready and not trial.is_over:
-                place = schedule(trial.ready, len(path))
-                path.append(place)
-                trial.take(place)
-            facts += len(trial.facts or ())
-            if not trial.is_killed:
-                break
-            trial = resumed(trial)
-        try:
-            return PlayedSchedule(
-                trial.outcome(), tuple(path), trial.reran, tuple(trial.trace or ()), facts,
-                trial.labels(), trial.counts(),
-            )  # fmt: skip
-        finally:
-            trial.close()
+    if line.kind == "pct":
+        return pct_schedule(line.seed, line.depth, len(serial.path))
+    places, counts = cast.places(), serial.counts()
+    first, second = line.places
+    before = (
+        ancestors(cast.graph, places, first, counts),
+        ancestors(cast.graph, places, second, counts),
+    )
+    return Pair(first, second, line.way, line.steps, before, line.is_late).choose
 
 
 def difference(
@@ -340,20 +306,20 @@ class PairVerdict(Struct, frozen=True):
 
 def turned_pairs(explorer: Explorer) -> Iterator[PairVerdict]:
     """Every pair, turned around; of very many, those that share something."""
-    expanded, serial = explorer.subject.expanded, explorer.serial
+    expanded, labels = explorer.subject.expanded, explorer.labels
     order = sorted(range(len(expanded.groups)), key=explorer.places.group)
     groups = every_pair(order)
     if comb(len(order) + 1, 2) > PAIRS_MAX:
         sharing = sharing_pairs(order, _touched_by_group(explorer))
         explorer.apart = comb(len(order) + 1, 2) - len(sharing)
         groups = iter(sharing)
-    every = list(pairs_of(expanded, groups, serial.counts, explorer.subject.original))
+    every = list(pairs_of(expanded, groups, explorer.counts, explorer.subject.original))
     most, tried = explorer.most(PAIRS_MAX, WAYS), 0
     for number, pair in enumerate(every):
         explorer.tell("pairs", number, len(every))
         one, other, members = pair
         first, second = explorer.places.task(*one), explorer.places.task(*other)
-        known = PairVerdict(serial.labels[first], serial.labels[second], "untried", members)
+        known = PairVerdict(labels[first], labels[second], "untried", members)
         edge = edge_between(expanded, explorer.subject.cast.graph, one, other)
         if edge:
             yield replace(known, verdict="blocked", edge=edge)
@@ -366,7 +332,7 @@ def turned_pairs(explorer: Explorer) -> Iterator[PairVerdict]:
 
 def _touched_by_group(explorer: Explorer) -> dict[int, list[TrialTouch]]:
     touched: dict[int, list[TrialTouch]] = {}
-    for place, touch in explorer.serial.trace:
+    for place, touch in explorer.serial.trace or ():
         if touch.kind != "task":
             touched.setdefault(explorer.places.who(place)[0], []).append(touch)
     return touched
@@ -379,12 +345,12 @@ def _turned(
     reran = 0
     for way, steps in _ways(explorer, both):
         line = ScheduleText("pair", both, way, steps)
-        played = explorer.player.play(line, is_traced=True)
+        played = explorer.play(line, is_traced=True)
         changed = explorer.difference(played)
         late = replace(line, is_late=True)
         if played.reran and both[::-1] not in played.reran:
             # Others made it run again, whom it has passed too.
-            played = explorer.player.play(late, is_traced=True)
+            played = explorer.play(late, is_traced=True)
         reran = max(reran, played.reran.get((both[1], both[0]), 0))
         if changed is None:
             continue
@@ -392,7 +358,7 @@ def _turned(
         if not shared and not hidden_by(played.touches(both[0]), played.touches(both[1])):
             continue  # The second one has passed others too, and it was one of them.
         if not shared or changed.where not in (known.first, known.second):
-            again = explorer.difference(explorer.player.play(late))
+            again = explorer.difference(explorer.play(late))
             if again is None:
                 continue
             line, changed = late, again
@@ -523,16 +489,15 @@ Tell = Callable[[str, int, int], None]
 def explore(subject: ExploreSubject, options: ExploreOptions, tell: Tell) -> Explored:
     """Try a plan."""
     explorer = Explorer(subject, options, tell)
-    serial = explorer.serial
     found = Explored(
-        subject.expanded.spec.name, len(serial.labels),
+        subject.expanded.spec.name, len(explorer.labels),
         failed=tuple(
-            f"{serial.labels[place]}: {done.fault}"
-            for place, done in sorted(serial.outcome.results.items())
+            f"{explorer.labels[place]}: {done.fault}"
+            for place, done in sorted(explorer.serial.results.items())
             if done.fault
         ),
     )  # fmt: skip
-    changed = explorer.difference(explorer.player.play(ScheduleText("serial")))
+    changed = explorer.difference(explorer.play(ScheduleText("serial")))
     if changed is not None:
         return replace(found, nondeterministic=changed)
     pairs = tuple(turned_pairs(explorer))
@@ -552,25 +517,31 @@ class Explorer:
         self._slow = SLOW if subject.is_slow else 1
         self.apart = 0
         """Pairs of groups that share nothing, where not all are tried."""
-        self.player = Player(subject.cast)
         self.places = subject.cast.places()
-        self.serial = self.player.play(ScheduleText("serial"), is_traced=True)
-        self.player.length = len(self.serial.path)
-        self.player.counts = self.serial.counts
+        self.serial = play(subject.cast, ScheduleText("serial"), is_traced=True)
+        self.labels = self.serial.labels()
+        self.counts = self.serial.counts()
 
-    def difference(self, played: PlayedSchedule) -> Difference | None:
-        """How a schedule ended differently from the serial run."""
-        return self._changed(played.outcome, lambda: played.labels)
+    def play(self, line: ScheduleText, is_traced: bool = False) -> Trial:
+        """Take all steps of a schedule."""
+        return play(self.subject.cast, line, self.serial, is_traced)
+
+    def difference(self, trial: Trial) -> Difference | None:
+        """How a trial ended differently from the serial run."""
+        serial, got = self.serial.outcome(), trial.outcome()
+        if got == serial:
+            return None
+        return difference(serial, got, {**self.labels, **trial.labels()}.__getitem__)
 
     def replay(self, text: str) -> Explored:
         """One schedule again."""
         line = read_line(text, self.places)
-        found = Explored(self.subject.expanded.spec.name, len(self.serial.labels), schedules=1)
-        played = self.player.play(line)
-        if line.crash > played.facts:
+        found = Explored(self.subject.expanded.spec.name, len(self.labels), schedules=1)
+        played = self.play(line)
+        if line.crash > played.durable:
             raise UsageError(
-                f"`{text}` kills nothing: only {played.facts} facts are durable in this schedule",
-                hint=f"pass crash=1 to crash={played.facts}",
+                f"`{text}` kills nothing: only {played.durable} facts are durable in this schedule",
+                hint=f"pass crash=1 to crash={played.durable}",
             )
         changed = self.difference(played)
         if changed is None:
@@ -600,16 +571,16 @@ class Explorer:
         count = reran = differing = 0
         failures = list(found.failures)
         total = min(most, orders(list(Counter(self.serial.path).values())))
-        for trial, path in interleavings(self.subject.cast, is_reduced=search == "reduced"):
+        for trial in interleavings(self.subject.cast, is_reduced=search == "reduced"):
             if count == most:
                 break
             count += 1
             reran += bool(trial.reran)
-            changed = self._changed(trial.outcome(), trial.labels)
+            changed = self.difference(trial)
             if changed is not None:
                 differing += 1
                 if len(failures) < DIFFERENCES_MAX:
-                    line = written(ScheduleText("steps", tuple(path)), self.places)
+                    line = written(ScheduleText("steps", tuple(trial.path)), self.places)
                     failures.append(FailedSchedule(line, changed))
             if count % 64 == 0:
                 self.tell("schedules", count, total)
@@ -620,21 +591,13 @@ class Explorer:
             differing=found.differing + differing, failures=tuple(failures),
         )  # fmt: skip
 
-    def _changed(
-        self, outcome: TrialOutcome, labels: Callable[[], Mapping[int, str]]
-    ) -> Difference | None:
-        if outcome == self.serial.outcome:
-            return None
-        names = {**self.serial.labels, **labels()}
-        return difference(self.serial.outcome, outcome, names.__getitem__)
-
     def _drawn(self, found: Explored, most: int) -> Explored:
         """By priorities, and by chance."""
         options = self._options
         for number in range(most):
             seed = options.seed + number // 2
             line = ScheduleText("random", seed=seed)
-            if number % 2 == 0 and len(self.serial.labels) <= PRIORITIES_MAX:
+            if number % 2 == 0 and len(self.labels) <= PRIORITIES_MAX:
                 line = ScheduleText("pct", seed=seed, depth=options.depth)
             found = self._one(found, line)
             found = replace(found, search="drawn", schedules=found.schedules + 1)
@@ -648,9 +611,9 @@ class Explorer:
         points: list[ScheduleText] = []
         for line in lines:
             # So many facts are never durable: they are only counted.
-            played = self.player.play(replace(line, crash=1 << 40))
+            played = self.play(replace(line, crash=1 << 40))
             if self.difference(played) is None:
-                points += (replace(line, crash=at) for at in range(1, played.facts + 1))
+                points += (replace(line, crash=at) for at in range(1, played.durable + 1))
         chosen = points[:: ceil(len(points) / self.most(CRASHES_MAX))]
         for number, line in enumerate(chosen):
             self.tell("crashes", number, len(chosen))
@@ -658,7 +621,7 @@ class Explorer:
         return replace(found, crashes=len(chosen))
 
     def _one(self, found: Explored, line: ScheduleText) -> Explored:
-        played = self.player.play(line)
+        played = self.play(line)
         changed = self.difference(played)
         found = replace(found, reran=found.reran + bool(played.reran and not line.crash))
         if changed is None:

@@ -358,7 +358,7 @@ COPIES_COLLECTED: Final = 500_000
 class _Fork(Struct):
     """A point where orders part."""
 
-    depth: int
+    path: list[int]
     frozen: Trial | None
     """The trial as it was here; None if it cannot be copied."""
     rest: list[int]
@@ -367,8 +367,8 @@ class _Fork(Struct):
     """Who need not: what he would do from here was done from here, or before."""
 
 
-def interleavings(cast: TrialCast, is_reduced: bool = False) -> Iterator[tuple[Trial, list[int]]]:
-    """All orders of one plan: a trial and its steps. It is closed when the next one is taken."""
+def interleavings(cast: TrialCast, is_reduced: bool = False) -> Iterator[Trial]:
+    """A trial for every order of one plan. It is closed when the next one is taken."""
     # Copies are many and refer to nothing that refers to them: a collector looks at them in vain,
     # which is a fifth of the time.
     threshold = gc.get_threshold()
@@ -379,9 +379,8 @@ def interleavings(cast: TrialCast, is_reduced: bool = False) -> Iterator[tuple[T
         gc.set_threshold(*threshold)
 
 
-def _interleavings(cast: TrialCast, is_reduced: bool) -> Iterator[tuple[Trial, list[int]]]:
+def _interleavings(cast: TrialCast, is_reduced: bool) -> Iterator[Trial]:
     trial = _opened(cast, is_reduced)
-    path: list[int] = []
     forks: list[_Fork] = []
     slept: dict[int, Footprint] = {}
     while True:
@@ -391,27 +390,25 @@ def _interleavings(cast: TrialCast, is_reduced: bool) -> Iterator[tuple[Trial, l
                 break  # Everything that could follow was seen before in another order.
             if len(choices) > 1:
                 frozen = copied(trial) if cast.is_copied else None
-                forks.append(_Fork(len(path), frozen, choices[:0:-1], slept))
-            slept = _step(trial, path, choices[0], slept, is_reduced)
+                forks.append(_Fork(trial.path[:], frozen, choices[:0:-1], slept))
+            slept = _step(trial, choices[0], slept, is_reduced)
         else:
-            yield trial, path
+            yield trial
         trial.close()
         while forks and not forks[-1].rest:
             forks.pop()
         if not forks:
             return
         fork = forks[-1]
-        del path[fork.depth :]
         place = fork.rest.pop()
-        trial = _returned(cast, fork, path, is_reduced)
-        slept = _step(trial, path, place, fork.slept, is_reduced)
+        trial = _returned(cast, fork, is_reduced)
+        slept = _step(trial, place, fork.slept, is_reduced)
 
 
 def _step(
-    trial: Trial, path: list[int], place: int, slept: dict[int, Footprint], is_reduced: bool
+    trial: Trial, place: int, slept: dict[int, Footprint], is_reduced: bool
 ) -> dict[int, Footprint]:
     """Take a step; who sleeps after it. Whoever took it sleeps where orders part."""
-    path.append(place)
     if not is_reduced:
         trial.take(place)
         return slept
@@ -429,11 +426,11 @@ def _opened(cast: TrialCast, is_reduced: bool) -> Trial:
     return trial.open()
 
 
-def _returned(cast: TrialCast, fork: _Fork, path: list[int], is_reduced: bool) -> Trial:
+def _returned(cast: TrialCast, fork: _Fork, is_reduced: bool) -> Trial:
     """The trial as it was at a fork."""
     if fork.frozen is not None:
         return copied(fork.frozen) if fork.rest else fork.frozen  # Nobody comes back to the last.
     trial = _opened(cast, is_reduced)
-    for place in path:
+    for place in fork.path:
         trial.take(place)
     return trial

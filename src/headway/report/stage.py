@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from headway.base.digest import digest
 from headway.errors import StateError, TemplateError
@@ -74,42 +75,6 @@ class Going(Protocol):
 
     def stop(self) -> None:
         """End it: what it has read has changed, or nobody wants to know how it goes on."""
-
-
-class Stage(Protocol):
-    """The world of one trial, and who acts in it."""
-
-    def begin(self, asked: TrialAttempt) -> Going:
-        """An attempt starts."""
-
-    def label(self, group: int, member: int, grown: Grown) -> str:
-        """A task as people read it."""
-
-    def count(self, group: int, grown: Grown) -> int:
-        """How many members a group has, now that what it is spread over is known."""
-
-    def publish(self, place: tuple[int, int], grown: Grown, body: bytes) -> None:
-        """A committed result, of a group's member, is shown where the plan says."""
-
-    def touched(self) -> list[TrialTouch]:
-        """What was touched since this was last asked."""
-
-    def world(self) -> Mapping[str, str]:
-        """What there is in the end."""
-
-    def copied(
-        self, going: Mapping[int, Going], snapshots: Mapping[int, Snapshot]
-    ) -> tuple[Stage, dict[int, Going]]:
-        """Another world like this, and the attempts that go on there, by task, with what they see.
-
-        Of worlds that cannot be copied nobody asks for it: their cast says so.
-        """
-
-    def restart(self) -> None:
-        """The process has died: what was in its memory is gone, and the world is as it was left."""
-
-    def close(self) -> None:
-        """Nobody acts any more."""
 
 
 class TrialFiles(Struct):
@@ -263,7 +228,7 @@ class Play(Struct):
 
 
 class HashedStage:
-    """A world of declared files, in which every task answers with a hash."""
+    """The world of one trial: declared files, in which every task answers with a hash."""
 
     __slots__ = ("_touched", "files", "play")
 
@@ -273,15 +238,19 @@ class HashedStage:
         self._touched: list[TrialTouch] = []
 
     def begin(self, asked: TrialAttempt) -> Going:
+        """An attempt starts."""
         return HashedAttempt(self, asked)
 
     def label(self, group: int, member: int, grown: Grown) -> str:
+        """A task as people read it."""
         return self.play.label(group, member, grown)
 
     def count(self, group: int, grown: Grown) -> int:
+        """How many members a group has, now that what it is spread over is known."""
         return self.play.at(grown).groups[group].known.count
 
     def publish(self, place: tuple[int, int], grown: Grown, body: bytes) -> None:
+        """A committed result, of a group's member, is shown where the plan says."""
         for path in self.play.declared(*place, grown).output:
             self.write(path, body.decode("utf-8", "replace"))
 
@@ -295,15 +264,21 @@ class HashedStage:
         self.files.put(path, text)
 
     def touched(self) -> list[TrialTouch]:
+        """What was touched since the last call."""
         touched, self._touched = self._touched, []
         return touched
 
     def world(self) -> Mapping[str, str]:
+        """What there is in the end."""
         return self.files.texts
 
     def copied(
         self, going: Mapping[int, Going], snapshots: Mapping[int, Snapshot]
-    ) -> tuple[Stage, dict[int, Going]]:
+    ) -> tuple[HashedStage, dict[int, Going]]:
+        """Another world like this, and the attempts that go on there, by task, with what they see.
+
+        Never called of a world whose cast says that it cannot be copied.
+        """
         twin = type(self)(self.play)
         twin.files, twin._touched = self.files.copied(), self._touched[:]
         attempts: dict[int, Going] = {}
@@ -313,10 +288,10 @@ class HashedStage:
         return twin, attempts
 
     def restart(self) -> None:
-        """There is nothing in memory."""
+        """The process has died: what was in its memory is gone, and the world is as it was left."""
 
     def close(self) -> None:
-        """There is nothing to end."""
+        """Nothing acts any more."""
 
 
 class HashedAttempt:
@@ -332,20 +307,7 @@ class HashedAttempt:
 
     def copied(self, stage: HashedStage, snapshot: Snapshot | None) -> HashedAttempt:
         """The same, in another world."""
-        asked = self._asked
-        twin = HashedAttempt(
-            stage,
-            TrialAttempt(
-                asked.task,
-                asked.group,
-                asked.member,
-                asked.attempt,
-                asked.label,
-                snapshot,
-                asked.given,
-                asked.grown,
-            ),
-        )
+        twin = HashedAttempt(stage, replace(self._asked, snapshot=snapshot))
         twin._prompt, twin._answer = self._prompt, self._answer
         return twin
 

@@ -9,57 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
 
 from headway.base.numbers import median, percentile
 
 if TYPE_CHECKING:
-    from headway.sim.rehearsal import Rehearsed
+    from headway.sim.rehearsal import RehearsalSpan, Rehearsed, TaskTime
 
 P95: Final = 0.95
 
-StayKind = Literal["here", "provider", "busy"]
-"""Waiting for a permit here; turned away and waiting to try again; in service."""
-
 Cell = Literal["here", "provider", "busy", "done", "failed", "over"]
 """What a task mostly did during one column of a timeline; `over` is after its end."""
-
-
-class Stay(Protocol):
-    """Where a task was for a while."""
-
-    @property
-    def task(self) -> int:
-        """Its index in declared order."""
-
-    @property
-    def kind(self) -> StayKind: ...
-    @property
-    def from_s(self) -> float: ...
-    @property
-    def to_s(self) -> float: ...
-
-
-class AttemptEnding(Protocol):
-    """How an attempt of a task ended; the last one of a task counts."""
-
-    @property
-    def task(self) -> int: ...
-    @property
-    def ended_s(self) -> float: ...
-    @property
-    def done(self) -> bool: ...
-
-
-class TimelineData(Protocol):
-    """As much of a run as a timeline needs, in the order in which it ended."""
-
-    @property
-    def tasks(self) -> Sequence[AttemptEnding]: ...
-    @property
-    def spans(self) -> Sequence[Stay]: ...
 
 
 class RunNumbers(Struct, frozen=True):
@@ -142,9 +104,7 @@ def row_of(strategy: str, outcomes: Sequence[RunNumbers]) -> StrategyRow:
     )  # fmt: skip
 
 
-def timeline(
-    ran: TimelineData, tasks: int, until_s: float, columns: int
-) -> tuple[TimelineRow, ...]:
+def timeline(ran: Rehearsed, tasks: int, until_s: float, columns: int) -> tuple[TimelineRow, ...]:
     """One lane per task, `columns` cells that together last `until_s`.
 
     A cell shows what filled most of it. The cell after a task's end tells how it ended. Tasks
@@ -185,7 +145,7 @@ def _in_flight_mean(ran: Rehearsed) -> float:
     return sum(ended_s - sent_s for sent_s, ended_s in ran.calls) / last_s
 
 
-def _spread(stay: Stay, cells: list[list[float]], step_s: float) -> None:
+def _spread(stay: RehearsalSpan, cells: list[list[float]], step_s: float) -> None:
     """Add the time of a stay to the cells that it touches."""
     first = int(stay.from_s / step_s)
     for index in range(first, min(len(cells), int(stay.to_s / step_s) + 1)):
@@ -193,7 +153,7 @@ def _spread(stay: Stay, cells: list[list[float]], step_s: float) -> None:
         cells[index][stay.kind == "busy"] += overlap_s
 
 
-def _cells(spent: list[list[float]], ending: AttemptEnding | None, step_s: float) -> list[Cell]:
+def _cells(spent: list[list[float]], ending: TaskTime | None, step_s: float) -> list[Cell]:
     ended_s = ending.ended_s if ending is not None else inf
     cells: list[Cell] = []
     for index, (turned_away_s, busy_s) in enumerate(spent):

@@ -49,7 +49,15 @@ from headway.engine.strategy import ALL_AT_ONCE
 from headway.errors import InternalError
 from headway.plans.graph import Graph
 from headway.plans.resources import prefix_of
-from headway.report.stage import Given, Going, Grown, Stage, TrialAttempt, TrialResult, TrialTouch
+from headway.report.stage import (
+    Given,
+    Going,
+    Grown,
+    HashedStage,
+    TrialAttempt,
+    TrialResult,
+    TrialTouch,
+)
 from headway.state.coherence import Breach, Coherence, TaskPositions
 from headway.state.shared import UNTOUCHED, Access, Change, Channels, Shared, Snapshot
 
@@ -64,7 +72,7 @@ class TrialCast(Struct, frozen=True):
     """What all trials of one plan have in common."""
 
     graph: Graph
-    stage: Callable[[], Stage]
+    stage: Callable[[], HashedStage]
     """A new world."""
     channels: Channels = field(default_factory=Channels)
     initial: Mapping[str, bytes] = field(default_factory=dict)
@@ -96,12 +104,12 @@ class Trial:
     """A run that goes on as its schedule says."""
 
     __slots__ = (
-        "_active", "_at", "_effects", "_given", "_grown", "_kill_at", "_now", "_performed",
-        "_places", "_saved", "_snapshots", "_state", "cast", "facts", "is_killed", "ready", "reran",
-        "results", "stage", "steps", "trace",
+        "_active", "_at", "_effects", "_given", "_grown", "_kill_at", "_now", "_outcome",
+        "_performed", "_places", "_saved", "_snapshots", "_state", "cast", "durable", "facts",
+        "is_killed", "path", "ready", "reran", "results", "stage", "trace",
     )  # fmt: skip
 
-    def __init__(self, cast: TrialCast, kill_at: int = 0, stage: Stage | None = None) -> None:
+    def __init__(self, cast: TrialCast, kill_at: int = 0, stage: HashedStage | None = None) -> None:
         """Killed after so many durable facts, if a number is given."""
         self.cast = cast
         self.stage = stage or cast.stage()
@@ -124,11 +132,15 @@ class Trial:
         self._performed: set[tuple[int, int]] = set()
         self._grown: Grown = ()
         self._now = 0.0
-        self.steps = 0
+        self.path: list[int] = []
+        """The places that took its steps."""
         self.trace: list[tuple[int, TrialTouch]] | None = None
-        """What was touched, and by which place, if somebody wants to know."""
+        """What was touched, and by which place, if that is recorded."""
         self.facts: list[Event] | None = [] if kill_at else None
-        """What is durable, if somebody wants to know."""
+        """What is durable, if that is recorded."""
+        self.durable = 0
+        """How many facts were, before a kill too."""
+        self._outcome: TrialOutcome | None = None
         self._kill_at = kill_at
         self._saved: dict[int, tuple[TaskRow, TrialKept]] = {}
         self.is_killed = False
@@ -149,20 +161,27 @@ class Trial:
         if going is None:
             going = self._begin(task, attempt)
         done = going.step()
-        self.steps += 1
+        self.path.append(place)
         if self.trace is not None:
             _trace(self, place, self.stage.touched())
         if done is not None:
             self._end(task, place, done)
 
     def outcome(self) -> TrialOutcome:
-        """What the run has come to."""
+        """What the run has come to; it is kept when the world is closed."""
         if not self._state.over:
-            raise InternalError(f"the trial is not over after {self.steps} steps")
-        return TrialOutcome(
-            self.results, final_state(self), self.stage.world(),
-            {channel: tuple(data) for channel, data in self._effects.items()},
-        )  # fmt: skip
+            raise InternalError(f"the trial is not over after {len(self.path)} steps")
+        if self._outcome is None:
+            coherence = self._state.coherence
+            assert coherence is not None
+            state = tuple((key, name) for key, _, name in coherence.shared.found("**", END))
+            effects = {channel: tuple(data) for channel, data in self._effects.items()}
+            self._outcome = TrialOutcome(self.results, state, self.stage.world(), effects)
+        return self._outcome
+
+    def touches(self, place: int) -> list[TrialTouch]:
+        """What a task touched."""
+        return [one for who, one in self.trace or () if who == place and one.kind != "task"]
 
     def close(self) -> None:
         """Nobody goes on."""
@@ -231,7 +250,7 @@ def copied(trial: Trial) -> Trial:
     twin.stage, acting = trial.stage.copied(going, seen)
     twin._active = {task: (at, acting.get(task)) for task, (at, _) in trial._active.items()}
     twin._snapshots = {task: seen.get(task) for task in trial._snapshots}
-    twin.ready, twin._at = trial.ready[:], trial._at.copy()
+    twin.path, twin.ready, twin._at = trial.path[:], trial.ready[:], trial._at.copy()
     twin._given, twin.results = trial._given.copy(), trial.results.copy()
     twin.reran, twin._saved = trial.reran.copy(), trial._saved.copy()
     twin._effects = {channel: data[:] for channel, data in trial._effects.items()}
@@ -239,13 +258,6 @@ def copied(trial: Trial) -> Trial:
     twin.trace = None if trial.trace is None else trial.trace[:]
     twin.facts = None if trial.facts is None else trial.facts[:]
     return twin
-
-
-def final_state(trial: Trial) -> tuple[tuple[str, bytes], ...]:
-    """Keys and digests of what the shared state holds."""
-    coherence = trial._state.coherence
-    assert coherence is not None
-    return tuple((key, name) for key, _, name in coherence.shared.found("**", END))
 
 
 def state_touches(access: Access) -> list[TrialTouch]:
@@ -286,7 +298,8 @@ def resumed(old: Trial) -> Trial:
         place: (row, old._given[place]) for place, row in rows.items() if row.ending.body
     }
     trial._effects, trial._performed = old._effects, old._performed
-    trial.reran, trial.steps, trial.trace = old.reran, old.steps, old.trace
+    trial.reran, trial.path, trial.trace = old.reran, old.path, old.trace
+    trial.durable = old.durable
     numbers = trial._state.ready_set.numbers
     tried = {task: rows.get(trial.place(task)) for task in range(numbers.total)}
     restore(trial._state, (), {task: row.attempt for task, row in tried.items() if row})
@@ -332,7 +345,8 @@ def _hear(trial: Trial, event: Event, waiting: list[Input | TaskProposed]) -> No
             _trace(trial, place, [])
     if trial.facts is not None and not isinstance(event, RunFinished):
         trial.facts.append(event)
-        trial.is_killed = len(trial.facts) == trial._kill_at
+        trial.durable += 1
+        trial.is_killed = trial.durable == trial._kill_at
 
 
 def _commit(trial: Trial, task: int, waiting: list[Input | TaskProposed]) -> None:

@@ -40,7 +40,6 @@ from headway.report.detect import (
     Learned,
     ObservedTouch,
     Room,
-    Whereabouts,
     across,
     aliased,
     declarations,
@@ -417,7 +416,7 @@ def _slips(
     puts = [put.data for put in done.access.writes if put.data is not None]
     acts = [act.data for act in done.access.acts]
     item = subject.ground.item(done.group, done.member)
-    return aliased(done.name, item, opened.handed, Whereabouts(puts, (*acts, result.body)))
+    return aliased(done.name, item, opened.handed, puts, (*acts, result.body))
 
 
 def _judge(opened: _Open, room: Room, what: str, is_write: bool) -> None:

@@ -48,7 +48,7 @@ from headway.report.forecast import (
     SpreadNumber,
     foresee,
 )
-from headway.report.history import Story
+from headway.report.history import Passages, Piece
 from headway.report.outline import Outline, OutlineFacts, OutlinePart, outline_of
 from headway.report.sizes import Answered, SeenCall, seen_of
 from headway.run.each import EachSource
@@ -196,38 +196,37 @@ def earlier_each(places: Iterable[RunPlace], template: str) -> Earlier:
 
 
 def _hear(found: Earlier, reader: JournalReader, cast: ObservedTasks, is_same: bool) -> None:
-    story = Story()
+    history = Passages()
     for one in reader.events(max(0, reader.summary().events - EVENTS_MAX)):
-        story.hear(one.key, one.event)
+        history.hear(one.key, one.event)
     answered: list[tuple[Answered, str]] = []
     measured = 0
     for row in reader.rows("finished"):
         part = EACH if EACH in cast.parts else row.name.partition("[")[0]
-        tale = story.tales.get(row.key)
-        if part not in cast.parts or tale is None or tale.state != "finished":
+        task = history.tasks.get(row.key)
+        if part not in cast.parts or task is None or task.state != "finished":
             continue
         model, _ = cast.parts[part]
         if not model and is_same:
             measured += 1
             found.seconds.setdefault(part, []).append(max(0.0, row.ended_s - row.started_s))
             found.calls.setdefault(part, []).append(float(row.ending.calls))
-        spans = [span for span in tale.spans if span[0] == "busy"]
-        if row.ending.calls and spans:
+        if row.ending.calls and task.reached_s < inf:
             size = float(cast.sizes_bytes.get(row.key.hex(), 0))
-            answered.append((_answered(part, spans[-1], row, size), model or part))
+            answered.append((_answered(part, task.last_service, row, size), model or part))
     if is_same:
         _add(found, [one for one, _ in answered])
         found.counts |= {name: count or 0 for name, (_, count) in cast.parts.items()}
     _add(found, [replace(one, part=model) for one, model in answered])
     if answered or measured:
         found.runs += 1
-        found.active = max(found.active, story.submitted)
+        found.active = max(found.active, history.submitted)
 
 
-def _answered(part: str, span: tuple[str, float, float], row: TaskRow, size: float) -> Answered:
+def _answered(part: str, span: Piece, row: TaskRow, size: float) -> Answered:
     ending = row.ending
     return Answered(
-        part, span[1], span[2], ending.input_tokens, ending.output_tokens, ending.calls, size,
+        part, span.from_s, span.to_s, ending.input_tokens, ending.output_tokens, ending.calls, size,
         float(ending.spend_microusd),
     )  # fmt: skip
 

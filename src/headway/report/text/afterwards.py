@@ -33,18 +33,24 @@ from headway.report.afterwards import (
     slowest,
     variation,
 )
-from headway.report.history import Standing, Story, effective_width, in_line, stand, verdict
+from headway.report.history import (
+    AttemptUsage,
+    Passages,
+    Standing,
+    effective_width,
+    in_line,
+    stand,
+    verdict,
+)
 from headway.report.text.accounts import PERIODS
 from headway.report.text.runs import Glance, look, state_folder
 from headway.report.text.timeline import group_name
 from headway.report.text.words import count, duration, one_line
 from headway.report.time_use import (
     WORK,
-    AttemptUsage,
     Cause,
     Lineage,
     Nature,
-    Passages,
     Spent,
     lineage,
     spent,
@@ -117,9 +123,8 @@ def afterwards(reader: JournalReader, folder: str) -> Afterwards:
     graph = None if shape is None else shape.graph
     group_of = _grouping(reader.header, names, graph)
     works_alone = _loners(reader.header, shape, group_of)
-    ways, story = Passages(works_alone), Story(works_alone)
+    ways = Passages(works_alone)
     for one in recorded:
-        story.hear(one.key, one.event)
         ways.hear(one.key, one.event)
     now_s = ways.elapsed_s
     if glance.verdict.is_live and recorded:
@@ -134,7 +139,7 @@ def afterwards(reader: JournalReader, folder: str) -> Afterwards:
     if graph is not None:
         declared = [group.name for group in graph.groups if group.name in groups]
         groups = {name: groups[name] for name in dict.fromkeys((*declared, *groups))}
-    lines = in_line(story.tales.values(), group_of)
+    lines = in_line(ways.tasks.values(), group_of)
     taken, lost = AttemptUsage(), AttemptUsage()
     for group in groups.values():
         taken.add(group.taken)
@@ -144,8 +149,8 @@ def afterwards(reader: JournalReader, folder: str) -> Afterwards:
     return Afterwards(
         glance, names, forecast,
         () if forecast.foreseen is None else compared(forecast.foreseen, now_s, taken),
-        SerialShare(work_s, kin.critical_path_s, now_s), kin, story.submitted,
-        effective_width(story, lines, now_s), where, ways, ways.is_measured,
+        SerialShare(work_s, kin.critical_path_s, now_s), kin, ways.submitted,
+        effective_width(ways, lines), where, ways, ways.is_measured,
         dict(sorted(ways.refusals.items())), taken, lost,
         sum(one.cut_calls for one in ways.tasks.values()),
         sum(one.cut_tokens for one in ways.tasks.values()),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from headway.base.numbers import short
 from headway.report.afterwards import ForecastComparison, GroupAfter
+from headway.report.history import AttemptUsage
 from headway.report.text.afterwards import (
     Afterwards,
     advice,
@@ -21,7 +22,6 @@ from headway.report.text.afterwards import (
 )
 from headway.report.text.runs import LABEL_CELLS, STYLES, count_words
 from headway.report.text.words import cost, count, known_usd, one_line, usd
-from headway.report.time_use import AttemptUsage
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,10 +10,11 @@ from msgspec import Struct
 
 from headway.journal.folder import kept_shape
 from headway.journal.reader import JournalReader
-from headway.report.history import Story, Tale, effective_width, in_line, scene, with_lines
-from headway.report.tables import Cell, TimelineData, TimelineRow, timeline
+from headway.report.history import Passage, Passages, effective_width, in_line, stays
+from headway.report.tables import Cell, TimelineRow, timeline
 from headway.report.text.runs import Glance, look
 from headway.report.text.words import Glyphs, count, duration, glyphs_for, one_line
+from headway.sim.rehearsal import RehearsalSpan, Rehearsed, TaskTime
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,7 +31,7 @@ LEAST_S: Final = 0.001
 class TimelineView(Struct, frozen=True):
     """All that a timeline shows and says."""
 
-    tales: Sequence[Tale]
+    tasks: Sequence[Passage]
     names: Sequence[str]
     lines: dict[bytes, float]
     glance: Glance
@@ -46,37 +47,44 @@ def played(reader: JournalReader) -> TimelineView:
     names = {row.key: row.name for row in reader.rows()}
     kept = kept_shape(reader.folder)
     models = (kept and kept.models) or frozenset()
-    story = Story(lambda key: group_name(names.get(key, "")) not in models)
+    history = Passages(lambda key: group_name(names.get(key, "")) not in models)
     for recorded in facts:
-        story.hear(recorded.key, recorded.event)
+        history.hear(recorded.key, recorded.event)
     glance = look(reader)
-    tales = story.in_order()
-    lines = in_line(tales, lambda key: group_name(names.get(key, "")))
-    now_s = story.elapsed_s
+    now_s = history.elapsed_s
     if glance.verdict.is_live:
         now_s += max(0.0, time.time() - glance.summary.last_s)
+    history.close(now_s)
+    tasks = sorted(history.tasks.values(), key=lambda task: (task.number, task.key))
+    lines = in_line(tasks, lambda key: group_name(names.get(key, "")))
     return TimelineView(
-        tales, [names.get(tale.key, tale.key.hex()[:8]) for tale in tales], lines, glance,
-        story.submitted, effective_width(story, lines, now_s), now_s, story.parts,
+        tasks, [names.get(task.key, task.key.hex()[:8]) for task in tasks], lines, glance,
+        history.submitted, effective_width(history, lines), now_s, history.parts,
     )  # fmt: skip
 
 
 def draw_played(console: Console, run: TimelineView, *, is_whole: bool) -> None:
     """Draw it, at most a screenful of tasks unless all are wanted."""
-    if not run.tales:
+    if not run.tasks:
         console.print("nothing has started yet")
         return
-    lanes_max = len(run.tales) if is_whole else LANES_MAX
-    shown = [with_lines(tale, run.lines.get(tale.key, 0.0)) for tale in run.tales[:lanes_max]]
+    lanes_max = len(run.tasks) if is_whole else LANES_MAX
+    drawn = Rehearsed()
+    for lane, task in enumerate(run.tasks[:lanes_max]):
+        shown = stays(task, run.lines.get(task.key, 0.0))
+        drawn.spans += (RehearsalSpan(lane, *stay) for stay in shown)
+        if task.ended_s is not None:
+            is_done = task.state == "finished"
+            drawn.tasks.append(TaskTime(lane, task.started_s, task.ended_s, is_done))
     names = [one_line(name, NAME_CELLS_MAX) for name in run.names]
     header = run.glance.header
-    title = f"{one_line(header.name, NAME_CELLS_MAX)}, {count(len(run.tales), 'task')}"
-    picture = Picture(title, scene(shown, run.elapsed_s), names, lanes_max)
+    title = f"{one_line(header.name, NAME_CELLS_MAX)}, {count(len(run.tasks), 'task')}"
+    picture = Picture(title, drawn, names, lanes_max)
     draw_timelines(console, [picture], max(LEAST_S, run.elapsed_s), "queued at the provider")
     console.print()
     for line in sentences(run):
         console.print(line, soft_wrap=True)
-    if len(run.tales) > lanes_max:
+    if len(run.tasks) > lanes_max:
         console.print(f"All of them: headway timeline {header.run} --all", soft_wrap=True)
 
 
@@ -101,7 +109,6 @@ def group_name(name: str) -> str:
 
 def as_json(run: TimelineView) -> dict[str, object]:
     """The same for a program: every stay of every task, in seconds since the run began."""
-    tales = [with_lines(tale, run.lines.get(tale.key, 0.0)) for tale in run.tales]
     return {
         "run": run.glance.header.run,
         "elapsed_s": run.elapsed_s,
@@ -111,16 +118,16 @@ def as_json(run: TimelineView) -> dict[str, object]:
         "tasks": [
             {
                 "task": name,
-                "state": tale.state,
-                "attempts": tale.attempt,
-                "started_s": tale.started_s,
-                "ended_s": tale.ended_s,
+                "state": task.state,
+                "attempts": task.attempt,
+                "started_s": task.started_s,
+                "ended_s": task.ended_s,
                 "stays": [
                     {"kind": kind, "from_s": from_s, "to_s": to_s}
-                    for kind, from_s, to_s in tale.spans
+                    for kind, from_s, to_s in stays(task, run.lines.get(task.key, 0.0))
                 ],
             }
-            for tale, name in zip(tales, run.names, strict=True)
+            for task, name in zip(run.tasks, run.names, strict=True)
         ],
     }
 
@@ -151,7 +158,7 @@ class Picture(Struct, frozen=True):
     """One run to be drawn: its title, what it left behind, and its agents' names."""
 
     title: str
-    ran: TimelineData
+    ran: Rehearsed
     labels: Sequence[str]
     lanes_max: int = LANES_MAX
 
