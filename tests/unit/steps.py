@@ -34,7 +34,8 @@ def value_of(word: str) -> Any:
     if word.count(":") == 2:
         return PlannedStream(*map(float, word.split(":")))
     if found := re.fullmatch(r"(demand|usage)\((.*)\)", word):
-        amounts = Amounts(*map(float, filter(None, found[2].split(","))))
+        read, written, cost = (float(one or 0) for one in f"{found[2]},,".split(",")[:3])
+        amounts = Amounts(read, written, int(cost))
         return Demand(amounts, amounts) if found[1] == "demand" else Usage(amounts)
     if found := re.fullmatch(r"(told|read)\((.*)\)", word):
         told = _told(*filter(None, found[2].split(",")))

@@ -312,7 +312,8 @@ class Scene:
 
     def says(self, *words: object) -> bool:
         """Whether a denial or a cut of the last decision has these words."""
-        told = [(one.message, one.hint) for one in (*self.decision.denials, *self.decision.cuts)]
+        told = [(one.message, one.hint) for one in self.decision.denials]
+        told += [(one.message, one.hint) for one in self.decision.cuts]
         return " ".join(map(str, words)) in str(told)
 
     def leave(self, numbers: float | str, now: float) -> str:
@@ -372,8 +373,8 @@ class Scene:
     def clean(self) -> bool:
         """Whether no call has left anything behind."""
         lanes = [(lane.queued, lane.calling, lane._flows) for lane in self.book.lanes]
-        found = (self.book._entries, self.parked, self.book.purse.claims())
-        return found == ({}, 0, ()) and all(lane == (0, {}, {}) for lane in lanes)
+        left = bool(self.book._entries or self.parked or self.book.purse.claims())
+        return not left and all(lane == (0, {}, {}) for lane in lanes)
 
     @property
     def granted(self) -> float:
