@@ -169,9 +169,9 @@ headers teach limits and dialects: share=1
     lane.dialect.name = cerebras; refuse 1 2 rate anthropic; lane.dialect.name = anthropic;
     lane.quota.refused = 1
 nearest terms count: share=0.6
-    ask 1 0; lane.lasting.terms.share = 0.6; terms all 0 share=0.5; lane.lasting.terms.share = 0.6;
-    terms one/model 0 share=0.7; lane.lasting.terms.share = 0.7; terms one 0 share=0.1;
-    lane.lasting.terms.share = 0.7
+    ask 1 0; lane.terms.share = 0.6; terms all 0 share=0.5; lane.terms.share = 0.6;
+    terms one/model 0 share=0.7; lane.terms.share = 0.7; terms one 0 share=0.1;
+    lane.terms.share = 0.7
 soft claims with absurd ceilings: slots=100
     terms all 0 tokens=200000; ask 0-21 0 most=128000 soft; decide 0; granted = 22;
     money all = 0 37505.6
@@ -386,7 +386,7 @@ class Scene:
 
     @property
     def parked(self) -> float:
-        return sum(map(len, self.book._waiting._parked.values()))
+        return sum(map(len, self.book._parked.values()))
 
     @property
     def claims(self) -> str:

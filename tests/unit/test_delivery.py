@@ -21,7 +21,7 @@ from headway.pacing.latency import (
     Congestion,
     Delivery,
 )
-from headway.pacing.quota import PermitRequest, Quota, Settlement
+from headway.pacing.quota import Quota
 from headway.pacing.width import (
     ELASTIC,
     LEAP,
@@ -307,7 +307,7 @@ class _Places(Struct):
         quota, now, most = Quota(QuotaConfig(PLAIN), 0.0), 0.0, 0
         demand = Demand(Amounts(100, 200), Amounts(100, 400), "", is_whole=self.is_whole)
         for _ in range(calls):
-            quota.ask(PermitRequest(demand))
+            quota.ask(demand)
         widths: list[float] = []
         while len(widths) < calls:
             decision = quota.decide(now)
@@ -324,7 +324,7 @@ class _Places(Struct):
             elif kind == "moved":
                 quota.progress(call, tokens, now)
             else:
-                quota.settle(call, Settlement("used", Usage(Amounts(100, tokens))), now)
+                quota.settle(call, "used", Usage(Amounts(100, tokens)), now)
                 widths.append(quota.belief.width.allowed)
                 self._busy -= 1
                 if self._line:

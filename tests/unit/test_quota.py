@@ -23,9 +23,10 @@ from headway.base.values import (
 )
 from headway.pacing.account import Belief, Profile, QuotaConfig
 from headway.pacing.headers import GEMINI, OPENAI, PLAIN
-from headway.pacing.quota import PermitRequest, Quota, Settlement, waited_for
+from headway.pacing.quota import Quota, waited_for
 from tests.unit.steps import cases, perform
 
+NOTHING = Usage(Amounts(), "unknown")
 REQUESTS = Limit("requests", 600.0)
 SLOTS = Limit("concurrency", 100.0, 0.0, "gauge")
 WINDOW = Limit("input", 1000.0, kind="fixed")
@@ -218,11 +219,10 @@ class Scene:
 
     def serve(self, number: float, now: float) -> None:
         permit = self.permits[int(number)]
-        assert self.quota.settle(permit.id, Settlement("used", Usage(permit.demand.expected)), now)
+        assert self.quota.settle(permit.id, "used", Usage(permit.demand.expected), now)
 
     def unused(self, number: float, now: float) -> None:
-        settlement = Settlement("unused", Usage(Amounts(), "unknown"))
-        assert self.quota.settle(self.permits[int(number)].id, settlement, now)
+        assert self.quota.settle(self.permits[int(number)].id, "unused", NOTHING, now)
 
     def fail(
         self, number: float, kind: FaultKind, now: float, resource: Resource | None = None,
@@ -230,8 +230,8 @@ class Scene:
     ) -> None:  # fmt: skip
         fault, reading = Fault(kind, resource, retry_s), _reading(*left)
         how: SettledAs = "used" if kind == "broken" else "throttled"
-        settlement = Settlement(how, Usage(Amounts(), "unknown"), fault, reading)
-        assert self.quota.settle(self.permits[int(number)].id, settlement, now)
+        permit = self.permits[int(number)]
+        assert self.quota.settle(permit.id, how, NOTHING, now, fault, reading)
 
     def drought(self, now: float) -> None:
         """Eight are served at once, then one of few is refused."""
@@ -250,11 +250,11 @@ class Scene:
     def ask(
         self, tokens: float = 100.0, spend: float = 0.0, flow: str = "", key: float = 0.0
     ) -> None:
-        place = self.quota.ask(PermitRequest(_call(tokens, spend), (flow,), (key,)))
+        place = self.quota.ask(_call(tokens, spend), (flow,), (key,))
         self.places[place] = len(self.places) + 1
 
     def adopt(self, sent_s: float) -> None:
-        self.permits.append(self.quota.adopt(PermitRequest(_call()), sent_s, -1.0, sent_s))
+        self.permits.append(self.quota.adopt(_call(), ("",), sent_s, -1.0, sent_s))
 
     def decide(self, now: float) -> str:
         """Who is granted, and who waits for what."""

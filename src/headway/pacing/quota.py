@@ -234,16 +234,6 @@ WAITED: Final = "waited for "
 PASSED: Final = "does not delay a call that waits for "
 
 
-class PermitRequest(Struct, frozen=True):
-    """A call that wants a permit: for whom, how urgently."""
-
-    demand: Demand
-    path: tuple[str, ...] = ("",)
-    key: tuple[float, ...] = ()
-    asked_s: float | None = None
-    """When it came; `None` is when the line was last looked at."""
-
-
 class Grant(Struct, frozen=True):
     """A permit for the ask that was given this place."""
 
@@ -264,19 +254,11 @@ class Decision(Struct, frozen=True):
     """Who it is that waits: an ask that can never be granted has to leave by itself."""
 
 
-class Settlement(Struct, frozen=True):
-    """How a permit ended. Fault and reading belong to a response that was not an answer."""
-
-    how: SettledAs
-    usage: Usage
-    fault: Fault | None = None
-    reading: Reading = Reading()
-
-
 class _Waiter(Struct):
-    """An ask in line, and how often anybody had been held back when it came."""
+    """A call in line, and how often a call had been held back when it came."""
 
-    ask: PermitRequest
+    demand: Demand
+    path: tuple[str, ...]
     held_back: int
     asked_s: float
     place: int = 0
@@ -314,13 +296,21 @@ class Quota:
         """Permits given so far."""
         return self._permits.granted
 
-    def ask(self, ask: PermitRequest) -> int:
-        """Join the queue; the place returned names the ask in grants and to `leave`."""
+    def ask(
+        self,
+        demand: Demand,
+        path: tuple[str, ...] = ("",),
+        key: tuple[float, ...] = (),
+        asked_s: float | None = None,
+    ) -> int:
+        """Join the queue; the place returned names the call in grants and to `leave`.
+
+        `key` is its urgency within its flow, `asked_s` when it came: at the last decision if None.
+        """
         self._stands = None
-        asked_s = self._decided_s if ask.asked_s is None else ask.asked_s
-        waiter = _Waiter(ask, self._held_back, asked_s)
-        cost_s = self.belief.cost_s(ask.demand.expected)
-        waiter.place = self._queue.push(ask.path, ask.key, cost_s, waiter)
+        since_s = self._decided_s if asked_s is None else asked_s
+        waiter = _Waiter(demand, path, self._held_back, since_s)
+        waiter.place = self._queue.push(path, key, self.belief.cost_s(demand.expected), waiter)
         return waiter.place
 
     def leave(self, place: int) -> bool:
@@ -341,18 +331,18 @@ class Quota:
         wait: Wait | None = None
         cause = ""
         while (waiter := self._queue.head()) is not None:
-            ask = waiter.ask
-            stream = self.belief.tempo.plan(ask.demand.expected.output_tokens, now)
-            wait = self.belief.wait(ask.demand, stream, len(self._queue), now)
+            demand = waiter.demand
+            stream = self.belief.tempo.plan(demand.expected.output_tokens, now)
+            wait = self.belief.wait(demand, stream, len(self._queue), now)
             if wait is not None:
-                if wait.until_s < inf or not self.belief.can_ever(ask.demand):
-                    grants += self._backfill(ask.demand, stream, wait, now)
+                if wait.until_s < inf or not self.belief.can_ever(demand):
+                    grants += self._backfill(demand, stream, wait, now)
                 self._held_back += 1
                 cause = self._waited = _cause(self.belief, wait)
                 break
             self._queue.pop()
             reason = self._why(waiter, now)
-            permit = self._permits.grant(ask.demand, ask.path, stream, reason, now)
+            permit = self._permits.grant(demand, waiter.path, stream, reason, now)
             grants.append(Grant(waiter.place, permit))
         self._decided_s = now
         self._blame.note(cause, now)
@@ -365,15 +355,16 @@ class Quota:
         if len(self._queue):
             until_s = self._stands.wake_s if self._stands else now
             return Wait("queue", until_s, f"{len(self._queue)} calls were here before")
-        ask = PermitRequest(demand)
         stream = self.belief.tempo.plan(demand.expected.output_tokens, now)
         wait = self.belief.wait(demand, stream, 0, now)
-        return wait or self._permits.grant(demand, ask.path, stream, MAY_CALL, now)
+        return wait or self._permits.grant(demand, ("",), stream, MAY_CALL, now)
 
-    def adopt(self, ask: PermitRequest, sent_s: float, known_s: float, now: float) -> Permit:
+    def adopt(
+        self, demand: Demand, path: tuple[str, ...], sent_s: float, known_s: float, now: float
+    ) -> Permit:
         """A call that was sent under another process's permit goes on under ours."""
         self._stands = None
-        return self._permits.adopt(ask.demand, ask.path, sent_s, known_s, now)
+        return self._permits.adopt(demand, path, sent_s, known_s, now)
 
     def first_byte(self, permit_id: int, reading: Reading, now: float) -> None:
         """The response began: learn from its headers and its speed."""
@@ -390,28 +381,39 @@ class Quota:
         if held is not None and self._permits.moved(held, output_tokens, now):
             self._stands = None
 
-    def settle(self, permit_id: int, settlement: Settlement, now: float) -> bool:
-        """End a permit. Only the first call for an id does anything; it returns True."""
+    def settle(
+        self,
+        permit_id: int,
+        how: SettledAs,
+        usage: Usage,
+        now: float,
+        fault: Fault | None = None,
+        reading: Reading = Reading(),
+    ) -> bool:
+        """End a permit. Only the first call for an id does anything; it returns True.
+
+        Fault and reading belong to a response that was not an answer.
+        """
         held = self._permits.end(permit_id)
         if held is None:
             return False
         self._stands = None
-        belief, demand, usage = self.belief, held.permit.demand, settlement.usage
-        if settlement.how == "used" and settlement.fault is None:
+        belief, demand = self.belief, held.permit.demand
+        if how == "used" and fault is None:
             self._permits.ended(held, usage.amounts.output_tokens, now)
         belief.tempo.leave(now)
         sent_s = held.permit.granted_s
-        if settlement.how == "used":
+        if how == "used":
             belief.settle(demand, held.stream, sent_s, usage, now)
         else:
-            belief.give_back(demand, held.stream, sent_s, settlement.how, now)
+            belief.give_back(demand, held.stream, sent_s, how, now)
         if len(self._queue):
-            cost_s = belief.cost_s(usage.amounts) if settlement.how == "used" else 0.0
+            cost_s = belief.cost_s(usage.amounts) if how == "used" else 0.0
             self._queue.correct(held.path, cost_s - belief.cost_s(demand.expected))
-        if settlement.fault is not None:
-            self.refused += settlement.how == "throttled"
-            self._permits.observe(held, settlement.reading, now, now)
-            belief.failed(demand, sent_s, settlement.fault, settlement.reading, now)
+        if fault is not None:
+            self.refused += how == "throttled"
+            self._permits.observe(held, reading, now, now)
+            belief.failed(demand, sent_s, fault, reading, now)
         return True
 
     def _why(self, waiter: _Waiter, now: float) -> str:
@@ -429,11 +431,11 @@ class Quota:
             return grants
         reason = PASSED + wait.resource
         for waiter in self._queue.peek(BACKFILL_MAX)[1:]:
-            passing = waiter.ask.demand
+            passing = waiter.demand
             plan = self.belief.tempo.plan(passing.expected.output_tokens, now)
             if self.belief.wait(passing, plan, len(self._queue), now) is not None:
                 continue
-            permit = self._permits.grant(passing, waiter.ask.path, plan, reason, now)
+            permit = self._permits.grant(passing, waiter.path, plan, reason, now)
             after = self.belief.wait(demand, stream, len(self._queue), now)
             if after is not None and after.until_s > wait.until_s + 1e-6:
                 self._permits.undo(permit, now)

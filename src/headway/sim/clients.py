@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from headway.base.values import Amounts, Demand, Fault, FaultKind, Permit, Reading, SettledAs, Usage
 from headway.pacing.length import OutputLength
-from headway.pacing.quota import Grant, PermitRequest, Quota, Settlement
+from headway.pacing.quota import Grant, Quota
 from headway.sim.draw import uniform
 
 JITTER_STREAM: Final = 31
@@ -84,7 +84,7 @@ class PacedDoor:
         kind, tokens_in = knock.demand.kind, known.input_tokens
         output = self._lengths.expect(kind, tokens_in, int(most.output_tokens))
         demand = Demand(Amounts(tokens_in, output, known.spend_microusd), most, kind)
-        self._places[self.quota.ask(PermitRequest(demand, ("run",), knock.key))] = knock.call_id
+        self._places[self.quota.ask(demand, ("run",), knock.key)] = knock.call_id
 
     def open(self, now: float) -> list[int]:
         decision = self.quota.decide(now)
@@ -99,7 +99,7 @@ class PacedDoor:
         how: SettledAs = "throttled" if again else "unused"
         self._lengths.ended(call_id, None)
         permit, knock = self._permits.pop(call_id), self._knocks.pop(call_id)
-        self.quota.settle(permit.id, Settlement(how, Usage(Amounts()), fault, reading), now)
+        self.quota.settle(permit.id, how, Usage(Amounts()), now, fault, reading)
         if again:
             self.knock(knock, now)
         return again
@@ -114,7 +114,7 @@ class PacedDoor:
     def ended(self, call_id: int, used: Amounts, fault: Fault | None, now: float) -> bool:
         permit, knock = self._permits.pop(call_id), self._knocks.pop(call_id)
         self._lengths.ended(call_id, round(used.output_tokens) if fault is None else None)
-        self.quota.settle(permit.id, Settlement("used", Usage(used), fault), now)
+        self.quota.settle(permit.id, "used", Usage(used), now, fault)
         lost = self._losses.pop(call_id, 0)
         if fault is None or lost >= LOSSES_MAX:
             return False
