@@ -228,7 +228,7 @@ latency: the mean width is weighed by time: Tempo 0
     mean_since 0 0 10 = 1.3; integral 10 = 13; integral 9 = 13; mean_since 13 10 10 = 1;
     mean_since 13 10 12 = 1
 latency: an answer flows after its first byte, within the horizon: Tempo 0
-    plan 100 10 = 11:13:100; replan 100 10 = 10:12:100; plan 1e9 50 = 51:177:1e9;
+    plan 100 10 = 11:13:100; replan 100 10 10 = 10:12:100; plan 1e9 50 = 51:177:1e9;
     plan 0 50 = 51:51.001:0; first_byte 1e6; plan 10 50 = 176.999:177:10
 latency: a first byte is overdue by its time at the present pace: Tempo 0
     first_byte 1; moved 1 50; work 100 = 150; is_overdue 2 0.02 = False;

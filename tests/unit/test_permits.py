@@ -151,4 +151,4 @@ def test_calls_that_ended_or_were_planned_anew_are_not_extended() -> None:
     permits.end(ended.id)
     permits.answered(held, 1.9)
     permits.extend_overruns(2.0)
-    assert held.stream == belief.tempo.replan(50.0, 1.9)
+    assert held.stream == belief.tempo.replan(50.0, 1.9, 1.9)

@@ -67,12 +67,9 @@ class Dialect(Struct, frozen=True):
 
 
 ANTHROPIC: Final = Dialect(
-    "anthropic",
-    charging="produced",
-    input_charge="uncached",
-    limit_kind="bucket",
+    "anthropic", charging="produced", input_charge="uncached", limit_kind="bucket",
     tokens_step=1000.0,
-)
+)  # fmt: skip
 OPENAI: Final = Dialect("openai", refusals_count=True)
 GROQ: Final = Dialect("groq", requests_period_s=DAY_S, input_charge="uncached")
 CEREBRAS: Final = Dialect("cerebras")
@@ -193,16 +190,12 @@ def _build_places() -> tuple[dict[str, tuple[int, int]], list[_Slot]]:
 _PARTS: Final = ("limit", "remaining", "reset", "utilization", "status")
 _LIMIT, _REMAINING, _RESET, _UTILIZATION, _STATUS = range(5)
 _ANTHROPIC_WORDS: Final[tuple[tuple[str, Resource], ...]] = (
-    ("requests", "requests"),
-    ("input-tokens", "input"),
-    ("output-tokens", "output"),
+    ("requests", "requests"), ("input-tokens", "input"), ("output-tokens", "output"),
     ("tokens", "tokens"),
-)
+)  # fmt: skip
 _OPENAI_WORDS: Final[tuple[tuple[str, Resource], ...]] = (
-    ("requests", "requests"),
-    ("tokens", "tokens"),
-    ("project-tokens", "tokens"),
-)
+    ("requests", "requests"), ("tokens", "tokens"), ("project-tokens", "tokens"),
+)  # fmt: skip
 _PLACES, _SLOTS = _build_places()
 _TRIPLE: Final = len(_SLOTS)
 _NOTHING: Final[list[str | None]] = [None] * len(_PARTS)
@@ -414,14 +407,8 @@ def _rfc3339_minute_s(text: str) -> int | None:
 
 def _minute_s(year: int, month: int, day: int, hour: str, minute: str) -> int | None:
     """Epoch seconds of a minute, or `None` for one that no calendar or clock has."""
-    days = epoch_days(year, month, day)
-    if days is None or hour > "23" or minute > "59":
-        return None
-    return days * 86400 + int(hour) * 3600 + int(minute) * 60
-
-
-def epoch_days(year: int, month: int, day: int) -> int | None:
-    """Days from 1970-01-01 in the Gregorian calendar; `None` for a date that does not exist."""
     date = f"{year:04}-{month:02}-{day:02}"
     days = day_of(date)
-    return days if date_of(days) == date else None
+    if date_of(days) != date or hour > "23" or minute > "59":
+        return None
+    return days * 86400 + int(hour) * 3600 + int(minute) * 60

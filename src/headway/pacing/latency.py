@@ -140,14 +140,10 @@ class Tempo:
 
     def plan(self, tokens: float, now: float) -> PlannedStream:
         """When an answer of so many tokens would flow if its call were sent now."""
-        begins = now + self.first_byte_s
-        return self._plan(begins, tokens, now)
+        return self.replan(tokens, now + self.first_byte_s, now)
 
-    def replan(self, tokens: float, now: float) -> PlannedStream:
-        """The same for an answer whose first byte has just come."""
-        return self._plan(now, tokens, now)
-
-    def _plan(self, begins_s: float, tokens: float, now: float) -> PlannedStream:
+    def replan(self, tokens: float, begins_s: float, now: float) -> PlannedStream:
+        """The same for an answer whose first byte comes at a known time."""
         ends = min(begins_s + max(1e-3, tokens * self.per_token_s), now + HORIZON_S)
         return PlannedStream(min(begins_s, ends - 1e-3), ends, tokens)
 

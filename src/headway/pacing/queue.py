@@ -440,10 +440,8 @@ class Leaders:
         cached = remember(self._cached, beginning, _Cached)
         cached.warm_until_s, cached.leader = now + WARM_S, None
 
-    def ended(self, beginning: Beginning, call: CallId) -> bool:
-        """A call is over; True if others were waiting for it and need not any more."""
+    def ended(self, beginning: Beginning, call: CallId) -> None:
+        """A call is over: others need not wait for it any more."""
         cached = self._cached.get(beginning)
-        if cached is None or cached.leader != call:
-            return False
-        cached.leader, cached.sent_s = None, inf
-        return True
+        if cached is not None and cached.leader == call:
+            cached.leader, cached.sent_s = None, inf

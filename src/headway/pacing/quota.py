@@ -143,7 +143,7 @@ class Permits:
             return
         held.seen_s = now
         held.integral = belief.tempo.integral(now)
-        self._replan(held, belief.tempo.replan(held.stream.tokens, now), now)
+        self._replan(held, belief.tempo.replan(held.stream.tokens, now, now), now)
 
     def observe(self, held: PermitInUse, reading: Reading, at_s: float, now: float) -> None:
         """Learn from headers. What is in flight joins the limits that were not known before."""
