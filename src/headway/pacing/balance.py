@@ -17,7 +17,6 @@ from __future__ import annotations
 from math import exp, inf, sqrt
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from headway.base.values import (
@@ -280,29 +279,6 @@ calls in flight have not been seen yet."""
 RETURNED: Final = 0.5
 """If so much of it is there that should not be, it comes back after all."""
 
-
-class Returns(Struct):
-    """The evidence on one limit."""
-
-    gone: float = 0.0
-    """What was missing..."""
-    unused_before: float = 0.0
-    """...since so much had been left unused."""
-
-    def weigh(self, balance: Balance, missing: float) -> bool:
-        """Learn from what one reading misses; True if it is otherwise than was believed."""
-        self.gone += missing
-        unused = balance.unused - self.unused_before
-        if unused <= 0.0 or unused < PROOF_CALLS * balance.mean_need:
-            return False
-        share, toll = self.gone / unused, balance.toll
-        self.gone, self.unused_before = 0.0, balance.unused
-        if not (share <= -RETURNED if toll.keeps else KEPT[0] <= share <= KEPT[1]):
-            return False
-        balance.toll = Toll(balance.limit.resource, "reserved" if toll.keeps else "kept")
-        return True
-
-
 # One limit as it stands at the provider: a balance, corrected by what each response reports.
 
 DRAW_FLOOR: Final = 0.5
@@ -351,8 +327,8 @@ class Mirror:
     """A provider's limit, followed from this side."""
 
     __slots__ = (
-        "_burst_s", "_drawn", "_missing", "_resized_s", "_returns", "_since_s", "_size",
-        "_sizes", "balance", "draw_per_s", "read_s",
+        "_burst_s", "_drawn", "_gone", "_missing", "_resized_s", "_since_s", "_size", "_sizes",
+        "_unused_before", "balance", "draw_per_s", "read_s",
     )  # fmt: skip
 
     def __init__(self, balance: Balance, burst_s: float = inf) -> None:
@@ -361,7 +337,10 @@ class Mirror:
         self.draw_per_s = 0.0
         self._drawn = 0.0
         self._missing = 0.0
-        self._returns = Returns()
+        self._gone = 0.0
+        """What was missing since the last proof..."""
+        self._unused_before = 0.0
+        """...before which so much had been left unused."""
         self._since_s = -inf
         self.read_s = -inf
         self._resized_s = -inf
@@ -462,7 +441,7 @@ class Mirror:
             self._shift_by(bucket, delta, at_s)
         # What was taken for a neighbour's draw is missing as well.
         drawn = self.draw_per_s * (at_s - self.read_s) if self.draw_per_s else 0.0
-        if self._returns.weigh(balance, delta + drawn):
+        if self._keeps_changed(delta + drawn):
             self._drawn = self.draw_per_s = self._missing = 0.0
             bucket.rate_per_s = rate
 
@@ -476,6 +455,20 @@ class Mirror:
         bucket.rate_per_s = rate - self.draw_per_s
         is_much = self._missing > SHARED_CALLS * balance.mean_need
         balance.shared = balance.shared or (is_much and self.draw_per_s > SHARED_DRAW * rate)
+
+    def _keeps_changed(self, missing: float) -> bool:
+        """Learn from what a reading misses whether reservations come back; True if that changed."""
+        balance, toll = self.balance, self.balance.toll
+        self._gone += missing
+        unused = balance.unused - self._unused_before
+        if unused <= 0.0 or unused < PROOF_CALLS * balance.mean_need:
+            return False
+        share = self._gone / unused
+        self._gone, self._unused_before = 0.0, balance.unused
+        if not (share <= -RETURNED if toll.keeps else KEPT[0] <= share <= KEPT[1]):
+            return False
+        balance.toll = Toll(balance.limit.resource, "reserved" if toll.keeps else "kept")
+        return True
 
     def _told(self, reading: Reading) -> LimitReading | None:
         limit = self.balance.limit
@@ -509,7 +502,7 @@ class Mirror:
             if delta > balance.rounding:
                 window.charge(delta, at_s)
                 balance.shift += delta
-            self._returns.weigh(balance, delta)
+            self._keeps_changed(delta)
 
     def _resize(self, amount: float, now: float) -> None:
         """The provider changed the limit: same kind, new size, the burst in proportion."""

@@ -59,170 +59,6 @@ class PermitInUse(Struct):
     seen_tokens: float = 0.0
 
 
-class Permits:
-    """Every permit between its grant and its end, and the plans that all limits count on."""
-
-    __slots__ = ("_belief", "_ends", "_held", "_silent", "granted")
-
-    def __init__(self, belief: Belief) -> None:
-        self._belief = belief
-        self._held: dict[int, PermitInUse] = {}
-        self._ends: list[tuple[float, int]] = []
-        self.granted = 0
-        self._silent: dict[int, float] = {}
-        """When calls were sent that have not begun to answer, the oldest first."""
-
-    def __len__(self) -> int:
-        """Permits that have not ended."""
-        return len(self._held)
-
-    def get(self, permit_id: int) -> PermitInUse | None:
-        """A permit that has not ended."""
-        return self._held.get(permit_id)
-
-    def grant(
-        self, demand: Demand, path: tuple[str, ...], stream: PlannedStream, reason: str, now: float
-    ) -> Permit:
-        """Charge every limit and begin."""
-        self.granted += 1
-        permit = Permit(self.granted, path[0], demand, now, reason)
-        belief = self._belief
-        levels = belief.charge(demand, stream, now)
-        integral = belief.tempo.enter(now)
-        company = belief.tempo.in_flight
-        belief.width.delivery.sent(company, integral, now)
-        self._held[permit.id] = PermitInUse(permit, path, stream, levels, company, integral)
-        if not demand.is_whole:
-            self._silent[permit.id] = now
-        heapq.heappush(self._ends, (stream.to_s, permit.id))
-        return permit
-
-    def adopt(
-        self, demand: Demand, path: tuple[str, ...], sent_s: float, known_s: float, now: float
-    ) -> Permit:
-        """Take over a call that was sent under another process's permit.
-
-        What was known of the limits at `known_s` contains what calls before it were charged, and
-        what their answers had produced by then: its stream is planned from when it was sent.
-        """
-        self.granted += 1
-        permit = Permit(self.granted, path[0], demand, sent_s, ADOPTED)
-        belief = self._belief
-        stream = belief.tempo.plan(demand.expected.output_tokens, sent_s)
-        flowed = stream.produced(now) - stream.produced(known_s)
-        for mirror in belief.mirrors:
-            balance = mirror.balance
-            balance.join(demand, stream, sent_s > known_s, now)
-            if isinstance(balance.count, Projection):
-                balance.count.charge(flowed, now)
-        integral = belief.tempo.enter(now)
-        held = PermitInUse(permit, path, stream, (), belief.tempo.in_flight, integral)
-        self._held[permit.id] = held
-        heapq.heappush(self._ends, (stream.to_s, permit.id))
-        return permit
-
-    def undo(self, permit: Permit, now: float) -> None:
-        """Take back the last grant, which nobody has heard of."""
-        held = self._held.pop(permit.id)
-        self._silent.pop(permit.id, None)
-        self._belief.tempo.leave(now)
-        self._belief.give_back(permit.demand, held.stream, now, "unused", now)
-        self.granted -= 1
-
-    def end(self, permit_id: int) -> PermitInUse | None:
-        """A permit ends, once: None if it has ended already."""
-        self._silent.pop(permit_id, None)
-        return self._held.pop(permit_id, None)
-
-    def answered(self, held: PermitInUse, now: float) -> None:
-        """The response began: it was let in, and its stream flows from now on."""
-        belief = self._belief
-        self._silent.pop(held.permit.id, None)
-        belief.answered(held.permit.demand, held.permit.granted_s, held.company, now)
-        if held.permit.demand.is_whole:
-            return
-        held.seen_s = now
-        held.integral = belief.tempo.integral(now)
-        self._replan(held, belief.tempo.replan(held.stream.tokens, now, now), now)
-
-    def observe(self, held: PermitInUse, reading: Reading, at_s: float, now: float) -> None:
-        """Learn from headers. What is in flight joins the limits that were not known before."""
-        for mirror in self._belief.observe(reading, held.levels, at_s, now):
-            for other in self._held.values():
-                charged = other.permit.granted_s > at_s
-                mirror.balance.join(other.permit.demand, other.stream, charged, now)
-
-    def moved(self, held: PermitInUse, output_tokens: float, now: float) -> bool:
-        """An answer has grown: learn the pace in the company it had. True if the width changed."""
-        if held.permit.demand.is_whole:
-            return False
-        tokens = output_tokens - held.seen_tokens
-        if held.seen_s is None or tokens < TOKENS_MIN or now <= held.seen_s:
-            return False
-        tempo = self._belief.tempo
-        company = tempo.mean_since(held.integral, held.seen_s, now)
-        per_token_s = tempo.moved(now - held.seen_s, tokens)
-        queued = self._queued(per_token_s, now)
-        width, integral = self._belief.width, tempo.integral(now)
-        served = max(1.0, company - queued)
-        changed = width.moved(served, tempo.in_flight, per_token_s, queued)
-        # The first piece of an answer brings the work of its first byte with it.
-        work = tokens if held.seen_tokens else tempo.work(tokens)
-        done = width.delivery.moved(work, integral, now, FIRST_BYTES * tempo.first_byte_s)
-        if done is not None:
-            changed = width.delivered(done) or changed
-        held.seen_s, held.seen_tokens, held.integral = now, output_tokens, integral
-        return changed
-
-    def ended(self, held: PermitInUse, output_tokens: float, now: float) -> None:
-        """An answer is complete: learn from the last piece of it, and from the whole of it."""
-        self.moved(held, output_tokens, now)
-        sent_s = held.permit.granted_s
-        is_adopted = held.permit.reason == ADOPTED
-        if is_adopted or output_tokens <= 0 or now <= sent_s:
-            # Of an adopted call nobody here knows what company it had from the start.
-            return
-        tempo, width = self._belief.tempo, self._belief.width
-        # What was seen is an estimate until the provider has counted: it may have been too much.
-        rest = max(1.0, output_tokens - held.seen_tokens)
-        width.ended(rest if held.seen_tokens else tempo.work(rest), tempo.integral(now), now)
-        if held.permit.demand.is_whole:
-            company = tempo.mean_since(held.integral, sent_s, now)
-            per_token_s = tempo.arrived(now - sent_s, output_tokens)
-            # Answers that began together end together: how many are left says nothing.
-            width.moved(company, ceil(company), per_token_s, growth=WHOLE_GROWTH)
-        else:
-            width.congestion.answered(tempo.first_byte_s, output_tokens * tempo.per_token_s)
-
-    def extend_overruns(self, now: float) -> None:
-        """Streams that outlived their plan go on: expect some more of them."""
-        while self._ends and self._ends[0][0] <= now:
-            _, permit_id = heapq.heappop(self._ends)
-            held = self._held.get(permit_id)
-            if held is None or held.stream.to_s > now:
-                continue
-            stream = held.stream
-            most = max(stream.tokens, held.permit.demand.ceiling.output_tokens)
-            tokens = min(most, stream.tokens * (1.0 + OVERRUN) + 1.0)
-            pace = max(self._belief.tempo.per_token_s, 1e-6)
-            longer_s = min(HORIZON_S, max(OVERRUN_S_MIN, (tokens - stream.tokens) * pace))
-            self._replan(held, PlannedStream(stream.from_s, now + longer_s, tokens), now)
-
-    def _queued(self, per_token_s: float, now: float) -> int:
-        """How many calls seem to stand in a line at the provider."""
-        tempo, queued = self._belief.tempo, 0
-        for sent_s in self._silent.values():
-            if not tempo.is_overdue(now - sent_s, per_token_s):
-                break
-            queued += 1
-        return queued
-
-    def _replan(self, held: PermitInUse, stream: PlannedStream, now: float) -> None:
-        self._belief.replan(held.stream, stream, now)
-        held.stream = stream
-        heapq.heappush(self._ends, (stream.to_s, held.permit.id))
-
-
 BACKFILL_MAX: Final = 8
 """Waiters behind a blocked head that are looked at: more hardly ever find one that fits."""
 
@@ -268,13 +104,18 @@ class Quota:
     """Admission for one account and model group."""
 
     __slots__ = (
-        "_blame", "_decided_s", "_held_back", "_permits", "_queue", "_stands", "_waited", "belief",
-        "refused",
+        "_blame", "_decided_s", "_ends", "_held", "_held_back", "_queue", "_silent", "_stands",
+        "_waited", "belief", "granted", "refused",
     )  # fmt: skip
 
     def __init__(self, config: QuotaConfig, now: float) -> None:
         self.belief = Belief(config, now)
-        self._permits = Permits(self.belief)
+        self._held: dict[int, PermitInUse] = {}
+        self._ends: list[tuple[float, int]] = []
+        self._silent: dict[int, float] = {}
+        """When calls were sent that have not begun to answer, the oldest first."""
+        self.granted = 0
+        """Permits given so far."""
         self._queue: FairQueue[_Waiter] = FairQueue()
         self.refused = 0
         self._stands: Decision | None = None
@@ -289,12 +130,7 @@ class Quota:
 
     @property
     def in_flight(self) -> int:
-        return len(self._permits)
-
-    @property
-    def granted(self) -> int:
-        """Permits given so far."""
-        return self._permits.granted
+        return len(self._held)
 
     def ask(
         self,
@@ -326,7 +162,7 @@ class Quota:
         """
         if self._stands is not None and now < self._stands.wake_s:
             return self._stands
-        self._permits.extend_overruns(now)
+        self._extend_overruns(now)
         grants: list[Grant] = []
         wait: Wait | None = None
         cause = ""
@@ -342,7 +178,7 @@ class Quota:
                 break
             self._queue.pop()
             reason = self._why(waiter, now)
-            permit = self._permits.grant(demand, waiter.path, stream, reason, now)
+            permit = self._grant(demand, waiter.path, stream, reason, now)
             grants.append(Grant(waiter.place, permit))
         self._decided_s = now
         self._blame.note(cause, now)
@@ -357,28 +193,46 @@ class Quota:
             return Wait("queue", until_s, f"{len(self._queue)} calls were here before")
         stream = self.belief.tempo.plan(demand.expected.output_tokens, now)
         wait = self.belief.wait(demand, stream, 0, now)
-        return wait or self._permits.grant(demand, ("",), stream, MAY_CALL, now)
+        return wait or self._grant(demand, ("",), stream, MAY_CALL, now)
 
     def adopt(
         self, demand: Demand, path: tuple[str, ...], sent_s: float, known_s: float, now: float
     ) -> Permit:
-        """A call that was sent under another process's permit goes on under ours."""
+        """Take over a call that was sent under another process's permit.
+
+        What was known of the limits at `known_s` contains what calls before it were charged, and
+        what their answers had produced by then: its stream is planned from when it was sent.
+        """
         self._stands = None
-        return self._permits.adopt(demand, path, sent_s, known_s, now)
+        self.granted += 1
+        permit = Permit(self.granted, path[0], demand, sent_s, ADOPTED)
+        belief = self.belief
+        stream = belief.tempo.plan(demand.expected.output_tokens, sent_s)
+        flowed = stream.produced(now) - stream.produced(known_s)
+        for mirror in belief.mirrors:
+            balance = mirror.balance
+            balance.join(demand, stream, sent_s > known_s, now)
+            if isinstance(balance.count, Projection):
+                balance.count.charge(flowed, now)
+        integral = belief.tempo.enter(now)
+        held = PermitInUse(permit, path, stream, (), belief.tempo.in_flight, integral)
+        self._held[permit.id] = held
+        heapq.heappush(self._ends, (stream.to_s, permit.id))
+        return permit
 
     def first_byte(self, permit_id: int, reading: Reading, now: float) -> None:
         """The response began: learn from its headers and its speed."""
-        held = self._permits.get(permit_id)
+        held = self._held.get(permit_id)
         if held is None:
             return
         self._stands = None
-        self._permits.answered(held, now)
-        self._permits.observe(held, reading, held.permit.granted_s, now)
+        self._answered(held, now)
+        self._observe(held, reading, held.permit.granted_s, now)
 
     def progress(self, permit_id: int, output_tokens: float, now: float) -> None:
         """The answer has grown to so many tokens: learn the pace in the company it has."""
-        held = self._permits.get(permit_id)
-        if held is not None and self._permits.moved(held, output_tokens, now):
+        held = self._held.get(permit_id)
+        if held is not None and self._moved(held, output_tokens, now):
             self._stands = None
 
     def settle(
@@ -394,13 +248,14 @@ class Quota:
 
         Fault and reading belong to a response that was not an answer.
         """
-        held = self._permits.end(permit_id)
+        self._silent.pop(permit_id, None)
+        held = self._held.pop(permit_id, None)
         if held is None:
             return False
         self._stands = None
         belief, demand = self.belief, held.permit.demand
         if how == "used" and fault is None:
-            self._permits.ended(held, usage.amounts.output_tokens, now)
+            self._ended(held, usage.amounts.output_tokens, now)
         belief.tempo.leave(now)
         sent_s = held.permit.granted_s
         if how == "used":
@@ -412,9 +267,122 @@ class Quota:
             self._queue.correct(held.path, cost_s - belief.cost_s(demand.expected))
         if fault is not None:
             self.refused += how == "throttled"
-            self._permits.observe(held, reading, now, now)
+            self._observe(held, reading, now, now)
             belief.failed(demand, sent_s, fault, reading, now)
         return True
+
+    def _grant(
+        self, demand: Demand, path: tuple[str, ...], stream: PlannedStream, reason: str, now: float
+    ) -> Permit:
+        """Charge every limit and begin."""
+        self.granted += 1
+        permit = Permit(self.granted, path[0], demand, now, reason)
+        belief = self.belief
+        levels = belief.charge(demand, stream, now)
+        integral = belief.tempo.enter(now)
+        company = belief.tempo.in_flight
+        belief.width.delivery.sent(company, integral, now)
+        self._held[permit.id] = PermitInUse(permit, path, stream, levels, company, integral)
+        if not demand.is_whole:
+            self._silent[permit.id] = now
+        heapq.heappush(self._ends, (stream.to_s, permit.id))
+        return permit
+
+    def _undo(self, permit: Permit, now: float) -> None:
+        """Take back the last grant, which nobody has heard of."""
+        held = self._held.pop(permit.id)
+        self._silent.pop(permit.id, None)
+        self.belief.tempo.leave(now)
+        self.belief.give_back(permit.demand, held.stream, now, "unused", now)
+        self.granted -= 1
+
+    def _answered(self, held: PermitInUse, now: float) -> None:
+        """The response began: it was let in, and its stream flows from now on."""
+        belief = self.belief
+        self._silent.pop(held.permit.id, None)
+        belief.answered(held.permit.demand, held.permit.granted_s, held.company, now)
+        if held.permit.demand.is_whole:
+            return
+        held.seen_s = now
+        held.integral = belief.tempo.integral(now)
+        self._replan(held, belief.tempo.replan(held.stream.tokens, now, now), now)
+
+    def _observe(self, held: PermitInUse, reading: Reading, at_s: float, now: float) -> None:
+        """Learn from headers. What is in flight joins the limits that were not known before."""
+        for mirror in self.belief.observe(reading, held.levels, at_s, now):
+            for other in self._held.values():
+                charged = other.permit.granted_s > at_s
+                mirror.balance.join(other.permit.demand, other.stream, charged, now)
+
+    def _moved(self, held: PermitInUse, output_tokens: float, now: float) -> bool:
+        """An answer has grown: learn the pace in the company it had. True if the width changed."""
+        if held.permit.demand.is_whole:
+            return False
+        tokens = output_tokens - held.seen_tokens
+        if held.seen_s is None or tokens < TOKENS_MIN or now <= held.seen_s:
+            return False
+        tempo = self.belief.tempo
+        company = tempo.mean_since(held.integral, held.seen_s, now)
+        per_token_s = tempo.moved(now - held.seen_s, tokens)
+        queued = self._late_answers(per_token_s, now)
+        width, integral = self.belief.width, tempo.integral(now)
+        served = max(1.0, company - queued)
+        changed = width.moved(served, tempo.in_flight, per_token_s, queued)
+        # The first piece of an answer brings the work of its first byte with it.
+        work = tokens if held.seen_tokens else tempo.work(tokens)
+        done = width.delivery.moved(work, integral, now, FIRST_BYTES * tempo.first_byte_s)
+        if done is not None:
+            changed = width.delivered(done) or changed
+        held.seen_s, held.seen_tokens, held.integral = now, output_tokens, integral
+        return changed
+
+    def _ended(self, held: PermitInUse, output_tokens: float, now: float) -> None:
+        """An answer is complete: learn from the last piece of it, and from the whole of it."""
+        self._moved(held, output_tokens, now)
+        sent_s = held.permit.granted_s
+        is_adopted = held.permit.reason == ADOPTED
+        if is_adopted or output_tokens <= 0 or now <= sent_s:
+            # Of an adopted call nobody here knows what company it had from the start.
+            return
+        tempo, width = self.belief.tempo, self.belief.width
+        # What was seen is an estimate until the provider has counted: it may have been too much.
+        rest = max(1.0, output_tokens - held.seen_tokens)
+        width.ended(rest if held.seen_tokens else tempo.work(rest), tempo.integral(now), now)
+        if held.permit.demand.is_whole:
+            company = tempo.mean_since(held.integral, sent_s, now)
+            per_token_s = tempo.arrived(now - sent_s, output_tokens)
+            # Answers that began together end together: how many are left says nothing.
+            width.moved(company, ceil(company), per_token_s, growth=WHOLE_GROWTH)
+        else:
+            width.congestion.answered(tempo.first_byte_s, output_tokens * tempo.per_token_s)
+
+    def _extend_overruns(self, now: float) -> None:
+        """Streams that outlived their plan go on: expect some more of them."""
+        while self._ends and self._ends[0][0] <= now:
+            _, permit_id = heapq.heappop(self._ends)
+            held = self._held.get(permit_id)
+            if held is None or held.stream.to_s > now:
+                continue
+            stream = held.stream
+            most = max(stream.tokens, held.permit.demand.ceiling.output_tokens)
+            tokens = min(most, stream.tokens * (1.0 + OVERRUN) + 1.0)
+            pace = max(self.belief.tempo.per_token_s, 1e-6)
+            longer_s = min(HORIZON_S, max(OVERRUN_S_MIN, (tokens - stream.tokens) * pace))
+            self._replan(held, PlannedStream(stream.from_s, now + longer_s, tokens), now)
+
+    def _late_answers(self, per_token_s: float, now: float) -> int:
+        """How many calls seem to stand in a line at the provider."""
+        tempo, queued = self.belief.tempo, 0
+        for sent_s in self._silent.values():
+            if not tempo.is_overdue(now - sent_s, per_token_s):
+                break
+            queued += 1
+        return queued
+
+    def _replan(self, held: PermitInUse, stream: PlannedStream, now: float) -> None:
+        self.belief.replan(held.stream, stream, now)
+        held.stream = stream
+        heapq.heappush(self._ends, (stream.to_s, held.permit.id))
 
     def _why(self, waiter: _Waiter, now: float) -> str:
         """Why a call goes now and not when it came: what those before it waited for longest."""
@@ -435,10 +403,10 @@ class Quota:
             plan = self.belief.tempo.plan(passing.expected.output_tokens, now)
             if self.belief.wait(passing, plan, len(self._queue), now) is not None:
                 continue
-            permit = self._permits.grant(passing, waiter.path, plan, reason, now)
+            permit = self._grant(passing, waiter.path, plan, reason, now)
             after = self.belief.wait(demand, stream, len(self._queue), now)
             if after is not None and after.until_s > wait.until_s + 1e-6:
-                self._permits.undo(permit, now)
+                self._undo(permit, now)
                 continue
             self._queue.take(waiter.place)
             grants.append(Grant(waiter.place, permit))
