@@ -25,7 +25,6 @@ from headway.base.values import (
 from headway.pacing.account import Profile, QuotaConfig
 from headway.pacing.headers import ANTHROPIC, GEMINI, PLAIN
 from headway.pacing.quota import Decision, Quota
-from headway.pacing.width import PROBE_FIRST_S
 
 MONTH_S = 30 * DAY_S
 WALL_S = 1_767_225_600.0
@@ -139,24 +138,6 @@ def test_a_quota_on_wall_time_does_what_one_that_starts_at_zero_does(began_s: fl
         starts += [round(now - began_s)] * _ended(quota, decision, now)
         now = decision.wake_s
     assert starts == [0, 0, 0, 60, 60, 60, 120, 120, 120]
-
-
-def test_a_learned_cap_is_not_tried_before_its_time_on_wall_time() -> None:
-    quota = Quota(QuotaConfig(profile=Profile(cap=1.0)), WALL_S)
-    _asked(quota, 2, _demand())
-    decision = quota.decide(WALL_S)
-    assert len(decision.grants) == 1
-    assert decision.wake_s == WALL_S + PROBE_FIRST_S
-
-
-def test_while_a_cap_is_being_tried_nothing_is_decided_again_and_again() -> None:
-    quota = Quota(QuotaConfig(profile=Profile(cap=1.0)), 0.0)
-    _asked(quota, 3, _demand())
-    assert len(quota.decide(0.0).grants) == 1
-    tried = quota.decide(PROBE_FIRST_S)
-    assert len(tried.grants) == 1
-    assert tried.wait == Wait("concurrency", inf, "2 in flight")
-    assert tried.wake_s == inf
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5])

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from headway.base.values import MINUTE_S, Fault, LimitReading, Tally
-from headway.pacing.headers import ANTHROPIC, OPENAI, PLAIN, Dialect
+from headway.pacing.headers import OPENAI, PLAIN, Dialect
 from headway.sim.headers import error_body
 from headway.wire import answer as write
 from headway.wire.read import AnswerReader
@@ -199,17 +199,6 @@ def test_limits_are_read_from_headers_and_from_the_text_of_a_refusal() -> None:
     both = reader_of("openai-chat", headers, 429)
     both.feed(body)
     assert len(both.reading.limits) == 2
-
-
-def test_headers_may_be_bytes_in_any_case() -> None:
-    pairs = [
-        (b"Anthropic-Ratelimit-Requests-Limit", b"50"),
-        (b"CONTENT-TYPE", b"text/event-stream"),
-    ]
-    reader = AnswerReader("anthropic", 200, pairs, ANTHROPIC)
-    assert reader.reading.limits[0].limit == 50.0
-    reader.feed(stream("anthropic"))
-    assert reader.is_over
 
 
 def test_the_length_of_a_body_says_when_it_is_complete() -> None:
