@@ -3,7 +3,7 @@
 Laws:
 - A call goes through three doors: the leader of its cached beginning, the budgets, the quota. It
   is in the quota's line only when the first two are behind it.
-- Whoever waits at the first two doors is parked, in order of arrival, and tried again when
+- A call that waits at the first two doors is parked, in order of arrival, and tried again when
   something has happened that it may have waited for, or when its time is up.
 - What can never be granted is denied when its turn comes, with the reason and what to do about it.
 - A decision is made until nothing moves any more: what one call gives up may let another one go.
@@ -230,7 +230,7 @@ class Book:
                 self._enter(entry, now)
 
     def memory(self, now: float) -> PacingMemory:
-        """All that outlives this process. What nobody was granted costs nothing if we die."""
+        """All that outlives this process. What was not granted costs nothing if we die."""
         waiting = {call for call, entry in self._entries.items() if entry.permit is None}
         claims = tuple(claim for claim in self.purse.claims() if claim.id not in waiting)
         return PacingMemory(
@@ -292,7 +292,7 @@ class Book:
         return _in_words(lane, now)
 
     def _park(self, entry: CallEntry, why: str) -> None:
-        """Wait at a door, behind those who do; whoever waits there keeps its place."""
+        """Wait at a door, behind those who do; a call that waits there keeps its place."""
         if entry.parked != why:
             self._unpark(entry)
             entry.parked = entry.was_parked = why
@@ -307,10 +307,7 @@ class Book:
                 del self._parked[door]
 
     def _try_parked(self, now: float) -> float:
-        """Let those go on whose reason is gone; returns when the next one's time is up.
-
-        Of calls that wait at the same door, whoever comes after one that must wait on does too.
-        """
+        """Let calls go on whose reason is gone, in order of arrival; returns when to try again."""
         wake_s = inf
         for parked in list(self._parked.values()):
             while parked:
@@ -432,12 +429,10 @@ def _hopeless(lane: Lane, decision: Decision | None) -> list[tuple[CallEntry, He
 
 
 def _door(entry: CallEntry) -> Door:
-    """Where a parked call waits."""
     return (entry.parked == FOLLOWS and entry.beginning) or entry.request.account
 
 
 def _in_words(lane: Lane, now: float) -> str:
-    """What the line waits for."""
     wait = lane.wait
     if wait is None:
         return "its turn"
@@ -459,7 +454,7 @@ class LimitView(Struct, frozen=True):
 
     limit: Limit
     used: float
-    """Of the limit, now: everybody's use, as far as the provider told."""
+    """Of the limit, now: used by all, as far as the provider reports it."""
     age_s: float | None = None
     """Since the provider last confirmed it; `None` if it never did."""
     neighbours_per_s: float = 0.0

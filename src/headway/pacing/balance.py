@@ -48,7 +48,7 @@ from headway.pacing.streams import Projection, Rolling
 FLOOR_SHARE: Final = 0.15
 FLOOR_CALLS: Final = 3.0
 """Left in a learned limit for others and for our own errors: small, and it costs no rate. Of a
-limit that counts calls and that nobody shares, one is enough: there is no error in counting."""
+limit that counts calls and is not shared, one is enough: there is no error in counting."""
 
 EXACT_FLOOR: Final = 1e-6
 """Left in a limit that is known exactly: rounding only..."""
@@ -71,8 +71,7 @@ SLIDE_MARGIN: Final = 1e-3
 calls do not arrive exactly as far apart as they left."""
 
 CEILING_MARGIN: Final = 1e-6
-"""Our own is exact but for rounding: a period that is over to the last digit is, to somebody who
-rounds differently, not quite over."""
+"""Our own is exact but for rounding."""
 
 MEMORY: Final = 0.1
 """How much the newest call moves the mean need and the variance of our errors."""
@@ -102,7 +101,7 @@ class Balance:
         """By how much a reading of this limit may be off."""
         self.exact = limit.source == "configured"
         self.shared = False
-        """Whether somebody else is known to draw on it."""
+        """Whether others are known to draw on it."""
         self.shift = 0.0
         """All corrections of the level so far."""
         self.unused = 0.0
@@ -163,7 +162,7 @@ class Balance:
                 until_s = max(until_s, one.when(need + later, floor, now))
             else:
                 until_s = max(until_s, one.when(need, stream, floor, now))
-            # A ceiling is our own: nobody else takes of it, and no reading corrects it.
+            # A ceiling is our own: no other takes of it, and no reading corrects it.
             floor = 0.0
         return until_s
 
@@ -292,7 +291,7 @@ DRAW_STEP_S: Final = 1.0
 what one reading has too little the next ones have too much."""
 
 DRAW_LEAST: Final = -0.1
-"""Readings that show more than was expected say that nobody draws; by at most this share of a
+"""Readings that show more than was expected show that no other draws; by at most this share of a
 limit they make up for readings that will show less."""
 
 SHARED_DRAW: Final = 0.03
@@ -446,7 +445,7 @@ class Mirror:
             bucket.rate_per_s = rate
 
     def _draw(self, bucket: Bucket, elapsed: float) -> None:
-        """Learn from what was missing over some time: somebody else took it."""
+        """Learn from what was missing over some time: others took it."""
         balance, rate = self.balance, self.balance.limit.rate_per_s
         weight = 1.0 - exp(-elapsed / DRAW_MEMORY_S)
         drawn = self._drawn + weight * self._missing / elapsed

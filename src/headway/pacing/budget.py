@@ -2,9 +2,9 @@
 
 Laws:
 - A call counts towards the budget of its account and towards the common one, in that order.
-- A call that a former process knew of and nobody has come back for was paid, at what was claimed
-  for it: its ceiling, or what its answer had grown to if the claim was soft. Whoever comes back
-  later all the same does not pay twice.
+- A call of a former process that no client comes back for was paid, at what was claimed for it:
+  its ceiling, or what its answer had grown to if the claim was soft. A client that comes back
+  later does not pay twice.
 - A budget is for a calendar month; what is in flight at midnight counts in the new one.
 """
 
@@ -59,12 +59,10 @@ class BudgetLedger(Struct):
         return "later" if _exceeds(alone.plus(self.claimed), self.budget) else "yes"
 
     def claim(self, need: Spend) -> None:
-        """Keep this for a call."""
         self.claims += 1
         self.claimed = self.claimed.plus(need)
 
     def drop(self, need: Spend) -> None:
-        """Keep it no longer."""
         self.claims -= 1
         # Sums of floats drift: with nothing in flight, nothing is claimed.
         self.claimed = self.claimed.minus(need) if self.claims else Spend()
@@ -90,9 +88,9 @@ class MonthlyBudgets:
         self._ledgers = {key: BudgetLedger(spent=spent) for key, spent in memory.spent}
         self._claims: dict[CallId, Claim] = {}
         self._orphans: dict[CallId, Claim] = {}
-        """Claims of a former process for which nobody has come back yet."""
+        """Claims of a former process whose clients are not back yet."""
         self._paid: dict[CallId, Claim] = {}
-        """Those for which nobody came back in time."""
+        """Those whose clients did not come back in time."""
         self._orphans_until_s = now + CLAIM_S
         for key, terms in memory.terms:
             self.budget(key, terms.budget)
@@ -147,7 +145,7 @@ class MonthlyBudgets:
             self._spend(claim.account, used)
 
     def expire(self, now: float) -> float:
-        """Count as paid what nobody has come back for; returns when to look again."""
+        """Count orphaned claims as paid when their time is over; returns when that is."""
         if not self._orphans:
             return inf
         if now >= self._orphans_until_s:
@@ -167,11 +165,9 @@ class MonthlyBudgets:
                 ledger.spent = Spend()
 
     def spent(self) -> tuple[tuple[str, Spend], ...]:
-        """What was spent this month, by account."""
         return tuple((key, ledger.spent) for key, ledger in self._ledgers.items())
 
     def claims(self) -> tuple[Claim, ...]:
-        """What calls in flight may still cost."""
         return tuple(self._claims.values())
 
     def ledgers(self) -> tuple[tuple[str, BudgetLedgerStatistics], ...]:
@@ -247,7 +243,7 @@ def claim_in(words: str) -> Spend | None:
 
 
 def no_room(budget: str, what: str) -> BudgetReachedError:
-    """The error of whoever wants more than a budget has."""
+    """The error of a call that needs more than a budget has."""
     return BudgetReachedError(
         f"this month's budget has no room for {what}",
         hint=f"it is {budget}: see `headway limits`; raise it with "

@@ -83,7 +83,7 @@ DIALECTS: Final[dict[str, Dialect]] = {
 
 
 def guess(headers: Headers) -> Dialect:
-    """The dialect of a response whose provider nobody named; `PLAIN` when nothing gives it away."""
+    """The dialect of a response of an unknown provider; `PLAIN` when nothing gives it away."""
     names = dict(_pairs(headers))
     if any(name.startswith("anthropic-") for name in names):
         return ANTHROPIC
@@ -180,7 +180,7 @@ def _build_places() -> tuple[dict[str, tuple[int, int]], list[_Slot]]:
     for words, resource in _OPENAI_WORDS[:2]:
         for unit, period_s in (("minute", MINUTE_S), ("hour", HOUR_S), ("day", DAY_S)):
             add(f"x-ratelimit-{{}}-{words}-{unit}", _Slot(resource, period_s))
-    # The bare triple of the IETF's early drafts and of everybody before them: one slot, two names.
+    # The bare triple of the IETF's early drafts and of older servers: one slot, two names.
     for pattern in ("x-ratelimit-{}", "ratelimit-{}"):
         for part, word in enumerate(_PARTS[:3]):
             places[pattern.format(word)] = (len(slots), part)
@@ -275,7 +275,7 @@ def _ietf_readings(
 def _members(text: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Members of a structured list (RFC 9651) with their parameters.
 
-    A name with a comma or a semicolon inside its quotes is not understood: nobody sends one.
+    A name with a comma or a semicolon inside its quotes is not understood: no server sends one.
     """
     for member in text.split(","):
         name, *parameters = member.split(";")

@@ -45,13 +45,13 @@ from headway.pacing.quota import (
 )
 
 REOPEN_S: Final = 30.0
-"""A closed account is asked again this often: whoever paid does not want to restart anything."""
+"""A closed account is tried again this often: paying needs no restart."""
 
 RESENT_FIRST: Final = -1.0
 """A call that was sent and refused comes before those of its flow that were not."""
 
 CLOSING: Final[tuple[FaultKind, ...]] = ("billing", "spend_cap")
-"""Faults after which an account takes no calls until somebody pays."""
+"""Faults after which an account takes no calls until it is paid."""
 
 IN_LINE_MAX: Final = 32
 """Calls of one flow that are sized and in the quota's line; the others are sized when their turn
@@ -137,7 +137,7 @@ class Lane(Struct, eq=False):
     """What the first in line waits for."""
     _flows: dict[tuple[str, ...], _Flow] = field(default_factory=dict)
     _hungry: dict[tuple[str, ...], _Flow] = field(default_factory=dict)
-    """Flows of which somebody may have come near: the others need not be looked at."""
+    """Flows of which the next calls may be near; the others need not be looked at."""
     _behind: int = 0
     """Calls that are not in the quota's line yet."""
 
@@ -147,12 +147,11 @@ class Lane(Struct, eq=False):
 
     @property
     def queued(self) -> int:
-        """How many are without a permit."""
         return len(self.in_line) + self._behind
 
     @property
     def waiting(self) -> list[CallEntry]:
-        """Everybody without a permit, those in line first."""
+        """Calls without a permit, those in line first."""
         behind = (entry for flow in self._flows.values() for entry in flow.backlog.values())
         return [*self.in_line.values(), *behind]
 
@@ -169,7 +168,6 @@ class Lane(Struct, eq=False):
             flow.backlog.move_to_end(entry.request.id, last=False)
 
     def leave(self, entry: CallEntry) -> None:
-        """Give up waiting."""
         if entry.place is None:
             del self._flows[entry.path].backlog[entry.request.id]
             self._behind -= 1
@@ -178,7 +176,7 @@ class Lane(Struct, eq=False):
         self._out(entry)
 
     def decide(self, size: Sizer, now: float) -> tuple[list[CallEntry], Decision | None]:
-        """Everybody who may go now, and the decision that the rest waits for."""
+        """Calls that may go now, and the decision that the rest waits for."""
         granted: list[CallEntry] = []
         decision: Decision | None = None
         self._feed(size)
@@ -211,7 +209,6 @@ class Lane(Struct, eq=False):
         fault: Fault | None,
         reading: Reading,
     ) -> None:
-        """A call ended."""
         del self.calling[entry.request.id]
         belief = self.quota.belief
         company = belief.tempo.in_flight
@@ -224,7 +221,7 @@ class Lane(Struct, eq=False):
             self.chronicle.answered(_answer(entry, permit, usage, belief, company, now), now)
 
     def retermed(self, terms: AccountTerms, now: float) -> None:
-        """The user changed the terms: the quota is made anew, and nobody in it notices."""
+        """The user changed the terms: the quota is made anew, and its calls go on."""
         self.is_new = self.is_new and self.quota.granted == 0
         fresh = lane_of(self.memory(now), terms, self.dialect, now, now)
         if self.is_new:
@@ -288,7 +285,7 @@ class Lane(Struct, eq=False):
 def _answer(
     entry: CallEntry, permit: Permit, usage: Usage, belief: Belief, company: int, now: float
 ) -> ObservedAnswer:
-    """How an answer came. What nobody counted, or was sent by another process, is not timed."""
+    """How an answer came. What was not counted, or was sent by another process, is not timed."""
     amounts = usage.amounts
     drawn = 0.0
     for mirror in belief.mirrors:
@@ -389,7 +386,6 @@ class Lanes:
                 lane.retermed(wanted, now)
 
     def terms(self) -> tuple[tuple[str, AccountTerms], ...]:
-        """What the user has set."""
         return tuple(self._terms.items())
 
     def memory(self, now: float) -> tuple[LaneMemory, ...]:

@@ -289,7 +289,7 @@ class Quota:
         return permit
 
     def _undo(self, permit: Permit, now: float) -> None:
-        """Take back the last grant, which nobody has heard of."""
+        """Take back the last grant before it is returned."""
         held = self._held.pop(permit.id)
         self._silent.pop(permit.id, None)
         self.belief.tempo.leave(now)
@@ -342,7 +342,7 @@ class Quota:
         sent_s = held.permit.granted_s
         is_adopted = held.permit.reason == ADOPTED
         if is_adopted or output_tokens <= 0 or now <= sent_s:
-            # Of an adopted call nobody here knows what company it had from the start.
+            # Of an adopted call it is not known what company it had from the start.
             return
         tempo, width = self.belief.tempo, self.belief.width
         # What was seen is an estimate until the provider has counted: it may have been too much.
@@ -431,8 +431,8 @@ def _cause(belief: Belief, wait: Wait) -> str:
 def _can_be_passed(belief: Belief, wait: Wait) -> bool:
     """Whether a call could pass one that waits for this without delaying it.
 
-    What is taken from a bucket now is missing later, so nobody passes there. What is left of a
-    window when it resets is lost, so whoever fits may have it. Who can never go delays nobody.
+    What is taken from a bucket now is missing later, so no call passes there. What is left of a
+    window when it resets is lost, so any call that fits may have it.
     """
     balances = (mirror.balance for mirror in belief.mirrors)
     blocking = [one.meter for one in balances if one.limit.name == wait.resource]

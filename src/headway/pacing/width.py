@@ -69,7 +69,7 @@ PROBE_GROWTH: Final = 2.0
 """A learned cap is tried again after 30 s, then 60 s, 120 s...: each failed try is a refusal."""
 
 SUSPECT_S: Final = 2.0
-"""A cap that nobody named is tried again after so long, then twice as long, and so on."""
+"""A cap that no refusal named is tried again after so long, then twice as long, and so on."""
 
 RAMP_LEAST: Final = 2.0
 RAMP_CAUTION: Final = 0.9
@@ -317,7 +317,6 @@ class Width:
         return self.allowed != before
 
     def _follow(self, company: float, growth_max: float, least: float = STEP_LEAST) -> None:
-        """Go where throughput grows."""
         elastic = self.delivery.elasticity(company)
         step = min(growth_max, max(least, 1.0 + STEP * (elastic - ELASTIC)))
         self._proven = max(1.0, self.allowed * step)
