@@ -3,8 +3,8 @@
 A case is a line `name: maker` and indented lines of steps. A step is a method with its arguments,
 or an attribute, and after ` = ` what it has to be. `3x` repeats a step, `set` sets an attribute,
 `a :=` keeps a result. `0:9:50` is a planned stream from 0 to 9 s of 50 tokens, `told(30,5)` a
-reading with 30 left that resets in 5 s. Of a wait, its end is compared; a round of latencies is
-`calls at work per second`.
+reading with 30 left that resets in 5 s, `use(0.4,60,9)` one of a share of a window. Of a wait, its
+end is compared; a round of latencies is `calls at work per second`.
 """
 
 from __future__ import annotations
@@ -43,6 +43,9 @@ def value_of(word: str) -> Any:
         told = _told(*filter(None, found[2].split(",")))
         other = LimitReading("output", 60.0, 600.0, 7.0, None)
         return told if found[1] == "told" else Reading((other, told) if found[2] else ())
+    if found := re.fullmatch(r"use\((.*),(.*),(.*)\)", word):
+        used, period_s, reset_s = (None if one == "-" else float(one) for one in found.groups())
+        return LimitReading("tokens", period_s, None, None, reset_s, used)
     with suppress(ValueError):
         return float(word)
     return WORDS.get(word, word)

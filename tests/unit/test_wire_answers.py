@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from headway.base.values import MINUTE_S, Fault, LimitReading, Tally
-from headway.pacing.headers import OPENAI, PLAIN, Dialect
+from headway.pacing.headers import OPENAI, Dialect
 from headway.sim.headers import error_body
 from headway.wire import answer as write
 from headway.wire.read import AnswerReader
@@ -166,20 +166,6 @@ def test_an_error_event_is_a_fault_and_the_end(wire: WireName) -> None:
     reader.end(is_whole=False)
     assert reader.fault.kind == "overload"
     assert reader.tally.known != "reported"
-
-
-def test_refusals_are_classified_with_and_without_json() -> None:
-    status, body = error_body("openai", Fault("rate", "tokens", 2.0), "req_1")
-    reader = reader_of("openai-chat", JSON, status)
-    reader.feed(body)
-    reader.end()
-    assert reader.fault is not None
-    assert (reader.fault.kind, reader.fault.retry_after_s) == ("rate", 2.0)
-    assert reader.tally == Tally(known="unknown")
-    html = reader_of("openai-chat", {"content-type": "text/html"}, 503, PLAIN)
-    html.feed(b"<html>503 Service Unavailable</html>")
-    assert html.fault is not None
-    assert html.fault.kind == "overload"
 
 
 def test_limits_are_read_from_headers_and_from_the_text_of_a_refusal() -> None:
