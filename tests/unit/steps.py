@@ -80,6 +80,7 @@ def cases(table: str) -> list[Any]:
 
 def perform(part: object, steps: str) -> None:
     """Do each step and compare what it has to be."""
+    assert " = " in steps
     kept: dict[str, object] = {}
     for step in " ".join(steps.split()).rstrip(";").split(";"):
         words, _, expected = step.partition(" = ")
