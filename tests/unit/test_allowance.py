@@ -37,7 +37,8 @@ def test_a_window_holds_what_we_used_while_its_share_rose() -> None:
     # What ends after the reading is not in it yet.
     windows.settle(9_999.0)
     found = only(windows, 1_000.0)
-    assert (found.word, found.size_tokens) == ("5h", pytest.approx(1e6))
+    assert found.word == "5h"
+    assert found.size_tokens == pytest.approx(1e6)
     assert (found.used, found.resets_s) == (0.35, 8_000.0)
     assert found.doubt == pytest.approx(0.2)
 
