@@ -38,7 +38,7 @@ from headway.pacing.admission import Book, CallOutcome
 from headway.pacing.headers import DIALECTS, decode
 from headway.pacing.lane import Request
 from headway.pacing.memory import AccountTerms, PacingMemory
-from headway.pacing.quota import PermitRequest, Quota, Settlement
+from headway.pacing.quota import Quota
 from headway.plans.graph import Graph, Task
 from headway.sim.headers import headers
 from headway.sim.rehearsal import EPOCH_S
@@ -66,7 +66,7 @@ HOLD_S: Final = 0.02
 STEP_S: Final = 0.002
 """Between two calls: half of what the account takes, so that every call may be sent at once."""
 
-SETTLED: Final = Settlement("used", Usage(Amounts(2000.0, 480.0)))
+USED: Final = Usage(Amounts(2000.0, 480.0))
 
 
 def demand(index: int = 0) -> Demand:
@@ -90,7 +90,7 @@ def admit_and_settle(in_flight: int, count: int) -> Spread:
             raise RuntimeError(f"the account should have room: {permit}")
         held.append(permit)
         if len(held) >= in_flight:
-            quota.settle(held.popleft().id, SETTLED, now)
+            quota.settle(held.popleft().id, "used", USED, now)
             samples.append(thread_time_ns() - began)
     return spread(samples, overhead_ns=clock_ns())
 
@@ -108,7 +108,7 @@ def whole_call(count: int) -> Spread:
         if not isinstance(permit, Permit):
             raise RuntimeError(f"the account should have room: {permit}")
         quota.first_byte(permit.id, decode(said, EPOCH_S + now, DIALECTS["anthropic"]), now)
-        quota.settle(permit.id, SETTLED, now)
+        quota.settle(permit.id, "used", USED, now)
         samples.append(thread_time_ns() - began)
     return spread(samples, overhead_ns=clock_ns())
 
@@ -165,7 +165,7 @@ def _filled(waiters: int, limits: tuple[Limit, ...]) -> Quota:
     quota = Quota(QuotaConfig(limits=limits), 0.0)
     for index in range(waiters):
         key = (1.0, -float(index % 977))
-        quota.ask(PermitRequest(demand(index), ("account", f"run-{index % FLOWS}"), key))
+        quota.ask(demand(index), ("account", f"run-{index % FLOWS}"), key)
     return quota
 
 
@@ -181,7 +181,7 @@ def _drain(quota: Quota, grants: int) -> float:
         ends_s = held[0][0] if held else inf
         now = max(now, min(decision.wake_s, ends_s))
         while held and held[0][0] <= now:
-            quota.settle(held.popleft()[1], SETTLED, now)
+            quota.settle(held.popleft()[1], "used", USED, now)
     return (thread_time_ns() - began) / granted / 1e3
 
 

@@ -133,17 +133,3 @@ def test_the_lowest_level_is_what_a_fine_simulation_finds_but_for_one_bin(
     expected = _simulated(flows, full * capacity, rate_per_s, capacity, since_s)
     bin_of_flow = _most_within_a_bin(flows) + rate_per_s * BIN_S
     assert found == pytest.approx(expected, abs=bin_of_flow + 1e-6)
-
-
-@given(streams(), st.floats(0.0, 200.0), st.floats(0.0, 1.0))
-@settings(max_examples=60)
-def test_the_lowest_level_of_one_long_stream_is_exact(
-    candidate: PlannedStream, rate_per_s: float, full: float
-) -> None:
-    begin_s, end_s = round(candidate.from_s), round(candidate.to_s) + 2.0
-    stream = PlannedStream(float(begin_s), end_s, candidate.tokens)
-    capacity = 1000.0
-    found = Outflow(0.0).lowest(full * capacity, rate_per_s, capacity, stream, 0.0)
-    before = min(capacity, full * capacity + rate_per_s * begin_s)
-    after = before + (rate_per_s - stream.tokens / (end_s - begin_s)) * (end_s - begin_s)
-    assert found == pytest.approx(min(full * capacity, after), abs=1e-6)

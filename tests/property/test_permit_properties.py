@@ -29,7 +29,7 @@ from headway.base.values import (
 from headway.pacing.account import Profile, QuotaConfig
 from headway.pacing.headers import CEREBRAS, PLAIN
 from headway.pacing.limits import BIN_S
-from headway.pacing.quota import MAY_CALL, Decision, PermitRequest, Quota, Settlement
+from headway.pacing.quota import MAY_CALL, Decision, Quota
 from tests.property.exact_runs import KINDS, Case, cases
 
 FOREVER_S = 1e12
@@ -80,7 +80,7 @@ class Lives(RuleBasedStateMachine):
             max(expected.output_tokens, most.output_tokens),
             max(expected.spend_microusd, most.spend_microusd),
         )
-        self.waiting.add(self.quota.ask(PermitRequest(Demand(expected, ceiling))))
+        self.waiting.add(self.quota.ask(Demand(expected, ceiling)))
 
     @rule(place=IDS)
     def leave(self, place: int) -> None:
@@ -141,7 +141,7 @@ class Lives(RuleBasedStateMachine):
 
     def _settle(self, permit_id: int, how: SettledAs, usage: Usage, kind: FaultKind | None) -> bool:
         fault = None if kind is None else Fault(kind)
-        did = self.quota.settle(permit_id, Settlement(how, usage, fault), self.now)
+        did = self.quota.settle(permit_id, how, usage, self.now, fault)
         assert did == (permit_id in self.running)
         self.ended += did
         self.running.pop(permit_id, None)
@@ -199,7 +199,7 @@ class Service(Struct):
     def _happen(self, at_s: float, permit_id: int, is_end: bool) -> None:
         if is_end:
             usage = Usage(self.running.pop(permit_id).demand.expected)
-            assert self.quota.settle(permit_id, Settlement("used", usage), at_s)
+            assert self.quota.settle(permit_id, "used", usage, at_s)
         else:
             self.quota.first_byte(permit_id, Reading(), at_s)
 
@@ -228,7 +228,7 @@ def test_backlogged_flows_share_evenly_whatever_the_size_of_their_calls(
 
     def ask(flow: str, number: int) -> None:
         size = float(sizes[flow == "b"] + number % 7)
-        quota.ask(PermitRequest(_demand(size), (flow,)))
+        quota.ask(_demand(size), (flow,))
 
     # More than a whole window takes: both are backlogged at all times.
     for number in range(250):
@@ -252,11 +252,11 @@ def test_a_newcomer_behind_a_deep_flow_waits_at_most_two_service_times(
     quota = _known(one_at_once if is_slotted else one_per_service)
     service = Service(quota, lambda _demand: (0.0, service_s))
     for _ in range(1000):
-        quota.ask(PermitRequest(_demand(1.0), ("deep",)))
+        quota.ask(_demand(1.0), ("deep",))
     while quota.granted < served:
         service.step()
     asked_s = service.now
-    place = quota.ask(PermitRequest(_demand(1.0), ("new",)))
+    place = quota.ask(_demand(1.0), ("new",))
     permit = _permit_of(service, place)
     assert permit.granted_s <= asked_s + 2.0 * service_s + 1e-6
 
@@ -275,11 +275,11 @@ def test_a_large_call_among_many_small_ones_starts_when_its_turn_was_told(
     call_s = 2.0
     service = Service(quota, lambda _demand: (0.5, call_s))
     for _ in range(2000):
-        quota.ask(PermitRequest(small, ("small",)))
+        quota.ask(small, ("small",))
     for _ in range(5):
         service.step()
     asked_s = service.now
-    place = quota.ask(PermitRequest(large, ("large",)))
+    place = quota.ask(large, ("large",))
     told: list[float] = []
     granted: list[Permit] = []
     while not granted:
@@ -320,7 +320,7 @@ def test_waits_are_true_and_a_second_look_changes_nothing(case: Case) -> None:
         lambda demand: (latency.first_byte_s, latency.work_s(demand.expected.output_tokens)),
     )
     for tokens_in, tokens_out in case.sizes:
-        quota.ask(PermitRequest(_demand(tokens_in, tokens_out)))
+        quota.ask(_demand(tokens_in, tokens_out))
     while quota.waiting:
         service.follow(_decided(quota, service.now))
     assert service.vain_most <= VAIN_MAX

@@ -3,7 +3,8 @@
 A case is a line `name: maker` and indented lines of steps. A step is a method with its arguments,
 or an attribute, and after ` = ` what it has to be. `3x` repeats a step, `set` sets an attribute,
 `a :=` keeps a result. `0:9:50` is a planned stream from 0 to 9 s of 50 tokens, `told(30,5)` a
-reading with 30 left that resets in 5 s; of a wait, its end is compared.
+reading with 30 left that resets in 5 s, `use(0.4,60,9)` one of a share of a window. Of a wait, its
+end is compared; a round of latencies is `calls at work per second`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from headway.base.values import Amounts, Demand, LimitReading, Reading, Usage, Wait
+from headway.pacing.latency import Round
 from headway.pacing.limits import PlannedStream
 
 WORDS = {
@@ -34,12 +36,16 @@ def value_of(word: str) -> Any:
     if word.count(":") == 2:
         return PlannedStream(*map(float, word.split(":")))
     if found := re.fullmatch(r"(demand|usage)\((.*)\)", word):
-        amounts = Amounts(*map(float, filter(None, found[2].split(","))))
+        read, written, cost = (float(one or 0) for one in f"{found[2]},,".split(",")[:3])
+        amounts = Amounts(read, written, int(cost))
         return Demand(amounts, amounts) if found[1] == "demand" else Usage(amounts)
     if found := re.fullmatch(r"(told|read)\((.*)\)", word):
         told = _told(*filter(None, found[2].split(",")))
         other = LimitReading("output", 60.0, 600.0, 7.0, None)
         return told if found[1] == "told" else Reading((other, told) if found[2] else ())
+    if found := re.fullmatch(r"use\((.*),(.*),(.*)\)", word):
+        used, period_s, reset_s = (None if one == "-" else float(one) for one in found.groups())
+        return LimitReading("tokens", period_s, None, None, reset_s, used)
     with suppress(ValueError):
         return float(word)
     return WORDS.get(word, word)
@@ -51,7 +57,8 @@ def _performed(part: object, words: list[str], kept: dict[str, object]) -> Any:
         kept[name] = _performed(part, given[1:], kept)
         return None
     if name == "set":
-        setattr(part, given[0], value_of(given[1]))
+        *path, last = given[0].split(".")
+        setattr(attrgetter(".".join(path))(part) if path else part, last, value_of(given[1]))
         return None
     if re.fullmatch(r"\d+x", name):
         times, (name, *given) = int(name[:-1]), given
@@ -59,6 +66,8 @@ def _performed(part: object, words: list[str], kept: dict[str, object]) -> Any:
     if callable(value):
         arguments = [kept[word] if word in kept else value_of(word) for word in given]
         value = [value(*arguments) for _ in range(times)][-1]
+    if isinstance(value, Round):
+        return f"{value.in_flight:g} at {value.work_per_s:g}"
     return value.until_s if isinstance(value, Wait) else value
 
 
@@ -71,6 +80,7 @@ def cases(table: str) -> list[Any]:
 
 def perform(part: object, steps: str) -> None:
     """Do each step and compare what it has to be."""
+    assert " = " in steps
     kept: dict[str, object] = {}
     for step in " ".join(steps.split()).rstrip(";").split(";"):
         words, _, expected = step.partition(" = ")

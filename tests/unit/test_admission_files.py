@@ -143,30 +143,26 @@ def test_folders_are_made_for_the_owner_alone(tmp_path: Path) -> None:
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o700
 
 
-def test_a_runtime_folder_that_others_can_reach_is_refused(tmp_path: Path) -> None:
-    tmp_path.chmod(0o755)
-    with pytest.raises(StateFileError, match="open to others") as raised:
-        prepare(Folders(str(tmp_path), str(tmp_path)))
-    assert raised.value.hint == f"chmod 700 {tmp_path}"
-
-
-def test_a_runtime_folder_that_is_a_file_or_a_link_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("open", "open to others"),
+        ("file", "is not a folder"),
+        ("link", "is not a folder"),
+        ("file/run", "cannot be made"),
+        ("x" * 100, "too long"),
+    ],
+)
+def test_a_runtime_folder_that_is_not_ours_alone_is_refused(
+    tmp_path: Path, name: str, said: str
+) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path)
-    for name in ("file", "link"):
-        with pytest.raises(StateFileError, match="is not a folder"):
-            prepare(Folders(str(tmp_path / name), str(tmp_path)))
-
-
-def test_a_runtime_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(StateFileError, match="cannot be made"):
-        prepare(Folders(str(tmp_path / "file" / "run"), str(tmp_path)))
-
-
-def test_a_path_that_is_too_long_for_a_socket_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StateFileError, match="too long"):
-        prepare(Folders(str(tmp_path / ("x" * 100)), str(tmp_path)))
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o755)
+    with pytest.raises(StateFileError, match=said) as raised:
+        prepare(Folders(str(tmp_path / name), str(tmp_path)))
+    assert (raised.value.hint == f"chmod 700 {tmp_path / name}") is (name == "open")
 
 
 def test_a_state_folder_that_cannot_be_made_is_no_reason_to_stop(tmp_path: Path) -> None:

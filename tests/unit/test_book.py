@@ -34,6 +34,8 @@ from headway.pacing.memory import (
     MonthlyBudget,
     PacingMemory,
     Spend,
+    hours_of,
+    lately,
 )
 from tests.unit.steps import cases, perform
 
@@ -168,10 +170,30 @@ headers teach limits and dialects: share=1
     lane.dialect.name = cerebras; limits = input/60s; began 1 1 5900 '';
     lane.dialect.name = cerebras; refuse 1 2 rate anthropic; lane.dialect.name = anthropic;
     lane.quota.refused = 1
+history of an answer: slots=1
+    book.lanes.turn 7 0; ask 1 0; decide 0 = 1; began 1 0.5; end 1 2.5 90 40; hours 3 = 7;
+    spell 3 = answered=1 input_tokens=90 output_tokens=40 begun=1 first_byte_us=500000
+    streamed_tokens=40 streamed_us=2000000 crowd_tokens=40
+history, a whole answer is divided as answers usually are: slots=1
+    ask 1 0 whole; decide 0 = 1; began 1 2.5; end 1 2.5 90 40;
+    spell 3 = answered=1 input_tokens=90 output_tokens=40 begun=1 first_byte_us=1388889
+    streamed_tokens=40 streamed_us=1111111 crowd_tokens=40
+history, what is not counted is not timed: slots=9
+    ask 1,2 0 whole; ask 3 0; decide 0 = 1,2,3; adopt 4 5 1; began 4 1.5; end 1 2.5 0 0 unknown;
+    end 2 2.5 90 0; end 3 2.5 90 0; end 4 2.5 90 0; timed 3 = 0 of 4
+history of refusals: slots=9
+    ask 1,2,3,4 0; decide 0 = 1,2,3,4; lost 1 1; unused 2 1; refuse 3 1 rate; refuse 4 1 overload;
+    spell 1 = rate=1 overload=1 failed=1
+history is kept with new terms and by the next broker: slots=9
+    ask 1 0; decide 0 = 1; book.lanes.turn 8 60; refuse 1 61 request; terms one 62 slots=8;
+    spell 63 = wrong=1; heir 63 0; spell 63 = wrong=1; hours 63 = 8
+follower of a leader knows what it waited for: slots=9
+    ask 1,2 0 prefix=p; decide 0 = 1; began 1 1; decide 1 = 2;
+    reasons = waited for the first answer to a call with the same cached beginning
 nearest terms count: share=0.6
-    ask 1 0; lane.lasting.terms.share = 0.6; terms all 0 share=0.5; lane.lasting.terms.share = 0.6;
-    terms one/model 0 share=0.7; lane.lasting.terms.share = 0.7; terms one 0 share=0.1;
-    lane.lasting.terms.share = 0.7
+    ask 1 0; lane.terms.share = 0.6; terms all 0 share=0.5; lane.terms.share = 0.6;
+    terms one/model 0 share=0.7; lane.terms.share = 0.7; terms one 0 share=0.1;
+    lane.terms.share = 0.7
 soft claims with absurd ceilings: slots=100
     terms all 0 tokens=200000; ask 0-21 0 most=128000 soft; decide 0; granted = 22;
     money all = 0 37505.6
@@ -291,6 +313,7 @@ class Scene:
         sketch = Sketch(
             given.get("model", "model"), size_bytes=size, most_input_tokens=size + 100,
             max_output_tokens=None if most == "None" else int(most), prefix=given.get("prefix", ""),
+            is_whole="whole" in given,
         )  # fmt: skip
         request = Request(
             (given.get("client", "ann"), number), given.get("account", "one"),
@@ -312,7 +335,8 @@ class Scene:
 
     def says(self, *words: object) -> bool:
         """Whether a denial or a cut of the last decision has these words."""
-        told = [(one.message, one.hint) for one in (*self.decision.denials, *self.decision.cuts)]
+        told = [(one.message, one.hint) for one in self.decision.denials]
+        told += [(one.message, one.hint) for one in self.decision.cuts]
         return " ".join(map(str, words)) in str(told)
 
     def leave(self, numbers: float | str, now: float) -> str:
@@ -361,6 +385,23 @@ class Scene:
         claims = (Claim(("ann", int(number)), "one", Spend(tokens)),)
         self.book = self._made(replace(self.book.memory(0.0), claims=claims), 0.0, 0.0)
 
+    def spell(self, now: float) -> str:
+        """All that is written down of the last minute."""
+        found = lately(self.lane.chronicle.memory(now), 1)
+        pairs = ((name, getattr(found, name)) for name in found.__struct_fields__)
+        return " ".join(f"{name}={number}" for name, number in pairs if number)
+
+    def timed(self, now: float) -> str:
+        found = lately(self.lane.chronicle.memory(now), 1)
+        return f"{found.begun} of {found.answered}"
+
+    def hours(self, now: float) -> str:
+        return " ".join(f"{hour:g}" for hour in hours_of(self.lane.chronicle.memory(now)))
+
+    @property
+    def reasons(self) -> str:
+        return ", ".join(grant.permit.reason for grant in self.decision.grants)
+
     def money(self, key: str = "one") -> str:
         ledger = dict(self.book.purse.ledgers())["" if key == "all" else key]
         return f"{round(ledger.spent.tokens, 3):g} {round(ledger.claimed.tokens, 3):g}"
@@ -372,8 +413,8 @@ class Scene:
     def clean(self) -> bool:
         """Whether no call has left anything behind."""
         lanes = [(lane.queued, lane.calling, lane._flows) for lane in self.book.lanes]
-        found = (self.book._entries, self.parked, self.book.purse.claims())
-        return found == ({}, 0, ()) and all(lane == (0, {}, {}) for lane in lanes)
+        left = bool(self.book._entries or self.parked or self.book.purse.claims())
+        return not left and all(lane == (0, {}, {}) for lane in lanes)
 
     @property
     def granted(self) -> float:
@@ -385,7 +426,7 @@ class Scene:
 
     @property
     def parked(self) -> float:
-        return sum(map(len, self.book._waiting._parked.values()))
+        return sum(map(len, self.book._parked.values()))
 
     @property
     def claims(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.base.values import Fault, FaultKind, Limit, LimitReading, Reading, Sketch, Tally
+from headway.base.values import FaultKind, Limit, LimitReading, Reading, Sketch, Tally
 from headway.pacing.admission import Book, CallOutcome, describe
 from headway.pacing.lane import Request
 from headway.pacing.memory import (
@@ -13,7 +13,6 @@ from headway.pacing.memory import (
     ObservedAnswer,
     PacingMemory,
     Spell,
-    hours_of,
     lately,
     total,
     without,
@@ -68,79 +67,11 @@ def test_spells_are_added_and_taken_away() -> None:
     assert without(one, other) == Spell(answered=1, rate=1)
 
 
-def _book(**sketched: object) -> Book:
-    """One call under way, whose first byte has come after half a second."""
-    book = Book(PacingMemory(), lambda *_: None, 0.0)
-    book.lanes.turn(7, 0.0)
-    book.configure("", AccountTerms((Limit("requests", 600.0),)), 0.0)
-    sketch = Sketch("model", size_bytes=400, max_output_tokens=100, **sketched)  # type: ignore[arg-type]
-    book.ask(Request(("ann", 1), "one", "anthropic", sketch), 0.0)
-    assert book.decide(0.0).grants
-    return book
-
-
-def _spell(book: Book, now: float) -> Spell:
-    (lane,) = describe(book, now).lanes
-    return lately(lane.chronicle, 1)
-
-
-def test_a_book_writes_down_when_an_answer_began_and_how_it_went_on() -> None:
-    book = _book()
-    book.first_byte(("ann", 1), Reading(), "anthropic", 0.5)
-    book.settle(("ann", 1), CallOutcome("used", Tally(90.0, 0.0, 40.0)), 2.5)
-    found = _spell(book, 3.0)
-    assert (found.answered, found.input_tokens, found.output_tokens) == (1, 90, 40)
-    assert (found.first_byte_s, found.per_token_s, found.company) == (0.5, 0.05, 1.0)
-    assert describe(book, 3.0).hour == 7
-    assert [*hours_of(describe(book, 3.0).lanes[0].chronicle)] == [7]
-
-
-def test_the_time_of_a_whole_answer_is_divided_as_answers_usually_are() -> None:
-    book = _book(is_whole=True)
-    book.first_byte(("ann", 1), Reading(), "anthropic", 2.5)
-    book.settle(("ann", 1), CallOutcome("used", Tally(90.0, 0.0, 40.0)), 2.5)
-    found = _spell(book, 3.0)
-    assert found.first_byte_s is not None
-    assert found.per_token_s is not None
-    assert found.first_byte_s > 0.0
-    assert found.first_byte_s + 40 * found.per_token_s == pytest.approx(2.5, abs=1e-5)
-
-
-@pytest.mark.parametrize(
-    "outcome",
-    [CallOutcome("used", Tally(known="unknown")), CallOutcome("used", Tally(90.0, 0.0, 0.0))],
-    ids=["unknown", "empty"],
-)
-def test_what_nobody_counted_is_not_timed(outcome: CallOutcome) -> None:
-    book = _book(is_whole=True)
-    book.settle(("ann", 1), outcome, 2.5)
-    assert (_spell(book, 3.0).answered, _spell(book, 3.0).begun) == (1, 0)
-
-
-def test_an_answer_without_a_first_byte_and_an_adopted_one_are_not_timed() -> None:
-    book = _book()
-    sketch = Sketch("model", size_bytes=400, max_output_tokens=100)
-    book.adopt(Request(("bob", 2), "one", "anthropic", sketch), 5.0, 1.0)
-    book.first_byte(("bob", 2), Reading(), "anthropic", 1.5)
-    for call in (("ann", 1), ("bob", 2)):
-        book.settle(call, CallOutcome("used", Tally(90.0, 0.0, 40.0)), 2.5)
-    assert (_spell(book, 3.0).answered, _spell(book, 3.0).begun) == (2, 0)
-
-
-def test_a_refusal_is_written_down_by_its_kind_and_what_was_never_sent_is_not() -> None:
-    for outcome, expected in (
-        (CallOutcome("throttled", fault=Fault("rate", "requests", 1.0)), Spell(rate=1)),
-        (CallOutcome("throttled", fault=Fault("overload")), Spell(overload=1)),
-        (CallOutcome("used", Tally(known="unknown"), Fault("broken")), Spell(failed=1)),
-        (CallOutcome("unused"), Spell()),
-    ):
-        book = _book()
-        book.settle(("ann", 1), outcome, 1.0)
-        assert _spell(book, 1.0) == expected
-
-
 def test_what_neighbours_draw_is_a_share_of_the_scarcest_limit() -> None:
-    book = _book()
+    book = Book(PacingMemory(), lambda *_: None, 0.0)
+    book.configure("", AccountTerms((Limit("requests", 600.0),)), 0.0)
+    book.ask(Request(("ann", 1), "one", "anthropic", Sketch("model")), 0.0)
+    assert book.decide(0.0).grants
     now = 0.0
     for number in range(2, 40):
         now += 1.0
@@ -150,20 +81,5 @@ def test_what_neighbours_draw_is_a_share_of_the_scarcest_limit() -> None:
         book.settle(("ann", number - 1), CallOutcome("used", Tally(90.0, 0.0, 4.0)), now)
         book.ask(Request(("ann", number), "one", "anthropic", Sketch("model")), now)
         assert book.decide(now).grants
-    assert _spell(book, now).neighbours > 0.1
-
-
-def test_new_terms_leave_the_chronicle_as_it_is() -> None:
-    book = _book()
-    book.settle(("ann", 1), CallOutcome("used", Tally(90.0, 0.0, 40.0)), 1.0)
-    book.configure("", AccountTerms((Limit("requests", 6.0),)), 2.0)
-    assert _spell(book, 3.0).answered == 1
-    again = Book(book.memory(3.0), lambda *_: None, 3.0)
-    assert again.memory(3.0).lanes[0].chronicle == book.memory(3.0).lanes[0].chronicle
-
-
-def test_an_hour_that_turns_is_told_to_every_account() -> None:
-    book = _book()
-    book.lanes.turn(8, 60.0)
-    book.settle(("ann", 1), CallOutcome("used", Tally(90.0, 0.0, 40.0)), 61.0)
-    assert [*hours_of(describe(book, 61.0).lanes[0].chronicle)] == [8]
+    (lane,) = describe(book, now).lanes
+    assert lately(lane.chronicle, 1).neighbours > 0.1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-from math import inf
 from statistics import median
 
 import pytest
@@ -13,25 +12,19 @@ from headway.base.values import Amounts, Demand, Reading, Usage
 from headway.pacing.account import QuotaConfig
 from headway.pacing.headers import PLAIN
 from headway.pacing.latency import (
-    PAUSE_S,
     ROUND_LEAST,
-    ROUND_MOVES,
     STEADY,
     STEADY_AGAIN,
     Congestion,
     Delivery,
 )
-from headway.pacing.quota import PermitRequest, Quota, Settlement
+from headway.pacing.quota import Quota
 from headway.pacing.width import (
-    ELASTIC,
-    LEAP,
-    LEAP_LATER,
-    ROUND_GROWTH,
-    ROUND_PIECES,
     Cap,
     Width,
 )
 from headway.sim.draw import uniform
+from tests.unit.steps import cases, perform, value_of
 
 ALONE_S = 0.02
 FIRST_BYTE_S = 1.0
@@ -39,110 +32,103 @@ PIECE_TOKENS = 10.0
 STILL_EVERY_S = 1.1
 
 
-class _Rounds:
-    """A clock that lets rounds of ten seconds pass at a width."""
+class Rounds:
+    """A width, and a clock that lets rounds of ten seconds pass at it."""
 
-    def __init__(self, width: Width) -> None:
-        self.width = width
+    def __init__(self, width: float, pieces: str = "none") -> None:
+        self.width = Width(width, Cap())
         self.now = self.integral = 0.0
-        width.delivery.sent(1, 0.0, 0.0)
+        self.width.delivery.sent(1, 0.0, 0.0)
+        if pieces == "irregular":
+            self.disturb()
+        for in_flight in (4, 8, 16) if pieces == "regular" else ():
+            for _ in range(4):
+                self.width.congestion.sample(in_flight, ALONE_S)
 
-    def pass_one(self, in_flight: float, work_per_s: float) -> None:
-        """So many in flight, so much work per second."""
+    def disturb(self) -> None:
+        """Pieces of answers come irregularly."""
+        self.width.congestion = Congestion()
+        for draw in range(16):
+            self.width.congestion.sample(4.0, ALONE_S * (0.3 if draw % 2 else 1.7))
+
+    def passed(self, in_flight: float, work_per_s: float) -> None:
+        """A round with so many in flight, and so much work per second."""
         self.now += 10.0
         self.integral += 10.0 * in_flight
         ends = max(ROUND_LEAST, round(in_flight))
         for _ in range(ends):
             self.width.ended(work_per_s * 10.0 / ends, self.integral, self.now)
 
-
-def _delivered(*rounds: tuple[float, float]) -> Delivery:
-    """Rounds at an unlimited width, which nothing moves."""
-    clock = _Rounds(Width(inf, Cap()))
-    for in_flight, work_per_s in rounds:
-        clock.pass_one(in_flight, work_per_s)
-    return clock.width.delivery
+    def lead(self, pieces: float, in_flight: float | None = None) -> None:
+        """Pieces come as quickly as a call that is alone has them."""
+        for _ in range(int(pieces)):
+            allowed = self.width.allowed
+            self.width.moved(allowed, int(in_flight or round(allowed)), ALONE_S)
 
 
-def test_a_round_tells_the_mean_in_flight_and_the_work_per_second() -> None:
-    delivery = Delivery()
-    delivery.sent(1, 0.0, 5.0)
-    delivery.sent(2, 7.0, 6.0)
-    assert [delivery.ended(100.0, 40.0, 15.0) for _ in range(3)] == [None] * 3
-    done = delivery.ended(100.0, 40.0, 15.0)
-    assert done is not None
-    assert (done.in_flight, done.work_per_s) == (4.0, 40.0)
+CASES = """
+round, mean in flight and work per second: Delivery
+    sent 1 0 5; sent 2 7 6; 3x ended 100 40 15 = None; ended 100 40 15 = 4 at 40
+round of no time goes on: Delivery
+    sent 1 0 5; 8x ended 100 0 5 = None; ended 100 5 10 = 1 at 180
+round of pieces, when every answer has moved for a while: Delivery
+    sent 1 0 0; 48x moved 10 12 2 2 = None; moved 20 24 4 2 = 6 at 125; 47x moved 10 48 8 2 = None;
+    moved 10 48 8 2 = 6 at 120
+pause is no part of a round: Delivery
+    sent 1 0 0; 3x ended 100 40 10 = None; sent 1 40 11; ended 100 44 20 = 2.2 at 20;
+    sent 1 44 3600; 3x ended 100 84 3610 = None; ended 100 84 3610 = 4 at 40
+round in which the width changed does not count: Rounds inf
+    passed 4 10; width.delivery.changed; passed 6 10; width.delivery.rounds = 1; passed 6 10;
+    width.delivery.rounds = 2
+elasticity without rounds, or rounds near: Rounds inf
+    width.delivery.elasticity 4 = 1; passed 4 8; passed 6 8; width.delivery.elasticity 60 = 1
+elasticity without congestion: Rounds inf
+    passed 4 4; passed 6 6; passed 9 9; width.delivery.elasticity 9 = 1
+elasticity in a line: Rounds inf
+    passed 6 8; passed 9 8; passed 13 8; width.delivery.elasticity 9 = 0.032346894
+elasticity beyond a peak: Rounds inf
+    passed 6 8; passed 9 7; passed 13 5; width.delivery.elasticity 9 = -0.551270386
+width that is used and shows no peak grows each round: Rounds 4
+    3x width.moved 4 4 0.02 = False; width.moved 4 4 0.02 = True; width.limit 0 100 0 = 6;
+    width.reason = no slower with more at once
+width that is not used does not grow: Rounds 4
+    99x width.moved 2 4 0.02 = False; 99x width.moved 4 2 0.02 = False; width.allowed = 4
+irregular pieces, back to what whole answers confirmed: Rounds 4
+    lead 4; width.allowed = 6; disturb; width.moved 6 6 0.02 = True; width.allowed = 4;
+    width.moved 4 4 0.02 = False; width.reason = pieces of answers come irregularly
+irregular pieces, whole answers move the width: Rounds 4 irregular
+    passed 4 4; width.allowed = 6; width.reason = throughput follows the width by 1.0; passed 6 4;
+    width.allowed = 6; passed 6 4; width.allowed = 5.615526627
+irregular pieces, a width that is not used: Rounds 8 irregular
+    passed 4 4; width.allowed = 8
+line at the provider: Rounds 16 regular
+    passed 16 400; width.allowed = 8; width.reason = more wait in line at the provider
+provider that is mostly idle has no line: Rounds 4 regular
+    passed 0.2 10; width.allowed = 4
+more at once that deliver no more are taken back: Rounds 8 regular
+    passed 7 400; passed 8 400; passed 9 400; passed 10 400; passed 10 400;
+    width.delivery.elasticity 9 = 0.09595378; width.allowed = 7.021955853
+pieces lead six times as far as the start, then twice as far as a round confirmed: Rounds 4 regular
+    lead 40; width.allowed = 24; 2x passed 24 1200; lead 40; width.allowed = 48
+pieces do not lead where whole answers speak against it: Rounds inf regular
+    passed 6 8; passed 9 8; passed 13 8; set width.allowed 8; lead 40; width.allowed = 8
+overdue first bytes: Rounds 16 regular
+    width.moved 10 16 0.02 6 = False
+overdue first bytes, not below what is confirmed: Rounds 4 regular
+    lead 12 100; width.allowed = 13.5; width.moved 8 14 0.02 6 = True; width.allowed = 8;
+    width.moved 2 8 0.02 6 = True; width.allowed = 4;
+    width.reason = more wait in line at the provider
+"""
 
 
-def test_a_round_that_took_no_time_goes_on() -> None:
-    delivery = Delivery()
-    delivery.sent(1, 0.0, 5.0)
-    assert all(delivery.ended(100.0, 0.0, 5.0) is None for _ in range(8))
-    assert delivery.ended(100.0, 5.0, 10.0) is not None
-
-
-def test_a_round_is_complete_as_well_when_every_answer_has_moved_for_a_while() -> None:
-    delivery = Delivery()
-    delivery.sent(1, 0.0, 0.0)
-    moves = ROUND_MOVES * 6
-    assert all(delivery.moved(10.0, 12.0, 2.0, 2.0) is None for _ in range(moves))
-    done = delivery.moved(20.0, 24.0, 4.0, 2.0)
-    assert done is not None
-    assert (done.in_flight, done.work_per_s) == (6.0, (10.0 * moves + 20.0) / 4.0)
-    assert all(delivery.moved(10.0, 48.0, 8.0, 2.0) is None for _ in range(moves - 1))
-    assert delivery.moved(10.0, 48.0, 8.0, 2.0) is not None
-
-
-def test_a_pause_is_no_part_of_a_round() -> None:
-    delivery = Delivery()
-    delivery.sent(1, 0.0, 0.0)
-    for _ in range(3):
-        delivery.ended(100.0, 40.0, 10.0)
-    # One after the other is no pause, an hour is one.
-    delivery.sent(1, 40.0, 10.0 + PAUSE_S)
-    assert delivery.ended(100.0, 44.0, 20.0) is not None
-    delivery.sent(1, 44.0, 3600.0)
-    done = [delivery.ended(100.0, 84.0, 3610.0) for _ in range(4)][-1]
-    assert done is not None
-    assert (done.in_flight, done.work_per_s) == (4.0, 40.0)
-
-
-def test_a_round_in_which_the_width_changed_does_not_count() -> None:
-    clock = _Rounds(Width(inf, Cap()))
-    delivery = clock.width.delivery
-    clock.pass_one(4.0, 10.0)
-    delivery.changed()
-    clock.pass_one(6.0, 10.0)
-    assert delivery.rounds == 1
-    clock.pass_one(6.0, 10.0)
-    assert delivery.rounds == 2
-
-
-@pytest.mark.parametrize(
-    ("rounds", "least", "most"),
-    [
-        (((4.0, 4.0), (6.0, 6.0), (9.0, 9.0)), 0.95, 1.05),
-        (((6.0, 8.0), (9.0, 8.0), (13.0, 8.0)), -0.05, 0.15),
-        (((6.0, 8.0), (9.0, 7.0), (13.0, 5.0)), -1.0, -0.3),
-    ],
-)
-def test_elasticity_is_one_without_congestion_nothing_in_a_line_and_less_beyond_a_peak(
-    rounds: tuple[tuple[float, float], ...], least: float, most: float
-) -> None:
-    delivery = _delivered(*rounds)
-    assert least <= delivery.elasticity(9.0) <= most
-    assert delivery.rounds == 3
-
-
-def _unsteady() -> Congestion:
-    congestion = Congestion()
-    for draw in range(16):
-        congestion.sample(4.0, ALONE_S * (0.3 if draw % 2 else 1.7))
-    return congestion
+@pytest.mark.parametrize(("maker", "steps"), cases(CASES))
+def test_the_width_follows_what_is_delivered(maker: str, steps: str) -> None:
+    name, *given = maker.split()
+    perform(Rounds(*map(value_of, given)) if name == "Rounds" else Delivery(), steps)
 
 
 def test_irregular_pieces_are_trusted_again_when_a_round_finds_them_quite_regular() -> None:
-    congestion = _unsteady()
+    congestion = Rounds(4.0, "irregular").width.congestion
     assert not congestion.is_steady
     for turn in range(400):
         off = (STEADY + STEADY_AGAIN) / 2 * (1 if turn % 2 else -1)
@@ -164,102 +150,6 @@ def test_pieces_that_were_held_up_now_and_then_are_regular_all_the_same() -> Non
         slower = {14: 3.0, 15: 0.3}.get(piece % 16, 1.0)
         congestion.sample(4.0 + piece % 3, ALONE_S * slower)
         assert congestion.is_steady
-
-
-def test_where_pieces_are_irregular_the_width_goes_back_to_what_whole_answers_confirmed() -> None:
-    width = Width(4.0, Cap())
-    for _ in range(ROUND_PIECES):
-        width.moved(4.0, 4, ALONE_S)
-    assert width.allowed == 6.0
-    width.congestion = _unsteady()
-    assert width.moved(6.0, 6, ALONE_S)
-    assert width.allowed == 4.0
-    assert not width.moved(4.0, 4, ALONE_S)
-    assert width.reason == "pieces of answers come irregularly"
-
-
-def test_where_pieces_are_irregular_whole_answers_move_the_width() -> None:
-    clock = _Rounds(Width(4.0, Cap()))
-    clock.width.congestion = _unsteady()
-    clock.pass_one(4.0, 4.0)
-    assert clock.width.allowed == 4.0 * ROUND_GROWTH
-    assert clock.width.reason == "throughput follows the width by 1.0"
-    # The first round after a change does not count; then more at once do no more.
-    for _ in range(2):
-        clock.pass_one(6.0, 4.0)
-    assert clock.width.allowed < 6.0
-
-
-def test_a_width_that_is_not_used_is_not_moved_by_whole_answers() -> None:
-    clock = _Rounds(Width(8.0, Cap()))
-    clock.width.congestion = _unsteady()
-    clock.pass_one(4.0, 4.0)
-    assert clock.width.allowed == 8.0
-
-
-def _steady(width: float) -> Width:
-    """A width whose pieces tell the same time per token in any company."""
-    made = Width(width, Cap())
-    for in_flight in (4, 8, 16):
-        for _ in range(4):
-            made.congestion.sample(in_flight, ALONE_S)
-    return made
-
-
-def test_less_served_than_in_flight_is_a_line_and_the_width_falls_to_what_was_served() -> None:
-    clock = _Rounds(_steady(16.0))
-    clock.pass_one(16.0, 8.0 / ALONE_S)
-    assert clock.width.allowed == pytest.approx(8.0)
-    assert clock.width.reason == "more wait in line at the provider"
-
-
-def test_a_provider_that_is_mostly_idle_has_no_line() -> None:
-    clock = _Rounds(_steady(4.0))
-    clock.pass_one(0.2, 0.2 / ALONE_S)
-    assert clock.width.allowed == 4.0
-
-
-def test_more_at_once_that_deliver_no_more_are_taken_back_where_pieces_show_nothing() -> None:
-    clock = _Rounds(_steady(8.0))
-    for in_flight in (7.0, 8.0, 9.0, 10.0, 10.0):
-        clock.pass_one(in_flight, 8.0 / ALONE_S)
-    assert clock.width.delivery.elasticity(9.0) < ELASTIC
-    assert clock.width.allowed < 8.0
-
-
-def test_pieces_lead_six_times_as_far_as_start_and_twice_as_far_as_a_round_confirmed() -> None:
-    clock = _Rounds(_steady(4.0))
-    width = clock.width
-    for _ in range(40):
-        allowed = width.allowed
-        width.moved(allowed, round(allowed), ALONE_S)
-    assert width.allowed == 4.0 * LEAP
-    for _ in range(2):
-        clock.pass_one(24.0, 24.0 / ALONE_S)
-    for _ in range(40):
-        allowed = width.allowed
-        width.moved(allowed, round(allowed), ALONE_S)
-    assert width.allowed == 24.0 * LEAP_LATER
-
-
-def test_pieces_do_not_lead_where_whole_answers_speak_against_it() -> None:
-    width = _steady(8.0)
-    width.delivery = _delivered((6.0, 8.0), (9.0, 8.0), (13.0, 8.0))
-    assert not any(width.moved(8.0, 8, ALONE_S) for _ in range(40))
-
-
-def test_first_bytes_that_are_overdue_take_the_width_back_but_not_below_what_is_confirmed() -> None:
-    width = _steady(16.0)
-    assert not width.moved(10.0, 16, ALONE_S, 6)
-    width = _steady(4.0)
-    for _ in range(3 * ROUND_PIECES):
-        width.moved(width.allowed, 100, ALONE_S)
-    assert width.allowed == 13.5
-    assert width.moved(8.0, 14, ALONE_S, 6)
-    assert width.allowed == 8.0
-    assert width.moved(2.0, 8, ALONE_S, 6)
-    assert width.allowed == 4.0
-    assert width.reason == "more wait in line at the provider"
 
 
 class _Places(Struct):
@@ -307,7 +197,7 @@ class _Places(Struct):
         quota, now, most = Quota(QuotaConfig(PLAIN), 0.0), 0.0, 0
         demand = Demand(Amounts(100, 200), Amounts(100, 400), "", is_whole=self.is_whole)
         for _ in range(calls):
-            quota.ask(PermitRequest(demand))
+            quota.ask(demand)
         widths: list[float] = []
         while len(widths) < calls:
             decision = quota.decide(now)
@@ -324,7 +214,7 @@ class _Places(Struct):
             elif kind == "moved":
                 quota.progress(call, tokens, now)
             else:
-                quota.settle(call, Settlement("used", Usage(Amounts(100, tokens))), now)
+                quota.settle(call, "used", Usage(Amounts(100, tokens)), now)
                 widths.append(quota.belief.width.allowed)
                 self._busy -= 1
                 if self._line:

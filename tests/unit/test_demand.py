@@ -92,13 +92,6 @@ def test_the_kind_used_least_recently_is_forgotten_first() -> None:
     assert models[-2:] == ["m0", "one more"]
 
 
-def test_a_cost_is_rounded_up_to_the_micro_dollar() -> None:
-    assert SONNET.cost_microusd(Amounts(1000, 200)) == 3000 + 3000
-    assert SONNET.cost_microusd(Amounts(0.5, 0.0)) == 3, "part of a token is a token"
-    assert Price(1, 1).cost_microusd(Amounts(1, 0)) == 1, "part of a micro-dollar is one"
-    assert SONNET.cost_microusd(Amounts()) == 0
-
-
 def test_tokens_read_from_the_cache_have_their_own_price_or_that_of_input() -> None:
     assert SONNET.cost_of(Tally(cache_read_tokens=1000)) == 300
     assert Price(3_000_000, 15_000_000).cost_of(Tally(cache_read_tokens=1000)) == 3000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 
 import pytest
 
@@ -22,7 +22,6 @@ from headway.pacing.headers import (
     Headers,
     decode,
     duration_s,
-    epoch_days,
     guess,
     http_date_s,
     number,
@@ -308,26 +307,6 @@ def test_a_duration_is_written_as_go_writes_it(text: str, seconds: float | None)
     heard = duration_s(text)
     assert (heard is None) == (seconds is None)
     assert heard is None or seconds is None or math.isclose(heard, seconds)
-
-
-def test_every_day_of_the_calendar_has_its_number() -> None:
-    first = date(1, 1, 1).toordinal()
-    for ordinal in range(first, date(2400, 12, 31).toordinal(), 13):
-        day = date.fromordinal(ordinal)
-        assert epoch_days(day.year, day.month, day.day) == ordinal - date(1970, 1, 1).toordinal()
-
-
-@pytest.mark.parametrize(
-    ("year", "month", "day"),
-    [(2026, 0, 1), (2026, 13, 1), (2026, 1, 0), (2026, 2, 29), (1900, 2, 29), (2026, 4, 31)],
-)
-def test_a_day_that_does_not_exist_has_no_number(year: int, month: int, day: int) -> None:
-    assert epoch_days(year, month, day) is None
-
-
-@pytest.mark.parametrize(("year", "number_of_days"), [(2024, 19782), (2000, 11016)])
-def test_leap_days_exist(year: int, number_of_days: int) -> None:
-    assert epoch_days(year, 2, 29) == number_of_days
 
 
 @pytest.mark.parametrize(

@@ -95,11 +95,6 @@ def test_a_soft_claim_is_for_the_expected_answer_and_for_something() -> None:
     assert estimates.claim(CALL, nothing, is_soft=True) == Spend(1205.8, 1205 * 3 + 15)
 
 
-@pytest.mark.parametrize(("model", "is_known"), [("known", True), ("new", False)])
-def test_a_price_is_known_or_not(model: str, is_known: bool) -> None:
-    assert _estimates().has_price(Sketch(model)) is is_known
-
-
 def test_only_reported_whole_answers_teach() -> None:
     estimates = _estimates()
     demand = estimates.demand(CALL, ANTHROPIC, is_warm=False)

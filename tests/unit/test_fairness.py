@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import tracemalloc
-from heapq import heappop, heappush
 from math import inf, nan
-from time import perf_counter
 
 import pytest
 
@@ -180,32 +177,3 @@ def test_a_hundred_thousand_waiters_fit_into_60_megabytes() -> None:
     tracemalloc.stop()
     assert len(queue) == 100_000
     assert kept_bytes <= 60_000_000
-
-
-@pytest.mark.bench
-def test_a_waiter_costs_little_more_than_an_entry_of_a_heap() -> None:
-    if sys.gettrace() is not None:
-        pytest.skip("a traced run measures the tracer")
-    waiters = 20_000
-    keys = [(0.0, float(number * 7919 % 97), -1.0) for number in range(waiters)]
-    paths = [(f"run-{number % 10}", f"session-{number % 1000}") for number in range(waiters)]
-
-    def fair_s() -> float:
-        queue: FairQueue[int] = FairQueue()
-        began = perf_counter()
-        for number in range(waiters):
-            queue.push(paths[number], keys[number], 1.0, number)
-        for _ in range(waiters):
-            queue.pop()
-        return perf_counter() - began
-
-    def heap_s() -> float:
-        heap: list[tuple[tuple[float, ...], int]] = []
-        began = perf_counter()
-        for number in range(waiters):
-            heappush(heap, (keys[number], number))
-        for _ in range(waiters):
-            heappop(heap)
-        return perf_counter() - began
-
-    assert min(fair_s() for _ in range(3)) <= 12 * min(heap_s() for _ in range(3))

@@ -8,8 +8,6 @@ import pytest
 
 from headway.pacing.latency import NEARLY_PEAK, Congestion
 from headway.pacing.width import (
-    ROUND_GROWTH,
-    ROUND_PIECES,
     TAIL_WAITING,
     WIDTH_AT_START,
     Cap,
@@ -148,20 +146,6 @@ def test_what_was_seen_is_kept_for_the_next_run_and_counts_half() -> None:
     assert (second.samples, second.widest) == (25, 32.0)
     assert Congestion(Congestion().curve()).worth() == inf
     assert Width(4.0, Cap(), first.curve()).congestion.curve() == second.curve()
-
-
-def test_a_width_that_is_used_and_shows_no_peak_grows_each_round() -> None:
-    width = Width(4.0, Cap())
-    moves = [width.moved(4.0, 4, ALONE_S) for _ in range(ROUND_PIECES)]
-    assert moves == [False] * (ROUND_PIECES - 1) + [True]
-    assert width.limit(0, 100, 0.0) == 4.0 * ROUND_GROWTH
-    assert width.reason == "no slower with more at once"
-
-
-@pytest.mark.parametrize(("mean", "in_flight"), [(2.0, 4), (4.0, 2)])
-def test_a_width_that_is_not_used_does_not_grow(mean: float, in_flight: int) -> None:
-    width = Width(4.0, Cap())
-    assert not any(width.moved(mean, in_flight, ALONE_S) for _ in range(100))
 
 
 def test_a_width_explores_until_the_peak_shows_and_then_stays_there() -> None:

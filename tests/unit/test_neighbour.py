@@ -27,29 +27,29 @@ def _live(presence: Presence, meters: Meters, ticks: int) -> _Notes:
     return notes
 
 
-def test_a_neighbour_without_a_cycle_wants_its_share_from_its_start_on() -> None:
-    neighbour = Neighbour(share=0.3, slots=2, start_s=5.0)
-    assert [neighbour.wants(now) for now in (4.9, 5.0, 1e6)] == [0.0, 0.3, 0.3]
-    assert [neighbour.holds(now) for now in (4.9, 5.0, 1e6)] == [0, 2, 2]
-
-
-def test_a_square_is_on_and_off_and_holds_its_slots_while_on() -> None:
-    neighbour = Neighbour(share=0.4, slots=3, on_s=10.0, off_s=20.0)
-    times = (0.0, 9.9, 10.0, 29.9, 30.0, 41.0)
-    assert [neighbour.wants(now) for now in times] == [0.4, 0.4, 0.0, 0.0, 0.4, 0.0]
-    assert [neighbour.holds(now) for now in times] == [3, 3, 0, 0, 3, 0]
-
-
-def test_a_ramp_rises_to_its_share_and_falls_to_nothing() -> None:
-    neighbour = Neighbour(share=0.4, shape="ramp", on_s=10.0, off_s=10.0)
-    wanted = [neighbour.wants(now) for now in (0.0, 5.0, 9.0, 10.0, 25.0)]
-    assert wanted == pytest.approx([0.0, 0.2, 0.36, 0.0, 0.2])
-
-
-def test_a_burst_wants_all_of_its_cycle_in_one_tick() -> None:
-    neighbour = Neighbour(share=0.4, shape="burst", on_s=10.0, off_s=10.0, tick_s=2.0)
-    wanted = [neighbour.wants(now) for now in (0.0, 1.9, 2.0, 12.0, 20.0)]
-    assert wanted == [2.0, 2.0, 0.0, 0.0, 2.0]
+@pytest.mark.parametrize(
+    ("neighbour", "wants"),
+    [
+        (Neighbour(share=0.3, start_s=5.0), {4.9: 0.0, 5.0: 0.3, 1e6: 0.3}),
+        (
+            Neighbour(share=0.4, on_s=10.0, off_s=20.0),
+            {0.0: 0.4, 9.9: 0.4, 10.0: 0.0, 29.9: 0.0, 30.0: 0.4, 41.0: 0.0},
+        ),
+        (
+            Neighbour(share=0.4, shape="ramp", on_s=10.0, off_s=10.0),
+            {0.0: 0.0, 5.0: 0.2, 9.0: 0.36, 10.0: 0.0, 25.0: 0.2},
+        ),
+        (
+            Neighbour(share=0.4, shape="burst", on_s=10.0, off_s=10.0, tick_s=2.0),
+            {0.0: 2.0, 1.9: 2.0, 2.0: 0.0, 12.0: 0.0, 20.0: 2.0},
+        ),
+    ],
+    ids=["always", "square", "ramp", "burst"],
+)
+def test_a_neighbour_wants_its_share_in_its_shape(
+    neighbour: Neighbour, wants: dict[float, float]
+) -> None:
+    assert {now: neighbour.wants(now) for now in wants} == pytest.approx(wants)
 
 
 def test_a_served_neighbour_charges_every_rate_and_writes_it_down() -> None:

@@ -58,17 +58,10 @@ def test_inputs_that_a_provider_does_not_tell_are_what_their_bytes_usually_are()
     assert unknown.input_tokens == 0.0
 
 
-def test_a_percentile_is_one_of_the_values() -> None:
-    values = [5.0, 1.0, 4.0, 2.0, 3.0]
-    assert [percentile(values, share) for share in (0.1, 0.2, 0.21, 0.5, 0.9, 1.0)] == [
-        1.0, 1.0, 2.0, 3.0, 5.0, 5.0,
-    ]  # fmt: skip
-    assert percentile([], 0.5) == inf
-
-
 def test_the_median_of_an_even_number_lies_between_two() -> None:
     assert median([3.0, 1.0, 2.0]) == 2.0
     assert median([4.0, 1.0, 2.0, 3.0]) == 2.5
+    assert percentile([], 0.5) == inf
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1), st.floats(0.01, 1.0))
@@ -76,5 +69,6 @@ def test_at_least_the_share_does_not_exceed_its_percentile(
     values: list[float], share: float
 ) -> None:
     found = percentile(values, share)
+    assert found in values
     assert sum(one <= found for one in values) >= share * len(values) - 1e-9
     assert sum(one < found for one in values) < share * len(values) + 1e-9

@@ -37,6 +37,7 @@ from headway.pacing.limits import (
 from headway.pacing.queue import SPELLS_MAX, Blame
 from headway.pacing.streams import AHEAD_BINS, SWEEP, Projection, Rolling, Timeline
 from headway.pacing.width import Cap, Ramp, Width
+from headway.pacing.windows import Allowances
 from tests.unit.steps import cases, perform, value_of
 
 CASES = """
@@ -228,7 +229,7 @@ latency: the mean width is weighed by time: Tempo 0
     mean_since 0 0 10 = 1.3; integral 10 = 13; integral 9 = 13; mean_since 13 10 10 = 1;
     mean_since 13 10 12 = 1
 latency: an answer flows after its first byte, within the horizon: Tempo 0
-    plan 100 10 = 11:13:100; replan 100 10 = 10:12:100; plan 1e9 50 = 51:177:1e9;
+    plan 100 10 = 11:13:100; replan 100 10 10 = 10:12:100; plan 1e9 50 = 51:177:1e9;
     plan 0 50 = 51:51.001:0; first_byte 1e6; plan 10 50 = 176.999:177:10
 latency: a first byte is overdue by its time at the present pace: Tempo 0
     first_byte 1; moved 1 50; work 100 = 150; is_overdue 2 0.02 = False;
@@ -324,6 +325,15 @@ room left, flow within a bin: Balance output
     floor = 5.0006
 room left, rounded reading: Balance input bucket configured 1 600 25
     floor = 25.0006
+usage window, full: Allowances 1
+    observe use(1,18000,600) 0 = True; wait 0 = 600; wait 600 = None; observe use(1,18000,-) 700;
+    wait 700 = 18700
+usage window, the user's share of it: Allowances 0.5
+    observe use(0.49,18000,600) 0; wait 0 = None; observe use(0.5,18000,590) 10; wait 10 = 600
+usage windows, each by itself: Allowances 1
+    observe use(0.2,18000,600) 0; observe use(1,604800,9000) 0; wait 0 = 9000
+usage window, other readings: Allowances 1
+    observe told(30,5) 0 = False; observe use(1,-,1) 0 = False; wait 0 = None
 first reading, bucket: Mirror
     adopt told(200) 1 3; balance.level 3 = 220
 first reading without a remainder: Mirror
@@ -427,7 +437,7 @@ def _reserve(kind: str) -> ReserveMeter:
 MAKERS: dict[str, Callable[..., object]] = {
     one.__name__: one
     for one in (Bucket, SlidingWindow, FixedWindow, Gauge, Outflow, Rolling, Ramp, Cap, Hold, Tempo,
-                Bracket, Blame)
+                Bracket, Blame, Allowances)
 } | {
     "Projection": _projection,
     "Balance": _balance,

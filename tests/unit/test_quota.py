@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import inf
 
 import pytest
@@ -23,9 +24,12 @@ from headway.base.values import (
 )
 from headway.pacing.account import Belief, Profile, QuotaConfig
 from headway.pacing.headers import GEMINI, OPENAI, PLAIN
-from headway.pacing.quota import PermitRequest, Quota, Settlement, waited_for
+from headway.pacing.latency import Delivery, Round
+from headway.pacing.limits import PlannedStream
+from headway.pacing.quota import Quota, waited_for
 from tests.unit.steps import cases, perform
 
+NOTHING = Usage(Amounts(), "unknown")
 REQUESTS = Limit("requests", 600.0)
 SLOTS = Limit("concurrency", 100.0, 0.0, "gauge")
 WINDOW = Limit("input", 1000.0, kind="fixed")
@@ -57,6 +61,7 @@ ACCOUNTS = {
         ),
     ),
     "per second": QuotaConfig(GEMINI, (Limit("requests", 60.0, burst=1.01), SLOTS)),
+    "outputs": QuotaConfig(limits=(Limit("output", 6000.0),)),
     "known ramp": QuotaConfig(profile=Profile((REQUESTS,), width=9.0, per_second=3.0)),
     "known cap": QuotaConfig(profile=Profile(width=9.0, cap=2.0)),
     "narrow": QuotaConfig(profile=Profile(width=1.5)),
@@ -154,6 +159,22 @@ the longest wait is the reason, not the last one: tokens and a slot
     ask 60; decide 0 = 1 |; serve 0 0.5; ask 60; ask 1; decide 0.5 = - | 2 input/60s 3.5;
     decide 9.5 = 2 | 3 concurrency inf; reasons = waited for input/60s; serve 1 11.5;
     decide 11.5 = 3 |; reasons = waited for input/60s
+answer flows from its first byte on: outputs
+    go 0; began 0 3; quota.belief.tempo.first_byte_s = 3; plan 0 = 3:3.2:10
+reported limit counts what is in flight and was sent since: unknown
+    go 0; go 1; began 0 2 400; levels 2 = 419
+pace is learned from pieces of an answer: unknown
+    go 0; began 0 1; progress 0 20 2; quota.belief.tempo.per_token_s = 0.05;
+    quota.belief.width.congestion.samples = 1
+too few tokens, or no time, say nothing of the pace: unknown
+    go 0; progress 0 50 0.5; began 0 1; progress 0 4 2; progress 0 20 1;
+    quota.belief.width.congestion.samples = 0
+stream that outlives its plan goes on, up to its ceiling: outputs
+    go 0; quota._extend_overruns 1.1; plan 0 = 1:1.2:10; quota._extend_overruns 1.2;
+    plan 0 = 1:1.7:15; quota._extend_overruns 2; quota._extend_overruns 3;
+    quota._extend_overruns 4; quota._extend_overruns 5; plan 0 = 1:5.5:40
+calls that ended or were planned anew are not extended: outputs
+    go 0 2; serve 0 0.5; began 1 1.1; quota._extend_overruns 1.2; plan 1 = 1.1:1.3:10
 adopted calls are in flight: known cap
     decide 0 = - |; adopt 0; adopt 0; ask; decide 0 = - | 1 concurrency 30
 """
@@ -216,13 +237,16 @@ class Scene:
     def progress(self, number: float, tokens: float, now: float) -> None:
         self.quota.progress(self.permits[int(number)].id, tokens, now)
 
+    def plan(self, number: float) -> PlannedStream:
+        stream = self.quota._held[self.permits[int(number)].id].stream
+        return PlannedStream(stream.from_s, round(stream.to_s, 6), stream.tokens)
+
     def serve(self, number: float, now: float) -> None:
         permit = self.permits[int(number)]
-        assert self.quota.settle(permit.id, Settlement("used", Usage(permit.demand.expected)), now)
+        assert self.quota.settle(permit.id, "used", Usage(permit.demand.expected), now)
 
     def unused(self, number: float, now: float) -> None:
-        settlement = Settlement("unused", Usage(Amounts(), "unknown"))
-        assert self.quota.settle(self.permits[int(number)].id, settlement, now)
+        assert self.quota.settle(self.permits[int(number)].id, "unused", NOTHING, now)
 
     def fail(
         self, number: float, kind: FaultKind, now: float, resource: Resource | None = None,
@@ -230,8 +254,8 @@ class Scene:
     ) -> None:  # fmt: skip
         fault, reading = Fault(kind, resource, retry_s), _reading(*left)
         how: SettledAs = "used" if kind == "broken" else "throttled"
-        settlement = Settlement(how, Usage(Amounts(), "unknown"), fault, reading)
-        assert self.quota.settle(self.permits[int(number)].id, settlement, now)
+        permit = self.permits[int(number)]
+        assert self.quota.settle(permit.id, how, NOTHING, now, fault, reading)
 
     def drought(self, now: float) -> None:
         """Eight are served at once, then one of few is refused."""
@@ -250,11 +274,11 @@ class Scene:
     def ask(
         self, tokens: float = 100.0, spend: float = 0.0, flow: str = "", key: float = 0.0
     ) -> None:
-        place = self.quota.ask(PermitRequest(_call(tokens, spend), (flow,), (key,)))
+        place = self.quota.ask(_call(tokens, spend), (flow,), (key,))
         self.places[place] = len(self.places) + 1
 
     def adopt(self, sent_s: float) -> None:
-        self.permits.append(self.quota.adopt(PermitRequest(_call()), sent_s, -1.0, sent_s))
+        self.permits.append(self.quota.adopt(_call(), ("",), sent_s, -1.0, sent_s))
 
     def decide(self, now: float) -> str:
         """Who is granted, and who waits for what."""
@@ -305,6 +329,53 @@ def test_what_a_call_waited_for_is_read_from_the_reason_of_its_permit() -> None:
     assert waited_for("waited for input/60s") == "input/60s"
     assert waited_for("does not delay a call that waits for output/60s") == "output/60s"
     assert waited_for("every limit has room") == ""
+
+
+class _KeptRounds(Delivery):
+    """Keeps the rounds that it returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[Round] = []
+
+    def ended(self, work: float, integral: float, now: float) -> Round | None:
+        done = super().ended(work, integral, now)
+        self.kept += [done] if done is not None else []
+        return done
+
+
+def test_work_is_counted_as_it_comes_and_the_first_byte_with_the_first_piece() -> None:
+    scene = Scene(ACCOUNTS["unknown"])
+    delivery = scene.quota.belief.width.delivery = _KeptRounds()
+    scene.go(0.0, 4)
+    for number in range(4):
+        scene.began(number, 1.0)
+        scene.progress(number, 20.0, 2.0)
+    # Of the last one the provider counts less than was seen: nothing is taken back.
+    for number, tokens in enumerate((24.0, 24.0, 24.0, 18.0)):
+        usage = Usage(Amounts(100.0, tokens))
+        assert scene.quota.settle(scene.permits[number].id, "used", usage, 4.0)
+    # Four first bytes of one second at 0.05 s a token, four times 20, three times 4, and 1.
+    [done] = delivery.kept
+    assert done.in_flight == pytest.approx(4.0)
+    assert done.work_per_s == pytest.approx((4 * 20.0 + 4 * 20.0 + 3 * 4.0 + 1.0) / 4.0)
+
+
+def test_rounds_of_pieces_move_the_width_where_pieces_are_irregular() -> None:
+    scene = Scene(ACCOUNTS["unknown"])
+    scene.go(0.0, 4)
+    for number in range(4):
+        scene.began(number, 0.5)
+    widths, now = [scene.width], 0.5
+    for piece in range(1, 20):
+        # Every other piece is five times as slow as the one before it.
+        now += 1.0 if piece % 2 else 0.2
+        for number in range(4):
+            scene.progress(number, 10.0 * piece, now)
+            widths.append(scene.width)
+    assert not scene.quota.belief.width.congestion.is_steady
+    assert sum(one != other for one, other in pairwise(widths)) >= 2
+    assert scene.quota.belief.width.reason.startswith("throughput follows the width")
 
 
 def test_what_a_user_configured_is_true_and_the_rest_comes_from_the_profile() -> None:

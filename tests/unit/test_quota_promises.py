@@ -24,8 +24,7 @@ from headway.base.values import (
 )
 from headway.pacing.account import Profile, QuotaConfig
 from headway.pacing.headers import ANTHROPIC, GEMINI, PLAIN
-from headway.pacing.quota import Decision, PermitRequest, Quota, Settlement
-from headway.pacing.width import PROBE_FIRST_S
+from headway.pacing.quota import Decision, Quota
 
 MONTH_S = 30 * DAY_S
 WALL_S = 1_767_225_600.0
@@ -39,19 +38,19 @@ def _demand(input_tokens: float = 0.0, output_tokens: float = 0.0, spend: int = 
     return Demand(amounts, amounts)
 
 
-def _used(spend: int = 0, input_tokens: float = 0.0) -> Settlement:
-    return Settlement("used", Usage(Amounts(input_tokens, 0.0, spend)))
+def _used(spend: int = 0, input_tokens: float = 0.0) -> Usage:
+    return Usage(Amounts(input_tokens, 0.0, spend))
 
 
 def _asked(quota: Quota, calls: int, demand: Demand) -> None:
     for _ in range(calls):
-        quota.ask(PermitRequest(demand))
+        quota.ask(demand)
 
 
 def _ended(quota: Quota, decision: Decision, now: float) -> int:
     """End at once what was granted, as expected; how many that were."""
     for grant in decision.grants:
-        quota.settle(grant.permit.id, Settlement("used", Usage(grant.permit.demand.expected)), now)
+        quota.settle(grant.permit.id, "used", Usage(grant.permit.demand.expected), now)
     return len(decision.grants)
 
 
@@ -112,7 +111,7 @@ def test_spent_and_the_ceilings_in_flight_never_exceed_the_money(
     for number, (ceiling, share, lasts_s) in enumerate(calls):
         now = 7.0 * number
         for ends_s, permit_id, cost, _ in sorted(one for one in running if one[0] <= now):
-            quota.settle(permit_id, _used(cost), ends_s)
+            quota.settle(permit_id, "used", _used(cost), ends_s)
             paid.append((ends_s, cost))
         running = [one for one in running if one[0] > now]
         answer = quota.admit(_demand(spend=ceiling), now)
@@ -141,24 +140,6 @@ def test_a_quota_on_wall_time_does_what_one_that_starts_at_zero_does(began_s: fl
     assert starts == [0, 0, 0, 60, 60, 60, 120, 120, 120]
 
 
-def test_a_learned_cap_is_not_tried_before_its_time_on_wall_time() -> None:
-    quota = Quota(QuotaConfig(profile=Profile(cap=1.0)), WALL_S)
-    _asked(quota, 2, _demand())
-    decision = quota.decide(WALL_S)
-    assert len(decision.grants) == 1
-    assert decision.wake_s == WALL_S + PROBE_FIRST_S
-
-
-def test_while_a_cap_is_being_tried_nothing_is_decided_again_and_again() -> None:
-    quota = Quota(QuotaConfig(profile=Profile(cap=1.0)), 0.0)
-    _asked(quota, 3, _demand())
-    assert len(quota.decide(0.0).grants) == 1
-    tried = quota.decide(PROBE_FIRST_S)
-    assert len(tried.grants) == 1
-    assert tried.wait == Wait("concurrency", inf, "2 in flight")
-    assert tried.wake_s == inf
-
-
 @pytest.mark.parametrize("share", [1.0, 0.5])
 def test_a_configured_cap_is_not_exceeded_even_after_it_was_lowered(share: float) -> None:
     limit = Limit("concurrency", 4.0, 0.0, "gauge")
@@ -168,8 +149,7 @@ def test_a_configured_cap_is_not_exceeded_even_after_it_was_lowered(share: float
     permits = [grant.permit for grant in quota.decide(0.0).grants]
     assert len(permits) == most
     # Somebody else holds a slot for a while.
-    refused = Settlement("throttled", Usage(Amounts()), Fault("concurrency"))
-    quota.settle(permits.pop().id, refused, 0.0)
+    quota.settle(permits.pop().id, "throttled", _used(), 0.0, Fault("concurrency"))
     now = 0.0
     for _ in range(40):
         now += 60.0
@@ -191,9 +171,9 @@ def test_limits_that_a_refusal_reveals_count_the_calls_that_were_in_flight() -> 
     reading = Reading((_told("requests", 60.0, 1.0), _told("input", 60.0, 5.0)))
     fault = Fault("rate", "input", 30.0)
     ids = [permit.id for permit in permits if isinstance(permit, Permit)]
-    quota.settle(ids[3], Settlement("throttled", Usage(Amounts()), fault, reading), 1.0)
+    quota.settle(ids[3], "throttled", _used(), 1.0, fault, reading)
     for permit_id in ids[:3]:
-        assert quota.settle(permit_id, _used(input_tokens=10.0), 2.0)
+        assert quota.settle(permit_id, "used", _used(input_tokens=10.0), 2.0)
     assert isinstance(quota.admit(_demand(10.0), 2.0), Wait)
 
 
@@ -203,10 +183,10 @@ def test_a_closed_account_grants_nothing_whatever_comes_after(kind: str) -> None
     permits = [quota.admit(_demand(), 0.0) for _ in range(3)]
     ids = [permit.id for permit in permits if isinstance(permit, Permit)]
     closing = Fault("spend_cap" if kind == "spend_cap" else "billing", detail="no credit")
-    quota.settle(ids[0], Settlement("unused", Usage(Amounts()), closing), 0.0)
+    quota.settle(ids[0], "unused", _used(), 0.0, closing)
     # What is still in flight neither opens the account nor shortens the wait.
     overload = Fault("overload", retry_after_s=1.0)
-    quota.settle(ids[1], Settlement("throttled", Usage(Amounts()), overload), 0.0)
+    quota.settle(ids[1], "throttled", _used(), 0.0, overload)
     quota.first_byte(ids[2], Reading(), 1.0)
     _asked(quota, 1, _demand())
     decision = quota.decide(1e6)

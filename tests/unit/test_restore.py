@@ -9,7 +9,7 @@ from headway.pacing.account import Belief, QuotaConfig, restore, standing
 from headway.pacing.balance import Mirror
 from headway.pacing.headers import ANTHROPIC, Dialect
 from headway.pacing.limits import PlannedStream
-from headway.pacing.quota import ADOPTED, Permits
+from headway.pacing.quota import ADOPTED, Quota
 
 CALL = Demand(Amounts(100.0, 50.0), Amounts(100.0, 400.0))
 STREAM = PlannedStream(0.0, 1.0, 50.0)
@@ -118,19 +118,17 @@ def test_a_ceiling_that_is_new_counts_what_a_window_knows(kind: LimitKind, left:
 def test_an_adopted_call_is_charged_unless_that_is_known_already(
     known_s: float, left: float
 ) -> None:
-    belief = Belief(QuotaConfig(limits=(Limit("input", 6000.0),)), 3.0)
-    permits = Permits(belief)
-    permit = permits.adopt(CALL, ("flow",), 1.0, known_s, 3.0)
-    assert belief.mirrors[0].balance.level(3.0) == left
+    quota = Quota(QuotaConfig(limits=(Limit("input", 6000.0),)), 3.0)
+    permit = quota.adopt(CALL, ("flow",), 1.0, known_s, 3.0)
+    assert quota.belief.mirrors[0].balance.level(3.0) == left
     assert (permit.granted_s, permit.reason, permit.flow) == (1.0, ADOPTED, "flow")
-    assert belief.tempo.in_flight == 1
-    assert len(permits) == 1
+    assert quota.belief.tempo.in_flight == quota.in_flight == 1
 
 
 def test_an_adopted_call_above_a_ceiling_of_ours_is_charged_there_too() -> None:
-    belief = Belief(QuotaConfig(limits=(Limit("input", 6000.0),), share=0.5), 3.0)
-    Permits(belief).adopt(CALL, ("flow",), 1.0, 0.0, 3.0)
-    ceiling = belief.mirrors[0].balance.ceiling
+    quota = Quota(QuotaConfig(limits=(Limit("input", 6000.0),), share=0.5), 3.0)
+    quota.adopt(CALL, ("flow",), 1.0, 0.0, 3.0)
+    ceiling = quota.belief.mirrors[0].balance.ceiling
     assert ceiling is not None
     assert ceiling.level(3.0) == 2900.0
 
@@ -139,14 +137,12 @@ def test_an_adopted_call_above_a_ceiling_of_ours_is_charged_there_too() -> None:
 def test_the_answer_of_an_adopted_call_is_charged_once(known_s: float) -> None:
     """Sent at 0 s, first byte expected at 1 s, fifty tokens until 2 s; adopted at 10 s."""
     limit = Limit("output", 600.0, period_s=1e9)
-    belief = Belief(QuotaConfig(limits=(limit,)), 10.0)
+    quota = Quota(QuotaConfig(limits=(limit,)), 10.0)
+    belief = quota.belief
     produced = {0.0: 0.0, 1.5: 25.0, 10.0: 50.0}[known_s]
     seen = LimitReading("output", 1e9, 600.0, 600.0 - produced, None)
     restore(belief.mirrors, [seen], known_s, 10.0)
-    permits = Permits(belief)
-    permit = permits.adopt(CALL, ("flow",), 0.0, known_s, 10.0)
-    held = permits.end(permit.id)
-    assert held is not None
+    permit = quota.adopt(CALL, ("flow",), 0.0, known_s, 10.0)
     assert belief.mirrors[0].balance.level(10.0) == pytest.approx(550.0, abs=0.1)
-    belief.settle(CALL, held.stream, 0.0, Usage(Amounts(100.0, 80.0)), 10.0)
+    quota.settle(permit.id, "used", Usage(Amounts(100.0, 80.0)), 10.0)
     assert belief.mirrors[0].balance.level(10.0) == pytest.approx(520.0, abs=0.1)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
 from headway.base.values import DAY_S, HOUR_S, MINUTE_S, Fault, LimitReading
 from headway.pacing.headers import ANTHROPIC, CEREBRAS, DIALECTS, GEMINI
 from headway.pacing.refusal import classify, reading_of_refusal
-from headway.sim.headers import error_body, go_duration, headers, http_date, rfc3339
+from headway.sim.headers import error_body, go_duration, headers
 
 NOW_S = datetime(2026, 11, 3, 12, 0, 0, 250_000, tzinfo=UTC).timestamp()
 DATE = ("date", "Tue, 03 Nov 2026 12:00:00 GMT")
@@ -174,11 +174,3 @@ def test_a_wrong_call_is_told_in_the_faults_own_words() -> None:
 )  # fmt: skip
 def test_durations_are_printed_as_go_prints_them(seconds: float, text: str) -> None:
     assert go_duration(seconds) == text
-
-
-def test_dates_are_printed_as_the_rfcs_have_them() -> None:
-    start = datetime(1970, 1, 1, tzinfo=UTC)
-    for step in range(0, 60_000, 7):
-        moment = start + timedelta(hours=step * 11, seconds=step)
-        assert http_date(moment.timestamp()) == moment.strftime("%a, %d %b %Y %H:%M:%S GMT")
-        assert rfc3339(moment.timestamp() + 0.9) == moment.strftime("%Y-%m-%dT%H:%M:%SZ")

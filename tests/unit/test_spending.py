@@ -66,19 +66,6 @@ def test_a_stream_is_extended_when_it_exceeds_what_was_expected_and_not_before()
     assert call.grew(102 + STEP_TOKENS) is not None
 
 
-def test_a_long_answer_is_extended_a_few_times() -> None:
-    call = spending(Purse())
-    call.before(10, 10)
-    steps = [tokens for tokens in range(20_000) if call.grew(tokens) is not None]
-    assert len(steps) < 15
-
-
-def test_what_was_written_into_the_cache_costs_what_writing_costs() -> None:
-    call = Spending(Purse(), lambda _: Price(3_000_000, 15_000_000, 300_000, 3_750_000, 6_000_000))
-    assert call.cost(Tally(1000, 0, 0, "reported", 800)) == 200 * 3 + 800 * 3.75
-    assert call.cost(Tally(1000, 0, 0, "reported", 800, 800)) == 200 * 3 + 800 * 6
-
-
 def test_what_was_set_aside_and_not_used_is_free_when_the_call_ends() -> None:
     purse = Purse()
     call = spending(purse)

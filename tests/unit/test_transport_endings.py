@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import httpx2
@@ -189,19 +188,6 @@ def test_a_transport_of_the_wrong_kind_is_named_and_its_call_settled(
     provider = PacedProvider(httpx2.Response(200, stream=body))
     with pytest.raises(InternalError, match=said):
         post(provider, admission, URL, ASK, is_async=is_async)
-
-
-def test_a_thread_waits_until_it_is_granted() -> None:
-    provider, admission = PacedProvider(), FakeAdmission(holds=True)
-    with (
-        headway.pace(provider.http(), admission=admission) as http,
-        ThreadPoolExecutor(1) as threads,
-    ):
-        future = threads.submit(http.post, URL, json=ASK)
-        admission.wait_for_calls(1)
-        assert not provider.requests
-        admission.grant()
-        assert future.result().status_code == 200
 
 
 def test_a_coroutines_forgotten_answer_is_settled_when_it_is_collected(

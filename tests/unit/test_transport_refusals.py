@@ -117,34 +117,32 @@ def test_every_other_failure_reaches_the_caller_unchanged(
     assert told.stream.closed == 1
 
 
-def test_a_long_error_is_judged_by_its_beginning_and_handed_on_whole() -> None:
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_long_error_is_judged_by_its_beginning_and_handed_on_whole(is_async: bool) -> None:
     parts = [b"x" * 1000] * (BODY_BYTES_MAX // 1000 + 20)
     body, admission = Body(parts), FakeAdmission()
     provider = PacedProvider(httpx2.Response(400, stream=body))
-    with (
-        headway.pace(provider.http(), admission=admission) as http,
-        http.stream("POST", CHAT, json=ASK) as response,
-    ):
-        assert admission.tickets[0].outcome.how == "throttled"
-        assert body.read < len(parts)
-        assert response.read() == b"".join(parts)
 
-
-def test_an_event_loop_hands_a_long_error_on_as_well() -> None:
-    parts = [b"x" * 1000] * (BODY_BYTES_MAX // 1000 + 20)
-    body, admission = Body(parts), FakeAdmission()
-    provider = PacedProvider(httpx2.Response(400, stream=body))
+    def judged() -> bool:
+        return admission.tickets[0].outcome.how == "throttled" and body.read < len(parts)
 
     async def ask() -> bytes:
         async with (
             headway.pace(provider.http_async(), admission=admission) as http,
             http.stream("POST", CHAT, json=ASK) as response,
         ):
-            assert admission.tickets[0].outcome.how == "throttled"
-            assert body.read < len(parts)
+            assert judged()
             return await response.aread()
 
-    assert asyncio.run(ask()) == b"".join(parts)
+    if is_async:
+        assert asyncio.run(ask()) == b"".join(parts)
+        return
+    with (
+        headway.pace(provider.http(), admission=admission) as http,
+        http.stream("POST", CHAT, json=ASK) as response,
+    ):
+        assert judged()
+        assert response.read() == b"".join(parts)
 
 
 def test_a_provider_that_forbids_to_send_again_is_obeyed() -> None:

@@ -6,16 +6,13 @@ import asyncio
 
 import headway
 from headway.agents.gate import ParallelCalls, limit_in
-from headway.base.values import Fault, Limit, Reading, Sketch, Tally
+from headway.base.values import Fault
 from headway.client.exchange import refusal_words
 from headway.engine.engine import begin, step
 from headway.engine.events import Admitted, Began, CallAdmitted, CallWaited, Waiting
 from headway.engine.state import Rules
 from headway.engine.strategy import ALL_AT_ONCE
 from headway.errors import QueueDeadlineError
-from headway.pacing.admission import FOLLOWS, Book, CallOutcome
-from headway.pacing.lane import Request
-from headway.pacing.memory import AccountTerms, PacingMemory
 from headway.pacing.quota import WAITED
 from headway.plans.graph import Graph, TaskGroup
 from headway.testing import FakeAdmission
@@ -99,20 +96,6 @@ def test_of_several_calls_at_once_the_one_that_ends_the_wait_says_what_it_was_fo
         other.goes("output/60s")
     assert (told.said[0], told.whys[told.said.index("goes")]) == ("waits", "input/60s")
     assert told.said.count("goes") == 1
-
-
-def test_who_waited_for_the_first_answer_of_a_cached_beginning_is_told_that() -> None:
-    terms = AccountTerms((Limit("concurrency", 100.0, kind="gauge"),))
-    book = Book(PacingMemory(), lambda *_: None, 0.0)
-    book.configure("one", terms, 0.0)
-    sketch = Sketch("model", size_bytes=4000, max_output_tokens=100, prefix="p")
-    for number in (1, 2):
-        book.ask(Request(("ann", number), "one", "anthropic", sketch), 0.0)
-    (first,) = book.decide(0.0).grants
-    book.first_byte(first.id, Reading(), "anthropic", 1.0)
-    (second,) = book.decide(1.0).grants
-    assert second.permit.reason == WAITED + FOLLOWS
-    assert book.settle(second.id, CallOutcome("used", Tally()), 2.0)
 
 
 def test_the_end_of_a_run_says_what_headway_itself_took() -> None:

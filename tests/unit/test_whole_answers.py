@@ -10,14 +10,14 @@ from headway.base.values import Amounts, Demand, Reading, Usage
 from headway.pacing.account import QuotaConfig
 from headway.pacing.headers import PLAIN
 from headway.pacing.latency import Congestion, LengthLine, Tempo
-from headway.pacing.quota import PermitRequest, Quota, Settlement
+from headway.pacing.quota import Quota
 from headway.sim.draw import uniform
 
 WHOLE = Demand(Amounts(100, 200), Amounts(100, 400), "", is_whole=True)
 
 
-def used(tokens: float) -> Settlement:
-    return Settlement("used", Usage(Amounts(100, tokens)))
+def used(tokens: float) -> Usage:
+    return Usage(Amounts(100, tokens))
 
 
 def test_whole_answers_tell_the_first_byte_from_the_rest() -> None:
@@ -58,7 +58,7 @@ def test_times_that_only_length_explains_leave_no_first_byte() -> None:
 def test_width_grows_by_the_ends_of_whole_answers() -> None:
     quota = Quota(QuotaConfig(PLAIN), 0.0)
     for _ in range(200):
-        quota.ask(PermitRequest(WHOLE))
+        quota.ask(WHOLE)
     now = 0.0
     for _ in range(5):
         granted = quota.decide(now).grants
@@ -67,7 +67,7 @@ def test_width_grows_by_the_ends_of_whole_answers() -> None:
         for grant in granted:
             quota.first_byte(grant.permit.id, Reading(), now)
             # The body follows its headers at once: that says nothing about the model's pace.
-            quota.settle(grant.permit.id, used(200.0), now + 0.001)
+            quota.settle(grant.permit.id, "used", used(200.0), now + 0.001)
     assert quota.belief.width.allowed > 12
 
 
@@ -92,7 +92,7 @@ def test_a_peak_is_found_through_noise() -> None:
 
 def test_an_adopted_whole_answer_teaches_no_width() -> None:
     quota = Quota(QuotaConfig(PLAIN), 10.0)
-    permit = quota.adopt(PermitRequest(WHOLE), 2.0, 10.0, 10.0)
+    permit = quota.adopt(WHOLE, ("",), 2.0, 10.0, 10.0)
     before = quota.belief.tempo.per_token_s
-    quota.settle(permit.id, used(200.0), 12.0)
+    quota.settle(permit.id, "used", used(200.0), 12.0)
     assert quota.belief.tempo.per_token_s == before

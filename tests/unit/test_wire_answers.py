@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from headway.base.values import MINUTE_S, Fault, LimitReading, Tally
-from headway.pacing.headers import ANTHROPIC, OPENAI, PLAIN, Dialect
+from headway.pacing.headers import OPENAI, Dialect
 from headway.sim.headers import error_body
 from headway.wire import answer as write
 from headway.wire.read import AnswerReader
@@ -168,20 +168,6 @@ def test_an_error_event_is_a_fault_and_the_end(wire: WireName) -> None:
     assert reader.tally.known != "reported"
 
 
-def test_refusals_are_classified_with_and_without_json() -> None:
-    status, body = error_body("openai", Fault("rate", "tokens", 2.0), "req_1")
-    reader = reader_of("openai-chat", JSON, status)
-    reader.feed(body)
-    reader.end()
-    assert reader.fault is not None
-    assert (reader.fault.kind, reader.fault.retry_after_s) == ("rate", 2.0)
-    assert reader.tally == Tally(known="unknown")
-    html = reader_of("openai-chat", {"content-type": "text/html"}, 503, PLAIN)
-    html.feed(b"<html>503 Service Unavailable</html>")
-    assert html.fault is not None
-    assert html.fault.kind == "overload"
-
-
 def test_limits_are_read_from_headers_and_from_the_text_of_a_refusal() -> None:
     headers = {**JSON, "x-ratelimit-limit-requests": "500", "x-ratelimit-remaining-requests": "7"}
     _, body = error_body(
@@ -199,17 +185,6 @@ def test_limits_are_read_from_headers_and_from_the_text_of_a_refusal() -> None:
     both = reader_of("openai-chat", headers, 429)
     both.feed(body)
     assert len(both.reading.limits) == 2
-
-
-def test_headers_may_be_bytes_in_any_case() -> None:
-    pairs = [
-        (b"Anthropic-Ratelimit-Requests-Limit", b"50"),
-        (b"CONTENT-TYPE", b"text/event-stream"),
-    ]
-    reader = AnswerReader("anthropic", 200, pairs, ANTHROPIC)
-    assert reader.reading.limits[0].limit == 50.0
-    reader.feed(stream("anthropic"))
-    assert reader.is_over
 
 
 def test_the_length_of_a_body_says_when_it_is_complete() -> None:

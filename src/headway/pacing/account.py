@@ -4,7 +4,7 @@ Laws:
 - Every limit is asked first, every limit is charged after.
 - What a user configured is true; what a response reports corrects what was learned; what is not
   reported is learned from outcomes.
-- A fault teaches what it names and nothing else: a wrong request pauses nobody, a missing slot
+- A fault teaches what it names and nothing else: a wrong request pauses no other, a missing slot
   says nothing about tokens, an overload says nothing about the account.
 """
 
@@ -36,7 +36,7 @@ from headway.pacing.limits import Bucket, FixedWindow, PlannedStream
 from headway.pacing.width import WIDTH_AT_START, Cap, Ramp, Width
 from headway.pacing.windows import Allowances
 
-# What holds everybody back, whatever the limits say: closed accounts, overloads, told waits.
+# Pauses of a whole account, whatever its limits: closed accounts, overloads, waits asked for.
 
 HOLD_S_MAX: Final = 60.0
 """No refusal without a named limit stops the account for longer: some of them lie."""
@@ -52,7 +52,7 @@ AGAIN_S: Final = 1.0
 
 
 class Hold:
-    """Why nobody may call at all."""
+    """Why no call may be sent at all."""
 
     __slots__ = (
         "_closed", "_idle_refusals", "_overloads", "_reason", "_share", "_until_s", "_verified",
@@ -68,7 +68,7 @@ class Hold:
         self._idle_refusals = 0
 
     def wait(self, now: float) -> Wait | None:
-        """What holds everybody back now."""
+        """What holds all calls back now."""
         if self._closed:
             return Wait("account", inf, self._closed)
         if now < self._until_s:
@@ -80,7 +80,7 @@ class Hold:
         self._closed = self._closed or reason
 
     def reopen(self) -> None:
-        """Time has passed, and somebody may have paid: one call may find out."""
+        """The account may have been paid since: one call finds out."""
         if self._share > 0:
             self._closed = ""
 
@@ -146,7 +146,7 @@ def restore(
 def _restore(balance: Balance, told: LimitReading, at_s: float, now: float) -> None:
     meter, limit, ceiling = balance.meter, balance.limit, balance.ceiling
     amount, remaining = told.limit or 0.0, told.remaining or 0.0
-    # Of a bucket that nobody had set a ceiling for, it is not known what we took in a period.
+    # Of a bucket without a ceiling it is not known what we took in a period.
     ours = 0.0
     if isinstance(meter, Bucket):
         meter.set_level(remaining + meter.rate_per_s * (now - at_s), now)
@@ -286,7 +286,6 @@ class Belief:
     def settle(
         self, demand: Demand, stream: PlannedStream, sent_s: float, usage: Usage, now: float
     ) -> None:
-        """The call ran."""
         self.allowances.settle(usage.amounts.input_tokens + usage.amounts.output_tokens)
         for mirror in self.mirrors:
             mirror.balance.settle(demand, stream, sent_s, usage, now)
@@ -355,7 +354,7 @@ class Belief:
         return max(costs, default=1.0)
 
     def profile(self) -> Profile:
-        """What is worth keeping for the next run. A cap that nobody named is only a suspicion."""
+        """What is worth keeping for the next run. A cap that no refusal named is only suspected."""
         worth, cap = self.width.congestion.worth(), self.width.cap
         width = self.width.allowed if worth == inf else worth
         if width >= cap.most:

@@ -3,7 +3,7 @@
 Laws:
 - A call goes through three doors: the leader of its cached beginning, the budgets, the quota. It
   is in the quota's line only when the first two are behind it.
-- Whoever waits at the first two doors is parked, in order of arrival, and tried again when
+- A call that waits at the first two doors is parked, in order of arrival, and tried again when
   something has happened that it may have waited for, or when its time is up.
 - What can never be granted is denied when its turn comes, with the reason and what to do about it.
 - A decision is made until nothing moves any more: what one call gives up may let another one go.
@@ -17,14 +17,14 @@ from math import inf
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from headway.base.values import Fault, Limit, Permit, Reading, SettledAs, Tally, Wait
 from headway.errors import AccountClosedError, BudgetReachedError, DemandTooLargeError, HeadwayError
 from headway.pacing.budget import (
+    STEP_SHARE,
+    STEP_TOKENS,
     BudgetLedgerStatistics,
     Cut,
-    Growth,
     MonthlyBudgets,
     named,
     no_room,
@@ -42,7 +42,7 @@ from headway.pacing.memory import (
     Spend,
 )
 from headway.pacing.queue import Leaders
-from headway.pacing.quota import Decision, Settlement
+from headway.pacing.quota import Decision
 from headway.pacing.windows import WindowState
 
 FOLLOWS: Final = "the first answer to a call with the same cached beginning"
@@ -81,33 +81,188 @@ class AdmissionDecision(Struct, frozen=True):
     cuts: tuple[Cut, ...] = ()
 
 
-class WaitingCalls:
-    """Everybody who has no permit yet."""
+class CallOutcome(Struct, frozen=True):
+    """How a call ended, as its caller saw it."""
 
-    __slots__ = ("_denials", "_estimates", "_lanes", "_leaders", "_parked", "_purse")
+    how: SettledAs
+    tally: Tally = Tally(known="unknown")
+    fault: Fault | None = None
+    reading: Reading = Reading()
+    dialect: str = ""
+
+
+class Book:
+    """All that is known of a user's accounts, and every call that waits or is in flight."""
+
+    __slots__ = (
+        "_cuts", "_denials", "_entries", "_estimates", "_leaders", "_numbers", "_parked", "lanes",
+        "purse",
+    )  # fmt: skip
 
     def __init__(
-        self, lanes: Lanes, purse: MonthlyBudgets, leaders: Leaders, estimates: Estimates
+        self, memory: PacingMemory, prices: Prices, now: float, age_s: float = 0.0
     ) -> None:
-        self._lanes = lanes
-        self._purse = purse
-        self._leaders = leaders
-        self._estimates = estimates
+        """Go on from a memory that was written `age_s` before `now`."""
+        self.lanes = Lanes(memory, now - age_s, now)
+        self.purse = MonthlyBudgets(memory, now)
+        self._estimates = Estimates(prices)
+        self._leaders = Leaders()
+        self._entries: dict[CallId, CallEntry] = {}
         self._parked: dict[Door, OrderedDict[CallId, CallEntry]] = {}
         self._denials: dict[CallId, Denied] = {}
+        self._cuts: dict[CallId, Cut] = {}
+        self._numbers = 0
 
-    def enter(self, entry: CallEntry, now: float) -> float:
+    def ask(self, request: Request, now: float) -> None:
+        """A call wants a permit. Asking again for the same call changes nothing."""
+        if request.id not in self._entries:
+            # A call that asks was not sent: what a former process kept for it is free.
+            self.purse.settle(request.id, None)
+            self._enter(self._open(request, now), now)
+
+    def leave(self, call: CallId, now: float) -> str:
+        """Give up waiting; says in words what for, or nothing if the call was not waiting."""
+        entry = self._entries.get(call)
+        if entry is None or entry.permit is not None:
+            return ""
+        denied = self._denials.pop(call, None)
+        why = denied.message if denied is not None else self._withdraw(entry, now)
+        self._close(entry)
+        return why
+
+    def decide(self, now: float) -> AdmissionDecision:
+        """Everything that can be granted now, everything that never will be, what is to be cut, and
+        when to ask again."""
+        grants: list[Granted] = []
+        while True:
+            moved = len(grants) + len(self._denials)
+            wake_s = min(self.purse.expire(now), self._try_parked(now))
+            for lane in self.lanes:
+                wake_s = min(wake_s, self._serve(lane, grants, now))
+            if not self._parked or moved == len(grants) + len(self._denials):
+                break
+        denials, self._denials = tuple(self._denials.values()), {}
+        for grant in grants:
+            entry = self._entries[grant.id]
+            self._estimates.began(entry.number, entry.demand)
+        for denied in denials:
+            self._close(self._entries[denied.id])
+        cuts, self._cuts = tuple(self._cuts.values()), {}
+        return AdmissionDecision(tuple(grants), denials, wake_s, cuts)
+
+    def first_byte(self, call: CallId, reading: Reading, dialect: str, now: float) -> None:
+        """An answer began, with these headers."""
+        entry = self._entries.get(call)
+        if entry is None or entry.permit is None:
+            return
+        lane = self.lanes.spoken(entry.request, dialect, now)
+        entry.answered_s = now
+        lane.quota.first_byte(entry.permit.id, reading, now)
+        if entry.beginning is not None:
+            self._leaders.answered(entry.beginning, now)
+
+    def progress(self, call: CallId, output_tokens: float, now: float) -> bool:
+        """An answer has grown to so many tokens; True if more is claimed for it than before."""
+        entry = self._entries.get(call)
+        if entry is None or entry.permit is None:
+            return False
+        self._estimates.progressed(entry.number, output_tokens)
+        quota = self.lanes.of(entry.request, now).quota
+        quota.progress(entry.permit.id, output_tokens, now)
+        return entry.request.is_soft and self._grew(entry, output_tokens)
+
+    def settle(self, call: CallId, outcome: CallOutcome, now: float) -> bool:
+        """A permit ends; only the first time does anything, and returns True."""
+        entry = self._entries.get(call)
+        if entry is None or entry.permit is None:
+            return False
+        lane, sketch = self.lanes.spoken(entry.request, outcome.dialect, now), entry.request.sketch
+        ran, tally = outcome.how == "used", outcome.tally
+        if entry.request.is_soft:
+            entry.claim = self._owed(entry, tally.output_tokens)
+        spend = self._estimates.spend(sketch, entry.claim, tally, entry.request.is_soft)
+        usage = self._estimates.usage(entry.demand, tally, spend, lane.dialect)
+        is_whole = ran and outcome.fault is None
+        self._estimates.ended(entry.number, sketch, tally if is_whole else None)
+        self.purse.settle(call, spend if ran else None)
+        how, fault = outcome.how, outcome.fault
+        lane.settle(entry, entry.permit, how, usage, now, fault, outcome.reading)
+        self._close(entry)
+        return True
+
+    def gone(self, client: str, now: float) -> int:
+        """A client died: what it had sent was sent. Returns how many permits it held."""
+        held = 0
+        for call in [call for call in self._entries if call[0] == client]:
+            if self.settle(call, CallOutcome("used"), now):
+                held += 1
+            else:
+                self.leave(call, now)
+        return held
+
+    def adopt(self, request: Request, age_s: float, now: float) -> None:
+        """A client holds a permit for a call that it sent `age_s` ago, from a former broker."""
+        if request.id not in self._entries:
+            entry, lane = self._open(request, now), self.lanes.of(request, now)
+            self._size(entry, lane, now)
+            claim = self._estimates.claim(request.sketch, entry.demand, request.is_soft)
+            entry.claim = self.purse.adopt(Claim(request.id, request.account, claim))
+            self._estimates.began(entry.number, entry.demand)
+            lane.adopt(entry, now - age_s, now)
+
+    def configure(self, key: str, terms: AccountTerms, now: float) -> None:
+        """The user's terms for an account, one `account/group` of it, or every account (``)."""
+        self.lanes.configure(key, terms, now)
+        if self.purse.budget(key, terms.budget):
+            for entry in self._entries.values():
+                if entry.permit is not None:
+                    # Where the budget is the first in money, no price was claimed for it.
+                    request, claim = entry.request, entry.claim
+                    most = self._estimates.claim(request.sketch, entry.demand, request.is_soft)
+                    tokens = max(claim.tokens, most.tokens)
+                    money = max(claim.microusd, most.microusd)
+                    self._keep(entry, Spend(tokens, money, most.unpriced))
+            # Calls in line go through every door again.
+            waiting = [entry for lane in self.lanes for entry in lane.waiting]
+            for entry in waiting:
+                self._withdraw(entry, now)
+            for entry in sorted(waiting, key=lambda one: one.number):
+                self._enter(entry, now)
+
+    def memory(self, now: float) -> PacingMemory:
+        """All that outlives this process. What was not granted costs nothing if we die."""
+        waiting = {call for call, entry in self._entries.items() if entry.permit is None}
+        claims = tuple(claim for claim in self.purse.claims() if claim.id not in waiting)
+        return PacingMemory(
+            month=self.purse.month, terms=self.lanes.terms(), lanes=self.lanes.memory(now),
+            spent=self.purse.spent(), claims=claims, days=self.purse.diary.memory(),
+        )  # fmt: skip
+
+    def _open(self, request: Request, now: float) -> CallEntry:
+        self._numbers += 1
+        prefix, lane = request.sketch.prefix, self.lanes.of(request, now)
+        entry = CallEntry(request, self._numbers, now, (lane.key, prefix) if prefix else None)
+        self._entries[request.id] = entry
+        return entry
+
+    def _close(self, entry: CallEntry) -> None:
+        del self._entries[entry.request.id]
+        self._cuts.pop(entry.request.id, None)
+        if entry.beginning is not None:
+            self._leaders.ended(entry.beginning, entry.request.id)
+
+    def _enter(self, entry: CallEntry, now: float) -> float:
         """Go as far as possible; returns when to try again, inf if only an event helps."""
-        lane = self._lanes.of(entry.request, now)
+        lane = self.lanes.of(entry.request, now)
         call, account, request = entry.request.id, entry.request.account, entry.request
         if entry.beginning is not None:
             until_s = self._leaders.until_s(entry.beginning, call, entry.asked_s, now)
             if until_s > now:
                 self._park(entry, FOLLOWS)
                 return until_s
-        self.size(entry, lane, now)
+        self._size(entry, lane, now)
         entry.claim = self._estimates.claim(request.sketch, entry.demand, request.is_soft)
-        room = self._purse.room(account, entry.claim)
+        room = self.purse.room(account, entry.claim)
         refusal = self._unbounded(entry) or (self._too_dear(entry) if room == "never" else None)
         if refusal is not None:
             self._unpark(entry)
@@ -116,53 +271,28 @@ class WaitingCalls:
             self._park(entry, BUDGETED)
         else:
             self._unpark(entry)
-            self._purse.claim(Claim(call, account, entry.claim))
+            self._keep(entry, entry.claim)
             lane.enter(entry, now)
         return inf
 
-    def size(self, entry: CallEntry, lane: Lane, now: float) -> None:
+    def _size(self, entry: CallEntry, lane: Lane, now: float) -> None:
         """Estimate what a call will consume, by all that is known now."""
         is_warm = entry.beginning is not None and self._leaders.is_warm(entry.beginning, now)
         entry.demand = self._estimates.demand(entry.request.sketch, lane.dialect, is_warm)
 
-    def leave(self, entry: CallEntry, now: float) -> str:
-        """Give up; says in words what the call was waiting for."""
-        denied = self._denials.pop(entry.request.id, None)
-        if denied is not None:
-            return denied.message
+    def _withdraw(self, entry: CallEntry, now: float) -> str:
+        """Leave the door or the line; says in words what the call was waiting for."""
         if entry.parked:
             why = entry.parked
             self._unpark(entry)
             return why
-        lane = self._lanes.of(entry.request, now)
+        lane = self.lanes.of(entry.request, now)
         lane.leave(entry)
-        self._purse.settle(entry.request.id, None)
+        self.purse.settle(entry.request.id, None)
         return _in_words(lane, now)
 
-    def reconsider(self, now: float) -> None:
-        """A budget was changed: whoever is in a line goes through every door again."""
-        waiting = [(entry, lane) for lane in self._lanes for entry in lane.waiting]
-        for entry, lane in waiting:
-            lane.leave(entry)
-            self._purse.settle(entry.request.id, None)
-        for entry, _ in sorted(waiting, key=lambda one: one[0].number):
-            self.enter(entry, now)
-
-    def decide(self, now: float) -> AdmissionDecision:
-        """Everything that may go now, in fair order; everything that never will."""
-        grants: list[Granted] = []
-        while True:
-            moved = len(grants) + len(self._denials)
-            wake_s = min(self._purse.expire(now), self._try_parked(now))
-            for lane in self._lanes:
-                wake_s = min(wake_s, self._serve(lane, grants, now))
-            if not self._parked or moved == len(grants) + len(self._denials):
-                break
-        denials, self._denials = tuple(self._denials.values()), {}
-        return AdmissionDecision(tuple(grants), denials, wake_s)
-
     def _park(self, entry: CallEntry, why: str) -> None:
-        """Wait at a door, behind those who do; whoever waits there keeps its place."""
+        """Wait at a door, behind those who do; a call that waits there keeps its place."""
         if entry.parked != why:
             self._unpark(entry)
             entry.parked = entry.was_parked = why
@@ -177,15 +307,12 @@ class WaitingCalls:
                 del self._parked[door]
 
     def _try_parked(self, now: float) -> float:
-        """Let those go on whose reason is gone; returns when the next one's time is up.
-
-        Of calls that wait at the same door, whoever comes after one that must wait on does too.
-        """
+        """Let calls go on whose reason is gone, in order of arrival; returns when to try again."""
         wake_s = inf
         for parked in list(self._parked.values()):
             while parked:
                 call, entry = next(iter(parked.items()))
-                wake_s = min(wake_s, self.enter(entry, now))
+                wake_s = min(wake_s, self._enter(entry, now))
                 if call in parked:
                     break
         return wake_s
@@ -194,7 +321,7 @@ class WaitingCalls:
         """Grant what the lane's quota grants; deny what it never will."""
 
         def size(entry: CallEntry) -> None:
-            self.size(entry, lane, now)
+            self._size(entry, lane, now)
 
         while True:
             granted, decision = lane.decide(size, now)
@@ -208,7 +335,7 @@ class WaitingCalls:
             if not hopeless:
                 return decision.wake_s if decision is not None else inf
             for entry, error in hopeless:
-                self.leave(entry, now)
+                self._withdraw(entry, now)
                 self._deny(entry, error)
 
     def _deny(self, entry: CallEntry, error: HeadwayError) -> None:
@@ -220,7 +347,7 @@ class WaitingCalls:
     def _unbounded(self, entry: CallEntry) -> BudgetReachedError | None:
         """Why a budget has to refuse a call: it has no price, or its answer has no end."""
         request = entry.request
-        budgets = self._purse.budgets(request.account)
+        budgets = self.purse.budgets(request.account)
         in_money = any(budget.microusd is not None for budget in budgets)
         if in_money and not self._estimates.has_price(request.sketch):
             return BudgetReachedError(
@@ -241,7 +368,43 @@ class WaitingCalls:
         if entry.claim.microusd:
             what += f", ${entry.claim.microusd / 1e6:,.4f}"
         about = "about" if entry.request.is_soft else "up to"
-        return no_room(named(self._purse, entry.request.account), f"a call of {about} {what}")
+        return no_room(named(self.purse, entry.request.account), f"a call of {about} {what}")
+
+    def _grew(self, entry: CallEntry, output_tokens: float) -> bool:
+        """An answer has so many tokens by now; True if more is kept for it than before."""
+        owed = self._owed(entry, output_tokens)
+        if owed == entry.claim:
+            return False
+        kept = None if entry.is_cut else self._with_room(entry, output_tokens)
+        if kept is None and not entry.is_cut:
+            entry.is_cut = True
+            what = f"more of this answer, which was ended at {output_tokens:,.0f} tokens"
+            error = no_room(named(self.purse, entry.request.account), what)
+            self._cuts[entry.request.id] = Cut(entry.request.id, error.message, error.hint or "")
+        self._keep(entry, kept or owed)
+        return True
+
+    def _owed(self, entry: CallEntry, output_tokens: float) -> Spend:
+        """What is kept for a call, or what it costs with so long an answer if that is more."""
+        claim, known = entry.claim, self._estimates.grown(entry.request.sketch, output_tokens)
+        return Spend(
+            max(claim.tokens, known.tokens), max(claim.microusd, known.microusd), claim.unpriced
+        )
+
+    def _with_room(self, entry: CallEntry, output_tokens: float) -> Spend | None:
+        """What to keep for a longer answer: a large step ahead, or else a small one; or none."""
+        most = entry.request.sketch.max_output_tokens
+        longest = inf if most is None else float(most)
+        for step in (max(STEP_TOKENS, STEP_SHARE * output_tokens), STEP_TOKENS):
+            tokens = max(output_tokens, min(output_tokens + step, longest))
+            whole = self._owed(entry, tokens)
+            if self.purse.room(entry.request.account, whole.minus(entry.claim)) == "yes":
+                return whole
+        return None
+
+    def _keep(self, entry: CallEntry, spend: Spend) -> None:
+        entry.claim = spend
+        self.purse.claim(Claim(entry.request.id, entry.request.account, spend))
 
 
 def _hopeless(lane: Lane, decision: Decision | None) -> list[tuple[CallEntry, HeadwayError]]:
@@ -266,12 +429,10 @@ def _hopeless(lane: Lane, decision: Decision | None) -> list[tuple[CallEntry, He
 
 
 def _door(entry: CallEntry) -> Door:
-    """Where a parked call waits."""
     return (entry.parked == FOLLOWS and entry.beginning) or entry.request.account
 
 
 def _in_words(lane: Lane, now: float) -> str:
-    """What the line waits for."""
     wait = lane.wait
     if wait is None:
         return "its turn"
@@ -285,165 +446,6 @@ def wait_in(words: str, now: float) -> Wait | None:
     return None if found is None else Wait(found[1], now + float(found[3]), found[2])
 
 
-# Everything that one user may call: all accounts, their quotas, estimates, budgets and callers.
-
-
-class CallOutcome(Struct, frozen=True):
-    """How a call ended, as its caller saw it."""
-
-    how: SettledAs
-    tally: Tally = Tally(known="unknown")
-    fault: Fault | None = None
-    reading: Reading = Reading()
-    dialect: str = ""
-
-
-class Book:
-    """All that is known of a user's accounts, and everybody who waits or calls."""
-
-    __slots__ = (
-        "_entries", "_estimates", "_growth", "_leaders", "_numbers", "_waiting", "lanes", "purse",
-    )  # fmt: skip
-
-    def __init__(
-        self, memory: PacingMemory, prices: Prices, now: float, age_s: float = 0.0
-    ) -> None:
-        """Go on from a memory that was written `age_s` before `now`."""
-        self.lanes = Lanes(memory, now - age_s, now)
-        self.purse = MonthlyBudgets(memory, now)
-        self._estimates = Estimates(prices)
-        self._growth = Growth(self.purse, self._estimates)
-        self._leaders = Leaders()
-        self._waiting = WaitingCalls(self.lanes, self.purse, self._leaders, self._estimates)
-        self._entries: dict[CallId, CallEntry] = {}
-        self._numbers = 0
-
-    def ask(self, request: Request, now: float) -> None:
-        """A call wants a permit. Asking again for the same call changes nothing."""
-        if request.id not in self._entries:
-            # Whoever asks has not called: what a former process kept for the call is free.
-            self.purse.settle(request.id, None)
-            self._waiting.enter(self._open(request, now), now)
-
-    def leave(self, call: CallId, now: float) -> str:
-        """Give up waiting; says in words what for, or nothing if the call was not waiting."""
-        entry = self._entries.get(call)
-        if entry is None or entry.permit is not None:
-            return ""
-        why = self._waiting.leave(entry, now)
-        self._close(entry)
-        return why
-
-    def decide(self, now: float) -> AdmissionDecision:
-        """Everything that can be granted now, everything that never will be, what is to be cut, and
-        when to ask again."""
-        verdict = self._waiting.decide(now)
-        for grant in verdict.grants:
-            entry = self._entries[grant.id]
-            self._estimates.began(entry.number, entry.demand)
-        for denied in verdict.denials:
-            self._close(self._entries[denied.id])
-        cuts = self._growth.take()
-        return replace(verdict, cuts=cuts) if cuts else verdict
-
-    def first_byte(self, call: CallId, reading: Reading, dialect: str, now: float) -> None:
-        """An answer began, with these headers."""
-        entry = self._entries.get(call)
-        if entry is None or entry.permit is None:
-            return
-        lane = self.lanes.spoken(entry.request, dialect, now)
-        entry.answered_s = now
-        lane.quota.first_byte(entry.permit.id, reading, now)
-        if entry.beginning is not None:
-            self._leaders.answered(entry.beginning, now)
-
-    def progress(self, call: CallId, output_tokens: float, now: float) -> bool:
-        """An answer has grown to so many tokens; True if more is claimed for it than before."""
-        entry = self._entries.get(call)
-        if entry is None or entry.permit is None:
-            return False
-        self._estimates.progressed(entry.number, output_tokens)
-        quota = self.lanes.of(entry.request, now).quota
-        quota.progress(entry.permit.id, output_tokens, now)
-        return entry.request.is_soft and self._growth.grew(entry, output_tokens)
-
-    def settle(self, call: CallId, outcome: CallOutcome, now: float) -> bool:
-        """A permit ends; only the first time does anything, and returns True."""
-        entry = self._entries.get(call)
-        if entry is None or entry.permit is None:
-            return False
-        lane, sketch = self.lanes.spoken(entry.request, outcome.dialect, now), entry.request.sketch
-        ran, tally = outcome.how == "used", outcome.tally
-        if entry.request.is_soft:
-            entry.claim = self._growth.owed(entry, tally.output_tokens)
-        spend = self._estimates.spend(sketch, entry.claim, tally, entry.request.is_soft)
-        usage = self._estimates.usage(entry.demand, tally, spend, lane.dialect)
-        is_whole = ran and outcome.fault is None
-        self._estimates.ended(entry.number, sketch, tally if is_whole else None)
-        self.purse.settle(call, spend if ran else None)
-        settlement = Settlement(outcome.how, usage, outcome.fault, outcome.reading)
-        lane.settle(call, entry.permit, settlement, now)
-        self._close(entry)
-        return True
-
-    def gone(self, client: str, now: float) -> int:
-        """A client died: what it had sent was sent. Returns how many permits it held."""
-        held = 0
-        for call in [call for call in self._entries if call[0] == client]:
-            if self.settle(call, CallOutcome("used"), now):
-                held += 1
-            else:
-                self.leave(call, now)
-        return held
-
-    def adopt(self, request: Request, age_s: float, now: float) -> None:
-        """A client holds a permit for a call that it sent `age_s` ago, from a former broker."""
-        if request.id not in self._entries:
-            entry, lane = self._open(request, now), self.lanes.of(request, now)
-            self._waiting.size(entry, lane, now)
-            claim = self._estimates.claim(request.sketch, entry.demand, request.is_soft)
-            entry.claim = self.purse.adopt(Claim(request.id, request.account, claim))
-            self._estimates.began(entry.number, entry.demand)
-            lane.adopt(entry, now - age_s, now)
-
-    def configure(self, key: str, terms: AccountTerms, now: float) -> None:
-        """The user's terms for an account, one `account/group` of it, or every account (``)."""
-        self.lanes.configure(key, terms, now)
-        if self.purse.budget(key, terms.budget):
-            for entry in self._entries.values():
-                if entry.permit is not None:
-                    # Where the budget is the first in money, no price was claimed for it.
-                    request, claim = entry.request, entry.claim
-                    most = self._estimates.claim(request.sketch, entry.demand, request.is_soft)
-                    tokens = max(claim.tokens, most.tokens)
-                    money = max(claim.microusd, most.microusd)
-                    entry.claim = Spend(tokens, money, most.unpriced)
-                    self.purse.claim(Claim(request.id, request.account, entry.claim))
-            self._waiting.reconsider(now)
-
-    def memory(self, now: float) -> PacingMemory:
-        """All that outlives this process. What nobody was granted costs nothing if we die."""
-        waiting = {call for call, entry in self._entries.items() if entry.permit is None}
-        claims = tuple(claim for claim in self.purse.claims() if claim.id not in waiting)
-        return PacingMemory(
-            month=self.purse.month, terms=self.lanes.terms(), lanes=self.lanes.memory(now),
-            spent=self.purse.spent(), claims=claims, days=self.purse.diary.memory(),
-        )  # fmt: skip
-
-    def _open(self, request: Request, now: float) -> CallEntry:
-        self._numbers += 1
-        prefix, lane = request.sketch.prefix, self.lanes.of(request, now)
-        entry = CallEntry(request, self._numbers, now, (lane.key, prefix) if prefix else None)
-        self._entries[request.id] = entry
-        return entry
-
-    def _close(self, entry: CallEntry) -> None:
-        del self._entries[entry.request.id]
-        self._growth.ended(entry.request.id)
-        if entry.beginning is not None:
-            self._leaders.ended(entry.beginning, entry.request.id)
-
-
 # What a person is told of their accounts: limits, from where, how old, used now, by whom.
 
 
@@ -452,7 +454,7 @@ class LimitView(Struct, frozen=True):
 
     limit: Limit
     used: float
-    """Of the limit, now: everybody's use, as far as the provider told."""
+    """Of the limit, now: used by all, as far as the provider reports it."""
     age_s: float | None = None
     """Since the provider last confirmed it; `None` if it never did."""
     neighbours_per_s: float = 0.0
@@ -535,7 +537,7 @@ def _lane(lane: Lane, now: float) -> LaneView:
     flying = Counter(call[0] for call in lane.calling)
     waiting = Counter(entry.request.id[0] for entry in lane.waiting)
     callers = [CallerView(who, flying[who], waiting[who]) for who in sorted(flying | waiting)]
-    wait, terms = lane.wait, lane.lasting.terms
+    wait, terms = lane.wait, lane.terms
     return LaneView(
         lane.account, lane.group, lane.dialect.name, terms.share, terms.pace, tuple(limits),
         min(belief.width.allowed, belief.width.cap.limit), quota.in_flight, quota.granted,

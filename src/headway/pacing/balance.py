@@ -17,7 +17,6 @@ from __future__ import annotations
 from math import exp, inf, sqrt
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from headway.base.values import (
@@ -49,7 +48,7 @@ from headway.pacing.streams import Projection, Rolling
 FLOOR_SHARE: Final = 0.15
 FLOOR_CALLS: Final = 3.0
 """Left in a learned limit for others and for our own errors: small, and it costs no rate. Of a
-limit that counts calls and that nobody shares, one is enough: there is no error in counting."""
+limit that counts calls and is not shared, one is enough: there is no error in counting."""
 
 EXACT_FLOOR: Final = 1e-6
 """Left in a limit that is known exactly: rounding only..."""
@@ -72,8 +71,7 @@ SLIDE_MARGIN: Final = 1e-3
 calls do not arrive exactly as far apart as they left."""
 
 CEILING_MARGIN: Final = 1e-6
-"""Our own is exact but for rounding: a period that is over to the last digit is, to somebody who
-rounds differently, not quite over."""
+"""Our own is exact but for rounding."""
 
 MEMORY: Final = 0.1
 """How much the newest call moves the mean need and the variance of our errors."""
@@ -103,7 +101,7 @@ class Balance:
         """By how much a reading of this limit may be off."""
         self.exact = limit.source == "configured"
         self.shared = False
-        """Whether somebody else is known to draw on it."""
+        """Whether others are known to draw on it."""
         self.shift = 0.0
         """All corrections of the level so far."""
         self.unused = 0.0
@@ -164,7 +162,7 @@ class Balance:
                 until_s = max(until_s, one.when(need + later, floor, now))
             else:
                 until_s = max(until_s, one.when(need, stream, floor, now))
-            # A ceiling is our own: nobody else takes of it, and no reading corrects it.
+            # A ceiling is our own: no other takes of it, and no reading corrects it.
             floor = 0.0
         return until_s
 
@@ -280,29 +278,6 @@ calls in flight have not been seen yet."""
 RETURNED: Final = 0.5
 """If so much of it is there that should not be, it comes back after all."""
 
-
-class Returns(Struct):
-    """The evidence on one limit."""
-
-    gone: float = 0.0
-    """What was missing..."""
-    unused_before: float = 0.0
-    """...since so much had been left unused."""
-
-    def weigh(self, balance: Balance, missing: float) -> bool:
-        """Learn from what one reading misses; True if it is otherwise than was believed."""
-        self.gone += missing
-        unused = balance.unused - self.unused_before
-        if unused <= 0.0 or unused < PROOF_CALLS * balance.mean_need:
-            return False
-        share, toll = self.gone / unused, balance.toll
-        self.gone, self.unused_before = 0.0, balance.unused
-        if not (share <= -RETURNED if toll.keeps else KEPT[0] <= share <= KEPT[1]):
-            return False
-        balance.toll = Toll(balance.limit.resource, "reserved" if toll.keeps else "kept")
-        return True
-
-
 # One limit as it stands at the provider: a balance, corrected by what each response reports.
 
 DRAW_FLOOR: Final = 0.5
@@ -316,7 +291,7 @@ DRAW_STEP_S: Final = 1.0
 what one reading has too little the next ones have too much."""
 
 DRAW_LEAST: Final = -0.1
-"""Readings that show more than was expected say that nobody draws; by at most this share of a
+"""Readings that show more than was expected show that no other draws; by at most this share of a
 limit they make up for readings that will show less."""
 
 SHARED_DRAW: Final = 0.03
@@ -351,8 +326,8 @@ class Mirror:
     """A provider's limit, followed from this side."""
 
     __slots__ = (
-        "_burst_s", "_drawn", "_missing", "_resized_s", "_returns", "_since_s", "_size",
-        "_sizes", "balance", "draw_per_s", "read_s",
+        "_burst_s", "_drawn", "_gone", "_missing", "_resized_s", "_since_s", "_size", "_sizes",
+        "_unused_before", "balance", "draw_per_s", "read_s",
     )  # fmt: skip
 
     def __init__(self, balance: Balance, burst_s: float = inf) -> None:
@@ -361,7 +336,10 @@ class Mirror:
         self.draw_per_s = 0.0
         self._drawn = 0.0
         self._missing = 0.0
-        self._returns = Returns()
+        self._gone = 0.0
+        """What was missing since the last proof..."""
+        self._unused_before = 0.0
+        """...before which so much had been left unused."""
         self._since_s = -inf
         self.read_s = -inf
         self._resized_s = -inf
@@ -462,12 +440,12 @@ class Mirror:
             self._shift_by(bucket, delta, at_s)
         # What was taken for a neighbour's draw is missing as well.
         drawn = self.draw_per_s * (at_s - self.read_s) if self.draw_per_s else 0.0
-        if self._returns.weigh(balance, delta + drawn):
+        if self._keeps_changed(delta + drawn):
             self._drawn = self.draw_per_s = self._missing = 0.0
             bucket.rate_per_s = rate
 
     def _draw(self, bucket: Bucket, elapsed: float) -> None:
-        """Learn from what was missing over some time: somebody else took it."""
+        """Learn from what was missing over some time: others took it."""
         balance, rate = self.balance, self.balance.limit.rate_per_s
         weight = 1.0 - exp(-elapsed / DRAW_MEMORY_S)
         drawn = self._drawn + weight * self._missing / elapsed
@@ -476,6 +454,20 @@ class Mirror:
         bucket.rate_per_s = rate - self.draw_per_s
         is_much = self._missing > SHARED_CALLS * balance.mean_need
         balance.shared = balance.shared or (is_much and self.draw_per_s > SHARED_DRAW * rate)
+
+    def _keeps_changed(self, missing: float) -> bool:
+        """Learn from what a reading misses whether reservations come back; True if that changed."""
+        balance, toll = self.balance, self.balance.toll
+        self._gone += missing
+        unused = balance.unused - self._unused_before
+        if unused <= 0.0 or unused < PROOF_CALLS * balance.mean_need:
+            return False
+        share = self._gone / unused
+        self._gone, self._unused_before = 0.0, balance.unused
+        if not (share <= -RETURNED if toll.keeps else KEPT[0] <= share <= KEPT[1]):
+            return False
+        balance.toll = Toll(balance.limit.resource, "reserved" if toll.keeps else "kept")
+        return True
 
     def _told(self, reading: Reading) -> LimitReading | None:
         limit = self.balance.limit
@@ -509,7 +501,7 @@ class Mirror:
             if delta > balance.rounding:
                 window.charge(delta, at_s)
                 balance.shift += delta
-            self._returns.weigh(balance, delta)
+            self._keeps_changed(delta)
 
     def _resize(self, amount: float, now: float) -> None:
         """The provider changed the limit: same kind, new size, the burst in proportion."""

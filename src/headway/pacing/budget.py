@@ -2,9 +2,9 @@
 
 Laws:
 - A call counts towards the budget of its account and towards the common one, in that order.
-- A call that a former process knew of and nobody has come back for was paid, at what was claimed
-  for it: its ceiling, or what its answer had grown to if the claim was soft. Whoever comes back
-  later all the same does not pay twice.
+- A call of a former process that no client comes back for was paid, at what was claimed for it:
+  its ceiling, or what its answer had grown to if the claim was soft. A client that comes back
+  later does not pay twice.
 - A budget is for a calendar month; what is in flight at midnight counts in the new one.
 """
 
@@ -19,8 +19,6 @@ from msgspec.structs import replace
 
 from headway.base.numbers import next_month
 from headway.errors import BudgetReachedError
-from headway.pacing.estimate import Estimates
-from headway.pacing.lane import CallEntry
 from headway.pacing.memory import (
     EVERY_ACCOUNT,
     CallId,
@@ -45,16 +43,13 @@ class BudgetLedgerStatistics(Struct, frozen=True):
     claimed: Spend
 
 
-class BudgetLedger:
+class BudgetLedger(Struct):
     """One budget, or the absence of one, and everything that counts towards it."""
 
-    __slots__ = ("_claims", "budget", "claimed", "spent")
-
-    def __init__(self, budget: MonthlyBudget = MonthlyBudget(), spent: Spend = Spend()) -> None:
-        self.budget = budget
-        self.spent = spent
-        self.claimed = Spend()
-        self._claims: dict[CallId, Spend] = {}
+    budget: MonthlyBudget = MonthlyBudget()
+    spent: Spend = Spend()
+    claimed: Spend = Spend()
+    claims: int = 0
 
     def room(self, need: Spend) -> Room:
         """Whether so much more may be claimed."""
@@ -63,28 +58,14 @@ class BudgetLedger:
             return "never"
         return "later" if _exceeds(alone.plus(self.claimed), self.budget) else "yes"
 
-    def claim(self, call: CallId, need: Spend) -> None:
-        """Keep this for a call, in place of what was kept for it."""
-        self.drop(call)
-        self._claims[call] = need
+    def claim(self, need: Spend) -> None:
+        self.claims += 1
         self.claimed = self.claimed.plus(need)
 
-    def drop(self, call: CallId) -> None:
-        """The call cost nothing."""
-        need = self._claims.pop(call, None)
-        if need is not None:
-            # Sums of floats drift: with nothing in flight, nothing is claimed.
-            left = self.claimed.minus(need)
-            self.claimed = left if self._claims else Spend()
-
-    def settle(self, call: CallId, used: Spend) -> None:
-        """The call cost this."""
-        self.drop(call)
-        self.spent = self.spent.plus(used)
-
-    def reset(self) -> None:
-        """A new month: nothing is spent; what is in flight will be."""
-        self.spent = Spend()
+    def drop(self, need: Spend) -> None:
+        self.claims -= 1
+        # Sums of floats drift: with nothing in flight, nothing is claimed.
+        self.claimed = self.claimed.minus(need) if self.claims else Spend()
 
 
 def _exceeds(spend: Spend, budget: MonthlyBudget) -> bool:
@@ -107,9 +88,9 @@ class MonthlyBudgets:
         self._ledgers = {key: BudgetLedger(spent=spent) for key, spent in memory.spent}
         self._claims: dict[CallId, Claim] = {}
         self._orphans: dict[CallId, Claim] = {}
-        """Claims of a former process for which nobody has come back yet."""
+        """Claims of a former process whose clients are not back yet."""
         self._paid: dict[CallId, Claim] = {}
-        """Those for which nobody came back in time."""
+        """Those whose clients did not come back in time."""
         self._orphans_until_s = now + CLAIM_S
         for key, terms in memory.terms:
             self.budget(key, terms.budget)
@@ -136,18 +117,18 @@ class MonthlyBudgets:
     def claim(self, claim: Claim) -> None:
         """Keep this for a call, in place of what was kept for it."""
         self._orphans.pop(claim.id, None)
+        known = self._claims.get(claim.id)
         self._claims[claim.id] = claim
         for ledger in self._of(claim.account):
-            ledger.claim(claim.id, claim.spend)
+            if known is not None:
+                ledger.drop(known.spend)
+            ledger.claim(claim.spend)
 
     def adopt(self, claim: Claim) -> Spend:
         """A call of a former process goes on, at what that process kept for it if it is known."""
         paid = self._paid.pop(claim.id, None)
         if paid is not None:
-            back = Spend().minus(paid.spend)
-            for ledger in self._of(paid.account):
-                ledger.settle(claim.id, back)
-            self.diary.spend(paid.account, back)
+            self._spend(paid.account, Spend().minus(paid.spend))
         known = paid or self._orphans.get(claim.id, claim)
         self.claim(replace(claim, spend=known.spend))
         return known.spend
@@ -159,15 +140,12 @@ class MonthlyBudgets:
         if claim is None:
             return
         for ledger in self._of(claim.account):
-            if used is None:
-                ledger.drop(call)
-            else:
-                ledger.settle(call, used)
+            ledger.drop(claim.spend)
         if used is not None:
-            self.diary.spend(claim.account, used)
+            self._spend(claim.account, used)
 
     def expire(self, now: float) -> float:
-        """Count as paid what nobody has come back for; returns when to look again."""
+        """Count orphaned claims as paid when their time is over; returns when that is."""
         if not self._orphans:
             return inf
         if now >= self._orphans_until_s:
@@ -184,14 +162,12 @@ class MonthlyBudgets:
             self.month = month
             self._paid.clear()
             for ledger in self._ledgers.values():
-                ledger.reset()
+                ledger.spent = Spend()
 
     def spent(self) -> tuple[tuple[str, Spend], ...]:
-        """What was spent this month, by account."""
         return tuple((key, ledger.spent) for key, ledger in self._ledgers.items())
 
     def claims(self) -> tuple[Claim, ...]:
-        """What calls in flight may still cost."""
         return tuple(self._claims.values())
 
     def ledgers(self) -> tuple[tuple[str, BudgetLedgerStatistics], ...]:
@@ -200,6 +176,11 @@ class MonthlyBudgets:
             (key, BudgetLedgerStatistics(one.budget, one.spent, one.claimed))
             for key, one in self._ledgers.items()
         ])  # fmt: skip
+
+    def _spend(self, account: str, spend: Spend) -> None:
+        for ledger in self._of(account):
+            ledger.spent = ledger.spent.plus(spend)
+        self.diary.spend(account, spend)
 
     def _ledger(self, key: str) -> BudgetLedger:
         if key not in self._ledgers:
@@ -252,66 +233,6 @@ class Cut(Struct, frozen=True):
     hint: str = ""
 
 
-class Growth:
-    """What is kept for calls in flight that claim softly."""
-
-    __slots__ = ("_cuts", "_estimates", "_purse")
-
-    def __init__(self, purse: MonthlyBudgets, estimates: Estimates) -> None:
-        self._purse = purse
-        self._estimates = estimates
-        self._cuts: dict[CallId, Cut] = {}
-
-    def grew(self, entry: CallEntry, output_tokens: float) -> bool:
-        """An answer has so many tokens by now; True if more is kept for it than before."""
-        owed = self.owed(entry, output_tokens)
-        if owed == entry.claim:
-            return False
-        kept = None if entry.is_cut else self._with_room(entry, output_tokens)
-        if kept is None and not entry.is_cut:
-            entry.is_cut = True
-            self._cuts[entry.request.id] = self._cut(entry, output_tokens)
-        self._keep(entry, kept or owed)
-        return True
-
-    def owed(self, entry: CallEntry, output_tokens: float) -> Spend:
-        """What is kept for a call, or what it costs with so long an answer if that is more."""
-        claim, known = entry.claim, self._estimates.grown(entry.request.sketch, output_tokens)
-        return Spend(
-            max(claim.tokens, known.tokens), max(claim.microusd, known.microusd), claim.unpriced
-        )
-
-    def ended(self, call: CallId) -> None:
-        """A call is over: there is nothing left to cut."""
-        self._cuts.pop(call, None)
-
-    def take(self) -> tuple[Cut, ...]:
-        """The calls to cut whose callers are yet to be told."""
-        cuts, self._cuts = tuple(self._cuts.values()), {}
-        return cuts
-
-    def _with_room(self, entry: CallEntry, output_tokens: float) -> Spend | None:
-        """What to keep for a longer answer: a large step ahead, or else a small one; or none."""
-        most = entry.request.sketch.max_output_tokens
-        longest = inf if most is None else float(most)
-        for step in (max(STEP_TOKENS, STEP_SHARE * output_tokens), STEP_TOKENS):
-            tokens = max(output_tokens, min(output_tokens + step, longest))
-            whole, claim = self.owed(entry, tokens), entry.claim
-            more = whole.minus(claim)
-            if self._purse.room(entry.request.account, more) == "yes":
-                return whole
-        return None
-
-    def _keep(self, entry: CallEntry, spend: Spend) -> None:
-        entry.claim = spend
-        self._purse.claim(Claim(entry.request.id, entry.request.account, spend))
-
-    def _cut(self, entry: CallEntry, output_tokens: float) -> Cut:
-        what = f"more of this answer, which was ended at {output_tokens:,.0f} tokens"
-        error = no_room(named(self._purse, entry.request.account), what)
-        return Cut(entry.request.id, error.message, error.hint or "")
-
-
 def claim_in(words: str) -> Spend | None:
     """What a call that was refused would have claimed, by the words of its refusal."""
     found = _CLAIM.search(words)
@@ -322,7 +243,7 @@ def claim_in(words: str) -> Spend | None:
 
 
 def no_room(budget: str, what: str) -> BudgetReachedError:
-    """The error of whoever wants more than a budget has."""
+    """The error of a call that needs more than a budget has."""
     return BudgetReachedError(
         f"this month's budget has no room for {what}",
         hint=f"it is {budget}: see `headway limits`; raise it with "

@@ -1,7 +1,7 @@
 """Estimates what a call will consume, and learns from what it did.
 
-One place turns a `Sketch` into a `Demand`, and one turns a `Tally` into a `Usage`: whoever asks
-for a permit, in whatever process, is estimated by what all of them have learned.
+One place turns a `Sketch` into a `Demand`, and one turns a `Tally` into a `Usage`, by what the
+calls of all processes have shown.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ class Estimates:
         )
 
     def usage(self, demand: Demand, tally: Tally, spend: Spend, dialect: Dialect) -> Usage:
-        """What the call took of the limits. What nobody reported is what was expected."""
+        """What the call took of the limits. What was not reported is what was expected."""
         tokens_in = tally.input_tokens
         if dialect.input_charge == "all":
             tokens_in += tally.cache_read_tokens

@@ -67,12 +67,9 @@ class Dialect(Struct, frozen=True):
 
 
 ANTHROPIC: Final = Dialect(
-    "anthropic",
-    charging="produced",
-    input_charge="uncached",
-    limit_kind="bucket",
+    "anthropic", charging="produced", input_charge="uncached", limit_kind="bucket",
     tokens_step=1000.0,
-)
+)  # fmt: skip
 OPENAI: Final = Dialect("openai", refusals_count=True)
 GROQ: Final = Dialect("groq", requests_period_s=DAY_S, input_charge="uncached")
 CEREBRAS: Final = Dialect("cerebras")
@@ -86,7 +83,7 @@ DIALECTS: Final[dict[str, Dialect]] = {
 
 
 def guess(headers: Headers) -> Dialect:
-    """The dialect of a response whose provider nobody named; `PLAIN` when nothing gives it away."""
+    """The dialect of a response of an unknown provider; `PLAIN` when nothing gives it away."""
     names = dict(_pairs(headers))
     if any(name.startswith("anthropic-") for name in names):
         return ANTHROPIC
@@ -183,7 +180,7 @@ def _build_places() -> tuple[dict[str, tuple[int, int]], list[_Slot]]:
     for words, resource in _OPENAI_WORDS[:2]:
         for unit, period_s in (("minute", MINUTE_S), ("hour", HOUR_S), ("day", DAY_S)):
             add(f"x-ratelimit-{{}}-{words}-{unit}", _Slot(resource, period_s))
-    # The bare triple of the IETF's early drafts and of everybody before them: one slot, two names.
+    # The bare triple of the IETF's early drafts and of older servers: one slot, two names.
     for pattern in ("x-ratelimit-{}", "ratelimit-{}"):
         for part, word in enumerate(_PARTS[:3]):
             places[pattern.format(word)] = (len(slots), part)
@@ -193,16 +190,12 @@ def _build_places() -> tuple[dict[str, tuple[int, int]], list[_Slot]]:
 _PARTS: Final = ("limit", "remaining", "reset", "utilization", "status")
 _LIMIT, _REMAINING, _RESET, _UTILIZATION, _STATUS = range(5)
 _ANTHROPIC_WORDS: Final[tuple[tuple[str, Resource], ...]] = (
-    ("requests", "requests"),
-    ("input-tokens", "input"),
-    ("output-tokens", "output"),
+    ("requests", "requests"), ("input-tokens", "input"), ("output-tokens", "output"),
     ("tokens", "tokens"),
-)
+)  # fmt: skip
 _OPENAI_WORDS: Final[tuple[tuple[str, Resource], ...]] = (
-    ("requests", "requests"),
-    ("tokens", "tokens"),
-    ("project-tokens", "tokens"),
-)
+    ("requests", "requests"), ("tokens", "tokens"), ("project-tokens", "tokens"),
+)  # fmt: skip
 _PLACES, _SLOTS = _build_places()
 _TRIPLE: Final = len(_SLOTS)
 _NOTHING: Final[list[str | None]] = [None] * len(_PARTS)
@@ -282,7 +275,7 @@ def _ietf_readings(
 def _members(text: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Members of a structured list (RFC 9651) with their parameters.
 
-    A name with a comma or a semicolon inside its quotes is not understood: nobody sends one.
+    A name with a comma or a semicolon inside its quotes is not understood: no server sends one.
     """
     for member in text.split(","):
         name, *parameters = member.split(";")
@@ -414,14 +407,8 @@ def _rfc3339_minute_s(text: str) -> int | None:
 
 def _minute_s(year: int, month: int, day: int, hour: str, minute: str) -> int | None:
     """Epoch seconds of a minute, or `None` for one that no calendar or clock has."""
-    days = epoch_days(year, month, day)
-    if days is None or hour > "23" or minute > "59":
-        return None
-    return days * 86400 + int(hour) * 3600 + int(minute) * 60
-
-
-def epoch_days(year: int, month: int, day: int) -> int | None:
-    """Days from 1970-01-01 in the Gregorian calendar; `None` for a date that does not exist."""
     date = f"{year:04}-{month:02}-{day:02}"
     days = day_of(date)
-    return days if date_of(days) == date else None
+    if date_of(days) != date or hour > "23" or minute > "59":
+        return None
+    return days * 86400 + int(hour) * 3600 + int(minute) * 60

@@ -80,7 +80,6 @@ class Bracket:
             self._spent -= amount
 
     def confirm(self, amount: float, sent_s: float) -> None:
-        """Let in."""
         self._confirmed += amount
         elapsed = sent_s - self.anchor_s
         if elapsed > PROBE_S:

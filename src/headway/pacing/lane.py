@@ -10,7 +10,18 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from headway.base.values import Amounts, Demand, FaultKind, Permit, Sketch, Usage, Wait
+from headway.base.values import (
+    Amounts,
+    Demand,
+    Fault,
+    FaultKind,
+    Permit,
+    Reading,
+    SettledAs,
+    Sketch,
+    Usage,
+    Wait,
+)
 from headway.pacing.account import Belief, QuotaConfig, restore, standing
 from headway.pacing.headers import DIALECTS, PLAIN, Dialect
 from headway.pacing.memory import (
@@ -30,19 +41,17 @@ from headway.pacing.quota import (
     MAY_CALL,
     WAITED,
     Decision,
-    PermitRequest,
     Quota,
-    Settlement,
 )
 
 REOPEN_S: Final = 30.0
-"""A closed account is asked again this often: whoever paid does not want to restart anything."""
+"""A closed account is tried again this often: paying needs no restart."""
 
 RESENT_FIRST: Final = -1.0
 """A call that was sent and refused comes before those of its flow that were not."""
 
 CLOSING: Final[tuple[FaultKind, ...]] = ("billing", "spend_cap")
-"""Faults after which an account takes no calls until somebody pays."""
+"""Faults after which an account takes no calls until it is paid."""
 
 IN_LINE_MAX: Final = 32
 """Calls of one flow that are sized and in the quota's line; the others are sized when their turn
@@ -91,11 +100,6 @@ class CallEntry(Struct, eq=False):
     def path(self) -> tuple[str, ...]:
         return self.request.path or (self.request.id[0],)
 
-    def ask(self) -> PermitRequest:
-        """The same in the quota's words."""
-        turn = RESENT_FIRST if self.request.is_resent else 0.0
-        return PermitRequest(self.demand, self.path, (turn,), self.asked_s)
-
     def granted(self, permit: Permit) -> None:
         """It may call. Who did not wait in line may have waited before it."""
         is_new = self.was_parked and permit.reason == MAY_CALL
@@ -104,18 +108,6 @@ class CallEntry(Struct, eq=False):
 
 Sizer = Callable[[CallEntry], None]
 """Estimates what a call will consume, by all that is known at that moment."""
-
-
-class _Lasting(Struct):
-    """What stays when the quota is made anew."""
-
-    terms: AccountTerms
-    dialect: Dialect
-    known_s: float = -inf
-    """When the levels stood as this lane began with; calls from before are in them."""
-    is_new: bool = True
-    """Whether nothing was known, and nothing granted before the terms were last changed."""
-    closed_s: float = inf
 
 
 class _Flow(Struct):
@@ -131,7 +123,13 @@ class Lane(Struct, eq=False):
     account: str
     group: str
     quota: Quota
-    lasting: _Lasting
+    terms: AccountTerms
+    dialect: Dialect
+    known_s: float = -inf
+    """When the levels stood as this lane began with; calls from before are in them."""
+    is_new: bool = True
+    """Whether nothing was known, and nothing granted before the terms were last changed."""
+    closed_s: float = inf
     chronicle: Chronicle = field(default_factory=Chronicle)
     in_line: dict[int, CallEntry] = field(default_factory=dict)
     calling: dict[CallId, CallEntry] = field(default_factory=dict)
@@ -139,7 +137,7 @@ class Lane(Struct, eq=False):
     """What the first in line waits for."""
     _flows: dict[tuple[str, ...], _Flow] = field(default_factory=dict)
     _hungry: dict[tuple[str, ...], _Flow] = field(default_factory=dict)
-    """Flows of which somebody may have come near: the others need not be looked at."""
+    """Flows of which the next calls may be near; the others need not be looked at."""
     _behind: int = 0
     """Calls that are not in the quota's line yet."""
 
@@ -148,24 +146,19 @@ class Lane(Struct, eq=False):
         return f"{self.account}/{self.group}"
 
     @property
-    def dialect(self) -> Dialect:
-        return self.lasting.dialect
-
-    @property
     def queued(self) -> int:
-        """How many are without a permit."""
         return len(self.in_line) + self._behind
 
     @property
     def waiting(self) -> list[CallEntry]:
-        """Everybody without a permit, those in line first."""
+        """Calls without a permit, those in line first."""
         behind = (entry for flow in self._flows.values() for entry in flow.backlog.values())
         return [*self.in_line.values(), *behind]
 
     def enter(self, entry: CallEntry, now: float) -> None:
         """Wait here. Long after an account was closed, one call may find out whether it is."""
-        if now - self.lasting.closed_s >= REOPEN_S:
-            self.lasting.closed_s = inf
+        if now - self.closed_s >= REOPEN_S:
+            self.closed_s = inf
             self.quota.belief.hold.reopen()
         flow = self._flows.setdefault(entry.path, _Flow())
         flow.backlog[entry.request.id] = entry
@@ -175,7 +168,6 @@ class Lane(Struct, eq=False):
             flow.backlog.move_to_end(entry.request.id, last=False)
 
     def leave(self, entry: CallEntry) -> None:
-        """Give up waiting."""
         if entry.place is None:
             del self._flows[entry.path].backlog[entry.request.id]
             self._behind -= 1
@@ -184,7 +176,7 @@ class Lane(Struct, eq=False):
         self._out(entry)
 
     def decide(self, size: Sizer, now: float) -> tuple[list[CallEntry], Decision | None]:
-        """Everybody who may go now, and the decision that the rest waits for."""
+        """Calls that may go now, and the decision that the rest waits for."""
         granted: list[CallEntry] = []
         decision: Decision | None = None
         self._feed(size)
@@ -204,35 +196,43 @@ class Lane(Struct, eq=False):
 
     def adopt(self, entry: CallEntry, sent_s: float, now: float) -> None:
         """A call that another process was granted."""
-        entry.permit = self.quota.adopt(entry.ask(), sent_s, self.lasting.known_s, now)
+        entry.permit = self.quota.adopt(entry.demand, entry.path, sent_s, self.known_s, now)
         self.calling[entry.request.id] = entry
 
-    def settle(self, call: CallId, permit: Permit, settlement: Settlement, now: float) -> None:
-        """A call ended."""
-        entry = self.calling.pop(call)
-        company = self.quota.belief.tempo.in_flight
-        self.quota.settle(permit.id, settlement, now)
-        if settlement.fault is not None:
-            self.chronicle.refused(settlement.fault.kind, now)
-        elif settlement.how == "used":
-            belief, usage = self.quota.belief, settlement.usage
+    def settle(
+        self,
+        entry: CallEntry,
+        permit: Permit,
+        how: SettledAs,
+        usage: Usage,
+        now: float,
+        fault: Fault | None,
+        reading: Reading,
+    ) -> None:
+        del self.calling[entry.request.id]
+        belief = self.quota.belief
+        company = belief.tempo.in_flight
+        self.quota.settle(permit.id, how, usage, now, fault, reading)
+        if fault is not None:
+            self.chronicle.refused(fault.kind, now)
+            if fault.kind in CLOSING:
+                self.closed_s = now
+        elif how == "used":
             self.chronicle.answered(_answer(entry, permit, usage, belief, company, now), now)
-        if settlement.fault is not None and settlement.fault.kind in CLOSING:
-            self.lasting.closed_s = now
 
     def retermed(self, terms: AccountTerms, now: float) -> None:
-        """The user changed the terms: the quota is made anew, and nobody in it notices."""
-        known_s = self.lasting.known_s
-        is_new = self.lasting.is_new and self.quota.granted == 0
+        """The user changed the terms: the quota is made anew, and its calls go on."""
+        self.is_new = self.is_new and self.quota.granted == 0
         fresh = lane_of(self.memory(now), terms, self.dialect, now, now)
-        if is_new:
+        if self.is_new:
             fresh = new_lane(self.account, self.group, terms, self.dialect, now)
         calling = [(one, one.permit) for one in self.calling.values() if one.permit is not None]
         for entry, permit in calling:
-            entry.permit = fresh.quota.adopt(entry.ask(), permit.granted_s, now, now)
+            demand, sent_s = entry.demand, permit.granted_s
+            entry.permit = fresh.quota.adopt(demand, entry.path, sent_s, now, now)
         waiting = self.waiting
         # Of calls that are yet to be adopted, the present levels know no more than the first ones.
-        self.quota, self.lasting = fresh.quota, _Lasting(terms, self.dialect, known_s, is_new)
+        self.quota, self.terms, self.closed_s = fresh.quota, terms, inf
         self.in_line, self._flows, self._hungry, self._behind = {}, {}, {}, 0
         for entry in waiting:
             entry.place = None
@@ -262,7 +262,8 @@ class Lane(Struct, eq=False):
                 _, entry = flow.backlog.popitem(last=False)
                 self._behind -= 1
                 size(entry)
-                entry.place = self.quota.ask(entry.ask())
+                turn = RESENT_FIRST if entry.request.is_resent else 0.0
+                entry.place = self.quota.ask(entry.demand, entry.path, (turn,), entry.asked_s)
                 self.in_line[entry.place] = entry
                 flow.in_line += 1
                 fed = True
@@ -284,7 +285,7 @@ class Lane(Struct, eq=False):
 def _answer(
     entry: CallEntry, permit: Permit, usage: Usage, belief: Belief, company: int, now: float
 ) -> ObservedAnswer:
-    """How an answer came. What nobody counted, or was sent by another process, is not timed."""
+    """How an answer came. What was not counted, or was sent by another process, is not timed."""
     amounts = usage.amounts
     drawn = 0.0
     for mirror in belief.mirrors:
@@ -308,7 +309,7 @@ def _answer(
 def new_lane(account: str, group: str, terms: AccountTerms, dialect: Dialect, now: float) -> Lane:
     """A lane of which nothing is known but what the user says."""
     config = QuotaConfig(dialect, terms.limits, terms.share, terms.pace)
-    return Lane(account, group, Quota(config, now), _Lasting(terms, dialect))
+    return Lane(account, group, Quota(config, now), terms, dialect)
 
 
 def lane_of(
@@ -319,8 +320,9 @@ def lane_of(
     quota = Quota(config, now)
     restore(quota.belief.mirrors, memory.levels, known_s, now)
     quota.belief.allowances.restore(memory.windows, known_s)
-    lasting = _Lasting(terms, dialect, known_s, False)
-    return Lane(memory.account, memory.group, quota, lasting, Chronicle(memory.chronicle, known_s))
+    lane = Lane(memory.account, memory.group, quota, terms, dialect, known_s, is_new=False)
+    lane.chronicle = Chronicle(memory.chronicle, known_s)
+    return lane
 
 
 # Every account and model group in use, and the user's terms for each of them.
@@ -362,7 +364,7 @@ class Lanes:
         lane, spoken = self.of(request, now), DIALECTS.get(dialect)
         if spoken is not None and spoken is not lane.dialect:
             belief = lane.quota.belief
-            lane.lasting.dialect = spoken
+            lane.dialect = spoken
             belief.config = replace(belief.config, dialect=spoken)
         return lane
 
@@ -380,11 +382,10 @@ class Lanes:
         self._terms[key] = terms
         for name, lane in self._lanes.items():
             wanted = terms_of(self._terms, *name)
-            if replace(wanted, budget=lane.lasting.terms.budget) != lane.lasting.terms:
+            if replace(wanted, budget=lane.terms.budget) != lane.terms:
                 lane.retermed(wanted, now)
 
     def terms(self) -> tuple[tuple[str, AccountTerms], ...]:
-        """What the user has set."""
         return tuple(self._terms.items())
 
     def memory(self, now: float) -> tuple[LaneMemory, ...]:

@@ -3,10 +3,10 @@
 Laws:
 - Raw latency is never used: a long answer is not a slow one. Time per unit of work is.
 - A peak is believed only where samples support it, and only beyond what noise can make.
-- The pace of a piece is quick to tell and easily disturbed: somebody's prompt holds up everybody's
-  tokens, a busy machine passes them on late, and who waits in line inside the provider shows no
-  pace at all. What all calls deliver in a while is slower to tell and contains everything.
-  `Congestion` learns from the pace, `Delivery` from the sum.
+- The pace of a piece is quick to tell and easily disturbed: one prompt holds up the tokens of
+  all, a busy machine passes them on late, and calls in a line inside the provider show none.
+  What all calls deliver in a while is slower to tell and contains everything. `Congestion`
+  learns from the pace, `Delivery` from the sum.
 """
 
 from __future__ import annotations
@@ -140,14 +140,10 @@ class Tempo:
 
     def plan(self, tokens: float, now: float) -> PlannedStream:
         """When an answer of so many tokens would flow if its call were sent now."""
-        begins = now + self.first_byte_s
-        return self._plan(begins, tokens, now)
+        return self.replan(tokens, now + self.first_byte_s, now)
 
-    def replan(self, tokens: float, now: float) -> PlannedStream:
-        """The same for an answer whose first byte has just come."""
-        return self._plan(now, tokens, now)
-
-    def _plan(self, begins_s: float, tokens: float, now: float) -> PlannedStream:
+    def replan(self, tokens: float, begins_s: float, now: float) -> PlannedStream:
+        """The same for an answer whose first byte comes at a known time."""
         ends = min(begins_s + max(1e-3, tokens * self.per_token_s), now + HORIZON_S)
         return PlannedStream(min(begins_s, ends - 1e-3), ends, tokens)
 
@@ -356,7 +352,6 @@ class Delivery:
 
     @property
     def rounds(self) -> int:
-        """Rounds that count."""
         return len(self._rounds)
 
     def sent(self, in_flight: int, integral: float, now: float) -> None:
@@ -390,7 +385,6 @@ class Delivery:
         return self._complete(in_flight, integral, now)
 
     def _in_flight(self, integral: float, now: float) -> float:
-        """How many were in flight on average in this round."""
         return (integral - self._integral) / max(now - self._from_s, 1e-9)
 
     def _complete(self, in_flight: float, integral: float, now: float) -> Round | None:

@@ -169,7 +169,6 @@ def _newton_step(
 
 
 def _fitted(fit: _Fit, sums: _Sums, censored: list[tuple[float, float, float]]) -> _Fit:
-    """The most likely parameters, searched from the last ones."""
     steps, moved = 0, inf
     while moved > NEWTON_TOLERANCE and steps < NEWTON_STEPS_MAX:
         step_p, step_m, step_b = _newton_step(fit, sums, censored)

@@ -3,7 +3,7 @@
 Laws:
 - Buckets refill, windows forget, gauges are given back: three ways to count, three types, one
   set of verbs (`available`, `charge`, `refund`, `when`).
-- `when(amount)` is the earliest instant at which `amount` is available if nobody else charges.
+- `when(amount)` is the earliest instant at which `amount` is available if nothing else is charged.
 - A call larger than the whole limit waits for the limit to be full and then goes into debt:
   it cannot be served sooner, and it must not wait for ever.
 - Time never runs backwards: a `now` before the last one counts as the last one.
@@ -106,7 +106,6 @@ class Outflow:
         return total + part
 
     def bin_end_s(self) -> float:
-        """When the bin ends up to which, or into which, everything was drained."""
         return (self._bin + 1) * BIN_S
 
     def lowest(
@@ -208,7 +207,7 @@ class Bucket:
         self._level = min(self.capacity, level)
 
     def set_level(self, level: float, now: float) -> None:
-        """Adopt a level that somebody who knows better has reported."""
+        """Adopt a level that the provider has reported."""
         self.available(now)
         self._level = min(self.capacity, level)
 
@@ -343,7 +342,7 @@ class FixedWindow:
         self.used = max(0.0, self.used - amount)
 
     def set_level(self, level: float, now: float) -> None:
-        """Adopt the remainder that somebody who knows better has reported."""
+        """Adopt the remainder that the provider has reported."""
         self.available(now)
         self.used = self.limit - level
 
@@ -407,7 +406,6 @@ class ReserveMeter:
 
     @property
     def size(self) -> float:
-        """The most that can be taken at one instant."""
         return self.meter.capacity if isinstance(self.meter, Bucket) else self.meter.limit
 
     @property
@@ -436,7 +434,6 @@ class ReserveMeter:
         return self.meter.when(whole, now) if whole <= size else inf
 
     def charge(self, amount: float, now: float) -> None:
-        """Take at once."""
         self.meter.charge(amount, now)
 
     def correct(self, extra: float, charged_s: float, now: float) -> None:

@@ -72,7 +72,6 @@ class Spell(Struct, frozen=True):
 
     @property
     def ended(self) -> float:
-        """Calls, however they ended."""
         return (
             self.answered + self.rate + self.concurrency + self.overload + self.failed + self.wrong
         )
@@ -237,7 +236,6 @@ def hours_of(memory: ChronicleMemory) -> dict[int, Spell]:
 
 
 def total(spells: Iterable[Spell]) -> Spell:
-    """All of them together."""
     return _summed([astuple(spell) for spell in spells])
 
 
@@ -332,7 +330,7 @@ class LaneMemory(Struct, frozen=True):
 
 
 class Claim(Struct, frozen=True):
-    """What a call in flight may still take of the budgets; nobody else may have it."""
+    """What a call in flight may still take of the budgets; no other call may have it."""
 
     id: CallId
     account: str

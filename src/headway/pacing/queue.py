@@ -7,7 +7,7 @@ Laws:
   that stay backlogged never differ by more than one call of each, whatever the costs.
 - No credit for idleness. A flow that returns starts at the virtual time of its branch, or where
   its past services end if that is later. A refund never takes it back before its return.
-- No debt without contention. A branch in which nobody waits forgets who was served last.
+- No debt without contention. A branch without waiters forgets who was served last.
 - Memory is bounded by the waiters and by the flows that are ahead of virtual time.
 
 The cost of a waiter is its dominant share: the seconds for which it takes the whole of the
@@ -46,7 +46,7 @@ LATER: Final = 1 << 62
 
 
 class _Waiter(NamedTuple, Generic[T]):
-    """Somebody in line. Compared as a tuple in C: key first, then place, which is unique."""
+    """A call in line. Compared as a tuple in C: key first, then place, which is unique."""
 
     key: tuple[float, ...]
     place: int
@@ -144,7 +144,7 @@ class _Branch(_Flow[T], eq=False):
     def tidy(self) -> None:
         """Forget resting children whose tag time has reached, until a backlogged one is first.
 
-        When nobody is backlogged all of them are forgotten, and virtual time moves to the last
+        When none is backlogged all of them are forgotten, and virtual time moves to the last
         tag: that ends a busy period as start-time fair queueing has it.
         """
         while self.line:
@@ -318,11 +318,11 @@ def _upcoming_of_branch(
         waiter = next(streams[index], None)
         if waiter is not None:
             yield waiter
-            # Whoever was served takes the next turn, after all who have the same tag.
+            # A flow that was served takes the next turn, after all who have the same tag.
             heappush(ahead, (tag + waiter.cost_s, LATER + len(held), index))
 
 
-# What the first in line has waited for, and for how long: by it everybody in line is told why.
+# What the first in line has waited for, and for how long: the reason of the next permits.
 
 SPELLS_MAX: Final = 2048
 """Spells of one cause that are kept; who waits for longer is told by the newer half of them."""
@@ -391,7 +391,7 @@ LEADER_S_MAX: Final = 10.0
 """A leader that was sent this long ago is not waited for any longer..."""
 
 FOLLOWER_S_MAX: Final = 30.0
-"""...and nobody waits for longer than this, whether or not the leader was sent."""
+"""...and no call waits for longer than this, whether or not the leader was sent."""
 
 Beginning = tuple[str, str]
 """(account and model group, digest): caches are not shared between either."""
@@ -419,7 +419,7 @@ class Leaders:
         return cached is not None and now < cached.warm_until_s
 
     def until_s(self, beginning: Beginning, call: CallId, asked_s: float, now: float) -> float:
-        """When the call may go at the latest: `now` for a leader, or where nobody is waited for."""
+        """When the call may go at the latest: `now` for a leader, or without one."""
         cached = remember(self._cached, beginning, _Cached)
         if now < cached.warm_until_s:
             return now
@@ -436,14 +436,12 @@ class Leaders:
             cached.sent_s = now
 
     def answered(self, beginning: Beginning, now: float) -> None:
-        """A first byte: whoever wrote it, the beginning is in the cache from now on."""
+        """A first byte: the beginning is in the cache from now on."""
         cached = remember(self._cached, beginning, _Cached)
         cached.warm_until_s, cached.leader = now + WARM_S, None
 
-    def ended(self, beginning: Beginning, call: CallId) -> bool:
-        """A call is over; True if others were waiting for it and need not any more."""
+    def ended(self, beginning: Beginning, call: CallId) -> None:
+        """A call is over: others need not wait for it any more."""
         cached = self._cached.get(beginning)
-        if cached is None or cached.leader != call:
-            return False
-        cached.leader, cached.sent_s = None, inf
-        return True
+        if cached is not None and cached.leader == call:
+            cached.leader, cached.sent_s = None, inf

@@ -59,170 +59,6 @@ class PermitInUse(Struct):
     seen_tokens: float = 0.0
 
 
-class Permits:
-    """Every permit between its grant and its end, and the plans that all limits count on."""
-
-    __slots__ = ("_belief", "_ends", "_held", "_silent", "granted")
-
-    def __init__(self, belief: Belief) -> None:
-        self._belief = belief
-        self._held: dict[int, PermitInUse] = {}
-        self._ends: list[tuple[float, int]] = []
-        self.granted = 0
-        self._silent: dict[int, float] = {}
-        """When calls were sent that have not begun to answer, the oldest first."""
-
-    def __len__(self) -> int:
-        """Permits that have not ended."""
-        return len(self._held)
-
-    def get(self, permit_id: int) -> PermitInUse | None:
-        """A permit that has not ended."""
-        return self._held.get(permit_id)
-
-    def grant(
-        self, demand: Demand, path: tuple[str, ...], stream: PlannedStream, reason: str, now: float
-    ) -> Permit:
-        """Charge every limit and begin."""
-        self.granted += 1
-        permit = Permit(self.granted, path[0], demand, now, reason)
-        belief = self._belief
-        levels = belief.charge(demand, stream, now)
-        integral = belief.tempo.enter(now)
-        company = belief.tempo.in_flight
-        belief.width.delivery.sent(company, integral, now)
-        self._held[permit.id] = PermitInUse(permit, path, stream, levels, company, integral)
-        if not demand.is_whole:
-            self._silent[permit.id] = now
-        heapq.heappush(self._ends, (stream.to_s, permit.id))
-        return permit
-
-    def adopt(
-        self, demand: Demand, path: tuple[str, ...], sent_s: float, known_s: float, now: float
-    ) -> Permit:
-        """Take over a call that was sent under another process's permit.
-
-        What was known of the limits at `known_s` contains what calls before it were charged, and
-        what their answers had produced by then: its stream is planned from when it was sent.
-        """
-        self.granted += 1
-        permit = Permit(self.granted, path[0], demand, sent_s, ADOPTED)
-        belief = self._belief
-        stream = belief.tempo.plan(demand.expected.output_tokens, sent_s)
-        flowed = stream.produced(now) - stream.produced(known_s)
-        for mirror in belief.mirrors:
-            balance = mirror.balance
-            balance.join(demand, stream, sent_s > known_s, now)
-            if isinstance(balance.count, Projection):
-                balance.count.charge(flowed, now)
-        integral = belief.tempo.enter(now)
-        held = PermitInUse(permit, path, stream, (), belief.tempo.in_flight, integral)
-        self._held[permit.id] = held
-        heapq.heappush(self._ends, (stream.to_s, permit.id))
-        return permit
-
-    def undo(self, permit: Permit, now: float) -> None:
-        """Take back the last grant, which nobody has heard of."""
-        held = self._held.pop(permit.id)
-        self._silent.pop(permit.id, None)
-        self._belief.tempo.leave(now)
-        self._belief.give_back(permit.demand, held.stream, now, "unused", now)
-        self.granted -= 1
-
-    def end(self, permit_id: int) -> PermitInUse | None:
-        """A permit ends, once: None if it has ended already."""
-        self._silent.pop(permit_id, None)
-        return self._held.pop(permit_id, None)
-
-    def answered(self, held: PermitInUse, now: float) -> None:
-        """The response began: it was let in, and its stream flows from now on."""
-        belief = self._belief
-        self._silent.pop(held.permit.id, None)
-        belief.answered(held.permit.demand, held.permit.granted_s, held.company, now)
-        if held.permit.demand.is_whole:
-            return
-        held.seen_s = now
-        held.integral = belief.tempo.integral(now)
-        self._replan(held, belief.tempo.replan(held.stream.tokens, now), now)
-
-    def observe(self, held: PermitInUse, reading: Reading, at_s: float, now: float) -> None:
-        """Learn from headers. What is in flight joins the limits that were not known before."""
-        for mirror in self._belief.observe(reading, held.levels, at_s, now):
-            for other in self._held.values():
-                charged = other.permit.granted_s > at_s
-                mirror.balance.join(other.permit.demand, other.stream, charged, now)
-
-    def moved(self, held: PermitInUse, output_tokens: float, now: float) -> bool:
-        """An answer has grown: learn the pace in the company it had. True if the width changed."""
-        if held.permit.demand.is_whole:
-            return False
-        tokens = output_tokens - held.seen_tokens
-        if held.seen_s is None or tokens < TOKENS_MIN or now <= held.seen_s:
-            return False
-        tempo = self._belief.tempo
-        company = tempo.mean_since(held.integral, held.seen_s, now)
-        per_token_s = tempo.moved(now - held.seen_s, tokens)
-        queued = self._queued(per_token_s, now)
-        width, integral = self._belief.width, tempo.integral(now)
-        served = max(1.0, company - queued)
-        changed = width.moved(served, tempo.in_flight, per_token_s, queued)
-        # The first piece of an answer brings the work of its first byte with it.
-        work = tokens if held.seen_tokens else tempo.work(tokens)
-        done = width.delivery.moved(work, integral, now, FIRST_BYTES * tempo.first_byte_s)
-        if done is not None:
-            changed = width.delivered(done) or changed
-        held.seen_s, held.seen_tokens, held.integral = now, output_tokens, integral
-        return changed
-
-    def ended(self, held: PermitInUse, output_tokens: float, now: float) -> None:
-        """An answer is complete: learn from the last piece of it, and from the whole of it."""
-        self.moved(held, output_tokens, now)
-        sent_s = held.permit.granted_s
-        is_adopted = held.permit.reason == ADOPTED
-        if is_adopted or output_tokens <= 0 or now <= sent_s:
-            # Of an adopted call nobody here knows what company it had from the start.
-            return
-        tempo, width = self._belief.tempo, self._belief.width
-        # What was seen is an estimate until the provider has counted: it may have been too much.
-        rest = max(1.0, output_tokens - held.seen_tokens)
-        width.ended(rest if held.seen_tokens else tempo.work(rest), tempo.integral(now), now)
-        if held.permit.demand.is_whole:
-            company = tempo.mean_since(held.integral, sent_s, now)
-            per_token_s = tempo.arrived(now - sent_s, output_tokens)
-            # Answers that began together end together: how many are left says nothing.
-            width.moved(company, ceil(company), per_token_s, growth=WHOLE_GROWTH)
-        else:
-            width.congestion.answered(tempo.first_byte_s, output_tokens * tempo.per_token_s)
-
-    def extend_overruns(self, now: float) -> None:
-        """Streams that outlived their plan go on: expect some more of them."""
-        while self._ends and self._ends[0][0] <= now:
-            _, permit_id = heapq.heappop(self._ends)
-            held = self._held.get(permit_id)
-            if held is None or held.stream.to_s > now:
-                continue
-            stream = held.stream
-            most = max(stream.tokens, held.permit.demand.ceiling.output_tokens)
-            tokens = min(most, stream.tokens * (1.0 + OVERRUN) + 1.0)
-            pace = max(self._belief.tempo.per_token_s, 1e-6)
-            longer_s = min(HORIZON_S, max(OVERRUN_S_MIN, (tokens - stream.tokens) * pace))
-            self._replan(held, PlannedStream(stream.from_s, now + longer_s, tokens), now)
-
-    def _queued(self, per_token_s: float, now: float) -> int:
-        """How many calls seem to stand in a line at the provider."""
-        tempo, queued = self._belief.tempo, 0
-        for sent_s in self._silent.values():
-            if not tempo.is_overdue(now - sent_s, per_token_s):
-                break
-            queued += 1
-        return queued
-
-    def _replan(self, held: PermitInUse, stream: PlannedStream, now: float) -> None:
-        self._belief.replan(held.stream, stream, now)
-        held.stream = stream
-        heapq.heappush(self._ends, (stream.to_s, held.permit.id))
-
-
 BACKFILL_MAX: Final = 8
 """Waiters behind a blocked head that are looked at: more hardly ever find one that fits."""
 
@@ -232,16 +68,6 @@ WAKE_S_MIN: Final = 1e-3
 MAY_CALL: Final = "every limit has room"
 WAITED: Final = "waited for "
 PASSED: Final = "does not delay a call that waits for "
-
-
-class PermitRequest(Struct, frozen=True):
-    """A call that wants a permit: for whom, how urgently."""
-
-    demand: Demand
-    path: tuple[str, ...] = ("",)
-    key: tuple[float, ...] = ()
-    asked_s: float | None = None
-    """When it came; `None` is when the line was last looked at."""
 
 
 class Grant(Struct, frozen=True):
@@ -264,19 +90,11 @@ class Decision(Struct, frozen=True):
     """Who it is that waits: an ask that can never be granted has to leave by itself."""
 
 
-class Settlement(Struct, frozen=True):
-    """How a permit ended. Fault and reading belong to a response that was not an answer."""
-
-    how: SettledAs
-    usage: Usage
-    fault: Fault | None = None
-    reading: Reading = Reading()
-
-
 class _Waiter(Struct):
-    """An ask in line, and how often anybody had been held back when it came."""
+    """A call in line, and how often a call had been held back when it came."""
 
-    ask: PermitRequest
+    demand: Demand
+    path: tuple[str, ...]
     held_back: int
     asked_s: float
     place: int = 0
@@ -286,13 +104,18 @@ class Quota:
     """Admission for one account and model group."""
 
     __slots__ = (
-        "_blame", "_decided_s", "_held_back", "_permits", "_queue", "_stands", "_waited", "belief",
-        "refused",
+        "_blame", "_decided_s", "_ends", "_held", "_held_back", "_queue", "_silent", "_stands",
+        "_waited", "belief", "granted", "refused",
     )  # fmt: skip
 
     def __init__(self, config: QuotaConfig, now: float) -> None:
         self.belief = Belief(config, now)
-        self._permits = Permits(self.belief)
+        self._held: dict[int, PermitInUse] = {}
+        self._ends: list[tuple[float, int]] = []
+        self._silent: dict[int, float] = {}
+        """When calls were sent that have not begun to answer, the oldest first."""
+        self.granted = 0
+        """Permits given so far."""
         self._queue: FairQueue[_Waiter] = FairQueue()
         self.refused = 0
         self._stands: Decision | None = None
@@ -307,20 +130,23 @@ class Quota:
 
     @property
     def in_flight(self) -> int:
-        return len(self._permits)
+        return len(self._held)
 
-    @property
-    def granted(self) -> int:
-        """Permits given so far."""
-        return self._permits.granted
+    def ask(
+        self,
+        demand: Demand,
+        path: tuple[str, ...] = ("",),
+        key: tuple[float, ...] = (),
+        asked_s: float | None = None,
+    ) -> int:
+        """Join the queue; the place returned names the call in grants and to `leave`.
 
-    def ask(self, ask: PermitRequest) -> int:
-        """Join the queue; the place returned names the ask in grants and to `leave`."""
+        `key` is its urgency within its flow, `asked_s` when it came: at the last decision if None.
+        """
         self._stands = None
-        asked_s = self._decided_s if ask.asked_s is None else ask.asked_s
-        waiter = _Waiter(ask, self._held_back, asked_s)
-        cost_s = self.belief.cost_s(ask.demand.expected)
-        waiter.place = self._queue.push(ask.path, ask.key, cost_s, waiter)
+        since_s = self._decided_s if asked_s is None else asked_s
+        waiter = _Waiter(demand, path, self._held_back, since_s)
+        waiter.place = self._queue.push(path, key, self.belief.cost_s(demand.expected), waiter)
         return waiter.place
 
     def leave(self, place: int) -> bool:
@@ -336,23 +162,23 @@ class Quota:
         """
         if self._stands is not None and now < self._stands.wake_s:
             return self._stands
-        self._permits.extend_overruns(now)
+        self._extend_overruns(now)
         grants: list[Grant] = []
         wait: Wait | None = None
         cause = ""
         while (waiter := self._queue.head()) is not None:
-            ask = waiter.ask
-            stream = self.belief.tempo.plan(ask.demand.expected.output_tokens, now)
-            wait = self.belief.wait(ask.demand, stream, len(self._queue), now)
+            demand = waiter.demand
+            stream = self.belief.tempo.plan(demand.expected.output_tokens, now)
+            wait = self.belief.wait(demand, stream, len(self._queue), now)
             if wait is not None:
-                if wait.until_s < inf or not self.belief.can_ever(ask.demand):
-                    grants += self._backfill(ask.demand, stream, wait, now)
+                if wait.until_s < inf or not self.belief.can_ever(demand):
+                    grants += self._backfill(demand, stream, wait, now)
                 self._held_back += 1
                 cause = self._waited = _cause(self.belief, wait)
                 break
             self._queue.pop()
             reason = self._why(waiter, now)
-            permit = self._permits.grant(ask.demand, ask.path, stream, reason, now)
+            permit = self._grant(demand, waiter.path, stream, reason, now)
             grants.append(Grant(waiter.place, permit))
         self._decided_s = now
         self._blame.note(cause, now)
@@ -365,54 +191,198 @@ class Quota:
         if len(self._queue):
             until_s = self._stands.wake_s if self._stands else now
             return Wait("queue", until_s, f"{len(self._queue)} calls were here before")
-        ask = PermitRequest(demand)
         stream = self.belief.tempo.plan(demand.expected.output_tokens, now)
         wait = self.belief.wait(demand, stream, 0, now)
-        return wait or self._permits.grant(demand, ask.path, stream, MAY_CALL, now)
+        return wait or self._grant(demand, ("",), stream, MAY_CALL, now)
 
-    def adopt(self, ask: PermitRequest, sent_s: float, known_s: float, now: float) -> Permit:
-        """A call that was sent under another process's permit goes on under ours."""
+    def adopt(
+        self, demand: Demand, path: tuple[str, ...], sent_s: float, known_s: float, now: float
+    ) -> Permit:
+        """Take over a call that was sent under another process's permit.
+
+        What was known of the limits at `known_s` contains what calls before it were charged, and
+        what their answers had produced by then: its stream is planned from when it was sent.
+        """
         self._stands = None
-        return self._permits.adopt(ask.demand, ask.path, sent_s, known_s, now)
+        self.granted += 1
+        permit = Permit(self.granted, path[0], demand, sent_s, ADOPTED)
+        belief = self.belief
+        stream = belief.tempo.plan(demand.expected.output_tokens, sent_s)
+        flowed = stream.produced(now) - stream.produced(known_s)
+        for mirror in belief.mirrors:
+            balance = mirror.balance
+            balance.join(demand, stream, sent_s > known_s, now)
+            if isinstance(balance.count, Projection):
+                balance.count.charge(flowed, now)
+        integral = belief.tempo.enter(now)
+        held = PermitInUse(permit, path, stream, (), belief.tempo.in_flight, integral)
+        self._held[permit.id] = held
+        heapq.heappush(self._ends, (stream.to_s, permit.id))
+        return permit
 
     def first_byte(self, permit_id: int, reading: Reading, now: float) -> None:
         """The response began: learn from its headers and its speed."""
-        held = self._permits.get(permit_id)
+        held = self._held.get(permit_id)
         if held is None:
             return
         self._stands = None
-        self._permits.answered(held, now)
-        self._permits.observe(held, reading, held.permit.granted_s, now)
+        self._answered(held, now)
+        self._observe(held, reading, held.permit.granted_s, now)
 
     def progress(self, permit_id: int, output_tokens: float, now: float) -> None:
         """The answer has grown to so many tokens: learn the pace in the company it has."""
-        held = self._permits.get(permit_id)
-        if held is not None and self._permits.moved(held, output_tokens, now):
+        held = self._held.get(permit_id)
+        if held is not None and self._moved(held, output_tokens, now):
             self._stands = None
 
-    def settle(self, permit_id: int, settlement: Settlement, now: float) -> bool:
-        """End a permit. Only the first call for an id does anything; it returns True."""
-        held = self._permits.end(permit_id)
+    def settle(
+        self,
+        permit_id: int,
+        how: SettledAs,
+        usage: Usage,
+        now: float,
+        fault: Fault | None = None,
+        reading: Reading = Reading(),
+    ) -> bool:
+        """End a permit. Only the first call for an id does anything; it returns True.
+
+        Fault and reading belong to a response that was not an answer.
+        """
+        self._silent.pop(permit_id, None)
+        held = self._held.pop(permit_id, None)
         if held is None:
             return False
         self._stands = None
-        belief, demand, usage = self.belief, held.permit.demand, settlement.usage
-        if settlement.how == "used" and settlement.fault is None:
-            self._permits.ended(held, usage.amounts.output_tokens, now)
+        belief, demand = self.belief, held.permit.demand
+        if how == "used" and fault is None:
+            self._ended(held, usage.amounts.output_tokens, now)
         belief.tempo.leave(now)
         sent_s = held.permit.granted_s
-        if settlement.how == "used":
+        if how == "used":
             belief.settle(demand, held.stream, sent_s, usage, now)
         else:
-            belief.give_back(demand, held.stream, sent_s, settlement.how, now)
+            belief.give_back(demand, held.stream, sent_s, how, now)
         if len(self._queue):
-            cost_s = belief.cost_s(usage.amounts) if settlement.how == "used" else 0.0
+            cost_s = belief.cost_s(usage.amounts) if how == "used" else 0.0
             self._queue.correct(held.path, cost_s - belief.cost_s(demand.expected))
-        if settlement.fault is not None:
-            self.refused += settlement.how == "throttled"
-            self._permits.observe(held, settlement.reading, now, now)
-            belief.failed(demand, sent_s, settlement.fault, settlement.reading, now)
+        if fault is not None:
+            self.refused += how == "throttled"
+            self._observe(held, reading, now, now)
+            belief.failed(demand, sent_s, fault, reading, now)
         return True
+
+    def _grant(
+        self, demand: Demand, path: tuple[str, ...], stream: PlannedStream, reason: str, now: float
+    ) -> Permit:
+        """Charge every limit and begin."""
+        self.granted += 1
+        permit = Permit(self.granted, path[0], demand, now, reason)
+        belief = self.belief
+        levels = belief.charge(demand, stream, now)
+        integral = belief.tempo.enter(now)
+        company = belief.tempo.in_flight
+        belief.width.delivery.sent(company, integral, now)
+        self._held[permit.id] = PermitInUse(permit, path, stream, levels, company, integral)
+        if not demand.is_whole:
+            self._silent[permit.id] = now
+        heapq.heappush(self._ends, (stream.to_s, permit.id))
+        return permit
+
+    def _undo(self, permit: Permit, now: float) -> None:
+        """Take back the last grant before it is returned."""
+        held = self._held.pop(permit.id)
+        self._silent.pop(permit.id, None)
+        self.belief.tempo.leave(now)
+        self.belief.give_back(permit.demand, held.stream, now, "unused", now)
+        self.granted -= 1
+
+    def _answered(self, held: PermitInUse, now: float) -> None:
+        """The response began: it was let in, and its stream flows from now on."""
+        belief = self.belief
+        self._silent.pop(held.permit.id, None)
+        belief.answered(held.permit.demand, held.permit.granted_s, held.company, now)
+        if held.permit.demand.is_whole:
+            return
+        held.seen_s = now
+        held.integral = belief.tempo.integral(now)
+        self._replan(held, belief.tempo.replan(held.stream.tokens, now, now), now)
+
+    def _observe(self, held: PermitInUse, reading: Reading, at_s: float, now: float) -> None:
+        """Learn from headers. What is in flight joins the limits that were not known before."""
+        for mirror in self.belief.observe(reading, held.levels, at_s, now):
+            for other in self._held.values():
+                charged = other.permit.granted_s > at_s
+                mirror.balance.join(other.permit.demand, other.stream, charged, now)
+
+    def _moved(self, held: PermitInUse, output_tokens: float, now: float) -> bool:
+        """An answer has grown: learn the pace in the company it had. True if the width changed."""
+        if held.permit.demand.is_whole:
+            return False
+        tokens = output_tokens - held.seen_tokens
+        if held.seen_s is None or tokens < TOKENS_MIN or now <= held.seen_s:
+            return False
+        tempo = self.belief.tempo
+        company = tempo.mean_since(held.integral, held.seen_s, now)
+        per_token_s = tempo.moved(now - held.seen_s, tokens)
+        queued = self._late_answers(per_token_s, now)
+        width, integral = self.belief.width, tempo.integral(now)
+        served = max(1.0, company - queued)
+        changed = width.moved(served, tempo.in_flight, per_token_s, queued)
+        # The first piece of an answer brings the work of its first byte with it.
+        work = tokens if held.seen_tokens else tempo.work(tokens)
+        done = width.delivery.moved(work, integral, now, FIRST_BYTES * tempo.first_byte_s)
+        if done is not None:
+            changed = width.delivered(done) or changed
+        held.seen_s, held.seen_tokens, held.integral = now, output_tokens, integral
+        return changed
+
+    def _ended(self, held: PermitInUse, output_tokens: float, now: float) -> None:
+        """An answer is complete: learn from the last piece of it, and from the whole of it."""
+        self._moved(held, output_tokens, now)
+        sent_s = held.permit.granted_s
+        is_adopted = held.permit.reason == ADOPTED
+        if is_adopted or output_tokens <= 0 or now <= sent_s:
+            # Of an adopted call it is not known what company it had from the start.
+            return
+        tempo, width = self.belief.tempo, self.belief.width
+        # What was seen is an estimate until the provider has counted: it may have been too much.
+        rest = max(1.0, output_tokens - held.seen_tokens)
+        width.ended(rest if held.seen_tokens else tempo.work(rest), tempo.integral(now), now)
+        if held.permit.demand.is_whole:
+            company = tempo.mean_since(held.integral, sent_s, now)
+            per_token_s = tempo.arrived(now - sent_s, output_tokens)
+            # Answers that began together end together: how many are left says nothing.
+            width.moved(company, ceil(company), per_token_s, growth=WHOLE_GROWTH)
+        else:
+            width.congestion.answered(tempo.first_byte_s, output_tokens * tempo.per_token_s)
+
+    def _extend_overruns(self, now: float) -> None:
+        """Streams that outlived their plan go on: expect some more of them."""
+        while self._ends and self._ends[0][0] <= now:
+            _, permit_id = heapq.heappop(self._ends)
+            held = self._held.get(permit_id)
+            if held is None or held.stream.to_s > now:
+                continue
+            stream = held.stream
+            most = max(stream.tokens, held.permit.demand.ceiling.output_tokens)
+            tokens = min(most, stream.tokens * (1.0 + OVERRUN) + 1.0)
+            pace = max(self.belief.tempo.per_token_s, 1e-6)
+            longer_s = min(HORIZON_S, max(OVERRUN_S_MIN, (tokens - stream.tokens) * pace))
+            self._replan(held, PlannedStream(stream.from_s, now + longer_s, tokens), now)
+
+    def _late_answers(self, per_token_s: float, now: float) -> int:
+        """How many calls seem to stand in a line at the provider."""
+        tempo, queued = self.belief.tempo, 0
+        for sent_s in self._silent.values():
+            if not tempo.is_overdue(now - sent_s, per_token_s):
+                break
+            queued += 1
+        return queued
+
+    def _replan(self, held: PermitInUse, stream: PlannedStream, now: float) -> None:
+        self.belief.replan(held.stream, stream, now)
+        held.stream = stream
+        heapq.heappush(self._ends, (stream.to_s, held.permit.id))
 
     def _why(self, waiter: _Waiter, now: float) -> str:
         """Why a call goes now and not when it came: what those before it waited for longest."""
@@ -429,14 +399,14 @@ class Quota:
             return grants
         reason = PASSED + wait.resource
         for waiter in self._queue.peek(BACKFILL_MAX)[1:]:
-            passing = waiter.ask.demand
+            passing = waiter.demand
             plan = self.belief.tempo.plan(passing.expected.output_tokens, now)
             if self.belief.wait(passing, plan, len(self._queue), now) is not None:
                 continue
-            permit = self._permits.grant(passing, waiter.ask.path, plan, reason, now)
+            permit = self._grant(passing, waiter.path, plan, reason, now)
             after = self.belief.wait(demand, stream, len(self._queue), now)
             if after is not None and after.until_s > wait.until_s + 1e-6:
-                self._permits.undo(permit, now)
+                self._undo(permit, now)
                 continue
             self._queue.take(waiter.place)
             grants.append(Grant(waiter.place, permit))
@@ -461,8 +431,8 @@ def _cause(belief: Belief, wait: Wait) -> str:
 def _can_be_passed(belief: Belief, wait: Wait) -> bool:
     """Whether a call could pass one that waits for this without delaying it.
 
-    What is taken from a bucket now is missing later, so nobody passes there. What is left of a
-    window when it resets is lost, so whoever fits may have it. Who can never go delays nobody.
+    What is taken from a bucket now is missing later, so no call passes there. What is left of a
+    window when it resets is lost, so any call that fits may have it.
     """
     balances = (mirror.balance for mirror in belief.mirrors)
     blocking = [one.meter for one in balances if one.limit.name == wait.resource]

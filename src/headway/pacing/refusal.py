@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from typing import Final
 
 from msgspec import Struct
@@ -95,61 +96,31 @@ class _Complaint(Struct, frozen=True):
     retry_delay_s: float | None = None
 
 
-_KIND_OF: Final[dict[str, FaultKind]] = {
-    "enforced_spend_limit_reached": "spend_cap",
-    "organization_spend_limit_exceeded": "spend_cap",
-    "organization_usage_limit_exceeded": "spend_cap",
-    "project_spend_limit_exceeded": "spend_cap",
-    "billing_disabled": "billing",
-    "billing_error": "billing",
-    "billing_hard_limit_reached": "billing",
-    "billing_not_active": "billing",
-    "credit_balance_exhausted": "billing",
-    "insufficient_quota": "billing",
-    "rate_limit_error": "rate",
-    "rate_limit_exceeded": "rate",
-    "request_quota_exceeded": "rate",
-    "resource_exhausted": "rate",
-    "token_quota_exceeded": "rate",
-    "too_many_requests_error": "rate",
-    "capacity_exceeded": "overload",
-    "engine_overloaded_error": "overload",
-    "overloaded_error": "overload",
-    "queue_exceeded": "overload",
-    "server_is_overloaded": "overload",
-    "slow_down": "overload",
-    "unavailable": "overload",
-    "unavailable_error": "overload",
-    "deadline_exceeded": "timeout",
-    "timeout_error": "timeout",
-    "api_error": "server",
-    "internal": "server",
-    "internal_server_error": "server",
-    "server_error": "server",
-    "authentication_error": "request",
-    "context_length_exceeded": "request",
-    "invalid_argument": "request",
-    "invalid_request_error": "request",
-    "not_found": "request",
-    "not_found_error": "request",
-    "permission_denied": "request",
-    "permission_error": "request",
-    "request_too_large": "request",
-}
+_WORDS_OF: Final[tuple[tuple[FaultKind, str], ...]] = (
+    ("spend_cap", "enforced_spend_limit_reached organization_spend_limit_exceeded"),
+    ("spend_cap", "organization_usage_limit_exceeded project_spend_limit_exceeded"),
+    ("billing", "billing_disabled billing_error billing_hard_limit_reached billing_not_active"),
+    ("billing", "credit_balance_exhausted insufficient_quota"),
+    ("rate", "rate_limit_error rate_limit_exceeded request_quota_exceeded resource_exhausted"),
+    ("rate", "token_quota_exceeded too_many_requests_error"),
+    ("overload", "capacity_exceeded engine_overloaded_error overloaded_error queue_exceeded"),
+    ("overload", "server_is_overloaded slow_down unavailable unavailable_error"),
+    ("timeout", "deadline_exceeded timeout_error"),
+    ("server", "api_error internal internal_server_error server_error"),
+    ("request", "authentication_error context_length_exceeded invalid_argument not_found"),
+    ("request", "invalid_request_error not_found_error permission_denied permission_error"),
+    ("request", "request_too_large"),
+)
+_KIND_OF: Final = {word: kind for kind, words in _WORDS_OF for word in words.split()}
 _STREAM_ORDER: Final[tuple[FaultKind, ...]] = ("overload", "timeout", "server", "request")
 
 _RESOURCE_OF: Final[dict[str, Resource]] = {
-    "requests": "requests",
-    "request_quota_exceeded": "requests",
-    "tokens": "tokens",
-    "token_quota_exceeded": "tokens",
-}
+    "requests": "requests", "request_quota_exceeded": "requests",
+    "tokens": "tokens", "token_quota_exceeded": "tokens",
+}  # fmt: skip
 _SIDES: Final[dict[str, Resource]] = {
-    "input": "input",
-    "prompt": "input",
-    "output": "output",
-    "completion": "output",
-}
+    "input": "input", "prompt": "input", "output": "output", "completion": "output"
+}  # fmt: skip
 _PERIOD_OF: Final = {"sec": 1.0, "min": MINUTE_S, "hou": HOUR_S, "day": DAY_S}
 """By the first three letters: providers write `sec`, `min`, `minute`, `Minute`."""
 _MONEY_STATUSES: Final = (None, 400, 403, 429)
@@ -312,7 +283,10 @@ def _complaint(body: bytes) -> _Complaint:
     `{"detail": "..."}` (FastAPI), and plain text or HTML (everything in between).
     """
     text = body[:BODY_BYTES_MAX].decode("utf-8", "replace")
-    top = _parsed(text)
+    top: object = None
+    # Deep nesting ends in RecursionError, long integers in ValueError.
+    with suppress(ValueError, RecursionError):
+        top = json.loads(text)
     if isinstance(top, list) and top:
         top = top[0]
     if not isinstance(top, dict):
@@ -329,7 +303,10 @@ def _complaint(body: bytes) -> _Complaint:
     words = [error.get("type"), code, error.get("status")]
     # Anthropic's details are an object with a code; Gemini's a list of which one has a reason.
     words += [item.get(key) for item in items for key in ("error_code", "reason")]
-    waits_s = [_wait_in_text_s(message), *(_retry_info_s(item.get("retryDelay")) for item in items)]
+    # `google.rpc.RetryInfo.retryDelay` is a protobuf duration in JSON: `41s`, `1.5s`.
+    delays = [item.get("retryDelay") for item in items]
+    waits_s = [duration_s(delay) for delay in delays if isinstance(delay, str)]
+    waits_s.append(_wait_in_text_s(message))
     return _Complaint(
         message,
         frozenset(word.lower() for word in words if isinstance(word, str)),
@@ -338,15 +315,6 @@ def _complaint(body: bytes) -> _Complaint:
         # Gemini cuts `retryDelay` to whole seconds and says the rest only in the text.
         max((wait_s for wait_s in waits_s if wait_s is not None), default=None),
     )
-
-
-def _parsed(text: str) -> object:
-    """JSON, or `None`. Deep nesting ends in RecursionError, long integers in ValueError."""
-    try:
-        parsed: object = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return parsed
 
 
 def _violations(items: list[dict[str, object]]) -> list[_Violation]:
@@ -363,11 +331,6 @@ def _violations(items: list[dict[str, object]]) -> list[_Violation]:
                 period_s = _PERIOD_OF[match[3].lower()]
                 found.append(_Violation(_resource(match[1], match[2]), period_s, amount))
     return found
-
-
-def _retry_info_s(value: object) -> float | None:
-    """`google.rpc.RetryInfo.retryDelay` is a protobuf duration in JSON: `41s`, `1.5s`."""
-    return duration_s(value) if isinstance(value, str) else None
 
 
 def _wait_in_text_s(text: str) -> float | None:

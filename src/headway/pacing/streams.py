@@ -20,7 +20,7 @@ from headway.pacing.limits import BIN_S, SLACK, Bucket, Outflow, PlannedStream
 # A bucket and the streams that drain it: its level now, and when it can take one more call.
 
 AHEAD_BINS: Final = 64
-"""Half a minute: whoever must wait longer is looked at again then."""
+"""Half a minute: a call that must wait longer is looked at again then."""
 
 NOTHING: Final = 1e-6
 """Tokens that are a rounding error of larger sums."""
@@ -30,7 +30,7 @@ IDLE: Final = 1e-6
 
 
 class Projection:
-    """One bucket, followed into the future along the plans of the streams in flight."""
+    """One bucket, followed along the plans of streams in flight; verbs as of `ReserveMeter`."""
 
     __slots__ = ("bucket", "outflow")
 
@@ -52,12 +52,10 @@ class Projection:
 
     @property
     def size(self) -> float:
-        """The most that can be taken at one instant."""
         return self.bucket.capacity
 
     @property
     def planned(self) -> float:
-        """What the streams in flight will still take."""
         return self.outflow.planned
 
     def left(self, now: float) -> float:
@@ -65,7 +63,6 @@ class Projection:
         return self.bucket.available(now)
 
     def charge(self, amount: float, now: float) -> None:
-        """Take at once."""
         self.bucket.charge(amount, now)
 
     def correct(self, extra: float, charged_s: float, now: float) -> None:  # noqa: ARG002
@@ -76,11 +73,9 @@ class Projection:
             self.bucket.refund(-extra, now)
 
     def begin(self, stream: PlannedStream, later: float, now: float) -> None:  # noqa: ARG002
-        """A call is in flight: its stream will flow."""
         self.outflow.add(stream, now)
 
     def plan(self, before: PlannedStream, after: PlannedStream, now: float) -> None:
-        """A stream turned out to be earlier, later, shorter or longer than planned."""
         self.level(now)
         self.outflow.add(before, now, -1.0)
         self.correct(after.produced(now) - before.produced(now), now, now)
@@ -171,7 +166,6 @@ class Timeline:
         return self._base + len(self._bins) - 1
 
     def place(self, at_s: float) -> int:
-        """The bin of a time."""
         return floor(at_s / self.grain_s)
 
     def add(self, place: int, amount: float) -> None:
@@ -213,7 +207,7 @@ class Timeline:
 
 
 class Rolling:
-    """At most `limit` in any `period_s` seconds, counting what is planned."""
+    """At most `limit` in any `period_s` seconds, with what is planned; verbs as above."""
 
     __slots__ = ("_span", "_timeline", "limit", "period_s", "planned")
 
@@ -229,7 +223,6 @@ class Rolling:
 
     @property
     def size(self) -> float:
-        """The most that can be taken in one period."""
         return self.limit
 
     def level(self, now: float) -> float:
@@ -263,7 +256,6 @@ class Rolling:
         return (first + high + EDGE) * grain_s
 
     def charge(self, amount: float, now: float) -> None:
-        """Take at once."""
         self._timeline.add(self._timeline.place(now), amount)
 
     def correct(self, extra: float, charged_s: float, now: float) -> None:  # noqa: ARG002
@@ -271,12 +263,10 @@ class Rolling:
         self._timeline.add(self._timeline.place(charged_s), extra)
 
     def begin(self, stream: PlannedStream, later: float, now: float) -> None:  # noqa: ARG002
-        """A call is in flight: its stream will flow."""
         self.planned += stream.tokens
         self._timeline.flow(stream, 1.0)
 
     def plan(self, before: PlannedStream, after: PlannedStream, now: float) -> None:  # noqa: ARG002
-        """A stream turned out to be earlier, later, shorter or longer than planned."""
         self.planned += after.tokens - before.tokens
         self._timeline.flow(before, -1.0)
         self._timeline.flow(after, 1.0)
@@ -288,7 +278,6 @@ class Rolling:
         self._timeline.flow(PlannedStream(min(stream.from_s, now), now, used), 1.0)
 
     def rescale(self, factor: float) -> None:
-        """The limit behind this window has changed."""
         self.limit *= factor
 
     def _own(self, need: float, stream: PlannedStream, begins_s: float, length: int) -> list[float]:

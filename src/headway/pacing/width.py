@@ -69,7 +69,7 @@ PROBE_GROWTH: Final = 2.0
 """A learned cap is tried again after 30 s, then 60 s, 120 s...: each failed try is a refusal."""
 
 SUSPECT_S: Final = 2.0
-"""A cap that nobody named is tried again after so long, then twice as long, and so on."""
+"""A cap that no refusal named is tried again after so long, then twice as long, and so on."""
 
 RAMP_LEAST: Final = 2.0
 RAMP_CAUTION: Final = 0.9
@@ -99,28 +99,24 @@ class Cap:
     What a user configured, `most`, is never exceeded, not even to try.
     """
 
-    __slots__ = ("_probe_at_s", "_probes", "limit", "most")
+    __slots__ = ("_probe_at_s", "limit", "most", "probes")
 
     def __init__(
         self, limit: float = inf, probes: int = 0, now: float = 0.0, most: float = inf
     ) -> None:
         self.most = most
         self.limit = min(limit, most)
-        self._probes = probes
-        self._probe_at_s = now + self._delay_s() if self.limit < most else inf
-
-    @property
-    def probes(self) -> int:
+        self.probes = probes
         """How often it was tried in vain; kept in the profile, so that a new run asks rarely."""
-        return self._probes
+        self._probe_at_s = now + self._delay_s() if self.limit < most else inf
 
     def refused(self, accepted: int, now: float) -> None:
         """The provider took `accepted` at once and not one more."""
         if accepted < self.limit - 1:
-            self._probes = 0
+            self.probes = 0
         self.limit = max(1.0, float(accepted))
         self._probe_at_s = now + self._delay_s() if self.limit < self.most else inf
-        self._probes += 1
+        self.probes += 1
 
     def lower(self, accepted: int) -> None:
         """A further refusal of the same signal: fewer were let in than thought."""
@@ -130,7 +126,7 @@ class Cap:
     def probe_soon(self, now: float) -> None:
         """The cap is only suspected: early tries tell whether it is the cause."""
         if self.limit < self.most:
-            self._probe_at_s = min(self._probe_at_s, now + SUSPECT_S * 2.0 ** (self._probes - 1))
+            self._probe_at_s = min(self._probe_at_s, now + SUSPECT_S * 2.0 ** (self.probes - 1))
 
     def lift(self) -> None:
         """The refusal turned out to have another cause."""
@@ -145,14 +141,14 @@ class Cap:
         """More than the cap were in flight and served: the cap has risen."""
         if in_flight > self.limit:
             self.limit = float(in_flight)
-            self._probes = 0
+            self.probes = 0
             self._probe_at_s = now + 1.0 if self.limit < self.most else inf
 
     def next_probe_s(self) -> float:
         return self._probe_at_s
 
     def _delay_s(self) -> float:
-        return PROBE_FIRST_S * PROBE_GROWTH**self._probes
+        return PROBE_FIRST_S * PROBE_GROWTH**self.probes
 
 
 class Ramp:
@@ -163,18 +159,14 @@ class Ramp:
     in before, and by trying more again, ever less often.
     """
 
-    __slots__ = ("_grow_s", "_most", "_refusals", "_sent")
+    __slots__ = ("_grow_s", "_refusals", "_sent", "most")
 
     def __init__(self, most: float = inf, now: float = 0.0) -> None:
-        self._most = most
+        self.most = most
+        """Calls per second, kept in the profile."""
         self._sent: deque[float] = deque(maxlen=RAMP_MEMORY)
         self._refusals = 0 if most == inf else RAMP_KNOWN
         self._grow_s = inf if most == inf else now + self._patience_s()
-
-    @property
-    def most(self) -> float:
-        """Calls per second, kept in the profile."""
-        return self._most
 
     def sent(self, now: float) -> None:
         self._sent.append(now)
@@ -191,17 +183,17 @@ class Ramp:
             return
         if now >= self._grow_s or self._grow_s == inf:
             self._refusals += 1
-        self._most = max(RAMP_LEAST, min(self._most, RAMP_CAUTION * recent))
+        self.most = max(RAMP_LEAST, min(self.most, RAMP_CAUTION * recent))
         self._grow_s = now + self._patience_s()
 
     def when(self, now: float) -> float:
         """When one more may leave."""
-        if self._most == inf:
+        if self.most == inf:
             return now
         if now >= self._grow_s:
-            self._most *= RAMP_GROWTH
+            self.most *= RAMP_GROWTH
             self._grow_s = now + self._patience_s()
-        place = len(self._sent) - int(self._most)
+        place = len(self._sent) - int(self.most)
         if place < 0:
             return now
         return max(now, self._sent[place] + 1.0)
@@ -325,7 +317,6 @@ class Width:
         return self.allowed != before
 
     def _follow(self, company: float, growth_max: float, least: float = STEP_LEAST) -> None:
-        """Go where throughput grows."""
         elastic = self.delivery.elasticity(company)
         step = min(growth_max, max(least, 1.0 + STEP * (elastic - ELASTIC)))
         self._proven = max(1.0, self.allowed * step)

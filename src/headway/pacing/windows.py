@@ -1,8 +1,8 @@
 """Usage windows of subscriptions: their size learned from our own use.
 
 Laws:
-- At the user's ceiling a window holds everybody until its reset, once a response to this process
-  has shown it: of what was so before, one call finds out whether somebody has paid.
+- At the user's ceiling a window holds all calls until its reset, once a response to this process
+  has shown it: of an older window, one call finds out whether it was paid since.
 - A window holds what we used while its share rose, divided by that rise. What others use
   meanwhile makes it look smaller, never larger.
 - Shares are told in hundredths: of a window that rose by less than `RISE_MIN` no size is told.
@@ -104,7 +104,7 @@ class Allowances:
         self._windows: dict[float, _Window] = {}
 
     def wait(self, now: float) -> Wait | None:
-        """The window that holds everybody back now."""
+        """The window that holds all calls back now."""
         for period_s, window in self._windows.items():
             is_full = window.is_shown and window.used >= self._share
             if is_full and now < window.resets_at_s:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from headway.base.values import Amounts, Demand, Fault, FaultKind, Reading, SettledAs, Usage
 from headway.pacing.length import OutputLength
-from headway.pacing.quota import PermitRequest, Quota, Settlement
+from headway.pacing.quota import Grant, Quota
 from headway.sim.draw import uniform
 
 JITTER_STREAM: Final = 31
@@ -63,8 +63,8 @@ class PacedDoor:
         known, most = demand.expected, demand.ceiling
         output = self._lengths.expect(demand.kind, known.input_tokens, int(most.output_tokens))
         amounts = Amounts(known.input_tokens, output, known.spend_microusd)
-        request = PermitRequest(Demand(amounts, most, demand.kind), ("run",), key)
-        self._places[self.quota.ask(request)] = call_id
+        expected = Demand(amounts, most, demand.kind)
+        self._places[self.quota.ask(expected, ("run",), key)] = call_id
 
     def open(self, now: float) -> list[int]:
         decision = self.quota.decide(now)
@@ -84,9 +84,8 @@ class PacedDoor:
         again = fault.kind in SENT_AGAIN
         how: SettledAs = "throttled" if again else "unused"
         self._lengths.ended(call_id, None)
-        settlement = Settlement(how, Usage(Amounts()), fault, reading)
-        self.quota.settle(self._permits.pop(call_id), settlement, now)
-        wish = self._wishes.pop(call_id)
+        permit, wish = self._permits.pop(call_id), self._wishes.pop(call_id)
+        self.quota.settle(permit, how, Usage(Amounts()), now, fault, reading)
         if again:
             self.knock(call_id, *wish, now)
         return again
@@ -100,8 +99,7 @@ class PacedDoor:
 
     def ended(self, call_id: int, used: Amounts, fault: Fault | None, now: float) -> bool:
         self._lengths.ended(call_id, round(used.output_tokens) if fault is None else None)
-        settlement = Settlement("used", Usage(used), fault)
-        self.quota.settle(self._permits.pop(call_id), settlement, now)
+        self.quota.settle(self._permits.pop(call_id), "used", Usage(used), now, fault)
         wish, lost = self._wishes.pop(call_id), self._losses.pop(call_id, 0)
         if fault is None or lost >= LOSSES_MAX:
             return False
