@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from math import inf
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec import Struct
 
@@ -30,20 +30,6 @@ LOSSES_MAX: Final = 3
 task need not begin anew for it."""
 
 
-class ClientPort(Protocol):
-    """Takes calls that are to be sent (`knock`), says which to send now (`open`) and when to ask
-    again (`next_s`), and learns what became of each. `refused` and `ended` return whether the
-    client keeps a call that went wrong, to send it again."""
-
-    def knock(self, call_id: int, demand: Demand, key: tuple[float, ...], now: float) -> None: ...
-    def open(self, now: float) -> list[int]: ...
-    def next_s(self) -> float: ...
-    def refused(self, call_id: int, fault: Fault, reading: Reading, now: float) -> bool: ...
-    def first_byte(self, call_id: int, reading: Reading, now: float) -> None: ...
-    def progress(self, call_id: int, output_tokens: float, now: float) -> None: ...
-    def ended(self, call_id: int, used: Amounts, fault: Fault | None, now: float) -> bool: ...
-
-
 class PacedDoor:
     """headway: every call has a permit before it is sent."""
 
@@ -58,7 +44,7 @@ class PacedDoor:
         self._permits: dict[int, int] = {}
         self._wake_s = inf
 
-    def knock(self, call_id: int, demand: Demand, key: tuple[float, ...], now: float) -> None:  # noqa: ARG002
+    def knock(self, call_id: int, demand: Demand, key: tuple[float, ...]) -> None:
         self._wishes[call_id] = demand, key
         known, most = demand.expected, demand.ceiling
         output = self._lengths.expect(demand.kind, known.input_tokens, int(most.output_tokens))
@@ -88,7 +74,7 @@ class PacedDoor:
         self.quota.settle(self._permits.pop(call_id), settlement, now)
         wish = self._wishes.pop(call_id)
         if again:
-            self.knock(call_id, *wish, now)
+            self.knock(call_id, *wish)
         return again
 
     def first_byte(self, call_id: int, reading: Reading, now: float) -> None:
@@ -106,7 +92,7 @@ class PacedDoor:
         if fault is None or lost >= LOSSES_MAX:
             return False
         self._losses[call_id] = lost + 1
-        self.knock(call_id, *wish, now)
+        self.knock(call_id, *wish)
         return True
 
 
@@ -209,7 +195,7 @@ class UnpacedDoor:
         self._tries: dict[int, int] = {}
         self._in_flight = 0
 
-    def knock(self, call_id: int, demand: Demand, key: tuple[float, ...], now: float) -> None:  # noqa: ARG002
+    def knock(self, call_id: int, demand: Demand, key: tuple[float, ...]) -> None:  # noqa: ARG002
         self._queue.append(call_id)
 
     def open(self, now: float) -> list[int]:
@@ -251,3 +237,9 @@ class UnpacedDoor:
         luck = uniform(self._seed, JITTER_STREAM, call_id * 1009 + tries)
         heapq.heappush(self._again, (now + self._rule.delay_s(tries, fault, luck), call_id))
         return True
+
+
+ClientPort = PacedDoor | UnpacedDoor
+"""Takes calls that are to be sent (`knock`), says which to send now (`open`) and when to look again
+(`next_s`), and learns what became of each. `refused` and `ended` return whether the client keeps a
+call that went wrong, to send it again."""

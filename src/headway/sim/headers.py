@@ -37,8 +37,10 @@ def headers(
     lines = [("date", http_date(date_wall_s))]
     for reading in readings:
         names = voice.names.get((reading.resource, reading.period_s))
+        window = voice.windows.get(reading.period_s)
         if reading.utilization is not None:
-            lines += _window_lines(voice, reading, date_wall_s)
+            if window is not None:
+                lines += _window_lines(window, reading.utilization, reading.reset_s, date_wall_s)
         elif names is not None:
             limit, remaining, reset = names
             if reading.limit is not None:
@@ -88,20 +90,16 @@ def _remaining(voice: _Voice, reading: LimitReading) -> str:
 
 
 def _window_lines(
-    voice: _Voice, reading: LimitReading, date_wall_s: float
+    name: str, share: float, reset_s: float | None, date_wall_s: float
 ) -> list[tuple[str, str]]:
     """A usage window: the share used, in whole percent, and the second of the epoch it resets."""
-    name = voice.windows.get(reading.period_s)
-    if name is None or reading.utilization is None:
-        return []
-    prefix = f"anthropic-ratelimit-unified-{name}"
-    full = reading.utilization >= 1.0
+    prefix, full = f"anthropic-ratelimit-unified-{name}", share >= 1.0
     lines = [
         (f"{prefix}-status", "rejected" if full else "allowed"),
-        (f"{prefix}-utilization", "1.0" if full else f"{floor(reading.utilization * 100) / 100}"),
+        (f"{prefix}-utilization", "1.0" if full else f"{floor(share * 100) / 100}"),
     ]
-    if reading.reset_s is not None:
-        lines.append((f"{prefix}-reset", str(floor(date_wall_s + reading.reset_s))))
+    if reset_s is not None:
+        lines.append((f"{prefix}-reset", str(floor(date_wall_s + reset_s))))
     return lines
 
 
@@ -134,36 +132,30 @@ def go_duration(seconds: float) -> str:
 
 
 def http_date(wall_s: float) -> str:
-    """IMF-fixdate (RFC 9110, 5.6.7), cut to the second as RFC 9110 has it."""
-    minute, second = divmod(floor(wall_s), 60)
-    return f"{_imf_minute(minute)}:{second:02d} GMT"
+    """IMF-fixdate (RFC 9110, 5.6.7), cut to the second."""
+    return f"{_minute(floor(wall_s) // 60)[0]}:{floor(wall_s) % 60:02d} GMT"
 
 
 def rfc3339(wall_s: float) -> str:
     """RFC 3339 in UTC, cut to the second."""
-    minute, second = divmod(floor(wall_s), 60)
-    return f"{_rfc3339_minute(minute)}:{second:02d}Z"
+    return f"{_minute(floor(wall_s) // 60)[1]}:{floor(wall_s) % 60:02d}Z"
 
 
-_DAY_NAMES: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_MONTH_NAMES: Final = (
+_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS: Final = (
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"
 )  # fmt: skip
 
 
 @lru_cache(maxsize=MINUTES_KEPT)
-def _imf_minute(minutes: int) -> str:
+def _minute(minutes: int) -> tuple[str, str]:
+    """A minute of the epoch for both kinds of date, up to its seconds."""
     days, minute = divmod(minutes, 1440)
-    year, month, day = date_of(days).split("-")
+    date, time = date_of(days), f"{minute // 60:02d}:{minute % 60:02d}"
+    year, month, day = date.split("-")
     # 1970-01-01 was a Thursday.
-    date = f"{_DAY_NAMES[(days + 3) % 7]}, {day} {_MONTH_NAMES[int(month) - 1]} {year}"
-    return f"{date} {minute // 60:02d}:{minute % 60:02d}"
-
-
-@lru_cache(maxsize=MINUTES_KEPT)
-def _rfc3339_minute(minutes: int) -> str:
-    days, minute = divmod(minutes, 1440)
-    return f"{date_of(days)}T{minute // 60:02d}:{minute % 60:02d}"
+    weekday, name = _DAYS[(days + 3) % 7], _MONTHS[int(month) - 1]
+    return f"{weekday}, {day} {name} {year} {time}", f"{date}T{time}"
 
 
 _UNITS: Final = {MINUTE_S: "minute", HOUR_S: "hour", DAY_S: "day"}
@@ -254,18 +246,15 @@ def _json(status: int, body: dict[str, object]) -> tuple[int, bytes]:
 
 _ANTHROPIC_TYPES: Final[dict[FaultKind, tuple[int, str, str]]] = {
     "rate": (429, "rate_limit_error", "This request would exceed your account's rate limit."),
-    "concurrency": (
-        429,
-        "rate_limit_error",
-        "Number of concurrent connections has exceeded your rate limit. Please try again later.",
-    ),
+    "concurrency": (429, "rate_limit_error", "Number of concurrent connections has exceeded your "
+                    "rate limit. Please try again later."),
     "spend_cap": (429, "rate_limit_error", "You have reached your monthly spend limit."),
     "overload": (529, "overloaded_error", "Overloaded"),
     "billing": (402, "billing_error", "There is an issue with your billing information."),
     "request": (400, "invalid_request_error", "Invalid request."),
     "server": (500, "api_error", "Internal server error"),
     "timeout": (504, "timeout_error", "Request timed out."),
-}
+}  # fmt: skip
 
 
 def _anthropic_error(said: _Refused) -> tuple[int, bytes]:
@@ -284,29 +273,17 @@ def _anthropic_error(said: _Refused) -> tuple[int, bytes]:
 
 _OPENAI_TYPES: Final[dict[FaultKind, tuple[int, str, str | None, str]]] = {
     "rate": (429, "rate_limit_error", "rate_limit_exceeded", "Rate limit reached."),
-    "concurrency": (
-        429,
-        "requests",
-        "rate_limit_exceeded",
-        "Concurrency limit reached for requests.",
-    ),
-    "spend_cap": (
-        429,
-        "insufficient_quota",
-        "organization_spend_limit_exceeded",
-        "Your organization has reached its spend limit.",
-    ),
-    "billing": (
-        429,
-        "insufficient_quota",
-        "insufficient_quota",
-        "You exceeded your current quota, please check your plan and billing details.",
-    ),
+    "concurrency": (429, "requests", "rate_limit_exceeded",
+                    "Concurrency limit reached for requests."),
+    "spend_cap": (429, "insufficient_quota", "organization_spend_limit_exceeded",
+                  "Your organization has reached its spend limit."),
+    "billing": (429, "insufficient_quota", "insufficient_quota",
+                "You exceeded your current quota, please check your plan and billing details."),
     "overload": (503, "server_error", "server_is_overloaded", "The engine is overloaded."),
     "request": (400, "invalid_request_error", None, "Invalid request."),
     "server": (500, "server_error", None, "The server had an error while processing your request."),
     "timeout": (504, "server_error", None, "The request timed out."),
-}
+}  # fmt: skip
 
 
 def _openai_error(said: _Refused) -> tuple[int, bytes]:
@@ -375,14 +352,8 @@ def _gemini_error(said: _Refused) -> tuple[int, bytes]:
         details.append({"@type": f"{_GOOGLE_RPC}.RetryInfo", "retryDelay": delay})
     if said.kind in ("spend_cap", "billing"):
         details.append({"@type": f"{_GOOGLE_RPC}.ErrorInfo", "reason": "BILLING_DISABLED"})
-    error: dict[str, object] = {
-        "code": status,
-        "message": _own_words(said, message),
-        "status": word,
-    }
-    if details:
-        error["details"] = details
-    return _json(status, {"error": error})
+    error = {"code": status, "message": _own_words(said, message), "status": word}
+    return _json(status, {"error": error | ({"details": details} if details else {})})
 
 
 def _violation(said: _Refused) -> dict[str, object]:
@@ -411,10 +382,8 @@ def _plain_error(said: _Refused) -> tuple[int, bytes]:
 
 
 def _own_words(said: _Refused, message: str) -> str:
-    """A fault of the call or of the server is told in the fault's own words, if it has any."""
-    return (
-        said.fault.detail if said.kind in ("request", "server") and said.fault.detail else message
-    )
+    """The detail of a fault of the call or of the server, if it has any; else the message."""
+    return (said.fault.detail if said.kind in ("request", "server") else "") or message
 
 
 _SHAPES: Final[dict[str, Callable[[_Refused], tuple[int, bytes]]]] = {

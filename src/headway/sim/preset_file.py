@@ -8,7 +8,7 @@ Laws:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from json import JSONDecodeError, loads
 from math import inf
 from os.path import isfile
@@ -69,8 +69,9 @@ POSITIVE: Final = frozenset(
 ENDLESS: Final = frozenset(("off_s", "on_s", "timeout_s"))
 """Fields that may be `inf`."""
 
-LEAST_ONE: Final = dict.fromkeys(("growth", "input_tokens", "max_tokens", "output_tokens"), 1.0)
+MOST: Final = 1e12
 RANGES: Final[Mapping[str, tuple[float, float]]] = {
+    **dict.fromkeys(("growth", "input_tokens", "max_tokens", "output_tokens"), (1.0, MOST)),
     **dict.fromkeys(("input_spread", "luck_spread", "output_spread"), (0.0, 3.0)),
     **dict.fromkeys(("hang_share", "input_error", "share"), (0.0, 1.0)),
     **dict.fromkeys(("calls", "tasks"), (1.0, 100_000.0)),
@@ -78,7 +79,7 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "retry_growth": (1.0, 100.0),
     "tick_s": (0.01, 3600.0),
 }
-"""The numbers that a field may have; any other field is at least 0 and at most 1e12."""
+"""The numbers that a field may have; any other field is at least 0 and at most `MOST`."""
 
 
 def find_provider(name: str) -> ProviderPreset:
@@ -149,20 +150,33 @@ def _check(spec: ProviderSpec, reader: _Reader) -> None:
             raise reader.wrong(reader.node_at("terms"), message)
 
 
-def _content(path: Path, name: str) -> str:
+def parse_file(name: str, bytes_max: int, parse: Callable[[str], T]) -> T:
+    """What a file of YAML or JSON holds. Raises `BadPresetError` with its name and line."""
+    import yaml
+
+    shown = _shown(name)
     try:
-        with path.open("rb") as file:
-            content = file.read(FILE_BYTES_MAX + 1)
+        with Path(name).open("rb") as file:
+            content = file.read(bytes_max + 1)
+        if len(content) > bytes_max:
+            raise BadPresetError(f"the file is larger than {bytes_max:,} bytes", where=shown)
+        return parse(content.decode("utf-8-sig"))
     except OSError as error:
-        raise BadPresetError(f"cannot read the file: {error.strerror}", where=name) from error
-    except ValueError as error:
-        raise BadPresetError("this cannot be the name of a file", where=name) from error
-    if len(content) > FILE_BYTES_MAX:
-        raise BadPresetError(f"the file is larger than {FILE_BYTES_MAX:,} bytes", where=name)
-    try:
-        return content.decode("utf-8-sig")
+        raise BadPresetError(f"cannot read the file: {error.strerror}", where=shown) from error
     except UnicodeDecodeError as error:
-        raise BadPresetError("the file is not UTF-8 text", where=name) from error
+        raise BadPresetError("the file is not UTF-8 text", where=shown) from error
+    except JSONDecodeError as error:
+        where = f"{shown}:{error.lineno}"
+        raise BadPresetError(f"this is not JSON: {error.msg}", where=where) from error
+    except yaml.MarkedYAMLError as error:
+        where = f"{shown}:{error.problem_mark.line + 1}" if error.problem_mark else shown
+        raise BadPresetError(f"this is not YAML: {error.problem}", where=where) from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        is_name = "\0" in name
+        problem = (
+            "this cannot be the name of a file" if is_name else "this is neither YAML nor JSON"
+        )
+        raise BadPresetError(problem, where=shown) from error
 
 
 class _Reader:
@@ -171,7 +185,7 @@ class _Reader:
     def __init__(self, name: str) -> None:
         self._name = _shown(name)
         self._path = Path(name)
-        self.root = self._parsed(_content(self._path, self._name))
+        self.root = parse_file(name, FILE_BYTES_MAX, self._composed)
 
     def wrong(self, node: Node, message: str, hint: str | None = None) -> BadPresetError:
         return BadPresetError(message, where=f"{self._name}:{node.start_mark.line + 1}", hint=hint)
@@ -239,24 +253,14 @@ class _Reader:
             node = next((child for name, child in node.value if name.value == key), node)
         return node
 
-    def _parsed(self, content: str) -> Node:
+    def _composed(self, content: str) -> Node:
         import yaml
 
-        try:
-            if self._path.suffix == ".json":
-                loads(content)
-                # Outside of strings, where a tab is white space, YAML does not take it.
-                content = content.replace("\t", " ")
-            root = yaml.compose(content, Loader=yaml.SafeLoader)
-        except JSONDecodeError as error:
-            where = f"{self._name}:{error.lineno}"
-            raise BadPresetError(f"this is not JSON: {error.msg}", where=where) from error
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark
-            where = self._name if mark is None else f"{self._name}:{mark.line + 1}"
-            raise BadPresetError(f"this is not YAML: {error.problem}", where=where) from error
-        except (yaml.YAMLError, RecursionError, ValueError) as error:
-            raise BadPresetError("this is neither YAML nor JSON", where=self._name) from error
+        if self._path.suffix == ".json":
+            loads(content)
+            # Outside of strings, where a tab is white space, YAML does not take it.
+            content = content.replace("\t", " ")
+        root = yaml.compose(content, Loader=yaml.SafeLoader)
         if root is None:
             raise BadPresetError("the file is empty", where=self._name)
         return root
@@ -313,14 +317,14 @@ class _Reader:
     def _number(self, node: Node, text: str, path: str, is_whole: bool) -> float:
         number = number_of(text)
         name = path.rpartition(".")[2].partition("[")[0]
-        least, most = RANGES.get(name, (LEAST_ONE.get(name, 0.0), 1e12))
+        least, most = RANGES.get(name, (0.0, MOST))
         is_above = name in POSITIVE
         if number is None or not (
             name in ENDLESS if number == inf
             else least <= number <= most and not (is_above and number == least)
         ):  # fmt: skip
             allowed = f"{'more than' if is_above else 'at least'} {least:g}"
-            if name in RANGES:
+            if most < MOST:
                 allowed = f"from {least:g} to {most:g}"
             raise self.wrong(node, f"`{path}` is `{_shown(text)}`: it must be {allowed}")
         if not is_whole:

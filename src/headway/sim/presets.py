@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
-from types import MappingProxyType
 from typing import Final
 
 from msgspec import Struct
@@ -298,9 +297,5 @@ _WORKLOADS: Final = (
 )
 # fmt: on
 
-PROVIDERS: Final[Mapping[str, ProviderPreset]] = MappingProxyType(
-    {preset.name: preset for preset in _PROVIDERS}
-)
-WORKLOADS: Final[Mapping[str, WorkloadPreset]] = MappingProxyType(
-    {preset.name: preset for preset in _WORKLOADS}
-)
+PROVIDERS: Final[Mapping[str, ProviderPreset]] = {preset.name: preset for preset in _PROVIDERS}
+WORKLOADS: Final[Mapping[str, WorkloadPreset]] = {preset.name: preset for preset in _WORKLOADS}

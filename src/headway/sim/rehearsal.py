@@ -344,7 +344,7 @@ class Rehearsal:
         self._flights[call.id] = _Flight(task, attempt, number, call, self.now)
         key = (float(number == 0), -self._state.ranks[task])
         demand = self._workload.graph.tasks[task].calls[number]
-        self._door.knock(call.id, demand, key, self.now)
+        self._door.knock(call.id, demand, key)
 
     def _send(self) -> None:
         """Open the door until nobody more may go through at this instant."""

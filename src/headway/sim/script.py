@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from json import dumps
-from pathlib import Path
 from typing import Final
 
 from msgspec import Struct, field
@@ -29,6 +28,7 @@ from headway.sim.models import (
     shell_of,
     use_of,
 )
+from headway.sim.preset_file import parse_file
 from headway.sim.truth import count, filler, pieces_of
 from headway.wire.values import Conversation, ToolUse
 
@@ -166,21 +166,7 @@ def read_script(name: str) -> tuple[ScriptRule, ...]:
     """The rules in a file."""
     import yaml
 
-    try:
-        content = Path(name).read_bytes()
-    except OSError as error:
-        raise BadPresetError(f"cannot read the script: {error.strerror}", where=name) from error
-    if len(content) > FILE_BYTES_MAX:
-        raise BadPresetError(f"a script has at most {FILE_BYTES_MAX:,} bytes", where=name)
-    try:
-        found = yaml.safe_load(content)
-    except yaml.MarkedYAMLError as error:
-        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        message = f"this is not YAML: {error.problem}"
-        raise BadPresetError(message, where=f"{name}{line}") from error
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise BadPresetError("this is not YAML", where=name) from error
-    return parse_script(found, name)
+    return parse_script(parse_file(name, FILE_BYTES_MAX, yaml.safe_load), name)
 
 
 def parse_script(found: object, where: str = "script") -> tuple[ScriptRule, ...]:
