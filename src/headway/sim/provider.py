@@ -196,12 +196,16 @@ class Provider:
         service = self._in_service.get(call_id)
         if service is None:
             return None
-        produced = 0.0
-        if service.streaming_from is not None:
-            elapsed = self._work - service.streaming_from
-            produced = min(service.output_tokens, elapsed / self.spec.latency.per_output_token_s)
-        service.output_tokens, service.fault = produced, Fault("timeout")
+        service.output_tokens, service.fault = self.produced(call_id), Fault("timeout")
         return self._end(service, now)
+
+    def produced(self, call_id: int) -> float:
+        """Tokens that a call in service has written."""
+        service = self._in_service[call_id]
+        if service.streaming_from is None:
+            return 0.0
+        elapsed = self._work - service.streaming_from
+        return min(service.output_tokens, elapsed / self.spec.latency.per_output_token_s)
 
     def next_s(self) -> float:
         """When something happens next if nobody submits or cancels."""

@@ -39,21 +39,18 @@ from headway.sim.delivery import (  # fmt: skip
     SLOW_START,
     TOKENS_MIN,
     Clockwork,
-    Counter,
     Place,
-    PromptCache,
-    ServedExchange,
+    ServedCall,
     Speaker,
     deliver,
     draw_faults,
     parse_kinds,
 )
 from headway.sim.models import NAMES, SimulatedModels
-from headway.sim.provider import ProviderSpec, Refused, SimulatedCall
+from headway.sim.provider import ProviderSpec, SimulatedCall
 from headway.sim.truth import (
     ACCOUNTS_MAX,
     ARRIVALS_MAX,
-    Truth,
     Visit,
     input_tokens,
     lines,
@@ -108,9 +105,7 @@ class SimServer:
         self._spec = replace(spec, latency=latency)
         self._options = options
         self._clockwork = Clockwork(self._spec, options.seed)
-        self._truth = Truth()
-        self._cache = PromptCache()
-        self._counter = Counter(self._clockwork, self._truth, self._cache)
+        self._truth = self._clockwork.truth
         self._ids = itertools.count(1)
         self._number = 0
         self._runner: web.ServerRunner | None = None
@@ -174,41 +169,28 @@ class SimServer:
             account.wrong += 1
             return speaker.wrong(400, error.message)
         digest = sha256(body).hexdigest()[:16]
-        exchange = self._exchange(request, speaker, conversation, sketch, kinds, digest)
-        return await self._call(exchange)
-
-    async def _call(self, exchange: ServedExchange) -> web.StreamResponse:
-        """One call, from its arrival to its last byte."""
-        visit, speaker = exchange.visit, exchange.speaker
+        served = self._served(request, speaker, conversation, sketch, kinds, digest)
+        visit = served.visit
         door = next((kind for kind in visit.faults if kind in AT_THE_DOOR), None)
         if door is not None:
-            account = self._clockwork.provider.account(visit.key)
-            reading = Reading(account.readings(self._clockwork.now()))
+            limits = self._clockwork.provider.account(visit.key).readings(self._clockwork.now())
+            reading = Reading(limits)
             return self._turned_away(visit, door, speaker.at_the_door(door, reading))
-        streams = exchange.conversation.streams
-        verdict = self._clockwork.submit(exchange.call, visit.key, streams)
-        if isinstance(verdict, Refused):
-            fault = verdict.fault
+        refused = self._clockwork.submit(served)
+        if refused is not None:
+            fault = refused.fault
             how: str = fault.kind
             if fault.kind in ("rate", "concurrency", "spend_cap"):
                 how, visit.refused_for = "refused", fault.resource or fault.kind
-            return self._turned_away(visit, how, speaker.refusal(fault, verdict.reading))
-        self._truth.accepted(visit)
-        self._counter.fold(visit.key)
-        try:
-            return await deliver(exchange, verdict, self._counter)
-        except ConnectionError:
-            # No one reads this: the client has closed the connection.
-            return web.Response(status=499)
-        finally:
-            self._counter.hung_up(exchange, verdict)
+            return self._turned_away(visit, how, speaker.refusal(fault, refused.reading))
+        return await deliver(served, self._clockwork)
 
     def _turned_away(self, visit: Visit, how: str, response: web.Response) -> web.Response:
         visit.status = response.status
         self._truth.over(visit, how, self._clockwork.now())
         return response
 
-    def _exchange(
+    def _served(
         self,
         request: web.BaseRequest,
         speaker: Speaker,
@@ -216,7 +198,7 @@ class SimServer:
         sketch: Sketch,
         kinds: tuple[str, ...],
         digest: str,
-    ) -> ServedExchange:
+    ) -> ServedCall:
         """A call as it is known when it arrives; it is in the log from now on."""
         self._number += 1
         number, wire, headers = self._number, speaker.wire, request.headers
@@ -245,7 +227,7 @@ class SimServer:
         call = SimulatedCall(
             number, float(total), float(kept.tokens), float(most or OUTPUT_TOKENS_MAX), _luck(kinds)
         )
-        return ServedExchange(request, speaker, said, answer, kept.pieces, visit, call, place)
+        return ServedCall(request, speaker, said, answer, kept.pieces, visit, call, place)
 
     def _count(self, visit: Visit, total: int, sketch: Sketch, place: Place) -> None:
         """Input tokens, and which of them the prompt cache reads or will have written."""
@@ -254,7 +236,7 @@ class SimServer:
         visit.input_tokens = total
         if cached < TOKENS_MIN:
             return
-        if self._cache.read(place, visit.at_s):
+        if self._clockwork.cache.read(place, visit.at_s):
             visit.cache_read_tokens = cached
             visit.input_tokens = total - cached
         else:
@@ -275,8 +257,6 @@ class SimServer:
         if path == "/truth" and method == "GET":
             return await self._tell(request)
         if path == "/truth/reset" and method == "POST":
-            provider = self._clockwork.provider
-            self._truth.reset(provider.account(key) for key in self._truth.names())
             self._clockwork.forget()
             return _json(200, {"is_reset": True})
         if path == "/" and method == "GET":
