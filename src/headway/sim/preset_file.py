@@ -14,26 +14,18 @@ from math import inf
 from os.path import isfile
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import (
-    TYPE_CHECKING,
-    Final,
-    Literal,
-    TypeVar,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Final, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
-from msgspec import NODEFAULT as MISSING
+import yaml
 from msgspec import Struct
 from msgspec.structs import fields, replace
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from headway.base.numbers import number_of
 from headway.base.values import Limit
 from headway.errors import BadPresetError, PlanError, UnknownPresetError, did_you_mean
 from headway.pacing.headers import DIALECTS
-from headway.sim.presets import (  # fmt: skip
+from headway.sim.presets import (
     PROVIDERS,
     WORKLOADS,
     PresetTask,
@@ -43,9 +35,6 @@ from headway.sim.presets import (  # fmt: skip
 )
 from headway.sim.provider import ProviderSpec
 from headway.sim.rehearsal import WorkloadSpec
-
-if TYPE_CHECKING:
-    from yaml.nodes import Node
 
 T = TypeVar("T")
 
@@ -86,25 +75,24 @@ def find_provider(name: str) -> ProviderPreset:
     """The provider preset of this name, or the one in this file."""
     if name in PROVIDERS:
         return PROVIDERS[name]
-    _must_be_file(name, "provider", PROVIDERS)
-    reader = _Reader(name)
-    spec = reader.record(reader.root, ProviderSpec, "", ("about",))
+    reader = _Reader(name, "provider", PROVIDERS)
+    spec, more = reader.whole(ProviderSpec, {"about": str})
     _check(spec, reader)
     limits, hidden = _gauged(spec.terms.limits), _gauged(spec.terms.hidden)
     terms = replace(spec.terms, limits=limits, hidden=hidden)
-    return ProviderPreset(reader.text("about", f"read from {name}"), replace(spec, terms=terms))
+    return ProviderPreset(str(more["about"]), replace(spec, terms=terms))
 
 
 def find_workload(name: str) -> WorkloadPreset:
     """The workload preset of this name, or the one in this file."""
     if name in WORKLOADS:
         return WORKLOADS[name]
-    _must_be_file(name, "workload", WORKLOADS)
-    reader = _Reader(name)
-    spec = reader.record(reader.root, WorkloadSpec, "", ("about", "agents", "client"))
-    client = reader.part("client", UnpacedClient) or UnpacedClient()
-    agents = reader.part("agents", tuple[PresetTask, ...]) or ()
-    preset = WorkloadPreset(reader.text("about", f"read from {name}"), spec, agents, client)
+    reader = _Reader(name, "workload", WORKLOADS)
+    hints = {"about": str, "agents": tuple[PresetTask, ...], "client": UnpacedClient}
+    spec, more = reader.whole(WorkloadSpec, hints)
+    agents = cast("tuple[PresetTask, ...]", more.get("agents", ()))
+    client = cast("UnpacedClient", more.get("client", UnpacedClient()))
+    preset = WorkloadPreset(str(more["about"]), spec, agents, client)
     total = sum(agent.calls for agent in agents) if agents else spec.tasks * spec.calls
     if total > CALLS_MAX:
         raise reader.wrong(reader.root, f"{total:,} calls are more than {CALLS_MAX:,}")
@@ -114,13 +102,6 @@ def find_workload(name: str) -> WorkloadPreset:
     except PlanError as error:
         raise reader.wrong(reader.node_at("agents"), error.message, error.hint) from error
     return preset
-
-
-def _must_be_file(name: str, what: str, presets: Mapping[str, object]) -> None:
-    path = Path(name)
-    if "/" not in name and path.suffix not in SUFFIXES and not isfile(name):
-        hint = did_you_mean(name, presets)
-        raise UnknownPresetError(f"there is no {what} preset `{_shown(name)}`", hint=hint)
 
 
 def _gauged(limits: tuple[Limit, ...]) -> tuple[Limit, ...]:
@@ -152,8 +133,6 @@ def _check(spec: ProviderSpec, reader: _Reader) -> None:
 
 def parse_file(name: str, bytes_max: int, parse: Callable[[str], T]) -> T:
     """What a file of YAML or JSON holds. Raises `BadPresetError` with its name and line."""
-    import yaml
-
     shown = _shown(name)
     try:
         with Path(name).open("rb") as file:
@@ -182,33 +161,31 @@ def parse_file(name: str, bytes_max: int, parse: Callable[[str], T]) -> T:
 class _Reader:
     """One file on its way to a record."""
 
-    def __init__(self, name: str) -> None:
-        self._name = _shown(name)
-        self._path = Path(name)
+    def __init__(self, name: str, what: str, presets: Mapping[str, object]) -> None:
+        self._name, self._path = _shown(name), Path(name)
+        if "/" not in name and self._path.suffix not in SUFFIXES and not isfile(name):
+            hint = did_you_mean(name, presets)
+            raise UnknownPresetError(f"there is no {what} preset `{self._name}`", hint=hint)
         self.root = parse_file(name, FILE_BYTES_MAX, self._composed)
 
     def wrong(self, node: Node, message: str, hint: str | None = None) -> BadPresetError:
         return BadPresetError(message, where=f"{self._name}:{node.start_mark.line + 1}", hint=hint)
 
-    def record(self, node: Node, kind: type[T], path: str, others: tuple[str, ...] = ()) -> T:
-        """A mapping as a record; `others` are further keys that the caller reads."""
-        hints = get_type_hints(kind)
-        known = [field.name for field in fields(cast("type[ProviderSpec]", kind))]
-        known = [name for name in known if name not in NOT_READ]
+    def whole(self, kind: type[T], more: Mapping[str, object]) -> tuple[T, dict[str, object]]:
+        """The file as a record, and the values of further keys."""
+        values = self._values(self.root, {**_hints(kind), **more}, "")
+        others = {key: values.pop(key) for key in more if key in values}
+        others["about"] = others.get("about") or f"read from {self._name}"
+        return kind(**{"name": self._path.stem, **values}), others
+
+    def _values(self, node: Node, hints: Mapping[str, object], path: str) -> dict[str, object]:
         values: dict[str, object] = {}
         for key, child, place in self._pairs(node, path):
-            if key in known:
-                values[key] = self.value(child, hints[key], _joined(path, key))
-            elif key not in others:
-                hint = did_you_mean(key, (*known, *others))
+            if key not in hints:
+                hint = did_you_mean(key, hints)
                 raise self.wrong(place, f"there is no key `{_joined(path, key)}`", hint)
-        if not path:
-            values.setdefault("name", self._path.stem)
-        for one in fields(cast("type[ProviderSpec]", kind)):
-            is_needed = one.default is MISSING and one.default_factory is MISSING
-            if is_needed and one.name not in values:
-                raise self.wrong(node, f"`{_joined(path, one.name)}` is missing")
-        return kind(**values)
+            values[key] = self.value(child, hints[key], _joined(path, key))
+        return values
 
     def value(self, node: Node, hint: object, path: str) -> object:
         """A value of the type that a field has."""
@@ -219,7 +196,11 @@ class _Reader:
         if origin is tuple:
             return self._listed(node, inner, path)
         if isinstance(hint, type) and issubclass(hint, Struct):
-            return self.record(node, cast("type[object]", hint), path)
+            values = self._values(node, _hints(hint), path)
+            for one in fields(hint):
+                if one.required and one.name not in values:
+                    raise self.wrong(node, f"`{_joined(path, one.name)}` is missing")
+            return hint(**values)
         text = self._scalar(node, path)
         if origin is Literal:
             return self._chosen(node, text, inner, path)
@@ -231,21 +212,8 @@ class _Reader:
             return self._name_of(node, text, path)
         return self._number(node, text, path, hint is int)
 
-    def part(self, key: str, hint: type[T]) -> T | None:
-        """The value of one top-level key, if it is there."""
-        for name, child, _ in self._pairs(self.root, ""):
-            if name == key:
-                return cast("T", self.value(child, hint, key))
-        return None
-
-    def text(self, key: str, otherwise: str) -> str:
-        """The text of one top-level key."""
-        return self.part(key, str) or _shown(otherwise)
-
     def node_at(self, path: str) -> Node:
         """The node that a path leads to, or the last one on the way that is there."""
-        from yaml.nodes import MappingNode
-
         node = self.root
         for key in path.split("."):
             if not isinstance(node, MappingNode):
@@ -254,8 +222,6 @@ class _Reader:
         return node
 
     def _composed(self, content: str) -> Node:
-        import yaml
-
         if self._path.suffix == ".json":
             loads(content)
             # Outside of strings, where a tab is white space, YAML does not take it.
@@ -266,8 +232,6 @@ class _Reader:
         return root
 
     def _pairs(self, node: Node, path: str) -> Iterator[tuple[str, Node, Node]]:
-        from yaml.nodes import MappingNode
-
         if not isinstance(node, MappingNode):
             what = f"`{path}`" if path else "the file"
             raise self.wrong(node, f"{what} must have keys and values: `key: value`")
@@ -280,8 +244,6 @@ class _Reader:
             yield name, child, key
 
     def _listed(self, node: Node, inner: tuple[object, ...], path: str) -> tuple[object, ...]:
-        from yaml.nodes import SequenceNode
-
         if not isinstance(node, SequenceNode):
             raise self.wrong(node, f"`{path}` must be a list: `[...]`")
         if inner[-1] is ...:
@@ -296,8 +258,6 @@ class _Reader:
         )
 
     def _scalar(self, node: Node, path: str) -> str:
-        from yaml.nodes import ScalarNode
-
         if not isinstance(node, ScalarNode):
             raise self.wrong(node, f"`{path}` must be one value, not a list or a mapping")
         return str(node.value)
@@ -332,6 +292,11 @@ class _Reader:
         if number != int(number):
             raise self.wrong(node, f"`{path}` is `{_shown(text)}`: it must be a whole number")
         return int(number)
+
+
+def _hints(kind: type) -> dict[str, object]:
+    """The types of a record's fields, without those that a file does not have."""
+    return {name: hint for name, hint in get_type_hints(kind).items() if name not in NOT_READ}
 
 
 def _joined(path: str, key: str) -> str:

@@ -2,7 +2,7 @@
 
 Laws:
 - The first rule that matches answers; a text that none matches is answered with filler.
-- A file has the keys `KEYS` and no others. Names in braces are looked up in `VALUES`.
+- A rule has the keys of `ScriptRule` and no others. Names in braces are looked up in `VALUES`.
 - Nothing is executed. `docs/simulator.md` describes the keys of a rule.
 """
 
@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from json import dumps
-from typing import Final
+from typing import Annotated, Final, Literal
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, ValidationError, convert, field
 
 from headway.errors import BadPresetError, BadValueError, did_you_mean
 from headway.sim.delivery import must_be_kind
@@ -37,10 +37,6 @@ RULES_MAX: Final = 1000
 FOUND_MAX: Final = 10_000
 """The most that `{found}` lists."""
 
-PLACES: Final = ("last", "all", "result")
-KEYS: Final = (
-    "contains", "regex", "on", "within", "find", "answer", "json", "use", "tokens", "faults",
-)  # fmt: skip
 _FLAGS: Final = re.MULTILINE | re.DOTALL
 _NAME: Final = re.compile(r"\{([a-z]+(?:\.\w+)?)\}")
 _NUMBER: Final = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?")
@@ -100,20 +96,30 @@ VALUES: Final[Mapping[str, Callable[[ScriptInput], object]]] = {
 """What can stand in braces; beside these, `{group.1}` and `{group.name}` of `regex`."""
 
 
-class ScriptRule(Struct, frozen=True):
+class ScriptRule(Struct, frozen=True, forbid_unknown_fields=True):
     """When to answer, and what."""
 
     contains: str | None = None
     regex: re.Pattern[str] | None = None
-    on: str = "last"
+    on: Literal["last", "all", "result"] = "last"
     within: re.Pattern[str] | None = None
     find: re.Pattern[str] | None = None
     answer: str = ""
     json: object = None
-    tokens: int | None = None
-    faults: tuple[str, ...] = ()
     use: Mapping[str, object] = field(default_factory=dict)
     """What each of the tools is to be given."""
+    tokens: Annotated[int, Meta(ge=1, le=TOKENS_MAX)] | None = None
+    faults: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for kind in self.faults:
+            must_be_kind(kind)
+        for name, given in self.use.items():
+            if not (isinstance(given, dict) or (name == SHELL and isinstance(given, str))):
+                hint = "write `use: {shell: ls}` or `use: {Read: {file_path: a.txt}}`"
+                raise BadValueError("`use` says what each tool is given", hint=hint)
+        for text in _strings((self.answer, self.json, self.use)):
+            _check_names(text, self.regex)
 
     def reply(self, conversation: Conversation, digest: str) -> ModelReply | None:
         """The answer, or None if this rule has nothing to say."""
@@ -177,64 +183,39 @@ def parse_script(found: object, where: str = "script") -> tuple[ScriptRule, ...]
         raise BadPresetError("a script is a list of rules", where=where, hint=hint)
     rules = []
     for number, item in enumerate(listed, start=1):
+        place = f"{where}, rule {number}"
         try:
             rules.append(_rule(item))
         except BadValueError as error:
-            place = f"{where}, rule {number}"
             raise BadPresetError(error.message, where=place, hint=error.hint) from error
+        except ValidationError as error:
+            raise BadPresetError(str(error).replace("$.", ""), where=place) from error
     return tuple(rules)
 
 
 def _rule(item: object) -> ScriptRule:
-    if not isinstance(item, dict):
-        raise BadValueError("a rule has keys and values", hint="write `- answer: yes`")
-    # YAML 1.1 reads a bare `on` as true.
-    item = {("on" if key is True else key): value for key, value in item.items()}
-    for key in item:
-        if key not in KEYS:
-            hint = did_you_mean(str(key), KEYS)
-            raise BadValueError(f"a rule has no key `{key}`", hint=hint)
-    texts = {key: item[key] for key in ("contains", "regex", "within", "find", "answer", "on")
-             if key in item}  # fmt: skip
-    for key, text in texts.items():
-        if not isinstance(text, str):
-            raise BadValueError(f"`{key}` must be text", hint="put it between quotes")
-    if texts.get("on", "last") not in PLACES:
-        raise BadValueError(f"`on` is `{texts['on']}`", hint=f"choose from: {', '.join(PLACES)}")
-    tokens, faults = item.get("tokens"), item.get("faults", [])
-    if tokens is not None and (type(tokens) is not int or not 1 <= tokens <= TOKENS_MAX):
-        raise BadValueError(f"`tokens` must be a whole number from 1 to {TOKENS_MAX:,}")
-    if not isinstance(faults, list):
-        raise BadValueError("`faults` must be a list", hint="write `faults: [cut]`")
-    regex, use = _pattern(texts, "regex"), _tools(item.get("use", {}))
-    for text in _strings((item.get("answer", ""), item.get("json"), use)):
-        _check_names(text, regex)
-    return ScriptRule(
-        texts.get("contains"), regex, texts.get("on", "last"),
-        _pattern(texts, "within"), _pattern(texts, "find"), texts.get("answer", ""),
-        item.get("json"), tokens, tuple(must_be_kind(str(kind)) for kind in faults),
-        use,
-    )  # fmt: skip
+    if isinstance(item, dict):
+        # YAML 1.1 reads a bare `on` as true.
+        item = {("on" if key is True else key): value for key, value in item.items()}
+        names = ScriptRule.__struct_fields__
+        for key in item:
+            if key not in names:
+                raise BadValueError(
+                    f"a rule has no key `{key}`", hint=did_you_mean(str(key), names)
+                )
+    return convert(item, ScriptRule, dec_hook=_decoded)
 
 
-def _tools(found: object) -> Mapping[str, object]:
-    """What `use` says: names of tools, and for each the object or the command that it is given."""
-    given = found if isinstance(found, dict) else {"": None}
-    for name, value in given.items():
-        is_command = name == SHELL and isinstance(value, str)
-        if not isinstance(name, str) or not (is_command or isinstance(value, dict)):
-            hint = "write `use: {shell: ls}` or `use: {Read: {file_path: a.txt}}`"
-            raise BadValueError("`use` says what each tool is given", hint=hint)
-    return given
-
-
-def _pattern(texts: Mapping[str, str], key: str) -> re.Pattern[str] | None:
-    if key not in texts:
-        return None
+def _decoded(kind: type, value: object) -> object:
+    """A regular expression, or any value where the type is `object`."""
+    if kind is object:
+        return value
+    if not isinstance(value, str):
+        raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
     try:
-        return re.compile(texts[key], _FLAGS)
+        return re.compile(value, _FLAGS)
     except re.error as error:
-        raise BadValueError(f"`{key}` is not a regular expression: {error}") from error
+        raise ValueError(f"`{value}` is not a regular expression: {error}") from error
 
 
 def _strings(value: object) -> list[str]:

@@ -24,7 +24,7 @@ from urllib.parse import parse_qs, urlsplit
 from urllib.request import urlopen
 
 from aiohttp import web
-from msgspec import Struct, field
+from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
 
 import headway
@@ -53,8 +53,6 @@ from headway.sim.truth import (
     ARRIVALS_MAX,
     Visit,
     input_tokens,
-    lines,
-    told,
 )
 from headway.wire import answer as write
 from headway.wire import read
@@ -280,7 +278,7 @@ class SimServer:
         count = _whole_number(asked.get("arrivals", [str(ARRIVALS_SHOWN)])[0], ARRIVALS_MAX)
         provider, truth = self._clockwork.provider, self._truth
         wanted = {name: provider.account(name) for name in truth.names() if key in (None, name)}
-        copies = truth.copy(wanted, self._clockwork.crowds_max)
+        report = truth.report(wanted, self._clockwork.crowds_max)
         visits = [visit for visit in truth.arrivals if key in (None, visit.key)]
         head = {
             "provider": self._spec.name,
@@ -292,7 +290,7 @@ class SimServer:
         shown = visits[-count:] if count else []
         # An audit of a long log takes seconds; calls go on meanwhile.
         return await asyncio.to_thread(
-            lambda: _json(200, {**head, "accounts": told(copies), "arrivals": lines(shown)})
+            lambda: _json(200, {**head, "accounts": report(), "arrivals": to_builtins(shown)})
         )
 
 

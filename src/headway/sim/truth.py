@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from msgspec import Struct, field
@@ -164,10 +164,6 @@ class AccountTruth(Struct):
     limits: list[Worst] = field(default_factory=list)
 
 
-AccountCopy = tuple[str, AccountTruth, Terms, list[Charge]]
-"""Key, record, terms and log of an account."""
-
-
 class Truth:
     """The record of all accounts."""
 
@@ -235,17 +231,27 @@ class Truth:
         record = self.account(key)
         record.limits = _worse(record.limits, audited)
 
-    def copy(
+    def report(
         self, accounts: dict[str, SimulatedAccount], crowds: dict[str, int]
-    ) -> list[AccountCopy]:
-        """All that the record of some accounts is computed from, as it is now."""
+    ) -> Callable[[], dict[str, object]]:
+        """A function that gives the records as they are now, by account, with audited limits.
+
+        Auditing long logs takes long: it is for another thread.
+        """
         copies = []
         for key, account in accounts.items():
             record = self.account(key)
             charged = _charged(record.charged, account.log)
             record = replace(record, in_flight_max=crowds.get(key, 0), charged=charged)
             copies.append((key, record, account.terms, list(account.log)))
-        return copies
+
+        def audited() -> dict[str, object]:
+            return {
+                key: as_dict(replace(record, limits=_all_limits(record, terms, log)))
+                for key, record, terms, log in copies
+            }
+
+        return audited
 
     def has_room(self, key: str) -> bool:
         """Whether this account is known or can be opened."""
@@ -274,25 +280,13 @@ class Truth:
         return list(self._accounts)
 
 
-def told(copies: Iterable[AccountCopy]) -> dict[str, object]:
-    """The records as JSON, by account. Auditing long logs takes long: not for an event loop."""
-    found: dict[str, object] = {}
-    for key, record, terms, log in copies:
-        limits, most = _worse(record.limits, audit(terms, log)), record.in_flight_max
-        gauges = [limit for limit in terms.limits + terms.hidden if limit.kind == "gauge"]
-        limits += [
-            Worst(limit.name, limit.kind, limit.amount, limit.capacity, most, 0.0,
-                  most > limit.amount)
-            for limit in gauges
-        ]  # fmt: skip
-        found[key] = as_dict(replace(record, limits=limits))
-    return found
-
-
-def lines(visits: Iterable[Visit]) -> list[dict[str, object]]:
-    """Lines of the arrival log for a program."""
-    names = Visit.__struct_fields__
-    return [{name: getattr(visit, name) for name in names} for visit in visits]
+def _all_limits(record: AccountTruth, terms: Terms, log: list[Charge]) -> list[Worst]:
+    most = record.in_flight_max
+    return _worse(record.limits, audit(terms, log)) + [
+        Worst(limit.name, limit.kind, limit.amount, limit.capacity, most, 0.0, most > limit.amount)
+        for limit in terms.limits + terms.hidden
+        if limit.kind == "gauge"
+    ]
 
 
 def audit(terms: Terms, charges: list[Charge]) -> list[Worst]:
