@@ -134,8 +134,6 @@ PEERS_START: Final = 4
 class Aimd:
     """Additive increase, multiplicative decrease: one more per full window, half on a refusal."""
 
-    __slots__ = ("_held_until_s", "limit")
-
     def __init__(self, limit: float = PEERS_START) -> None:
         self.limit = limit
         self._held_until_s = 0.0
@@ -145,23 +143,25 @@ class Aimd:
             self.limit += 1.0 / self.limit
 
     def refused(self, now: float) -> None:
-        """A burst of refusals is one signal: the limit is halved at most once a second."""
+        """A burst of refusals is one signal: the limit is lowered at most once a second."""
         if now >= self._held_until_s:
-            self.limit = max(1.0, self.limit / 2)
             self._held_until_s = now + 1.0
+            self.lower(now)
+
+    def lower(self, now: float) -> None:  # noqa: ARG002 - the laws' verb
+        self.limit = max(1.0, self.limit / 2)
 
 
-class Cubic:
+class Cubic(Aimd):
     """TCP CUBIC (RFC 9438): back quickly to where it last failed, stay there, then probe beyond."""
 
-    __slots__ = ("_epoch_s", "_held_until_s", "_top", "limit")
     C: Final = 0.4
     BETA: Final = 0.7
 
     def __init__(self, limit: float = PEERS_START) -> None:
-        self.limit = self._top = limit
+        super().__init__(limit)
+        self._top = limit
         self._epoch_s: float | None = None
-        self._held_until_s = 0.0
 
     def succeeded(self, in_flight: int, now: float) -> None:
         if in_flight + 1 < self.limit:
@@ -173,12 +173,9 @@ class Cubic:
         target = self.C * (now - self._epoch_s - flat_s) ** 3 + self._top
         self.limit = max(self.limit, min(target, self.limit + 1.0))
 
-    def refused(self, now: float) -> None:
-        if now >= self._held_until_s:
-            self._top = self.limit
-            self._epoch_s = now
-            self.limit = max(1.0, self.limit * self.BETA)
-            self._held_until_s = now + 1.0
+    def lower(self, now: float) -> None:
+        self._top, self._epoch_s = self.limit, now
+        self.limit = max(1.0, self.limit * self.BETA)
 
 
 class UnpacedDoor:
@@ -186,7 +183,7 @@ class UnpacedDoor:
 
     __slots__ = ("_again", "_gate", "_in_flight", "_queue", "_rule", "_seed", "_tries")
 
-    def __init__(self, rule: RetryRule, seed: int, gate: Aimd | Cubic | None = None) -> None:
+    def __init__(self, rule: RetryRule, seed: int, gate: Aimd | None = None) -> None:
         self._rule = rule
         self._seed = seed
         self._gate = gate

@@ -60,7 +60,7 @@ KNOWS: Final = {
     "hidden": frozenset(("hidden",)),
     "seen": frozenset(("seen",)),
 }
-LAWS: Final[Mapping[str, type[Aimd] | type[Cubic]]] = {"aimd": Aimd, "cubic": Cubic}
+LAWS: Final[Mapping[str, type[Aimd]]] = {"aimd": Aimd, "cubic": Cubic}
 UNPACED: Final = ("all-at-once", "waves:4", "fixed:5", "aimd", "cubic")
 
 

@@ -292,7 +292,7 @@ def _all_limits(record: AccountTruth, terms: Terms, log: list[Charge]) -> list[W
 def audit(terms: Terms, charges: list[Charge]) -> list[Worst]:
     """The fullest interval of each limit on a rate."""
     rated = [limit for limit in terms.limits + terms.hidden if limit.kind != "gauge"]
-    broken = {limit for limit, _, _ in violations(terms, charges, TOLERANCE)}
+    broken = {limit for limit, _ in violations(terms, charges, TOLERANCE)}
     return [
         Worst(limit.name, limit.kind, limit.amount, limit.capacity,
               *worst_window(charges, limit.resource, limit.period_s), limit in broken)
