@@ -11,8 +11,7 @@ from statistics import median
 import pytest
 
 from headway.errors import BadPresetError, BadValueError
-from headway.sim.models import SimulatedModels, is_model, must_be_model
-from headway.sim.script import parse_script, read_script
+from headway.sim.models import SimulatedModels, is_model, must_be_model, parse_script, read_script
 from headway.wire.values import Conversation
 
 

@@ -8,8 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from headway.errors import BadPresetError
-from headway.sim.models import COMMAND, SHELLS, ModelReply, SimulatedModels
-from headway.sim.script import parse_script
+from headway.sim.models import COMMAND, SHELLS, ModelReply, SimulatedModels, parse_script
 from headway.wire.values import Conversation
 
 PROMPT = ("user", "Use `x` as a name.\nPlease run `echo 1`, then `pwd`.")
