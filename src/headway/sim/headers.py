@@ -66,7 +66,14 @@ def error_body(
     kind `broken` and `connection` have no response of their own: `server` stands for them.
     """
     kind: FaultKind = "server" if fault.kind in ("broken", "connection") else fault.kind
-    return _SHAPES[dialect_name](_Refused(dialect_name, kind, fault, request_id, reading))
+    dialect, resource = DIALECTS[dialect_name], fault.resource
+    own_s = dialect.requests_period_s if resource == "requests" else dialect.tokens_period_s
+    period_s = (reading and reading.period_s) or own_s or MINUTE_S
+    counted = _PROSE.get(resource) if resource is not None and kind == "rate" else None
+    limit = reading.limit if reading is not None else None
+    return _SHAPES[dialect_name](
+        _Refused(kind, fault, request_id, reading, counted, period_s, limit)
+    )
 
 
 class _Voice(Struct, frozen=True):
@@ -104,12 +111,8 @@ def _window_lines(
 
 
 def _names(pattern: str) -> tuple[str, str, str]:
-    """`x-ratelimit-*-tokens` for limit, remaining and reset."""
-    return (
-        pattern.replace("*", "limit"),
-        pattern.replace("*", "remaining"),
-        pattern.replace("*", "reset"),
-    )
+    limit, remaining, reset = (pattern.replace("*", n) for n in ("limit", "remaining", "reset"))
+    return limit, remaining, reset
 
 
 def _reset(voice: _Voice, reset_s: float, date_wall_s: float) -> str:
@@ -201,43 +204,24 @@ _VOICES: Final[dict[str, _Voice]] = {
 class _Refused(Struct, frozen=True):
     """All that an error body can be made of."""
 
-    dialect_name: str
     kind: FaultKind
     fault: Fault
     request_id: str
     reading: LimitReading | None
-
-    @property
-    def counted(self) -> str | None:
-        """The resource as prose has it: `input tokens`."""
-        return _PROSE.get(self.fault.resource) if self.fault.resource is not None else None
-
-    @property
-    def period_s(self) -> float:
-        """Period of the limit that was hit; the dialect's own where nobody gave the limit."""
-        if self.reading is not None and self.reading.period_s is not None:
-            return self.reading.period_s
-        dialect = DIALECTS[self.dialect_name]
-        requests = self.fault.resource == "requests"
-        return (dialect.requests_period_s if requests else dialect.tokens_period_s) or MINUTE_S
+    counted: str | None
+    """Of a rate limit, its resource in prose: `input tokens`."""
+    period_s: float
+    limit: float | None
 
     @property
     def unit(self) -> str:
-        """The period as prose has it; one that has no name is told as a minute."""
+        """The period in prose; one that has no name is written as a minute."""
         return _UNITS.get(self.period_s, "minute")
-
-    @property
-    def limit(self) -> float | None:
-        """The limit that was hit, where it was given."""
-        return None if self.reading is None else self.reading.limit
 
 
 _PROSE: Final[dict[Resource, str]] = {
-    "requests": "requests",
-    "input": "input tokens",
-    "output": "output tokens",
-    "tokens": "tokens",
-}
+    "requests": "requests", "tokens": "tokens", "input": "input tokens", "output": "output tokens",
+}  # fmt: skip
 
 
 def _json(status: int, body: dict[str, object]) -> tuple[int, bytes]:
@@ -259,12 +243,10 @@ _ANTHROPIC_TYPES: Final[dict[FaultKind, tuple[int, str, str]]] = {
 
 def _anthropic_error(said: _Refused) -> tuple[int, bytes]:
     status, kind, message = _ANTHROPIC_TYPES[said.kind]
-    if said.kind == "rate" and said.counted is not None:
+    if said.counted is not None:
         amount = "" if said.limit is None else f"{floor(said.limit):,} "
-        message = (
-            f"This request would exceed your organization's rate limit of "
-            f"{amount}{said.counted} per {said.unit}."
-        )
+        message = "This request would exceed your organization's rate limit of "
+        message += f"{amount}{said.counted} per {said.unit}."
     error: dict[str, object] = {"type": kind, "message": _own_words(said, message)}
     if said.kind == "spend_cap":
         error["details"] = {"error_code": "enforced_spend_limit_reached"}
@@ -288,7 +270,7 @@ _OPENAI_TYPES: Final[dict[FaultKind, tuple[int, str, str | None, str]]] = {
 
 def _openai_error(said: _Refused) -> tuple[int, bytes]:
     status, kind, code, message = _OPENAI_TYPES[said.kind]
-    if said.kind == "rate" and said.counted is not None:
+    if said.counted is not None:
         kind = "requests" if said.fault.resource == "requests" else "tokens"
         unit = "min" if said.unit == "minute" else said.unit
         short = "".join(word[0].upper() for word in (*said.counted.split(), "per", unit))
@@ -303,10 +285,7 @@ def _openai_error(said: _Refused) -> tuple[int, bytes]:
 
 
 def _limit_used_requested(said: _Refused) -> str:
-    """`: Limit 10000, Used 8554, Requested 3082`.
-
-    OpenAI asks to wait until used + requested fits: wait = (used + requested - limit) / refill.
-    """
+    """OpenAI's wait is until used + requested fits: (used + requested - limit) / refill."""
     reading = said.reading
     if reading is None or reading.limit is None or reading.remaining is None:
         return ""
@@ -319,7 +298,7 @@ def _cerebras_error(said: _Refused) -> tuple[int, bytes]:
     """OpenAI's fields without the object around them."""
     status, kind, code, message = _OPENAI_TYPES[said.kind]
     param = None
-    if said.kind == "rate" and said.counted is not None:
+    if said.counted is not None:
         kind, param = "too_many_requests_error", "quota"
         code = f"{'request' if said.fault.resource == 'requests' else 'token'}_quota_exceeded"
         message = f"{said.counted.capitalize()} per {said.unit} limit exceeded."
@@ -344,7 +323,7 @@ def _gemini_error(said: _Refused) -> tuple[int, bytes]:
     """Gemini has no headers: quota and wait are in the details."""
     status, word, message = _GEMINI_TYPES[said.kind]
     details: list[dict[str, object]] = []
-    if said.kind == "rate" and said.counted is not None:
+    if said.counted is not None:
         details.append({"@type": f"{_GOOGLE_RPC}.QuotaFailure", "violations": [_violation(said)]})
     if said.kind in ("rate", "concurrency") and said.fault.retry_after_s is not None:
         message += f" Please retry in {said.fault.retry_after_s:.6f}s."
@@ -362,10 +341,8 @@ def _violation(said: _Refused) -> dict[str, object]:
     quota_id = f"GenerateContent{side}TokensPerModelPer{period}"
     if said.fault.resource == "requests":
         quota_id = f"GenerateRequestsPer{period}PerProjectPerModel"
-    violation: dict[str, object] = {"quotaId": quota_id}
-    if said.limit is not None:
-        violation["quotaValue"] = str(floor(said.limit))
-    return violation
+    value = {} if said.limit is None else {"quotaValue": str(floor(said.limit))}
+    return {"quotaId": quota_id, **value}
 
 
 def _plain_error(said: _Refused) -> tuple[int, bytes]:

@@ -332,9 +332,8 @@ POSITIVE: Final = frozenset(
 ENDLESS: Final = frozenset(("off_s", "on_s", "timeout_s"))
 """Fields that may be `inf`."""
 
-MOST: Final = 1e12
 RANGES: Final[Mapping[str, tuple[float, float]]] = {
-    **dict.fromkeys(("growth", "input_tokens", "max_tokens", "output_tokens"), (1.0, MOST)),
+    **dict.fromkeys(("growth", "input_tokens", "max_tokens", "output_tokens"), (1.0, 1e12)),
     **dict.fromkeys(("input_spread", "luck_spread", "output_spread"), (0.0, 3.0)),
     **dict.fromkeys(("hang_share", "input_error", "share"), (0.0, 1.0)),
     **dict.fromkeys(("calls", "tasks"), (1.0, 100_000.0)),
@@ -342,7 +341,7 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "retry_growth": (1.0, 100.0),
     "tick_s": (0.01, 3600.0),
 }
-"""The numbers that a field may have; any other field is at least 0 and at most `MOST`."""
+"""The numbers that a field may have; any other field is at least 0 and at most 1e12."""
 
 
 def find_provider(name: str) -> ProviderPreset:
@@ -551,14 +550,14 @@ class _Reader:
     def _number(self, node: Node, text: str, path: str, is_whole: bool) -> float:
         number = number_of(text)
         name = path.rpartition(".")[2].partition("[")[0]
-        least, most = RANGES.get(name, (0.0, MOST))
+        least, most = RANGES.get(name, (0.0, 1e12))
         is_above = name in POSITIVE
         if number is None or not (
             name in ENDLESS if number == inf
             else least <= number <= most and not (is_above and number == least)
         ):  # fmt: skip
             allowed = f"{'more than' if is_above else 'at least'} {least:g}"
-            if most < MOST:
+            if most < 1e12:
                 allowed = f"from {least:g} to {most:g}"
             raise self.wrong(node, f"`{path}` is `{_shown(text)}`: it must be {allowed}")
         if not is_whole:
