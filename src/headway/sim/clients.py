@@ -33,8 +33,6 @@ task need not begin anew for it."""
 class PacedDoor:
     """headway: every call has a permit before it is sent."""
 
-    __slots__ = ("_lengths", "_losses", "_permits", "_places", "_wake_s", "_wishes", "quota")
-
     def __init__(self, quota: Quota, lengths: OutputLength) -> None:
         self.quota = quota
         self._losses: dict[int, int] = {}
@@ -180,8 +178,6 @@ class Cubic(Aimd):
 
 class UnpacedDoor:
     """Sends at once, retries by rule; optionally a law moves how many may be in flight."""
-
-    __slots__ = ("_again", "_gate", "_in_flight", "_queue", "_rule", "_seed", "_tries")
 
     def __init__(self, rule: RetryRule, seed: int, gate: Aimd | None = None) -> None:
         self._rule = rule

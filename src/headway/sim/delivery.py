@@ -264,10 +264,7 @@ class ServedCall(Struct, eq=False):
 
 
 class Clockwork:
-    """One provider on the clock of the running event loop, with its record and its prompt cache.
-
-    Its time 0 is when this was made.
-    """
+    """One provider on the clock of the running event loop, with its record and its prompt cache."""
 
     def __init__(self, spec: ProviderSpec, seed: int) -> None:
         self._loop: AbstractEventLoop = get_running_loop()
@@ -286,11 +283,9 @@ class Clockwork:
         self._flush_s = inf
 
     def now(self) -> float:
-        """Seconds since the start."""
         return self._loop.time() - self._zero_s
 
     def submit(self, served: ServedCall) -> Refused | None:
-        """Accept or refuse a call now."""
         now, visit = self.now(), served.visit
         self._advance(now)
         refused = self.provider.submit(served.call, now, visit.key)
@@ -330,11 +325,10 @@ class Clockwork:
 
     def forget(self) -> None:
         """Forget what is over; count the most calls at once from now on."""
-        self.truth.reset(self.provider.account(key) for key in self.truth.names())
+        self.truth.reset(self.provider.account(key) for key in self.truth.accounts)
         self.crowds_max = dict(self._crowds)
 
     def stop(self) -> None:
-        """No timer is left behind."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

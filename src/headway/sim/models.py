@@ -113,7 +113,6 @@ def episode_of(conversation: Conversation) -> tuple[list[str], list[str]]:
 
 
 def shell_of(conversation: Conversation) -> str | None:
-    """The shell that is offered, if there is one."""
     return next((name for name in conversation.tools if name in SHELLS), None)
 
 
@@ -165,7 +164,6 @@ class ModelReply(Struct, frozen=True):
 
 
 def is_model(name: str) -> bool:
-    """Whether a name chooses a model."""
     if name in ("agent", "echo", "hash", "script"):
         return True
     found = _LENGTHS.fullmatch(name)
@@ -184,7 +182,6 @@ def must_be_model(name: str) -> str:
 
 
 def asked(conversation: Conversation) -> str:
-    """The text of the last turn."""
     return conversation.turns[-1][1] if conversation.turns else conversation.system
 
 
@@ -365,7 +362,6 @@ class ScriptRule(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_script(name: str) -> tuple[ScriptRule, ...]:
-    """The rules in a file."""
     return parse_script(parse_file(name, FILE_BYTES_MAX, yaml.safe_load), name)
 
 
@@ -413,7 +409,6 @@ def _decoded(kind: type, value: object) -> object:
 
 
 def _strings(value: object) -> list[str]:
-    """All texts in a value, however deep."""
     if isinstance(value, str):
         return [value]
     inner = list(value.values()) if isinstance(value, dict) else value

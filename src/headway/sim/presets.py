@@ -34,14 +34,11 @@ SIZE_STREAM: Final = 16
 
 
 class UnpacedClient(Struct, frozen=True):
-    """How the agents' own client behaves when nobody paces it."""
+    """When the agents' own client gives up a call, and the waits of `+aggressive` strategies."""
 
     timeout_s: float = inf
-    """It gives up a call that has not ended by then. What was produced is paid for."""
     retry_first_s: float = 1.0
-    """The first wait of the strategies marked `+aggressive`..."""
     retry_growth: float = 2.0
-    """...and what each further wait is multiplied by, without end."""
 
 
 class PresetTask(Struct, frozen=True):
@@ -78,7 +75,6 @@ class WorkloadPreset(Struct, frozen=True):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The tasks as people call them."""
         if self.agents:
             return tuple(agent.name for agent in self.agents)
         return tuple(f"agent {number}" for number in range(1, self.spec.tasks + 1))
@@ -113,11 +109,11 @@ def _written_down(preset: WorkloadPreset, seed: int) -> Workload:
         weight_s = agent.calls * (1.0 + 0.02 * typical)
         demands = (demand,) * agent.calls
         tasks.append(Task(agent.name, agent.needs, demands, weight_s, kind=spec.name))
-        mine = []
-        for _ in range(agent.calls):
-            mine.append(SimulatedCall(number, agent.input_tokens, output_tokens, most))
-            number += 1
-        calls.append(tuple(mine))
+        numbers = range(number, number + agent.calls)
+        calls.append(
+            tuple(SimulatedCall(n, agent.input_tokens, output_tokens, most) for n in numbers)
+        )
+        number += agent.calls
     return Workload(spec.name, Graph.of(tasks), tuple(calls))
 
 

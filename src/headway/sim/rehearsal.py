@@ -96,7 +96,6 @@ class Workload(Struct, frozen=True):
 
     @property
     def needs(self) -> Sequence[Sequence[int]]:
-        """Of each task, the tasks that it needs."""
         return self.graph.needs
 
 
@@ -286,7 +285,6 @@ class Rehearsal:
         return result
 
     def _next_s(self) -> float:
-        """When anything happens next."""
         door_s = max(self._shut_until_s, self._door.next_s())
         at_s = self._agenda[0][0] if self._agenda else inf
         return min(self._provider.next_s(), door_s, at_s)
@@ -336,7 +334,6 @@ class Rehearsal:
         return ()
 
     def _knock(self, task: int, attempt: int, number: int) -> None:
-        """A task's next call comes to the door."""
         call = replace(self._workload.calls[task][number], id=self._next_id)
         self._next_id += 1
         self._flights[call.id] = _Flight(task, attempt, number, call, self.now)

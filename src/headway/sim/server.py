@@ -222,9 +222,9 @@ class SimServer:
         visit.output_tokens = kept.tokens
         free = visit.cache_read_tokens if wire == "anthropic" else 0
         total = visit.input_tokens + visit.cache_read_tokens - free
-        call = SimulatedCall(
-            number, float(total), float(kept.tokens), float(most or OUTPUT_TOKENS_MAX), _luck(kinds)
-        )
+        luck = NEVER if "hang" in kinds else SLOW_START if "slow-start" in kinds else 1.0
+        most_tokens = float(most or OUTPUT_TOKENS_MAX)
+        call = SimulatedCall(number, float(total), float(kept.tokens), most_tokens, luck)
         return ServedCall(request, speaker, said, answer, kept.pieces, visit, call, place)
 
     def _count(self, visit: Visit, total: int, sketch: Sketch, place: Place) -> None:
@@ -277,7 +277,7 @@ class SimServer:
         key = (self._truth.find(word) or account_of(word)) if word else None
         count = _whole_number(asked.get("arrivals", [str(ARRIVALS_SHOWN)])[0], ARRIVALS_MAX)
         provider, truth = self._clockwork.provider, self._truth
-        wanted = {name: provider.account(name) for name in truth.names() if key in (None, name)}
+        wanted = {name: provider.account(name) for name in truth.accounts if key in (None, name)}
         report = truth.report(wanted, self._clockwork.crowds_max)
         visits = [visit for visit in truth.arrivals if key in (None, visit.key)]
         head = {
@@ -332,13 +332,6 @@ def _wire_of_list(request: web.BaseRequest) -> WireName:
 
 def _json(status: int, body: object) -> web.Response:
     return web.Response(status=status, body=dumps(body).encode(), content_type=JSON)
-
-
-def _luck(kinds: tuple[str, ...]) -> float:
-    """What the faults of a call do to its time to first byte."""
-    if "hang" in kinds:
-        return NEVER
-    return SLOW_START if "slow-start" in kinds else 1.0
 
 
 def _whole_number(text: str | None, otherwise: int = 0) -> int:

@@ -169,26 +169,24 @@ class Truth:
 
     def __init__(self) -> None:
         self.arrivals: deque[Visit] = deque(maxlen=ARRIVALS_MAX)
-        self._accounts: dict[str, AccountTruth] = {}
+        self.accounts: dict[str, AccountTruth] = {}
         self._fold_at: dict[str, int] = {}
 
     def account(self, key: str, label: str = "") -> AccountTruth:
         """The record of one account, opened on first use."""
-        found = self._accounts.get(key)
+        found = self.accounts.get(key)
         if found is None:
-            found = self._accounts[key] = AccountTruth()
+            found = self.accounts[key] = AccountTruth()
         if label and label not in found.labels and len(found.labels) < 100:
             found.labels.append(label)
         return found
 
     def came(self, visit: Visit) -> None:
-        """A call arrived."""
         self.arrivals.append(visit)
         account = self.account(visit.key, visit.label)
         account.calls += 1
 
     def accepted(self, visit: Visit) -> None:
-        """The provider took the call."""
         account = self.account(visit.key)
         visit.is_accepted = True
         account.accepted += 1
@@ -234,10 +232,7 @@ class Truth:
     def report(
         self, accounts: dict[str, SimulatedAccount], crowds: dict[str, int]
     ) -> Callable[[], dict[str, object]]:
-        """A function that gives the records as they are now, by account, with audited limits.
-
-        Auditing long logs takes long: it is for another thread.
-        """
+        """A function that audits the records as they are now; it takes long: for a thread."""
         copies = []
         for key, account in accounts.items():
             record = self.account(key)
@@ -255,13 +250,13 @@ class Truth:
 
     def has_room(self, key: str) -> bool:
         """Whether this account is known or can be opened."""
-        return key in self._accounts or len(self._accounts) < ACCOUNTS_MAX
+        return key in self.accounts or len(self.accounts) < ACCOUNTS_MAX
 
     def find(self, word: str) -> str | None:
         """The account that has this name or label."""
-        if word in self._accounts:
+        if word in self.accounts:
             return word
-        named = (key for key, record in self._accounts.items() if word in record.labels)
+        named = (key for key, record in self.accounts.items() if word in record.labels)
         return next(named, None)
 
     def reset(self, accounts: Iterable[SimulatedAccount]) -> None:
@@ -269,15 +264,11 @@ class Truth:
         for account in accounts:
             account.log.clear()
         running = [visit for visit in self.arrivals if visit.ended_s is None]
-        self._accounts.clear()
+        self.accounts.clear()
         self.arrivals.clear()
         for visit in running:
             self.came(visit)
             self.accepted(visit)
-
-    def names(self) -> list[str]:
-        """All accounts so far."""
-        return list(self._accounts)
 
 
 def _all_limits(record: AccountTruth, terms: Terms, log: list[Charge]) -> list[Worst]:
