@@ -91,7 +91,7 @@ def test_a_port_that_is_taken_is_one_clear_error(capsys: pytest.CaptureFixture[s
         (["--kind", "leaky"], "`headway sim serve` has no"),
         (["--model", "gpt"], "no such model"),
         (["--model", "script"], "needs rules"),
-        (["--script", "none.yaml"], "cannot read the script"),
+        (["--script", "none.yaml"], "cannot read the file"),
         (["--dialect", "anthropik"], "did you mean `anthropic`"),
         (["--fault", "cut"], "no share"),
         (["--fault", "cutt=1"], "did you mean `cut`"),

@@ -14,9 +14,8 @@ import pytest
 from headway.base.values import Limit
 from headway.sim.account import Terms
 from headway.sim.delivery import parse_shares
-from headway.sim.models import SimulatedModels
+from headway.sim.models import SimulatedModels, parse_script
 from headway.sim.provider import Latency, ProviderSpec
-from headway.sim.script import parse_script
 from headway.sim.server import ServeOptions, account_of, serving, truth_of
 
 SPEC = ProviderSpec("test", Terms((Limit("requests", 60_000),)), Latency(0.01, 0.0001))

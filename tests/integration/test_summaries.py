@@ -19,9 +19,8 @@ from headway.errors import (
     UsageError,
 )
 from headway.sim.account import Terms
-from headway.sim.models import SimulatedModels
+from headway.sim.models import SimulatedModels, parse_script
 from headway.sim.provider import Latency, ProviderSpec
-from headway.sim.script import parse_script
 from headway.sim.server import ServeOptions, serving, truth_of
 
 PLAN = "headway: 1\\nname: n\\ntasks:\\n  t: {each: [a, b], prompt: 'Greet {{ item }}'}\\n"

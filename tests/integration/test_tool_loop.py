@@ -21,8 +21,8 @@ from headway.base.values import Limit
 from headway.client.admission import Admission, dial_own
 from headway.sim import models as simulated
 from headway.sim.account import Terms, UsageWindow
+from headway.sim.models import parse_script
 from headway.sim.provider import Latency, ProviderSpec
-from headway.sim.script import parse_script
 from headway.sim.server import ServeOptions, account_of, serving, truth_of
 from headway.work import AttemptError, WindowEmptyError
 from tests.integration.loop_scene import WIRES, Scene

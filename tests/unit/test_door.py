@@ -35,13 +35,13 @@ def _paced(requests: float = 60.0, burst: float = 2.1) -> PacedDoor:
 
 def _knocked(door: ClientPort, calls: int) -> None:
     for call_id in range(1, calls + 1):
-        door.knock(call_id, DEMAND, (0.0,), 0.0)
+        door.knock(call_id, DEMAND, (0.0,))
 
 
 def test_a_paced_door_lets_the_most_urgent_call_go_first() -> None:
     door = _paced(burst=1.1)
     for call_id, key in ((1, (1.0, -1.0)), (2, (0.0, -1.0)), (3, (0.0, -9.0))):
-        door.knock(call_id, DEMAND, key, 0.0)
+        door.knock(call_id, DEMAND, key)
     assert door.open(0.0) == [3]
 
 

@@ -14,8 +14,7 @@ from msgspec.structs import fields
 
 from headway.base.values import Limit
 from headway.errors import BadPresetError, HeadwayError, UnknownPresetError
-from headway.sim.preset_file import NOT_READ, find_provider, find_workload
-from headway.sim.presets import PROVIDERS, WORKLOADS
+from headway.sim.presets import NOT_READ, PROVIDERS, WORKLOADS, find_provider, find_workload
 
 Write = Callable[..., str]
 

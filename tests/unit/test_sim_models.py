@@ -11,8 +11,7 @@ from statistics import median
 import pytest
 
 from headway.errors import BadPresetError, BadValueError
-from headway.sim.models import SimulatedModels, is_model, must_be_model
-from headway.sim.script import parse_script, read_script
+from headway.sim.models import SimulatedModels, is_model, must_be_model, parse_script, read_script
 from headway.wire.values import Conversation
 
 
@@ -136,12 +135,12 @@ def test_a_script_gives_the_named_groups_of_each_place_under_their_heading() -> 
         ({"answer": "{group.1}"}, "no group"),
         ({"regex": "(", "answer": "x"}, "not a regular expression"),
         ({"answr": "x"}, "no key `answr`"),
-        ({"answer": 7}, "must be text"),
+        ({"answer": 7}, "Expected `str`, got `int` - at `answer`"),
         ({"answer": "x", "faults": ["bang"]}, "no fault `bang`"),
-        ({"answer": "x", "faults": "cut"}, "must be a list"),
-        ({"answer": "x", "tokens": 0}, "whole number"),
-        ({"answer": "x", "on": "first"}, "`on` is `first`"),
-        ("x", "keys and values"),
+        ({"answer": "x", "faults": "cut"}, "Expected `array`"),
+        ({"answer": "x", "tokens": 0}, "Expected `int` >= 1"),
+        ({"answer": "x", "on": "first"}, "'first' - at `on`"),
+        ("x", "Expected `object`"),
     ],
 )
 def test_a_wrong_rule_is_refused_with_its_number(rule: object, words: str) -> None:

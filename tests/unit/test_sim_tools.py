@@ -8,8 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from headway.errors import BadPresetError
-from headway.sim.models import COMMAND, SHELLS, ModelReply, SimulatedModels
-from headway.sim.script import parse_script
+from headway.sim.models import COMMAND, SHELLS, ModelReply, SimulatedModels, parse_script
 from headway.wire.values import Conversation
 
 PROMPT = ("user", "Use `x` as a name.\nPlease run `echo 1`, then `pwd`.")
@@ -120,7 +119,7 @@ def test_a_rule_matches_if_its_tools_are_offered_and_its_results_are_there() -> 
         assert ("".join(found.pieces), found.tool_uses) == (said, ())
 
 
-@pytest.mark.parametrize("use", ["ls", {"shell": 1}, {"Read": "a.txt"}, {1: {}}])
+@pytest.mark.parametrize("use", [{"shell": 1}, {"Read": "a.txt"}])
 def test_a_use_that_gives_a_tool_nothing_it_can_take_is_refused(use: object) -> None:
     with pytest.raises(BadPresetError, match="what each tool is given"):
         parse_script({"rules": [{"use": use}]})

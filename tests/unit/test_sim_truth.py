@@ -8,7 +8,7 @@ from headway.base.values import Limit
 from headway.sim import truth as record
 from headway.sim.account import Needs, SimulatedAccount, Terms
 from headway.sim.delivery import TTL_S, PromptCache
-from headway.sim.truth import Truth, Visit, audit, told
+from headway.sim.truth import Truth, Visit, audit
 
 
 def visit(number: int, key: str = "k", at_s: float = 0.0) -> Visit:
@@ -41,7 +41,7 @@ def test_the_worst_minute_is_recomputed_from_the_log() -> None:
         account.admit(Needs(100.0, 0.0), at, "1")
     truth = Truth()
     truth.account("k", "a label")
-    found = told(truth.copy({"k": account}, {"k": 3}))["k"]
+    found = truth.report({"k": account}, {"k": 3})()["k"]
     assert isinstance(found, dict)
     assert found["charged"] == {"requests": 4, "input": 400, "output": 0, "spend": 0}
     rate, gauge = found["limits"]
@@ -62,7 +62,7 @@ def test_a_long_log_is_folded_and_nothing_of_the_truth_is_lost(
         if log is not None:
             truth.adopt("k", audit(account.terms, log))
     assert len(account.log) < 250
-    found = told(truth.copy({"k": account}, {}))["k"]
+    found = truth.report({"k": account}, {})()["k"]
     assert isinstance(found, dict)
     assert found["charged"]["requests"] == pytest.approx(200)
     assert found["limits"][0]["worst"] == 100

@@ -160,7 +160,7 @@ def _told(parsed: argparse.Namespace, situation: Situation) -> tuple[Situation, 
 
     if parsed.preset:
         from headway.client.overview import price_in
-        from headway.sim.preset_file import find_provider
+        from headway.sim.presets import find_provider
 
         guess = described_account(find_provider(parsed.preset).spec, price_in(parsed.model or ""))
         return _with_budget(parsed, situation), guess

@@ -182,7 +182,7 @@ def _shown(limit: Limit) -> str:
 
 def _spec(parsed: argparse.Namespace) -> ProviderSpec:
     """The preset, with what the command line says instead."""
-    from headway.sim.preset_file import find_provider
+    from headway.sim.presets import find_provider
     from headway.sim.provider import ProviderSpec
 
     spec = find_provider(parsed.provider).spec if parsed.provider else ProviderSpec("served")
@@ -252,8 +252,7 @@ def _window(text: str) -> UsageWindow:
 def _options(parsed: argparse.Namespace) -> ServeOptions:
     from headway.pacing.headers import DIALECTS
     from headway.sim.delivery import parse_shares
-    from headway.sim.models import DEFAULT_MODEL, SimulatedModels, must_be_model
-    from headway.sim.script import read_script
+    from headway.sim.models import DEFAULT_MODEL, SimulatedModels, must_be_model, read_script
     from headway.sim.server import ServeOptions
 
     if parsed.dialect is not None and parsed.dialect not in DIALECTS:

@@ -121,7 +121,7 @@ def _add_seeds(parser: argparse.ArgumentParser) -> None:
 
 def _demo(parsed: argparse.Namespace) -> int:
     from headway.sim.compare import Experiment, parse_contenders
-    from headway.sim.preset_file import find_provider, find_workload
+    from headway.sim.presets import find_provider, find_workload
 
     provider = find_provider(parsed.preset)
     experiment = Experiment(provider.spec, find_workload(provider.workload), _seeds(parsed))
@@ -135,7 +135,7 @@ def _demo(parsed: argparse.Namespace) -> int:
 
 def _compare(parsed: argparse.Namespace) -> int:
     from headway.sim.compare import Experiment, parse_contenders
-    from headway.sim.preset_file import find_provider, find_workload
+    from headway.sim.presets import find_provider, find_workload
 
     words = parsed.strategy or [strategy for _, strategy in DEMO]
     contenders = [contender for word in words for contender in parse_contenders(word)]

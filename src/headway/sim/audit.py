@@ -1,16 +1,11 @@
 """Recomputes from an account's log whether a limit was exceeded.
 
-A log adds up to a curve F(t) per resource: steps where a charge is taken at once, slopes where it
-is taken evenly, steps down where a refund was given. What was taken within an interval, less what
-came back within it, is
+A log adds up to a curve F(t) per resource: steps where a charge is taken or given back at once,
+slopes where it is taken evenly. Within an interval F rises by at most
 
-- for a sliding window, at most the limit in every interval shorter than the period;
-- for a bucket, at most capacity + rate x length;
-- for a fixed window, at most the limit in every interval between two boundaries.
-
-Concurrency is counted from the starts and ends of calls; one that ends when another starts has
-ended. `tokens` is input and output together; a neighbour's charges to a `tokens` limit are logged
-as such and stand in for its input and output.
+- the limit of a sliding window, if the interval is shorter than the period;
+- capacity + rate x length of a bucket;
+- the limit of a fixed window, between two of its boundaries, the first of which is 0.
 """
 
 from __future__ import annotations
@@ -18,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from math import floor, inf
 from typing import Final
 
@@ -71,14 +67,10 @@ def worst_window(log: Iterable[Charge], resource: Resource, period_s: float) -> 
     return worst[0], worst[1]
 
 
-def gauge_excess(calls: Iterable[tuple[float, float]], limit: float) -> tuple[float, float]:
-    """By how many too many calls were in flight at worst, and since when."""
+def gauge_excess(calls: Iterable[tuple[float, float]], limit: float) -> float:
+    """By how many too many calls were in flight at worst. A call ends before another starts."""
     steps = sorted((at, step) for start, end in calls for at, step in ((start, 1), (end, -1)))
-    in_flight, worst = 0, (-limit, 0.0)
-    for at, step in steps:
-        in_flight += step
-        worst = max(worst, (in_flight - limit, at), key=lambda found: found[0])
-    return worst
+    return max(accumulate(step for _, step in steps), default=0) - limit
 
 
 def violations(
@@ -86,27 +78,30 @@ def violations(
     log: Sequence[Charge],
     tolerance: float,
     calls: Sequence[tuple[float, float]] = (),
-) -> list[tuple[Limit, float, float]]:
-    """Every limit that was exceeded by more than `tolerance`, a share of its capacity: by how much
-    at worst, and when that interval begins.
+) -> list[tuple[Limit, float]]:
+    """Every limit that was exceeded by more than `tolerance`, a share of its capacity, and by how
+    much at worst.
 
-    Fixed windows begin at 0. Where limits change, an interval is held to the largest limit that
-    was in force during it. `calls` are starts and ends, for limits on concurrency.
+    Where limits change, an interval is held to the largest limit that was in force during it.
+    `calls` are starts and ends, for limits on concurrency.
     """
     season = season_of(Terms(changes=terms.changes), 0.0)
     found = []
     for limit in terms.limits + terms.hidden:
         if limit.kind == "gauge":
-            excess, from_s = gauge_excess(calls, limit.amount)
+            excess = gauge_excess(calls, limit.amount)
         else:
-            excess, from_s = _excess(curve_of(log, limit.resource), limit, season)
+            excess = max(_excesses(curve_of(log, limit.resource), limit, season), default=0.0)
         if excess > tolerance * limit.capacity:
-            found.append((limit, excess, from_s))
+            found.append((limit, excess))
     return found
 
 
 def curve_of(log: Iterable[Charge], resource: Resource) -> ChargeCurve:
-    """The sum of all charges of a resource over time."""
+    """The sum of all charges of a resource over time.
+
+    `tokens` is input and output; what a neighbour takes of a limit on `tokens` is logged as such.
+    """
     steps: dict[float, float] = {}
     slopes: dict[float, float] = {}
     for charge in log:
@@ -138,21 +133,16 @@ def curve_of(log: Iterable[Charge], resource: Resource) -> ChargeCurve:
     return ChargeCurve(tuple(times), tuple(lefts), tuple(rights))
 
 
-def _excess(curve: ChargeCurve, limit: Limit, season: Season) -> tuple[float, float]:
-    """The worst excess over a limit on a rate, and when its interval begins."""
+def _excesses(curve: ChargeCurve, limit: Limit, season: Season) -> Iterator[float]:
+    """Candidates for the worst excess over a limit on a rate."""
     if limit.kind == "bucket":
-        return _bucket_worst(curve, limit, season)
-    if limit.kind == "fixed":
-        return _fixed_worst(curve, limit, season)
-    period = limit.period_s
-    return max(
-        (
-            (amount - limit.amount * season.factor_max(max(0.0, to_s - period), to_s + GRAIN_S),
-             from_s)
-            for amount, from_s, to_s in _windows(curve, period)
-        ),
-        default=(-limit.amount, 0.0),
-    )  # fmt: skip
+        yield from _bucket_excesses(curve, limit, season)
+    elif limit.kind == "fixed":
+        yield from _fixed_excesses(curve, limit, season)
+    else:
+        for amount, _, to_s in _windows(curve, limit.period_s):
+            begin_s = max(0.0, to_s - limit.period_s)
+            yield amount - limit.amount * season.factor_max(begin_s, to_s + GRAIN_S)
 
 
 def _windows(curve: ChargeCurve, period_s: float) -> Iterator[tuple[float, float, float]]:
@@ -184,29 +174,24 @@ def _windows(curve: ChargeCurve, period_s: float) -> Iterator[tuple[float, float
             yield top - base, from_s, end
 
 
-def _bucket_worst(curve: ChargeCurve, limit: Limit, season: Season) -> tuple[float, float]:
-    """One pass: how far the curve, less the refill, has risen above its lowest point so far."""
-    worst, lowest = (-limit.capacity, 0.0), (inf, 0.0)
-    changes = [at for at in season.times if at > 0]
-    for at in sorted({*curve.times, *changes}):
+def _bucket_excesses(curve: ChargeCurve, limit: Limit, season: Season) -> Iterator[float]:
+    """How far the curve, less the refill, has risen above its lowest point so far."""
+    lowest = inf
+    for at in sorted({*curve.times, *(at for at in season.times if at > 0)}):
         refill = limit.rate_per_s * season.refill_by(at)
         before = season.factor_max(max(0.0, at - GRAIN_S), at)
-        for value, factor in (
-            (curve.left(at), before),
-            (curve.left(at), season.factor_max(at, at)),
-            (curve.right(at), season.factor_max(at, at)),
-        ):
-            lowest = min(lowest, (value - refill + limit.capacity * factor, at))
-            worst = max(worst, (value - refill - lowest[0], lowest[1]), key=lambda found: found[0])
-    return worst
+        after = season.factor_max(at, at)
+        left, right = curve.left(at) - refill, curve.right(at) - refill
+        for value, factor in ((left, before), (left, after), (right, after)):
+            lowest = min(lowest, value + limit.capacity * factor)
+            yield value - lowest
 
 
-def _fixed_worst(curve: ChargeCurve, limit: Limit, season: Season) -> tuple[float, float]:
+def _fixed_excesses(curve: ChargeCurve, limit: Limit, season: Season) -> Iterator[float]:
     """Window by window: how far the curve has risen above its lowest point since the boundary."""
-    worst = (-limit.amount, 0.0)
     times, period = curve.times, limit.period_s
     if not times:
-        return worst
+        return
     first, last = (floor((at + GRAIN_S) / period) for at in (times[0], times[-1]))
     for window in range(first, last + 1):
         begin, end = window * period, (window + 1) * period
@@ -217,5 +202,4 @@ def _fixed_worst(curve: ChargeCurve, limit: Limit, season: Season) -> tuple[floa
         lowest = inf
         for value in (*values, curve.left(end)):
             lowest = min(lowest, value)
-            worst = max(worst, (value - lowest - allowed, begin))
-    return worst
+            yield value - lowest - allowed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from math import inf
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec import Struct
 
@@ -30,24 +30,8 @@ LOSSES_MAX: Final = 3
 task need not begin anew for it."""
 
 
-class ClientPort(Protocol):
-    """Takes calls that are to be sent (`knock`), says which to send now (`open`) and when to ask
-    again (`next_s`), and learns what became of each. `refused` and `ended` return whether the
-    client keeps a call that went wrong, to send it again."""
-
-    def knock(self, call_id: int, demand: Demand, key: tuple[float, ...], now: float) -> None: ...
-    def open(self, now: float) -> list[int]: ...
-    def next_s(self) -> float: ...
-    def refused(self, call_id: int, fault: Fault, reading: Reading, now: float) -> bool: ...
-    def first_byte(self, call_id: int, reading: Reading, now: float) -> None: ...
-    def progress(self, call_id: int, output_tokens: float, now: float) -> None: ...
-    def ended(self, call_id: int, used: Amounts, fault: Fault | None, now: float) -> bool: ...
-
-
 class PacedDoor:
     """headway: every call has a permit before it is sent."""
-
-    __slots__ = ("_lengths", "_losses", "_permits", "_places", "_wake_s", "_wishes", "quota")
 
     def __init__(self, quota: Quota, lengths: OutputLength) -> None:
         self.quota = quota
@@ -58,7 +42,7 @@ class PacedDoor:
         self._permits: dict[int, int] = {}
         self._wake_s = inf
 
-    def knock(self, call_id: int, demand: Demand, key: tuple[float, ...], now: float) -> None:  # noqa: ARG002
+    def knock(self, call_id: int, demand: Demand, key: tuple[float, ...]) -> None:
         self._wishes[call_id] = demand, key
         known, most = demand.expected, demand.ceiling
         output = self._lengths.expect(demand.kind, known.input_tokens, int(most.output_tokens))
@@ -87,7 +71,7 @@ class PacedDoor:
         permit, wish = self._permits.pop(call_id), self._wishes.pop(call_id)
         self.quota.settle(permit, how, Usage(Amounts()), now, fault, reading)
         if again:
-            self.knock(call_id, *wish, now)
+            self.knock(call_id, *wish)
         return again
 
     def first_byte(self, call_id: int, reading: Reading, now: float) -> None:
@@ -104,7 +88,7 @@ class PacedDoor:
         if fault is None or lost >= LOSSES_MAX:
             return False
         self._losses[call_id] = lost + 1
-        self.knock(call_id, *wish, now)
+        self.knock(call_id, *wish)
         return True
 
 
@@ -146,8 +130,6 @@ PEERS_START: Final = 4
 class Aimd:
     """Additive increase, multiplicative decrease: one more per full window, half on a refusal."""
 
-    __slots__ = ("_held_until_s", "limit")
-
     def __init__(self, limit: float = PEERS_START) -> None:
         self.limit = limit
         self._held_until_s = 0.0
@@ -157,23 +139,25 @@ class Aimd:
             self.limit += 1.0 / self.limit
 
     def refused(self, now: float) -> None:
-        """A burst of refusals is one signal: the limit is halved at most once a second."""
+        """A burst of refusals is one signal: the limit is lowered at most once a second."""
         if now >= self._held_until_s:
-            self.limit = max(1.0, self.limit / 2)
             self._held_until_s = now + 1.0
+            self.lower(now)
+
+    def lower(self, now: float) -> None:  # noqa: ARG002 - the laws' verb
+        self.limit = max(1.0, self.limit / 2)
 
 
-class Cubic:
+class Cubic(Aimd):
     """TCP CUBIC (RFC 9438): back quickly to where it last failed, stay there, then probe beyond."""
 
-    __slots__ = ("_epoch_s", "_held_until_s", "_top", "limit")
     C: Final = 0.4
     BETA: Final = 0.7
 
     def __init__(self, limit: float = PEERS_START) -> None:
-        self.limit = self._top = limit
+        super().__init__(limit)
+        self._top = limit
         self._epoch_s: float | None = None
-        self._held_until_s = 0.0
 
     def succeeded(self, in_flight: int, now: float) -> None:
         if in_flight + 1 < self.limit:
@@ -185,20 +169,15 @@ class Cubic:
         target = self.C * (now - self._epoch_s - flat_s) ** 3 + self._top
         self.limit = max(self.limit, min(target, self.limit + 1.0))
 
-    def refused(self, now: float) -> None:
-        if now >= self._held_until_s:
-            self._top = self.limit
-            self._epoch_s = now
-            self.limit = max(1.0, self.limit * self.BETA)
-            self._held_until_s = now + 1.0
+    def lower(self, now: float) -> None:
+        self._top, self._epoch_s = self.limit, now
+        self.limit = max(1.0, self.limit * self.BETA)
 
 
 class UnpacedDoor:
     """Sends at once, retries by rule; optionally a law moves how many may be in flight."""
 
-    __slots__ = ("_again", "_gate", "_in_flight", "_queue", "_rule", "_seed", "_tries")
-
-    def __init__(self, rule: RetryRule, seed: int, gate: Aimd | Cubic | None = None) -> None:
+    def __init__(self, rule: RetryRule, seed: int, gate: Aimd | None = None) -> None:
         self._rule = rule
         self._seed = seed
         self._gate = gate
@@ -207,7 +186,7 @@ class UnpacedDoor:
         self._tries: dict[int, int] = {}
         self._in_flight = 0
 
-    def knock(self, call_id: int, demand: Demand, key: tuple[float, ...], now: float) -> None:  # noqa: ARG002
+    def knock(self, call_id: int, demand: Demand, key: tuple[float, ...]) -> None:  # noqa: ARG002
         self._queue.append(call_id)
 
     def open(self, now: float) -> list[int]:
@@ -249,3 +228,9 @@ class UnpacedDoor:
         luck = uniform(self._seed, JITTER_STREAM, call_id * 1009 + tries)
         heapq.heappush(self._again, (now + self._rule.delay_s(tries, fault, luck), call_id))
         return True
+
+
+ClientPort = PacedDoor | UnpacedDoor
+"""Takes calls that are to be sent (`knock`), says which to send now (`open`) and when to look again
+(`next_s`), and learns what became of each. `refused` and `ended` return whether the client keeps a
+call that went wrong, to send it again."""

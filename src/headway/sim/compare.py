@@ -9,7 +9,7 @@ Laws:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from math import ceil
 from typing import Final, Literal
@@ -60,6 +60,7 @@ KNOWS: Final = {
     "hidden": frozenset(("hidden",)),
     "seen": frozenset(("seen",)),
 }
+LAWS: Final[Mapping[str, type[Aimd]]] = {"aimd": Aimd, "cubic": Cubic}
 UNPACED: Final = ("all-at-once", "waves:4", "fixed:5", "aimd", "cubic")
 
 
@@ -68,7 +69,8 @@ class Contender(Struct, frozen=True):
 
     name: str
     start: Strategy
-    door: Literal["headway", "unpaced", "aimd", "cubic"] = "unpaced"
+    door: str = "unpaced"
+    """Or `headway`, or one of `LAWS`."""
     retry: str = "patient"
     knows: frozenset[str] = frozenset()
     """Of headway: `profile` of earlier runs, configured `limits`, what is left of each as `seen`
@@ -160,7 +162,7 @@ def rehearse(
         if rule is AGGRESSIVE:
             client = experiment.workload.client
             rule = replace(rule, first_s=client.retry_first_s, growth=client.retry_growth)
-        door = UnpacedDoor(rule, seed, _law(contender))
+        door = UnpacedDoor(rule, seed, LAWS[contender.door]() if contender.door in LAWS else None)
         rules = Rules(contender.start, retries=0)
         return Rehearsal(workload, provider, door, rules, timeout_s=timeout_s).run(), before
     provider.shows_progress = True
@@ -198,35 +200,23 @@ def _rehearse_all(experiment: Experiment, contender: Contender) -> Iterator[Rehe
         yield rehearse(experiment, contender, seed, before)[0]
 
 
-def _law(contender: Contender) -> Aimd | Cubic | None:
-    if contender.door == "aimd":
-        return Aimd()
-    return Cubic() if contender.door == "cubic" else None
-
-
 def _parse(text: str) -> Contender:
     word, *marks = text.split("+")
-    if word == "headway":
-        unknown = [mark for mark in marks if mark not in KNOWS]
-        if unknown:
-            raise BadValueError(
-                f"{text!r}: headway has no variant {unknown[0]!r}",
-                hint=did_you_mean(unknown[0], KNOWS),
-            )
+    is_ours = word == "headway"
+    known: Mapping[str, object] = KNOWS if is_ours else RETRIES
+    unknown = next((mark for mark in marks if mark not in known), "")
+    if unknown or (len(marks) > 1 and not is_ours):
+        message = f"{unknown or '+'.join(marks)!r} is not a way to retry"
+        if is_ours:
+            message = f"headway has no variant {unknown!r}"
+        raise BadValueError(f"{text!r}: {message}", hint=did_you_mean(unknown, known))
+    if is_ours:
         knows = frozenset[str]().union(*(KNOWS[mark] for mark in marks))
         return Contender(text, ADAPTIVE, "headway", knows=knows)
-    unknown = [mark for mark in marks if mark not in RETRIES]
-    if unknown or len(marks) > 1:
-        raise BadValueError(
-            f"{text!r}: {unknown[0] if unknown else '+'.join(marks)!r} is not a way to retry",
-            hint=did_you_mean(unknown[0] if unknown else "", RETRIES),
-        )
     retry = marks[0] if marks else "patient"
-    if word == "aimd":
-        return Contender(text, ALL_AT_ONCE, "aimd", retry)
-    if word == "cubic":
-        return Contender(text, ALL_AT_ONCE, "cubic", retry)
+    if word in ("aimd", "cubic"):
+        return Contender(text, ALL_AT_ONCE, word, retry)
     if re.fullmatch(r"all-at-once|(waves|fixed):[1-9]\d{0,5}", word, re.ASCII) is None:
         hint = did_you_mean(word, (*UNPACED, "headway"))
         raise BadValueError(f"{text!r} is not a strategy", hint=hint)
-    return Contender(text, parse_start(word), "unpaced", retry)
+    return Contender(text, parse_start(word), retry=retry)

@@ -8,7 +8,6 @@ Laws:
 
 from __future__ import annotations
 
-import asyncio
 import time
 import zlib
 from asyncio import AbstractEventLoop, Future, TimerHandle, get_running_loop
@@ -43,164 +42,6 @@ FLUSH_S: Final = 0.05
 
 FLUSH_PER_STREAM_S: Final = 0.0005
 """...and when there are many, so much later for each: at most 2,000 writes a second in all."""
-
-
-class Live:
-    """A call in service, as whoever answers it sees it."""
-
-    __slots__ = ("_from_work", "_waiter", "call", "ended", "reached", "reading")
-
-    def __init__(self, call: SimulatedCall) -> None:
-        self.call = call
-        self.reading: Reading | None = None
-        """The limits as of admission; here as soon as the first byte is."""
-        self.reached = 0
-        """Tokens written so far."""
-        self.ended: SimulatedEnd | None = None
-        self._from_work = inf
-        self._waiter: Future[None] | None = None
-
-    async def changed(self) -> None:
-        """Wait until there is something new to look at."""
-        self._waiter = get_running_loop().create_future()
-        await self._waiter
-
-    def begin(self, reading: Reading, work: float) -> None:
-        self.reading, self._from_work = reading, work
-        self._wake()
-
-    def end(self, ended: SimulatedEnd) -> None:
-        self.ended, self.reached = ended, int(ended.output_tokens)
-        self._wake()
-
-    def reach(self, work: float, pace: float) -> None:
-        """Adopt what has been written by now."""
-        if self.reading is None:
-            return
-        written = int(min(self.call.output_tokens, (work - self._from_work) / pace + 1e-6))
-        if written > self.reached:
-            self.reached = written
-            self._wake()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-
-class Clockwork:
-    """One provider on the clock of the running event loop; its time 0 is when this was made."""
-
-    def __init__(self, spec: ProviderSpec, seed: int) -> None:
-        self._loop: AbstractEventLoop = get_running_loop()
-        self._zero_s = self._loop.time()
-        self.provider = Provider(spec, seed)
-        self._lives: dict[int, Live] = {}
-        self._keys: dict[int, str] = {}
-        self._streams: dict[Live, None] = {}
-        """In the order of their begin, so that the same calls wake in the same order."""
-        self._crowds: dict[str, int] = {}
-        self.crowds_max: dict[str, int] = {}
-        """The most calls of each account that were in service at once."""
-        self._timer: TimerHandle | None = None
-        self._armed_s = inf
-        self._flush_s = inf
-        self._work = self._work_s = 0.0
-
-    def now(self) -> float:
-        """Seconds since the start."""
-        return self._loop.time() - self._zero_s
-
-    def submit(self, call: SimulatedCall, key: str, streams: bool) -> Live | Refused:
-        """Accept or refuse a call now."""
-        now = self.now()
-        self._advance(now)
-        verdict = self.provider.submit(call, now, key)
-        if isinstance(verdict, Refused):
-            return verdict
-        live = self._lives[call.id] = Live(call)
-        self._keys[call.id] = key
-        crowd = self._crowds[key] = self._crowds.get(key, 0) + 1
-        self.crowds_max[key] = max(crowd, self.crowds_max.get(key, 0))
-        if streams:
-            self._streams[live] = None
-        self._arm()
-        return live
-
-    def cancel(self, live: Live) -> SimulatedEnd | None:
-        """The caller hung up: what was written stays charged. None if the call was over."""
-        now = self.now()
-        self._advance(now)
-        ended = self.provider.cancel(live.call.id, now)
-        if ended is not None:
-            self._over(ended)
-        self._arm()
-        return ended
-
-    def forget(self) -> None:
-        """Count the most calls at once from now on."""
-        self.crowds_max = dict(self._crowds)
-
-    def stop(self) -> None:
-        """No timer is left behind."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _advance(self, now: float) -> None:
-        """Let everything up to `now` happen, one thing at a time: between two the slowdown is
-        constant, so that `_work` follows the provider's work clock."""
-        while (at := self.provider.next_s()) <= now:
-            self._follow(at)
-            for happening in self.provider.advance(at):
-                if isinstance(happening, SimulatedEnd):
-                    self._over(happening)
-                elif isinstance(happening, FirstByte):
-                    self._began(happening)
-        self._follow(now)
-
-    def _follow(self, now: float) -> None:
-        elapsed = now - self._work_s
-        if elapsed > 0:
-            slowdown = self.provider.spec.latency.slowdown(self.provider.in_flight)
-            self._work += elapsed / slowdown
-            self._work_s = now
-
-    def _began(self, happening: FirstByte) -> None:
-        live = self._lives[happening.call_id]
-        live.begin(happening.reading, self._work)
-        if live in self._streams and self._flush_s == inf:
-            self._flush_s = self._work_s + FLUSH_S
-
-    def _over(self, ended: SimulatedEnd) -> None:
-        live = self._lives.pop(ended.call_id)
-        self._crowds[self._keys.pop(ended.call_id)] -= 1
-        self._streams.pop(live, None)
-        live.end(ended)
-
-    def _wake(self) -> None:
-        self._timer, self._armed_s = None, inf
-        now = self.now()
-        self._advance(now)
-        if now >= self._flush_s:
-            self._flush(now)
-        self._arm()
-
-    def _flush(self, now: float) -> None:
-        """Let every stream show what it has written."""
-        pace = self.provider.spec.latency.per_output_token_s
-        for live in self._streams:
-            live.reach(self._work, pace)
-        count = len(self._streams)
-        self._flush_s = now + max(FLUSH_S, FLUSH_PER_STREAM_S * count) if count else inf
-
-    def _arm(self) -> None:
-        """One timer, for whatever comes first. One that is early is left to find nothing to do."""
-        now = self.now()
-        at = min(self.provider.next_s(), self._flush_s, now + 3600.0)
-        if at < self._armed_s:
-            self.stop()
-            self._armed_s = at
-            self._timer = self._loop.call_at(self._zero_s + at, self._wake)
 
 
 TTL_S: Final = 300.0
@@ -389,8 +230,8 @@ BROKEN_EVENT: Final[dict[WireName, bytes]] = {
 """An event whose JSON ends in the middle of an escape."""
 
 
-class ServedExchange(Struct, frozen=True):
-    """One call and its answer."""
+class ServedCall(Struct, eq=False):
+    """One call and its answer, from its arrival to its last byte."""
 
     request: web.BaseRequest
     speaker: Speaker
@@ -400,85 +241,168 @@ class ServedExchange(Struct, frozen=True):
     visit: Visit
     call: SimulatedCall
     place: Place
+    reading: Reading | None = None
+    """The limits as of admission; here as soon as the first byte is."""
+    reached: int = 0
+    """Tokens written so far."""
+    ended: SimulatedEnd | None = None
+    waiter: Future[None] | None = None
 
     @property
     def harm(self) -> str | None:
         """The fault that keeps the answer from being whole."""
         return next((kind for kind in self.visit.faults if kind not in HARMLESS), None)
 
-    @property
-    def is_array(self) -> bool:
-        """Whether the answer streams as a JSON array: Gemini's, unless events are asked for."""
-        is_gemini = self.speaker.wire == "gemini" and self.conversation.streams
-        return is_gemini and self.request.query.get("alt") != "sse"
+    async def changed(self) -> None:
+        """Wait until there is something new to look at."""
+        self.waiter = get_running_loop().create_future()
+        await self.waiter
 
-    @property
-    def is_packed(self) -> bool:
-        """Whether the answer is to be compressed."""
-        accepted = self.request.headers.get("accept-encoding", "")
-        return "gzip" in self.visit.faults and "gzip" in accepted
+    def wake(self) -> None:
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
 
 
-class Counter(Struct, frozen=True):
-    """What a delivery reports to: the clock, the record and the cache."""
+class Clockwork:
+    """One provider on the clock of the running event loop, with its record and its prompt cache."""
 
-    clockwork: Clockwork
-    truth: Truth
-    cache: PromptCache
+    def __init__(self, spec: ProviderSpec, seed: int) -> None:
+        self._loop: AbstractEventLoop = get_running_loop()
+        self._zero_s = self._loop.time()
+        self.provider = Provider(spec, seed)
+        self.truth = Truth()
+        self.cache = PromptCache()
+        self._served: dict[int, ServedCall] = {}
+        self._streams: dict[ServedCall, None] = {}
+        """In the order of their begin, so that the same calls wake in the same order."""
+        self._crowds: dict[str, int] = {}
+        self.crowds_max: dict[str, int] = {}
+        """The most calls of each account that were in service at once."""
+        self._timer: TimerHandle | None = None
+        self._armed_s = inf
+        self._flush_s = inf
 
-    async def began(self, exchange: ServedExchange, live: Live) -> Reading:
-        """Wait for the first byte; from then on others can read what this call has written."""
-        while live.reading is None:
-            await live.changed()
-        now = self.clockwork.now()
-        exchange.visit.first_byte_s = now
-        if exchange.visit.cache_write_tokens:
-            self.cache.write(exchange.place, now)
-        return live.reading
+    def now(self) -> float:
+        return self._loop.time() - self._zero_s
 
-    def over(self, exchange: ServedExchange, live: Live, how: str) -> None:
-        """The call is over; if the provider still writes, it stops."""
-        visit = exchange.visit
-        if live.ended is None:
-            self.clockwork.cancel(live)
-        if how != "whole" and visit.ended_s is None:
-            visit.output_tokens = live.reached
-        self.truth.over(visit, how, self.clockwork.now())
+    def submit(self, served: ServedCall) -> Refused | None:
+        now, visit = self.now(), served.visit
+        self._advance(now)
+        refused = self.provider.submit(served.call, now, visit.key)
+        if refused is not None:
+            return refused
+        self._served[served.call.id] = served
+        crowd = self._crowds[visit.key] = self._crowds.get(visit.key, 0) + 1
+        self.crowds_max[visit.key] = max(crowd, self.crowds_max.get(visit.key, 0))
+        if served.conversation.streams:
+            self._streams[served] = None
+        self._arm()
+        self.truth.accepted(visit)
+        self._fold(visit.key)
+        return None
 
-    def fold(self, key: str) -> None:
+    async def first_byte(self, served: ServedCall) -> Reading:
+        """Wait for it; from then on other calls can read what this one has put into the cache."""
+        while served.reading is None:
+            await served.changed()
+        served.visit.first_byte_s = self.now()
+        if served.visit.cache_write_tokens:
+            self.cache.write(served.place, self.now())
+        return served.reading
+
+    def over(self, served: ServedCall, how: str) -> None:
+        """The call is over; if the provider still writes, it stops: what was written is charged."""
+        if served.ended is None:
+            now = self.now()
+            self._advance(now)
+            ended = self.provider.cancel(served.call.id, now)
+            if ended is not None:
+                self._ended(ended)
+            self._arm()
+        if how != "whole" and served.visit.ended_s is None:
+            served.visit.output_tokens = served.reached
+        self.truth.over(served.visit, how, self.now())
+
+    def forget(self) -> None:
+        """Forget what is over; count the most calls at once from now on."""
+        self.truth.reset(self.provider.account(key) for key in self.truth.accounts)
+        self.crowds_max = dict(self._crowds)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _fold(self, key: str) -> None:
         """Audit an account's log that has become long, aside, and forget most of it."""
-        log = self.truth.folded(key, self.clockwork.provider.account(key))
+        log = self.truth.folded(key, self.provider.account(key))
         if log is not None:
-            terms = self.clockwork.provider.spec.terms
-            audited = asyncio.get_running_loop().run_in_executor(None, audit, terms, log)
+            audited = self._loop.run_in_executor(None, audit, self.provider.spec.terms, log)
             audited.add_done_callback(lambda found: self.truth.adopt(key, found.result()))
 
-    def hung_up(self, exchange: ServedExchange, live: Live) -> None:
-        """If the call is not over, the client has gone. One left without an answer may go."""
-        if exchange.visit.ended_s is not None:
-            return
-        harm = exchange.harm
-        self.over(exchange, live, harm if harm in ("hang", "stall") else "cancelled")
+    def _advance(self, now: float) -> None:
+        for happening in self.provider.advance(now):
+            if isinstance(happening, SimulatedEnd):
+                self._ended(happening)
+            elif isinstance(happening, FirstByte):
+                served = self._served[happening.call_id]
+                served.reading = happening.reading
+                served.wake()
+                if served in self._streams and self._flush_s == inf:
+                    self._flush_s = now + FLUSH_S
+
+    def _ended(self, ended: SimulatedEnd) -> None:
+        served = self._served.pop(ended.call_id)
+        self._crowds[served.visit.key] -= 1
+        self._streams.pop(served, None)
+        served.ended, served.reached = ended, int(ended.output_tokens)
+        served.wake()
+
+    def _wake(self) -> None:
+        self._timer, self._armed_s = None, inf
+        now = self.now()
+        self._advance(now)
+        if now >= self._flush_s:
+            # Every stream shows what it has written.
+            for served in self._streams:
+                reached = int(self.provider.produced(served.call.id) + 1e-6)
+                if reached > served.reached:
+                    served.reached = reached
+                    served.wake()
+            wait_s = max(FLUSH_S, FLUSH_PER_STREAM_S * len(self._streams))
+            self._flush_s = now + wait_s if self._streams else inf
+        self._arm()
+
+    def _arm(self) -> None:
+        """One timer, for whatever comes first. One that is early is left to find nothing to do."""
+        at = min(self.provider.next_s(), self._flush_s, self.now() + 3600.0)
+        if at < self._armed_s:
+            self.stop()
+            self._armed_s = at
+            self._timer = self._loop.call_at(self._zero_s + at, self._wake)
 
 
 class ResponseWriter:
     """A response under way, as an array and compressed if need be."""
 
-    def __init__(self, exchange: ServedExchange, reading: Reading, content_type: str) -> None:
-        headers = exchange.speaker.headers(reading)
-        headers["content-type"] = JSON if exchange.is_array else content_type
-        self._array = ElementWriter() if exchange.is_array else None
+    def __init__(self, served: ServedCall, reading: Reading, content_type: str) -> None:
+        request = self._request = served.request
+        is_gemini = served.speaker.wire == "gemini" and served.conversation.streams
+        # Gemini streams a JSON array unless events are asked for.
+        self._array = ElementWriter() if is_gemini and request.query.get("alt") != "sse" else None
+        accepted = request.headers.get("accept-encoding", "")
         self._packer = None
-        if exchange.is_packed:
-            headers["content-encoding"] = "gzip"
+        self.headers = served.speaker.headers(reading)
+        self.headers["content-type"] = JSON if self._array is not None else content_type
+        if "gzip" in served.visit.faults and "gzip" in accepted:
+            self.headers["content-encoding"] = "gzip"
             self._packer = zlib.compressobj(wbits=GZIP)
-        self._request = exchange.request
-        self.response = web.StreamResponse(status=200, headers=headers)
-        exchange.visit.status = 200
+        self.response = web.StreamResponse(status=200, headers=self.headers)
+        served.visit.status = 200
 
     async def open(self, length: int | None = None) -> None:
         """Send the head; with a length, the body is announced to be so long."""
-        self.response.content_length = length
+        self.response.content_length = length if self._packer is None else None
         await self.response.prepare(self._request)
 
     async def send(self, data: bytes) -> None:
@@ -488,109 +412,90 @@ class ResponseWriter:
             data = self._packer.compress(data) + self._packer.flush(zlib.Z_SYNC_FLUSH)
         await self.response.write(data)
 
-    async def close(self, data: bytes) -> None:
-        """Send the last bytes, and what the packer still has."""
+    def last(self, data: bytes) -> bytes:
+        """The last bytes, with what array and packer still have."""
         if self._array is not None:
             data = self._array.write(data) + self._array.end()
         if self._packer is not None:
             data = self._packer.compress(data) + self._packer.flush()
-        await self.response.write_eof(data)
+        return data
 
-    def cut(self) -> None:
-        """Close the connection in the middle of the body."""
+    async def abandon(self, harm: str) -> web.StreamResponse:
+        """Leave the answer where it is: never send another byte, or close the connection."""
+        if harm == "stall":
+            await get_running_loop().create_future()
         if self._request.transport is not None:
             self._request.transport.close()
+        return self.response
 
 
-async def deliver(exchange: ServedExchange, live: Live, counter: Counter) -> web.StreamResponse:
+async def deliver(served: ServedCall, clockwork: Clockwork) -> web.StreamResponse:
     """Answer a call that was accepted."""
-    if exchange.conversation.streams:
-        return await _stream(exchange, live, counter)
-    return await _whole(exchange, live, counter)
+    try:
+        reading = await clockwork.first_byte(served)
+        answer = _stream if served.conversation.streams else _whole
+        return await answer(served, clockwork, reading)
+    except ConnectionError:
+        # No one reads this: the client has closed the connection.
+        return web.Response(status=499)
+    finally:
+        if served.visit.ended_s is None:
+            # The client has gone. One that was left without an answer may go.
+            harm = served.harm
+            clockwork.over(served, harm if harm in ("hang", "stall") else "cancelled")
 
 
-async def _whole(exchange: ServedExchange, live: Live, counter: Counter) -> web.StreamResponse:
-    reading = await counter.began(exchange, live)
-    while live.ended is None:
-        await live.changed()
-    harm = "cut" if live.ended.fault is not None else exchange.harm
-    counter.over(exchange, live, harm or "whole")
+async def _whole(served: ServedCall, clockwork: Clockwork, reading: Reading) -> web.StreamResponse:
+    while served.ended is None:
+        await served.changed()
+    harm = "cut" if served.ended.fault is not None else served.harm
+    clockwork.over(served, harm or "whole")
     if harm == "error-event":
-        exchange.visit.status = 500
-        return exchange.speaker.refusal(Fault("server"), reading)
-    body = write.whole(exchange.speaker.wire, exchange.answer)
+        served.visit.status = 500
+        return served.speaker.refusal(Fault("server"), reading)
+    body = write.whole(served.speaker.wire, served.answer)
     if harm == "malformed":
         body = body[: len(body) * 2 // 3] + b"\\"
+    outlet = ResponseWriter(served, reading, JSON)
     if harm in ("cut", "stall"):
-        outlet = ResponseWriter(exchange, reading, JSON)
-        await outlet.open(None if exchange.is_packed else len(body))
+        await outlet.open(len(body))
         await outlet.send(body[: len(body) // 2])
-        return await _abandon(outlet, harm)
-    exchange.visit.status = 200
-    headers = exchange.speaker.headers(reading)
-    if exchange.is_packed:
-        packer = zlib.compressobj(wbits=GZIP)
-        body = packer.compress(body) + packer.flush()
-        headers["content-encoding"] = "gzip"
-    return web.Response(body=body, headers=headers, content_type=JSON)
+        return await outlet.abandon(harm)
+    return web.Response(body=outlet.last(body), headers=outlet.headers)
 
 
-async def _stream(exchange: ServedExchange, live: Live, counter: Counter) -> web.StreamResponse:
-    wire, answer, harm = exchange.speaker.wire, exchange.answer, exchange.harm
-    outlet = ResponseWriter(exchange, await counter.began(exchange, live), "text/event-stream")
+async def _stream(served: ServedCall, clockwork: Clockwork, reading: Reading) -> web.StreamResponse:
+    wire, answer, harm = served.speaker.wire, served.answer, served.harm
+    outlet = ResponseWriter(served, reading, "text/event-stream")
     await outlet.open()
     await outlet.send(write.opening(wire, answer))
-    stop = len(exchange.pieces) // 2 if harm else len(exchange.pieces)
+    stop = len(served.pieces) // 2 if harm else len(served.pieces)
     shown = index = 0
-    while shown < stop or (harm is None and live.ended is None):
-        reached = min(live.reached, stop)
+    while shown < stop or (harm is None and served.ended is None):
+        reached = min(served.reached, stop)
         if reached > shown:
             events = []
             for begin in range(shown, reached, PIECE_TOKENS):
-                text = "".join(exchange.pieces[begin : min(begin + PIECE_TOKENS, reached)])
+                text = "".join(served.pieces[begin : min(begin + PIECE_TOKENS, reached)])
                 events.append(write.piece(wire, answer, index, text))
                 index += 1
             shown = reached
             await outlet.send(b"".join(events))
-        elif live.ended is not None:
+        elif served.ended is not None:
             break
         else:
-            await live.changed()
-    if harm is None and live.ended is not None and live.ended.fault is not None:
+            await served.changed()
+    if harm is None and served.ended is not None and served.ended.fault is not None:
         harm = "broken"
-    return await _finish(exchange, live, counter, outlet, harm, index)
-
-
-async def _finish(
-    exchange: ServedExchange,
-    live: Live,
-    counter: Counter,
-    outlet: ResponseWriter,
-    harm: str | None,
-    pieces: int,
-) -> web.StreamResponse:
-    """The end of a stream, or what comes instead of it."""
-    wire = exchange.speaker.wire
     if harm == "malformed":
         await outlet.send(BROKEN_EVENT[wire])
-    if harm == "stall":
-        while live.ended is None:
-            await live.changed()
-    counter.over(exchange, live, harm or "whole")
+    while harm == "stall" and served.ended is None:
+        await served.changed()
+    clockwork.over(served, harm or "whole")
     if harm in ("cut", "stall", "broken"):
-        return await _abandon(outlet, harm)
+        return await outlet.abandon(harm)
+    end = write.closing(wire, answer, served.conversation.wants_usage, index)
     if harm == "error-event":
-        status, body = exchange.speaker.error(Fault("overload"))
-        await outlet.close(write.error_event(wire, status, body))
-    else:
-        answer, wants_usage = exchange.answer, exchange.conversation.wants_usage
-        await outlet.close(write.closing(wire, answer, wants_usage, pieces))
-    return outlet.response
-
-
-async def _abandon(outlet: ResponseWriter, harm: str) -> web.StreamResponse:
-    """Leave an answer where it is: close the connection, or never send another byte."""
-    if harm == "stall":
-        await asyncio.get_running_loop().create_future()
-    outlet.cut()
+        end = write.error_event(wire, *served.speaker.error(Fault("overload")))
+    await outlet.response.write_eof(outlet.last(end))
     return outlet.response

@@ -86,8 +86,6 @@ class Neighbour(Struct, frozen=True):
 class Presence:
     """A neighbour on one account; `wanted` and `served` are seconds of the whole limit."""
 
-    __slots__ = ("_backlog", "neighbour", "next_tick_s", "served", "slots", "wanted")
-
     def __init__(self, neighbour: Neighbour, now: float) -> None:
         self.neighbour = neighbour
         self.next_tick_s = now

@@ -37,8 +37,10 @@ def headers(
     lines = [("date", http_date(date_wall_s))]
     for reading in readings:
         names = voice.names.get((reading.resource, reading.period_s))
+        window = voice.windows.get(reading.period_s)
         if reading.utilization is not None:
-            lines += _window_lines(voice, reading, date_wall_s)
+            if window is not None:
+                lines += _window_lines(window, reading.utilization, reading.reset_s, date_wall_s)
         elif names is not None:
             limit, remaining, reset = names
             if reading.limit is not None:
@@ -64,7 +66,14 @@ def error_body(
     kind `broken` and `connection` have no response of their own: `server` stands for them.
     """
     kind: FaultKind = "server" if fault.kind in ("broken", "connection") else fault.kind
-    return _SHAPES[dialect_name](_Refused(dialect_name, kind, fault, request_id, reading))
+    dialect, resource = DIALECTS[dialect_name], fault.resource
+    own_s = dialect.requests_period_s if resource == "requests" else dialect.tokens_period_s
+    period_s = (reading and reading.period_s) or own_s or MINUTE_S
+    counted = _PROSE.get(resource) if resource is not None and kind == "rate" else None
+    limit = reading.limit if reading is not None else None
+    return _SHAPES[dialect_name](
+        _Refused(kind, fault, request_id, reading, counted, period_s, limit)
+    )
 
 
 class _Voice(Struct, frozen=True):
@@ -88,30 +97,22 @@ def _remaining(voice: _Voice, reading: LimitReading) -> str:
 
 
 def _window_lines(
-    voice: _Voice, reading: LimitReading, date_wall_s: float
+    name: str, share: float, reset_s: float | None, date_wall_s: float
 ) -> list[tuple[str, str]]:
     """A usage window: the share used, in whole percent, and the second of the epoch it resets."""
-    name = voice.windows.get(reading.period_s)
-    if name is None or reading.utilization is None:
-        return []
-    prefix = f"anthropic-ratelimit-unified-{name}"
-    full = reading.utilization >= 1.0
+    prefix, full = f"anthropic-ratelimit-unified-{name}", share >= 1.0
     lines = [
         (f"{prefix}-status", "rejected" if full else "allowed"),
-        (f"{prefix}-utilization", "1.0" if full else f"{floor(reading.utilization * 100) / 100}"),
+        (f"{prefix}-utilization", "1.0" if full else f"{floor(share * 100) / 100}"),
     ]
-    if reading.reset_s is not None:
-        lines.append((f"{prefix}-reset", str(floor(date_wall_s + reading.reset_s))))
+    if reset_s is not None:
+        lines.append((f"{prefix}-reset", str(floor(date_wall_s + reset_s))))
     return lines
 
 
 def _names(pattern: str) -> tuple[str, str, str]:
-    """`x-ratelimit-*-tokens` for limit, remaining and reset."""
-    return (
-        pattern.replace("*", "limit"),
-        pattern.replace("*", "remaining"),
-        pattern.replace("*", "reset"),
-    )
+    limit, remaining, reset = (pattern.replace("*", n) for n in ("limit", "remaining", "reset"))
+    return limit, remaining, reset
 
 
 def _reset(voice: _Voice, reset_s: float, date_wall_s: float) -> str:
@@ -134,36 +135,30 @@ def go_duration(seconds: float) -> str:
 
 
 def http_date(wall_s: float) -> str:
-    """IMF-fixdate (RFC 9110, 5.6.7), cut to the second as RFC 9110 has it."""
-    minute, second = divmod(floor(wall_s), 60)
-    return f"{_imf_minute(minute)}:{second:02d} GMT"
+    """IMF-fixdate (RFC 9110, 5.6.7), cut to the second."""
+    return f"{_minute(floor(wall_s) // 60)[0]}:{floor(wall_s) % 60:02d} GMT"
 
 
 def rfc3339(wall_s: float) -> str:
     """RFC 3339 in UTC, cut to the second."""
-    minute, second = divmod(floor(wall_s), 60)
-    return f"{_rfc3339_minute(minute)}:{second:02d}Z"
+    return f"{_minute(floor(wall_s) // 60)[1]}:{floor(wall_s) % 60:02d}Z"
 
 
-_DAY_NAMES: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_MONTH_NAMES: Final = (
+_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS: Final = (
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"
 )  # fmt: skip
 
 
 @lru_cache(maxsize=MINUTES_KEPT)
-def _imf_minute(minutes: int) -> str:
+def _minute(minutes: int) -> tuple[str, str]:
+    """A minute of the epoch for both kinds of date, up to its seconds."""
     days, minute = divmod(minutes, 1440)
-    year, month, day = date_of(days).split("-")
+    date, time = date_of(days), f"{minute // 60:02d}:{minute % 60:02d}"
+    year, month, day = date.split("-")
     # 1970-01-01 was a Thursday.
-    date = f"{_DAY_NAMES[(days + 3) % 7]}, {day} {_MONTH_NAMES[int(month) - 1]} {year}"
-    return f"{date} {minute // 60:02d}:{minute % 60:02d}"
-
-
-@lru_cache(maxsize=MINUTES_KEPT)
-def _rfc3339_minute(minutes: int) -> str:
-    days, minute = divmod(minutes, 1440)
-    return f"{date_of(days)}T{minute // 60:02d}:{minute % 60:02d}"
+    weekday, name = _DAYS[(days + 3) % 7], _MONTHS[int(month) - 1]
+    return f"{weekday}, {day} {name} {year} {time}", f"{date}T{time}"
 
 
 _UNITS: Final = {MINUTE_S: "minute", HOUR_S: "hour", DAY_S: "day"}
@@ -209,43 +204,24 @@ _VOICES: Final[dict[str, _Voice]] = {
 class _Refused(Struct, frozen=True):
     """All that an error body can be made of."""
 
-    dialect_name: str
     kind: FaultKind
     fault: Fault
     request_id: str
     reading: LimitReading | None
-
-    @property
-    def counted(self) -> str | None:
-        """The resource as prose has it: `input tokens`."""
-        return _PROSE.get(self.fault.resource) if self.fault.resource is not None else None
-
-    @property
-    def period_s(self) -> float:
-        """Period of the limit that was hit; the dialect's own where nobody gave the limit."""
-        if self.reading is not None and self.reading.period_s is not None:
-            return self.reading.period_s
-        dialect = DIALECTS[self.dialect_name]
-        requests = self.fault.resource == "requests"
-        return (dialect.requests_period_s if requests else dialect.tokens_period_s) or MINUTE_S
+    counted: str | None
+    """Of a rate limit, its resource in prose: `input tokens`."""
+    period_s: float
+    limit: float | None
 
     @property
     def unit(self) -> str:
-        """The period as prose has it; one that has no name is told as a minute."""
+        """The period in prose; one that has no name is written as a minute."""
         return _UNITS.get(self.period_s, "minute")
-
-    @property
-    def limit(self) -> float | None:
-        """The limit that was hit, where it was given."""
-        return None if self.reading is None else self.reading.limit
 
 
 _PROSE: Final[dict[Resource, str]] = {
-    "requests": "requests",
-    "input": "input tokens",
-    "output": "output tokens",
-    "tokens": "tokens",
-}
+    "requests": "requests", "tokens": "tokens", "input": "input tokens", "output": "output tokens",
+}  # fmt: skip
 
 
 def _json(status: int, body: dict[str, object]) -> tuple[int, bytes]:
@@ -254,28 +230,23 @@ def _json(status: int, body: dict[str, object]) -> tuple[int, bytes]:
 
 _ANTHROPIC_TYPES: Final[dict[FaultKind, tuple[int, str, str]]] = {
     "rate": (429, "rate_limit_error", "This request would exceed your account's rate limit."),
-    "concurrency": (
-        429,
-        "rate_limit_error",
-        "Number of concurrent connections has exceeded your rate limit. Please try again later.",
-    ),
+    "concurrency": (429, "rate_limit_error", "Number of concurrent connections has exceeded your "
+                    "rate limit. Please try again later."),
     "spend_cap": (429, "rate_limit_error", "You have reached your monthly spend limit."),
     "overload": (529, "overloaded_error", "Overloaded"),
     "billing": (402, "billing_error", "There is an issue with your billing information."),
     "request": (400, "invalid_request_error", "Invalid request."),
     "server": (500, "api_error", "Internal server error"),
     "timeout": (504, "timeout_error", "Request timed out."),
-}
+}  # fmt: skip
 
 
 def _anthropic_error(said: _Refused) -> tuple[int, bytes]:
     status, kind, message = _ANTHROPIC_TYPES[said.kind]
-    if said.kind == "rate" and said.counted is not None:
+    if said.counted is not None:
         amount = "" if said.limit is None else f"{floor(said.limit):,} "
-        message = (
-            f"This request would exceed your organization's rate limit of "
-            f"{amount}{said.counted} per {said.unit}."
-        )
+        message = "This request would exceed your organization's rate limit of "
+        message += f"{amount}{said.counted} per {said.unit}."
     error: dict[str, object] = {"type": kind, "message": _own_words(said, message)}
     if said.kind == "spend_cap":
         error["details"] = {"error_code": "enforced_spend_limit_reached"}
@@ -284,34 +255,22 @@ def _anthropic_error(said: _Refused) -> tuple[int, bytes]:
 
 _OPENAI_TYPES: Final[dict[FaultKind, tuple[int, str, str | None, str]]] = {
     "rate": (429, "rate_limit_error", "rate_limit_exceeded", "Rate limit reached."),
-    "concurrency": (
-        429,
-        "requests",
-        "rate_limit_exceeded",
-        "Concurrency limit reached for requests.",
-    ),
-    "spend_cap": (
-        429,
-        "insufficient_quota",
-        "organization_spend_limit_exceeded",
-        "Your organization has reached its spend limit.",
-    ),
-    "billing": (
-        429,
-        "insufficient_quota",
-        "insufficient_quota",
-        "You exceeded your current quota, please check your plan and billing details.",
-    ),
+    "concurrency": (429, "requests", "rate_limit_exceeded",
+                    "Concurrency limit reached for requests."),
+    "spend_cap": (429, "insufficient_quota", "organization_spend_limit_exceeded",
+                  "Your organization has reached its spend limit."),
+    "billing": (429, "insufficient_quota", "insufficient_quota",
+                "You exceeded your current quota, please check your plan and billing details."),
     "overload": (503, "server_error", "server_is_overloaded", "The engine is overloaded."),
     "request": (400, "invalid_request_error", None, "Invalid request."),
     "server": (500, "server_error", None, "The server had an error while processing your request."),
     "timeout": (504, "server_error", None, "The request timed out."),
-}
+}  # fmt: skip
 
 
 def _openai_error(said: _Refused) -> tuple[int, bytes]:
     status, kind, code, message = _OPENAI_TYPES[said.kind]
-    if said.kind == "rate" and said.counted is not None:
+    if said.counted is not None:
         kind = "requests" if said.fault.resource == "requests" else "tokens"
         unit = "min" if said.unit == "minute" else said.unit
         short = "".join(word[0].upper() for word in (*said.counted.split(), "per", unit))
@@ -326,10 +285,7 @@ def _openai_error(said: _Refused) -> tuple[int, bytes]:
 
 
 def _limit_used_requested(said: _Refused) -> str:
-    """`: Limit 10000, Used 8554, Requested 3082`.
-
-    OpenAI asks to wait until used + requested fits: wait = (used + requested - limit) / refill.
-    """
+    """OpenAI's wait is until used + requested fits: (used + requested - limit) / refill."""
     reading = said.reading
     if reading is None or reading.limit is None or reading.remaining is None:
         return ""
@@ -342,7 +298,7 @@ def _cerebras_error(said: _Refused) -> tuple[int, bytes]:
     """OpenAI's fields without the object around them."""
     status, kind, code, message = _OPENAI_TYPES[said.kind]
     param = None
-    if said.kind == "rate" and said.counted is not None:
+    if said.counted is not None:
         kind, param = "too_many_requests_error", "quota"
         code = f"{'request' if said.fault.resource == 'requests' else 'token'}_quota_exceeded"
         message = f"{said.counted.capitalize()} per {said.unit} limit exceeded."
@@ -367,7 +323,7 @@ def _gemini_error(said: _Refused) -> tuple[int, bytes]:
     """Gemini has no headers: quota and wait are in the details."""
     status, word, message = _GEMINI_TYPES[said.kind]
     details: list[dict[str, object]] = []
-    if said.kind == "rate" and said.counted is not None:
+    if said.counted is not None:
         details.append({"@type": f"{_GOOGLE_RPC}.QuotaFailure", "violations": [_violation(said)]})
     if said.kind in ("rate", "concurrency") and said.fault.retry_after_s is not None:
         message += f" Please retry in {said.fault.retry_after_s:.6f}s."
@@ -375,14 +331,8 @@ def _gemini_error(said: _Refused) -> tuple[int, bytes]:
         details.append({"@type": f"{_GOOGLE_RPC}.RetryInfo", "retryDelay": delay})
     if said.kind in ("spend_cap", "billing"):
         details.append({"@type": f"{_GOOGLE_RPC}.ErrorInfo", "reason": "BILLING_DISABLED"})
-    error: dict[str, object] = {
-        "code": status,
-        "message": _own_words(said, message),
-        "status": word,
-    }
-    if details:
-        error["details"] = details
-    return _json(status, {"error": error})
+    error = {"code": status, "message": _own_words(said, message), "status": word}
+    return _json(status, {"error": error | ({"details": details} if details else {})})
 
 
 def _violation(said: _Refused) -> dict[str, object]:
@@ -391,10 +341,8 @@ def _violation(said: _Refused) -> dict[str, object]:
     quota_id = f"GenerateContent{side}TokensPerModelPer{period}"
     if said.fault.resource == "requests":
         quota_id = f"GenerateRequestsPer{period}PerProjectPerModel"
-    violation: dict[str, object] = {"quotaId": quota_id}
-    if said.limit is not None:
-        violation["quotaValue"] = str(floor(said.limit))
-    return violation
+    value = {} if said.limit is None else {"quotaValue": str(floor(said.limit))}
+    return {"quotaId": quota_id, **value}
 
 
 def _plain_error(said: _Refused) -> tuple[int, bytes]:
@@ -411,10 +359,8 @@ def _plain_error(said: _Refused) -> tuple[int, bytes]:
 
 
 def _own_words(said: _Refused, message: str) -> str:
-    """A fault of the call or of the server is told in the fault's own words, if it has any."""
-    return (
-        said.fault.detail if said.kind in ("request", "server") and said.fault.detail else message
-    )
+    """The detail of a fault of the call or of the server, if it has any; else the message."""
+    return (said.fault.detail if said.kind in ("request", "server") else "") or message
 
 
 _SHAPES: Final[dict[str, Callable[[_Refused], tuple[int, bytes]]]] = {

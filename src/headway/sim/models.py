@@ -4,29 +4,30 @@ Laws:
 - The same conversation gives the same answer, from any process, on any wire.
 - The name in the request chooses: `agent`, `echo`, `hash`, `script`, `tokens-N`, `tokens-A-B`; any
   other name is the default model.
+- Of a script the first rule that matches answers, else filler; nothing is executed.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from json import dumps
 from math import exp, log, sqrt
-from typing import TYPE_CHECKING, Final
+from typing import Annotated, Final, Literal
 
-from msgspec import Struct
+import yaml
+from msgspec import Meta, Struct, ValidationError, convert, field
 from msgspec.structs import replace
 
-from headway.errors import BadValueError, did_you_mean
+from headway.errors import BadPresetError, BadValueError, did_you_mean
+from headway.sim.delivery import must_be_kind
 from headway.sim.draw import normal
+from headway.sim.presets import parse_file
 from headway.sim.truth import count, filler, pieces_of
 from headway.wire.request import TOOL
 from headway.wire.values import Conversation, Fields, ToolUse, items, object_fields, parsed, text_of
-
-if TYPE_CHECKING:
-    from headway.sim.script import ScriptRule
-
 
 DEPTH_MAX: Final = 16
 """How deep a schema is followed; what is deeper is null."""
@@ -112,7 +113,6 @@ def episode_of(conversation: Conversation) -> tuple[list[str], list[str]]:
 
 
 def shell_of(conversation: Conversation) -> str | None:
-    """The shell that is offered, if there is one."""
     return next((name for name in conversation.tools if name in SHELLS), None)
 
 
@@ -163,33 +163,7 @@ class ModelReply(Struct, frozen=True):
         return replace(self, pieces=self.pieces[: max(1, tokens_max)], tool_uses=())
 
 
-class SimulatedModels(Struct, frozen=True):
-    """The models on offer."""
-
-    default: str = DEFAULT_MODEL
-    script: tuple[ScriptRule, ...] = ()
-
-    def reply(self, conversation: Conversation) -> ModelReply:
-        """The answer of the model that the conversation names."""
-        name = conversation.model if is_model(conversation.model) else self.default
-        if name == "script" and not self.script:
-            name = DEFAULT_MODEL
-        if name == "echo":
-            return ModelReply(pieces_of(asked(conversation)))
-        digest = digest_of(conversation)
-        if name == "agent":
-            return _agent(conversation, digest)
-        if name == "hash":
-            return ModelReply(pieces_of(digest))
-        if name == "script":
-            replies = (rule.reply(conversation, digest) for rule in self.script)
-            otherwise = ModelReply(filler(UNMATCHED_TOKENS, int(digest[:8], 16)))
-            return next((reply for reply in replies if reply is not None), otherwise)
-        return ModelReply(filler(_length(name, digest), int(digest[:8], 16)))
-
-
 def is_model(name: str) -> bool:
-    """Whether a name chooses a model."""
     if name in ("agent", "echo", "hash", "script"):
         return True
     found = _LENGTHS.fullmatch(name)
@@ -208,7 +182,6 @@ def must_be_model(name: str) -> str:
 
 
 def asked(conversation: Conversation) -> str:
-    """The text of the last turn."""
     return conversation.turns[-1][1] if conversation.turns else conversation.system
 
 
@@ -248,3 +221,290 @@ def _length(name: str, digest: str) -> int:
     deviation = log(most / least) / 4.0
     drawn = sqrt(least * most) * exp(deviation * normal(int(digest[:16], 16), LENGTH_STREAM, 0))
     return max(least, min(most, round(drawn)))
+
+
+# The model `script`; `docs/simulator.md` describes the keys of a rule.
+
+FILE_BYTES_MAX: Final = 1_000_000
+RULES_MAX: Final = 1000
+FOUND_MAX: Final = 10_000
+"""The most that `{found}` lists."""
+
+_FLAGS: Final = re.MULTILINE | re.DOTALL
+_NAME: Final = re.compile(r"\{([a-z]+(?:\.\w+)?)\}")
+_NUMBER: Final = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?")
+_SUMMAND: Final = re.compile(r'"(\w+)": *(-?\d+(?:\.\d+)?)')
+
+
+class ScriptInput(Struct, frozen=True):
+    """What a rule computes over."""
+
+    text: str
+    match: re.Match[str] | None
+    tally: Mapping[str, int]
+    """What `find` found, sorted, and how often."""
+    digest: str
+    turns: int
+    shell: str | None = None
+    """The name of the shell that the client offers."""
+    rows: tuple[Mapping[str, object], ...] = ()
+    """The named groups of `find`, wherever the last of them was found, in order."""
+
+
+def _numbers(seen: ScriptInput) -> list[float]:
+    texts = _NUMBER.findall(seen.text)
+    return [_number(text) for text in texts]
+
+
+def _sums(seen: ScriptInput) -> dict[str, float]:
+    sums: dict[str, float] = {}
+    for name, text in _SUMMAND.findall(seen.text):
+        sums[name] = sums.get(name, 0) + _number(text)
+    return dict(sorted(sums.items()))
+
+
+def _number(text: str) -> float:
+    return float(text) if "." in text else int(text)
+
+
+VALUES: Final[Mapping[str, Callable[[ScriptInput], object]]] = {
+    "words": lambda seen: len(seen.text.split()),
+    "lines": lambda seen: len(seen.text.splitlines()),
+    "bytes": lambda seen: len(seen.text.encode("utf-8", "replace")),
+    "chars": lambda seen: len(seen.text),
+    "tokens": lambda seen: count(seen.text),
+    "numbers": _numbers,
+    "sum": lambda seen: sum(_numbers(seen)),
+    "sums": _sums,
+    "largest": lambda seen: max(_numbers(seen), default=0),
+    "found": lambda seen: list(seen.tally),
+    "count": lambda seen: len(seen.tally),
+    "tally": lambda seen: dict(seen.tally),
+    "rows": lambda seen: [dict(row) for row in seen.rows],
+    "text": lambda seen: seen.text,
+    "hash": lambda seen: seen.digest,
+    "seal": lambda seen: sha256(seen.text.encode("utf-8", "replace")).hexdigest(),
+    "turns": lambda seen: seen.turns,
+}
+"""What can stand in braces; beside these, `{group.1}` and `{group.name}` of `regex`."""
+
+
+class ScriptRule(Struct, frozen=True, forbid_unknown_fields=True):
+    """When to answer, and what."""
+
+    contains: str | None = None
+    regex: re.Pattern[str] | None = None
+    on: Literal["last", "all", "result"] = "last"
+    within: re.Pattern[str] | None = None
+    find: re.Pattern[str] | None = None
+    answer: str = ""
+    json: object = None
+    use: Mapping[str, object] = field(default_factory=dict)
+    """What each of the tools is to be given."""
+    tokens: Annotated[int, Meta(ge=1, le=TOKENS_MAX)] | None = None
+    faults: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for kind in self.faults:
+            must_be_kind(kind)
+        for name, given in self.use.items():
+            if not (isinstance(given, dict) or (name == SHELL and isinstance(given, str))):
+                hint = "write `use: {shell: ls}` or `use: {Read: {file_path: a.txt}}`"
+                raise BadValueError("`use` says what each tool is given", hint=hint)
+        for text in _strings((self.answer, self.json, self.use)):
+            _check_names(text, self.regex)
+
+    def reply(self, conversation: Conversation, digest: str) -> ModelReply | None:
+        """The answer, or None if this rule has nothing to say."""
+        tool, text = self._tool(conversation), self._text(conversation)
+        if text is None or (self.use and tool is None):
+            return None
+        if self.contains is not None and self.contains not in text:
+            return None
+        match = self.regex.search(text) if self.regex is not None else None
+        if self.regex is not None and match is None:
+            return None
+        inner = self.within.search(text) if self.within is not None else None
+        if inner is not None:
+            text = inner[1] if inner.re.groups else inner[0]
+        seen = ScriptInput(text, match, _tally(self.find, text), digest, len(conversation.turns),
+                    shell_of(conversation), _rows(self.find, text))  # fmt: skip
+        said = _rendered(self.answer, seen)
+        if self.json is not None:
+            said = dumps(_computed(self.json, seen), ensure_ascii=False)
+        pieces = pieces_of(said)
+        if self.tokens is not None:
+            more = filler(max(0, self.tokens - len(pieces)), int(digest[:8], 16))
+            pieces = (pieces + [f" {word.strip()}" for word in more])[: self.tokens]
+        return ModelReply(pieces, self.faults, self._uses(tool, seen))
+
+    def _text(self, conversation: Conversation) -> str | None:
+        """What the rule looks at; None where it looks at results and there are none."""
+        if self.on == "result":
+            _, results = episode_of(conversation)
+            return "\n".join(results) if results else None
+        return conversation.text if self.on == "all" else asked(conversation)
+
+    def _tool(self, conversation: Conversation) -> str | None:
+        """The first of the rule's tools that is offered, under the rule's name for it."""
+        if not self.use or episode_of(conversation)[1]:
+            return None
+        offered = {*conversation.tools, *((SHELL,) if shell_of(conversation) else ())}
+        return next((name for name in self.use if name in offered), None)
+
+    def _uses(self, tool: str | None, seen: ScriptInput) -> tuple[ToolUse, ...]:
+        if tool is None:
+            return ()
+        given = self.use[tool]
+        if tool == SHELL and isinstance(given, str):
+            return (use_of(seen.shell or SHELL, _rendered(given, seen), seen.digest),)
+        return (use_of(tool, _computed(given, seen), seen.digest),)
+
+
+def read_script(name: str) -> tuple[ScriptRule, ...]:
+    return parse_script(parse_file(name, FILE_BYTES_MAX, yaml.safe_load), name)
+
+
+def parse_script(found: object, where: str = "script") -> tuple[ScriptRule, ...]:
+    """The rules in the content of a YAML file."""
+    listed = found.get("rules") if isinstance(found, dict) and set(found) == {"rules"} else None
+    if not isinstance(listed, list) or not 0 < len(listed) <= RULES_MAX:
+        hint = "begin the file with `rules:` and a list of rules"
+        raise BadPresetError("a script is a list of rules", where=where, hint=hint)
+    rules = []
+    for number, item in enumerate(listed, start=1):
+        place = f"{where}, rule {number}"
+        try:
+            rules.append(_rule(item))
+        except BadValueError as error:
+            raise BadPresetError(error.message, where=place, hint=error.hint) from error
+        except ValidationError as error:
+            raise BadPresetError(str(error).replace("$.", ""), where=place) from error
+    return tuple(rules)
+
+
+def _rule(item: object) -> ScriptRule:
+    if isinstance(item, dict):
+        # YAML 1.1 reads a bare `on` as true.
+        item = {("on" if key is True else key): value for key, value in item.items()}
+        names = ScriptRule.__struct_fields__
+        for key in item:
+            if key not in names:
+                raise BadValueError(
+                    f"a rule has no key `{key}`", hint=did_you_mean(str(key), names)
+                )
+    return convert(item, ScriptRule, dec_hook=_decoded)
+
+
+def _decoded(kind: type, value: object) -> object:
+    """A regular expression, or any value where the type is `object`."""
+    if kind is object:
+        return value
+    if not isinstance(value, str):
+        raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
+    try:
+        return re.compile(value, _FLAGS)
+    except re.error as error:
+        raise ValueError(f"`{value}` is not a regular expression: {error}") from error
+
+
+def _strings(value: object) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    inner = list(value.values()) if isinstance(value, dict) else value
+    if isinstance(inner, list | tuple):
+        return [text for part in inner for text in _strings(part)]
+    return []
+
+
+def _check_names(text: str, regex: re.Pattern[str] | None) -> None:
+    for name in _NAME.findall(text):
+        if name in VALUES:
+            continue
+        head, _, group = name.partition(".")
+        if head != "group":
+            hint = did_you_mean(name, VALUES)
+            raise BadValueError(f"nothing is called `{{{name}}}`", hint=hint)
+        groups = regex.groups if regex is not None else 0
+        named = regex.groupindex if regex is not None else {}
+        if group not in named and not (group.isdigit() and int(group) <= groups):
+            raise BadValueError(f"`regex` has no group for `{{{name}}}`")
+
+
+def _tally(pattern: re.Pattern[str] | None, text: str) -> dict[str, int]:
+    if pattern is None:
+        return {}
+    each = Counter(match[1 if pattern.groups else 0] for match in pattern.finditer(text))
+    return dict(sorted((part, times) for part, times in each.items() if part)[:FOUND_MAX])
+
+
+def _rows(pattern: re.Pattern[str] | None, text: str) -> tuple[Mapping[str, object], ...]:
+    """The named groups of a pattern at each place where its last one is found; those that are not
+    found there are what they were before, as under a heading. Digits are a number."""
+    rows: list[Mapping[str, object]] = []
+    groups = list(pattern.groupindex) if pattern is not None else []
+    row: dict[str, object] = {}
+    for match in pattern.finditer(text) if pattern is not None and groups else ():
+        found = {name: value for name, value in match.groupdict().items() if value is not None}
+        row |= {name: int(value) if value.isdecimal() else value for name, value in found.items()}
+        if groups[-1] in found and len(rows) < FOUND_MAX:
+            rows.append(dict(row))
+    return tuple(rows)
+
+
+def _looked_up(name: str, seen: ScriptInput) -> object:
+    compute = VALUES.get(name)
+    if compute is not None:
+        return compute(seen)
+    group = name.partition(".")[2]
+    if seen.match is None:
+        return ""
+    return seen.match[int(group) if group.isdigit() else group] or ""
+
+
+def _rendered(template: str, seen: ScriptInput) -> str:
+    def shown(match: re.Match[str]) -> str:
+        value = _looked_up(match[1], seen)
+        if isinstance(value, dict):
+            value = [f"{name}: {number}" for name, number in value.items()]
+        if match[1] == "rows":
+            return "\n".join(f"- {': '.join(map(str, row.values()))}" for row in seen.rows)
+        return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+    return _NAME.sub(shown, template)
+
+
+def _computed(value: object, seen: ScriptInput) -> object:
+    """A value of `json`: a name alone is computed, a text with braces is filled in."""
+    if isinstance(value, str):
+        return VALUES[value](seen) if value in VALUES else _rendered(value, seen)
+    if isinstance(value, dict):
+        return {str(key): _computed(inner, seen) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_computed(inner, seen) for inner in value]
+    return value
+
+
+class SimulatedModels(Struct, frozen=True):
+    """The models on offer."""
+
+    default: str = DEFAULT_MODEL
+    script: tuple[ScriptRule, ...] = ()
+
+    def reply(self, conversation: Conversation) -> ModelReply:
+        """The answer of the model that the conversation names."""
+        name = conversation.model if is_model(conversation.model) else self.default
+        if name == "script" and not self.script:
+            name = DEFAULT_MODEL
+        if name == "echo":
+            return ModelReply(pieces_of(asked(conversation)))
+        digest = digest_of(conversation)
+        if name == "agent":
+            return _agent(conversation, digest)
+        if name == "hash":
+            return ModelReply(pieces_of(digest))
+        if name == "script":
+            replies = (rule.reply(conversation, digest) for rule in self.script)
+            otherwise = ModelReply(filler(UNMATCHED_TOKENS, int(digest[:8], 16)))
+            return next((reply for reply in replies if reply is not None), otherwise)
+        return ModelReply(filler(_length(name, digest), int(digest[:8], 16)))

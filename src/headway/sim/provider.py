@@ -2,10 +2,9 @@
 
 Laws:
 - `submit` accepts or refuses at once. What happens later comes out of `advance`.
-- Service is processor sharing: with n calls in flight each proceeds at 1/s(n) of its speed alone,
-  s(n) = 1 + sigma (n - 1) + kappa n (n - 1) (the Universal Scalability Law), so throughput n/s(n)
-  peaks and then falls. One work clock serves all calls; a call ends when the clock has advanced by
-  its own work.
+- With n calls in flight each proceeds at 1/s(n) of its speed alone, s(n) = 1 + sigma (n - 1) +
+  kappa n (n - 1) (the Universal Scalability Law): throughput n/s(n) peaks and then falls. A call
+  ends when the one work clock has advanced by its own work.
 - The same terms, calls and seed give the same log, to the bit.
 """
 
@@ -141,15 +140,9 @@ class _Service(Struct):
 class Provider:
     """All accounts of one provider on one work clock."""
 
-    __slots__ = (
-        "_accounts", "_at_s", "_due", "_in_service", "_seed", "_streaming", "_work",
-        "arrivals", "shows_progress", "spec",
-    )  # fmt: skip
-
     def __init__(self, spec: ProviderSpec, seed: int, now: float = 0.0) -> None:
         self.spec = spec
         self.arrivals: list[float] = []
-        """When each call came."""
         self.shows_progress = False
         """Whether streams report as they go."""
         self._seed = seed
@@ -169,7 +162,6 @@ class Provider:
 
     @property
     def in_flight(self) -> int:
-        """Calls in service."""
         return len(self._in_service)
 
     def submit(self, call: SimulatedCall, now: float, key: str = "") -> Refused | None:
@@ -196,12 +188,16 @@ class Provider:
         service = self._in_service.get(call_id)
         if service is None:
             return None
-        produced = 0.0
-        if service.streaming_from is not None:
-            elapsed = self._work - service.streaming_from
-            produced = min(service.output_tokens, elapsed / self.spec.latency.per_output_token_s)
-        service.output_tokens, service.fault = produced, Fault("timeout")
+        service.output_tokens, service.fault = self.produced(call_id), Fault("timeout")
         return self._end(service, now)
+
+    def produced(self, call_id: int) -> float:
+        """Tokens that a call in service has written."""
+        service = self._in_service[call_id]
+        if service.streaming_from is None:
+            return 0.0
+        elapsed = self._work - service.streaming_from
+        return min(service.output_tokens, elapsed / self.spec.latency.per_output_token_s)
 
     def next_s(self) -> float:
         """When something happens next if nobody submits or cancels."""
@@ -268,28 +264,23 @@ class Provider:
         heapq.heappush(self._due, (first, service.send, call.id))
 
     def _happen(self, service: _Service, now: float) -> Happening:
-        call_id = service.call.id
+        happening: Happening = StreamProgress(service.call.id, service.shown)
         if service.streaming_from is None:
             service.streaming_from = self._work
             self._streaming[service.key] = self._streaming.get(service.key, 0) + 1
-            self._schedule(service)
-            return FirstByte(call_id, service.reading)
-        if self._work + WORK_SLACK_S >= service.end_work:
+            happening = FirstByte(service.call.id, service.reading)
+        elif self._work + WORK_SLACK_S >= service.end_work:
             return self._end(service, now)
-        progress = StreamProgress(call_id, service.shown)
-        self._schedule(service)
-        return progress
-
-    def _schedule(self, service: _Service) -> None:
-        """The next thing that a stream does: show some tokens, or end."""
+        # The next thing that a stream does: show some tokens, or end.
         due = service.end_work
-        if self.shows_progress and service.streaming_from is not None:
+        if self.shows_progress:
             step = PROGRESS_TOKENS if service.shown < PROGRESS_OFTEN else service.shown
             shown = service.shown + step
             at = service.streaming_from + shown * self.spec.latency.per_output_token_s
             if at < due:
                 due, service.shown = at, shown
         heapq.heappush(self._due, (due, service.send, service.call.id))
+        return happening
 
     def _end(self, service: _Service, now: float) -> SimulatedEnd:
         call = service.call

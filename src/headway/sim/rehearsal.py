@@ -96,7 +96,6 @@ class Workload(Struct, frozen=True):
 
     @property
     def needs(self) -> Sequence[Sequence[int]]:
-        """Of each task, the tasks that it needs."""
         return self.graph.needs
 
 
@@ -173,6 +172,9 @@ ROUND_TRIP_S: Final = 0.05
 """A refusal takes no virtual time. After so many tries in vain at one instant, a round trip
 passes."""
 
+GIVE_UP, PREPARED, WAKE = range(3)
+"""What is on the agenda, in the order in which it happens at one instant."""
+
 SpanKind = Literal["here", "provider", "busy"]
 """Waiting for a permit here; refused and waiting to try again; in service."""
 
@@ -247,11 +249,9 @@ class Rehearsal:
         self._result = Rehearsed()
         self._began: dict[int, float] = {}
         self._flights: dict[int, _Flight] = {}
-        self._timers: list[tuple[float, int, int]] = []
-        """When to give up which call and which send of it."""
-        self._wakes: list[float] = []
-        self._prepared: list[tuple[float, int, int]] = []
-        """Attempts that are busy on this machine: until when, task and number."""
+        self._agenda: list[tuple[float, int, int, int]] = []
+        """When to give up which call and which send of it; when an attempt, a task and its number,
+        is no longer busy on this machine; when to wake the engine."""
         self._next_id = 1
         self._shut_until_s = 0.0
         """Until then the client waits, after tries in vain."""
@@ -269,14 +269,15 @@ class Rehearsal:
             self.now = max(at_s, self.now)
             for happening in self._provider.advance(self.now):
                 self._happened(happening)
-            self._expire()
-            while self._prepared and self._prepared[0][0] <= self.now:
-                _, task, attempt = heapq.heappop(self._prepared)
-                for happened in self._begin(StartAttempt(task, attempt), is_prepared=True):
-                    self._feed(happened)
-            while self._wakes and self._wakes[0] <= self.now:
-                heapq.heappop(self._wakes)
-                self._feed(Ticked())
+            while self._agenda and self._agenda[0][0] <= self.now:
+                _, kind, what, number = heapq.heappop(self._agenda)
+                if kind == GIVE_UP:
+                    self._give_up(what, number)
+                elif kind == PREPARED:
+                    for happened in self._begin(StartAttempt(what, number), is_prepared=True):
+                        self._feed(happened)
+                else:
+                    self._feed(Ticked())
             self._send()
         result, ends = self._result, [time.ended_s for time in self._result.tasks]
         result.failed = len(self._state.graph.tasks) - self._state.finished
@@ -284,14 +285,9 @@ class Rehearsal:
         return result
 
     def _next_s(self) -> float:
-        """When anything happens next."""
         door_s = max(self._shut_until_s, self._door.next_s())
-        at_s = min(self._provider.next_s(), door_s)
-        if self._timers:
-            at_s = min(at_s, self._timers[0][0])
-        if self._prepared:
-            at_s = min(at_s, self._prepared[0][0])
-        return min(at_s, self._wakes[0]) if self._wakes else at_s
+        at_s = self._agenda[0][0] if self._agenda else inf
+        return min(self._provider.next_s(), door_s, at_s)
 
     def _feed(self, happened: Input) -> None:
         """Tell the engine and do what it asks. A task without calls is over when it starts."""
@@ -301,7 +297,7 @@ class Rehearsal:
             self._note(taken.events)
             for effect in taken.effects:
                 if isinstance(effect, WakeAt):
-                    heapq.heappush(self._wakes, effect.at_s)
+                    heapq.heappush(self._agenda, (effect.at_s, WAKE, 0, 0))
                 if isinstance(effect, StartAttempt):
                     inputs += self._begin(effect)
 
@@ -330,7 +326,7 @@ class Rehearsal:
         seconds = self._workload.seconds
         if not is_prepared and seconds and seconds[start.task] > 0.0:
             done_s = self.now + seconds[start.task]
-            heapq.heappush(self._prepared, (done_s, start.task, start.attempt))
+            heapq.heappush(self._agenda, (done_s, PREPARED, start.task, start.attempt))
             return ()
         if not self._workload.calls[start.task]:
             return (Finished(start.task, start.attempt),)
@@ -338,13 +334,12 @@ class Rehearsal:
         return ()
 
     def _knock(self, task: int, attempt: int, number: int) -> None:
-        """A task's next call comes to the door."""
         call = replace(self._workload.calls[task][number], id=self._next_id)
         self._next_id += 1
         self._flights[call.id] = _Flight(task, attempt, number, call, self.now)
         key = (float(number == 0), -self._state.ranks[task])
         demand = self._workload.graph.tasks[task].calls[number]
-        self._door.knock(call.id, demand, key, self.now)
+        self._door.knock(call.id, demand, key)
 
     def _send(self) -> None:
         """Open the door until nobody more may go through at this instant."""
@@ -365,7 +360,7 @@ class Rehearsal:
                     in_vain = 0
             if in_vain >= IN_VAIN_MAX:
                 self._shut_until_s = self.now + ROUND_TRIP_S
-                heapq.heappush(self._wakes, self._shut_until_s)
+                heapq.heappush(self._agenda, (self._shut_until_s, WAKE, 0, 0))
                 break
 
     def _accepted(self, flight: _Flight) -> None:
@@ -375,8 +370,8 @@ class Rehearsal:
         in_flight = self._provider.in_flight
         self._result.in_flight_most = max(self._result.in_flight_most, in_flight)
         if self._timeout_s < inf:
-            timer = (self.now + self._timeout_s, flight.call.id, flight.sends)
-            heapq.heappush(self._timers, timer)
+            timer = (self.now + self._timeout_s, GIVE_UP, flight.call.id, flight.sends)
+            heapq.heappush(self._agenda, timer)
         self._feed(Admitted(flight.task))
 
     def _refused(self, flight: _Flight, answer: Refused) -> None:
@@ -426,13 +421,10 @@ class Rehearsal:
         del self._flights[flight.call.id]
         self._feed(Failed(flight.task, flight.attempt, fault))
 
-    def _expire(self) -> None:
-        """Give up what has taken too long. What was sent again since has a timer of its own."""
-        while self._timers and self._timers[0][0] <= self.now:
-            _, call_id, sends = heapq.heappop(self._timers)
-            flight = self._flights.get(call_id)
-            if flight is None or flight.sends != sends:
-                continue
+    def _give_up(self, call_id: int, send: int) -> None:
+        """End a call that takes too long. What was sent again since has a timer of its own."""
+        flight = self._flights.get(call_id)
+        if flight is not None and flight.sends == send:
             ended = self._provider.cancel(call_id, self.now)
             if ended is not None:
                 self._ended(flight, ended)

@@ -24,7 +24,7 @@ from urllib.parse import parse_qs, urlsplit
 from urllib.request import urlopen
 
 from aiohttp import web
-from msgspec import Struct, field
+from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
 
 import headway
@@ -39,25 +39,20 @@ from headway.sim.delivery import (  # fmt: skip
     SLOW_START,
     TOKENS_MIN,
     Clockwork,
-    Counter,
     Place,
-    PromptCache,
-    ServedExchange,
+    ServedCall,
     Speaker,
     deliver,
     draw_faults,
     parse_kinds,
 )
 from headway.sim.models import NAMES, SimulatedModels
-from headway.sim.provider import ProviderSpec, Refused, SimulatedCall
+from headway.sim.provider import ProviderSpec, SimulatedCall
 from headway.sim.truth import (
     ACCOUNTS_MAX,
     ARRIVALS_MAX,
-    Truth,
     Visit,
     input_tokens,
-    lines,
-    told,
 )
 from headway.wire import answer as write
 from headway.wire import read
@@ -108,9 +103,7 @@ class SimServer:
         self._spec = replace(spec, latency=latency)
         self._options = options
         self._clockwork = Clockwork(self._spec, options.seed)
-        self._truth = Truth()
-        self._cache = PromptCache()
-        self._counter = Counter(self._clockwork, self._truth, self._cache)
+        self._truth = self._clockwork.truth
         self._ids = itertools.count(1)
         self._number = 0
         self._runner: web.ServerRunner | None = None
@@ -174,41 +167,28 @@ class SimServer:
             account.wrong += 1
             return speaker.wrong(400, error.message)
         digest = sha256(body).hexdigest()[:16]
-        exchange = self._exchange(request, speaker, conversation, sketch, kinds, digest)
-        return await self._call(exchange)
-
-    async def _call(self, exchange: ServedExchange) -> web.StreamResponse:
-        """One call, from its arrival to its last byte."""
-        visit, speaker = exchange.visit, exchange.speaker
+        served = self._served(request, speaker, conversation, sketch, kinds, digest)
+        visit = served.visit
         door = next((kind for kind in visit.faults if kind in AT_THE_DOOR), None)
         if door is not None:
-            account = self._clockwork.provider.account(visit.key)
-            reading = Reading(account.readings(self._clockwork.now()))
+            limits = self._clockwork.provider.account(visit.key).readings(self._clockwork.now())
+            reading = Reading(limits)
             return self._turned_away(visit, door, speaker.at_the_door(door, reading))
-        streams = exchange.conversation.streams
-        verdict = self._clockwork.submit(exchange.call, visit.key, streams)
-        if isinstance(verdict, Refused):
-            fault = verdict.fault
+        refused = self._clockwork.submit(served)
+        if refused is not None:
+            fault = refused.fault
             how: str = fault.kind
             if fault.kind in ("rate", "concurrency", "spend_cap"):
                 how, visit.refused_for = "refused", fault.resource or fault.kind
-            return self._turned_away(visit, how, speaker.refusal(fault, verdict.reading))
-        self._truth.accepted(visit)
-        self._counter.fold(visit.key)
-        try:
-            return await deliver(exchange, verdict, self._counter)
-        except ConnectionError:
-            # No one reads this: the client has closed the connection.
-            return web.Response(status=499)
-        finally:
-            self._counter.hung_up(exchange, verdict)
+            return self._turned_away(visit, how, speaker.refusal(fault, refused.reading))
+        return await deliver(served, self._clockwork)
 
     def _turned_away(self, visit: Visit, how: str, response: web.Response) -> web.Response:
         visit.status = response.status
         self._truth.over(visit, how, self._clockwork.now())
         return response
 
-    def _exchange(
+    def _served(
         self,
         request: web.BaseRequest,
         speaker: Speaker,
@@ -216,7 +196,7 @@ class SimServer:
         sketch: Sketch,
         kinds: tuple[str, ...],
         digest: str,
-    ) -> ServedExchange:
+    ) -> ServedCall:
         """A call as it is known when it arrives; it is in the log from now on."""
         self._number += 1
         number, wire, headers = self._number, speaker.wire, request.headers
@@ -242,10 +222,10 @@ class SimServer:
         visit.output_tokens = kept.tokens
         free = visit.cache_read_tokens if wire == "anthropic" else 0
         total = visit.input_tokens + visit.cache_read_tokens - free
-        call = SimulatedCall(
-            number, float(total), float(kept.tokens), float(most or OUTPUT_TOKENS_MAX), _luck(kinds)
-        )
-        return ServedExchange(request, speaker, said, answer, kept.pieces, visit, call, place)
+        luck = NEVER if "hang" in kinds else SLOW_START if "slow-start" in kinds else 1.0
+        most_tokens = float(most or OUTPUT_TOKENS_MAX)
+        call = SimulatedCall(number, float(total), float(kept.tokens), most_tokens, luck)
+        return ServedCall(request, speaker, said, answer, kept.pieces, visit, call, place)
 
     def _count(self, visit: Visit, total: int, sketch: Sketch, place: Place) -> None:
         """Input tokens, and which of them the prompt cache reads or will have written."""
@@ -254,7 +234,7 @@ class SimServer:
         visit.input_tokens = total
         if cached < TOKENS_MIN:
             return
-        if self._cache.read(place, visit.at_s):
+        if self._clockwork.cache.read(place, visit.at_s):
             visit.cache_read_tokens = cached
             visit.input_tokens = total - cached
         else:
@@ -275,8 +255,6 @@ class SimServer:
         if path == "/truth" and method == "GET":
             return await self._tell(request)
         if path == "/truth/reset" and method == "POST":
-            provider = self._clockwork.provider
-            self._truth.reset(provider.account(key) for key in self._truth.names())
             self._clockwork.forget()
             return _json(200, {"is_reset": True})
         if path == "/" and method == "GET":
@@ -299,8 +277,8 @@ class SimServer:
         key = (self._truth.find(word) or account_of(word)) if word else None
         count = _whole_number(asked.get("arrivals", [str(ARRIVALS_SHOWN)])[0], ARRIVALS_MAX)
         provider, truth = self._clockwork.provider, self._truth
-        wanted = {name: provider.account(name) for name in truth.names() if key in (None, name)}
-        copies = truth.copy(wanted, self._clockwork.crowds_max)
+        wanted = {name: provider.account(name) for name in truth.accounts if key in (None, name)}
+        report = truth.report(wanted, self._clockwork.crowds_max)
         visits = [visit for visit in truth.arrivals if key in (None, visit.key)]
         head = {
             "provider": self._spec.name,
@@ -312,7 +290,7 @@ class SimServer:
         shown = visits[-count:] if count else []
         # An audit of a long log takes seconds; calls go on meanwhile.
         return await asyncio.to_thread(
-            lambda: _json(200, {**head, "accounts": told(copies), "arrivals": lines(shown)})
+            lambda: _json(200, {**head, "accounts": report(), "arrivals": to_builtins(shown)})
         )
 
 
@@ -354,13 +332,6 @@ def _wire_of_list(request: web.BaseRequest) -> WireName:
 
 def _json(status: int, body: object) -> web.Response:
     return web.Response(status=status, body=dumps(body).encode(), content_type=JSON)
-
-
-def _luck(kinds: tuple[str, ...]) -> float:
-    """What the faults of a call do to its time to first byte."""
-    if "hang" in kinds:
-        return NEVER
-    return SLOW_START if "slow-start" in kinds else 1.0
 
 
 def _whole_number(text: str | None, otherwise: int = 0) -> int:

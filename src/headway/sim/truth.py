@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from msgspec import Struct, field
@@ -164,35 +164,29 @@ class AccountTruth(Struct):
     limits: list[Worst] = field(default_factory=list)
 
 
-AccountCopy = tuple[str, AccountTruth, Terms, list[Charge]]
-"""Key, record, terms and log of an account."""
-
-
 class Truth:
     """The record of all accounts."""
 
     def __init__(self) -> None:
         self.arrivals: deque[Visit] = deque(maxlen=ARRIVALS_MAX)
-        self._accounts: dict[str, AccountTruth] = {}
+        self.accounts: dict[str, AccountTruth] = {}
         self._fold_at: dict[str, int] = {}
 
     def account(self, key: str, label: str = "") -> AccountTruth:
         """The record of one account, opened on first use."""
-        found = self._accounts.get(key)
+        found = self.accounts.get(key)
         if found is None:
-            found = self._accounts[key] = AccountTruth()
+            found = self.accounts[key] = AccountTruth()
         if label and label not in found.labels and len(found.labels) < 100:
             found.labels.append(label)
         return found
 
     def came(self, visit: Visit) -> None:
-        """A call arrived."""
         self.arrivals.append(visit)
         account = self.account(visit.key, visit.label)
         account.calls += 1
 
     def accepted(self, visit: Visit) -> None:
-        """The provider took the call."""
         account = self.account(visit.key)
         visit.is_accepted = True
         account.accepted += 1
@@ -235,27 +229,34 @@ class Truth:
         record = self.account(key)
         record.limits = _worse(record.limits, audited)
 
-    def copy(
+    def report(
         self, accounts: dict[str, SimulatedAccount], crowds: dict[str, int]
-    ) -> list[AccountCopy]:
-        """All that the record of some accounts is computed from, as it is now."""
+    ) -> Callable[[], dict[str, object]]:
+        """A function that audits the records as they are now; it takes long: for a thread."""
         copies = []
         for key, account in accounts.items():
             record = self.account(key)
             charged = _charged(record.charged, account.log)
             record = replace(record, in_flight_max=crowds.get(key, 0), charged=charged)
             copies.append((key, record, account.terms, list(account.log)))
-        return copies
+
+        def audited() -> dict[str, object]:
+            return {
+                key: as_dict(replace(record, limits=_all_limits(record, terms, log)))
+                for key, record, terms, log in copies
+            }
+
+        return audited
 
     def has_room(self, key: str) -> bool:
         """Whether this account is known or can be opened."""
-        return key in self._accounts or len(self._accounts) < ACCOUNTS_MAX
+        return key in self.accounts or len(self.accounts) < ACCOUNTS_MAX
 
     def find(self, word: str) -> str | None:
         """The account that has this name or label."""
-        if word in self._accounts:
+        if word in self.accounts:
             return word
-        named = (key for key, record in self._accounts.items() if word in record.labels)
+        named = (key for key, record in self.accounts.items() if word in record.labels)
         return next(named, None)
 
     def reset(self, accounts: Iterable[SimulatedAccount]) -> None:
@@ -263,42 +264,26 @@ class Truth:
         for account in accounts:
             account.log.clear()
         running = [visit for visit in self.arrivals if visit.ended_s is None]
-        self._accounts.clear()
+        self.accounts.clear()
         self.arrivals.clear()
         for visit in running:
             self.came(visit)
             self.accepted(visit)
 
-    def names(self) -> list[str]:
-        """All accounts so far."""
-        return list(self._accounts)
 
-
-def told(copies: Iterable[AccountCopy]) -> dict[str, object]:
-    """The records as JSON, by account. Auditing long logs takes long: not for an event loop."""
-    found: dict[str, object] = {}
-    for key, record, terms, log in copies:
-        limits, most = _worse(record.limits, audit(terms, log)), record.in_flight_max
-        gauges = [limit for limit in terms.limits + terms.hidden if limit.kind == "gauge"]
-        limits += [
-            Worst(limit.name, limit.kind, limit.amount, limit.capacity, most, 0.0,
-                  most > limit.amount)
-            for limit in gauges
-        ]  # fmt: skip
-        found[key] = as_dict(replace(record, limits=limits))
-    return found
-
-
-def lines(visits: Iterable[Visit]) -> list[dict[str, object]]:
-    """Lines of the arrival log for a program."""
-    names = Visit.__struct_fields__
-    return [{name: getattr(visit, name) for name in names} for visit in visits]
+def _all_limits(record: AccountTruth, terms: Terms, log: list[Charge]) -> list[Worst]:
+    most = record.in_flight_max
+    return _worse(record.limits, audit(terms, log)) + [
+        Worst(limit.name, limit.kind, limit.amount, limit.capacity, most, 0.0, most > limit.amount)
+        for limit in terms.limits + terms.hidden
+        if limit.kind == "gauge"
+    ]
 
 
 def audit(terms: Terms, charges: list[Charge]) -> list[Worst]:
     """The fullest interval of each limit on a rate."""
     rated = [limit for limit in terms.limits + terms.hidden if limit.kind != "gauge"]
-    broken = {limit for limit, _, _ in violations(terms, charges, TOLERANCE)}
+    broken = {limit for limit, _ in violations(terms, charges, TOLERANCE)}
     return [
         Worst(limit.name, limit.kind, limit.amount, limit.capacity,
               *worst_window(charges, limit.resource, limit.period_s), limit in broken)
