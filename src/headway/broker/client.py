@@ -102,7 +102,6 @@ class InUse(Struct, frozen=True):
     """Why its answer is to be ended; shared with its ticket, which it must not keep alive."""
 
     def adopt(self) -> Adopt:
-        """What an heir of the broker has to know."""
         return Adopt(self.request, monotonic() - self.since_s)
 
 
@@ -119,8 +118,7 @@ class MessageLine(Protocol):
     def open(self) -> None:
         """Somebody is about to wait: see to it that answers come."""
 
-    def close(self) -> None:
-        """Nothing more will be said."""
+    def close(self) -> None: ...
 
     def abandon(self) -> None:
         """In a forked child: let go of what belongs to the parent, without a word or a lock."""
@@ -175,17 +173,14 @@ class Ticket:
         return self._cuts[0] if self._cuts else None
 
     def began(self, reading: Reading, dialect: str) -> None:
-        """The first byte of the answer came, with these headers."""
         if self._open:
             self._client.tell(BeganMessage(self._number, reading, dialect))
 
     def progressed(self, output_tokens: float) -> None:
-        """The answer has so many tokens by now."""
         if self._open:
             self._client.tell(Progressed(self._number, output_tokens))
 
     def still_alive(self) -> None:
-        """The call is in flight, though there is nothing to show for it."""
         if self._open:
             self._client.tell(Alive(self._number))
 
@@ -204,8 +199,6 @@ class Ticket:
 
 
 class ClientStatistics(Struct, frozen=True):
-    """A client at an instant."""
-
     id: str
     asked: int
     waiting: int
@@ -331,16 +324,11 @@ class AdmissionClient:
                 self.lost(BrokerUnavailableError(f"the broker refused this process: {text}"))
 
     def hello(self) -> Hello:
-        """Who this is."""
         name = os.path.basename(sys.argv[0] if sys.argv else "") or "python"
         return Hello(VERSION, self.id, os.getpid(), name[:100])
 
     def story(self, unsent: Iterable[Said]) -> list[Said]:
-        """All that an heir of the broker has to be told, in order.
-
-        `unsent` is taken after the copies: a permit that has left the table by then has its end
-        among what was not sent.
-        """
+        """All that the next broker is told, in order. `unsent` is read after the copies."""
         in_use, waiting = self._in_use.copy(), self._waiting.copy()
         told: list[Said] = [(self.hello(), None)]
         told += [(permit.adopt(), None) for permit in in_use.values()]
@@ -452,7 +440,6 @@ class Search:
         return None
 
     def ended(self, lived_s: float) -> None:
-        """The broker that was found is gone."""
         self._patience_s = self._nobody_s
         self._deaths = 0 if lived_s > STEADY_S else self._deaths + 1
 
@@ -488,7 +475,6 @@ class Search:
 _LOG: Final = logging.getLogger("headway")
 
 BATCH_MAX: Final = 200
-"""Messages that are sent in one go."""
 
 READ_BYTES: Final = 64 * 1024
 
@@ -529,7 +515,6 @@ class BrokerLine:
         self._is_closed = False
 
     def send(self, message: FromClient, permit: InUse | None = None, /) -> None:
-        """Say something now, or as soon as there is a broker."""
         if self._sock is None and isinstance(message, BeganMessage | Progressed | Alive):
             return
         self._outbox.append((line_of(message), (message, permit)))
@@ -544,7 +529,6 @@ class BrokerLine:
                     self._thread.start()
 
     def close(self) -> None:
-        """Hang up, after what can be sent without waiting."""
         self._flush()
         self._is_closed = True
         self._ring()
@@ -622,7 +606,6 @@ class BrokerLine:
         return not self._is_closed and bool(known.waiting or known.in_use or self._outbox)
 
     def _introduce(self, sock: socket.socket) -> None:
-        """Tell a new broker who this is and how it stands, before anything else is said."""
         with self._lock:
             told = self._client.story(_taken(self._sending, self._outbox))
             self._sending = told

@@ -8,8 +8,7 @@ Laws:
   has produced is owed, on the disk or not.
 - A permit from which nothing was heard for long is settled: nobody's calls wait for a call that
   hangs.
-
-A desk is not safe for threads by itself: the line in front of it lets one message in at a time.
+- A desk is not safe for threads by itself: the line in front of it lets one message in at a time.
 """
 
 from __future__ import annotations
@@ -64,8 +63,6 @@ DIARIES: Final = 10
 
 
 class AdmissionBook(Protocol):
-    """What a desk asks of its book."""
-
     def ask(self, request: Request, now: float, /) -> None: ...
     def leave(self, call: CallId, now: float, /) -> str: ...
     def decide(self, now: float, /) -> AdmissionDecision: ...
@@ -90,8 +87,6 @@ class Ways(Struct, frozen=True):
 
 
 class Desk:
-    """One book and everybody who draws on it."""
-
     __slots__ = (
         "_book", "_born_s", "_budgets", "_clients", "_held", "_must_keep", "_stall_s",
         "_verdict_s", "_waiting", "_ways", "notices",
@@ -156,7 +151,6 @@ class Desk:
                 raise WireError(f"a client does not say {type(message).__name__}")
 
     def left(self, client: str) -> None:
-        """A client is gone: its permits are settled, its waiters leave."""
         self._clients.pop(client, None)
         held = [call for call in self._held if call[0] == client]
         for call in held:
@@ -191,11 +185,9 @@ class Desk:
             self._ways.send(cut.id[0], cut)
 
     def has_budget(self, account: str) -> bool:
-        """Whether the user has set an amount that calls of this account may not exceed."""
         return counts_towards(account, self._budgets)
 
     def notice(self, text: str) -> None:
-        """Keep something that whoever asks should be told, once."""
         if text not in self.notices:
             self.notices = (*self.notices, text)[-NOTICES_MAX:]
             self._ways.say(text)

@@ -30,8 +30,6 @@ BACKLOG: Final = 128
 
 
 class BrokerSocket:
-    """A listening socket of the user alone."""
-
     __slots__ = ("_inode", "_path", "listener", "was_left")
 
     def __init__(self, path: str) -> None:
@@ -49,7 +47,6 @@ class BrokerSocket:
         self._inode = os.stat(path).st_ino
 
     def is_found(self) -> bool:
-        """Whether clients that look for the socket find this one."""
         try:
             return os.stat(self._path).st_ino == self._inode
         except OSError:
@@ -91,7 +88,6 @@ def take_lock(place: Folders) -> int | None:
 
 
 def drop_lock(handle: int) -> None:
-    """This process is no longer a holder."""
     _HELD.discard(handle)
     os.close(handle)
 
@@ -108,7 +104,6 @@ def start(place: Folders) -> str:
 
 
 def environment(place: Folders, environ: Mapping[str, str]) -> dict[str, str]:
-    """What the broker gets to see of its starter's variables."""
     passed = {
         name: value
         for name, value in environ.items()
@@ -165,8 +160,6 @@ LINE_MAX: Final = 1000
 
 
 class BrokerLog:
-    """One line per event, with its time."""
-
     __slots__ = ("_path",)
 
     def __init__(self, path: str) -> None:

@@ -9,9 +9,6 @@ Laws:
 - The heir of a broker that was killed decides nothing until those who were connected have told
   it what is in flight, or have had the time to.
 - What changed is on the disk within `SAVE_S`; money before it is spent (see `desk.py`).
-
-A plain selector rather than an event loop with coroutines: the rounds are the whole point, and
-the process is there in half the time.
 """
 
 from __future__ import annotations
@@ -72,8 +69,6 @@ HELLO_S_MAX: Final = 10.0
 
 
 class Peer:
-    """A connection to one client."""
-
     __slots__ = ("_lines", "_unsent", "hello", "is_closing", "is_held_up", "since_s", "sock")
 
     def __init__(self, sock: socket.socket, now: float) -> None:
@@ -105,7 +100,6 @@ class Peer:
         yield from self._lines.feed(data)
 
     def put(self, message: FromBroker) -> None:
-        """Have a message sent with the next `flush`."""
         if self.is_closing:
             return
         try:
@@ -122,7 +116,6 @@ class Peer:
         self.is_closing = True
 
     def flush(self) -> bool:
-        """Send what fits. False when the client is gone."""
         try:
             while self._unsent:
                 del self._unsent[: self.sock.send(self._unsent)]
@@ -138,8 +131,6 @@ PEERS_MAX: Final = 512
 
 
 class Peers:
-    """Connections to clients, and the door through which more of them come."""
-
     __slots__ = (
         "_bell", "_door", "_peers", "_selector", "_touched",
     )  # fmt: skip
@@ -176,7 +167,6 @@ class Peers:
         return speaking, has_rung
 
     def touch(self, peer: Peer) -> None:
-        """There is something to send to this one, or it is to be closed."""
         self._touched.add(peer)
 
     def flush(self) -> Iterator[Peer]:
@@ -191,20 +181,17 @@ class Peers:
                 self._selector.modify(peer.sock, selectors.EVENT_READ | writing, peer)
 
     def silent(self, now: float) -> list[Peer]:
-        """Those who are connected and do not say who they are."""
         return [
             peer for peer in self._peers if peer.hello is None and now - peer.since_s > HELLO_S_MAX
         ]
 
     def drop(self, peer: Peer) -> None:
-        """Hang up."""
         if peer in self._peers:
             self._peers.remove(peer)
             self._selector.unregister(peer.sock)
             peer.sock.close()
 
     def close(self) -> None:
-        """Nobody is served any more."""
         self._door.close(is_awaited=bool(self._peers))
         for peer in list(self._peers):
             self.drop(peer)
@@ -239,8 +226,6 @@ def _is_same_user(sock: socket.socket) -> bool:
 
 
 class BrokerServer:
-    """Everybody who is connected, and the desk behind."""
-
     __slots__ = (
         "_alone_s", "_awaited", "_book", "_born_s", "_clients", "_desk", "_door", "_idle_s",
         "_is_changed", "_log", "_looked_s", "_peers", "_place", "_save_s", "_store",
@@ -285,7 +270,6 @@ class BrokerServer:
     def __exit__(
         self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
     ) -> None:
-        """Leave nothing behind but what was learned."""
         signal.set_wakeup_fd(-1)
         clients = tuple(self._clients)
         self._peers.close()
@@ -305,7 +289,6 @@ class BrokerServer:
                 self._gone(peer)
 
     def _nap_s(self) -> float:
-        """Until something is due by itself."""
         due_s = min(self._desk.wake_s, self._looked_s + LOOK_S)
         if self._awaited:
             due_s = self._born_s + RETURN_S
@@ -316,7 +299,6 @@ class BrokerServer:
         return max(0.0, due_s - now_s())
 
     def _is_waiting(self) -> bool:
-        """Whether clients of the former broker may still come back."""
         self._awaited -= self._clients.keys()
         if now_s() >= self._born_s + RETURN_S:
             self._awaited = set()
@@ -405,7 +387,6 @@ class BrokerServer:
 
 
 def _number(environ: Mapping[str, str], name: str, otherwise: float) -> float:
-    """From the environment; what is no number does not count."""
     try:
         return float(environ.get(name, otherwise))
     except ValueError:

@@ -64,10 +64,7 @@ _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
 def host_name(scheme: str, host: str, port: int | None) -> str:
-    """`api.openai.com`, `127.0.0.1:8080`, `[::1]:8080`: a port only where it is not the usual one.
-
-    Gateways and local servers are told apart by their ports.
-    """
+    """`api.openai.com`, `127.0.0.1:8080`, `[::1]:8080`: local servers differ by their ports."""
     name = f"[{host}]" if ":" in host else host.lower()
     return name if port is None or port == _DEFAULT_PORTS.get(scheme) else f"{name}:{port}"
 
@@ -86,10 +83,7 @@ def account_name(host: str, headers: Mapping[str, str], query: str = "") -> str:
 
 
 def _lasting_part(value: str) -> str:
-    """The key itself: without its scheme, and without what differs from request to request.
-
-    `AWS4-HMAC-SHA256 Credential=KEY/20261116/...` signs every request anew; KEY stays.
-    """
+    """The key without its scheme. AWS signs each request anew: `Credential=KEY/...` keeps KEY."""
     scheme, _, rest = value.partition(" ")
     if scheme.lower().startswith("aws4"):
         return rest.partition("/")[0]
@@ -109,11 +103,7 @@ class KnownDialects:
         return _named(account) or self._heard.get((account, wire), DIALECT_OF_WIRE[wire])
 
     def heard(self, account: str, wire: WireName, status: int, headers: Headers) -> Dialect:
-        """What this response is written in.
-
-        An answer without a word about limits comes from a provider that tells none, as Gemini
-        does; a failure without one can come from anything in between.
-        """
+        """An answer without limits shows a provider that reports none; a failure shows nothing."""
         named = _named(account)
         if named is not None:
             return named

@@ -76,8 +76,6 @@ LINGER_S: Final = 1.0
 
 
 class DeskLine:
-    """A client's line to a desk in the same process."""
-
     __slots__ = ("_bell", "_client", "_desk", "_inbox", "_lock", "_nap_s", "_now", "_starting",
                  "_ticker")  # fmt: skip
 
@@ -144,7 +142,6 @@ class DeskLine:
             self._bell.put(None)
 
     def _tick(self) -> None:
-        """Serve the desk whenever time alone changes its mind."""
         idle_s = monotonic()
         while True:
             self._nap_s = self._desk.wake_s
@@ -174,20 +171,13 @@ DESCRIBE_S_MAX: Final = 10.0
 """How long an answer about everything may take."""
 
 Dial = Callable[[AdmissionClient], MessageLine]
-"""Makes the line of a new client."""
 
 
 class Admission:
-    """Asks for permits on behalf of everything in this process."""
-
     __slots__ = ("__weakref__", "_client", "_dial", "_lock", "_may_go")
 
     def __init__(self, dial: Dial | None = None, *, unpaced: bool = False) -> None:
-        """`dial` makes the line; without it, the broker's, or one of this process's own.
-
-        `unpaced` lets calls through when there is no broker, except those that count towards
-        a budget.
-        """
+        """`unpaced` lets calls go without a broker, except those that count towards a budget."""
         if dial is None:
             dial = dial_best
 
@@ -198,7 +188,6 @@ class Admission:
         _ADMISSIONS.add(self)
 
     def admit(self, call: CallRequest, deadline_s: float | None = None) -> Ticket:
-        """Wait, blocking this thread, until the call may be made."""
         bell = _Bell()
         client = self._present()
         place = client.ask(call, bell.ring)
@@ -214,7 +203,6 @@ class Admission:
             raise
 
     async def admit_async(self, call: CallRequest, deadline_s: float | None = None) -> Ticket:
-        """Wait, as a coroutine of any event loop, until the call may be made."""
         bell = _AsyncBell()
         client = self._present()
         place = client.ask(call, bell.ring)
@@ -296,7 +284,6 @@ class _Bell:
         self._rung.put(None)
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Whether it rang in time."""
         try:
             self._rung.get(timeout=None if timeout_s is None else _seconds(timeout_s))
         except Empty:
@@ -321,7 +308,6 @@ class _AsyncBell:
             self._loop.call_soon_threadsafe(self._set)
 
     async def wait(self, timeout_s: float | None) -> bool:
-        """Whether it rang in time."""
         timer = None
         if timeout_s is not None and not self._rung.done():
             timer = self._loop.call_later(_seconds(timeout_s), self._set, False)
@@ -339,7 +325,6 @@ class _AsyncBell:
 
 
 def admission() -> Admission:
-    """The one port of this process."""
     with _PORT.lock:
         if _PORT.port is None:
             _PORT.port = Admission(unpaced=is_unpaced())
@@ -352,8 +337,7 @@ def is_unpaced() -> bool:
 
 
 def keep_apart() -> None:
-    """Let this process admit its calls by itself: what it calls is simulated, and no real account
-    shall know of it."""
+    """Let this process admit its calls by itself: what it calls is simulated."""
 
     with _PORT.lock:
         _PORT.port = Admission(dial_alone)
@@ -369,7 +353,6 @@ _ADMISSIONS: Final[weakref.WeakSet[Admission]] = weakref.WeakSet()
 
 
 def _ticket(place: WaitingCall, deadline_s: float | None) -> Ticket:
-    """What a wait came to."""
     answer = place.answer
     if isinstance(answer, Ticket):
         return answer
@@ -403,7 +386,6 @@ _SAID: Final[set[str]] = set()
 
 
 def dial_best(client: AdmissionClient) -> MessageLine:
-    """The line that a process of this user should have."""
     place = folders(os.environ)
     why = obstacle(place)
     if not why:
@@ -416,10 +398,7 @@ def dial_best(client: AdmissionClient) -> MessageLine:
 
 
 def dial_own(client: AdmissionClient, place: Folders) -> MessageLine:
-    """A desk in this process, which knows what the last broker knew and writes nothing.
-
-    Budgets are for all processes together: without a broker, none of them may spend.
-    """
+    """A desk in this process: knows what the last broker knew, writes nothing, spends no budget."""
     return _dial_desk(client, _look(place))
 
 
@@ -509,8 +488,6 @@ def dial_here(client: AdmissionClient) -> MessageLine:
 
 
 class LoopLine(BrokerLine):
-    """A client's line to the broker, within one event loop."""
-
     __slots__ = ("_heard", "_is_due", "_is_over", "_lines", "_loop", "_owner")
 
     def __init__(
@@ -526,7 +503,6 @@ class LoopLine(BrokerLine):
         self._lines = MessageSplitter()
 
     def send(self, message: FromClient, permit: InUse | None = None, /) -> None:
-        """Say something with this turn of the loop, or as soon as there is a broker."""
         if self._sock is None and isinstance(message, BeganMessage | Progressed | Alive):
             return
         self._outbox.append((line_of(message), (message, permit)))
@@ -537,7 +513,6 @@ class LoopLine(BrokerLine):
             self._loop.call_soon(self._flush_due)
 
     def close(self) -> None:
-        """Hang up, after what can be sent without waiting."""
         if get_ident() == self._owner:
             self._is_closed = True
             self._unhear()
@@ -589,7 +564,6 @@ class LoopLine(BrokerLine):
             self._loop.remove_reader(sock.fileno())
 
     def _in_loop(self, act: Callable[[], None]) -> bool:
-        """Whether the loop is there to do it."""
         done = Event()
 
         def acted() -> None:

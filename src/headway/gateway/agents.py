@@ -71,7 +71,6 @@ def whole_settings(
 
 
 def base_urls(base_url: str, token: str, upstreams: Mapping[str, Upstream]) -> dict[str, str]:
-    """The address of each upstream, as its clients want it."""
     return {name: f"{base_url}/{token}/{name}{one.version}" for name, one in upstreams.items()}
 
 
@@ -214,12 +213,10 @@ CODEX_HOME: Final = "CODEX_HOME"
 CODEX_CONFIG: Final = "config.toml"
 CODEX_OPENAI: Final = "codex-openai"
 CHATGPT: Final = Upstream("codex-chatgpt", "https://chatgpt.com/backend-api/codex")
-"""Where Codex sends its calls when one has logged in with ChatGPT."""
 
 
 def _codex_upstreams(environ: Mapping[str, str], is_named: bool) -> Iterator[Upstream]:
-    """The providers that Codex calls besides OpenAI. It does not follow the variables with OpenAI's
-    address; `is_named`: the user says where OpenAI is."""
+    """Codex does not follow the variables; `is_named`: the user says where OpenAI is."""
     config = _codex_config(environ) or {}
     own = config.get("openai_base_url")
     openai = tuple(_found_at(CODEX_OPENAI, own, environ))
@@ -409,7 +406,6 @@ def _openai_itself(name: str, environ: Mapping[str, str], *variables: str) -> It
 
 
 def table(value: object) -> dict[str, object]:
-    """A table of a configuration; what is none is an empty one."""
     return {str(key): one for key, one in value.items()} if isinstance(value, dict) else {}
 
 

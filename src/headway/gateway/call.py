@@ -59,7 +59,6 @@ IDLE_S_MAX: Final = 15.0
 HEADER_BYTES_MAX: Final = 65_536
 
 LOST: Final = (aiohttp.ClientError, OSError, asyncio.TimeoutError)
-"""What sending or reading can fail with."""
 
 
 def words_of(error: BaseException) -> str:
@@ -156,14 +155,10 @@ KEPT_MAX: Final = 10_000
 UNUSED: Final = CallOutcome("unused")
 
 Admitting = asyncio.Task[HeldPermit]
-"""A call in line."""
 
 
 class ParkedCalls:
-    """Waiting calls whose client disconnected, kept briefly for the same request sent again.
-
-    A permit that is granted to a place without a client is given back unused at once.
-    """
+    """Waiting calls whose client disconnected, kept briefly for the same request sent again."""
 
     __slots__ = ("_kept", "_kept_s")
 
@@ -184,7 +179,6 @@ class ParkedCalls:
         admitting.add_done_callback(lambda done: self._drop(name, done))
 
     def take(self, name: bytes) -> Admitting | None:
-        """The place of the same call, sent again, if there is one."""
         admitting, timer = self._kept.get(name, (None, None))
         # What was granted a moment ago is being given back already.
         if admitting is None or timer is None or admitting.done():
@@ -451,7 +445,6 @@ class GatewayCall:
         return digest.digest()
 
     def _hopeless(self, fault: Fault) -> Turned:
-        """The answer to a call that would fail as those before it did."""
         found = re.match(r"HTTP (\d{3})", fault.detail)
         status = int(found[1]) if found is not None else 402
         does = f"{self._upstream.url} refuses every call to `{self._use[1]}`"

@@ -65,7 +65,6 @@ class Histogram:
         self.sum_s += time_s
 
     def quantile(self, share: float) -> float:
-        """The duration below which this share lies; linear within a bucket."""
         wanted = share * self.count
         below, low_s = 0, 0.0
         for bound_s, count in zip(BOUNDS_S, self._counts, strict=True):
@@ -87,8 +86,6 @@ class Histogram:
 
 
 class Sums(Struct):
-    """Totals of some calls."""
-
     calls: int = 0
     """All that ended, those answered from a recording included."""
     failed: int = 0
@@ -103,11 +100,8 @@ class Sums(Struct):
     unpriced: int = 0
     """Calls that took tokens and whose price is unknown: not in `spend_microusd`."""
     refusals_absorbed: int = 0
-    """Refusals and overloads that no client saw."""
     kept_alive: int = 0
-    """Calls that were held for so long that their client was sent a sign of life."""
     replayed: int = 0
-    """Answered from a recording: they took no tokens."""
 
     def book(self, call: CallEnded) -> None:
         self.calls += 1
@@ -135,8 +129,6 @@ class Sums(Struct):
 
 
 class _Live(Struct):
-    """A call that is not over."""
-
     key: str
     caller: str
     since_s: float
@@ -159,7 +151,6 @@ class GatewayLedger:
         self._live: dict[int, _Live] = {}
         self._names: dict[str, set[str]] = {kind: set() for kind in NAMES_MAX}
         self._rows: dict[tuple[str, str, str], Sums] = {}
-        """By upstream, model and caller."""
         self._keys: dict[str, Sums] = {}
         """The one that called last is last."""
         self._answers: dict[Names, int] = {}
@@ -171,12 +162,10 @@ class GatewayLedger:
 
     @property
     def held(self) -> int:
-        """Calls that wait for a permit now."""
         return sum(live.is_held for live in self._live.values())
 
     @property
     def in_flight(self) -> int:
-        """Calls that were sent upstream and are not over."""
         return len(self._live) - self.held
 
     def turned(self, turned: Turned) -> None:
@@ -324,7 +313,6 @@ class GatewayLedger:
         ]
 
     def counts(self) -> dict[str, int]:
-        """The counters that the log's line of each minute compares."""
         total = self._total()
         return {
             "calls": total.calls,
@@ -383,7 +371,6 @@ COUNTERS: Final = (
     ("spend_usd_total", "spend_microusd", "What calls cost, where prices are known."),
     ("unpriced_calls_total", "unpriced", "Calls whose cost is unknown."),
 )
-"""Name, field of the sums, and help."""
 
 _ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 

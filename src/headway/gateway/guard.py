@@ -7,9 +7,6 @@ Laws:
 - A key that the gateway adds reaches the listed paths of its own upstream and nothing else.
 - A call is let in only if its body can be read: none passes unpaced.
 - A refusal quotes nothing of the path, the query or the headers: keys are in them.
-
-Browsers are recognised by what they cannot leave out or change (Fetch standard, "forbidden
-request-header"): `Host`, `Origin`, `Sec-Fetch-Site`.
 """
 
 from __future__ import annotations
@@ -44,8 +41,6 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{22,128}")
 
 
 class Keyring:
-    """All keys that open the gateway now."""
-
     __slots__ = ("_keys", "_keys_max", "_secret")
 
     def __init__(self, keys_max: int = KEYS_MAX) -> None:
@@ -577,7 +572,6 @@ def _bearable_s(timeout_s: float) -> float:
 
 
 def _program(said: dict[bytes, bytes]) -> tuple[Caller, str]:
-    """The program and its version, by its User-Agent, or by the SDK that it is made with."""
     agent = said.get(b"user-agent", b"")[:AGENT_BYTES_MAX]
     found = _PRODUCT.match(agent)
     if found is None:

@@ -50,12 +50,10 @@ from headway.wire.values import Fields, text_of
 
 
 def recorded_in(path: str) -> dict[str, MeteredUsage]:
-    """Usage of the recorded calls, by the name of their key. Nothing if there is no file; raises
-    StateFileError if it is no recording, or a damaged one.
+    """Usage of the recorded calls, by the name of their key. Raises StateFileError.
 
-    Of a conversation's lines only the longest counts: titles and routes are no part of what
-    a session holds, but they are paid. A call that was answered from a recording is recorded again,
-    counts once, and is paid once. One that was in flight when its gateway was killed counts.
+    Of a conversation's lines only the longest counts: titles and routes are paid, but no part of
+    what a session holds. A replayed call counts and is paid once; one in flight counts.
     """
     try:
         with open(path, "rb") as file:
@@ -122,8 +120,6 @@ KEPT: Final = (b"content-encoding", b"content-type", b"request-id", b"x-request-
 
 
 class RecordingEntry(Struct, frozen=True):
-    """One line to be written, and the future to set when it is on the disk."""
-
     head: Fields
     body: tuple[bytes, ...] = ()
     told: asyncio.Future[bool] | None = None
@@ -340,7 +336,6 @@ def _settle(told: asyncio.Future[bool], is_durable: bool) -> None:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """A write may take less than it is given."""
     left = memoryview(data)
     while left:
         left = left[os.write(fd, left) :]

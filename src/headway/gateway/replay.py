@@ -74,8 +74,6 @@ class RecordLine(Struct, frozen=True):
 
 
 class Contents(Struct, frozen=True):
-    """All good lines of a file."""
-
     lines: tuple[RecordLine, ...]
     end: int
     """Where the last of them ends."""
@@ -193,12 +191,9 @@ ENDINGS_MAX: Final = 100
 """Reasons and warnings that are logged."""
 
 Stream = tuple[str, str, str]
-"""Key, client, conversation."""
 
 
 class RecordedReply(Struct, frozen=True):
-    """What a recorded call was answered."""
-
     status: int
     headers: Pairs
     body: bytes
@@ -206,8 +201,6 @@ class RecordedReply(Struct, frozen=True):
 
 
 class RecordedCall(Struct, eq=False):
-    """A call of the recording."""
-
     form: str
     parts: tuple[tuple[str, str], ...]
     begun: int
@@ -228,11 +221,8 @@ class RecordedCall(Struct, eq=False):
 
 
 class Track(Struct, eq=False):
-    """A recorded stream."""
-
     stream: Stream
     calls: list[RecordedCall] = field(default_factory=list)
-    """In the order in which they came."""
     by_form: dict[str, list[RecordedCall]] = field(default_factory=dict)
 
     def add(self, call: RecordedCall) -> None:

@@ -53,7 +53,6 @@ LOST: Final = "lost"
 _COMMENT: Final = b": held by headway\n\n"
 
 _PING: Final = event(b'{"type": "ping"}', "ping")
-"""Anthropic's own keep-alive."""
 
 _KEEPALIVE: Final = event(b'{"type":"keepalive","sequence_number":0}', "keepalive")
 """Of OpenAI Responses: Codex counts events and not bytes, and passes over those that it does not
@@ -127,12 +126,7 @@ def _may_succeed(status: int) -> bool:
 
 
 def _responses_failed(status: int, body: bytes) -> bytes:
-    """Two events: SDKs raise the error in the first, Codex only looks at the second.
-
-    SDKs raise what has the field `error`, and read on after the flat event that the documentation
-    has; the AI SDK wants either. Codex decides by the code alone, and sends the call again after
-    every code that it does not know.
-    """
+    """Two events: SDKs raise the `error` of the first, Codex looks at the code of the second."""
     top = object_fields(parsed(body))
     error = object_fields(top.get("error")) or top
     kind = text_of(error.get("type")) or write.openai_type(status)
@@ -191,12 +185,7 @@ def given_up(error: HeadwayError, wire: WireName) -> tuple[int, dict[str, str], 
 def _refusal(
     wire: WireName | None, status: int, code: str, message: str, after_s: float
 ) -> tuple[dict[str, str], bytes]:
-    """SDKs obey `x-should-retry`; nobody is sent away for ever by a 429 or a 503 of ours.
-
-    A 500 is headway's own fault and a 502 an upstream that could not be reached after several
-    tries: to send those again would hide them. A call that was sent and lost was tried once: its
-    client decides, as it would have without us.
-    """
+    """A 500 or a 502 is not sent again: that would hide it. A lost call is its client's to send."""
     headers = {
         "content-type": "application/json",
         "x-should-retry": "false",
@@ -318,7 +307,6 @@ class ClientReply:
         return None
 
     async def write(self, data: bytes) -> None:
-        """Some bytes of the answer, still compressed if they were sent so."""
         if self._inflater is None:
             await self._send(data)
         else:
@@ -354,7 +342,6 @@ class ClientReply:
         return self._begun()
 
     def cut(self) -> web.StreamResponse:
-        """The answer broke off, and so does the response."""
         transport = self._request.transport
         if transport is not None:
             transport.abort()
@@ -370,7 +357,6 @@ class ClientReply:
 
 
 async def write_reply(request: web.BaseRequest, response: web.StreamResponse, data: bytes) -> None:
-    """Send some bytes to a client, for as long as it takes any."""
     transport = request.transport
     # A little, and nothing before it, is taken by the system at once.
     is_little = len(data) <= LITTLE_BYTES

@@ -68,42 +68,41 @@ _GATEWAY_PATH: Final = re.compile(r"/[A-Za-z0-9_-]{22,128}/[a-z0-9][a-z0-9_.-]*(
 
 
 class GatewaySettings(Struct, frozen=True):
-    """Read once, at the edge."""
-
     upstreams: Mapping[str, Upstream]
     host: str = "127.0.0.1"
     port: int = 0
     """0 is any that is free."""
+    is_port_fixed: bool = True
+    """Whether no other port is taken when this one is not free."""
     wait_s: float | None = None
     """A call is held for so long at most; `None` is for as long as its caller bears it."""
     silent_s: float | None = None
     """After so long a held stream is begun and kept alive; `None`: as late as its caller bears."""
     record: str | None = None
-    """The file to which calls and their answers are added."""
     replay: str | None = None
-    """The file from which calls are answered while they are the recorded ones."""
     home: str = ""
     """The path of the throw-away home of its agents, which recordings keep."""
+    drain_s: float = 0.0
 
 
 class GatewayOptions(Struct, frozen=True):
-    """The command line, as it was written."""
-
     upstreams: tuple[str, ...] = ()
     """`NAME=URL`, or `URL` for everything."""
     keys: tuple[str, ...] = ()
     """`NAME=VARIABLE`: the gateway adds the key that is in this variable."""
     host: str = "127.0.0.1"
-    port: str = "0"
+    port: str | None = "0"
+    """`None`: the default one, or another if that is taken."""
     wait: str | None = None
     silent: str | None = None
     record: str | None = None
     replay: str | None = None
+    drain: str = "0"
 
     @property
     def needs_own(self) -> bool:
         """Whether a gateway that runs already cannot be meant."""
-        return self != GatewayOptions(host=self.host, port=self.port)
+        return self != GatewayOptions(host=self.host, port=self.port, drain=self.drain)
 
     def names(self, provider: str) -> bool:
         """Whether the user says where this provider is, or gives its key."""
@@ -132,11 +131,13 @@ def read_settings(options: GatewayOptions, environ: Mapping[str, str]) -> Gatewa
     return GatewaySettings(
         upstreams,
         _loopback(options.host),
-        _port(options.port),
+        PORT_DEFAULT if options.port is None else _port(options.port),
+        options.port is not None,
         wait_s=_time_s("--wait", options.wait),
         silent_s=_time_s("--silent", options.silent),
         record=record,
         replay=replay,
+        drain_s=_drain_s(options.drain),
     )
 
 
@@ -217,7 +218,6 @@ def _named(texts: tuple[str, ...]) -> Iterator[tuple[str, Upstream]]:
 
 
 def _of_environment(name: str, environ: Mapping[str, str]) -> Upstream:
-    """The provider where this environment says that it is."""
     variable = VARIABLES[name]
     # LiteLLM reads the first of them that is set: its key is for that address.
     if name == "openai" and not environ.get(variable, "").strip():
@@ -236,7 +236,6 @@ def _of_environment(name: str, environ: Mapping[str, str]) -> Upstream:
 
 
 def alias_name(variable: str) -> str:
-    """The upstream at the address that a variable of `ALIASES` holds."""
     return variable.lower().replace("_", "-")
 
 
@@ -309,6 +308,14 @@ def _port(text: str) -> int:
     if text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= PORT_MAX:
         return int(text)
     raise BadValueError(f"`--port` is {text!r}: it must be a whole number from 0 to {PORT_MAX}")
+
+
+def _drain_s(text: str) -> float:
+    found_s = 0.0 if text == "0" else seconds_of(text)
+    if found_s is None:
+        hint = "write it like `--drain 30s`"
+        raise BadValueError(f"`--drain` is {text!r}: it must be a time", hint=hint)
+    return found_s
 
 
 def _time_s(option: str, text: str | None) -> float | None:

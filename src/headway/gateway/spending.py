@@ -4,9 +4,6 @@ Laws:
 - Before a call is sent, what it is expected to cost is set aside; a stream that exceeds that sets
   more aside before it goes on. A stream for which no more can be set aside is ended.
 - With a budget in money, a call whose price is unknown is not made.
-
-This is a soft budget, for clients that declare absurd maxima: what one call can take beyond it is
-one step of a stream, and by how much its input was underestimated.
 """
 
 from __future__ import annotations

@@ -300,7 +300,6 @@ class TaskGateway:
         return self._before.get(name, MeteredUsage())
 
     def carry(self, attempt: Attempt, taken: MeteredUsage) -> None:
-        """The usage of an interrupted attempt is part of this one."""
         self._open[attempt.task].carried = taken
 
     def seen(self, attempt: Attempt) -> MeteredUsage:
@@ -308,7 +307,6 @@ class TaskGateway:
         return MeteredUsage() if opened is None else opened.usage()
 
     def _ended(self, task: int, closed: _Metered) -> None:
-        """An attempt is over; another one may go on with what it was answered."""
         self._open.pop(task, None)
         if self._settings.record is not None and closed.usage().calls:
             self._recent.add(closed.key.name)

@@ -29,8 +29,7 @@ from headway.wire.values import (
 )
 
 Finish = Literal["", "stop", "length", "refusal", "tool"]
-"""Why the text is over: it is complete, at its longest, declined, or a tool was wanted; or it is
-not over."""
+"""Why the text is over: complete, at its longest, declined, or a tool wanted; empty: it is not."""
 
 TEXT_CHARS_MAX: Final = 8 * 1024 * 1024
 """A hundred times the longest answer of current models; a longer one is damaged."""
@@ -70,11 +69,9 @@ class TextReader:
 
     @property
     def text(self) -> str:
-        """The answer so far."""
         return "".join(self._parts)
 
     def feed(self, data: bytes) -> None:
-        """Some bytes came, not compressed."""
         if self._events is None:
             self._body.add(data)
             return
@@ -82,7 +79,6 @@ class TextReader:
             self._hear(found)
 
     def end(self) -> None:
-        """No more bytes come."""
         if self._events is not None:
             for _, found in self._events.end():
                 self._hear(found)
@@ -136,7 +132,6 @@ class TextReader:
 
 
 def whole(wire: WireName, answer: Answer) -> bytes:
-    """The JSON body of an answer that is not streamed."""
     return FORMATS[wire].whole(answer)
 
 
@@ -151,12 +146,7 @@ def piece(wire: WireName, answer: Answer, index: int, text: str) -> bytes:
 
 
 def closing(wire: WireName, answer: Answer, wants_usage: bool, pieces: int | None = None) -> bytes:
-    """The events after the last text, up to the very last one.
-
-    `wants_usage` matters to Chat Completions only, which reports usage when asked to. `pieces`
-    matters to Responses only, whose events are numbered: without it the numbers of the last
-    events are higher than those before by more than one, which no reader minds.
-    """
+    """`wants_usage` matters to Chat Completions, `pieces` to Responses, which numbers events."""
     count = len(answer.text) if pieces is None else pieces
     return FORMATS[wire].closing(answer, wants_usage, count)
 
@@ -176,14 +166,12 @@ def counted(wire: WireName, input_tokens: int) -> bytes:
 
 
 def models(wire: WireName, names: Iterable[str]) -> bytes:
-    """The list of models."""
     if wire == "gemini":
         return gemini.models(names)
     return anthropic.models(names) if wire == "anthropic" else openai_chat.models(names)
 
 
 def error_body(wire: WireName | None, status: int, code: str, message: str) -> Fields:
-    """The body of a refusal of our own, in the format of its wire."""
     if wire == "anthropic":
         kind = anthropic.TYPE_OF_STATUS.get(status, "api_error" if status >= 500 else _BAD)
         return {"type": "error", "error": {"type": kind, "message": message}}
@@ -198,7 +186,6 @@ _BAD: Final = "invalid_request_error"
 
 
 def openai_type(status: int) -> str:
-    """The type of an error in OpenAI's formats."""
     if status == 402:
         return "insufficient_quota"
     if status == 429:

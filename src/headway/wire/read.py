@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from msgspec.structs import replace
 
-from headway.base.values import Fault, Reading, Sketch, Tally
+from headway.base.values import Fault, Reading, Sketch
 from headway.errors import WireError
 from headway.pacing.headers import Dialect, Headers, decode
 from headway.pacing.refusal import BODY_BYTES_MAX, classify, reading_of_refusal
@@ -37,13 +37,7 @@ from headway.wire.values import (
 
 
 class WireFormat(Protocol):
-    """The functions of a module that reads and writes one format.
-
-    `asked` reads a request, and gives None if it is none. `hear` takes one event of a stream,
-    `hear_whole` the body of an answer that is not streamed, `hear_excerpt` a body whose middle is
-    missing. The others write what the simulated provider and the gateway answer: `whole` without
-    streaming, otherwise `opening`, a `piece` for each part of the text, and `closing`.
-    """
+    """The functions of a module that reads and writes one format."""
 
     def asked(self, body: Fields, model: str, streams: bool, /) -> RequestContent | None: ...
 
@@ -91,10 +85,7 @@ LOOK_BYTES: Final = 16
 
 
 def route(method: str, path: str) -> Route | None:
-    """What a request asks for; `None` for all that no model answers.
-
-    The path may have any prefix and a query: `/anthropic/v1/messages?beta=true`.
-    """
+    """What a request asks for; `None` for what no model answers. The path may have any prefix."""
     if method.upper() != "POST":
         return None
     plain = path.partition("?")[0].partition("#")[0].rstrip("/")
@@ -115,10 +106,7 @@ def _gemini_route(path: str) -> Route | None:
 
 
 def sketch(route: Route, body: bytes) -> Sketch:
-    """What can be seen of a call before it is sent. Raises `WireError`.
-
-    A call that only counts has no size: providers do not charge for its tokens.
-    """
+    """What can be seen of a call before it is sent. Raises `WireError`. A count has no size."""
     asked = _asked(route, body)
     if route.purpose == "count":
         kind = f"{asked.model}#count"
@@ -154,12 +142,12 @@ def _asked(route: Route, body: bytes) -> RequestContent:
 _WANTED: Final[dict[WireName, str]] = {"openai-responses": "`input`", "gemini": "`contents`"}
 
 
-class AnswerReader:
+class AnswerReader(AnswerSoFar):
     """Reads a side copy of an answer's bytes: how much it consumed, and whether it failed."""
 
     __slots__ = (
-        "_body", "_dialect", "_ended", "_events", "_headers", "_heard", "_inflater",
-        "_is_looked_at", "_length", "_reading", "_received", "_received_wall_s", "_status", "_wire",
+        "_body", "_dialect", "_ended", "_events", "_headers", "_inflater", "_is_looked_at",
+        "_length", "_reading", "_received", "_received_wall_s", "_status", "_wire",
     )  # fmt: skip
 
     def __init__(
@@ -171,6 +159,7 @@ class AnswerReader:
         received_wall_s: float | None = None,
     ) -> None:
         """`received_wall_s` stands in for a missing `Date` header, as in `decode`."""
+        super().__init__()
         self._wire, self._status, self._dialect = wire, status, dialect
         self._headers = _as_text(headers)
         self._received_wall_s = received_wall_s
@@ -183,14 +172,12 @@ class AnswerReader:
         if is_stream:
             self._events = EventReader(takes_bare=wire == "gemini")
         self._body = Excerpt()
-        self._heard = AnswerSoFar()
         self._received = 0
         self._ended = False
         self._is_looked_at = is_stream
         self._reading: Reading | None = None
 
     def feed(self, data: bytes) -> None:
-        """Some bytes of the body came, still compressed if they were sent so."""
         if self._ended:
             return
         self._received += len(data)
@@ -220,41 +207,16 @@ class AnswerReader:
                 is_complete = self._hear_body(is_whole)
             else:
                 is_complete = is_whole and state == "unreadable"
-            if not (is_complete or self._heard.is_finished or self._heard.is_over):
-                self._heard.fault = Fault("broken", detail="the answer broke off or is no answer")
-        self._heard.is_over = True
+            if not (is_complete or self.is_finished or self.is_over):
+                self.failure = Fault("broken", detail="the answer broke off or is no answer")
+        self.is_over = True
         self._reading = None
-
-    @property
-    def output_tokens(self) -> float:
-        """Tokens so far: reported where they were, else estimated from the text seen."""
-        return self._heard.output_tokens
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the last event of the answer was seen, or its body is complete."""
-        return self._heard.is_over
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether all text of the answer was read; its usage may be missing."""
-        return self._heard.is_finished and not self._heard.is_damaged
-
-    @property
-    def tally(self) -> Tally:
-        """What the call consumed.
-
-        `reported` is final and complete. `estimated` counts the text that passed; an input of 0
-        means there that nobody told it. `unknown` is an answer of which nothing could be read,
-        a refusal among them.
-        """
-        return self._heard.tally()
 
     @property
     def fault(self) -> Fault | None:
         """Why the call failed, if it did; of a refusal as far as its body is known."""
         if self._is_success:
-            return self._heard.fault
+            return self.failure
         return classify(
             self._status, self._headers, self._body.kept()[:BODY_BYTES_MAX], self._dialect
         )
@@ -288,22 +250,21 @@ class AnswerReader:
         hear = FORMATS[self._wire].hear
         for event in events:
             try:
-                hear(self._heard, event)
+                hear(self, event)
             except RecursionError:
                 # Nested almost too deep to be parsed, like a body: the next one may be read again.
                 continue
 
     def _hear_body(self, is_whole: bool) -> bool:
-        """Whether the body was a complete answer."""
         is_cut, data = self._body.is_cut, self._body.take()
         if is_cut:
-            FORMATS[self._wire].hear_excerpt(self._heard, data)
+            FORMATS[self._wire].hear_excerpt(self, data)
             return is_whole
         body = parsed(data)
         if not isinstance(body, dict):
             return False
         try:
-            FORMATS[self._wire].hear_whole(self._heard, body)
+            FORMATS[self._wire].hear_whole(self, body)
         except RecursionError:
             # Nested almost too deep to be parsed: what was not heard by now stays unknown.
             return is_whole

@@ -155,8 +155,6 @@ DIGEST_BYTES: Final = 8
 
 
 class RequestPart(Struct, frozen=True):
-    """One piece of a request: some text, or something else that has a size."""
-
     role: str
     """`tools`, `system`, or the role of the message that it is a part of."""
     text: str = ""
@@ -170,8 +168,6 @@ class RequestPart(Struct, frozen=True):
 
 
 class RequestContent(Struct, frozen=True):
-    """What a request asks of a model."""
-
     model: str
     parts: tuple[RequestPart, ...]
     max_output_tokens: int | None = None
@@ -186,13 +182,10 @@ class RequestContent(Struct, frozen=True):
     is_continued: bool = False
     """It goes on with a conversation that the provider stores and that is not seen here."""
     tools: tuple[str, ...] = ()
-    """The names of the tools that the model may use."""
     schema: str = ""
-    """What the answer must follow, as JSON."""
 
     @property
     def messages(self) -> int:
-        """How many messages there are; the system prompt is one."""
         has_system = any(part.role == "system" and part.message == 0 for part in self.parts)
         return max((part.message for part in self.parts), default=0) + has_system
 
@@ -226,10 +219,7 @@ def sketch_of(asked: RequestContent, body: bytes) -> Sketch:
 
 
 def conversation_of(asked: RequestContent) -> Conversation:
-    """The same request as a model reads it. Tools come before the system prompt.
-
-    What a tool gave is a turn of its own, also where the wire puts it into a message of the user.
-    """
+    """The same request as a model reads it. What a tool gave is a turn of its own."""
     turns: dict[tuple[int, bool], tuple[str, list[str]]] = {}
     system: list[str] = []
     for part in asked.parts:
@@ -262,22 +252,16 @@ def without(block: Fields, *names: str) -> Fields:
 
 
 def image(role: str, data: str, message: int, ends_prefix: bool = False) -> RequestPart:
-    """An image or a sound, by its data or address."""
     return RequestPart(role, "", data, IMAGE_BYTES, ends_prefix, message)
 
 
 def document(role: str, data: str, message: int, ends_prefix: bool = False) -> RequestPart:
-    """A file, by its data or address."""
     pages = min(PAGES_MAX, len(data) // DATA_PER_PAGE_BYTES + 1)
     return RequestPart(role, "", data, PAGE_BYTES * pages, ends_prefix, message)
 
 
 def _most_input(asked: RequestContent, body: bytes) -> int:
-    """The most tokens that the input can be counted as.
-
-    No vocabulary has a token of less than a byte. One that normalises its text (NFKC) may read more
-    bytes than were sent.
-    """
+    """No vocabulary has a token of less than a byte; one that normalises (NFKC) may read more."""
     text = body.decode("utf-8", "replace")
     if "\\u" in text:
         # Escaped characters are longer than what the model reads of them.
@@ -346,12 +330,7 @@ def body_of(
     system: str = "",
     says_completion: bool = False,
 ) -> bytes:
-    """The body of a call whose answer streams and ends with its usage.
-
-    `turns` are (role, text): `user`, then in turn `assistant` and `user`. `says_completion` calls
-    the longest answer `max_completion_tokens`: OpenAI itself wants that, most others that speak its
-    format know only the older `max_tokens`.
-    """
+    """`turns` are (role, text). OpenAI itself wants `max_completion_tokens` (`says_completion`)."""
     messages = [{"role": role, "content": text} for role, text in turns]
     if wire == "anthropic":
         body: Fields = {"model": model, "max_tokens": max_tokens}

@@ -34,8 +34,6 @@ Event = tuple[str, bytes]
 
 
 class EventReader:
-    """Bytes in, events out."""
-
     __slots__ = (
         "_data", "_has_data", "_is_after_cr", "_is_bare", "_is_first", "_line", "_name",
         "_takes_bare",
@@ -53,7 +51,6 @@ class EventReader:
         self._is_first = True
 
     def feed(self, data: bytes) -> list[Event]:
-        """The events that these bytes complete."""
         events: list[Event] = []
         if not data:
             return events
@@ -120,8 +117,7 @@ State = Literal["reading", "unreadable", "corrupt"]
 
 
 Unpack = Callable[[bytes], tuple[bytes, bool]]
-"""Takes some bytes of a compressed body; gives at most `PIECE_BYTES`, and whether it can give more
-without further bytes."""
+"""Unpacks some bytes: at most `PIECE_BYTES`, and whether more come without further bytes."""
 
 
 class Inflater:
