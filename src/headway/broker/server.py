@@ -19,7 +19,7 @@ import signal
 import socket
 import struct
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import FrameType, TracebackType
 from typing import Final, Self
 
@@ -130,92 +130,6 @@ PEERS_MAX: Final = 512
 """Processes of one user at once; more files than that cannot be open on some systems."""
 
 
-class Peers:
-    __slots__ = (
-        "_bell", "_door", "_peers", "_selector", "_touched",
-    )  # fmt: skip
-
-    def __init__(self, door: BrokerSocket) -> None:
-        self._door = door
-        self._peers: set[Peer] = set()
-        self._touched: set[Peer] = set()
-        self._bell = socket.socketpair()
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(door.listener, selectors.EVENT_READ)
-        self._selector.register(self._bell[0], selectors.EVENT_READ)
-
-    def __len__(self) -> int:
-        return len(self._peers)
-
-    def bell(self) -> int:
-        """Whatever is written to this file ends the next wait for good."""
-        self._bell[1].setblocking(False)
-        return self._bell[1].fileno()
-
-    def wait(self, timeout_s: float, now: Callable[[], float]) -> tuple[list[Peer], bool]:
-        """Everybody who has something to say, and whether the bell rang."""
-        speaking, has_rung = [], False
-        for key, events in self._selector.select(timeout_s):
-            if isinstance(key.data, Peer):
-                self._touched.add(key.data)
-                if events & selectors.EVENT_READ:
-                    speaking.append(key.data)
-            elif key.fileobj is self._door.listener:
-                self._accept(now())
-            else:
-                has_rung = True
-        return speaking, has_rung
-
-    def touch(self, peer: Peer) -> None:
-        self._touched.add(peer)
-
-    def flush(self) -> Iterator[Peer]:
-        """Send what there is to send; yields those to whom nothing can be sent any more."""
-        touched, self._touched = self._touched, set()
-        for peer in touched & self._peers:
-            if not peer.flush() or peer.is_closing:
-                yield peer
-            elif peer.is_held_up != peer.has_unsent:
-                peer.is_held_up = peer.has_unsent
-                writing = selectors.EVENT_WRITE if peer.has_unsent else 0
-                self._selector.modify(peer.sock, selectors.EVENT_READ | writing, peer)
-
-    def silent(self, now: float) -> list[Peer]:
-        return [
-            peer for peer in self._peers if peer.hello is None and now - peer.since_s > HELLO_S_MAX
-        ]
-
-    def drop(self, peer: Peer) -> None:
-        if peer in self._peers:
-            self._peers.remove(peer)
-            self._selector.unregister(peer.sock)
-            peer.sock.close()
-
-    def close(self) -> None:
-        self._door.close(is_awaited=bool(self._peers))
-        for peer in list(self._peers):
-            self.drop(peer)
-        self._selector.close()
-        for end in self._bell:
-            end.close()
-
-    def _accept(self, now: float) -> None:
-        try:
-            sock, _ = self._door.listener.accept()
-        except OSError:
-            return
-        sock.setblocking(False)
-        if not _is_same_user(sock):
-            sock.close()
-            return
-        peer = Peer(sock, now)
-        self._peers.add(peer)
-        self._selector.register(sock, selectors.EVENT_READ, peer)
-        if len(self._peers) > PEERS_MAX:
-            peer.refuse(f"{PEERS_MAX} processes are connected: no more can be")
-            self._touched.add(peer)
-
-
 def _is_same_user(sock: socket.socket) -> bool:
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:
@@ -227,8 +141,9 @@ def _is_same_user(sock: socket.socket) -> bool:
 
 class BrokerServer:
     __slots__ = (
-        "_alone_s", "_awaited", "_book", "_born_s", "_clients", "_desk", "_door", "_idle_s",
-        "_is_changed", "_log", "_looked_s", "_peers", "_place", "_save_s", "_store",
+        "_alone_s", "_awaited", "_bell", "_book", "_born_s", "_clients", "_desk", "_door",
+        "_idle_s", "_is_changed", "_log", "_looked_s", "_peers", "_place", "_save_s", "_selector",
+        "_store", "_touched",
     )  # fmt: skip
 
     def __init__(
@@ -256,12 +171,19 @@ class BrokerServer:
         self._desk = Desk(self._book, ways, _number(environ, "HEADWAY_STALL_S", STALL_S))
         if kept.notice:
             self._desk.notice(kept.notice)
-        self._peers = Peers(door)
+        self._peers: set[Peer] = set()
+        self._touched: set[Peer] = set()
+        """Those to whom something is to be sent, or who are to be closed."""
+        self._bell = socket.socketpair()
+        self._bell[1].setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(door.listener, selectors.EVENT_READ)
+        self._selector.register(self._bell[0], selectors.EVENT_READ)
         # A socket without anybody behind it: its clients are looking for an heir.
         self._awaited = set(kept.clients) if door.was_left else set()
 
     def __enter__(self) -> Self:
-        signal.set_wakeup_fd(self._peers.bell(), warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._bell[1].fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, _heard)
         self._log.say(f"listening at {self._place.socket}")
@@ -272,7 +194,12 @@ class BrokerServer:
     ) -> None:
         signal.set_wakeup_fd(-1)
         clients = tuple(self._clients)
-        self._peers.close()
+        self._door.close(is_awaited=bool(self._peers))
+        for peer in list(self._peers):
+            self._drop(peer)
+        self._selector.close()
+        for end in self._bell:
+            end.close()
         fault = self._store.save(self._book.memory(now_s()), clients, is_durable=True)
         self._log.say(fault or f"ended{' by ' + kind.__name__ if kind else ''}")
 
@@ -280,13 +207,49 @@ class BrokerServer:
         """Serve until told to stop, or until nobody needs it."""
         has_rung = False
         while not has_rung and self._keep_house():
-            speaking, has_rung = self._peers.wait(self._nap_s(), now_s)
-            for peer in speaking:
-                self._hear(peer)
+            for key, events in self._selector.select(self._nap_s()):
+                if isinstance(key.data, Peer):
+                    self._touched.add(key.data)
+                    if events & selectors.EVENT_READ:
+                        self._hear(key.data)
+                elif key.fileobj is self._door.listener:
+                    self._accept()
+                else:
+                    has_rung = True
             if not self._is_waiting():
                 self._desk.tick()
-            for peer in self._peers.flush():
+            self._flush()
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._door.listener.accept()
+        except OSError:
+            return
+        sock.setblocking(False)
+        if not _is_same_user(sock):
+            sock.close()
+            return
+        peer = Peer(sock, now_s())
+        self._peers.add(peer)
+        self._selector.register(sock, selectors.EVENT_READ, peer)
+        if len(self._peers) > PEERS_MAX:
+            self._refuse(peer, f"{PEERS_MAX} processes are connected: no more can be")
+
+    def _flush(self) -> None:
+        touched, self._touched = self._touched, set()
+        for peer in touched & self._peers:
+            if not peer.flush() or peer.is_closing:
                 self._gone(peer)
+            elif peer.is_held_up != peer.has_unsent:
+                peer.is_held_up = peer.has_unsent
+                writing = selectors.EVENT_WRITE if peer.has_unsent else 0
+                self._selector.modify(peer.sock, selectors.EVENT_READ | writing, peer)
+
+    def _drop(self, peer: Peer) -> None:
+        if peer in self._peers:
+            self._peers.remove(peer)
+            self._selector.unregister(peer.sock)
+            peer.sock.close()
 
     def _nap_s(self) -> float:
         due_s = min(self._desk.wake_s, self._looked_s + LOOK_S)
@@ -294,7 +257,7 @@ class BrokerServer:
             due_s = self._born_s + RETURN_S
         if self._is_changed:
             due_s = min(due_s, self._save_s)
-        if not len(self._peers):
+        if not self._peers:
             due_s = min(due_s, self._alone_s + self._idle_s)
         return max(0.0, due_s - now_s())
 
@@ -340,11 +303,11 @@ class BrokerServer:
     def _refuse(self, peer: Peer, why: str) -> None:
         self._log.say(f"{peer!r} is cut off: {why}")
         peer.refuse(why)
-        self._peers.touch(peer)
+        self._touched.add(peer)
 
     def _gone(self, peer: Peer) -> None:
         """A client went away, or was sent away: everything that it held ends."""
-        self._peers.drop(peer)
+        self._drop(peer)
         hello = peer.hello
         if hello is not None and self._clients.get(hello.client) is peer:
             del self._clients[hello.client]
@@ -356,7 +319,7 @@ class BrokerServer:
         peer = self._clients.get(client)
         if peer is not None:
             peer.put(message)
-            self._peers.touch(peer)
+            self._touched.add(peer)
 
     def _save(self, is_durable: bool = False) -> str:
         """Why what was learned is not on the disk, or nothing."""
@@ -378,12 +341,13 @@ class BrokerServer:
         if now >= self._looked_s + LOOK_S:
             self._looked_s = now
             turn(self._book, now)
-            for peer in self._peers.silent(now):
-                self._gone(peer)
+            for peer in list(self._peers):
+                if peer.hello is None and now - peer.since_s > HELLO_S_MAX:
+                    self._gone(peer)
             if not self._door.is_found():
                 self._log.say("the socket was removed or replaced: clients cannot find this one")
                 return False
-        return bool(len(self._peers)) or now < self._alone_s + self._idle_s
+        return bool(self._peers) or now < self._alone_s + self._idle_s
 
 
 def _number(environ: Mapping[str, str], name: str, otherwise: float) -> float:
