@@ -6,7 +6,6 @@ import asyncio
 import os
 import random
 import signal
-import threading
 from pathlib import Path
 
 import pytest
@@ -121,33 +120,6 @@ def test_a_child_that_is_forked_asks_for_itself_and_settles_nothing_of_its_paren
     assert in_flight(port) == 1
     assert caller.do("settle") == "settled"
     until(lambda: in_flight(port) == 0)
-
-
-def test_threads_and_event_loops_share_one_port(here: Home) -> None:
-    port = here.port()
-    done: list[int] = []
-
-    def with_a_thread() -> None:
-        for _ in range(20):
-            port.admit(CALL, SOON_S).settle(USED)
-            done.append(1)
-
-    async def one() -> None:
-        (await port.admit_async(CALL, SOON_S)).settle(USED)
-        done.append(1)
-
-    async def with_a_loop() -> None:
-        await asyncio.gather(*(one() for _ in range(20)))
-
-    crowd = [threading.Thread(target=with_a_thread) for _ in range(3)]
-    crowd += [threading.Thread(target=lambda: asyncio.run(with_a_loop())) for _ in range(3)]
-    for thread in crowd:
-        thread.start()
-    for thread in crowd:
-        thread.join(3 * SOON_S)
-    assert len(done) == 120
-    until(lambda: in_flight(port) == 0)
-    assert port.statistics().in_use == 0
 
 
 def test_a_storm_of_cancellations_leaves_nothing_behind(here: Home) -> None:

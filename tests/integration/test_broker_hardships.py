@@ -36,7 +36,7 @@ from headway.errors import BrokerUnavailableError, StateFileError
 from headway.pacing.lane import Request
 from headway.pacing.memory import AccountTerms, MonthlyBudget, PacingMemory
 from tests.integration.broker_home import SOON_S, Home, is_alive, until
-from tests.integration.caller import CALL, USED, places
+from tests.integration.caller import CALL, USED
 
 
 @pytest.fixture
@@ -136,19 +136,6 @@ def test_a_file_that_cannot_be_used_is_moved_aside_and_said(here: Home, content:
     assert Path(f"{here.place.memory}.corrupt-1").read_bytes() == content
     assert notice in Path(here.place.log).read_text()
     until(lambda: Path(here.place.memory).exists())
-
-
-def test_what_was_learned_is_known_to_the_next_broker(here: Home) -> None:
-    port = here.port()
-    port.configure(CALL.account, places(1))
-    port.admit(CALL, SOON_S).settle(USED)
-    until(lambda: Path(here.place.memory).exists() and CALL.account in _text(here))
-    port.close()
-    here.kill_broker()
-    other = here.caller()
-    other.do("admit")
-    other.do("later")
-    until(lambda: [who.waiting for who in here.port().describe()[0].lanes[0].callers] == [1])
 
 
 def _text(here: Home) -> str:

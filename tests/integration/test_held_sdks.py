@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -62,16 +62,6 @@ def claude_whole(bases: Bases, timeout_s: float) -> str:
         return block.text
 
 
-async def claude_async(bases: Bases, timeout_s: float) -> str:
-    async with (
-        anthropic.AsyncAnthropic(
-            api_key="k", base_url=bases.anthropic, timeout=timeout_s, max_retries=0
-        ) as client,
-        client.messages.stream(model="echo", max_tokens=99, messages=ASKED) as stream,
-    ):
-        return await stream.get_final_text()
-
-
 def gpt(bases: Bases, timeout_s: float) -> openai.OpenAI:
     return openai.OpenAI(
         api_key="k",
@@ -92,16 +82,6 @@ def chat_whole(bases: Bases, timeout_s: float) -> str:
     with gpt(bases, timeout_s) as client:
         answer = client.chat.completions.create(model="echo", messages=ASKED)
         return answer.choices[0].message.content or ""
-
-
-async def chat_async(bases: Bases, timeout_s: float) -> str:
-    async with (
-        openai.AsyncOpenAI(
-            api_key="k", base_url=bases.openai, timeout=timeout_s, max_retries=0
-        ) as client,
-        client.chat.completions.stream(model="echo", messages=ASKED) as stream,
-    ):
-        return (await stream.get_final_completion()).choices[0].message.content or ""
 
 
 def responses_stream(bases: Bases, timeout_s: float) -> str:
@@ -127,21 +107,12 @@ async def gemini_async(bases: Bases, timeout_s: float) -> str:
         return "".join([chunk.text or "" async for chunk in chunks])
 
 
-def waited(call: Callable[[Bases, float], Awaitable[str]]) -> Call:
-    async def told(bases: Bases, timeout_s: float) -> str:
-        return await call(bases, timeout_s)
-
-    return lambda bases, timeout_s: asyncio.run(told(bases, timeout_s))
-
-
 STREAMS: dict[str, Call] = {
     "anthropic": claude_stream,
-    "anthropic, async": waited(claude_async),
     "chat": chat_stream,
-    "chat, async": waited(chat_async),
     "responses": responses_stream,
     "gemini": gemini_stream,
-    "gemini, async": waited(gemini_async),
+    "gemini, async": lambda bases, timeout_s: asyncio.run(gemini_async(bases, timeout_s)),
 }
 WHOLE: dict[str, Call] = {"anthropic, whole": claude_whole, "chat, whole": chat_whole}
 

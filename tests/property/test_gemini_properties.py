@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from itertools import pairwise
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.base.values import Tally
 from headway.pacing.headers import GEMINI
-from headway.wire import answer as write
 from headway.wire.read import AnswerReader
-from headway.wire.values import Answer
 from tests.unit.test_wire_gemini import (
     ANSWER,
     JSON,
     STREAM,
-    USE,
     bytes_of,
     elements_of,
     events_of,
@@ -40,22 +34,6 @@ def test_every_split_of_a_stream_in_two_reads_the_same() -> None:
 
 
 texts = st.text(st.characters(exclude_categories=()), max_size=60)
-
-
-@given(st.lists(texts, max_size=5), st.integers(0, 10**6), st.lists(st.integers(0, 3000)))
-def test_every_answer_that_is_written_reads_back_in_any_pieces(
-    pieces: list[str], tokens: int, cuts: list[int]
-) -> None:
-    uses = (USE,) if tokens % 3 == 0 else ()
-    answer = Answer("id", "m", "".join(pieces), tokens, tokens + 1, 7, tokens % 2 > 0, 0.0, uses)
-    told = (Tally(tokens, 7, tokens + 1, "reported"), None)
-    assert outcome([write.whole("gemini", answer)], {})[:2] == told
-    events, elements = b"".join(events_of(answer, pieces)), elements_of(answer, pieces)
-    for data in (events, elements):
-        places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-        chunks = [data[one:two] for one, two in pairwise(places)]
-        assert outcome(chunks, STREAM if data is events else JSON)[:2] == told
-    assert [json.loads(line[6:]) for line in events.split(b"\n") if line] == json.loads(elements)
 
 
 FIELDS = (
@@ -95,12 +73,3 @@ def test_no_answer_makes_a_reader_raise_and_splits_do_not_matter(
         found.append((reader.tally, reader.fault, reader.reading))
     assert found[0] == found[1] == found[2]
     assert found[0][1] is not None or status < 300
-
-
-@given(st.binary(max_size=200), st.integers(100, 600))
-def test_every_body_of_an_error_makes_an_event_that_fails(body: bytes, status: int) -> None:
-    event = write.error_event("gemini", status, body)
-    assert outcome([event])[1] is not None
-    error = json.loads(event)["error"]
-    assert error["code"]
-    assert error["status"]

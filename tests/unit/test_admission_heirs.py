@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import pytest
-
-from headway.base.values import LimitReading, Reading, Sketch
-from headway.broker.client import AdmissionClient, CallRequest, InUse, Said, Ticket, WaitingCall
+from headway.base.values import LimitReading, Reading
+from headway.broker.client import AdmissionClient, InUse, Said, Ticket, WaitingCall
 from headway.broker.protocol import (
     Adopt,
     AskMessage,
     BeganMessage,
     Configure,
     Describe,
-    Error,
     FromClient,
-    Hello,
     Leave,
     Left,
     Progressed,
     Settled,
     line_of,
 )
-from headway.errors import BrokerUnavailableError, HeadwayError, WireError
 from headway.pacing.admission import CallOutcome, Denied, Granted
 from headway.pacing.memory import AccountTerms
 from tests.unit.paper_book import CALL, PERMIT
@@ -126,14 +121,6 @@ def test_what_is_stale_is_not_told_again() -> None:
     assert told(client, unsent) == [("Hello", 0), ("Leave", 2), ("Describe", 3), ("Configure", 0)]
 
 
-def test_an_adopted_permit_has_its_age() -> None:
-    client, _ = new_client()
-    ticket = granted(client)
-    [adopted] = [message for message, _ in client.story(()) if isinstance(message, Adopt)]
-    assert 0.0 <= adopted.age_s < 60.0
-    ticket.settle(USED)
-
-
 def test_a_grant_for_a_call_that_has_left_is_settled_unused() -> None:
     client, wire = new_client()
     place, _ = ask(client)
@@ -145,76 +132,6 @@ def test_a_grant_for_a_call_that_has_left_is_settled_unused() -> None:
     assert place.answer is None
 
 
-def test_a_grant_that_is_told_twice_is_one_permit() -> None:
-    client, wire = new_client()
-    ticket = granted(client)
-    client.receive(Granted((client.id, 1), PERMIT))
-    assert [type(message) for message in wire.messages()] == [AskMessage]
-    ticket.settle(USED)
-
-
-def test_a_ticket_that_nobody_fetched_is_not_used() -> None:
-    client, wire = new_client()
-    place, _ = ask(client)
-    client.receive(Granted(place.request.id, PERMIT))
-    client.abandon(place)
-    client.abandon(place)
-    assert wire.messages()[1:] == [Settled(1, CallOutcome("unused"))]
-
-
-def test_one_who_leaves_is_told_why_unless_there_was_an_answer() -> None:
-    client, wire = new_client()
-    place, rung = ask(client)
-    assert client.leave(place)
-    client.receive(Left(1, "a place"))
-    assert (place.answer, rung) == ("a place", [1])
-    other, _ = ask(client)
-    client.receive(Denied(other.request.id, "HW205", "spent", "wait for the month"))
-    assert not client.leave(other)
-    assert isinstance(other.answer, HeadwayError)
-    assert other.answer.hint == "wait for the month"
-    assert wire.opened == 2
-
-
-def test_those_who_wait_are_told_when_there_is_nobody() -> None:
-    client, _ = new_client()
-    (place, rung), (other, _) = ask(client), ask(client)
-    client.lost(BrokerUnavailableError("nobody", hint="wait"))
-    for answer in (place.answer, other.answer):
-        assert isinstance(answer, BrokerUnavailableError)
-        assert (answer.message, answer.hint) == ("nobody", "wait")
-    assert place.answer is not other.answer
-    assert rung == [1]
-    assert client.statistics().waiting == 0
-
-
-def test_an_unpaced_call_goes_and_is_known_to_the_next_broker() -> None:
-    client, _ = new_client(unpaced=(CALL.account,))
-    place, _ = ask(client)
-    client.lost(BrokerUnavailableError())
-    assert isinstance(place.answer, Ticket)
-    assert "unpaced" in place.answer.permit.reason
-    assert told(client) == [("Hello", 0), ("Adopt", 1)]
-    place.answer.settle(USED)
-
-
-def test_a_broker_that_refuses_us_is_an_error_for_all_who_wait() -> None:
-    client, _ = new_client()
-    place, _ = ask(client)
-    client.receive(Error("another version"))
-    assert isinstance(place.answer, BrokerUnavailableError)
-    assert "another version" in place.answer.message
-
-
-def test_a_call_that_cannot_be_said_is_an_error_of_its_caller() -> None:
-    client, wire = new_client()
-    endless = CallRequest("account", "anthropic", Sketch("model"), ("x" * 100_000,))
-    with pytest.raises(WireError):
-        client.ask(endless, lambda: None)
-    assert client.statistics().waiting == 0
-    assert wire.messages() == [Leave(1)]
-
-
 def test_nothing_that_a_provider_says_keeps_a_permit_from_being_settled() -> None:
     client, wire = new_client()
     ticket = granted(client)
@@ -222,20 +139,3 @@ def test_nothing_that_a_provider_says_keeps_a_permit_from_being_settled() -> Non
     ticket.began(reading, "anthropic")
     ticket.settle(CallOutcome("used", reading=reading))
     assert wire.messages()[1:] == [Settled(1, USED)]
-
-
-def test_a_stale_client_says_nothing() -> None:
-    client, wire = new_client()
-    ticket = granted(client)
-    client.is_stale = True
-    ticket.progressed(1.0)
-    ticket.settle(USED)
-    assert len(wire.sent) == 1
-
-
-def test_a_client_says_who_it_is() -> None:
-    client, _ = new_client()
-    hello = client.hello()
-    assert isinstance(hello, Hello)
-    assert hello.client == client.id
-    assert hello.name

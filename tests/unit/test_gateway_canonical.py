@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import random
-from copy import deepcopy
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from headway.gateway.request_match import MASKS, difference, mask_of, without_secrets
+from headway.gateway.request_match import MASKS, mask_of, without_secrets
 from tests.unit.recorded_calls import (
     CLIENTS,
     Run,
@@ -84,18 +83,6 @@ def test_a_thousand_mutated_calls_have_a_thousand_other_forms(seed: int) -> None
         call = sent(client, Run(seed))
         for mutate in (mutated, mutated_around):
             assert asked(mutate(call, draw)).form != form(client).form
-
-
-def test_roles_and_order_are_a_part_of_the_form() -> None:
-    call = sent("claude-code")
-    body = json.loads(call.body)
-    turned = deepcopy(body)
-    turned["messages"].reverse()
-    renamed = deepcopy(body)
-    renamed["messages"][0]["role"] = "assistant"
-    reordered = {name: body[name] for name in reversed(body)}
-    forms = {asked(with_body(call, one)).form for one in (body, turned, renamed, reordered)}
-    assert len(forms) == 4
 
 
 @pytest.mark.parametrize(
@@ -190,9 +177,3 @@ def test_keys_are_not_kept() -> None:
     told = asked(call)
     assert "secret" not in repr(told)
     assert told.form == asked(replace(call, path=call.path.replace("secret", "other"))).form
-
-
-def test_it_can_be_said_where_two_calls_differ() -> None:
-    first, second = form("codex"), form("codex", prompt="Else.")
-    assert difference(first.parts, second.parts) == ("body.input",)
-    assert "body" in difference(first.parts, form("opencode").parts)[-1]

@@ -234,19 +234,6 @@ def test_an_attempt_that_the_budget_has_no_room_for_is_stopped_once() -> None:
     asyncio.run(main())
 
 
-def test_a_run_hears_of_an_empty_usage_window() -> None:
-    async def main() -> None:
-        opened = Opened()
-        async with opened.attempt() as (_, seen, _key, payer):
-            payer.window(99.0, "empty")
-            assert opened.windows == [(99.0, "empty")]
-            assert seen.empty is not None
-            payer.waits()
-            assert (opened.stops, seen.is_ended) == ([], False)
-
-    asyncio.run(main())
-
-
 @pytest.mark.parametrize(
     "environ",
     [
@@ -349,29 +336,6 @@ def test_a_command_whose_call_the_budget_refused_has_no_result_of_its_own(
         perform(FakeMeter(stopped=OverBudgetError("all is spent")), work)
     assert over.value.result is not None
     assert over.value.result.spend_microusd == 500
-
-
-@pytest.mark.parametrize("why", [OverBudgetError("all is spent"), WindowEmptyError(99.0, "empty")])
-def test_a_command_that_the_meter_ends_is_ended_with_what_it_took(
-    why: OverBudgetError | WindowEmptyError,
-) -> None:
-    meter = FakeMeter()
-
-    async def endless(_: Mapping[str, str]) -> Result:
-        if isinstance(why, OverBudgetError):
-            meter.stopped = why
-        else:
-            meter.empty = why
-        meter.is_ended = True
-        meter.stop()
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    with pytest.raises((OverBudgetError, WindowEmptyError)) as raised:
-        perform(meter, endless)
-    assert type(raised.value) is type(why)
-    assert raised.value.result is not None
-    assert raised.value.result.calls == 2
 
 
 def test_an_attempt_that_somebody_else_cancels_is_cancelled() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
 from typing import get_args
 
 import pytest
@@ -126,12 +125,6 @@ def test_messages_may_arrive_in_pieces_of_any_size(messages: list[Message], size
     assert heard == messages
 
 
-@given(st.binary(max_size=300))
-def test_arbitrary_bytes_raise_nothing_but_a_wire_error(data: bytes) -> None:
-    with pytest.raises(WireError):
-        message_of(data)
-
-
 @given(MESSAGES, st.data())
 def test_a_spoilt_message_raises_nothing_but_a_wire_error(
     message: Message, data: st.DataObject
@@ -201,8 +194,3 @@ def test_a_line_without_end_is_not_kept() -> None:
     assert not list(lines.feed(b"x" * LINE_BYTES_MAX))
     with pytest.raises(WireError, match="more than"):
         list(lines.feed(b"x"))
-
-
-def test_infinity_travels() -> None:
-    assert message_of(line_of(Progressed(1, inf))) == Progressed(1, inf)
-    assert message_of(line_of(Progressed(1, -inf))) == Progressed(1, -inf)

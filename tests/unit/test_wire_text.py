@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.errors import InternalError
 from headway.wire import answer as write
 from headway.wire.answer import TEXT_CHARS_MAX, TextReader
 from headway.wire.read import conversation, sketch
@@ -121,9 +119,3 @@ def test_openai_itself_wants_another_name_for_the_longest_answer() -> None:
     assert body["max_completion_tokens"] == 9
     assert "max_tokens" not in body
     assert "system" not in json.loads(body_of("anthropic", "m", (("user", "x"),), 9))
-
-
-def test_no_calls_are_made_in_other_formats() -> None:
-    assert "openai-responses" in get_args(WireName)
-    with pytest.raises(InternalError):
-        body_of("openai-responses", "m", (("user", "x"),), 9)
