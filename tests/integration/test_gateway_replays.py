@@ -8,11 +8,9 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 from urllib.request import Request, urlopen
 
 import anthropic
-import openai
 import pytest
 
 import headway
@@ -22,20 +20,16 @@ from headway.sim.provider import Latency, ProviderSpec
 from headway.sim.server import serving, truth_of
 from headway.testing import FakeAdmission
 from tests.integration.broker_home import home, until
-from tests.integration.gateway_home import GatewayHome, gateway_to
+from tests.integration.gateway_home import GatewayHome, asked, claude, gateway_to, gpt
 
 SPEC = ProviderSpec("taped", Terms(()), Latency(0.01, 1e-4))
-
-
-def asked(text: str) -> Any:
-    return [{"role": "user", "content": text}]
 
 
 def conversation(home: GatewayHome, last: str = "three") -> list[str]:
     """Three calls: whole, streamed, and on another wire."""
     with (
-        anthropic.Anthropic(api_key="k", base_url=home.bases.anthropic, max_retries=0) as one,
-        openai.OpenAI(api_key="k", base_url=home.bases.openai, max_retries=0) as other,
+        claude(home.bases) as one,
+        gpt(home.bases) as other,
     ):
         first = one.messages.create(model="hash", max_tokens=99, messages=asked("one"))
         with one.messages.stream(model="hash", max_tokens=99, messages=asked("two")) as stream:
@@ -89,9 +83,7 @@ def test_an_answer_that_fails_is_not_a_reply(tmp_path: Path) -> None:
         for more in ({"record": tape}, {"replay": tape}):
             with (
                 gateway_to(url, FakeAdmission(), **more) as gateway,
-                anthropic.Anthropic(
-                    api_key="k", base_url=gateway.bases.anthropic, max_retries=0
-                ) as client,
+                claude(gateway.bases) as client,
                 pytest.raises(anthropic.InternalServerError),
             ):
                 client.messages.create(

@@ -54,11 +54,6 @@ def said(chunk: types.GenerateContentResponse) -> tuple[int | None, int | None]:
     return usage.prompt_token_count, usage.candidates_token_count
 
 
-def reason(answer: types.GenerateContentResponse) -> object:
-    assert answer.candidates
-    return answer.candidates[0].finish_reason
-
-
 def test_tokens_are_counted_and_models_are_listed(url: str) -> None:
     with client_of(url, "count") as client:
         counted = client.models.count_tokens(model="echo", contents="one two three")

@@ -137,7 +137,6 @@ def test_an_sdk_reads_the_same_answer_with_beats_as_without(
     wire: WireName, read: Callable[[bytes], list[object]], name: str
 ) -> None:
     answer, beat = stream(wire), hold.ping_bytes(wire, named(name))
-
     assert beat
     assert read(3 * beat + answer) == read(answer) != []
 
@@ -152,7 +151,6 @@ def test_headway_reads_the_same_answer_with_beats_as_without(wire: WireName, nam
         reader.end()
         assert reader.fault is None
         tallies.append(reader.tally)
-
     assert tallies[0] == tallies[1]
 
 
@@ -177,7 +175,6 @@ def test_an_answer_that_began_early_has_the_type_that_it_was_asked_for() -> None
 
 def test_a_whole_call_is_held_for_less_than_its_clients_timeout() -> None:
     sdk = caller_of(((b"user-agent", b"OpenAI/Python 3.49.0"),))
-
     assert hold.wait_s("openai-chat", sdk, is_stream=True) == 3600.0
     assert hold.wait_s("openai-chat", sdk, is_stream=False) == 540.0
     assert hold.wait_s("openai-chat", ANYBODY, is_stream=False) == 240.0
@@ -195,7 +192,6 @@ def refused(wire: WireName, status: int, code: str, body: bytes | None = None) -
 def test_anthropics_sdk_raises_its_own_error_after_the_commit(status: int) -> None:
     with pytest.raises(anthropic.APIStatusError) as caught:
         claude_message(refused("anthropic", status, "x"))
-
     assert "headway: no; try something else" in str(caught.value)
 
 
@@ -206,7 +202,6 @@ def test_openais_sdk_raises_its_own_error_after_the_commit(
 ) -> None:
     with pytest.raises(openai.APIError, match="headway: no; try something else") as caught:
         read(refused(wire, status, "x"))
-
     assert caught.value.code == "x"
 
 
@@ -214,7 +209,6 @@ def test_openais_sdk_raises_its_own_error_after_the_commit(
 def test_googles_sdk_raises_its_own_error_after_the_commit(status: int) -> None:
     with pytest.raises(errors.APIError, match="headway: no; try something else") as caught:
         gemini_chunks(refused("gemini", status, "x"))
-
     assert caught.value.code == status
 
 
@@ -252,13 +246,11 @@ def codex_code(status: int, body: bytes) -> object:
 )
 def test_codex_is_given_a_code_that_it_knows(status: int, code: str, expected: str) -> None:
     body = json.dumps({"error": {"message": "no", "type": "x", "code": code}}).encode()
-
     assert codex_code(status, body) == expected
 
 
 def test_only_google_itself_is_told_of_a_failure_in_bare_json() -> None:
     body = json.dumps({"error": {"code": 429, "message": "no", "status": "X"}}).encode()
-
     assert (
         json.loads(hold.failure_bytes("gemini", 429, body, named("gemini-cli")))["error"]["code"]
         == 429
@@ -276,7 +268,6 @@ REFUSED = Turned(403, "host", "the Host is not this gateway", "call 127.0.0.1")
 def test_a_refusal_of_our_own_is_in_the_format_of_its_wire(wire: WireName | None) -> None:
     headers, body = hold.refusal_of(wire, REFUSED)
     told = json.loads(body)
-
     assert headers["content-type"] == "application/json"
     assert headers["x-headway-error"] == "host"
     assert headers["x-should-retry"] == "false"
@@ -295,7 +286,6 @@ def test_a_refusal_of_our_own_is_in_the_format_of_its_wire(wire: WireName | None
 )
 def test_anthropic_is_told_the_type_of_a_status(status: int, expected: str) -> None:
     _, body = hold.refusal_of("anthropic", Turned(status, "x", "no"))
-
     assert json.loads(body)["error"] == {"type": expected, "message": "headway: no"}
 
 
@@ -315,7 +305,6 @@ def test_a_call_that_is_given_up_is_sent_again_only_if_that_helps(
     wire: WireName, error: HeadwayError, status: int, again: bool
 ) -> None:
     got, headers, body = hold.given_up(error, wire)
-
     assert got == status
     assert headers["x-should-retry"] == ("true" if again else "false")
     assert ("retry-after" in headers) == again

@@ -67,17 +67,6 @@ def test_only_its_owner_may_read_it_even_if_others_could_before(path: Path) -> N
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_an_answer_after_a_refusal_forgets_the_refusal(path: Path) -> None:
-    async def act(recorder: Recorder) -> None:
-        recording = recorder.begin(plain("a"))
-        recording.answered(429, ())
-        recording.feed(b"slow down")
-        await replied(recording, b"yes")
-
-    record(path, act)
-    assert bodies(Tape(str(path)), plain("a")) == [b"yes"]
-
-
 def test_what_comes_after_the_end_is_kept_and_nothing_after_a_drop(path: Path) -> None:
     async def act(recorder: Recorder) -> None:
         recording = recorder.begin(plain("a"))

@@ -105,17 +105,6 @@ def test_a_gateway_that_cannot_serve_turns_its_callers_away_and_says_so_at_the_e
     asyncio.run(main())
 
 
-def test_a_key_ends_with_its_attempt_and_says_what_its_calls_took() -> None:
-    async def main() -> None:
-        async with Opened().attempt() as (meter, seen, key, _):
-            key.totals = MeteredUsage(3, 100.0, 20.0, 450)
-            assert await seen.close() == MeteredUsage(3, 100.0, 20.0, 450)
-            assert key.is_over
-            assert meter._keys.find(key.token) is None
-
-    asyncio.run(main())
-
-
 def test_calls_that_are_being_entered_in_the_books_are_waited_for() -> None:
     async def main() -> None:
         async with Opened().attempt() as (_, seen, key, _payer):
@@ -126,20 +115,6 @@ def test_calls_that_are_being_entered_in_the_books_are_waited_for() -> None:
 
             asyncio.get_running_loop().call_later(0.05, ended)
             assert (await seen.close()).calls == 1
-
-    asyncio.run(main())
-
-
-def test_an_attempt_waits_while_any_of_its_calls_does() -> None:
-    async def main() -> None:
-        opened = Opened()
-        async with opened.attempt() as (_, _seen, _key, payer):
-            payer.waits()
-            payer.waits()
-            payer.goes()
-            assert opened.told.said == ["waits"]
-            payer.goes()
-            assert opened.told.said == ["waits", "goes"]
 
     asyncio.run(main())
 
@@ -326,36 +301,6 @@ def test_a_command_that_failed_at_an_empty_window_is_put_back() -> None:
     assert empty.value.result is not None
     assert empty.value.result.calls == 2
     assert perform(FakeMeter(empty=WindowEmptyError(99.0, "empty")), good).calls == 2
-
-
-@pytest.mark.parametrize("work", [good, bad])
-def test_a_command_whose_call_the_budget_refused_has_no_result_of_its_own(
-    work: Callable[[Mapping[str, str]], Awaitable[Result]],
-) -> None:
-    with pytest.raises(OverBudgetError, match="spent") as over:
-        perform(FakeMeter(stopped=OverBudgetError("all is spent")), work)
-    assert over.value.result is not None
-    assert over.value.result.spend_microusd == 500
-
-
-def test_an_attempt_that_somebody_else_cancels_is_cancelled() -> None:
-    meter, begun = FakeMeter(), asyncio.Event()
-
-    async def endless(_: Mapping[str, str]) -> Result:
-        begun.set()
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    async def main() -> None:
-        task = asyncio.ensure_future(_performed(meter, endless))
-        await begun.wait()
-        meter.stopped, meter.is_ended = OverBudgetError("all is spent"), True
-        meter.stop()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(main())
 
 
 def test_a_meter_that_cannot_be_opened_fails_the_attempt() -> None:

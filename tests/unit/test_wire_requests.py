@@ -345,19 +345,6 @@ def test_items_of_a_response_count() -> None:
     assert seen(RESPONSES, input=history).size_bytes < 200
 
 
-def test_a_conversation_has_what_the_model_reads() -> None:
-    found = said(CHAT, messages=[{"role": "system", "content": "S"}, *user("U")], tools=[TOOL])
-    assert found.system.endswith("\nS")
-    assert "get_weather" in found.system
-    assert found.turns == (("user", "U"),)
-    assert (found.streams, found.wants_usage, found.max_output_tokens) == (False, False, None)
-    asked = {"stream": True, "stream_options": {"include_usage": True}, "max_tokens": 9}
-    full = said(CHAT, messages=user("U"), **asked)
-    assert (full.streams, full.wants_usage, full.max_output_tokens) == (True, True, 9)
-    assert said(MESSAGES, messages=user("U"), stream=True).wants_usage
-    assert said(RESPONSES, input="U", instructions="S").text == "S\nU"
-
-
 def test_a_stored_conversation_has_a_ratio_of_its_own() -> None:
     assert seen(RESPONSES, input="go on", previous_response_id="resp_1").content == "continued"
     assert seen(RESPONSES, prompt={"id": "pmpt_1"}).messages == 1

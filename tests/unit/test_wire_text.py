@@ -43,39 +43,6 @@ def test_the_text_does_not_depend_on_how_the_bytes_were_split(
     assert (reader.finish, reader.is_over, reader.is_damaged) == ("stop", True, False)
 
 
-@pytest.mark.parametrize("wire", WIRES)
-def test_a_body_that_is_not_streamed_reads_the_same(wire: WireName) -> None:
-    reader = TextReader(wire, is_stream=False)
-    reader.feed(write.whole(wire, answer()))
-    reader.end()
-    assert (reader.text, reader.finish, reader.is_over) == (TEXT, "stop", True)
-
-
-@pytest.mark.parametrize("wire", WIRES)
-def test_an_answer_at_its_longest_says_so(wire: WireName) -> None:
-    reader = TextReader(wire)
-    reader.feed(stream(wire, answer(is_cut=True)))
-    assert reader.finish == "length"
-
-
-@pytest.mark.parametrize("wire", WIRES)
-def test_an_answer_that_breaks_off_is_not_over(wire: WireName) -> None:
-    data = stream(wire, answer())
-    reader = TextReader(wire)
-    reader.feed(data[: len(data) // 2])
-    reader.end()
-    assert not reader.is_over
-    assert TEXT.startswith(reader.text)
-    assert reader.finish == ""
-
-
-def test_what_cannot_be_read_is_noticed() -> None:
-    reader = TextReader("openai-chat")
-    reader.feed(b'data: {"choices": [{"delta": {"content": "a\n\ndata: [DONE]\n\n')
-    assert reader.is_damaged
-    assert reader.is_over
-
-
 def test_an_endless_answer_is_damaged_rather_than_kept() -> None:
     reader = TextReader("openai-chat", is_stream=False)
     reader._add("x" * TEXT_CHARS_MAX)
