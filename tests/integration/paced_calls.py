@@ -19,6 +19,8 @@ from headway.base.folders import Folders
 from headway.client.admission import Admission, dial_own
 
 Wire = Literal["openai", "anthropic"]
+
+
 class Sent(Struct):
     """What went over the wire."""
 

@@ -5,20 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headway.base.values import LimitReading, Reading
+from headway.broker import protocol
 from headway.broker.client import AdmissionClient, InUse, Said, Ticket, WaitingCall
-from headway.broker.protocol import (
-    Adopt,
-    AskMessage,
-    BeganMessage,
-    Configure,
-    Describe,
-    FromClient,
-    Leave,
-    Left,
-    Progressed,
-    Settled,
-    line_of,
-)
 from headway.pacing.admission import CallOutcome, Denied, Granted
 from headway.pacing.memory import AccountTerms
 from tests.unit.paper_book import CALL, PERMIT
@@ -33,8 +21,8 @@ class Wire:
         self.sent: list[Said] = []
         self.opened = 0
 
-    def send(self, message: FromClient, permit: InUse | None = None, /) -> None:
-        line_of(message)
+    def send(self, message: protocol.FromClient, permit: InUse | None = None, /) -> None:
+        protocol.line_of(message)
         self.sent.append((message, permit))
 
     def open(self) -> None:
@@ -44,7 +32,7 @@ class Wire:
 
     def abandon(self) -> None: ...
 
-    def messages(self) -> list[FromClient]:
+    def messages(self) -> list[protocol.FromClient]:
         return [message for message, _ in self.sent]
 
 
@@ -72,9 +60,9 @@ def told(client: AdmissionClient, unsent: Iterable[Said] = ()) -> list[tuple[str
     story = []
     for message, _ in client.story(unsent):
         match message:
-            case AskMessage(request) | Adopt(request):
+            case protocol.AskMessage(request) | protocol.Adopt(request):
                 story.append((type(message).__name__, request.id[1]))
-            case Settled(number) | Leave(number) | Describe(number):
+            case protocol.Settled(number) | protocol.Leave(number) | protocol.Describe(number):
                 story.append((type(message).__name__, number))
             case _:
                 story.append((type(message).__name__, 0))
@@ -115,8 +103,9 @@ def test_a_settlement_that_was_cut_in_two_is_told_after_its_adoption_once() -> N
 def test_what_is_stale_is_not_told_again() -> None:
     client, _ = new_client()
     unsent: list[Said] = [
-        (BeganMessage(1, Reading(), ""), None), (Progressed(1, 1.0), None), (Leave(2), None),
-        (Describe(3), None), (Configure("", AccountTerms()), None),
+        (protocol.BeganMessage(1, Reading(), ""), None), (protocol.Progressed(1, 1.0), None),
+        (protocol.Leave(2), None), (protocol.Describe(3), None),
+        (protocol.Configure("", AccountTerms()), None),
     ]  # fmt: skip
     assert told(client, unsent) == [("Hello", 0), ("Leave", 2), ("Describe", 3), ("Configure", 0)]
 
@@ -126,9 +115,9 @@ def test_a_grant_for_a_call_that_has_left_is_settled_unused() -> None:
     place, _ = ask(client)
     client.abandon(place)
     client.receive(Granted(place.request.id, PERMIT))
-    assert wire.messages()[1:] == [Leave(1), Settled(1, CallOutcome("unused"))]
+    assert wire.messages()[1:] == [protocol.Leave(1), protocol.Settled(1, CallOutcome("unused"))]
     client.receive(Denied(place.request.id, "HW201", "too late"))
-    client.receive(Left(1, "nobody asks"))
+    client.receive(protocol.Left(1, "nobody asks"))
     assert place.answer is None
 
 
@@ -138,4 +127,4 @@ def test_nothing_that_a_provider_says_keeps_a_permit_from_being_settled() -> Non
     reading = Reading((LimitReading("requests", 60.0, 1.0, 1.0, 1.0),) * 2000)
     ticket.began(reading, "anthropic")
     ticket.settle(CallOutcome("used", reading=reading))
-    assert wire.messages()[1:] == [Settled(1, USED)]
+    assert wire.messages()[1:] == [protocol.Settled(1, USED)]

@@ -8,23 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from headway.broker import desk as desks
+from headway.broker import protocol
 from headway.broker.desk import NOTICES_MAX, Desk, Ways, budgets, counts_towards, parts
-from headway.broker.protocol import (
-    LINE_BYTES_MAX,
-    VERSION,
-    About,
-    Adopt,
-    Alive,
-    AskMessage,
-    Configure,
-    Describe,
-    Described,
-    FromBroker,
-    Hello,
-    Progressed,
-    Settled,
-    line_of,
-)
 from headway.errors import WireError
 from headway.pacing.admission import BookView, CallOutcome, Granted, LaneView
 from headway.pacing.budget import Cut
@@ -50,7 +35,7 @@ class World:
 
     book: PaperBook
     now: float = 0.0
-    post: list[tuple[str, FromBroker]] = field(default_factory=list)
+    post: list[tuple[str, protocol.FromBroker]] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
     kept: list[int] = field(default_factory=list)
     disk_fault: str = ""
@@ -65,7 +50,7 @@ class World:
         self.kept.append(len(self.post))
         return self.disk_fault
 
-    def fetch(self) -> list[tuple[str, FromBroker]]:
+    def fetch(self) -> list[tuple[str, protocol.FromBroker]]:
         post, self.post = self.post, []
         return post
 
@@ -74,8 +59,8 @@ def request(client: str, number: int) -> Request:
     return Request((client, number), CALL.account, CALL.dialect, CALL.sketch)
 
 
-def ask(client: str, number: int) -> AskMessage:
-    return AskMessage(request(client, number))
+def ask(client: str, number: int) -> protocol.AskMessage:
+    return protocol.AskMessage(request(client, number))
 
 
 def world(places: int = 1, memory: PacingMemory = PacingMemory()) -> World:
@@ -90,7 +75,7 @@ def test_a_batch_is_heard_before_one_decision_is_made() -> None:
     here.desk.tick()
     assert here.book.decisions == 1
     assert here.fetch() == [("a", Granted(("a", 1), PERMIT)), ("a", Granted(("a", 2), PERMIT))]
-    here.desk.handle("a", Settled(1, USED))
+    here.desk.handle("a", protocol.Settled(1, USED))
     here.desk.tick()
     assert here.fetch() == [("a", Granted(("a", 3), PERMIT))]
 
@@ -101,10 +86,10 @@ def test_saying_something_twice_is_saying_it_once() -> None:
         here.desk.handle("a", ask("a", 1))
         here.desk.tick()
         here.desk.handle("a", ask("a", 1))
-        here.desk.handle("a", Adopt(request("a", 1), 3.0))
+        here.desk.handle("a", protocol.Adopt(request("a", 1), 3.0))
         here.desk.tick()
-    here.desk.handle("a", Settled(1, USED))
-    here.desk.handle("a", Settled(1, USED))
+    here.desk.handle("a", protocol.Settled(1, USED))
+    here.desk.handle("a", protocol.Settled(1, USED))
     assert here.book.told == [("ask", ("a", 1)), ("settle", ("a", 1), "used")]
 
 
@@ -115,7 +100,7 @@ def test_a_permit_that_is_silent_for_long_is_settled() -> None:
     here.desk.tick()
     here.fetch()
     assert here.desk.wake_s == 600.0
-    for moment, sign in ((500.0, Alive(1)), (1000.0, Progressed(1, 2.0))):
+    for moment, sign in ((500.0, protocol.Alive(1)), (1000.0, protocol.Progressed(1, 2.0))):
         here.now = moment
         here.desk.handle("a", sign)
         here.desk.tick()
@@ -127,7 +112,7 @@ def test_a_permit_that_is_silent_for_long_is_settled() -> None:
     here.desk.tick()
     assert here.fetch() == [("a", Granted(("a", 2), PERMIT))]
     assert here.log == ["call 1 of a was silent for 600 s"]
-    here.desk.handle("a", Settled(1, USED))
+    here.desk.handle("a", protocol.Settled(1, USED))
 
 
 def test_money_is_on_the_disk_before_a_call_may_spend_it_and_after_it_did() -> None:
@@ -136,7 +121,7 @@ def test_money_is_on_the_disk_before_a_call_may_spend_it_and_after_it_did() -> N
     here.desk.tick()
     assert here.kept == [0]
     assert len(here.fetch()) == 1
-    here.desk.handle("a", Settled(1, USED))
+    here.desk.handle("a", protocol.Settled(1, USED))
     here.desk.tick()
     here.desk.tick()
     assert len(here.kept) == 2
@@ -149,29 +134,31 @@ def test_more_money_for_an_answer_is_on_the_disk_with_the_next_decision(
     has_budget: bool, tokens: float, kept: int
 ) -> None:
     here = world()
-    here.desk.handle("a", Configure(CALL.account, BUDGET if has_budget else AccountTerms()))
+    here.desk.handle(
+        "a", protocol.Configure(CALL.account, BUDGET if has_budget else AccountTerms())
+    )
     here.desk.handle("a", ask("a", 1))
     here.desk.tick()
     here.kept.clear()
     here.book.grows_at = 300.0
-    here.desk.handle("a", Progressed(1, tokens))
+    here.desk.handle("a", protocol.Progressed(1, tokens))
     here.desk.tick()
     here.desk.tick()
     assert len(here.kept) == kept
-    here.desk.handle("a", Progressed(99, 300.0))
+    here.desk.handle("a", protocol.Progressed(99, 300.0))
     here.desk.tick()
     assert len(here.kept) == kept
 
 
 def test_an_answer_goes_on_when_more_money_for_it_cannot_be_kept() -> None:
     here = world()
-    here.desk.handle("a", Configure(CALL.account, BUDGET))
+    here.desk.handle("a", protocol.Configure(CALL.account, BUDGET))
     here.desk.handle("a", ask("a", 1))
     here.desk.tick()
     here.fetch()
     here.disk_fault, here.book.grows_at = "No space left on device", 300.0
     here.kept.clear()
-    here.desk.handle("a", Progressed(1, 300.0))
+    here.desk.handle("a", protocol.Progressed(1, 300.0))
     for _ in range(2):
         here.desk.tick()
     assert (len(here.kept), here.fetch()) == (2, [])
@@ -213,15 +200,15 @@ def test_one_client_cannot_fill_the_line(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_whoever_asks_is_told_who_is_there_and_what_to_know() -> None:
     here = world()
-    here.desk.handle("a", Hello(VERSION, "a", 42, "review.py"))
+    here.desk.handle("a", protocol.Hello(protocol.VERSION, "a", 42, "review.py"))
     here.desk.notice("mind the gap")
     here.desk.notice("mind the gap")
     here.now = 5.0
-    here.desk.handle("a", Describe(9))
+    here.desk.handle("a", protocol.Describe(9))
     (_, part), (_, last) = here.fetch()
-    assert part == Described(9, BookView("", (), (), ()))
-    assert last == Described(
-        9, about=About(os.getpid(), 5.0, (("a", "review.py [42]"),), ("mind the gap",))
+    assert part == protocol.Described(9, BookView("", (), (), ()))
+    assert last == protocol.Described(
+        9, about=protocol.About(os.getpid(), 5.0, (("a", "review.py [42]"),), ("mind the gap",))
     )
     assert here.log == ["mind the gap"]
 
@@ -232,7 +219,10 @@ def test_days_of_many_accounts_are_told_in_parts_that_fit_on_a_line() -> None:
     told = list(parts(BookView("2026-11", (), (), (), "2026-11-16", 9, many)))
     assert sum((part.days for part in told), ()) == many
     assert {(part.date, part.hour) for part in told} == {("2026-11-16", 9)}
-    assert max(len(line_of(Described(1, part))) for part in told) < LINE_BYTES_MAX / 2
+    assert (
+        max(len(protocol.line_of(protocol.Described(1, part))) for part in told)
+        < protocol.LINE_BYTES_MAX / 2
+    )
 
 
 def test_a_busy_account_fits_on_a_line() -> None:
@@ -246,7 +236,7 @@ def test_a_busy_account_fits_on_a_line() -> None:
     memory = chronicle.memory(24 * 3600.0)
     lane = LaneView("one", "model", "", 1.0, "fast", (), 4.0, 0, 0, 0, "", (), memory)
     (_, part) = parts(BookView("2026-11", (lane,), (), ()))
-    assert len(line_of(Described(1, part))) < LINE_BYTES_MAX / 2
+    assert len(protocol.line_of(protocol.Described(1, part))) < protocol.LINE_BYTES_MAX / 2
 
 
 def test_notices_are_bounded() -> None:

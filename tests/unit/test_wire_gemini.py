@@ -22,6 +22,8 @@ ROUTE = Route("gemini", model="gemini-2.5-pro")
 STREAM = {"content-type": "text/event-stream"}
 JSON = {"content-type": "application/json; charset=UTF-8"}
 ANSWER = Answer("id-1", "gemini-2.5-pro", "hello there", 10, 5, 3)
+
+
 def bytes_of(value: object) -> bytes:
     return json.dumps(value).encode()
 

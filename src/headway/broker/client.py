@@ -31,38 +31,10 @@ from typing import Final, Protocol
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from headway import errors
 from headway.base.folders import Folders
 from headway.base.values import Amounts, Demand, Permit, Reading, Sketch
-from headway.broker.protocol import (
-    VERSION,
-    Adopt,
-    Alive,
-    AskMessage,
-    BeganMessage,
-    Configure,
-    Describe,
-    Described,
-    Error,
-    FromClient,
-    Hello,
-    Leave,
-    Left,
-    Message,
-    MessageSplitter,
-    Progressed,
-    Settled,
-    line_of,
-)
-from headway.errors import (
-    AccountClosedError,
-    BrokerUnavailableError,
-    BudgetReachedError,
-    DemandTooLargeError,
-    HeadwayError,
-    InternalError,
-    StateFileError,
-    WireError,
-)
+from headway.broker import protocol
 from headway.pacing.admission import CallOutcome, Denied, Granted
 from headway.pacing.budget import Cut
 from headway.pacing.lane import Request
@@ -75,9 +47,14 @@ FORGOTTEN: Final = CallOutcome("used")
 DETAIL_MAX: Final = 500
 """Characters of a provider's own words that are worth sending along."""
 
-_ERRORS: Final[dict[str, type[HeadwayError]]] = {
+_ERRORS: Final[dict[str, type[errors.HeadwayError]]] = {
     kind.code: kind
-    for kind in (DemandTooLargeError, BudgetReachedError, AccountClosedError, StateFileError)
+    for kind in (
+        errors.DemandTooLargeError,
+        errors.BudgetReachedError,
+        errors.AccountClosedError,
+        errors.StateFileError,
+    )
 }
 
 
@@ -98,21 +75,21 @@ class InUse(Struct, frozen=True):
 
     request: Request
     since_s: float
-    cuts: list[HeadwayError] = field(default_factory=list)
+    cuts: list[errors.HeadwayError] = field(default_factory=list)
     """Why its answer is to be ended; shared with its ticket, which it must not keep alive."""
 
-    def adopt(self) -> Adopt:
-        return Adopt(self.request, monotonic() - self.since_s)
+    def adopt(self) -> protocol.Adopt:
+        return protocol.Adopt(self.request, monotonic() - self.since_s)
 
 
-Said = tuple[FromClient, InUse | None]
+Said = tuple[protocol.FromClient, InUse | None]
 """A message, and the permit that it ends if it ends one."""
 
 
 class MessageLine(Protocol):
     """Where a client's messages go, and its answers come from."""
 
-    def send(self, message: FromClient, permit: InUse | None = None, /) -> None:
+    def send(self, message: protocol.FromClient, permit: InUse | None = None, /) -> None:
         """Say something. Never blocks; `permit` is the one that the message ends."""
 
     def open(self) -> None:
@@ -129,11 +106,11 @@ class WaitingCall(Struct, eq=False):
 
     request: Request
     ring: Callable[[], None]
-    answer: Ticket | HeadwayError | str | None = None
+    answer: Ticket | errors.HeadwayError | str | None = None
     """The string is what it waited for until it left."""
     is_gone: bool = False
 
-    def resolve(self, answer: Ticket | HeadwayError | str) -> None:
+    def resolve(self, answer: Ticket | errors.HeadwayError | str) -> None:
         """Hand over the answer; a ticket for which nobody is there any more is not used."""
         self.answer = answer
         try:
@@ -150,7 +127,7 @@ class Ticket:
     __slots__ = ("_client", "_cuts", "_number", "_open", "permit")
 
     def __init__(
-        self, client: AdmissionClient, number: int, permit: Permit, cuts: list[HeadwayError]
+        self, client: AdmissionClient, number: int, permit: Permit, cuts: list[errors.HeadwayError]
     ) -> None:
         self.permit = permit
         self._client = client
@@ -168,21 +145,21 @@ class Ticket:
         return not self._open
 
     @property
-    def cut(self) -> HeadwayError | None:
+    def cut(self) -> errors.HeadwayError | None:
         """Why the answer is to be ended here and now, if it is: it outgrew the budget."""
         return self._cuts[0] if self._cuts else None
 
     def began(self, reading: Reading, dialect: str) -> None:
         if self._open:
-            self._client.tell(BeganMessage(self._number, reading, dialect))
+            self._client.tell(protocol.BeganMessage(self._number, reading, dialect))
 
     def progressed(self, output_tokens: float) -> None:
         if self._open:
-            self._client.tell(Progressed(self._number, output_tokens))
+            self._client.tell(protocol.Progressed(self._number, output_tokens))
 
     def still_alive(self) -> None:
         if self._open:
-            self._client.tell(Alive(self._number))
+            self._client.tell(protocol.Alive(self._number))
 
     def settle(self, outcome: CallOutcome) -> None:
         """The call ended. Only the first settlement counts."""
@@ -225,7 +202,7 @@ class AdmissionClient:
         self._waiting: dict[int, WaitingCall] = {}
         self._leaving: dict[int, WaitingCall] = {}
         self._in_use: dict[int, InUse] = {}
-        self._views: dict[int, Callable[[Described], None]] = {}
+        self._views: dict[int, Callable[[protocol.Described], None]] = {}
         self.line = dial(self)
 
     def ask(self, call: CallRequest, ring: Callable[[], None]) -> WaitingCall:
@@ -237,7 +214,7 @@ class AdmissionClient:
         )  # fmt: skip
         place = self._waiting[number] = WaitingCall(request, ring)
         try:
-            self.line.send(AskMessage(request))
+            self.line.send(protocol.AskMessage(request))
             if place.answer is None:
                 self.line.open()
         except BaseException:  # Whatever it was, nobody will wait here.
@@ -251,7 +228,7 @@ class AdmissionClient:
         if self._waiting.pop(number, None) is None:
             return False
         self._leaving[number] = place
-        self.line.send(Leave(number))
+        self.line.send(protocol.Leave(number))
         return True
 
     def abandon(self, place: WaitingCall) -> None:
@@ -260,16 +237,16 @@ class AdmissionClient:
         self._leaving.pop(number, None)
         place.is_gone = True
         if self._waiting.pop(number, None) is not None:
-            self.line.send(Leave(number))
+            self.line.send(protocol.Leave(number))
         elif isinstance(place.answer, Ticket):
             place.answer.settle(UNUSED)
 
-    def tell(self, message: FromClient) -> None:
+    def tell(self, message: protocol.FromClient) -> None:
         """Say something that nobody waits for. Too long a message is not worth an error."""
         if not self.is_stale:
             try:
                 self.line.send(message)
-            except WireError:
+            except errors.WireError:
                 return
 
     def settled(self, number: int, outcome: CallOutcome) -> None:
@@ -279,24 +256,24 @@ class AdmissionClient:
         permit = self._in_use.get(number)
         # Said first and forgotten after: in between, an heir of the broker may ask for both.
         try:
-            self.line.send(Settled(number, _shorter(outcome)), permit)
-        except WireError:
+            self.line.send(protocol.Settled(number, _shorter(outcome)), permit)
+        except errors.WireError:
             brief = CallOutcome(outcome.how, outcome.tally)
-            self.line.send(Settled(number, brief), permit)
+            self.line.send(protocol.Settled(number, brief), permit)
         self._in_use.pop(number, None)
 
     def configure(self, account: str, terms: AccountTerms) -> None:
         """What the user set. The broker writes it down, and its heirs read it there."""
-        self.line.send(Configure(account, terms))
+        self.line.send(protocol.Configure(account, terms))
         self.line.open()
 
-    def watch(self, seen: Callable[[Described], None]) -> int:
+    def watch(self, seen: Callable[[protocol.Described], None]) -> int:
         """Have descriptions with the returned number handed over."""
         number = next(self._numbers)
         self._views[number] = seen
         return number
 
-    def receive(self, message: Message) -> None:
+    def receive(self, message: protocol.Message) -> None:
         """Hear an answer. Called by one thread at a time."""
         match message:
             case Granted(call, permit):
@@ -304,28 +281,28 @@ class AdmissionClient:
             case Denied(call, code, text, hint):
                 place = self._waiting.pop(call[1], None)
                 if place is not None:
-                    kind = _ERRORS.get(code, InternalError)
+                    kind = _ERRORS.get(code, errors.InternalError)
                     place.resolve(kind(text, hint=hint or None))
             case Cut(call, text, hint):
                 held = self._in_use.get(call[1])
                 if held is not None:
-                    held.cuts.append(BudgetReachedError(text, hint=hint or None))
-            case Left(number, reason):
+                    held.cuts.append(errors.BudgetReachedError(text, hint=hint or None))
+            case protocol.Left(number, reason):
                 place = self._leaving.pop(number, None)
                 if place is not None:
                     place.resolve(reason)
-            case Described(number):
+            case protocol.Described(number):
                 seen = self._views.get(number)
                 if seen is not None:
                     seen(message)
                     if message.about is not None:
                         self._views.pop(number, None)
-            case Error(text):
-                self.lost(BrokerUnavailableError(f"the broker refused this process: {text}"))
+            case protocol.Error(text):
+                self.lost(errors.BrokerUnavailableError(f"the broker refused this process: {text}"))
 
-    def hello(self) -> Hello:
+    def hello(self) -> protocol.Hello:
         name = os.path.basename(sys.argv[0] if sys.argv else "") or "python"
-        return Hello(VERSION, self.id, os.getpid(), name[:100])
+        return protocol.Hello(protocol.VERSION, self.id, os.getpid(), name[:100])
 
     def story(self, unsent: Iterable[Said]) -> list[Said]:
         """All that the next broker is told, in order. `unsent` is read after the copies."""
@@ -333,16 +310,16 @@ class AdmissionClient:
         told: list[Said] = [(self.hello(), None)]
         told += [(permit.adopt(), None) for permit in in_use.values()]
         for message, permit in unsent:
-            if isinstance(message, Settled):
+            if isinstance(message, protocol.Settled):
                 if permit is not None and message.number not in in_use:
                     told.append((permit.adopt(), None))
                 told.append((message, permit))
-            elif isinstance(message, Leave | Describe | Configure):
+            elif isinstance(message, protocol.Leave | protocol.Describe | protocol.Configure):
                 told.append((message, None))
-        told += [(AskMessage(place.request), None) for place in waiting.values()]
+        told += [(protocol.AskMessage(place.request), None) for place in waiting.values()]
         return told
 
-    def lost(self, error: HeadwayError) -> None:
+    def lost(self, error: errors.HeadwayError) -> None:
         """Nobody can admit anything: those who wait are told, or go if they may."""
         for number, place in self._waiting.copy().items():
             if self._may_go(place.request.account):
@@ -362,7 +339,7 @@ class AdmissionClient:
         if place is None:
             # Whoever asked has left while the grant was on its way.
             if number not in self._in_use:
-                self.line.send(Settled(number, UNUSED))
+                self.line.send(protocol.Settled(number, UNUSED))
             return
         held = self._in_use[number] = InUse(place.request, monotonic())
         place.resolve(Ticket(self, number, permit, held.cuts))
@@ -417,7 +394,7 @@ class Search:
         self._fault = ""
 
     def connect(
-        self, is_needed: Callable[[], bool], lost: Callable[[HeadwayError], None]
+        self, is_needed: Callable[[], bool], lost: Callable[[errors.HeadwayError], None]
     ) -> socket.socket | None:
         """A connection, or None when nobody needs one any more. `lost` is told when none comes."""
         self._give_up_s = monotonic() + self._patience_s
@@ -459,13 +436,13 @@ class Search:
     def _begin(self) -> None:
         try:
             self._fault = self._start(self._place)
-        except HeadwayError as error:
+        except errors.HeadwayError as error:
             self._fault = error.message
         if self._fault:
             self._start_s = monotonic() + START_AGAIN_S
 
-    def _unavailable(self) -> BrokerUnavailableError:
-        return BrokerUnavailableError(
+    def _unavailable(self) -> errors.BrokerUnavailableError:
+        return errors.BrokerUnavailableError(
             "there is no broker and none could be started",
             detail=self._fault or f"nobody answers at {self._place.socket}",
             hint=f"see {self._place.log}; HEADWAY_UNPACED=1 lets calls go without one",
@@ -514,10 +491,10 @@ class BrokerLine:
         self._bell[1].setblocking(False)
         self._is_closed = False
 
-    def send(self, message: FromClient, permit: InUse | None = None, /) -> None:
-        if self._sock is None and isinstance(message, BeganMessage | Progressed | Alive):
+    def send(self, message: protocol.FromClient, permit: InUse | None = None, /) -> None:
+        if self._sock is None and isinstance(message, protocol.Passing):
             return
-        self._outbox.append((line_of(message), (message, permit)))
+        self._outbox.append((protocol.line_of(message), (message, permit)))
         self._flush()
 
     def open(self) -> None:
@@ -609,14 +586,14 @@ class BrokerLine:
         with self._lock:
             told = self._client.story(_taken(self._sending, self._outbox))
             self._sending = told
-            self._data = b"".join(line_of(message) for message, _ in told)
+            self._data = b"".join(protocol.line_of(message) for message, _ in told)
             self._sock = sock
             self._write()
         self._flush()
 
     def _listen(self, sock: socket.socket) -> None:
         """Hand over what the broker says, until it ends."""
-        lines = MessageSplitter()
+        lines = protocol.MessageSplitter()
         with selectors.DefaultSelector() as selector:
             selector.register(sock, selectors.EVENT_READ)
             selector.register(self._bell[0], selectors.EVENT_READ)
@@ -634,7 +611,7 @@ class BrokerLine:
                     if events & selectors.EVENT_READ and not self._hear(sock, lines):
                         return
 
-    def _hear(self, sock: socket.socket, lines: MessageSplitter) -> bool:
+    def _hear(self, sock: socket.socket, lines: protocol.MessageSplitter) -> bool:
         """False when the broker is gone, or is none."""
         try:
             data = sock.recv(READ_BYTES)
@@ -642,8 +619,8 @@ class BrokerLine:
                 self._client.receive(message)
         except BlockingIOError:
             return True
-        except WireError as fault:
-            self._client.receive(Error(f"it is not understood: {fault.message}"))
+        except errors.WireError as fault:
+            self._client.receive(protocol.Error(f"it is not understood: {fault.message}"))
             return False
         except OSError:
             return False

@@ -131,6 +131,9 @@ FromClient = (
     | Describe
 )
 
+Passing = BeganMessage | Progressed | Alive
+"""Of use to the present broker only: not kept for the next one."""
+
 FromBroker = Granted | Denied | Cut | Left | Described | Error
 
 Message = FromClient | FromBroker

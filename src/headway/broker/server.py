@@ -25,17 +25,9 @@ from typing import Final, Self
 
 from headway.base.clock import now_s
 from headway.base.folders import Folders
+from headway.broker import protocol
 from headway.broker.desk import STALL_S, Desk, Ways
 from headway.broker.election import BrokerLog, BrokerSocket
-from headway.broker.protocol import (
-    VERSION,
-    Error,
-    FromBroker,
-    Hello,
-    Message,
-    MessageSplitter,
-    line_of,
-)
 from headway.broker.store import Store, open_book, turn
 from headway.errors import WireError
 from headway.pacing.admission import describe
@@ -74,10 +66,10 @@ class Peer:
     def __init__(self, sock: socket.socket, now: float) -> None:
         self.sock = sock
         self.since_s = now
-        self.hello: Hello | None = None
+        self.hello: protocol.Hello | None = None
         self.is_closing = False
         self.is_held_up = False
-        self._lines = MessageSplitter()
+        self._lines = protocol.MessageSplitter()
         self._unsent = bytearray()
 
     def __repr__(self) -> str:
@@ -87,7 +79,7 @@ class Peer:
     def has_unsent(self) -> bool:
         return bool(self._unsent)
 
-    def read(self) -> Iterator[Message]:
+    def read(self) -> Iterator[protocol.Message]:
         """The messages that are there; `EOFError` when the client is gone, `WireError` if bad."""
         try:
             data = self.sock.recv(READ_BYTES)
@@ -99,20 +91,20 @@ class Peer:
             raise EOFError
         yield from self._lines.feed(data)
 
-    def put(self, message: FromBroker) -> None:
+    def put(self, message: protocol.FromBroker) -> None:
         if self.is_closing:
             return
         try:
-            self._unsent += line_of(message)
+            self._unsent += protocol.line_of(message)
         except WireError as fault:
-            self._unsent += line_of(Error(fault.message))
+            self._unsent += protocol.line_of(protocol.Error(fault.message))
         if len(self._unsent) > UNSENT_BYTES_MAX:
             self._unsent.clear()
             self.is_closing = True
 
     def refuse(self, why: str) -> None:
         """Say what is wrong, and nothing after that."""
-        self.put(Error(why[:500]))
+        self.put(protocol.Error(why[:500]))
         self.is_closing = True
 
     def flush(self) -> bool:
@@ -284,14 +276,14 @@ class BrokerServer:
             self._log.say(traceback.format_exc().replace("\n", " | "))
             self._refuse(peer, f"{type(fault).__name__} in the broker: see {self._place.log}")
 
-    def _greet(self, peer: Peer, message: Message) -> None:
+    def _greet(self, peer: Peer, message: protocol.Message) -> None:
         """Know the client from now on, under its new connection if it had another."""
-        if not isinstance(message, Hello):
+        if not isinstance(message, protocol.Hello):
             raise WireError("a client says first who it is")
-        if message.version != VERSION:
+        if message.version != protocol.VERSION:
             raise WireError(
-                f"the broker speaks version {VERSION}, this process version {message.version}:"
-                " one of them is of another headway"
+                f"the broker speaks version {protocol.VERSION}, this process version"
+                f" {message.version}: one of them is of another headway"
             )
         former = self._clients.get(message.client)
         if former is not None:
@@ -315,7 +307,7 @@ class BrokerServer:
             self._is_changed = True
         self._alone_s = now_s()
 
-    def _send(self, client: str, message: FromBroker) -> None:
+    def _send(self, client: str, message: protocol.FromBroker) -> None:
         peer = self._clients.get(client)
         if peer is not None:
             peer.put(message)

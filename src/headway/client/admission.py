@@ -27,8 +27,10 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from headway import errors
 from headway.base.clock import now_s
 from headway.base.folders import Folders, folders, prepare
+from headway.broker import protocol
 from headway.broker.client import (
     READ_BYTES,
     AdmissionClient,
@@ -43,27 +45,7 @@ from headway.broker.client import (
 )
 from headway.broker.desk import AdmissionBook, Desk, Ways, budgets, counts_towards
 from headway.broker.election import start
-from headway.broker.protocol import (
-    About,
-    Alive,
-    BeganMessage,
-    Describe,
-    Described,
-    Error,
-    FromBroker,
-    FromClient,
-    MessageSplitter,
-    Progressed,
-    line_of,
-)
 from headway.broker.store import Store, StoredMemory, open_book, turn
-from headway.errors import (
-    BrokerUnavailableError,
-    HeadwayError,
-    QueueDeadlineError,
-    StateFileError,
-    WireError,
-)
 from headway.pacing.admission import BookView, describe
 from headway.pacing.memory import AccountTerms, PacingMemory
 
@@ -86,7 +68,7 @@ class DeskLine:
         ways = ways or Ways(monotonic, self._answer)
         self._client = client
         self._now = ways.now
-        self._inbox: deque[FromClient | None] = deque()
+        self._inbox: deque[protocol.FromClient | None] = deque()
         self._lock = Lock()
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._starting = Lock()
@@ -95,7 +77,7 @@ class DeskLine:
         self._desk = Desk(book, replace(ways, send=self._answer))
         self._desk.handle(client.id, client.hello())
 
-    def send(self, message: FromClient, _permit: InUse | None = None, /) -> None:
+    def send(self, message: protocol.FromClient, _permit: InUse | None = None, /) -> None:
         """Leave the message, and serve the desk unless somebody does."""
         self._inbox.append(message)
         self._serve()
@@ -113,7 +95,7 @@ class DeskLine:
     def abandon(self) -> None:
         """The desk is the parent's; the child makes its own."""
 
-    def _answer(self, _client: str, message: FromBroker) -> None:
+    def _answer(self, _client: str, message: protocol.FromBroker) -> None:
         self._client.receive(message)
 
     def _serve(self) -> None:
@@ -131,13 +113,13 @@ class DeskLine:
                 if message is not None:
                     self._desk.handle(self._client.id, message)
             self._desk.tick()
-        except WireError as fault:
-            self._client.receive(Error(fault.message))
+        except errors.WireError as fault:
+            self._client.receive(protocol.Error(fault.message))
         except Exception as fault:
             # The boundary: this runs on whatever thread came first, which has probably nothing
             # to do with it. Those who wait are told.
             _LOG.exception("headway cannot admit calls")
-            self._client.receive(Error(f"{type(fault).__name__}: {fault}"))
+            self._client.receive(protocol.Error(f"{type(fault).__name__}: {fault}"))
         if self._ticker is not None and self._desk.wake_s < self._nap_s:
             self._bell.put(None)
 
@@ -221,18 +203,18 @@ class Admission:
         """Set what the user wants for an account, a model group of it, or all of them."""
         self._present().configure(account, terms)
 
-    def describe(self) -> tuple[BookView, About]:
+    def describe(self) -> tuple[BookView, protocol.About]:
         """What is known of every account, who waits and why, and who says so. Blocks."""
-        told: SimpleQueue[Described] = SimpleQueue()
+        told: SimpleQueue[protocol.Described] = SimpleQueue()
         client = self._present()
-        client.line.send(Describe(client.watch(told.put)))
+        client.line.send(protocol.Describe(client.watch(told.put)))
         client.line.open()
         view = BookView("", (), (), ())
         while True:
             try:
                 said = told.get(timeout=DESCRIBE_S_MAX)
             except Empty:
-                raise BrokerUnavailableError("the broker does not answer") from None
+                raise errors.BrokerUnavailableError("the broker does not answer") from None
             part = said.part
             if part is not None:
                 view = BookView(
@@ -356,10 +338,10 @@ def _ticket(place: WaitingCall, deadline_s: float | None) -> Ticket:
     answer = place.answer
     if isinstance(answer, Ticket):
         return answer
-    if isinstance(answer, HeadwayError):
+    if isinstance(answer, errors.HeadwayError):
         raise answer
     what = f"waited for {answer}" if answer else "nobody said what for"
-    raise QueueDeadlineError(
+    raise errors.QueueDeadlineError(
         f"a call to {place.request.account} waited for {deadline_s:g} s and was not sent",
         detail=what,
         hint="allow a longer wait, or send less at once",
@@ -433,7 +415,7 @@ def obstacle(place: Folders) -> str:
         return "this program cannot start another Python"
     try:
         prepare(place)
-    except StateFileError as error:
+    except errors.StateFileError as error:
         return error.message
     return ""
 
@@ -444,7 +426,7 @@ def without_budget(account: str) -> bool:
         terms = Store(folders(os.environ).memory).look().memory.terms
     except FileNotFoundError:
         terms = ()
-    except (OSError, WireError):
+    except (OSError, errors.WireError):
         return False
     if counts_towards(account, budgets(terms)):
         return False
@@ -465,7 +447,7 @@ def say_once(text: str) -> None:
 def _look(place: Folders) -> StoredMemory:
     try:
         return Store(place.memory).look()
-    except (OSError, WireError):
+    except (OSError, errors.WireError):
         return StoredMemory(PacingMemory())
 
 
@@ -500,12 +482,12 @@ class LoopLine(BrokerLine):
         self._is_due = False
         self._is_over = False
         self._heard: socket.socket | None = None
-        self._lines = MessageSplitter()
+        self._lines = protocol.MessageSplitter()
 
-    def send(self, message: FromClient, permit: InUse | None = None, /) -> None:
-        if self._sock is None and isinstance(message, BeganMessage | Progressed | Alive):
+    def send(self, message: protocol.FromClient, permit: InUse | None = None, /) -> None:
+        if self._sock is None and isinstance(message, protocol.Passing):
             return
-        self._outbox.append((line_of(message), (message, permit)))
+        self._outbox.append((protocol.line_of(message), (message, permit)))
         if get_ident() != self._owner or self._loop.is_closed():
             self._flush()
         elif not self._is_due:
@@ -548,7 +530,7 @@ class LoopLine(BrokerLine):
     def _hear_here(self, sock: socket.socket) -> None:
         """In the loop: take what the broker says from now on."""
         if not self._is_closed:
-            self._lines, self._heard = MessageSplitter(), sock
+            self._lines, self._heard = protocol.MessageSplitter(), sock
             self._loop.add_reader(sock.fileno(), self._readable, sock)
 
     def _readable(self, sock: socket.socket) -> None:

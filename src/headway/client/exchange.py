@@ -23,18 +23,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
+from headway import errors
 from headway.base.values import Fault, FaultKind, Permit, Reading, SettledAs, Tally
 from headway.broker.client import CallRequest
 from headway.client.accounts import GATEWAY_VARIABLE, VOICES, KnownDialects, account_name, host_name
-from headway.errors import (
-    AccountClosedError,
-    BrokerUnavailableError,
-    BudgetReachedError,
-    DemandTooLargeError,
-    HeadwayError,
-    QueueDeadlineError,
-    WireError,
-)
 from headway.pacing.admission import CallOutcome
 from headway.pacing.headers import Headers
 from headway.wire.answer import error_body
@@ -74,9 +66,9 @@ class Pacing(Struct, frozen=True):
 
         return admission()
 
-    def lets_pass(self, error: HeadwayError, account: str) -> bool:
+    def lets_pass(self, error: errors.HeadwayError, account: str) -> bool:
         """Whether a call without a broker is sent all the same; never where a budget counts."""
-        if not self.unpaced or not isinstance(error, BrokerUnavailableError):
+        if not self.unpaced or not isinstance(error, errors.BrokerUnavailableError):
             return False
         from headway.client.admission import without_budget
 
@@ -105,7 +97,7 @@ def open_exchange(request: httpx2.Request, pacing: Pacing) -> Exchange | None:
         return None
     try:
         seen = sketch(asked, body)
-    except WireError:
+    except errors.WireError:
         return None
     headers = request.headers
     host = host_name(url.scheme, url.host, url.port)
@@ -119,28 +111,28 @@ def open_exchange(request: httpx2.Request, pacing: Pacing) -> Exchange | None:
     return Exchange(call, asked.wire, pacing.wait_s, pacing.voices)
 
 
-_STATUS: Final[tuple[tuple[type[HeadwayError], int], ...]] = (
-    (QueueDeadlineError, 429),
-    (BudgetReachedError, 402),
-    (AccountClosedError, 402),
-    (DemandTooLargeError, 400),
-    (BrokerUnavailableError, 503),
+_STATUS: Final[tuple[tuple[type[errors.HeadwayError], int], ...]] = (
+    (errors.QueueDeadlineError, 429),
+    (errors.BudgetReachedError, 402),
+    (errors.AccountClosedError, 402),
+    (errors.DemandTooLargeError, 400),
+    (errors.BrokerUnavailableError, 503),
 )
 """SDKs raise their own typed errors by status. None sends a 402 or a 400 again by itself."""
 
 
-def refusal_of(error: HeadwayError, more: str = "") -> tuple[int, str]:
+def refusal_of(error: errors.HeadwayError, more: str = "") -> tuple[int, str]:
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
     parts = (error.message, error.where, error.detail, error.hint, more)
     return status, f"headway[{error.code}]: " + "; ".join(part for part in parts if part)
 
 
 def explain(
-    error: HeadwayError, wire: WireName, wait_s: float | None
+    error: errors.HeadwayError, wire: WireName, wait_s: float | None
 ) -> tuple[int, dict[str, str], bytes]:
     """The whole answer: SDKs wrap and retry exceptions, not responses."""
     more = ""
-    if isinstance(error, QueueDeadlineError) and wait_s is not None:
+    if isinstance(error, errors.QueueDeadlineError) and wait_s is not None:
         more = f"`pace(client, wait_s=...)` or {WAIT_VARIABLE} allows {wait_s:g} s"
     status, message = refusal_of(error, more)
     told = error_body(wire, status, error.code, message)
@@ -202,7 +194,7 @@ class HeldPermit(Protocol):
     def permit(self) -> Permit: ...
 
     @property
-    def cut(self) -> HeadwayError | None: ...
+    def cut(self) -> errors.HeadwayError | None: ...
 
     def began(self, reading: Reading, dialect: str) -> None: ...
 

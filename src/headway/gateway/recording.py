@@ -30,19 +30,7 @@ from msgspec.structs import asdict
 from headway.agents.metering import MeteredUsage
 from headway.base.values import Fault, Tally
 from headway.errors import StateFileError
-from headway.gateway.replay import (
-    BODY_BYTES_MAX,
-    Happening,
-    RecordedCall,
-    RecordedReply,
-    contents,
-    home_in,
-    opening,
-    private_file,
-    sealed,
-    tally_of,
-    tracks_of,
-)
+from headway.gateway import replay
 from headway.gateway.request_match import CanonicalCall, unmeasured
 from headway.gateway.values import Pairs
 from headway.wire.prices import price_at
@@ -57,11 +45,11 @@ def recorded_in(path: str) -> dict[str, MeteredUsage]:
     """
     try:
         with open(path, "rb") as file:
-            lines = contents(path, file).lines
+            lines = replay.contents(path, file).lines
     except FileNotFoundError:
         return {}
-    found: dict[str, list[RecordedCall]] = {}
-    for track in tracks_of(lines):
+    found: dict[str, list[replay.RecordedCall]] = {}
+    for track in replay.tracks_of(lines):
         sent = [call for call in track.calls if call.lines or not call.is_dropped]
         if sent:
             found.setdefault(track.stream[0], []).extend(sent)
@@ -72,9 +60,11 @@ def doubts_of(path: str | None, home: str = "") -> list[str]:
     """Reasons why calls of a recording may not be found again by agents in this home."""
     if path is None:
         return []
-    recorded = home_in(path)
+    recorded = replay.home_in(path)
     with open(path, "rb") as file:
-        heads = [line.head for line in contents(path, file).lines if line.happening == "begun"]
+        heads = [
+            line.head for line in replay.contents(path, file).lines if line.happening == "begun"
+        ]
     clients = {(text_of(head.get("caller")), text_of(head.get("version"))): None for head in heads}
     doubts = [words for client in clients if (words := unmeasured(*client))]
     if recorded and recorded != home and any(caller == "codex" for caller, _ in clients):
@@ -85,14 +75,14 @@ def doubts_of(path: str | None, home: str = "") -> list[str]:
     return doubts
 
 
-def _sum(calls: list[RecordedCall]) -> MeteredUsage:
+def _sum(calls: list[replay.RecordedCall]) -> MeteredUsage:
     ((longest, _),) = Counter(call.kind for call in calls).most_common(1)
     line = [call for call in calls if call.kind == longest]
     answered = {call.form for call in line if call.lines}
     in_flight = sum(not call.lines for call in line)
     replies = [(call.model, call.lines[0].head) for call in calls if call.lines]
     paid = [
-        (model, tally_of(head.get("tally")))
+        (model, replay.tally_of(head.get("tally")))
         for model, head in replies
         if head.get("again") is not True
     ]
@@ -138,7 +128,7 @@ class Recorder:
         self._calls = 0
         self._fault = ""
         self._on_fault = on_fault
-        self._fd = private_file(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        self._fd = replay.private_file(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             self._open(home)
         except BaseException:
@@ -154,7 +144,7 @@ class Recorder:
         self.put("begun", self._calls, asdict(asked))
         return Recording(self, self._calls)
 
-    async def again(self, asked: CanonicalCall, reply: RecordedReply) -> bool:
+    async def again(self, asked: CanonicalCall, reply: replay.RecordedReply) -> bool:
         """Record a call that was answered from a recording: this one is whole by itself."""
         recording = self.begin(asked)
         recording.answered(reply.status, reply.headers)
@@ -164,7 +154,7 @@ class Recorder:
 
     def put(
         self,
-        happening: Happening,
+        happening: replay.Happening,
         call: int,
         facts: Fields,
         body: tuple[bytes, ...] = (),
@@ -190,14 +180,14 @@ class Recorder:
                 f"another gateway records to {self.path}", hint="record to another file"
             ) from None
         with open(self.path, "rb") as file:
-            found = contents(self.path, file)
+            found = replay.contents(self.path, file)
         if found.torn_bytes:
             os.ftruncate(self._fd, found.end)
             self.notice = (
                 f"{self.path} ended in half a line, as after a crash: "
                 f"{found.torn_bytes} bytes were cut, {len(found.lines)} lines are kept"
             )
-        write_all(self._fd, opening(time.time(), home))
+        write_all(self._fd, replay.opening(time.time(), home))
         os.fsync(self._fd)
         folder = os.open(os.path.dirname(os.path.abspath(self.path)), os.O_RDONLY)
         try:
@@ -233,7 +223,7 @@ class Recorder:
         return batch, True
 
     def _write(self, batch: list[RecordingEntry]) -> None:
-        lines = b"".join(sealed(entry.head, b"".join(entry.body)) for entry in batch)
+        lines = b"".join(replay.sealed(entry.head, b"".join(entry.body)) for entry in batch)
         write_all(self._fd, lines)
         # What nobody waits for is on the disk with the next reply.
         if any(entry.told is not None for entry in batch):
@@ -263,7 +253,7 @@ class Recording:
         self._status = 0
         self._headers: list[list[str]] = []
         self._chunks: list[bytes] = []
-        self._left = BODY_BYTES_MAX
+        self._left = replay.BODY_BYTES_MAX
         self._length = 0
         self._is_over = False
         self.is_again = False
@@ -279,11 +269,11 @@ class Recording:
         ]
         said = {name.lower(): value for name, value in headers}.get(b"content-length", b"")
         self._length = int(said) if said.isdigit() and len(said) <= 12 else 0
-        self._chunks, self._left = [], BODY_BYTES_MAX
+        self._chunks, self._left = [], replay.BODY_BYTES_MAX
 
     @property
     def is_whole(self) -> bool:
-        return 0 < self._length <= BODY_BYTES_MAX - self._left
+        return 0 < self._length <= replay.BODY_BYTES_MAX - self._left
 
     def feed(self, data: bytes) -> None:
         if self._is_over:
