@@ -43,7 +43,6 @@ from headway.pacing.memory import AccountTerms
 UNUSED: Final = CallOutcome("unused")
 FORGOTTEN: Final = CallOutcome("used")
 """A ticket that nobody settled: its call was probably sent, and nobody counted."""
-
 DETAIL_MAX: Final = 500
 """Characters of a provider's own words that are worth sending along."""
 
@@ -184,9 +183,6 @@ class ClientStatistics(Struct, frozen=True):
 
 class AdmissionClient:
     """The calls of this process, between those who make them and the line."""
-
-    __slots__ = ("_asked", "_in_use", "_leaving", "_may_go", "_numbers", "_views",
-                 "_waiting", "id", "is_stale", "line")  # fmt: skip
 
     def __init__(
         self,
@@ -356,19 +352,14 @@ def _shorter(outcome: CallOutcome) -> CallOutcome:
 
 NOBODY_S: Final = 10.0
 """How long calls wait for a broker when there is none: many times what starting one takes."""
-
 NOBODY_AGAIN_S: Final = 0.5
 """How long later calls wait as long as there is still none."""
-
 RETRY_S: Final = 0.01
 """Between two tries to connect, lengthened by chance, so that a crowd does not come at once."""
-
 START_AGAIN_S: Final = 0.5
 """Between two tries to start a broker that did not come up."""
-
 DEATHS_MAX: Final = 10
 """Brokers that may die right after each other: then what they are told is what kills them."""
-
 STEADY_S: Final = 1.0
 """A broker that has lived for so long was not killed by what it was told first."""
 
@@ -378,11 +369,6 @@ Start = Callable[[Folders], str]
 
 class Search:
     """One process's search for a broker, again and again if need be."""
-
-    __slots__ = (
-        "_deaths", "_fault", "_give_up_s", "_nobody_s", "_patience_s", "_place",
-        "_start", "_start_s",
-    )  # fmt: skip
 
     def __init__(self, place: Folders, start: Start, nobody_s: float = NOBODY_S) -> None:
         self._place = place
@@ -470,11 +456,6 @@ class BrokerLine:
     meanwhile, everybody who waits, in order. It exists while a call waits or holds a permit, and
     as long as the broker lives.
     """
-
-    __slots__ = (
-        "_bell", "_client", "_data", "_is_closed", "_lock", "_outbox", "_search", "_sending",
-        "_sock", "_starting", "_thread",
-    )  # fmt: skip
 
     def __init__(self, client: AdmissionClient, search: Search) -> None:
         self._client = client

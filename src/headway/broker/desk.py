@@ -31,13 +31,10 @@ from headway.pacing.memory import EVERY_ACCOUNT, AccountTerms, CallId, PacingMem
 
 STALL_S: Final = 600.0
 """The SDKs' own timeout of a call: a call that shows nothing for longer has been given up."""
-
 WAITING_MAX: Final = 100_000
 """Calls of one client in line. A plan of this size waits in its own process, not here."""
-
 NOTICES_MAX: Final = 20
 """Notices that are kept to be shown."""
-
 PART: Final = 50
 """Budgets, or terms, that are described in one message."""
 
@@ -71,11 +68,6 @@ class Ways(Struct, frozen=True):
 
 
 class Desk:
-    __slots__ = (
-        "_book", "_born_s", "_budgets", "_clients", "_held", "_must_keep", "_stall_s",
-        "_verdict_s", "_waiting", "_ways", "notices",
-    )  # fmt: skip
-
     def __init__(self, book: AdmissionBook, ways: Ways, stall_s: float = STALL_S) -> None:
         self._book = book
         self._ways = ways

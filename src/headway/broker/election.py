@@ -30,8 +30,6 @@ BACKLOG: Final = 128
 
 
 class BrokerSocket:
-    __slots__ = ("_inode", "_path", "listener", "was_left")
-
     def __init__(self, path: str) -> None:
         """Listen at `path`. What is there is stale: the caller holds the lock."""
         self._path = path
@@ -67,7 +65,6 @@ _PASSED: Final = frozenset(
 )
 _PASSED_BEGINNINGS: Final = ("HEADWAY_", "LC_", "PYTHON", "XDG_")
 """What a program needs to find its files and itself; keys of providers are not among them."""
-
 _HELD: Final[set[int]] = set()
 """Lock files that are open here just now. A child that is forked meanwhile must not keep them."""
 
@@ -154,14 +151,11 @@ os.register_at_fork(after_in_child=_after_fork)
 
 BYTES_MAX: Final = 1024 * 1024
 """Then the file becomes `broker.log.1`, and a new one begins."""
-
 LINE_MAX: Final = 1000
 """Characters of one entry."""
 
 
 class BrokerLog:
-    __slots__ = ("_path",)
-
     def __init__(self, path: str) -> None:
         """Takes over the standard streams of the process."""
         self._path = path

@@ -39,7 +39,6 @@ from headway.pacing.memory import AccountTerms
 
 VERSION: Final = 1
 """A broker serves only clients of its own version."""
-
 LINE_BYTES_MAX: Final = 64 * 1024
 """A message is some hundred bytes; what is longer is not one of ours."""
 

@@ -34,16 +34,12 @@ from headway.pacing.admission import describe
 
 IDLE_S: Final = 60.0
 """A broker without clients stays for so long: the next command of a shell finds it."""
-
 SAVE_S: Final = 0.25
 """What was learned is written down this often while something changes..."""
-
 SAVE_AGAIN_S: Final = 5.0
 """...and tried again after so long when the disk was full."""
-
 RETURN_S: Final = 0.5
 """How long an heir waits for the clients of its predecessor: they are back in a tenth of that."""
-
 LOOK_S: Final = 2.0
 """How often the broker looks at the calendar, at its socket, and at who never said a word."""
 
@@ -52,10 +48,8 @@ LOOK_S: Final = 2.0
 
 READ_BYTES: Final = 64 * 1024
 """Read of one client before the next one's turn comes."""
-
 UNSENT_BYTES_MAX: Final = 4 * 1024 * 1024
 """Answers that a client has not fetched. Ten thousand grants; one that stopped reading has more."""
-
 HELLO_S_MAX: Final = 10.0
 """A client says who it is as soon as it is connected."""
 
@@ -132,12 +126,6 @@ def _is_same_user(sock: socket.socket) -> bool:
 
 
 class BrokerServer:
-    __slots__ = (
-        "_alone_s", "_awaited", "_bell", "_book", "_born_s", "_clients", "_desk", "_door",
-        "_idle_s", "_is_changed", "_log", "_looked_s", "_peers", "_place", "_save_s", "_selector",
-        "_store", "_touched",
-    )  # fmt: skip
-
     def __init__(
         self, place: Folders, door: BrokerSocket, log: BrokerLog, environ: Mapping[str, str]
     ) -> None:

@@ -24,7 +24,6 @@ from headway.pacing.memory import MEMORY_VERSION, PacingMemory
 
 BYTES_MAX: Final = 32 * 1024 * 1024
 """A thousand accounts, all busy within the hour, take 15 megabytes."""
-
 ASIDE_MAX: Final = 1000
 """Spoilt files that are kept side by side."""
 
@@ -48,8 +47,6 @@ class StoredMemory(Struct, frozen=True):
 
 
 class Store:
-    __slots__ = ("_path", "_stuck", "_wall")
-
     def __init__(self, path: str, wall: Callable[[], float] = time.time) -> None:
         self._path = path
         self._wall = wall

@@ -58,9 +58,6 @@ LINGER_S: Final = 1.0
 
 
 class DeskLine:
-    __slots__ = ("_bell", "_client", "_desk", "_inbox", "_lock", "_nap_s", "_now", "_starting",
-                 "_ticker")  # fmt: skip
-
     def __init__(
         self, client: AdmissionClient, book: AdmissionBook, ways: Ways | None = None
     ) -> None:
@@ -145,10 +142,8 @@ class DeskLine:
 
 WAIT_S_MAX: Final = 30 * 86400.0
 """The longest wait that is timed; the clocks below do not count further."""
-
 REASON_S_MAX: Final = 1.0
 """How long a call that gives up waits to be told what it waited for."""
-
 DESCRIBE_S_MAX: Final = 10.0
 """How long an answer about everything may take."""
 
@@ -156,8 +151,6 @@ Dial = Callable[[AdmissionClient], MessageLine]
 
 
 class Admission:
-    __slots__ = ("__weakref__", "_client", "_dial", "_lock", "_may_go")
-
     def __init__(self, dial: Dial | None = None, *, unpaced: bool = False) -> None:
         """`unpaced` lets calls go without a broker, except those that count towards a budget."""
         if dial is None:
@@ -470,8 +463,6 @@ def dial_here(client: AdmissionClient) -> MessageLine:
 
 
 class LoopLine(BrokerLine):
-    __slots__ = ("_heard", "_is_due", "_is_over", "_lines", "_loop", "_owner")
-
     def __init__(
         self, client: AdmissionClient, search: Search, loop: asyncio.AbstractEventLoop
     ) -> None:

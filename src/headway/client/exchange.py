@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 WAIT_VARIABLE: Final = "HEADWAY_WAIT"
 """How long calls may wait for their permit, in seconds, where the program does not say it."""
-
 ERROR_INFO: Final = "type.googleapis.com/google.rpc.ErrorInfo"
 """Where Gemini's errors say more than their message does."""
 
@@ -149,20 +148,15 @@ def explain(
 
 RESENDS_MAX: Final = 50
 """Then the caller sees the last refusal. An account that refuses is held, so that this is rare."""
-
 RETRY_COUNT: Final = "x-stainless-retry-count"
 """Both SDKs count their own attempts in this header, from 0."""
-
 PROGRESS_TOKENS: Final = 10.0
 PROGRESS_S: Final = 0.2
 """Growth is reported in steps of this size, and at most this often."""
-
 ALIVE_S: Final = 30.0
 """Bytes that add no text (pings, hidden thoughts) are told this often: the call is not stuck."""
-
 ASK_S: Final = 0.1
 """The least time for a permit that is free to arrive: with no wait at all nobody would get one."""
-
 RESENT_KINDS: Final[tuple[FaultKind, ...]] = ("rate", "concurrency", "overload")
 """The call did not run and will when there is room."""
 

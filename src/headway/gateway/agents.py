@@ -34,7 +34,6 @@ KEY_VARIABLES: Final = {
 
 PLACEHOLDER: Final = "headway-adds-the-key"
 """Clients do not start without a key; where the gateway has the real one, they get this."""
-
 LOCAL_HOSTS: Final = ("127.0.0.1", "localhost", "::1")
 
 FOUND_MAX: Final = 40
@@ -117,7 +116,6 @@ SHARED: Final = "shared"
 
 HOMES_MAX: Final = 10_000
 """Commands with a gateway of their own at a time."""
-
 _NAME: Final = re.compile(r"[1-9][0-9]{0,4}")
 
 
@@ -366,7 +364,6 @@ def _gemini_home(folder: str, environ: Mapping[str, str], has_key: bool) -> dict
 
 FILE_BYTES_MAX: Final = 1024 * 1024
 """A configuration is a page; what is larger is left alone."""
-
 _STRING_OR_COMMENT: Final = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _STRING_OR_COMMA: Final = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])', re.DOTALL)
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")

@@ -52,10 +52,8 @@ if TYPE_CHECKING:
 CONNECT_S_MAX: Final = 30.0
 QUIET_S_MAX: Final = 600.0
 """The SDKs' own timeout of a call: an answer that shows nothing for longer has been given up."""
-
 IDLE_S_MAX: Final = 15.0
 """Kept connections are closed before a provider does, so that no call meets one that is closing."""
-
 HEADER_BYTES_MAX: Final = 65_536
 
 LOST: Final = (aiohttp.ClientError, OSError, asyncio.TimeoutError)
@@ -79,8 +77,6 @@ class Sender:
     Certificates are always verified, against the system's and those of `SSL_CERT_FILE` or
     `SSL_CERT_DIR`; `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` are honoured.
     """
-
-    __slots__ = ("_proxies", "_session", "_timeout")
 
     def __init__(self, quiet_s: float = QUIET_S_MAX) -> None:
         self._session: aiohttp.ClientSession | None = None
@@ -149,7 +145,6 @@ def _proxy_to(origin: URL) -> URL | None:
 
 KEPT_S: Final = 15.0
 """SDKs send again after 8 s at the latest."""
-
 KEPT_MAX: Final = 10_000
 
 UNUSED: Final = CallOutcome("unused")
@@ -159,8 +154,6 @@ Admitting = asyncio.Task[HeldPermit]
 
 class ParkedCalls:
     """Waiting calls whose client disconnected, kept briefly for the same request sent again."""
-
-    __slots__ = ("_kept", "_kept_s")
 
     def __init__(self, kept_s: float = KEPT_S) -> None:
         self._kept_s = kept_s

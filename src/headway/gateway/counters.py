@@ -28,19 +28,14 @@ BOUNDS_S: Final = (
 
 NAME_CHARACTERS_MAX: Final = 100
 """Of a model's or a caller's name: longer ones are nonsense or an attack."""
-
 NAMES_MAX: Final = {"model": 100, "caller": 50, "upstream": 50}
 """How many of each have counters of their own."""
-
 ROWS_MAX: Final = 500
 """Upstream, model and caller together: each is a series of every counter."""
-
 COUNTS_MAX: Final = 200
 """Of each count by two names: upstream and status, upstream and fault."""
-
 KEYS_MAX: Final = 200
 """Keys that are shown one by one: those that called last."""
-
 OTHER: Final = "other"
 
 Names = tuple[str, ...]
@@ -138,11 +133,6 @@ class _Live(Struct):
 
 class GatewayLedger:
     """All counters of one gateway. `now` is a monotonic clock, in seconds."""
-
-    __slots__ = (
-        "_answers", "_began_s", "_faults", "_first_bytes", "_keys", "_last_s", "_live", "_names",
-        "_number", "_passed", "_queued", "_resent", "_rows", "_turned",
-    )  # fmt: skip
 
     def __init__(self, now: float = 0.0) -> None:
         self._began_s = self._last_s = now

@@ -34,13 +34,10 @@ from headway.gateway.values import Upstream
 FILE_BYTES_MAX: Final = 64 * 1024
 START_S_MAX: Final = 15.0
 """A process that does not listen by then does not come up."""
-
 LOCK_S_MAX: Final = 1.0
 """Whoever looks whether there is a gateway holds the lock for an instant."""
-
 LOG_BYTES_MAX: Final = 1024 * 1024
 """Then the next gateway begins a new one. A line a minute is less than that in a week."""
-
 PAGE_S_MAX: Final = 10.0
 LOOK_S: Final = 0.02
 TOKEN_BYTES: Final = 32
@@ -53,7 +50,6 @@ class RunningGateway(Struct, frozen=True):
     url: str
     """Without its token."""
     token: str
-    started_wall_s: float
     upstreams: Mapping[str, str] = field(default_factory=dict)
     """The address of each as its clients have it."""
     adds_key: tuple[str, ...] = ()

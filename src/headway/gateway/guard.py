@@ -35,14 +35,11 @@ TOKEN_BYTES: Final = 32
 
 KEYS_MAX: Final = 65_536
 """One for each attempt that runs, and a machine runs fewer processes than that."""
-
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{22,128}")
 """Characters that stand for themselves in a URL; 22 of them are 128 bits."""
 
 
 class Keyring:
-    __slots__ = ("_keys", "_keys_max", "_secret")
-
     def __init__(self, keys_max: int = KEYS_MAX) -> None:
         self._keys_max = keys_max
         self._keys: dict[bytes, GatewayKey] = {}
@@ -107,7 +104,6 @@ _Named = dict[bytes, list[bytes]]
 
 OWN_KEY: Final = (b"x-api-key", b"authorization", b"api-key", b"x-goog-api-key")
 """Headers in which a client sends its provider's key; Gemini's also go in the query, `?key=`."""
-
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 """Not OPTIONS: there is no CORS. Not CONNECT and not TRACE: there is no tunnel and no echo."""
 
@@ -469,10 +465,8 @@ def _habit(headers: Pairs, upstream: Upstream, brought: bytes) -> str:
 SESSION_CHARACTERS_MAX: Final = 80
 VERSION_CHARACTERS_MAX: Final = 24
 """Sessions have 30 to 36 characters, versions 5 to 8. Both are labels of flows and counters."""
-
 AGENT_BYTES_MAX: Final = 256
 """As much of a User-Agent as is looked at: the program comes first."""
-
 SILENT_SHARE: Final = 0.9
 SILENT_SHARE_MIN: Final = 0.5
 MARGIN_S: Final = 2.0
@@ -482,11 +476,9 @@ arrives, and a busy gateway is late with its beats."""
 
 BEAT_SHARE: Final = 1 / 3
 """Two beats may be late or lost before a caller gives up."""
-
 SILENT_S_MIN: Final = 0.5
 BEAT_S_MIN: Final = 0.5
 """More often nobody is told that his call is alive, however short his timeout is."""
-
 TIMEOUT_S_MAX: Final = 86_400.0
 """A stated timeout that is longer means nothing."""
 
@@ -542,12 +534,10 @@ _BY_PRODUCT: Final = {
 _NODE_SILENT_S: Final = 240.0
 """The fetch of Node, unless told otherwise, gives up 300 s after the request or the last byte,
 whatever timeout an SDK that runs on it states."""
-
 _UNKNOWN: Final = Caller("unknown", silent_s=20.0, beat_s=10.0)
 
 _PRODUCT: Final = re.compile(rb"([A-Za-z0-9_.-]{1,40})/(?:([A-Za-z]{1,12}) )?([A-Za-z0-9_.+-]*)")
 """`claude-cli/2.1.325 (external)`, `OpenAI/Python 3.49.0`, `GeminiCLI-tui/0.61.0/model (linux)`."""
-
 _UNPRINTABLE: Final = re.compile(r"[^!-~]+")
 
 

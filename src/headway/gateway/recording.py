@@ -24,7 +24,6 @@ from math import ceil
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import asdict
 
 from headway.agents.metering import MeteredUsage
@@ -44,8 +43,7 @@ def recorded_in(path: str) -> dict[str, MeteredUsage]:
     what a session holds. A replayed call counts and is paid once; one in flight counts.
     """
     try:
-        with open(path, "rb") as file:
-            lines = replay.contents(path, file).lines
+        lines = replay.contents(path).lines
     except FileNotFoundError:
         return {}
     found: dict[str, list[replay.RecordedCall]] = {}
@@ -61,10 +59,7 @@ def doubts_of(path: str | None, home: str = "") -> list[str]:
     if path is None:
         return []
     recorded = replay.home_in(path)
-    with open(path, "rb") as file:
-        heads = [
-            line.head for line in replay.contents(path, file).lines if line.happening == "begun"
-        ]
+    heads = [line.head for line in replay.contents(path).lines if line.happening == "begun"]
     clients = {(text_of(head.get("caller")), text_of(head.get("version"))): None for head in heads}
     doubts = [words for client in clients if (words := unmeasured(*client))]
     if recorded and recorded != home and any(caller == "codex" for caller, _ in clients):
@@ -104,15 +99,12 @@ def _cost(model: str, tally: Tally) -> int:
 
 BATCH_BYTES_MAX: Final = 16 * 1024 * 1024
 """So much is written and synced at once, so that the first of it need not wait for long."""
-
 KEPT: Final = (b"content-encoding", b"content-type", b"request-id", b"x-request-id")
 """Headers of a reply that are recorded; not cookies, accounts and limits."""
 
 
-class RecordingEntry(Struct, frozen=True):
-    head: Fields
-    body: tuple[bytes, ...] = ()
-    told: asyncio.Future[bool] | None = None
+Entry = tuple[Fields, tuple[bytes, ...], "asyncio.Future[bool] | None"]
+"""A line to be written, its body, and the future to set when it is on the disk."""
 
 
 class Recorder:
@@ -135,7 +127,7 @@ class Recorder:
             os.close(self._fd)
             raise
         self._size_bytes = os.fstat(self._fd).st_size
-        self._queue: SimpleQueue[RecordingEntry | None] = SimpleQueue()
+        self._queue: SimpleQueue[Entry | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
 
     def begin(self, asked: CanonicalCall) -> Recording:
@@ -164,7 +156,7 @@ class Recorder:
         head: Fields = {"is": happening, "call": call, "wall_s": round(time.time(), 3), **facts}
         if self._thread.ident is None:
             self._thread.start()
-        self._queue.put(RecordingEntry(head, body, told))
+        self._queue.put((head, body, told))
 
     def close(self) -> None:
         if self._thread.ident is not None:
@@ -179,8 +171,7 @@ class Recorder:
             raise StateFileError(
                 f"another gateway records to {self.path}", hint="record to another file"
             ) from None
-        with open(self.path, "rb") as file:
-            found = replay.contents(self.path, file)
+        found = replay.contents(self.path)
         if found.torn_bytes:
             os.ftruncate(self._fd, found.end)
             self.notice = (
@@ -206,14 +197,14 @@ class Recorder:
                     self._failed(error)
             _tell(batch, not self._fault)
 
-    def _batch(self) -> tuple[list[RecordingEntry], bool]:
+    def _batch(self) -> tuple[list[Entry], bool]:
         """All that has come, waiting for the first; and whether it is the end."""
-        batch: list[RecordingEntry] = []
+        batch: list[Entry] = []
         size = 0
         entry = self._queue.get()
         while entry is not None:
             batch.append(entry)
-            size += sum(map(len, entry.body))
+            size += sum(map(len, entry[1]))
             if size >= BATCH_BYTES_MAX:
                 return batch, False
             try:
@@ -222,11 +213,11 @@ class Recorder:
                 return batch, False
         return batch, True
 
-    def _write(self, batch: list[RecordingEntry]) -> None:
-        lines = b"".join(replay.sealed(entry.head, b"".join(entry.body)) for entry in batch)
+    def _write(self, batch: list[Entry]) -> None:
+        lines = b"".join(replay.sealed(head, b"".join(body)) for head, body, _ in batch)
         write_all(self._fd, lines)
         # What nobody waits for is on the disk with the next reply.
-        if any(entry.told is not None for entry in batch):
+        if any(told is not None for _, _, told in batch):
             os.fsync(self._fd)
         self._size_bytes += len(lines)
 
@@ -313,11 +304,11 @@ class Recording:
             self._recorder.put("dropped", self._call, {"why": why})
 
 
-def _tell(batch: list[RecordingEntry], is_durable: bool) -> None:
-    for entry in batch:
-        if entry.told is not None:
+def _tell(batch: list[Entry], is_durable: bool) -> None:
+    for _, _, told in batch:
+        if told is not None:
             with suppress(RuntimeError):  # The loop may be closed by now.
-                entry.told.get_loop().call_soon_threadsafe(_settle, entry.told, is_durable)
+                told.get_loop().call_soon_threadsafe(_settle, told, is_durable)
 
 
 def _settle(told: asyncio.Future[bool], is_durable: bool) -> None:

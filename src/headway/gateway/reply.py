@@ -32,24 +32,18 @@ from headway.wire.values import Fields, WireName, dumped, object_fields, parsed,
 RETRY_AFTER_S_MIN: Final = 1
 RETRY_AFTER_S_MAX: Final = 60
 """Codex gives up on a 429 without Retry-After, Claude Code on one with more than this."""
-
 QUEUE_RETRY_S: Final = 5.0
 """When a call that waited for too long may come again. Soon: it begins at the end of the line."""
-
 SOON_S: Final = 2.0
 """When a gateway that stops, or lost its broker, may be back."""
-
 WAIT_S: Final = 3600.0
 """How long a call is held whose caller is kept alive. A usage window that is empty for longer is
 better reported than waited for."""
-
 WHOLE_S_MIN: Final = 240.0
 """For so long a call without beats is held even if its client may not be as patient: sent again,
 it has its place. The fetch of Node, unless told otherwise, gives up after 300 s of silence."""
-
 LOST: Final = "lost"
 """The code of a call that a provider was sent and gave no answer to."""
-
 _COMMENT: Final = b": held by headway\n\n"
 
 _PING: Final = event(b'{"type": "ping"}', "ping")
@@ -57,7 +51,6 @@ _PING: Final = event(b'{"type": "ping"}', "ping")
 _KEEPALIVE: Final = event(b'{"type":"keepalive","sequence_number":0}', "keepalive")
 """Of OpenAI Responses: Codex counts events and not bytes, and passes over those that it does not
 know. Strict SDKs and the AI SDK do not: they get a comment."""
-
 _NEWLINE: Final = b"\n"
 """For Gemini, whose SDKs split lines themselves and read a comment as JSON."""
 
@@ -200,15 +193,12 @@ def _refusal(
 
 GONE: Final = 499
 """The status in the books of a call whose client went away."""
-
 STALL_S_MAX: Final = 300.0
 
 LITTLE_BYTES: Final = 16_384
 """Less than what a transport holds before it makes its writer wait, 64 KiB."""
-
 _FIXED: Final = ("content-encoding", "content-length")
 """Headers of a stream that takes no words of our own."""
-
 _EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n")
 TAIL_BYTES: Final = max(map(len, _EVENT_ENDS))
 

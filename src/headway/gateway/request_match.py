@@ -39,7 +39,6 @@ SPOKEN: Final = (
 
 SECRETS: Final = ("key", "access_token")
 """Parameters of a query that are keys: Google's API takes them there. They are not kept."""
-
 PART_DIGITS: Final = 8
 """Of a part's digest: it explains a difference that is known to be there."""
 

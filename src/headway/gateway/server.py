@@ -56,23 +56,17 @@ _LOG: Final = logging.getLogger("headway")
 
 BACKLOG: Final = 4096
 """Connections that may wait to be taken up: thousands of agents start at once."""
-
 HEAD_BYTES_MAX: Final = 65_536
 IDLE_S_MAX: Final = 75.0
 """How long a connection may stay open between two requests, or before its first."""
-
 BODY_S_MAX: Final = 60.0
 """How long a client may take to send the body of a request."""
-
 LINGER_S: Final = 2.0
 """How long the rest of a request that was refused is read, so that its client reads why."""
-
 LOOK_S: Final = 0.05
 """How often a gateway that drains looks whether its calls are over."""
-
 MODEL_CHARS_MAX: Final = 1024
 """The longest names are those of Google's tuned endpoints and AWS's ARNs, below 300."""
-
 METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 _UNREADABLE: Final = Turned(
@@ -359,7 +353,6 @@ def _is_ours(record: logging.LogRecord) -> bool:
 
 LINE_S: Final = 60.0
 """How often the log gets a line, if anything happened."""
-
 NOT_FOUND: Final = 127
 NOT_EXECUTABLE: Final = 126
 NOT_STARTED: Final = (NOT_FOUND, NOT_EXECUTABLE)
@@ -401,7 +394,7 @@ async def serve(
             over = _signalled()
             upstreams = settings.upstreams
             running = daemon.RunningGateway(
-                os.getpid(), gateway.url, token, time.time(),
+                os.getpid(), gateway.url, token,
                 {name: f"{one.url}{one.version}" for name, one in upstreams.items()},
                 tuple(name for name, one in upstreams.items() if one.key), settings.drain_s,
             )  # fmt: skip

@@ -20,7 +20,6 @@ from headway.gateway.values import Upstream
 
 PORT_DEFAULT: Final = 4929
 """HWAY on a telephone; registered for nothing."""
-
 PORT_MAX: Final = 65_535
 
 WAIT_S_MAX: Final = 7 * 86_400.0
@@ -50,13 +49,10 @@ provider, and what they want behind its address."""
 
 BEHIND_VARIABLE: Final = "HEADWAY_GATEWAY_UPSTREAMS"
 """The providers behind it, as JSON: what the variables said before."""
-
 VERSIONS: Final = ("/v1", "/v1beta")
 """What addresses of the three providers may end with."""
-
 OWN_PAGES: Final = ("status", "metrics")
 """The gateway's own pages; no upstream has such a name."""
-
 UPSTREAMS_MAX: Final = 50
 KEY_CHARACTERS_MAX: Final = 4096
 

@@ -23,7 +23,6 @@ from headway.wire.prices import price_at
 
 STEP_TOKENS: Final = 256
 """A stream is extended by at least so many tokens: each time is a write to the journal."""
-
 STEP_SHARE: Final = 0.5
 """And by so much of what it has: a long answer is extended a few times, not hundreds."""
 
@@ -33,8 +32,6 @@ PriceAt = Callable[[int], Price | None]
 
 class Prices:
     """What models cost: the data takes half a second to load, and is loaded beside the loop."""
-
-    __slots__ = ("_is_loaded", "_loading", "_look_up", "is_needed")
 
     def __init__(
         self, look_up: Callable[[str, int], Price | None] = price_at, is_needed: bool = False

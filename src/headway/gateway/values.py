@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from msgspec import Struct
 
+from headway.agents.metering import MeteredUsage
 from headway.base.values import Fault, Tally
-
-if TYPE_CHECKING:
-    from headway.agents.metering import MeteredUsage
-    from headway.wire.values import Route
+from headway.wire.values import Route
 
 Pairs = tuple[tuple[bytes, bytes], ...]
 """Headers as they are on the wire: names in their sender's spelling, repeats kept, in order."""

@@ -126,7 +126,6 @@ STATUS_WORDS: Final = {
 
 _UNREAD: Final = ("thought", "thoughtSignature", "thought_signature", "videoMetadata", "id")
 """Fields of a part that the model does not read as text."""
-
 _WHOLE_NUMBER: Final = re.compile(r"[0-9]{1,15}")
 _UPPER: Final = re.compile(r"[A-Z]")
 

@@ -15,10 +15,8 @@ from headway.pacing.estimate import Price
 
 SAMPLE_TOKENS: Final = 1000
 """Prices with steps start with their lowest one; no step is below this."""
-
 LONG_TOKENS: Final = 100_000
 """No price has a step below this, except for inputs of all sizes."""
-
 MICRO: Final = 1_000_000
 MODELS_MAX: Final = 1024
 

@@ -19,57 +19,46 @@ from headway.base.values import Fault, Reading, Sketch
 from headway.errors import WireError
 from headway.pacing.headers import Dialect, Headers, decode
 from headway.pacing.refusal import BODY_BYTES_MAX, classify, reading_of_refusal
-from headway.wire import anthropic, gemini, openai_chat, openai_responses
+from headway.wire import anthropic, gemini, openai_chat, openai_responses, values
 from headway.wire.gemini import ElementReader
 from headway.wire.request import RequestContent, conversation_of, sketch_of
 from headway.wire.stream import Event, EventReader, Inflater
-from headway.wire.values import (
-    Answer,
-    AnswerSoFar,
-    Conversation,
-    Excerpt,
-    Fields,
-    Purpose,
-    Route,
-    WireName,
-    parsed,
-)
 
 
 class WireFormat(Protocol):
     """The functions of a module that reads and writes one format."""
 
-    def asked(self, body: Fields, model: str, streams: bool, /) -> RequestContent | None: ...
+    def asked(self, body: values.Fields, model: str, streams: bool, /) -> RequestContent | None: ...
 
-    def hear(self, heard: AnswerSoFar, found: Event, /) -> None: ...
+    def hear(self, heard: values.AnswerSoFar, found: Event, /) -> None: ...
 
-    def hear_whole(self, heard: AnswerSoFar, body: Fields, /) -> None: ...
+    def hear_whole(self, heard: values.AnswerSoFar, body: values.Fields, /) -> None: ...
 
-    def hear_excerpt(self, heard: AnswerSoFar, excerpt: bytes, /) -> None: ...
+    def hear_excerpt(self, heard: values.AnswerSoFar, excerpt: bytes, /) -> None: ...
 
-    def whole(self, answer: Answer, /) -> bytes: ...
+    def whole(self, answer: values.Answer, /) -> bytes: ...
 
-    def opening(self, answer: Answer, /) -> bytes: ...
+    def opening(self, answer: values.Answer, /) -> bytes: ...
 
-    def piece(self, answer: Answer, index: int, text: str, /) -> bytes: ...
+    def piece(self, answer: values.Answer, index: int, text: str, /) -> bytes: ...
 
-    def closing(self, answer: Answer, wants_usage: bool, pieces: int, /) -> bytes: ...
+    def closing(self, answer: values.Answer, wants_usage: bool, pieces: int, /) -> bytes: ...
 
     def error_event(self, status: int, body: bytes, /) -> bytes: ...
 
 
-FORMATS: Final[dict[WireName, WireFormat]] = {
+FORMATS: Final[dict[values.WireName, WireFormat]] = {
     "anthropic": anthropic,
     "openai-chat": openai_chat,
     "openai-responses": openai_responses,
     "gemini": gemini,
 }
-_ROUTES: Final[tuple[tuple[str, Route], ...]] = (
-    ("/messages", Route("anthropic")),
-    ("/messages/count_tokens", Route("anthropic", "count")),
-    ("/chat/completions", Route("openai-chat")),
-    ("/responses", Route("openai-responses")),
-    ("/responses/input_tokens", Route("openai-responses", "count")),
+_ROUTES: Final[tuple[tuple[str, values.Route], ...]] = (
+    ("/messages", values.Route("anthropic")),
+    ("/messages/count_tokens", values.Route("anthropic", "count")),
+    ("/chat/completions", values.Route("openai-chat")),
+    ("/responses", values.Route("openai-responses")),
+    ("/responses/input_tokens", values.Route("openai-responses", "count")),
 )
 _FOLDERS: Final = ("models", "tunedModels", "endpoints")
 _METHOD: Final = re.compile(
@@ -84,7 +73,7 @@ LOOK_BYTES: Final = 16
 """Enough of a body to tell a stream from JSON."""
 
 
-def route(method: str, path: str) -> Route | None:
+def route(method: str, path: str) -> values.Route | None:
     """What a request asks for; `None` for what no model answers. The path may have any prefix."""
     if method.upper() != "POST":
         return None
@@ -93,19 +82,19 @@ def route(method: str, path: str) -> Route | None:
     return _gemini_route(plain) if found is None else found
 
 
-def _gemini_route(path: str) -> Route | None:
+def _gemini_route(path: str) -> values.Route | None:
     """The only wire whose path names the model and says what is wanted of it."""
     rest, _, last = path.rpartition("/")
     folder, named = rest.rpartition("/")[2], _METHOD.fullmatch(last)
     if named is None or folder not in _FOLDERS:
         return None
-    purpose: Purpose = "count" if named[2] == "countTokens" else "generate"
+    purpose: values.Purpose = "count" if named[2] == "countTokens" else "generate"
     name = unquote(named[1])
     model = name if folder == "models" else f"{folder}/{name}"
-    return Route("gemini", purpose, model, named[2] == "streamGenerateContent")
+    return values.Route("gemini", purpose, model, named[2] == "streamGenerateContent")
 
 
-def sketch(route: Route, body: bytes) -> Sketch:
+def sketch(route: values.Route, body: bytes) -> Sketch:
     """What can be seen of a call before it is sent. Raises `WireError`. A count has no size."""
     asked = _asked(route, body)
     if route.purpose == "count":
@@ -114,13 +103,13 @@ def sketch(route: Route, body: bytes) -> Sketch:
     return sketch_of(asked, body)
 
 
-def conversation(route: Route, body: bytes) -> Conversation:
+def conversation(route: values.Route, body: bytes) -> values.Conversation:
     """The call as a model reads it. Raises `WireError`."""
     return conversation_of(_asked(route, body))
 
 
-def _asked(route: Route, body: bytes) -> RequestContent:
-    top = parsed(body)
+def _asked(route: values.Route, body: bytes) -> RequestContent:
+    top = values.parsed(body)
     if not isinstance(top, dict):
         raise WireError("the body of a call is not a JSON object", where=route.wire)
     try:
@@ -139,10 +128,10 @@ def _asked(route: Route, body: bytes) -> RequestContent:
     return asked
 
 
-_WANTED: Final[dict[WireName, str]] = {"openai-responses": "`input`", "gemini": "`contents`"}
+_WANTED: Final[dict[values.WireName, str]] = {"openai-responses": "`input`", "gemini": "`contents`"}
 
 
-class AnswerReader(AnswerSoFar):
+class AnswerReader(values.AnswerSoFar):
     """Reads a side copy of an answer's bytes: how much it consumed, and whether it failed."""
 
     __slots__ = (
@@ -152,7 +141,7 @@ class AnswerReader(AnswerSoFar):
 
     def __init__(
         self,
-        wire: WireName,
+        wire: values.WireName,
         status: int,
         headers: Headers,
         dialect: Dialect,
@@ -171,7 +160,7 @@ class AnswerReader(AnswerSoFar):
         self._events: EventReader | ElementReader | None = None
         if is_stream:
             self._events = EventReader(takes_bare=wire == "gemini")
-        self._body = Excerpt()
+        self._body = values.Excerpt()
         self._received = 0
         self._ended = False
         self._is_looked_at = is_stream
@@ -260,7 +249,7 @@ class AnswerReader(AnswerSoFar):
         if is_cut:
             FORMATS[self._wire].hear_excerpt(self, data)
             return is_whole
-        body = parsed(data)
+        body = values.parsed(data)
         if not isinstance(body, dict):
             return False
         try:

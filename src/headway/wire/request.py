@@ -30,24 +30,18 @@ SAMPLE_WINDOWS: Final = 32
 WINDOW_CHARS: Final = 256
 SAMPLE_CHARS: Final = SAMPLE_WINDOWS * WINDOW_CHARS
 """Longer texts are looked at through so many windows, spread evenly; that takes up to 1 ms."""
-
 SCRIPT_SHARE_MIN: Final = 0.3
 """From this share of a text's bytes on, a script's own tokens per byte decide its size."""
-
 FOREIGN_SHARE_MIN: Final = 0.015
 """Accented letters among all letters: about 0.001 in English, 0.02 to 0.05 in French or German."""
-
 DIGITS_SHARE_MIN: Final = 0.25
 """Tables of numbers take twice the tokens of prose."""
-
 SYMBOLS_CODE: Final = 0.085
 SYMBOLS_MAYBE: Final = 0.045
 """Symbols among what is not blank: under 0.03 in prose, above 0.1 in most code. In between,
 indented lines and keywords decide; Markdown is there too."""
-
 SIGNS_MIN: Final = 0.2
 """Lines that are indented or begin with a keyword, of all lines that are not empty."""
-
 _HANGUL: Final = re.compile(r"[\uac00-\ud7a3\u1100-\u11ff\u3130-\u318f]")
 _CJK: Final = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]")
 _ASCII_LETTER: Final = re.compile(r"[A-Za-z]")
@@ -130,26 +124,19 @@ high an estimate costs a wait where too low a one costs a refusal."""
 PAGE_BYTES: Final = 8_000
 DATA_PER_PAGE_BYTES: Final = 50_000
 """A page of a PDF is an image and its text, 1,500 to 3,000 tokens; pages of 50 kB are usual."""
-
 PAGES_MAX: Final = 100
 """Anthropic's longest document."""
-
 MEDIA_SHARE_MIN: Final = 0.1
 """From this share on, what is not text has a ratio of its own, and does not spoil that of text."""
-
 CACHEABLE_BYTES_MIN: Final = 4096
 """1,024 tokens: the shortest beginning that OpenAI and most of Anthropic's models keep."""
-
 OVERHEAD_TOKENS: Final = 64
 """What a chat template adds to a call beside the turns: up to 70 tokens (gpt-oss). The JSON around
 each turn is longer than the 3 to 8 tokens that mark it."""
-
 TOOLS_TOKENS: Final = 1_000
 """What providers add about tools and schemas beside their JSON: up to 530 tokens (Anthropic)."""
-
 TOOL: Final = "tool"
 """The role of what a tool gave, on every wire."""
-
 DIGEST_BYTES: Final = 8
 """16 hex digits: an account has far fewer than 2^32 prompts."""
 

@@ -19,7 +19,6 @@ from headway.wire.values import Excerpt
 
 NAME_BYTES_MAX: Final = 256
 """The longest name of an event that is looked at; the longest in use has 48."""
-
 _BOM: Final = b"\xef\xbb\xbf"
 
 
@@ -105,10 +104,8 @@ PIECE_BYTES: Final = 64 * 1024
 
 SWELL_MAX: Final = 200
 """Bytes out for each byte in. A stream of short chunks shrinks to a fiftieth; gzip can do 1,032."""
-
 SWELL_FREE_BYTES: Final = 1024 * 1024
 """So much may come out in any case: the swelling of short bodies says nothing."""
-
 _BROTLI: Final = ("brotli", "brotlicffi")
 _ZSTD: Final = ("compression.zstd", "backports.zstd")
 """Modules by which an SDK's own client reads these; without one it does not ask for them."""

@@ -21,7 +21,6 @@ Purpose = Literal["generate", "count"]
 
 REQUEST_BYTES_MAX: Final = 32 * 1024 * 1024
 """The largest request that a provider takes."""
-
 ARGUMENT_PIECE_CHARS: Final = 24
 """How much of a tool's arguments one event of a stream has: about as many tokens as one of text."""
 
@@ -154,7 +153,6 @@ def whole_tokens(value: object) -> int | None:
 
 WHOLE_BYTES_MAX: Final = 2 * 1024 * 1024
 """Kept whole: 128,000 tokens of text, as JSON with every character escaped, are 1.5 MiB."""
-
 END_BYTES: Final = 64 * 1024
 """Kept of each end of more than that. Providers write usage after the text, or before it."""
 
@@ -200,7 +198,6 @@ class Excerpt:
 
 EXACT_BYTES_MAX: Final = 256 * 1024
 """Of a longer text so much is weighed, from its middle; the rest is taken to be like it."""
-
 WORD: Final = 8
 SYMBOLS: Final = 9
 BREAK: Final = 13
@@ -208,10 +205,8 @@ DIGIT: Final = 9
 FOREIGN: Final = 5
 """What a piece weighs, in half bytes: fitted to three vocabularies, one for all of them. A foreign
 byte is one third of a Korean, Chinese or Japanese character."""
-
 TYPICAL: Final = {"english": 1.9, "code": 2.2, "korean": 4.5, "cjk": 5.0}
 """Half bytes of weight in a byte of ordinary text of a kind."""
-
 TYPICAL_OTHER: Final = 2.0
 
 
@@ -267,13 +262,10 @@ _ASCII: Final = bytes(range(128))
 ASCII_TOKENS_PER_BYTE: Final = TOKENS_PER_BYTE["english"]
 OTHER_TOKENS_PER_BYTE: Final = TOKENS_PER_BYTE["korean"]
 """An answer's text is counted as it passes, so that each byte has to speak for itself."""
-
 USAGES_TRIED_MAX: Final = 16
 """Places of an excerpt in which usage is looked for."""
-
 CHOICES_MAX: Final = 128
 """The most answers of one call that are told apart."""
-
 _OTHER: Final = bytes(range(128, 256))
 
 
