@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.gateway.guard import Keyring, examine, hosts_of, onward, unpacked
-from headway.gateway.values import Head, Pairs, Passed, Turned, Upstream
+from headway.gateway.values import Pairs, Passed, Turned, Upstream
 from headway.wire.values import REQUEST_BYTES_MAX, Route, WireName
 
 PORT = 8787
@@ -36,7 +36,7 @@ def ask(
     base: Iterable[tuple[bytes, bytes]] = (HOST, JSON, OWN),
 ) -> Passed | Turned:
     """The answer of the door to a request that differs from a good one as little as possible."""
-    return examine(Head(method, target, (*base, *headers)), KEYS, UPSTREAMS, HOSTS)
+    return examine(method, target, (*base, *headers), KEYS, UPSTREAMS, HOSTS)
 
 
 def refused(answer: Passed | Turned) -> tuple[int, str]:
@@ -423,8 +423,7 @@ ANY_TARGET = st.one_of(
 def test_whatever_comes_is_answered_and_nothing_gets_in_without_token_and_host(
     method: str, target: str, headers: Pairs
 ) -> None:
-    head = Head(method, target, headers)
-    answer = examine(head, KEYS, UPSTREAMS, HOSTS)
+    answer = examine(method, target, headers, KEYS, UPSTREAMS, HOSTS)
     if isinstance(answer, Turned):
         assert 400 <= answer.status < 500
         return

@@ -70,8 +70,6 @@ class CallRequest(Struct, frozen=True):
 
 
 class InUse(Struct, frozen=True):
-    """A permit that was granted here and has not ended."""
-
     request: Request
     since_s: float
     cuts: list[errors.HeadwayError] = field(default_factory=list)
@@ -86,13 +84,11 @@ Said = tuple[protocol.FromClient, InUse | None]
 
 
 class MessageLine(Protocol):
-    """Where a client's messages go, and its answers come from."""
-
     def send(self, message: protocol.FromClient, permit: InUse | None = None, /) -> None:
         """Say something. Never blocks; `permit` is the one that the message ends."""
 
     def open(self) -> None:
-        """Somebody is about to wait: see to it that answers come."""
+        """Start to listen: a call is about to wait."""
 
     def close(self) -> None: ...
 
@@ -182,8 +178,6 @@ class ClientStatistics(Struct, frozen=True):
 
 
 class AdmissionClient:
-    """The calls of this process, between those who make them and the line."""
-
     def __init__(
         self,
         dial: Callable[[AdmissionClient], MessageLine],
@@ -228,7 +222,7 @@ class AdmissionClient:
         return True
 
     def abandon(self, place: WaitingCall) -> None:
-        """Nobody waits any more, whatever the answer is or will be."""
+        """Stop waiting, whatever the answer is or will be."""
         number = place.request.id[1]
         self._leaving.pop(number, None)
         place.is_gone = True
@@ -264,7 +258,6 @@ class AdmissionClient:
         self.line.open()
 
     def watch(self, seen: Callable[[protocol.Described], None]) -> int:
-        """Have descriptions with the returned number handed over."""
         number = next(self._numbers)
         self._views[number] = seen
         return number
@@ -316,7 +309,7 @@ class AdmissionClient:
         return told
 
     def lost(self, error: errors.HeadwayError) -> None:
-        """Nobody can admit anything: those who wait are told, or go if they may."""
+        """There is no broker: calls that wait fail, or go if they may."""
         for number, place in self._waiting.copy().items():
             if self._may_go(place.request.account):
                 nothing = Amounts()
@@ -368,8 +361,6 @@ Start = Callable[[Folders], str]
 
 
 class Search:
-    """One process's search for a broker, again and again if need be."""
-
     def __init__(self, place: Folders, start: Start, nobody_s: float = NOBODY_S) -> None:
         self._place = place
         self._start = start
@@ -450,11 +441,9 @@ Unsent = tuple[bytes, Said]
 class BrokerLine:
     """A client's line to the broker: a socket, a reader thread, reconnection.
 
-    Whoever has something to say writes it to the socket itself, unless another thread is writing:
-    then it is left for that one. No sender waits for a lock. Only the thread connects, listens and
-    tells an heir of the broker how this process stands: permits in use, permits that ended
-    meanwhile, everybody who waits, in order. It exists while a call waits or holds a permit, and
-    as long as the broker lives.
+    A sender writes to the socket itself, unless another thread is writing: that one goes on with
+    it. No sender waits for a lock. Only the reader thread connects, listens and tells the next
+    broker how this process stands.
     """
 
     def __init__(self, client: AdmissionClient, search: Search) -> None:
@@ -479,7 +468,7 @@ class BrokerLine:
         self._flush()
 
     def open(self) -> None:
-        """See to it that there is somebody to hear. Never called by a finalizer."""
+        """Start the thread. Never called by a finalizer."""
         if self._thread is None:
             with self._starting:
                 if self._thread is None:
@@ -542,7 +531,7 @@ class BrokerLine:
             self._bell[1].send(b".")
 
     def _run(self) -> None:
-        """The thread: as long as there is a broker, or somebody who needs one."""
+        """Runs as long as there is a broker, or a call that needs one."""
         while True:
             sock = self._search.connect(self._is_needed, self._client.lost)
             if sock is not None:
@@ -573,7 +562,6 @@ class BrokerLine:
         self._flush()
 
     def _listen(self, sock: socket.socket) -> None:
-        """Hand over what the broker says, until it ends."""
         lines = protocol.MessageSplitter()
         with selectors.DefaultSelector() as selector:
             selector.register(sock, selectors.EVENT_READ)
@@ -613,7 +601,6 @@ class BrokerLine:
 
 
 def _taken(sending: list[Said], outbox: deque[Unsent]) -> Iterator[Said]:
-    """Takes out what no broker has got as a whole."""
     yield from sending
     while outbox:
         yield outbox.popleft()[1]

@@ -37,8 +37,6 @@ class Written(Struct, frozen=True):
 
 
 class StoredMemory(Struct, frozen=True):
-    """What was found: how old it is, and what its user should know about it."""
-
     memory: PacingMemory
     age_s: float = 0.0
     clients: tuple[str, ...] = ()

@@ -374,7 +374,11 @@ def dial_best(client: AdmissionClient) -> MessageLine:
 
 def dial_own(client: AdmissionClient, place: Folders) -> MessageLine:
     """A desk in this process: knows what the last broker knew, writes nothing, spends no budget."""
-    return _dial_desk(client, _look(place))
+    try:
+        kept = Store(place.memory).look()
+    except (OSError, errors.WireError):
+        kept = StoredMemory(PacingMemory())
+    return _dial_desk(client, kept)
 
 
 def dial_alone(client: AdmissionClient) -> MessageLine:
@@ -435,13 +439,6 @@ def say_once(text: str) -> None:
     if text not in _SAID:
         _SAID.add(text)
         _LOG.warning(text)
-
-
-def _look(place: Folders) -> StoredMemory:
-    try:
-        return Store(place.memory).look()
-    except (OSError, errors.WireError):
-        return StoredMemory(PacingMemory())
 
 
 # The line to the broker of a process that lives in one event loop: heard there, not in a thread.

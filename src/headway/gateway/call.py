@@ -39,7 +39,7 @@ from headway.gateway.replay import CUT_OFF, NOT_SENT, RecordedReply
 from headway.gateway.reply import ClientReply, fields_of
 from headway.gateway.request_match import CanonicalCall, canonical_call
 from headway.gateway.spending import Spending
-from headway.gateway.values import CallEnded, Head, Pairs, Passed, Turned, Upstream
+from headway.gateway.values import CallEnded, Pairs, Passed, Turned, Upstream
 from headway.pacing.admission import CallOutcome
 from headway.pacing.quota import waited_for
 from headway.pacing.refusal import BODY_BYTES_MAX
@@ -233,7 +233,6 @@ class GatewayCall:
         self,
         gateway: Gateway,
         request: web.BaseRequest,
-        head: Head,
         passed: Passed,
         upstream: Upstream,
         wire: WireName,
@@ -243,18 +242,18 @@ class GatewayCall:
     ) -> None:
         """`body` as the client sent it; `plain`: decompressed."""
         key, settings, is_stream = passed.key, gateway.settings, not sketch.is_whole
-        self._headers: Pairs = tuple(guard.readable(guard.onward(head.headers, upstream, wire)))
+        headers = request._message.raw_headers
+        self._headers: Pairs = tuple(guard.readable(guard.onward(headers, upstream, wire)))
         sent = fields_of(self._headers)
         account = account_name(gateway.hosts[upstream.name], sent, passed.path.partition("?")[2])
-        caller = guard.caller_of(head.headers)
+        caller = guard.caller_of(headers)
         if settings.silent_s is not None:
             beat_s = min(caller.beat_s, settings.silent_s)
             caller = replace(caller, silent_s=settings.silent_s, beat_s=beat_s)
         self._form: CanonicalCall | None = None
         if gateway.recorder is not None or gateway.tape is not None:
             self._form = canonical_call(
-                key.name, caller, wire, upstream.name, sketch.model, passed.path, head.headers,
-                plain,
+                key.name, caller, wire, upstream.name, sketch.model, passed.path, headers, plain,
             )  # fmt: skip
         # The flow: key, size class, conversation. A title does not wait behind large calls.
         size = "small" if sketch.size_bytes <= SMALL_BYTES_MAX else "large"

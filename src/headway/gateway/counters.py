@@ -162,7 +162,6 @@ class GatewayLedger:
         _count(self._turned, (turned.code,))
 
     def passed(self, upstream: str, status: int) -> None:
-        """Count a request to something other than a model, by the status of its answer."""
         _count(self._passed, (self._known("upstream", upstream), str(status)))
 
     def resent(self) -> None:

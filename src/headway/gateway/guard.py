@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from headway.errors import BadValueError
 from headway.gateway.settings import OWN_PAGES
-from headway.gateway.values import Caller, GatewayKey, Head, Pairs, Passed, Payer, Turned, Upstream
+from headway.gateway.values import Caller, GatewayKey, Pairs, Passed, Payer, Turned, Upstream
 from headway.wire import read
 from headway.wire.stream import Inflater
 from headway.wire.values import REQUEST_BYTES_MAX, WireName
@@ -164,14 +164,19 @@ def hosts_of(port: int) -> frozenset[str]:
 
 
 def examine(
-    head: Head, keys: Keyring, upstreams: Mapping[str, Upstream], own_hosts: frozenset[str]
+    method: str,
+    target: str,
+    headers: Pairs,
+    keys: Keyring,
+    upstreams: Mapping[str, Upstream],
+    own_hosts: frozenset[str],
 ) -> Passed | Turned:
-    """Let a request in, or refuse it. Without the right token nothing is revealed."""
-    named = _by_name(head.headers)
-    turned = _malformed(head, named) or _browser(named, own_hosts)
+    """Let a request in, or refuse it; `target` is path and query as they were sent."""
+    named = _by_name(headers)
+    turned = _malformed(method, headers, named) or _browser(named, own_hosts)
     if turned:
         return turned
-    path, mark, query = head.target.partition("?")
+    path, mark, query = target.partition("?")
     turned = _twisted(path, query)
     if turned:
         return turned
@@ -181,7 +186,7 @@ def examine(
         return _NO_TOKEN
     name = rest[0] if rest else ""
     if name in OWN_PAGES:
-        return _page(head, key, rest)
+        return _page(method, key, rest)
     upstream = upstreams.get(name)
     if upstream is None:
         known = ", ".join(sorted(upstreams))
@@ -189,15 +194,15 @@ def examine(
         return Turned(404, "path", message, "take the base URL from `headway gateway env`")
     asked = f"/{rest[1]}" if len(rest) > 1 else "/"
     # By the path as it is meant, so that no spelling of a call goes past its pacing.
-    route = read.route(head.method, unquote(asked))
+    route = read.route(method, unquote(asked))
     turned = _body(named) or (_call_body(named) if route else None)
     if turned:
         return turned
     if upstream.key:
-        turned = _with_our_key(head.method, asked, query, named)
+        turned = _with_our_key(method, asked, query, named)
         query = "&".join(part for part in query.split("&") if _own_key(part) is None)
     elif route is None:
-        turned = _with_own_key(head.method, asked, query, named)
+        turned = _with_own_key(method, asked, query, named)
     if turned:
         return turned
     return Passed(key, upstream, f"{asked}{mark}{query}", route)
@@ -288,20 +293,22 @@ def _by_name(headers: Pairs) -> _Named:
     return named
 
 
-def _malformed(head: Head, named: _Named) -> Turned | None:
+def _malformed(method: str, headers: Pairs, named: _Named) -> Turned | None:
     """A request whose framing, headers or method somebody else may read in another way."""
-    if head.method not in _METHODS:
+    if method not in _METHODS:
         return Turned(405, "method", "the gateway does not take this method")
-    for name, value in head.headers:
+    for name, value in headers:
         if not _is_sound(name, value):
             return _UNREADABLE
     lengths = named.get(b"content-length", [])
     codings = named.get(b"transfer-encoding", [])
-    if len(lengths) + len(codings) > 1 or not all(_is_number(each) for each in lengths):
+    # Python would take signs, spaces and underscores too; more digits than these are no size.
+    is_sized = all(re.fullmatch(rb"[0-9]{1,15}", each) for each in lengths)
+    if len(lengths) + len(codings) > 1 or not is_sized:
         return _UNREADABLE
     if codings and codings[0].lower() != b"chunked":
         return _UNREADABLE
-    if head.method in ("GET", "HEAD") and (codings or any(int(each) for each in lengths)):
+    if method in ("GET", "HEAD") and (codings or any(int(each) for each in lengths)):
         return _UNREADABLE
     upgrades = named.get(b"upgrade", [])
     # Java's own client offers HTTP/2 with every first request; not to answer is to decline.
@@ -347,10 +354,10 @@ def _leads_astray(segment: str) -> bool:
     return decoded in (".", "..") or _CODED.search(decoded) is not None
 
 
-def _page(head: Head, key: GatewayKey, rest: list[str]) -> Passed | Turned:
+def _page(method: str, key: GatewayKey, rest: list[str]) -> Passed | Turned:
     if len(rest) > 1:
         return Turned(404, "path", f"the gateway has no page below {rest[0]!r}")
-    if head.method not in ("GET", "HEAD"):
+    if method not in ("GET", "HEAD"):
         return Turned(405, "method", f"the page {rest[0]!r} can only be read")
     return Passed(key, None, f"/{rest[0]}")
 
@@ -409,11 +416,6 @@ def _is_listed(method: str, path: str) -> bool:
 def _own_key(part: str) -> str | None:
     name, _, value = part.partition("=")
     return value if unquote(name) == "key" else None
-
-
-def _is_number(value: bytes) -> bool:
-    # Python would take signs, spaces and underscores too; more digits than these are no size.
-    return re.fullmatch(rb"[0-9]{1,15}", value) is not None
 
 
 def _is_sound(name: bytes, value: bytes) -> bool:

@@ -43,7 +43,7 @@ from headway.gateway.replay import Tape
 from headway.gateway.reply import fields_of, refusal_of, write_reply
 from headway.gateway.settings import GatewaySettings
 from headway.gateway.spending import Prices
-from headway.gateway.values import Head, Passed, Turned, Upstream
+from headway.gateway.values import Passed, Turned, Upstream
 from headway.interrupts import END_S
 from headway.wire.read import sketch
 from headway.wire.values import Route, WireName
@@ -200,8 +200,10 @@ class Gateway:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         message = request._message
-        head = Head(message.method, message.path, message.raw_headers)
-        passed = guard.examine(head, self.keys, self.settings.upstreams, self._own_hosts)
+        passed = guard.examine(
+            message.method, message.path, message.raw_headers, self.keys, self.settings.upstreams,
+            self._own_hosts,
+        )  # fmt: skip
         if isinstance(passed, Turned):
             return self.refused(None, passed)
         upstream, route = passed.upstream, passed.route
@@ -218,24 +220,23 @@ class Gateway:
             slow = f"the body of the request did not come within {BODY_S_MAX:g} s"
             return self.refused(wire, Turned(408, "slow", slow))
         if route is not None and route.purpose == "generate":
-            call = self._read_call(request, head, passed, upstream, route, body)
+            call = self._read_call(request, passed, upstream, route, body)
             if isinstance(call, Turned):
                 return self.refused(wire, call)
             if call is not None:
                 return await call.answer()
-        return await self._pass(request, head, passed, upstream, body)
+        return await self._pass(request, passed, upstream, body)
 
     def _read_call(
         self,
         request: web.BaseRequest,
-        head: Head,
         passed: Passed,
         upstream: Upstream,
         route: Route,
         body: bytes,
     ) -> GatewayCall | Turned | None:
         """The call that a body asks for; `None` if it asks for nothing that can be understood."""
-        plain = guard.unpacked(body, head.headers)
+        plain = guard.unpacked(body, request._message.raw_headers)
         if isinstance(plain, Turned):
             return plain
         try:
@@ -247,21 +248,20 @@ class Gateway:
         if len(seen.model) > MODEL_CHARS_MAX:
             most = f"the name of a model has at most {MODEL_CHARS_MAX} characters"
             return Turned(400, "model", f"{most}, not {len(seen.model):,}")
-        return GatewayCall(self, request, head, passed, upstream, route.wire, body, plain, seen)
+        return GatewayCall(self, request, passed, upstream, route.wire, body, plain, seen)
 
     async def _pass(
         self,
         request: web.BaseRequest,
-        head: Head,
         passed: Passed,
         upstream: Upstream,
         body: bytes,
     ) -> web.StreamResponse:
         wire = None if passed.route is None else passed.route.wire
-        headers = tuple(guard.onward(head.headers, upstream, wire))
+        headers = tuple(guard.onward(request._message.raw_headers, upstream, wire))
         url = upstream.url + passed.path
         try:
-            response = await self.sender.send(head.method, url, headers, body or None)
+            response = await self.sender.send(request.method, url, headers, body or None)
         except LOST as error:
             why = f"{upstream.url} cannot be reached: {words_of(error)}"
             return self.refused(wire, Turned(502, "upstream", why))

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from typing import Final
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -163,7 +163,8 @@ def checked_url(text: str, where: str) -> str:
     """A provider's address, without a slash at its end; raises `BadValueError`."""
     try:
         found = urlsplit(text)
-        is_fit = found.scheme in ("http", "https") and bool(found.hostname) and _has_port(found)
+        is_fit = found.scheme in ("http", "https") and bool(found.hostname)
+        is_fit = is_fit and (found.port is None or found.port > 0)
     except ValueError:
         is_fit = False
     if not is_fit or not text.isascii() or not text.isprintable() or " " in text:
@@ -324,10 +325,6 @@ def _time_s(option: str, text: str | None) -> float | None:
             hint=f"write it like `{option} 90s`, `{option} 10m` or `{option} 2h`",
         )
     return found_s
-
-
-def _has_port(found: SplitResult) -> bool:
-    return found.port is None or found.port > 0
 
 
 def _without_secrets(text: str) -> str:

@@ -105,10 +105,7 @@ class Spending:
         price = self._price_at(self._input)
         amounts = Amounts(self._input, self._output)
         money = 0 if price is None else price.cost_microusd(amounts)
-        whole = _larger(Cost(money, self._input + self._output), self._reserved)
+        held, tokens = self._reserved, self._input + self._output
+        whole = Cost(max(money, held.microusd), max(tokens, held.tokens))
         more, self._reserved = whole.minus(self._reserved), whole
         return more
-
-
-def _larger(one: Cost, other: Cost) -> Cost:
-    return Cost(max(one.microusd, other.microusd), max(one.tokens, other.tokens))

@@ -35,13 +35,6 @@ class Upstream(Struct, frozen=True):
         return "/v1" if self.name == "openai" and not self.is_whole else ""
 
 
-class Head(Struct, frozen=True):
-    method: str
-    target: str
-    """Path and query as they were sent, percent signs and all."""
-    headers: Pairs
-
-
 class Payer(Protocol):
     """The task of a run that a key's calls are made for. Nothing here blocks."""
 

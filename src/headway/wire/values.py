@@ -26,8 +26,6 @@ ARGUMENT_PIECE_CHARS: Final = 24
 
 
 class Route(Struct, frozen=True):
-    """What a method and a path ask for. Other paths have none."""
-
     wire: WireName
     purpose: Purpose = "generate"
     model: str = ""
@@ -66,14 +64,11 @@ class ToolUse(Struct, frozen=True):
 
     @property
     def pieces(self) -> list[str]:
-        """The arguments in the parts in which a stream has them."""
         starts = range(0, len(self.arguments), ARGUMENT_PIECE_CHARS)
         return [self.arguments[start : start + ARGUMENT_PIECE_CHARS] for start in starts]
 
 
 class Answer(Struct, frozen=True):
-    """A finished answer, or as much of one as there is."""
-
     id: str
     model: str
     text: str
