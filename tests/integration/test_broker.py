@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import random
 import signal
 from pathlib import Path
 
 import pytest
 
-from headway.broker.client import Ticket
 from headway.client.admission import Admission
 from headway.errors import QueueDeadlineError
 from tests.integration.broker_home import SOON_S, Home, home, is_alive, until
@@ -120,36 +117,6 @@ def test_a_child_that_is_forked_asks_for_itself_and_settles_nothing_of_its_paren
     assert in_flight(port) == 1
     assert caller.do("settle") == "settled"
     until(lambda: in_flight(port) == 0)
-
-
-def test_a_storm_of_cancellations_leaves_nothing_behind(here: Home) -> None:
-    port = here.port()
-    port.configure(CALL.account, places(3))
-    # The broker is there: a storm that is over before it has started says nothing.
-    port.admit(CALL, SOON_S).settle(USED)
-    dice = random.Random(7)
-    granted: list[Ticket] = []
-
-    async def one(after_s: float) -> None:
-        ticket = await port.admit_async(CALL, None)
-        granted.append(ticket)
-        await asyncio.sleep(after_s)
-        ticket.settle(USED)
-
-    async def storm() -> None:
-        tasks = [asyncio.create_task(one(dice.random() * 0.002)) for _ in range(1000)]
-        while not all(task.done() for task in tasks):
-            await asyncio.sleep(0.001)
-            for task in dice.sample(tasks, 20):
-                task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    asyncio.run(storm())
-    for ticket in granted:
-        ticket.settle(USED)
-    until(lambda: in_flight(port) == 0 and waiting(port) == 0)
-    assert port.statistics().in_use == port.statistics().waiting == 0
-    assert granted
 
 
 def test_a_broker_ends_when_nobody_is_there(monkeypatch: pytest.MonkeyPatch) -> None:

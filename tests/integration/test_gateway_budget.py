@@ -149,27 +149,6 @@ def test_an_answer_that_is_cut_ends_with_an_error_that_its_client_raises(wire: s
     assert (outcome.how, outcome.fault, outcome.tally.known) == ("used", None, "estimated")
 
 
-def test_an_answer_that_is_over_is_not_cut() -> None:
-    admission = FakeAdmission()
-    spec = ProviderSpec("short", Terms(()), Latency(0.3, 0.0))
-    with (
-        serving(spec) as url,
-        gateway_to(url, admission) as gateway,
-        claude(gateway.bases) as client,
-    ):
-        admission.holds = True
-        with ThreadPoolExecutor(1) as pool:
-            create = client.messages.create
-            answer = pool.submit(create, model="echo", max_tokens=9, messages=asked("whole"))
-            admission.wait_for_calls(1)
-            admission.grant()
-            admission.tickets[0].cut = BudgetReachedError("there is no more")
-            block = answer.result(20).content[0]
-    assert block.type == "text"
-    assert block.text == "whole"
-    assert admission.tickets[0].outcome.tally.known == "reported"
-
-
 def _nobody_calls(here: Scene) -> None:
     """The next call is refused in the words of its own wire, before anything is sent.
 

@@ -67,44 +67,6 @@ def heard(line: socket.socket, wanted: bytes) -> bytes:
     return found
 
 
-@pytest.mark.parametrize("wire", ["messages", "chat", "responses"])
-def test_a_stream_that_is_held_is_kept_alive_and_its_answer_is_the_same(
-    wire: str, holding: Holding
-) -> None:
-    home, admission = holding
-    text = f"held on {wire}"
-
-    def said() -> str:
-        if wire == "messages":
-            with (
-                claude(home.bases) as client,
-                client.messages.stream(model="echo", max_tokens=9, messages=asked(text)) as stream,
-            ):
-                return stream.get_final_text()
-        with gpt(home.bases) as other:
-            if wire == "chat":
-                parts = other.chat.completions.create(
-                    model="echo", messages=asked(text), stream=True
-                )
-                return "".join(
-                    part.choices[0].delta.content or "" for part in parts if part.choices
-                )
-            events = other.responses.create(model="echo", input=text, stream=True)
-            return "".join(
-                event.delta for event in events if event.type == "response.output_text.delta"
-            )
-
-    answer = in_thread(said)
-    admission.wait_for_calls(1)
-    time.sleep(4 * SILENT_S)
-    admission.grant()
-    assert answer.result(10) == text
-    until(lambda: home.gateway.in_flight == 0)
-    ended = home.gateway.ledger.status(time.monotonic())["total"]
-    assert isinstance(ended, dict)
-    assert ended["kept_alive"] == 1
-
-
 def test_an_error_after_the_first_beat_is_the_wires_own(holding: Holding) -> None:
     home, admission = holding
 

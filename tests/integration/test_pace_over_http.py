@@ -81,35 +81,6 @@ def test_threads_that_all_start_at_once_are_all_answered(url: str, admission: Ad
     assert sum(told["refused"].values()) < 10
 
 
-def test_coroutines_of_both_sdks_are_all_answered(url: str, admission: Admission) -> None:
-    async def ask_both() -> None:
-        async with (
-            openai.AsyncOpenAI(api_key="loop", base_url=f"{url}/v1", max_retries=0) as gpt,
-            anthropic.AsyncAnthropic(api_key="loop", base_url=url, max_retries=0) as claude,
-        ):
-            headway.pace(gpt, admission=admission)
-            headway.pace(claude, admission=admission)
-
-            async def chat() -> None:
-                stream = await gpt.chat.completions.create(
-                    model="tokens-20", messages=[{"role": "user", "content": "?"}], stream=True
-                )
-                assert [chunk async for chunk in stream][-1].choices[0].finish_reason == "stop"
-
-            async def message() -> None:
-                answer = await claude.messages.create(
-                    model="tokens-20", max_tokens=30, messages=[{"role": "user", "content": "?"}]
-                )
-                assert answer.usage.output_tokens == 20
-
-            await asyncio.gather(*(chat() for _ in range(12)), *(message() for _ in range(12)))
-
-    asyncio.run(ask_both())
-    told = account(url, "loop")
-    assert told["whole"] == 24
-    assert sum(told["refused"].values()) < 10
-
-
 class FaultyOnce(httpx2.HTTPTransport):
     """Asks the simulated provider to fail at the first request."""
 

@@ -94,33 +94,6 @@ def test_proxies_and_mounts_are_kept_and_paced() -> None:
     assert [call.account.partition("#")[0] for call in admission.calls] == seen
 
 
-def test_entering_and_leaving_reach_the_transport_inside() -> None:
-    class Inner(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
-        said: list[str]
-
-        def __init__(self) -> None:
-            self.said = []
-
-        def close(self) -> None:
-            self.said.append("closed")
-
-        async def aclose(self) -> None:
-            self.said.append("closed")
-
-    inner = Inner()
-    with headway.pace(httpx2.Client(transport=inner)):
-        assert inner.said == []
-
-    async def enter() -> None:
-        async with headway.pace(httpx2.AsyncClient(transport=inner)):
-            pass
-        await headway.pace(httpx2.AsyncClient(transport=inner)).aclose()
-
-    asyncio.run(enter())
-    headway.pace(httpx2.Client(transport=inner)).close()
-    assert inner.said == ["closed"] * 4
-
-
 def models(provider: PacedProvider) -> list[object]:
     """Everything of pydantic-ai that leads to a client."""
     gpt = OpenAIProvider(openai_client=provider.gpt_async())

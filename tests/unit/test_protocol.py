@@ -139,25 +139,15 @@ def test_any_json_in_any_message_raises_nothing_but_a_wire_error(
 @pytest.mark.parametrize(
     "line",
     [
-        b"",
-        b"null",
-        b"[]",
-        b'["Leave"]',
-        b'["Leave",{}]',
-        b'["Leave",{"number":true}]',
-        b'["Leave",{"number":1.0}]',
-        b'["Nobody",{}]',
-        b'[["Leave"],{}]',
-        b'["Progressed",{"number":1,"output_tokens":NaN}]',
-        b'["Progressed",{"number":1,"output_tokens":1' + b"0" * 400 + b"}]",
-        b'["Leave",{"number":1' + b"0" * 5000 + b"}]",
-        b"[" * 60_000,
+        b"", b"null", b"[]", b'["Leave"]', b'["Leave",{}]', b'["Leave",{"number":true}]',
+        b'["Leave",{"number":1.0}]', b'["Nobody",{}]', b'[["Leave"],{}]', b"\xff\xfe",
+        b"[" * 60_000, b'["Progressed",{"number":1,"output_tokens":NaN}]',
         b'["Ask",{"request":{"id":["client"]}}]',
-        b"\xff\xfe",
-        b" " * (protocol.LINE_BYTES_MAX + 1),
+        b'["Progressed",{"number":1,"output_tokens":1' + b"0" * 400 + b"}]",
+        b'["Leave",{"number":1' + b"0" * 5000 + b"}]", b" " * (protocol.LINE_BYTES_MAX + 1),
     ],
     ids=range(16),
-)
+)  # fmt: skip
 def test_what_is_no_message_is_refused(line: bytes) -> None:
     with pytest.raises(WireError):
         protocol.message_of(line)

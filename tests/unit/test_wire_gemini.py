@@ -54,28 +54,17 @@ def elements_of(answer: Answer, pieces: list[str]) -> bytes:
         ("/v1beta/models/gemini-2.5-pro:generateContent", ROUTE),
         ("/v1/models/gemini-2.5-pro:generateContent?key=k", ROUTE),
         ("/v1beta/models/gemini-2.5-pro%3AgenerateContent", ROUTE),
-        (
-            "/gate/v1/projects/p/locations/l/publishers/google/models/gemini-2.5-pro:generateContent",
-            ROUTE,
-        ),
-        (
-            "/v1beta/models/m:streamGenerateContent?alt=sse",
-            Route("gemini", model="m", streams=True),
-        ),
+        ("/gate/v1/projects/p/publishers/google/models/gemini-2.5-pro:generateContent", ROUTE),
+        ("/v1/models/m:streamGenerateContent?alt=sse", Route("gemini", model="m", streams=True)),
         ("/v1beta/models/m:countTokens", Route("gemini", "count", "m")),
-        (
-            "/v1beta/tunedModels/mine-1:generateContent",
-            Route("gemini", model="tunedModels/mine-1"),
-        ),
-        ("/v1beta/models/m:embedContent", None),
-        ("/v1beta/models/m:batchEmbedContents", None),
-        ("/v1beta/models/:generateContent", None),
-        ("/v1beta/m:generateContent", None),
-        ("/v1internal:generateContent", None),
-        ("/v1beta/models/m", None),
-        ("/v1beta/cachedContents", None),
+        ("/v1beta/tunedModels/mine:generateContent", Route("gemini", model="tunedModels/mine")),
+        *((path, None) for path in (
+            "/v1beta/models/m:embedContent", "/v1beta/models/m:batchEmbedContents",
+            "/v1beta/models/:generateContent", "/v1beta/m:generateContent",
+            "/v1internal:generateContent", "/v1beta/models/m", "/v1beta/cachedContents",
+        )),
     ],
-)
+)  # fmt: skip
 def test_the_path_says_which_model_and_whether_it_streams(
     path: str, expected: Route | None
 ) -> None:
@@ -352,3 +341,16 @@ def test_a_call_that_is_not_admitted_is_told_in_googles_form() -> None:
     assert error["details"][0]["reason"] == QueueDeadlineError.code
     spent = json.loads(explain(BudgetReachedError(), "gemini", 3.0)[2])["error"]
     assert (spent["code"], spent["status"]) == (402, "PERMISSION_DENIED")
+
+
+def test_every_split_of_a_stream_in_two_reads_the_same() -> None:
+    pieces = ['say "hi" {', "가\\", "}]", "\u2028"]
+    for data, headers in (
+        (b"".join(events_of(ANSWER, pieces)), STREAM),
+        (elements_of(ANSWER, pieces), JSON),
+        (elements_of(ANSWER, pieces), {}),
+    ):
+        expected = outcome([data], headers)
+        assert expected[:2] == (Tally(10, 3, 5, "reported"), None)
+        for place in range(len(data) + 1):
+            assert outcome([data[:place], data[place:]], headers) == expected, place

@@ -64,17 +64,9 @@ def test_calls_are_known_by_the_end_of_their_path(path: str, wire: WireName, pur
 
 @pytest.mark.parametrize(
     "path",
-    [
-        "/v1/responses/resp_1/cancel",
-        "/v1/responses/resp_1",
-        "/v1/messages/batches",
-        "/v1/models",
-        "/v1/embeddings",
-        "/v1/threads/t_1/my-messages",
-        "/?/v1/messages",
-        "",
-    ],
-)
+    ["/v1/responses/resp_1/cancel", "/v1/responses/resp_1", "/v1/messages/batches", "/v1/models",
+     "/v1/embeddings", "/v1/threads/t_1/my-messages", "/?/v1/messages", ""],
+)  # fmt: skip
 def test_other_paths_are_nobodys_business(path: str) -> None:
     assert route("POST", path) is None
 
