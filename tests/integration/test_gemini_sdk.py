@@ -48,28 +48,6 @@ def account(url: str, key: str) -> dict[str, Any]:
     return found
 
 
-def said(chunk: types.GenerateContentResponse) -> tuple[int | None, int | None]:
-    usage = chunk.usage_metadata
-    assert usage is not None
-    return usage.prompt_token_count, usage.candidates_token_count
-
-
-def test_tokens_are_counted_and_models_are_listed(url: str) -> None:
-    with client_of(url, "count") as client:
-        counted = client.models.count_tokens(model="echo", contents="one two three")
-        answer = client.models.generate_content(model="echo", contents="one two three")
-        names = [model.name for model in client.models.list()]
-        one = client.models.get(model="echo")
-    assert counted.total_tokens == said(answer)[0]
-    assert "models/echo" in names
-    assert (one.name, one.supported_actions) == (
-        "models/echo",
-        ["generateContent", "countTokens"],
-    )
-    truth = account(url, "count")
-    assert (truth["calls"], truth["counts"]) == (1, 1)
-
-
 @pytest.mark.parametrize("fault", sorted(AT_THE_DOOR))
 def test_faults_at_the_door_are_errors_of_the_sdk(url: str, fault: str) -> None:
     with client_of(url, f"door-{fault}", fault) as client, pytest.raises(errors.APIError) as caught:

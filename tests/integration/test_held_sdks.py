@@ -49,23 +49,10 @@ def claude_stream(bases: Bases, timeout_s: float) -> str:
         return stream.get_final_text()
 
 
-def claude_whole(bases: Bases, timeout_s: float) -> str:
-    with claude(bases, timeout=timeout_s) as client:
-        (block,) = client.messages.create(model="echo", max_tokens=99, messages=ASKED).content
-        assert block.type == "text"
-        return block.text
-
-
 def chat_stream(bases: Bases, timeout_s: float) -> str:
     with gpt(bases, timeout=timeout_s) as client:
         chunks = client.chat.completions.create(model="echo", messages=ASKED, stream=True)
         return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
-
-
-def chat_whole(bases: Bases, timeout_s: float) -> str:
-    with gpt(bases, timeout=timeout_s) as client:
-        answer = client.chat.completions.create(model="echo", messages=ASKED)
-        return answer.choices[0].message.content or ""
 
 
 def responses_stream(bases: Bases, timeout_s: float) -> str:
@@ -96,7 +83,6 @@ STREAMS: dict[str, Call] = {
     "gemini": gemini_stream,
     "gemini, async": lambda bases, timeout_s: asyncio.run(gemini_async(bases, timeout_s)),
 }
-WHOLE: dict[str, Call] = {"anthropic, whole": claude_whole, "chat, whole": chat_whole}
 
 
 def hold_all(calls: dict[str, Call], timeout_s: float, hold_s: float) -> None:
@@ -151,8 +137,3 @@ def test_a_whole_call_whose_client_gives_up_keeps_its_place() -> None:
 @pytest.mark.soak
 def test_streams_that_are_held_for_a_minute_are_answered() -> None:
     hold_all(STREAMS, timeout_s=20.0, hold_s=60.0)
-
-
-@pytest.mark.soak
-def test_whole_calls_that_are_held_for_a_minute_are_answered() -> None:
-    hold_all(WHOLE, timeout_s=600.0, hold_s=60.0)

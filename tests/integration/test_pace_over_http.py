@@ -138,21 +138,3 @@ def test_an_agent_stays_paced_from_one_event_loop_to_the_next(
     for number in range(3):
         assert asyncio.run(run()) == "Hamlet"
         assert admission.statistics().asked == before + number + 1
-
-
-def test_a_deadline_is_the_sdks_own_error_and_nothing_is_sent(
-    url: str, admission: Admission
-) -> None:
-    with gpt(url, "late") as client, ThreadPoolExecutor(40) as threads:
-        headway.pace(client, wait_s=0.2, admission=admission)
-        futures = [
-            threads.submit(client.responses.create, model="tokens-800", input="?")
-            for _ in range(40)
-        ]
-        errors = [future.exception() for future in futures]
-    late = [error for error in errors if error is not None]
-    assert late
-    assert all(isinstance(error, openai.RateLimitError) for error in late)
-    assert all("HW204" in str(error) and "waited for" in str(error) for error in late)
-    told = account(url, "late")
-    assert told["calls"] - sum(told["refused"].values()) == 40 - len(late)

@@ -205,25 +205,6 @@ def test_opencodes_own_providers_go_through_the_gateway(tmp_path: Path) -> None:
     }
 
 
-def test_what_was_merged_over_opencodes_files_before_stays(tmp_path: Path) -> None:
-    given_ = {"theme": "x", "provider": {"openai": {"models": {"m": {}}, "options": {"a": 1}}}}
-    environ = {**at_home(tmp_path), "OPENCODE_CONFIG_CONTENT": json.dumps(given_)}
-    assert opencode(environ, tmp_path, THREE) == {
-        "theme": "x",
-        "provider": {"openai": {"models": {"m": {}}, "options": {
-            "a": 1, "baseURL": f"{URL}/{TOKEN}/openai/v1"}}},
-    }  # fmt: skip
-
-
-def test_where_everything_goes_to_one_address_the_agents_own_providers_do_too(
-    tmp_path: Path,
-) -> None:
-    config = '[model_providers.azure]\nbase_url = "https://az.example/openai"\n'
-    environ = at_home(tmp_path, DOTcodex__configDOTtoml=config)
-    found = whole_settings(GatewayOptions(("http://127.0.0.1:8080",)), environ, str(tmp_path))
-    assert found.upstreams["codex-azure"].url == "http://127.0.0.1:8080/v1"
-
-
 def test_a_gateway_that_is_gone_is_looked_behind(tmp_path: Path) -> None:
     gone = "http://127.0.0.1:1/" + TOKEN
     config = f'[model_providers.azure]\nbase_url = "{gone}/codex-azure"\n'

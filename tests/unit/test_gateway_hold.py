@@ -15,15 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from headway.errors import (
-    AccountClosedError,
-    BrokerUnavailableError,
-    BudgetReachedError,
-    DemandTooLargeError,
-    HeadwayError,
-    InternalError,
-    QueueDeadlineError,
-)
+from headway import errors as ours
 from headway.gateway import reply as hold
 from headway.gateway.guard import caller_of
 from headway.gateway.values import Caller, Turned
@@ -31,6 +23,7 @@ from headway.pacing.headers import Dialect
 from headway.wire import answer as write
 from headway.wire.read import AnswerReader
 from headway.wire.values import Answer, WireName
+from tests.integration.gateway_home import Bases, asked, claude, gpt
 
 WIRES: tuple[WireName, ...] = ("anthropic", "openai-chat", "openai-responses", "gemini")
 ANSWER = Answer("resp_1", "model-1", "hello there", 1000, 50, created_wall_s=1_700_000_000.0)
@@ -60,67 +53,43 @@ def answering(body: bytes, headers: dict[str, str]) -> httpx2.Client:
     return httpx2.Client(transport=httpx2.MockTransport(handle))
 
 
-def claude(body: bytes, wire: WireName = "anthropic") -> anthropic.Anthropic:
-    return anthropic.Anthropic(
-        api_key="k",
-        base_url="http://provider.test",
-        http_client=answering(body, committed(wire)),
-        max_retries=0,
-        _strict_response_validation=True,
-    )
-
-
-def gpt(body: bytes, wire: WireName = "openai-chat") -> openai.OpenAI:
-    return openai.OpenAI(
-        api_key="k",
-        base_url="http://provider.test/v1",
-        http_client=answering(body, committed(wire)),
-        max_retries=0,
-        _strict_response_validation=True,
-    )
-
-
-def google(body: bytes) -> genai.Client:
-    def handle(request: httpx2.Request) -> httpx2.Response:
-        return httpx2.Response(200, headers=committed("gemini"), content=body)
-
-    options = types.HttpOptions(
-        base_url="http://provider.test",
-        httpx_client=httpx2.Client(transport=httpx2.MockTransport(handle)),
-    )
-    return genai.Client(api_key="k", http_options=options)
+BASES = Bases("http://provider.test", "http://provider.test/v1", "http://provider.test")
+ASKED = asked("Hello")
 
 
 def claude_message(body: bytes) -> list[object]:
-    with claude(body) as client:
-        asked = client.messages.stream(
-            model="m", max_tokens=9, messages=[{"role": "user", "content": "Hello"}]
-        )
-        with asked as events:
-            return [events.get_final_message().to_dict()]
+    http = answering(body, committed("anthropic"))
+    with (
+        claude(BASES, http_client=http) as client,
+        client.messages.stream(model="m", max_tokens=9, messages=ASKED) as events,
+    ):
+        return [events.get_final_message().to_dict()]
 
 
 def chat_completion(body: bytes) -> list[object]:
-    with gpt(body) as client:
-        asked = client.chat.completions.stream(
-            model="m", messages=[{"role": "user", "content": "Hello"}]
-        )
-        with asked as events:
-            return [events.get_final_completion().to_dict()]
+    http = answering(body, committed("openai-chat"))
+    with (
+        gpt(BASES, http_client=http) as client,
+        client.chat.completions.stream(model="m", messages=ASKED) as events,
+    ):
+        return [events.get_final_completion().to_dict()]
 
 
 def responses_final(body: bytes) -> list[object]:
+    http = answering(body, committed("openai-responses"))
     with (
-        gpt(body, "openai-responses") as client,
+        gpt(BASES, http_client=http) as client,
         client.responses.stream(model="m", input="Hello") as events,
     ):
         return [events.get_final_response().to_dict()]
 
 
 def gemini_chunks(body: bytes) -> list[object]:
-    with google(body) as client:
-        asked = client.models.generate_content_stream(model="m", contents="Hello")
-        return [(chunk.text, chunk.usage_metadata) for chunk in asked]
+    http = answering(body, committed("gemini"))
+    options = types.HttpOptions(base_url=BASES.gemini, httpx_client=http)
+    with genai.Client(api_key="k", http_options=options) as client:
+        chunks = client.models.generate_content_stream(model="m", contents="Hello")
+        return [(chunk.text, chunk.usage_metadata) for chunk in chunks]
 
 
 SDKS: list[tuple[WireName, Callable[[bytes], list[object]]]] = [
@@ -292,17 +261,17 @@ def test_anthropic_is_told_the_type_of_a_status(status: int, expected: str) -> N
 @pytest.mark.parametrize(
     ("error", "status", "again"),
     [
-        (QueueDeadlineError("waited", detail="for input"), 429, True),
-        (BrokerUnavailableError(), 503, True),
-        (BudgetReachedError(), 402, False),
-        (AccountClosedError(), 402, False),
-        (DemandTooLargeError(), 400, False),
-        (InternalError(), 500, False),
+        (ours.QueueDeadlineError("waited", detail="for input"), 429, True),
+        (ours.BrokerUnavailableError(), 503, True),
+        (ours.BudgetReachedError(), 402, False),
+        (ours.AccountClosedError(), 402, False),
+        (ours.DemandTooLargeError(), 400, False),
+        (ours.InternalError(), 500, False),
     ],
 )
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_call_that_is_given_up_is_sent_again_only_if_that_helps(
-    wire: WireName, error: HeadwayError, status: int, again: bool
+    wire: WireName, error: ours.HeadwayError, status: int, again: bool
 ) -> None:
     got, headers, body = hold.given_up(error, wire)
     assert got == status

@@ -91,30 +91,6 @@ def test_a_call_is_held_then_in_flight_then_booked() -> None:
     assert table(told["total"])["calls"] == 1
 
 
-def test_what_calls_took_is_told_by_upstream_model_caller_and_key() -> None:
-    other = replace(CALL, upstream="anthropic", model="claude", caller="claude-code", key="review")
-    told = booked(CALL, CALL, other).status(10.0)
-    total = table(told["total"])
-    assert (total["calls"], total["input_tokens"], total["output_tokens"]) == (3, 300.0, 21.0)
-    assert (total["refusals_absorbed"], total["spend_microusd"]) == (6, 4_500_000)
-    for by, name in (("by_upstream", "openai"), ("by_model", "gpt-5"), ("by_caller", "codex"),
-                     ("by_key", "default")):  # fmt: skip
-        assert table(table(told[by])[name])["calls"] == 2
-    assert table(told["answers"])["anthropic"] == {"200": 1}
-
-
-def test_what_was_no_call_is_counted_apart() -> None:
-    ledger = counters.GatewayLedger()
-    ledger.turned(Turned(403, "origin", "no"))
-    ledger.passed("openai", 200)
-    ledger.resent()
-    told = ledger.status(1.0)
-    assert (told["turned_away"], told["passed"]) == ({"origin": 1}, {"openai": {"200": 1}})
-    assert told["resent"] == 1
-    assert table(told["total"])["calls"] == 0
-    assert ledger.counts()["turned away"] == 1
-
-
 def test_metrics_are_in_prometheus_format_and_say_what_the_status_says() -> None:
     ledger = booked(CALL, CALL, replace(CALL, fault=Fault("server"), status=502))
     ledger.turned(Turned(401, "token", "no"))

@@ -48,13 +48,6 @@ def test_the_first_call_that_is_not_as_recorded_ends_its_stream_for_good(path: P
     assert why == ["default unknown: not as recorded in body"]
 
 
-def test_one_stream_that_ends_does_not_end_another(path: Path) -> None:
-    record_calls(path, plain("a", "s1"), plain("c", "s2"), plain("b", "s1"), plain("d", "s2"))
-    calls = plain("a", "s1"), plain("x", "s1"), plain("c", "s2"), plain("b", "s1"), plain("d", "s2")
-    found = bodies(Tape(str(path)), *calls)
-    assert found == [b"reply 0", None, b"reply 1", None, b"reply 3"]
-
-
 def test_a_conversation_with_a_new_name_is_known_by_what_it_says(path: Path) -> None:
     record_calls(path, plain("a", "s1"), plain("b", "s1"), plain("a", "s2"), plain("c", "s2"))
     tape = Tape(str(path))
@@ -62,13 +55,6 @@ def test_a_conversation_with_a_new_name_is_known_by_what_it_says(path: Path) -> 
     assert [reply and reply.body for reply in named] == [b"reply 0", b"reply 1"]
     assert bodies(tape, plain("a", "n"), plain("c", "n")) == [b"reply 2", b"reply 3"]
     assert bodies(Tape(str(path)), plain("a", "n"), plain("b", "n"))[1] == b"reply 1"
-
-
-def test_many_alike_sessions_get_a_reply_each(path: Path) -> None:
-    record_calls(path, *(plain("a", f"s{number}") for number in range(22)))
-    found = bodies(Tape(str(path)), *(plain("a", f"n{number}") for number in range(23)))
-    assert len(set(found)) == 23
-    assert found[-1] is None
 
 
 async def together(recorder: Recorder) -> None:

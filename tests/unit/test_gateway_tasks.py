@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -236,78 +236,23 @@ def test_any_other_environment_gets_one_for_its_own_providers(tmp_path: Path) ->
         task_gateway("r", str(tmp_path), str(tmp_path), environ)
 
 
-class FakeMeter(Struct):
-    """A meter that says of every attempt what it was told to say."""
-
-    taken: MeteredUsage = MeteredUsage(2, 30.0, 4.0, 500)
-    stopped: OverBudgetError | None = None
-    empty: WindowEmptyError | None = None
-    is_ended: bool = False
-    environment: Mapping[str, str] = field(default_factory=lambda: {"WHERE": "here"})
-    stop: Callable[[], object] = print
-    closes: int = 0
-
-    def open(self, attempt: Attempt, stop: Callable[[], object]) -> Metered:
-        self.stop = stop
-        return self
-
-    def meet(self, window: Callable[[float, str], bool], must_be_priced: bool) -> None: ...
-
-    def record(self, path: str) -> None: ...
-
-    def known_as(self, attempt: Attempt, name: str) -> MeteredUsage:
-        return MeteredUsage()
-
-    def carry(self, attempt: Attempt, taken: MeteredUsage) -> None: ...
-
-    def seen(self, attempt: Attempt) -> MeteredUsage:
-        return self.taken
-
-    def resting(self) -> Resting:
-        return Resting()
-
-    async def close(self) -> MeteredUsage:
-        self.closes += 1
-        return self.taken
-
-    async def aclose(self) -> None: ...
-
-
-def perform(meter: FakeMeter, work: Callable[[Mapping[str, str]], Awaitable[Result]]) -> Result:
-    return asyncio.run(_performed(meter, work))
-
-
-async def _performed(
-    meter: FakeMeter, work: Callable[[Mapping[str, str]], Awaitable[Result]]
-) -> Result:
-    try:
-        return await metered(meter, Told().attempt(), work)
-    finally:
-        assert meter.closes == 1
-
-
-async def good(told: Mapping[str, str]) -> Result:
-    return Result(told["WHERE"].encode(), exit_code=0)
-
-
-async def bad(_: Mapping[str, str]) -> Result:
-    raise AttemptError(Fault("command", detail="exit code 7"), Result(b"half", exit_code=7))
-
-
 def test_a_command_that_failed_at_an_empty_window_is_put_back() -> None:
-    with pytest.raises(WindowEmptyError) as empty:
-        perform(FakeMeter(empty=WindowEmptyError(99.0, "empty")), bad)
-    assert empty.value.resets_at_s == 99.0
-    assert empty.value.result is not None
-    assert empty.value.result.calls == 2
-    assert perform(FakeMeter(empty=WindowEmptyError(99.0, "empty")), good).calls == 2
+    async def main() -> None:
+        meter = gateway()
+        meter.meet(lambda *_: True, False)
 
+        async def bad(told: Mapping[str, str]) -> Result:
+            key = key_of(meter, told)
+            assert key.payer is not None
+            key.payer.window(99.0, "empty")
+            key.totals = MeteredUsage(2, 30.0, 4.0, 500)
+            raise AttemptError(Fault("command", detail="exit code 7"), Result(b"half", exit_code=7))
 
-def test_a_meter_that_cannot_be_opened_fails_the_attempt() -> None:
-    class Broken(FakeMeter):
-        def open(self, attempt: Attempt, stop: Callable[[], object]) -> Metered:
-            raise OSError(24, "Too many open files")
+        with pytest.raises(WindowEmptyError) as empty:
+            await metered(meter, Told().attempt(), bad)
+        assert empty.value.resets_at_s == 99.0
+        assert empty.value.result is not None
+        assert empty.value.result.calls == 2
+        await meter.aclose()
 
-    with pytest.raises(AttemptError, match="its calls cannot be seen") as lost:
-        asyncio.run(metered(Broken(), Told().attempt(), good))
-    assert lost.value.fault.kind == "request"
+    asyncio.run(main())

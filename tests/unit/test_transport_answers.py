@@ -113,16 +113,6 @@ def test_a_transport_that_keeps_whole_bodies_is_settled_without_being_read() -> 
     assert admission.tickets[1].outcome.tally == USED
 
 
-def test_a_stream_is_settled_by_its_last_event_and_not_by_its_close() -> None:
-    admission = FakeAdmission()
-    with headway.pace(PacedProvider().http(), admission=admission) as http:
-        url, body = HOST + PATHS["anthropic"], body_of("anthropic", True)
-        with http.stream("POST", url, json=body) as response:
-            for data in response.iter_raw():
-                is_last = b"message_stop" in data
-                assert bool(admission.outcomes) == is_last
-
-
 def test_what_no_model_answers_passes_untouched() -> None:
     seen: list[str] = []
 
