@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
+import anthropic
+import openai
+from google import genai
+from google.genai import types
 from msgspec import Struct
 
 from headway.client.admission import Admission, dial_alone
@@ -78,3 +85,43 @@ def gateway_and_provider(
 ) -> Iterator[GatewayHome]:
     with provider(spec, options) as url, gateway_to(url) as home:
         yield home
+
+
+def asked(text: str) -> Any:
+    return [{"role": "user", "content": text}]
+
+
+def claude(bases: Bases, key: str = "k", **more: Any) -> anthropic.Anthropic:
+    return anthropic.Anthropic(
+        api_key=key, base_url=bases.anthropic, max_retries=0, _strict_response_validation=True,
+        **more,
+    )  # fmt: skip
+
+
+def gpt(bases: Bases, key: str = "k", **more: Any) -> openai.OpenAI:
+    return openai.OpenAI(
+        api_key=key, base_url=bases.openai, max_retries=0, _strict_response_validation=True, **more
+    )
+
+
+def gemini(bases: Bases, timeout_ms: int | None = None) -> genai.Client:
+    options = types.HttpOptions(base_url=bases.gemini, timeout=timeout_ms)
+    return genai.Client(api_key="k", http_options=options)
+
+
+def body(text: str, *, stream: bool = False) -> bytes:
+    told = {"model": "echo", "max_tokens": 50, "messages": asked(text), "stream": stream}
+    return json.dumps(told).encode()
+
+
+def post(base: str, sent: bytes, *more: str) -> socket.socket:
+    """A request on a connection of its own."""
+    parts = urlsplit(base)
+    line = socket.create_connection((parts.hostname or "", parts.port or 0), timeout=20)
+    fields = ("content-type: application/json", "x-api-key: k", *more)
+    head = (
+        f"POST {parts.path}/anthropic/v1/messages HTTP/1.1\r\nhost: {parts.netloc}\r\n"
+        f"content-length: {len(sent)}\r\n" + "".join(f"{one}\r\n" for one in fields) + "\r\n"
+    )
+    line.sendall(head.encode() + sent)
+    return line

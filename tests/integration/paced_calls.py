@@ -19,7 +19,6 @@ from headway.base.folders import Folders
 from headway.client.admission import Admission, dial_own
 
 Wire = Literal["openai", "anthropic"]
-SDKClient = openai.AsyncOpenAI | anthropic.AsyncAnthropic
 
 
 class Sent(Struct):

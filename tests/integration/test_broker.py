@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import random
 import signal
-import threading
 from pathlib import Path
 
 import pytest
 
-from headway.broker.client import Ticket
 from headway.client.admission import Admission
 from headway.errors import QueueDeadlineError
 from tests.integration.broker_home import SOON_S, Home, home, is_alive, until
@@ -121,63 +117,6 @@ def test_a_child_that_is_forked_asks_for_itself_and_settles_nothing_of_its_paren
     assert in_flight(port) == 1
     assert caller.do("settle") == "settled"
     until(lambda: in_flight(port) == 0)
-
-
-def test_threads_and_event_loops_share_one_port(here: Home) -> None:
-    port = here.port()
-    done: list[int] = []
-
-    def with_a_thread() -> None:
-        for _ in range(20):
-            port.admit(CALL, SOON_S).settle(USED)
-            done.append(1)
-
-    async def one() -> None:
-        (await port.admit_async(CALL, SOON_S)).settle(USED)
-        done.append(1)
-
-    async def with_a_loop() -> None:
-        await asyncio.gather(*(one() for _ in range(20)))
-
-    crowd = [threading.Thread(target=with_a_thread) for _ in range(3)]
-    crowd += [threading.Thread(target=lambda: asyncio.run(with_a_loop())) for _ in range(3)]
-    for thread in crowd:
-        thread.start()
-    for thread in crowd:
-        thread.join(3 * SOON_S)
-    assert len(done) == 120
-    until(lambda: in_flight(port) == 0)
-    assert port.statistics().in_use == 0
-
-
-def test_a_storm_of_cancellations_leaves_nothing_behind(here: Home) -> None:
-    port = here.port()
-    port.configure(CALL.account, places(3))
-    # The broker is there: a storm that is over before it has started says nothing.
-    port.admit(CALL, SOON_S).settle(USED)
-    dice = random.Random(7)
-    granted: list[Ticket] = []
-
-    async def one(after_s: float) -> None:
-        ticket = await port.admit_async(CALL, None)
-        granted.append(ticket)
-        await asyncio.sleep(after_s)
-        ticket.settle(USED)
-
-    async def storm() -> None:
-        tasks = [asyncio.create_task(one(dice.random() * 0.002)) for _ in range(1000)]
-        while not all(task.done() for task in tasks):
-            await asyncio.sleep(0.001)
-            for task in dice.sample(tasks, 20):
-                task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    asyncio.run(storm())
-    for ticket in granted:
-        ticket.settle(USED)
-    until(lambda: in_flight(port) == 0 and waiting(port) == 0)
-    assert port.statistics().in_use == port.statistics().waiting == 0
-    assert granted
 
 
 def test_a_broker_ends_when_nobody_is_there(monkeypatch: pytest.MonkeyPatch) -> None:

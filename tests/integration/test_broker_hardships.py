@@ -14,21 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from headway.broker import protocol
 from headway.broker.client import CallRequest
 from headway.broker.election import drop_lock, environment, start, take_lock
 from headway.broker.process import main
-from headway.broker.protocol import (
-    VERSION,
-    Alive,
-    AskMessage,
-    Describe,
-    Error,
-    Hello,
-    Left,
-    Message,
-    MessageSplitter,
-    line_of,
-)
 from headway.broker.store import Store
 from headway.client import admission as access
 from headway.client.admission import Admission
@@ -36,7 +25,7 @@ from headway.errors import BrokerUnavailableError, StateFileError
 from headway.pacing.lane import Request
 from headway.pacing.memory import AccountTerms, MonthlyBudget, PacingMemory
 from tests.integration.broker_home import SOON_S, Home, is_alive, until
-from tests.integration.caller import CALL, USED, places
+from tests.integration.caller import CALL, USED
 
 
 @pytest.fixture
@@ -49,9 +38,9 @@ def stranger(here: Home) -> Iterator[socket.socket]:
         yield sock
 
 
-def heard(sock: socket.socket) -> list[Message]:
+def heard(sock: socket.socket) -> list[protocol.Message]:
     """Everything that is said until the line is cut."""
-    lines, messages = MessageSplitter(), list[Message]()
+    lines, messages = protocol.MessageSplitter(), list[protocol.Message]()
     while True:
         try:
             data = sock.recv(65536)
@@ -62,15 +51,15 @@ def heard(sock: socket.socket) -> list[Message]:
         messages += lines.feed(data)
 
 
-HELLO = line_of(Hello(VERSION, "x", 1, "x"))
+HELLO = protocol.line_of(protocol.Hello(protocol.VERSION, "x", 1, "x"))
 FOREIGN = Request(("y", 1), CALL.account, CALL.dialect, CALL.sketch)
 BAD = {
     "garbage": b"\x00\xff\x00garbage\n",
     "a line without end": b"x" * 200_000,
     "no hello": b'["Leave",{"number":1}]\n',
-    "another version": line_of(Hello(VERSION + 1, "x", 1, "x")),
-    "a call of somebody else": HELLO + line_of(AskMessage(FOREIGN)),
-    "what only a broker says": HELLO + line_of(Left(1, "")),
+    "another version": protocol.line_of(protocol.Hello(protocol.VERSION + 1, "x", 1, "x")),
+    "a call of somebody else": HELLO + protocol.line_of(protocol.AskMessage(FOREIGN)),
+    "what only a broker says": HELLO + protocol.line_of(protocol.Left(1, "")),
 }
 
 
@@ -80,7 +69,7 @@ def test_a_client_that_misbehaves_is_told_and_cut_off_and_nobody_notices(
 ) -> None:
     with suppress(BrokenPipeError, ConnectionResetError):
         stranger.sendall(said)
-    assert isinstance(heard(stranger)[-1], Error)
+    assert isinstance(heard(stranger)[-1], protocol.Error)
     here.ports[0].admit(CALL, SOON_S).settle(USED)
     assert here.ports[0].describe()[1].pid == here.brokers()[0]
 
@@ -88,7 +77,7 @@ def test_a_client_that_misbehaves_is_told_and_cut_off_and_nobody_notices(
 def test_a_client_that_does_not_read_is_cut_off(here: Home, stranger: socket.socket) -> None:
     stranger.sendall(HELLO)
     stranger.setblocking(False)
-    question = line_of(Describe(1)) * 100
+    question = protocol.line_of(protocol.Describe(1)) * 100
 
     def is_cut_off() -> bool:
         try:
@@ -106,7 +95,7 @@ def test_a_client_that_does_not_read_is_cut_off(here: Home, stranger: socket.soc
 def test_a_flood_of_one_client_does_not_starve_another(here: Home, stranger: socket.socket) -> None:
     stranger.sendall(HELLO)
     stranger.setblocking(False)
-    noise = line_of(Alive(1)) * 1000
+    noise = protocol.line_of(protocol.Alive(1)) * 1000
     for _ in range(50):
         with suppress(BlockingIOError):
             stranger.send(noise)
@@ -120,7 +109,7 @@ def test_a_client_that_comes_back_before_its_end_was_seen_is_the_same_client(
     with socket.socket(socket.AF_UNIX) as again:
         again.connect(here.place.socket)
         again.settimeout(SOON_S)
-        again.sendall(HELLO + line_of(Describe(1)))
+        again.sendall(HELLO + protocol.line_of(protocol.Describe(1)))
         assert again.recv(1000).startswith(b'["Described"')
         assert heard(stranger) == []
         until(lambda: len(here.ports[0].describe()[1].clients) == 2)
@@ -136,19 +125,6 @@ def test_a_file_that_cannot_be_used_is_moved_aside_and_said(here: Home, content:
     assert Path(f"{here.place.memory}.corrupt-1").read_bytes() == content
     assert notice in Path(here.place.log).read_text()
     until(lambda: Path(here.place.memory).exists())
-
-
-def test_what_was_learned_is_known_to_the_next_broker(here: Home) -> None:
-    port = here.port()
-    port.configure(CALL.account, places(1))
-    port.admit(CALL, SOON_S).settle(USED)
-    until(lambda: Path(here.place.memory).exists() and CALL.account in _text(here))
-    port.close()
-    here.kill_broker()
-    other = here.caller()
-    other.do("admit")
-    other.do("later")
-    until(lambda: [who.waiting for who in here.port().describe()[0].lanes[0].callers] == [1])
 
 
 def _text(here: Home) -> str:

@@ -198,6 +198,7 @@ def test_a_compressed_call_is_read_and_goes_on_as_it_came(here: Scene) -> None:
     bomb = gzip.compress(b" " * (REQUEST_BYTES_MAX + 1))
     assert call(here, path, bomb, Content_Encoding="gzip").status == 413
     assert call(here, path, Content_Encoding="x-unknown").status == 415
+    assert call(here, path, Content_Encoding="gzip").status == 400
     assert len(here.provider.arrivals) == 1
 
 

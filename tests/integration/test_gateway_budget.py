@@ -25,7 +25,7 @@ from headway.sim.provider import Latency, ProviderSpec
 from headway.sim.server import account_of, serving, truth_of
 from headway.testing import FakeAdmission
 from tests.integration.broker_home import home, until
-from tests.integration.gateway_home import GatewayHome, gateway_to
+from tests.integration.gateway_home import GatewayHome, asked, claude, gateway_to, gpt
 
 AGENTS = 22
 ABSURD = 128_000
@@ -56,10 +56,6 @@ class Scene(Struct, frozen=True):
         found: dict[str, Any] = truth_of(self.gateway.upstream)["accounts"][account_of("k")]
         return found
 
-    def claude(self) -> anthropic.Anthropic:
-        bases = self.gateway.bases
-        return anthropic.Anthropic(api_key="k", base_url=bases.anthropic, max_retries=0)
-
 
 @contextmanager
 def scene(monkeypatch: pytest.MonkeyPatch, latency: Latency, tokens: float) -> Iterator[Scene]:
@@ -69,10 +65,6 @@ def scene(monkeypatch: pytest.MonkeyPatch, latency: Latency, tokens: float) -> I
         port.configure(EVERY_ACCOUNT, AccountTerms(MANY, budget=MonthlyBudget(tokens=tokens)))
         with gateway_to(url, port) as gateway:
             yield Scene(gateway, port)
-
-
-def asked(text: str) -> Any:
-    return [{"role": "user", "content": text}]
 
 
 def streamed(client: anthropic.Anthropic, model: str, text: str) -> str:
@@ -86,7 +78,7 @@ def test_agents_that_declare_absurd_maxima_run_side_by_side_under_a_small_budget
 ) -> None:
     with (
         scene(monkeypatch, Latency(1.5, 0.001), 200_000.0) as here,
-        here.claude() as client,
+        claude(here.gateway.bases) as client,
         ThreadPoolExecutor(AGENTS) as pool,
     ):
         texts = list(pool.map(lambda n: streamed(client, "tokens-20", f"task {n}"), range(AGENTS)))
@@ -105,7 +97,10 @@ def test_a_runaway_answer_is_cut_within_a_step_of_the_budget_and_nobody_calls_af
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     budget = 1500.0
-    with scene(monkeypatch, Latency(0.05, 0.004), budget) as here, here.claude() as client:
+    with (
+        scene(monkeypatch, Latency(0.05, 0.004), budget) as here,
+        claude(here.gateway.bases) as client,
+    ):
         with pytest.raises(anthropic.APIStatusError) as cut:
             streamed(client, "tokens-20000", "never stop")
         told = cut.value.body
@@ -133,7 +128,7 @@ def test_an_answer_that_is_cut_ends_with_an_error_that_its_client_raises(wire: s
     with (
         serving(spec) as url,
         gateway_to(url, admission) as gateway,
-        openai.OpenAI(api_key="k", base_url=gateway.bases.openai, max_retries=0) as client,
+        gpt(gateway.bases) as client,
     ):
         stream: Any = None
         if wire == "chat":
@@ -154,42 +149,21 @@ def test_an_answer_that_is_cut_ends_with_an_error_that_its_client_raises(wire: s
     assert (outcome.how, outcome.fault, outcome.tally.known) == ("used", None, "estimated")
 
 
-def test_an_answer_that_is_over_is_not_cut() -> None:
-    admission = FakeAdmission()
-    spec = ProviderSpec("short", Terms(()), Latency(0.3, 0.0))
-    with (
-        serving(spec) as url,
-        gateway_to(url, admission) as gateway,
-        anthropic.Anthropic(api_key="k", base_url=gateway.bases.anthropic, max_retries=0) as client,
-    ):
-        admission.holds = True
-        with ThreadPoolExecutor(1) as pool:
-            create = client.messages.create
-            answer = pool.submit(create, model="echo", max_tokens=9, messages=asked("whole"))
-            admission.wait_for_calls(1)
-            admission.grant()
-            admission.tickets[0].cut = BudgetReachedError("there is no more")
-            block = answer.result(20).content[0]
-    assert block.type == "text"
-    assert block.text == "whole"
-    assert admission.tickets[0].outcome.tally.known == "reported"
-
-
 def _nobody_calls(here: Scene) -> None:
     """The next call is refused in the words of its own wire, before anything is sent.
 
     What is left of the budget is less than a step; of an answer to a new model 500 tokens are
     expected.
     """
-    with here.claude() as claude, pytest.raises(anthropic.APIStatusError) as refused:
-        claude.messages.create(model="tokens-20", max_tokens=8000, messages=asked("more"))
+    with claude(here.gateway.bases) as client, pytest.raises(anthropic.APIStatusError) as refused:
+        client.messages.create(model="tokens-20", max_tokens=8000, messages=asked("more"))
     _is_told(refused.value.status_code, refused.value.body, "type", "billing_error")
     bases = here.gateway.bases
     with (
-        openai.OpenAI(api_key="k", base_url=bases.openai, max_retries=0) as gpt,
+        gpt(bases) as other,
         pytest.raises(openai.APIStatusError) as denied,
     ):
-        gpt.responses.create(model="tokens-20", input="more")
+        other.responses.create(model="tokens-20", input="more")
     _is_told(denied.value.status_code, {"error": denied.value.body}, "type", "insufficient_quota")
     parts = urlsplit(bases.gemini)
     line = HTTPConnection(parts.netloc, timeout=20)

@@ -10,8 +10,6 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
-from urllib.parse import urlsplit
 
 import anthropic
 import pytest
@@ -32,9 +30,9 @@ from headway.pacing.admission import CallOutcome
 from headway.testing import FakeAdmission
 from headway.work import OverBudgetError
 from tests.integration.broker_home import until
-from tests.integration.gateway_home import gateway_to
+from tests.integration.gateway_home import asked, body, claude, gateway_to
+from tests.integration.gateway_home import post as sent_to
 from tests.integration.gateway_scene import ANSWER
-from tests.integration.test_gateway_holds import body
 from tests.unit.attempts import Told
 from tests.unit.test_gateway_tasks import Opened
 
@@ -63,7 +61,6 @@ WHOLE = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %
 CLOSING = WHOLE.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n", 1)
 """The same from a provider that says that it closes, so that no later call meets the closing."""
 PING = b'event: ping\ndata: {"type": "ping"}\n\n'
-ASKED: Any = [{"role": "user", "content": "x"}]
 WAIT_S = 10.0
 
 Script = Callable[[socket.socket, int], bool]
@@ -139,16 +136,8 @@ def says(*pieces: bytes) -> Script:
 
 
 def post(base: str, sent: bytes, *more: str) -> socket.socket:
-    """A request on a connection of its own, that ends with the answer."""
-    parts = urlsplit(base)
-    line = socket.create_connection((parts.hostname or "", parts.port or 0), timeout=WAIT_S)
-    fields = ("content-type: application/json", "x-api-key: k", "connection: close", *more)
-    head = (
-        f"POST {parts.path}/anthropic/v1/messages HTTP/1.1\r\nhost: {parts.netloc}\r\n"
-        f"content-length: {len(sent)}\r\n" + "".join(f"{one}\r\n" for one in fields) + "\r\n"
-    )
-    line.sendall(head.encode() + sent)
-    return line
+    """A request on a connection that ends with the answer."""
+    return sent_to(base, sent, "connection: close", *more)
 
 
 def read_all(line: socket.socket, already: bytes = b"") -> bytes:
@@ -259,7 +248,7 @@ def test_an_answer_is_cut_between_two_events_wherever_its_bytes_were_split() -> 
         return _request(line) is not None
 
     def read(client: anthropic.Anthropic) -> None:
-        call = client.messages.stream(model="echo", max_tokens=9, messages=ASKED)
+        call = client.messages.stream(model="echo", max_tokens=9, messages=asked("x"))
         with call as stream:
             for event in stream:
                 if event.type == "content_block_delta":
@@ -269,7 +258,7 @@ def test_an_answer_is_cut_between_two_events_wherever_its_bytes_were_split() -> 
     with (
         provider(script) as raw,
         gateway_to(raw.url, admission) as home,
-        anthropic.Anthropic(api_key="k", base_url=home.bases.anthropic, max_retries=0) as client,
+        claude(home.bases) as client,
         pytest.raises(anthropic.APIStatusError, match="there is no more"),
     ):
         read(client)
@@ -429,7 +418,7 @@ def test_a_call_on_a_connection_that_its_provider_closes_is_sent_once_and_the_cl
         assert b"x-should-retry: true\r\n" in heard
         assert len(raw.heads) == 2
         with anthropic.Anthropic(api_key="k", base_url=home.bases.anthropic) as client:
-            client.messages.create(model="echo", max_tokens=9, messages=ASKED)
+            client.messages.create(model="echo", max_tokens=9, messages=asked("x"))
     assert [outcome.how for outcome in admission.outcomes] == ["used"] * 3
 
 

@@ -181,32 +181,19 @@ async def wait_and_leave(held: Held, count: int) -> tuple[float, float]:
     return left_kib[0], left_kib[1]
 
 
-def check_served(count: int) -> None:
+COUNTS = (300, pytest.param(5_000, marks=pytest.mark.soak))
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_held_calls_are_small_and_all_are_served(count: int) -> None:
     with held_calls() as held:
         each_kib = asyncio.run(wait_and_be_served(held, count))
     assert each_kib <= HELD_KIB_MAX, f"{each_kib:.0f} KiB each"
 
 
-def check_left(count: int) -> None:
+@pytest.mark.parametrize("count", COUNTS)
+def test_clients_that_hang_up_while_they_are_held_leave_nothing_behind(count: int) -> None:
     with held_calls() as held:
         first_kib, second_kib = asyncio.run(wait_and_leave(held, count))
     # What the first crowd took, the second one finds again.
     assert second_kib - first_kib <= count * HELD_KIB_MAX / 10
-
-
-def test_held_calls_are_small_and_all_are_served() -> None:
-    check_served(300)
-
-
-def test_clients_that_hang_up_while_they_are_held_leave_nothing_behind() -> None:
-    check_left(300)
-
-
-@pytest.mark.soak
-def test_five_thousand_held_calls_are_small_and_all_are_served() -> None:
-    check_served(5_000)
-
-
-@pytest.mark.soak
-def test_five_thousand_clients_that_hang_up_leave_nothing_behind() -> None:
-    check_left(5_000)

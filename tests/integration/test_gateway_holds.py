@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import json
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from urllib.parse import urlsplit
 
 import anthropic
 import openai
@@ -25,10 +22,19 @@ from headway.sim.provider import Latency, ProviderSpec
 from headway.sim.server import serving, truth_of
 from headway.testing import FakeAdmission
 from tests.integration.broker_home import until
-from tests.integration.gateway_home import GatewayHome, gateway_to
+from tests.integration.gateway_home import (
+    GatewayHome,
+    asked,
+    body,
+    claude,
+    gateway_to,
+    gpt,
+    post,
+)
 
 SPEC = ProviderSpec("held", Terms((Limit("requests", 6e4),)), Latency(0.02, 0.001))
 SILENT_S = 0.15
+Holding = tuple[GatewayHome, FakeAdmission]
 
 
 @pytest.fixture(scope="module")
@@ -38,27 +44,10 @@ def provider() -> Iterator[str]:
 
 
 @pytest.fixture
-def holding(provider: str) -> Iterator[tuple[GatewayHome, FakeAdmission]]:
+def holding(provider: str) -> Iterator[Holding]:
     admission = FakeAdmission(holds=True)
     with gateway_to(provider, admission, silent_s=SILENT_S) as home:
         yield home, admission
-
-
-def claude(home: GatewayHome, **more: Any) -> anthropic.Anthropic:
-    return anthropic.Anthropic(
-        api_key="k", base_url=home.bases.anthropic, max_retries=0,
-        _strict_response_validation=True, **more,
-    )  # fmt: skip
-
-
-def gpt(home: GatewayHome) -> openai.OpenAI:
-    return openai.OpenAI(
-        api_key="k", base_url=home.bases.openai, max_retries=0, _strict_response_validation=True
-    )
-
-
-def asked(text: str) -> Any:
-    return [{"role": "user", "content": text}]
 
 
 def in_thread(work: Callable[[], object]) -> Any:
@@ -66,25 +55,6 @@ def in_thread(work: Callable[[], object]) -> Any:
     found = pool.submit(work)
     pool.shutdown(wait=False)
     return found
-
-
-def body(text: str, *, stream: bool = False) -> bytes:
-    told = {"model": "echo", "max_tokens": 50, "messages": asked(text), "stream": stream}
-    return json.dumps(told).encode()
-
-
-def post(home: GatewayHome, sent: bytes, **headers: str) -> socket.socket:
-    """A request on a connection of its own."""
-    parts = urlsplit(home.base)
-    line = socket.create_connection((parts.hostname or "", parts.port or 0), timeout=20)
-    more = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    head = (
-        f"POST {parts.path}/anthropic/v1/messages HTTP/1.1\r\nHost: {parts.netloc}\r\n"
-        f"content-type: application/json\r\nx-api-key: k\r\ncontent-length: {len(sent)}\r\n"
-        f"{more}\r\n"
-    )
-    line.sendall(head.encode() + sent)
-    return line
 
 
 def heard(line: socket.socket, wanted: bytes) -> bytes:
@@ -97,76 +67,12 @@ def heard(line: socket.socket, wanted: bytes) -> bytes:
     return found
 
 
-def calls(url: str, text: str) -> int:
-    """How often a call with this text reached the provider: each test has texts of its own."""
-    return sum(one["label"] == text for one in truth_of(url, "?arrivals=all")["arrivals"])
-
-
-def test_a_call_is_sent_when_it_may_go_and_not_before(
-    holding: tuple[GatewayHome, FakeAdmission],
-) -> None:
-    home, admission = holding
-    with claude(home) as client:
-        answer = in_thread(
-            lambda: client.messages.create(
-                model="echo", max_tokens=9, messages=asked("later"),
-                extra_headers={"x-sim-label": "later"},
-            )
-        )  # fmt: skip
-        admission.wait_for_calls(1)
-        assert calls(home.upstream, "later") == 0
-        admission.grant()
-        assert answer.result(10).content[0].text == "later"
-    assert calls(home.upstream, "later") == 1
-    assert [outcome.how for outcome in admission.outcomes] == ["used"]
-
-
-@pytest.mark.parametrize("wire", ["messages", "chat", "responses"])
-def test_a_stream_that_is_held_is_kept_alive_and_its_answer_is_the_same(
-    wire: str, holding: tuple[GatewayHome, FakeAdmission]
-) -> None:
-    home, admission = holding
-    text = f"held on {wire}"
-
-    def said() -> str:
-        if wire == "messages":
-            with (
-                claude(home) as client,
-                client.messages.stream(model="echo", max_tokens=9, messages=asked(text)) as stream,
-            ):
-                return stream.get_final_text()
-        with gpt(home) as other:
-            if wire == "chat":
-                parts = other.chat.completions.create(
-                    model="echo", messages=asked(text), stream=True
-                )
-                return "".join(
-                    part.choices[0].delta.content or "" for part in parts if part.choices
-                )
-            events = other.responses.create(model="echo", input=text, stream=True)
-            return "".join(
-                event.delta for event in events if event.type == "response.output_text.delta"
-            )
-
-    answer = in_thread(said)
-    admission.wait_for_calls(1)
-    time.sleep(4 * SILENT_S)
-    admission.grant()
-    assert answer.result(10) == text
-    until(lambda: home.gateway.in_flight == 0)
-    ended = home.gateway.ledger.status(time.monotonic())["total"]
-    assert isinstance(ended, dict)
-    assert ended["kept_alive"] == 1
-
-
-def test_an_error_after_the_first_beat_is_the_wires_own(
-    holding: tuple[GatewayHome, FakeAdmission],
-) -> None:
+def test_an_error_after_the_first_beat_is_the_wires_own(holding: Holding) -> None:
     home, admission = holding
 
     def fails() -> str:
         with (
-            claude(home, default_headers={HEADER: "500"}) as client,
+            claude(home.bases, default_headers={HEADER: "500"}) as client,
             pytest.raises(anthropic.APIStatusError) as raised,
             client.messages.stream(model="echo", max_tokens=9, messages=asked("x")) as stream,
         ):
@@ -180,56 +86,37 @@ def test_an_error_after_the_first_beat_is_the_wires_own(
     assert "api_error" in answer.result(10)
 
 
-def test_a_client_that_leaves_the_line_leaves_nothing(
-    holding: tuple[GatewayHome, FakeAdmission],
-) -> None:
+def test_the_same_call_sent_again_keeps_its_place(holding: Holding) -> None:
     home, admission = holding
-    home.gateway.places._kept_s = 0.2
-    line = post(home, body("gone"))
+    first = post(home.base, body("again"))
     admission.wait_for_calls(1)
-    line.close()
-    until(lambda: admission.statistics().left == 1)
-    assert home.gateway.in_flight == 0
-    assert len(home.gateway.places) == 0
-
-
-def test_the_same_call_sent_again_keeps_its_place(
-    holding: tuple[GatewayHome, FakeAdmission],
-) -> None:
-    home, admission = holding
-    first = post(home, body("again"))
-    admission.wait_for_calls(1)
-    with post(home, body("behind")):
+    with post(home.base, body("behind")):
         admission.wait_for_calls(2)
         first.close()
         until(lambda: len(home.gateway.places) == 1)
         # With its members in another order, as Codex does it.
         same = json.dumps(dict(reversed(json.loads(body("again")).items()))).encode()
-        with post(home, same, **{"x-stainless-retry-count": "1"}) as second:
+        with post(home.base, same, "x-stainless-retry-count: 1") as second:
             until(lambda: len(home.gateway.places) == 0)
             admission.grant()
             heard(second, b"again")
     assert len(admission.calls) == 2
 
 
-def test_another_call_does_not_take_that_place(
-    holding: tuple[GatewayHome, FakeAdmission],
-) -> None:
+def test_another_call_does_not_take_that_place(holding: Holding) -> None:
     home, admission = holding
-    first = post(home, body("mine"))
+    first = post(home.base, body("mine"))
     admission.wait_for_calls(1)
     first.close()
     until(lambda: len(home.gateway.places) == 1)
-    with post(home, body("mine", stream=True)):
+    with post(home.base, body("mine", stream=True)):
         admission.wait_for_calls(2)
         assert len(home.gateway.places) == 1
 
 
-def test_a_grant_to_a_client_that_has_gone_is_given_back(
-    holding: tuple[GatewayHome, FakeAdmission],
-) -> None:
+def test_a_grant_to_a_client_that_has_gone_is_given_back(holding: Holding) -> None:
     home, admission = holding
-    line = post(home, body("nobody"))
+    line = post(home.base, body("nobody"))
     admission.wait_for_calls(1)
     line.close()
     until(lambda: len(home.gateway.places) == 1)
@@ -243,7 +130,7 @@ def test_a_client_that_leaves_in_the_middle_pays_for_what_was_written(provider: 
     admission = FakeAdmission()
     told = {"model": "tokens-2000", "max_tokens": 4000, "messages": asked("x"), "stream": True}
     with gateway_to(provider, admission) as home:
-        line = post(home, json.dumps(told).encode())
+        line = post(home.base, json.dumps(told).encode())
         for _ in range(3):
             heard(line, b"content_block_delta")
         line.close()
@@ -257,7 +144,11 @@ def test_a_client_that_leaves_in_the_middle_pays_for_what_was_written(provider: 
 def test_a_call_that_waits_too_long_is_told_when_to_come_again(provider: str) -> None:
     admission = FakeAdmission()
     admission.refuse(QueueDeadlineError("a call waited"), QueueDeadlineError("a call waited"))
-    with gateway_to(provider, admission) as home, claude(home) as one, gpt(home) as other:
+    with (
+        gateway_to(provider, admission) as home,
+        claude(home.bases) as one,
+        gpt(home.bases) as other,
+    ):
         with pytest.raises(anthropic.RateLimitError) as first:
             one.messages.create(model="echo", max_tokens=9, messages=asked("x"))
         with pytest.raises(openai.RateLimitError) as second:
@@ -295,7 +186,7 @@ def test_refusals_and_overloads_are_absorbed_before_the_first_byte() -> None:
 
 def test_an_upstream_that_cannot_be_reached_is_named() -> None:
     admission = FakeAdmission()
-    with gateway_to("http://127.0.0.1:9", admission) as home, claude(home) as client:
+    with gateway_to("http://127.0.0.1:9", admission) as home, claude(home.bases) as client:
         with pytest.raises(anthropic.APIStatusError) as raised:
             client.messages.create(model="echo", max_tokens=9, messages=asked("x"))
         assert raised.value.status_code == 502
@@ -305,39 +196,12 @@ def test_an_upstream_that_cannot_be_reached_is_named() -> None:
 
 def test_small_calls_have_a_flow_of_their_own(provider: str) -> None:
     admission = FakeAdmission()
-    session = {"x-claude-code-session-id": "s-1"}
+    session = "x-claude-code-session-id: s-1"
     with gateway_to(provider, admission) as home:
         for text in ("small", "large " * 4000):
-            with post(home, body(text), **session) as line:
+            with post(home.base, body(text), session) as line:
                 line.recv(65536)
     small, large = (call.path for call in admission.calls)
     assert small[-1] == large[-1]
     assert "s-1" in small[-1]
     assert (small[0], large[0]) == ("small", "large")
-
-
-def test_many_clients_at_once_leave_nothing_behind(provider: str) -> None:
-    admission = FakeAdmission()
-    before = threading.active_count()
-    with gateway_to(provider, admission) as home:
-
-        def once(number: int) -> int:
-            parts = urlsplit(home.base)
-            line = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30)
-            line.request(
-                "POST", f"{parts.path}/anthropic/v1/messages",
-                body(f"n {number}", stream=bool(number % 2)),
-                {"content-type": "application/json", "x-api-key": "k"},
-            )  # fmt: skip
-            response = line.getresponse()
-            if number % 3:
-                response.read()
-            line.close()
-            return response.status
-
-        with ThreadPoolExecutor(16) as pool:
-            assert set(pool.map(once, range(120))) == {200}
-        until(lambda: home.gateway.in_flight == 0)
-        assert admission.statistics().unsettled == 0
-        assert len(admission.outcomes) == 120
-    assert threading.active_count() <= before

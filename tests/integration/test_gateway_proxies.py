@@ -28,80 +28,59 @@ from tests.integration.broker_home import SOON_S
 BODY = b'{"model": "m"}'
 
 
-async def sent(sender: Sender, url: str) -> tuple[int, bytes]:
-    response = await sender.send("POST", url, ((b"X-Api-Key", b"mine"),), BODY)
+async def _reached(url: str) -> tuple[int, bytes]:
+    sender = Sender()
     try:
-        return response.status, await response.read()
+        response = await sender.send("POST", url, ((b"X-Api-Key", b"mine"),), BODY)
+        try:
+            return response.status, await response.read()
+        finally:
+            response.close()
     finally:
-        response.close()
+        await sender.close()
 
 
-async def heard_by(heard: list[bytes]) -> tuple[asyncio.Server, int]:
-    """Somebody who writes down what is asked, and answers."""
+def reached(url: str) -> tuple[int, bytes]:
+    """What is answered at this address."""
+    return asyncio.run(_reached(url))
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heard.append(await reader.readuntil(b"\r\n\r\n"))
-        await reader.readexactly(len(BODY))
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok")
-        await writer.drain()
-        writer.close()
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    return server, server.sockets[0].getsockname()[1]
+def answers(heard: list[bytes]) -> Callable[[socket.socket], None]:
+    """Writes down what is asked, and answers."""
+
+    def answer(line: socket.socket) -> None:
+        asked = b""
+        while not asked.endswith(BODY):
+            asked += line.recv(65_536)
+        heard.append(asked)
+        line.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok")
+
+    return answer
 
 
 def test_a_provider_is_reached_through_the_proxy_with_its_own_password(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     heard: list[bytes] = []
-
-    async def main() -> None:
-        server, port = await heard_by(heard)
-        monkeypatch.setenv("http_proxy", f"http://me:secret@127.0.0.1:{port}")
-        monkeypatch.setenv("no_proxy", "")
-        sender = Sender()
-        assert await sent(sender, "http://provider.invalid/v1/messages") == (200, b"ok")
-        await sender.close()
-        server.close()
-
-    asyncio.run(main())
+    with listening(answers(heard)) as port:
+        environment(monkeypatch, f"http://me:secret@127.0.0.1:{port}", "")
+        assert reached("http://provider.invalid/v1/messages") == (200, b"ok")
     assert heard[0].startswith(b"POST http://provider.invalid/v1/messages HTTP/1.1\r\n")
     lines = heard[0].lower().split(b"\r\n")
     assert b"proxy-authorization: basic bwu6c2vjcmv0" in lines
     assert b"host: provider.invalid" in lines
 
 
-def test_a_host_that_is_exempt_is_reached_directly(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[bytes] = []
-
-    async def main() -> None:
-        server, port = await heard_by(heard)
-        monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-        monkeypatch.setenv("no_proxy", "127.0.0.1")
-        sender = Sender()
-        assert await sent(sender, f"http://127.0.0.1:{port}/v1/messages") == (200, b"ok")
-        await sender.close()
-        server.close()
-
-    asyncio.run(main())
-    assert heard[0].startswith(b"POST /v1/messages HTTP/1.1\r\n")
-
-
-def test_no_password_of_a_netrc_file_is_sent(
+def test_an_exempt_host_is_reached_directly_and_no_password_of_a_netrc_file_is_sent(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     heard: list[bytes] = []
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password secret\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-
-    async def main() -> None:
-        server, port = await heard_by(heard)
-        sender = Sender()
-        await sent(sender, f"http://127.0.0.1:{port}/v1/messages")
-        await sender.close()
-        server.close()
-
-    asyncio.run(main())
+    environment(monkeypatch, "http://127.0.0.1:1", "127.0.0.1")
+    with listening(answers(heard)) as port:
+        assert reached(f"http://127.0.0.1:{port}/v1/messages") == (200, b"ok")
+    assert heard[0].startswith(b"POST /v1/messages HTTP/1.1\r\n")
     assert b"authorization" not in heard[0].lower()
 
 
@@ -191,19 +170,6 @@ def listening(answer: Callable[[socket.socket], None]) -> Iterator[int]:
     thread.join(SOON_S)
 
 
-def reached(port: int) -> tuple[int, bytes]:
-    """What the provider at this port answers."""
-
-    async def main() -> tuple[int, bytes]:
-        sender = Sender()
-        try:
-            return await sent(sender, f"https://127.0.0.1:{port}/v1/messages")
-        finally:
-            await sender.close()
-
-    return asyncio.run(main())
-
-
 def test_a_certificate_that_nobody_vouches_for_is_refused_before_anything_is_said(
     tmp_path: Path,
 ) -> None:
@@ -212,7 +178,7 @@ def test_a_certificate_that_nobody_vouches_for_is_refused_before_anything_is_sai
         speaks_in_secret(tmp_path, heard) as port,
         pytest.raises(aiohttp.ClientConnectorCertificateError),
     ):
-        reached(port)
+        reached(f"https://127.0.0.1:{port}/v1/messages")
     assert heard == []
 
 
@@ -227,7 +193,7 @@ def test_a_private_authority_is_trusted_also_through_a_proxy(
         if is_behind_proxy:
             monkeypatch.setenv("https_proxy", f"http://me:secret@127.0.0.1:{proxy_port}")
             monkeypatch.setenv("no_proxy", "")
-        assert reached(port) == (200, b"ok")
+        assert reached(f"https://127.0.0.1:{port}/v1/messages") == (200, b"ok")
     assert len(tunnels) == is_behind_proxy
     assert all(b"proxy-authorization: basic bwu6c2vjcmv0" in one.lower() for one in tunnels)
     assert b"proxy-authorization" not in heard[0].lower()

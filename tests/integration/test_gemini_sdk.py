@@ -48,68 +48,6 @@ def account(url: str, key: str) -> dict[str, Any]:
     return found
 
 
-def said(chunk: types.GenerateContentResponse) -> tuple[int | None, int | None]:
-    usage = chunk.usage_metadata
-    assert usage is not None
-    return usage.prompt_token_count, usage.candidates_token_count
-
-
-def reason(answer: types.GenerateContentResponse) -> object:
-    assert answer.candidates
-    return answer.candidates[0].finish_reason
-
-
-def test_content_is_generated_whole(url: str) -> None:
-    with client_of(url, "whole") as client:
-        answer = client.models.generate_content(model="echo", contents="a b c")
-        cut = client.models.generate_content(
-            model="tokens-50", contents="a",
-            config=types.GenerateContentConfig(max_output_tokens=7, system_instruction="Be brief."),
-        )  # fmt: skip
-    assert (answer.text, reason(answer), said(answer)) == ("a b c", "STOP", (7, 3))
-    assert (reason(cut), said(cut)[1]) == ("MAX_TOKENS", 7)
-    truth = account(url, "whole")
-    assert (truth["calls"], truth["whole"], truth["in_flight"]) == (2, 2, 0)
-    assert truth["reported"]["output_tokens"] == 10 == pytest.approx(truth["charged"]["output"])
-
-
-def test_content_is_streamed(url: str) -> None:
-    with client_of(url, "stream") as client:
-        chunks = list(client.models.generate_content_stream(model="tokens-120", contents="a"))
-    assert len(chunks) > 2
-    assert len("".join(chunk.text or "" for chunk in chunks).split()) == 120
-    assert (reason(chunks[0]), reason(chunks[-1])) == (None, "STOP")
-    assert said(chunks[-1])[1] == 120 == account(url, "stream")["reported"]["output_tokens"]
-
-
-def test_content_is_generated_and_streamed_in_an_event_loop(url: str) -> None:
-    async def run() -> tuple[str | None, list[str | None]]:
-        async with client_of(url, "loop").aio as client:
-            answer = await client.models.generate_content(model="echo", contents="x y")
-            stream = await client.models.generate_content_stream(model="echo", contents="x y")
-            return answer.text, [chunk.text async for chunk in stream]
-
-    text, pieces = asyncio.run(run())
-    assert text == "x y" == "".join(piece or "" for piece in pieces)
-    assert account(url, "loop")["whole"] == 2
-
-
-def test_tokens_are_counted_and_models_are_listed(url: str) -> None:
-    with client_of(url, "count") as client:
-        counted = client.models.count_tokens(model="echo", contents="one two three")
-        answer = client.models.generate_content(model="echo", contents="one two three")
-        names = [model.name for model in client.models.list()]
-        one = client.models.get(model="echo")
-    assert counted.total_tokens == said(answer)[0]
-    assert "models/echo" in names
-    assert (one.name, one.supported_actions) == (
-        "models/echo",
-        ["generateContent", "countTokens"],
-    )
-    truth = account(url, "count")
-    assert (truth["calls"], truth["counts"]) == (1, 1)
-
-
 @pytest.mark.parametrize("fault", sorted(AT_THE_DOOR))
 def test_faults_at_the_door_are_errors_of_the_sdk(url: str, fault: str) -> None:
     with client_of(url, f"door-{fault}", fault) as client, pytest.raises(errors.APIError) as caught:

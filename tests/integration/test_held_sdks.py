@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
-import anthropic
 import openai
 import pytest
-from google import genai
-from google.genai import types
 
 from headway.base.values import Limit
 from headway.client.admission import Admission, dial_alone
@@ -24,126 +20,69 @@ from headway.sim.account import Terms
 from headway.sim.provider import Latency, ProviderSpec
 from headway.sim.server import serving, truth_of
 from tests.integration.broker_home import until
-from tests.integration.gateway_home import Bases, GatewayHome, gateway_to
+from tests.integration.gateway_home import (
+    Bases,
+    GatewayHome,
+    asked,
+    claude,
+    gateway_to,
+    gemini,
+    gpt,
+)
 from tests.integration.holdup import Holdup
 
 SPEC = ProviderSpec(
     "held", Terms((Limit("requests", 6e4), Limit("tokens", 1e9))), Latency(0.005, 0.0001)
 )
 TEXT = "one two three four five"
-ASKED: Any = [{"role": "user", "content": TEXT}]
+ASKED = asked(TEXT)
 Call = Callable[[Bases, float], str]
 
 pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession")
 
 
-def claude(bases: Bases, timeout_s: float) -> anthropic.Anthropic:
-    return anthropic.Anthropic(
-        api_key="k",
-        base_url=bases.anthropic,
-        timeout=timeout_s,
-        max_retries=0,
-        _strict_response_validation=True,
-    )
-
-
 def claude_stream(bases: Bases, timeout_s: float) -> str:
     with (
-        claude(bases, timeout_s) as client,
+        claude(bases, timeout=timeout_s) as client,
         client.messages.stream(model="echo", max_tokens=99, messages=ASKED) as stream,
     ):
         return stream.get_final_text()
 
 
-def claude_whole(bases: Bases, timeout_s: float) -> str:
-    with claude(bases, timeout_s) as client:
-        (block,) = client.messages.create(model="echo", max_tokens=99, messages=ASKED).content
-        assert block.type == "text"
-        return block.text
-
-
-async def claude_async(bases: Bases, timeout_s: float) -> str:
-    async with (
-        anthropic.AsyncAnthropic(
-            api_key="k", base_url=bases.anthropic, timeout=timeout_s, max_retries=0
-        ) as client,
-        client.messages.stream(model="echo", max_tokens=99, messages=ASKED) as stream,
-    ):
-        return await stream.get_final_text()
-
-
-def gpt(bases: Bases, timeout_s: float) -> openai.OpenAI:
-    return openai.OpenAI(
-        api_key="k",
-        base_url=bases.openai,
-        timeout=timeout_s,
-        max_retries=0,
-        _strict_response_validation=True,
-    )
-
-
 def chat_stream(bases: Bases, timeout_s: float) -> str:
-    with gpt(bases, timeout_s) as client:
+    with gpt(bases, timeout=timeout_s) as client:
         chunks = client.chat.completions.create(model="echo", messages=ASKED, stream=True)
         return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
 
 
-def chat_whole(bases: Bases, timeout_s: float) -> str:
-    with gpt(bases, timeout_s) as client:
-        answer = client.chat.completions.create(model="echo", messages=ASKED)
-        return answer.choices[0].message.content or ""
-
-
-async def chat_async(bases: Bases, timeout_s: float) -> str:
-    async with (
-        openai.AsyncOpenAI(
-            api_key="k", base_url=bases.openai, timeout=timeout_s, max_retries=0
-        ) as client,
-        client.chat.completions.stream(model="echo", messages=ASKED) as stream,
-    ):
-        return (await stream.get_final_completion()).choices[0].message.content or ""
-
-
 def responses_stream(bases: Bases, timeout_s: float) -> str:
     with (
-        gpt(bases, timeout_s) as client,
+        gpt(bases, timeout=timeout_s) as client,
         client.responses.stream(model="echo", input=TEXT) as stream,
     ):
         return stream.get_final_response().output_text
 
 
 def gemini_stream(bases: Bases, timeout_s: float) -> str:
-    options = types.HttpOptions(base_url=bases.gemini, timeout=int(timeout_s * 1000))
-    with genai.Client(api_key="k", http_options=options) as client:
+    with gemini(bases, int(timeout_s * 1000)) as client:
         chunks = client.models.generate_content_stream(model="echo", contents=TEXT)
         return "".join(chunk.text or "" for chunk in chunks)
 
 
 async def gemini_async(bases: Bases, timeout_s: float) -> str:
     # Its timeout is for the whole of an answer, so that no beat can help: it has none here.
-    options = types.HttpOptions(base_url=bases.gemini)
-    async with genai.Client(api_key="k", http_options=options).aio as client:
+    async with gemini(bases).aio as client:
         chunks = await client.models.generate_content_stream(model="echo", contents=TEXT)
         return "".join([chunk.text or "" async for chunk in chunks])
 
 
-def waited(call: Callable[[Bases, float], Awaitable[str]]) -> Call:
-    async def told(bases: Bases, timeout_s: float) -> str:
-        return await call(bases, timeout_s)
-
-    return lambda bases, timeout_s: asyncio.run(told(bases, timeout_s))
-
-
 STREAMS: dict[str, Call] = {
     "anthropic": claude_stream,
-    "anthropic, async": waited(claude_async),
     "chat": chat_stream,
-    "chat, async": waited(chat_async),
     "responses": responses_stream,
     "gemini": gemini_stream,
-    "gemini, async": waited(gemini_async),
+    "gemini, async": lambda bases, timeout_s: asyncio.run(gemini_async(bases, timeout_s)),
 }
-WHOLE: dict[str, Call] = {"anthropic, whole": claude_whole, "chat, whole": chat_whole}
 
 
 def hold_all(calls: dict[str, Call], timeout_s: float, hold_s: float) -> None:
@@ -198,8 +137,3 @@ def test_a_whole_call_whose_client_gives_up_keeps_its_place() -> None:
 @pytest.mark.soak
 def test_streams_that_are_held_for_a_minute_are_answered() -> None:
     hold_all(STREAMS, timeout_s=20.0, hold_s=60.0)
-
-
-@pytest.mark.soak
-def test_whole_calls_that_are_held_for_a_minute_are_answered() -> None:
-    hold_all(WHOLE, timeout_s=600.0, hold_s=60.0)

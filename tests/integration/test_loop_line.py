@@ -75,16 +75,6 @@ def test_those_who_wait_go_on_with_the_next_broker(place: Home) -> None:
     assert len(place.brokers()) == 2
 
 
-def test_another_thread_may_ask_over_the_same_line(place: Home) -> None:
-    async def main() -> None:
-        port = port_of(place)
-        await called(port)
-        (await asyncio.to_thread(port.admit, CALL, SOON_S)).settle(USED)
-        port.close()
-
-    asyncio.run(main())
-
-
 def test_a_closed_line_leaves_neither_thread_nor_file(place: Home) -> None:
     async def main() -> None:
         threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))

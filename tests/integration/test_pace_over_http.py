@@ -81,35 +81,6 @@ def test_threads_that_all_start_at_once_are_all_answered(url: str, admission: Ad
     assert sum(told["refused"].values()) < 10
 
 
-def test_coroutines_of_both_sdks_are_all_answered(url: str, admission: Admission) -> None:
-    async def ask_both() -> None:
-        async with (
-            openai.AsyncOpenAI(api_key="loop", base_url=f"{url}/v1", max_retries=0) as gpt,
-            anthropic.AsyncAnthropic(api_key="loop", base_url=url, max_retries=0) as claude,
-        ):
-            headway.pace(gpt, admission=admission)
-            headway.pace(claude, admission=admission)
-
-            async def chat() -> None:
-                stream = await gpt.chat.completions.create(
-                    model="tokens-20", messages=[{"role": "user", "content": "?"}], stream=True
-                )
-                assert [chunk async for chunk in stream][-1].choices[0].finish_reason == "stop"
-
-            async def message() -> None:
-                answer = await claude.messages.create(
-                    model="tokens-20", max_tokens=30, messages=[{"role": "user", "content": "?"}]
-                )
-                assert answer.usage.output_tokens == 20
-
-            await asyncio.gather(*(chat() for _ in range(12)), *(message() for _ in range(12)))
-
-    asyncio.run(ask_both())
-    told = account(url, "loop")
-    assert told["whole"] == 24
-    assert sum(told["refused"].values()) < 10
-
-
 class FaultyOnce(httpx2.HTTPTransport):
     """Asks the simulated provider to fail at the first request."""
 
@@ -167,21 +138,3 @@ def test_an_agent_stays_paced_from_one_event_loop_to_the_next(
     for number in range(3):
         assert asyncio.run(run()) == "Hamlet"
         assert admission.statistics().asked == before + number + 1
-
-
-def test_a_deadline_is_the_sdks_own_error_and_nothing_is_sent(
-    url: str, admission: Admission
-) -> None:
-    with gpt(url, "late") as client, ThreadPoolExecutor(40) as threads:
-        headway.pace(client, wait_s=0.2, admission=admission)
-        futures = [
-            threads.submit(client.responses.create, model="tokens-800", input="?")
-            for _ in range(40)
-        ]
-        errors = [future.exception() for future in futures]
-    late = [error for error in errors if error is not None]
-    assert late
-    assert all(isinstance(error, openai.RateLimitError) for error in late)
-    assert all("HW204" in str(error) and "waited for" in str(error) for error in late)
-    told = account(url, "late")
-    assert told["calls"] - sum(told["refused"].values()) == 40 - len(late)

@@ -9,16 +9,14 @@ import asyncio
 import http.client
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
-from typing import Any
 from urllib.parse import urlsplit
 
 import anthropic
 import openai
 import pytest
-from google import genai
-from google.genai import errors, types
+from google.genai import errors
 
 from headway.base.values import Limit
 from headway.sim.account import Terms
@@ -29,9 +27,13 @@ from tests.integration.broker_home import until
 from tests.integration.gateway_home import (
     Bases,
     GatewayHome,
+    asked,
+    claude,
     direct,
     gateway_and_provider,
     gateway_to,
+    gemini,
+    gpt,
 )
 from tests.integration.listener import listening
 
@@ -44,38 +46,18 @@ WORD = "one"
 Told = tuple[object, ...]
 
 
-def asked(text: str = TEXT) -> Any:
-    return [{"role": "user", "content": text}]
-
-
-def claude(bases: Bases, key: str = "k") -> anthropic.Anthropic:
-    return anthropic.Anthropic(
-        api_key=key, base_url=bases.anthropic, max_retries=0, _strict_response_validation=True,
-    )  # fmt: skip
-
-
-def gpt(bases: Bases, key: str = "k") -> openai.OpenAI:
-    return openai.OpenAI(
-        api_key=key, base_url=bases.openai, max_retries=0, _strict_response_validation=True
-    )
-
-
-def gemini(bases: Bases) -> genai.Client:
-    return genai.Client(api_key="k", http_options=types.HttpOptions(base_url=bases.gemini))
-
-
 def messages(bases: Bases) -> Told:
     with claude(bases) as client:
-        whole = client.messages.create(model="echo", max_tokens=99, messages=asked())
+        whole = client.messages.create(model="echo", max_tokens=99, messages=asked(TEXT))
         with client.messages.stream(model="echo", max_tokens=99, messages=asked(WORD)) as stream:
             pieces, last = list(stream.text_stream), stream.get_final_message()
-        counted = client.messages.count_tokens(model="echo", messages=asked())
+        counted = client.messages.count_tokens(model="echo", messages=asked(TEXT))
     return whole.content, whole.usage, pieces, last.usage, counted.input_tokens
 
 
 def chat(bases: Bases) -> Told:
     with gpt(bases) as client:
-        whole = client.chat.completions.create(model="echo", messages=asked())
+        whole = client.chat.completions.create(model="echo", messages=asked(TEXT))
         with client.chat.completions.create(
             model="echo", messages=asked(WORD), stream=True, stream_options={"include_usage": True}
         ) as stream:
@@ -99,32 +81,6 @@ def generate(bases: Bases) -> Told:
         parts = [(part.text, part.usage_metadata) for part in stream]
         counted = client.models.count_tokens(model="echo", contents=TEXT)
     return whole.text, whole.usage_metadata, parts, counted.total_tokens
-
-
-async def messages_async(bases: Bases) -> Told:
-    async with anthropic.AsyncAnthropic(
-        api_key="k", base_url=bases.anthropic, max_retries=0, _strict_response_validation=True
-    ) as client:
-        whole = await client.messages.create(model="echo", max_tokens=99, messages=asked())
-        async with client.messages.stream(
-            model="echo", max_tokens=99, messages=asked(WORD)
-        ) as stream:
-            pieces = [piece async for piece in stream.text_stream]
-    return whole.content, whole.usage, pieces
-
-
-async def chat_async(bases: Bases) -> Told:
-    async with openai.AsyncOpenAI(
-        api_key="k", base_url=bases.openai, max_retries=0, _strict_response_validation=True
-    ) as client:
-        whole = await client.chat.completions.create(model="echo", messages=asked())
-        stream = await client.chat.completions.create(
-            model="echo", messages=asked(WORD), stream=True
-        )
-        parts = [part.choices async for part in stream]
-        events = await client.responses.create(model="echo", input=WORD, stream=True)
-        kinds = [event.type async for event in events]
-    return whole.choices, parts, kinds
 
 
 async def generate_async(bases: Bases) -> Told:
@@ -151,15 +107,11 @@ def test_synchronous_clients_get_the_same(
 
 
 @pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession")
-@pytest.mark.parametrize("clients", [messages_async, chat_async, generate_async])
-def test_asynchronous_clients_get_the_same(
-    clients: Callable[[Bases], Awaitable[Told]], ways: tuple[Bases, GatewayHome]
+def test_an_asynchronous_client_on_another_http_library_gets_the_same(
+    ways: tuple[Bases, GatewayHome],
 ) -> None:
-    async def told(bases: Bases) -> Told:
-        return await clients(bases)
-
     straight, home = ways
-    assert asyncio.run(told(home.bases)) == asyncio.run(told(straight))
+    assert asyncio.run(generate_async(home.bases)) == asyncio.run(generate_async(straight))
 
 
 def failure(call: Callable[[], object]) -> Told:
@@ -187,7 +139,7 @@ def failures(bases: Bases, kind: str) -> Told:
             failure(
                 lambda: (
                     one.messages.create(
-                        model="echo", max_tokens=9, messages=asked(), extra_headers=extra
+                        model="echo", max_tokens=9, messages=asked(TEXT), extra_headers=extra
                     ).content
                 )
             ),
@@ -195,7 +147,7 @@ def failures(bases: Bases, kind: str) -> Told:
                 lambda: "".join(
                     part.choices[0].delta.content or ""
                     for part in other.chat.completions.create(
-                        model="tokens-60", messages=asked(), stream=True, extra_headers=extra
+                        model="tokens-60", messages=asked(TEXT), stream=True, extra_headers=extra
                     )
                     if part.choices
                 )

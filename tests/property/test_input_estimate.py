@@ -111,22 +111,6 @@ def test_other_vocabularies_are_estimated_nearly_as_well(vocabulary: str, korean
     assert found["korean"] <= korean, found
 
 
-def test_bytes_alone_would_not_do() -> None:
-    """The reason why texts are weighed: on code, bytes are three times as far off."""
-    inputs = [
-        Input(text.kind, text.kind, len(text.text.encode()), 1, text.tokens["smollm2"])
-        for text in TEXTS
-    ]
-    assert errors(inputs)["code"] > 0.15
-
-
-def test_ordinary_text_weighs_about_what_it_is_long() -> None:
-    for kind in KINDS:
-        texts = [text.text for text in TEXTS if text.kind == kind]
-        weight = sum(weighed_bytes(text, kind) for text in texts)
-        assert weight == pytest.approx(sum(len(text.encode()) for text in texts), rel=0.1)
-
-
 @given(st.text(max_size=200), st.text(max_size=200), st.sampled_from([*KINDS, "cjk", "other"]))
 def test_no_text_weighs_less_than_its_parts_with_a_piece_cut_in_two(
     one: str, two: str, kind: str

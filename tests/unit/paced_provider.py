@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import anthropic
 import httpx2
@@ -16,6 +17,9 @@ from headway.wire import answer as write
 from headway.wire.values import Answer, WireName
 
 HOST = "http://provider.test"
+HOW: dict[str, Any] = {
+    "api_key": "sk-secret", "base_url": HOST, "_strict_response_validation": True,
+}  # fmt: skip
 ANSWER = Answer("msg_1", "model-1", "To be or not to be, that is the question. " * 3, 12, 34)
 WIRE_OF_PATH: dict[str, WireName] = {
     "/v1/messages": "anthropic",
@@ -126,37 +130,17 @@ class PacedProvider:
         return httpx2.AsyncClient(transport=self.transport)
 
     def gpt(self, max_retries: int = 2) -> openai.OpenAI:
-        return openai.OpenAI(
-            api_key="sk-secret",
-            base_url=f"{HOST}/v1",
-            http_client=self.http(),
-            max_retries=max_retries,
-            _strict_response_validation=True,
-        )
+        how = HOW | {"base_url": f"{HOST}/v1", "max_retries": max_retries}
+        return openai.OpenAI(http_client=self.http(), **how)
 
     def gpt_async(self) -> openai.AsyncOpenAI:
-        return openai.AsyncOpenAI(
-            api_key="sk-secret",
-            base_url=f"{HOST}/v1",
-            http_client=self.http_async(),
-            _strict_response_validation=True,
-        )
+        return openai.AsyncOpenAI(http_client=self.http_async(), **HOW | {"base_url": f"{HOST}/v1"})
 
     def claude(self) -> anthropic.Anthropic:
-        return anthropic.Anthropic(
-            api_key="sk-secret",
-            base_url=HOST,
-            http_client=self.http(),
-            _strict_response_validation=True,
-        )
+        return anthropic.Anthropic(http_client=self.http(), **HOW)
 
     def claude_async(self) -> anthropic.AsyncAnthropic:
-        return anthropic.AsyncAnthropic(
-            api_key="sk-secret",
-            base_url=HOST,
-            http_client=self.http_async(),
-            _strict_response_validation=True,
-        )
+        return anthropic.AsyncAnthropic(http_client=self.http_async(), **HOW)
 
 
 def post(

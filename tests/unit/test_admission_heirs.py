@@ -4,26 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import pytest
-
-from headway.base.values import LimitReading, Reading, Sketch
-from headway.broker.client import AdmissionClient, CallRequest, InUse, Said, Ticket, WaitingCall
-from headway.broker.protocol import (
-    Adopt,
-    AskMessage,
-    BeganMessage,
-    Configure,
-    Describe,
-    Error,
-    FromClient,
-    Hello,
-    Leave,
-    Left,
-    Progressed,
-    Settled,
-    line_of,
-)
-from headway.errors import BrokerUnavailableError, HeadwayError, WireError
+from headway.base.values import LimitReading, Reading
+from headway.broker import protocol
+from headway.broker.client import AdmissionClient, InUse, Said, Ticket, WaitingCall
 from headway.pacing.admission import CallOutcome, Denied, Granted
 from headway.pacing.memory import AccountTerms
 from tests.unit.paper_book import CALL, PERMIT
@@ -38,8 +21,8 @@ class Wire:
         self.sent: list[Said] = []
         self.opened = 0
 
-    def send(self, message: FromClient, permit: InUse | None = None, /) -> None:
-        line_of(message)
+    def send(self, message: protocol.FromClient, permit: InUse | None = None, /) -> None:
+        protocol.line_of(message)
         self.sent.append((message, permit))
 
     def open(self) -> None:
@@ -49,7 +32,7 @@ class Wire:
 
     def abandon(self) -> None: ...
 
-    def messages(self) -> list[FromClient]:
+    def messages(self) -> list[protocol.FromClient]:
         return [message for message, _ in self.sent]
 
 
@@ -77,9 +60,9 @@ def told(client: AdmissionClient, unsent: Iterable[Said] = ()) -> list[tuple[str
     story = []
     for message, _ in client.story(unsent):
         match message:
-            case AskMessage(request) | Adopt(request):
+            case protocol.AskMessage(request) | protocol.Adopt(request):
                 story.append((type(message).__name__, request.id[1]))
-            case Settled(number) | Leave(number) | Describe(number):
+            case protocol.Settled(number) | protocol.Leave(number) | protocol.Describe(number):
                 story.append((type(message).__name__, number))
             case _:
                 story.append((type(message).__name__, 0))
@@ -120,18 +103,11 @@ def test_a_settlement_that_was_cut_in_two_is_told_after_its_adoption_once() -> N
 def test_what_is_stale_is_not_told_again() -> None:
     client, _ = new_client()
     unsent: list[Said] = [
-        (BeganMessage(1, Reading(), ""), None), (Progressed(1, 1.0), None), (Leave(2), None),
-        (Describe(3), None), (Configure("", AccountTerms()), None),
+        (protocol.BeganMessage(1, Reading(), ""), None), (protocol.Progressed(1, 1.0), None),
+        (protocol.Leave(2), None), (protocol.Describe(3), None),
+        (protocol.Configure("", AccountTerms()), None),
     ]  # fmt: skip
     assert told(client, unsent) == [("Hello", 0), ("Leave", 2), ("Describe", 3), ("Configure", 0)]
-
-
-def test_an_adopted_permit_has_its_age() -> None:
-    client, _ = new_client()
-    ticket = granted(client)
-    [adopted] = [message for message, _ in client.story(()) if isinstance(message, Adopt)]
-    assert 0.0 <= adopted.age_s < 60.0
-    ticket.settle(USED)
 
 
 def test_a_grant_for_a_call_that_has_left_is_settled_unused() -> None:
@@ -139,80 +115,10 @@ def test_a_grant_for_a_call_that_has_left_is_settled_unused() -> None:
     place, _ = ask(client)
     client.abandon(place)
     client.receive(Granted(place.request.id, PERMIT))
-    assert wire.messages()[1:] == [Leave(1), Settled(1, CallOutcome("unused"))]
+    assert wire.messages()[1:] == [protocol.Leave(1), protocol.Settled(1, CallOutcome("unused"))]
     client.receive(Denied(place.request.id, "HW201", "too late"))
-    client.receive(Left(1, "nobody asks"))
+    client.receive(protocol.Left(1, "nobody asks"))
     assert place.answer is None
-
-
-def test_a_grant_that_is_told_twice_is_one_permit() -> None:
-    client, wire = new_client()
-    ticket = granted(client)
-    client.receive(Granted((client.id, 1), PERMIT))
-    assert [type(message) for message in wire.messages()] == [AskMessage]
-    ticket.settle(USED)
-
-
-def test_a_ticket_that_nobody_fetched_is_not_used() -> None:
-    client, wire = new_client()
-    place, _ = ask(client)
-    client.receive(Granted(place.request.id, PERMIT))
-    client.abandon(place)
-    client.abandon(place)
-    assert wire.messages()[1:] == [Settled(1, CallOutcome("unused"))]
-
-
-def test_one_who_leaves_is_told_why_unless_there_was_an_answer() -> None:
-    client, wire = new_client()
-    place, rung = ask(client)
-    assert client.leave(place)
-    client.receive(Left(1, "a place"))
-    assert (place.answer, rung) == ("a place", [1])
-    other, _ = ask(client)
-    client.receive(Denied(other.request.id, "HW205", "spent", "wait for the month"))
-    assert not client.leave(other)
-    assert isinstance(other.answer, HeadwayError)
-    assert other.answer.hint == "wait for the month"
-    assert wire.opened == 2
-
-
-def test_those_who_wait_are_told_when_there_is_nobody() -> None:
-    client, _ = new_client()
-    (place, rung), (other, _) = ask(client), ask(client)
-    client.lost(BrokerUnavailableError("nobody", hint="wait"))
-    for answer in (place.answer, other.answer):
-        assert isinstance(answer, BrokerUnavailableError)
-        assert (answer.message, answer.hint) == ("nobody", "wait")
-    assert place.answer is not other.answer
-    assert rung == [1]
-    assert client.statistics().waiting == 0
-
-
-def test_an_unpaced_call_goes_and_is_known_to_the_next_broker() -> None:
-    client, _ = new_client(unpaced=(CALL.account,))
-    place, _ = ask(client)
-    client.lost(BrokerUnavailableError())
-    assert isinstance(place.answer, Ticket)
-    assert "unpaced" in place.answer.permit.reason
-    assert told(client) == [("Hello", 0), ("Adopt", 1)]
-    place.answer.settle(USED)
-
-
-def test_a_broker_that_refuses_us_is_an_error_for_all_who_wait() -> None:
-    client, _ = new_client()
-    place, _ = ask(client)
-    client.receive(Error("another version"))
-    assert isinstance(place.answer, BrokerUnavailableError)
-    assert "another version" in place.answer.message
-
-
-def test_a_call_that_cannot_be_said_is_an_error_of_its_caller() -> None:
-    client, wire = new_client()
-    endless = CallRequest("account", "anthropic", Sketch("model"), ("x" * 100_000,))
-    with pytest.raises(WireError):
-        client.ask(endless, lambda: None)
-    assert client.statistics().waiting == 0
-    assert wire.messages() == [Leave(1)]
 
 
 def test_nothing_that_a_provider_says_keeps_a_permit_from_being_settled() -> None:
@@ -221,21 +127,4 @@ def test_nothing_that_a_provider_says_keeps_a_permit_from_being_settled() -> Non
     reading = Reading((LimitReading("requests", 60.0, 1.0, 1.0, 1.0),) * 2000)
     ticket.began(reading, "anthropic")
     ticket.settle(CallOutcome("used", reading=reading))
-    assert wire.messages()[1:] == [Settled(1, USED)]
-
-
-def test_a_stale_client_says_nothing() -> None:
-    client, wire = new_client()
-    ticket = granted(client)
-    client.is_stale = True
-    ticket.progressed(1.0)
-    ticket.settle(USED)
-    assert len(wire.sent) == 1
-
-
-def test_a_client_says_who_it_is() -> None:
-    client, _ = new_client()
-    hello = client.hello()
-    assert isinstance(hello, Hello)
-    assert hello.client == client.id
-    assert hello.name
+    assert wire.messages()[1:] == [protocol.Settled(1, USED)]

@@ -4,35 +4,15 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from math import inf
 
 import pytest
 
-from headway.base.values import Reading
 from headway.broker import desk as desks
-from headway.broker.desk import NOTICES_MAX, PART, Desk, Ways, budgets, counts_towards, parts
-from headway.broker.protocol import (
-    LINE_BYTES_MAX,
-    VERSION,
-    About,
-    Adopt,
-    Alive,
-    AskMessage,
-    BeganMessage,
-    Configure,
-    Describe,
-    Described,
-    FromBroker,
-    Hello,
-    Leave,
-    Left,
-    Progressed,
-    Settled,
-    line_of,
-)
+from headway.broker import protocol
+from headway.broker.desk import NOTICES_MAX, Desk, Ways, budgets, counts_towards, parts
 from headway.errors import WireError
-from headway.pacing.admission import BookView, CallOutcome, Denied, Granted, LaneView
-from headway.pacing.budget import BudgetLedgerStatistics, Cut
+from headway.pacing.admission import BookView, CallOutcome, Granted, LaneView
+from headway.pacing.budget import Cut
 from headway.pacing.lane import Request
 from headway.pacing.memory import (
     DAYS_KEPT,
@@ -42,7 +22,6 @@ from headway.pacing.memory import (
     MonthlyBudget,
     ObservedAnswer,
     PacingMemory,
-    Spend,
 )
 from tests.unit.paper_book import CALL, PERMIT, PaperBook
 
@@ -56,7 +35,7 @@ class World:
 
     book: PaperBook
     now: float = 0.0
-    post: list[tuple[str, FromBroker]] = field(default_factory=list)
+    post: list[tuple[str, protocol.FromBroker]] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
     kept: list[int] = field(default_factory=list)
     disk_fault: str = ""
@@ -71,7 +50,7 @@ class World:
         self.kept.append(len(self.post))
         return self.disk_fault
 
-    def fetch(self) -> list[tuple[str, FromBroker]]:
+    def fetch(self) -> list[tuple[str, protocol.FromBroker]]:
         post, self.post = self.post, []
         return post
 
@@ -80,8 +59,8 @@ def request(client: str, number: int) -> Request:
     return Request((client, number), CALL.account, CALL.dialect, CALL.sketch)
 
 
-def ask(client: str, number: int) -> AskMessage:
-    return AskMessage(request(client, number))
+def ask(client: str, number: int) -> protocol.AskMessage:
+    return protocol.AskMessage(request(client, number))
 
 
 def world(places: int = 1, memory: PacingMemory = PacingMemory()) -> World:
@@ -96,7 +75,7 @@ def test_a_batch_is_heard_before_one_decision_is_made() -> None:
     here.desk.tick()
     assert here.book.decisions == 1
     assert here.fetch() == [("a", Granted(("a", 1), PERMIT)), ("a", Granted(("a", 2), PERMIT))]
-    here.desk.handle("a", Settled(1, USED))
+    here.desk.handle("a", protocol.Settled(1, USED))
     here.desk.tick()
     assert here.fetch() == [("a", Granted(("a", 3), PERMIT))]
 
@@ -107,53 +86,11 @@ def test_saying_something_twice_is_saying_it_once() -> None:
         here.desk.handle("a", ask("a", 1))
         here.desk.tick()
         here.desk.handle("a", ask("a", 1))
-        here.desk.handle("a", Adopt(request("a", 1), 3.0))
+        here.desk.handle("a", protocol.Adopt(request("a", 1), 3.0))
         here.desk.tick()
-    here.desk.handle("a", Settled(1, USED))
-    here.desk.handle("a", Settled(1, USED))
+    here.desk.handle("a", protocol.Settled(1, USED))
+    here.desk.handle("a", protocol.Settled(1, USED))
     assert here.book.told == [("ask", ("a", 1)), ("settle", ("a", 1), "used")]
-
-
-def test_a_call_that_leaves_is_told_what_it_waited_for() -> None:
-    here = world(places=0)
-    here.desk.handle("a", ask("a", 1))
-    here.desk.handle("a", Leave(1))
-    here.desk.handle("a", Leave(2))
-    assert here.fetch() == [("a", Left(1, "a place")), ("a", Left(2, ""))]
-
-
-def test_what_moves_is_written_in_the_book() -> None:
-    here = world()
-    here.desk.handle("a", ask("a", 1))
-    here.desk.tick()
-    here.desk.handle("a", BeganMessage(1, Reading(), "anthropic"))
-    here.desk.handle("a", Progressed(1, 5.0))
-    here.desk.handle("a", Configure("account", AccountTerms()))
-    call = ("a", 1)
-    assert here.book.told[1:] == [
-        ("first_byte", call), ("progress", call, 5.0), ("configure", "account"),
-    ]  # fmt: skip
-
-
-def test_a_denial_reaches_who_asked() -> None:
-    here = world()
-    here.book.deny[CALL.account] = "HW201"
-    here.desk.handle("a", ask("a", 1))
-    here.desk.tick()
-    assert here.fetch() == [("a", Denied(("a", 1), "HW201", "no"))]
-
-
-def test_the_death_of_a_client_makes_room_for_others() -> None:
-    here = world()
-    here.desk.handle("a", ask("a", 1))
-    here.desk.handle("a", ask("a", 2))
-    here.desk.handle("b", ask("b", 1))
-    here.desk.tick()
-    here.fetch()
-    here.desk.left("a")
-    here.desk.tick()
-    assert here.fetch() == [("b", Granted(("b", 1), PERMIT))]
-    assert here.log == ["a left with 1 calls in flight"]
 
 
 def test_a_permit_that_is_silent_for_long_is_settled() -> None:
@@ -163,7 +100,7 @@ def test_a_permit_that_is_silent_for_long_is_settled() -> None:
     here.desk.tick()
     here.fetch()
     assert here.desk.wake_s == 600.0
-    for moment, sign in ((500.0, Alive(1)), (1000.0, Progressed(1, 2.0))):
+    for moment, sign in ((500.0, protocol.Alive(1)), (1000.0, protocol.Progressed(1, 2.0))):
         here.now = moment
         here.desk.handle("a", sign)
         here.desk.tick()
@@ -175,15 +112,7 @@ def test_a_permit_that_is_silent_for_long_is_settled() -> None:
     here.desk.tick()
     assert here.fetch() == [("a", Granted(("a", 2), PERMIT))]
     assert here.log == ["call 1 of a was silent for 600 s"]
-    here.desk.handle("a", Settled(1, USED))
-
-
-def test_the_desk_wakes_when_the_book_wants_to() -> None:
-    here = world(places=0)
-    assert here.desk.wake_s == inf
-    here.book.wake_s = 7.0
-    here.desk.tick()
-    assert here.desk.wake_s == 7.0
+    here.desk.handle("a", protocol.Settled(1, USED))
 
 
 def test_money_is_on_the_disk_before_a_call_may_spend_it_and_after_it_did() -> None:
@@ -192,48 +121,10 @@ def test_money_is_on_the_disk_before_a_call_may_spend_it_and_after_it_did() -> N
     here.desk.tick()
     assert here.kept == [0]
     assert len(here.fetch()) == 1
-    here.desk.handle("a", Settled(1, USED))
+    here.desk.handle("a", protocol.Settled(1, USED))
     here.desk.tick()
     here.desk.tick()
     assert len(here.kept) == 2
-
-
-def test_the_death_of_a_client_with_a_budget_is_on_the_disk() -> None:
-    here = world(memory=PacingMemory(terms=((CALL.account, BUDGET),)))
-    here.desk.handle("a", ask("a", 1))
-    here.desk.tick()
-    here.desk.left("a")
-    here.desk.tick()
-    assert len(here.kept) == 2
-
-
-def test_pacing_without_a_budget_needs_no_disk() -> None:
-    here = world()
-    here.disk_fault = "full"
-    here.desk.handle("a", ask("a", 1))
-    here.desk.handle("a", Settled(1, USED))
-    here.desk.tick()
-    assert here.kept == []
-    assert here.fetch() == [("a", Granted(("a", 1), PERMIT))]
-
-
-def test_a_call_whose_cost_cannot_be_written_down_is_denied_until_it_can() -> None:
-    here = world()
-    here.desk.handle("a", Configure(CALL.account, BUDGET))
-    here.disk_fault = "No space left on device"
-    here.desk.handle("a", ask("a", 1))
-    here.desk.tick()
-    [(client, denied)] = here.fetch()
-    assert client == "a"
-    assert isinstance(denied, Denied)
-    assert denied.code == "HW208"
-    assert "No space left" in denied.message
-    assert here.book.calling == {}
-    assert here.desk.wake_s == here.now
-    here.disk_fault = ""
-    here.desk.handle("a", ask("a", 2))
-    here.desk.tick()
-    assert here.fetch() == [("a", Granted(("a", 2), PERMIT))]
 
 
 @pytest.mark.parametrize(("has_budget", "tokens", "kept"), [
@@ -243,29 +134,31 @@ def test_more_money_for_an_answer_is_on_the_disk_with_the_next_decision(
     has_budget: bool, tokens: float, kept: int
 ) -> None:
     here = world()
-    here.desk.handle("a", Configure(CALL.account, BUDGET if has_budget else AccountTerms()))
+    here.desk.handle(
+        "a", protocol.Configure(CALL.account, BUDGET if has_budget else AccountTerms())
+    )
     here.desk.handle("a", ask("a", 1))
     here.desk.tick()
     here.kept.clear()
     here.book.grows_at = 300.0
-    here.desk.handle("a", Progressed(1, tokens))
+    here.desk.handle("a", protocol.Progressed(1, tokens))
     here.desk.tick()
     here.desk.tick()
     assert len(here.kept) == kept
-    here.desk.handle("a", Progressed(99, 300.0))
+    here.desk.handle("a", protocol.Progressed(99, 300.0))
     here.desk.tick()
     assert len(here.kept) == kept
 
 
 def test_an_answer_goes_on_when_more_money_for_it_cannot_be_kept() -> None:
     here = world()
-    here.desk.handle("a", Configure(CALL.account, BUDGET))
+    here.desk.handle("a", protocol.Configure(CALL.account, BUDGET))
     here.desk.handle("a", ask("a", 1))
     here.desk.tick()
     here.fetch()
     here.disk_fault, here.book.grows_at = "No space left on device", 300.0
     here.kept.clear()
-    here.desk.handle("a", Progressed(1, 300.0))
+    here.desk.handle("a", protocol.Progressed(1, 300.0))
     for _ in range(2):
         here.desk.tick()
     assert (len(here.kept), here.fetch()) == (2, [])
@@ -283,22 +176,6 @@ def test_a_call_to_be_cut_is_told_so() -> None:
     assert here.fetch() == [("a", cut)]
 
 
-def test_what_the_user_sets_is_kept_at_once() -> None:
-    here = world()
-    here.desk.handle("a", Configure(CALL.account, AccountTerms(share=0.5)))
-    here.desk.tick()
-    here.desk.tick()
-    assert len(here.kept) == 1
-
-
-def test_a_budget_that_is_taken_away_is_no_budget() -> None:
-    here = world()
-    here.desk.handle("a", Configure(CALL.account, BUDGET))
-    assert here.desk.has_budget(CALL.account)
-    here.desk.handle("a", Configure(CALL.account, AccountTerms()))
-    assert not here.desk.has_budget(CALL.account)
-
-
 @pytest.mark.parametrize(
     ("name", "counts"), [("", True), ("one#1", True), ("one#1/model", True), ("one#12", False)]
 )
@@ -309,16 +186,6 @@ def test_a_budget_is_for_an_account_a_group_of_it_or_all(name: str, counts: bool
     assert names == {name}
     assert counts_towards("one#1", names) is counts
     assert not counts_towards("one#1", frozenset())
-
-
-def test_a_client_asks_only_for_itself() -> None:
-    here = world()
-    with pytest.raises(WireError, match="for itself"):
-        here.desk.handle("a", ask("b", 1))
-    with pytest.raises(WireError, match="for itself"):
-        here.desk.handle("a", Adopt(request("b", 1), 0.0))
-    with pytest.raises(WireError, match="does not say"):
-        here.desk.handle("a", Left(1, ""))
 
 
 def test_one_client_cannot_fill_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,26 +200,17 @@ def test_one_client_cannot_fill_the_line(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_whoever_asks_is_told_who_is_there_and_what_to_know() -> None:
     here = world()
-    here.desk.handle("a", Hello(VERSION, "a", 42, "review.py"))
+    here.desk.handle("a", protocol.Hello(protocol.VERSION, "a", 42, "review.py"))
     here.desk.notice("mind the gap")
     here.desk.notice("mind the gap")
     here.now = 5.0
-    here.desk.handle("a", Describe(9))
+    here.desk.handle("a", protocol.Describe(9))
     (_, part), (_, last) = here.fetch()
-    assert part == Described(9, BookView("", (), (), ()))
-    assert last == Described(
-        9, about=About(os.getpid(), 5.0, (("a", "review.py [42]"),), ("mind the gap",))
+    assert part == protocol.Described(9, BookView("", (), (), ()))
+    assert last == protocol.Described(
+        9, about=protocol.About(os.getpid(), 5.0, (("a", "review.py [42]"),), ("mind the gap",))
     )
     assert here.log == ["mind the gap"]
-
-
-def test_a_long_description_is_told_in_parts() -> None:
-    ledger = BudgetLedgerStatistics(MonthlyBudget(), Spend(), Spend())
-    many = tuple((f"{number}", ledger) for number in range(PART + 1))
-    terms = (("", AccountTerms()),)
-    told = list(parts(BookView("2026-11", (), many, terms)))
-    assert [len(part.ledgers) for part in told] == [0, PART, 1, 0]
-    assert told[-1].terms == terms
 
 
 def test_days_of_many_accounts_are_told_in_parts_that_fit_on_a_line() -> None:
@@ -361,7 +219,10 @@ def test_days_of_many_accounts_are_told_in_parts_that_fit_on_a_line() -> None:
     told = list(parts(BookView("2026-11", (), (), (), "2026-11-16", 9, many)))
     assert sum((part.days for part in told), ()) == many
     assert {(part.date, part.hour) for part in told} == {("2026-11-16", 9)}
-    assert max(len(line_of(Described(1, part))) for part in told) < LINE_BYTES_MAX / 2
+    assert (
+        max(len(protocol.line_of(protocol.Described(1, part))) for part in told)
+        < protocol.LINE_BYTES_MAX / 2
+    )
 
 
 def test_a_busy_account_fits_on_a_line() -> None:
@@ -375,7 +236,7 @@ def test_a_busy_account_fits_on_a_line() -> None:
     memory = chronicle.memory(24 * 3600.0)
     lane = LaneView("one", "model", "", 1.0, "fast", (), 4.0, 0, 0, 0, "", (), memory)
     (_, part) = parts(BookView("2026-11", (lane,), (), ()))
-    assert len(line_of(Described(1, part))) < LINE_BYTES_MAX / 2
+    assert len(protocol.line_of(protocol.Described(1, part))) < protocol.LINE_BYTES_MAX / 2
 
 
 def test_notices_are_bounded() -> None:

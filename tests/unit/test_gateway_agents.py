@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.client.accounts import GATEWAY_VARIABLE
 from headway.errors import StateFileError
 from headway.gateway.agents import (
     PLACEHOLDER,
@@ -49,15 +48,6 @@ def homes(folder: Path, environ: dict[str, str], more: dict[str, Upstream] = {})
 
 def codex_config(told: dict[str, str]) -> dict[str, object]:
     return tomllib.loads((Path(told["CODEX_HOME"]) / "config.toml").read_text())
-
-
-def test_each_client_gets_the_address_that_it_wants(tmp_path: Path) -> None:
-    told = environment(URL, TOKEN, THREE, {}, str(tmp_path))
-    assert told["ANTHROPIC_BASE_URL"] == f"{URL}/{TOKEN}/anthropic"
-    assert told["OPENAI_BASE_URL"] == f"{URL}/{TOKEN}/openai/v1"
-    assert told["GOOGLE_GEMINI_BASE_URL"] == f"{URL}/{TOKEN}/gemini"
-    assert told[GATEWAY_VARIABLE] == f"{URL}/{TOKEN}"
-    assert json.loads(told[BEHIND_VARIABLE])["openai"] == "https://openai.example/v1"
 
 
 @pytest.mark.parametrize(
@@ -98,11 +88,6 @@ def test_codex_gets_a_home_that_is_the_users_own_but_for_the_address(tmp_path: P
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
     assert stat.S_IMODE((home / "config.toml").stat().st_mode) == 0o600
     assert (tmp_path / ".codex" / "config.toml").read_text() == config
-
-
-def test_codex_without_a_home_gets_one(tmp_path: Path) -> None:
-    found = codex_config(homes(tmp_path / "throw", at_home(tmp_path)))
-    assert found == {"openai_base_url": f"{URL}/{TOKEN}/openai/v1"}
 
 
 def test_the_providers_of_codex_go_through_the_gateway(tmp_path: Path) -> None:
@@ -152,31 +137,10 @@ def test_a_configuration_that_codex_refuses_stays_its_own(tmp_path: Path) -> Non
     assert (home / "config.toml").is_symlink()
 
 
-def test_a_home_is_made_anew_and_what_links_lead_to_stays(tmp_path: Path) -> None:
-    environ = at_home(tmp_path, DOTcodex__authDOTjson="{}")
-    homes(tmp_path / "throw", environ)
-    (tmp_path / ".codex" / "later").write_text("new")
-    home = Path(homes(tmp_path / "throw", environ)["CODEX_HOME"])
-    assert (home / "later").read_text() == "new"
-    assert (tmp_path / ".codex" / "auth.json").read_text() == "{}"
-
-
 def test_a_home_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "throw").write_text("a file")
     with pytest.raises(StateFileError):
         homes(tmp_path / "throw", at_home(tmp_path))
-
-
-@pytest.mark.parametrize("variable", ["OPENAI_BASE_URL", "OPENAI_API_BASE"])
-def test_codex_keeps_to_openai_whatever_other_clients_do(tmp_path: Path, variable: str) -> None:
-    environ = {**at_home(tmp_path), variable: "https://other.example/v1"}
-    upstreams = dict(whole_settings(GatewayOptions(), environ, str(tmp_path)).upstreams)
-    assert upstreams["openai"].url == "https://other.example"
-    assert upstreams["codex-openai"].url == "https://api.openai.com/v1"
-    found = codex_config(homes(tmp_path / "throw", environ, upstreams))
-    assert found["openai_base_url"] == f"{URL}/{TOKEN}/codex-openai"
-    named = GatewayOptions(("openai=https://third.example",))
-    assert "codex-openai" not in whole_settings(named, environ, str(tmp_path)).upstreams
 
 
 def test_gemini_cli_is_told_that_it_has_a_key(tmp_path: Path) -> None:
@@ -239,25 +203,6 @@ def test_opencodes_own_providers_go_through_the_gateway(tmp_path: Path) -> None:
     assert opencode(environ, below, upstreams) == {
         "provider": {"local": {"options": {"baseURL": f"{URL}/{TOKEN}/opencode-local"}}}
     }
-
-
-def test_what_was_merged_over_opencodes_files_before_stays(tmp_path: Path) -> None:
-    given_ = {"theme": "x", "provider": {"openai": {"models": {"m": {}}, "options": {"a": 1}}}}
-    environ = {**at_home(tmp_path), "OPENCODE_CONFIG_CONTENT": json.dumps(given_)}
-    assert opencode(environ, tmp_path, THREE) == {
-        "theme": "x",
-        "provider": {"openai": {"models": {"m": {}}, "options": {
-            "a": 1, "baseURL": f"{URL}/{TOKEN}/openai/v1"}}},
-    }  # fmt: skip
-
-
-def test_where_everything_goes_to_one_address_the_agents_own_providers_do_too(
-    tmp_path: Path,
-) -> None:
-    config = '[model_providers.azure]\nbase_url = "https://az.example/openai"\n'
-    environ = at_home(tmp_path, DOTcodex__configDOTtoml=config)
-    found = whole_settings(GatewayOptions(("http://127.0.0.1:8080",)), environ, str(tmp_path))
-    assert found.upstreams["codex-azure"].url == "http://127.0.0.1:8080/v1"
 
 
 def test_a_gateway_that_is_gone_is_looked_behind(tmp_path: Path) -> None:

@@ -59,7 +59,6 @@ def test_agents_are_known_by_what_they_send(
     headers: Pairs, name: str, version: str, session: str
 ) -> None:
     caller = caller_of(headers)
-
     assert (caller.name, caller.version, caller.session) == (name, version, session)
 
 
@@ -87,7 +86,6 @@ def test_agents_are_known_by_what_they_send(
 )
 def test_programs_are_known_by_their_user_agent(text: bytes, name: str, version: str) -> None:
     caller = agent(text)
-
     assert (caller.name, caller.version) == (name, version)
 
 
@@ -99,43 +97,32 @@ def test_no_agent_is_left_in_silence_for_as_long_as_was_measured(
     headers: Pairs, gives_up_s: float
 ) -> None:
     caller = caller_of(headers)
-
     assert caller.silent_s <= 0.8 * gives_up_s
     assert caller.beat_s <= gives_up_s / 3
 
 
-def test_the_stated_timeout_of_an_sdk_is_believed() -> None:
-    patient = agent(b"OpenAI/Python 3.49.0", (b"x-stainless-read-timeout", b"600"))
-    hasty = agent(b"OpenAI/Python 3.49.0", (b"x-stainless-read-timeout", b"30.0"))
-
-    assert patient.silent_s == 540.0
-    assert hasty.silent_s == 27.0
-    assert hasty.beat_s == 10.0
+READ = b"x-stainless-read-timeout"
 
 
-@pytest.mark.parametrize(("timeout_s", "silent_s"), [(10.0, 8.0), (3.0, 1.5), (0.2, 0.5)])
-def test_a_short_timeout_leaves_time_for_a_late_beat(timeout_s: float, silent_s: float) -> None:
-    stated = (b"x-stainless-read-timeout", str(timeout_s).encode())
-    caller = agent(b"OpenAI/Python 3.49.0", stated)
-
-    assert caller.silent_s == silent_s
-
-
-def test_the_shortest_of_several_stated_timeouts_counts() -> None:
-    caller = agent(
-        b"Anthropic/Python 2.8.0",
-        (b"x-stainless-timeout", b"NOT_GIVEN"),
-        (b"x-stainless-read-timeout", b"20"),
-        (b"X-Server-Timeout", b"100"),
-    )
-
-    assert caller.silent_s == 18.0
-
-
-def test_an_sdk_on_node_is_no_more_patient_than_node() -> None:
-    stated = (b"X-Stainless-Timeout", b"600")
-
-    assert agent(b"OpenAI/JS 6.1.0", stated).silent_s < 300.0
+@pytest.mark.parametrize(
+    ("text", "stated", "silent_s"),
+    [
+        (b"OpenAI/Python 3.49.0", ((READ, b"600"),), 540.0),
+        (b"OpenAI/Python 3.49.0", ((READ, b"30.0"),), 27.0),
+        # A short timeout leaves time for a late beat.
+        (b"OpenAI/Python 3.49.0", ((READ, b"10"),), 8.0),
+        (b"OpenAI/Python 3.49.0", ((READ, b"3"),), 1.5),
+        (b"OpenAI/Python 3.49.0", ((READ, b"0.2"),), 0.5),
+        # The shortest of several counts; an SDK on Node is no more patient than Node.
+        (b"Anthropic/Python 2.8.0", ((b"x-stainless-timeout", b"NOT_GIVEN"), (READ, b"20"),
+                                     (b"X-Server-Timeout", b"100")), 18.0),
+        (b"OpenAI/JS 6.1.0", ((b"X-Stainless-Timeout", b"600"),), 240.0),
+    ],
+)  # fmt: skip
+def test_a_stated_timeout_is_believed(
+    text: bytes, stated: tuple[tuple[bytes, bytes], ...], silent_s: float
+) -> None:
+    assert agent(text, *stated).silent_s == silent_s
 
 
 def test_the_installed_sdk_states_its_timeout() -> None:
@@ -151,7 +138,6 @@ def test_the_installed_sdk_states_its_timeout() -> None:
     ) as client:
         client.models.list()
     caller = caller_of(seen[0])
-
     assert (caller.name, caller.version) == ("openai-python", openai.__version__)
     assert caller.silent_s == 36.0
 
@@ -162,7 +148,6 @@ def test_the_surest_header_names_the_session() -> None:
         (b"x-session-id", b"second"),
         (b"X-Claude-Code-Session-Id", b"first"),
     )
-
     assert caller.session == "first"
 
 
@@ -181,7 +166,6 @@ def test_the_surest_header_names_the_session() -> None:
 )
 def test_whatever_is_sent_names_are_short_and_printable(pairs: list[tuple[bytes, bytes]]) -> None:
     caller = caller_of(tuple(pairs))
-
     assert len(caller.name) <= 24
     assert len(caller.session) <= SESSION_CHARACTERS_MAX
     assert len(caller.version) <= VERSION_CHARACTERS_MAX

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import random
-from copy import deepcopy
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from headway.gateway.request_match import MASKS, difference, mask_of, without_secrets
+from headway.gateway.request_match import MASKS, mask_of, without_secrets
 from tests.unit.recorded_calls import (
     CLIENTS,
     Run,
@@ -86,18 +85,6 @@ def test_a_thousand_mutated_calls_have_a_thousand_other_forms(seed: int) -> None
             assert asked(mutate(call, draw)).form != form(client).form
 
 
-def test_roles_and_order_are_a_part_of_the_form() -> None:
-    call = sent("claude-code")
-    body = json.loads(call.body)
-    turned = deepcopy(body)
-    turned["messages"].reverse()
-    renamed = deepcopy(body)
-    renamed["messages"][0]["role"] = "assistant"
-    reordered = {name: body[name] for name in reversed(body)}
-    forms = {asked(with_body(call, one)).form for one in (body, turned, renamed, reordered)}
-    assert len(forms) == 4
-
-
 @pytest.mark.parametrize(
     ("client", "was", "becomes"),
     [
@@ -155,18 +142,12 @@ def test_of_a_client_that_was_not_measured_every_byte_counts() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        b'{"a": 1, "a": 2}',
-        b'{"a": 1e999}',
-        b'{"a": NaN}',
-        b"[1]",
-        b"\xff",
-        b"",
-        b"[" * 100_000,
+        b'{"a": 1, "a": 2}', b'{"a": 1e999}', b'{"a": NaN}', b"[1]", b"\xff", b"", b"[" * 100_000,
         b'{"a": ' + b"9" * 5000 + b"}",
         json.dumps({str(number): 0 for number in range(100)}).encode(),
     ],
     ids=range(9),
-)
+)  # fmt: skip
 def test_a_body_that_values_do_not_tell_apart_is_compared_byte_by_byte(body: bytes) -> None:
     call = replace(sent("codex"), body=body)
     assert [name for name, _ in asked(call).parts][-1] == "body"
@@ -190,9 +171,3 @@ def test_keys_are_not_kept() -> None:
     told = asked(call)
     assert "secret" not in repr(told)
     assert told.form == asked(replace(call, path=call.path.replace("secret", "other"))).form
-
-
-def test_it_can_be_said_where_two_calls_differ() -> None:
-    first, second = form("codex"), form("codex", prompt="Else.")
-    assert difference(first.parts, second.parts) == ("body.input",)
-    assert "body" in difference(first.parts, form("opencode").parts)[-1]

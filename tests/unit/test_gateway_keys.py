@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from headway.errors import BadValueError
 from headway.gateway.guard import Keyring
-
-
-def test_a_token_is_long_random_and_safe_in_a_url() -> None:
-    keys = Keyring()
-    tokens = {keys.issue("default").token for _ in range(100)}
-    assert len(tokens) == 100
-    assert all(re.fullmatch(r"[A-Za-z0-9_-]{43}", token) for token in tokens)
 
 
 def test_a_key_is_found_by_its_token_and_by_nothing_else() -> None:
@@ -33,15 +24,6 @@ def test_a_key_that_has_ended_opens_nothing_and_is_forgotten() -> None:
     assert (key.is_over, other.is_over) == (True, False)
     assert keys.find(key.token) is None
     assert list(keys) == [other]
-
-
-def test_ending_an_older_key_leaves_the_one_that_has_its_token_now() -> None:
-    keys = Keyring()
-    older = keys.issue("gateway")
-    keys.end(older)
-    newer = keys.issue("gateway", token=older.token)
-    keys.end(older)
-    assert keys.find(newer.token) is newer
 
 
 @pytest.mark.parametrize("token", ["", "short", "a" * 21, "a" * 129, "../" * 12, "a" * 30 + "/"])
@@ -66,9 +48,3 @@ def test_a_keyring_has_an_end() -> None:
         keys.issue("three")
     keys.end(first)
     keys.issue("three")
-
-
-def test_no_token_is_shown() -> None:
-    keys = Keyring()
-    key = keys.issue("default")
-    assert key.token not in f"{keys!r} {key!r} {list(keys)!r}"

@@ -6,11 +6,9 @@ import asyncio
 from math import ceil
 from pathlib import Path
 
-import pytest
 from msgspec.structs import replace
 
 from headway.agents.metering import MeteredUsage
-from headway.errors import StateFileError
 from headway.gateway.recording import Recorder, recorded_in
 from headway.gateway.replay import CUT_OFF, NOT_SENT, RecordedReply
 from headway.gateway.request_match import CanonicalCall
@@ -77,13 +75,6 @@ def test_what_was_recorded_has_the_price_of_its_model(tmp_path: Path) -> None:
     # 6 tokens of its input as usual, 3 written into the cache, 1 for an hour, 2 read from it.
     cost = ceil(6 * 1.0 + 3 * 1.25 + 1 * 2.0 + 2 * 0.1 + 5 * 5.0)
     assert recorded_in(str(tmp_path / "calls.hwr"))["a~1"].microusd == cost
-
-
-def test_no_file_has_no_calls_and_another_file_is_no_recording(tmp_path: Path) -> None:
-    assert recorded_in(str(tmp_path / "nowhere")) == {}
-    (tmp_path / "other").write_text("something else\n")
-    with pytest.raises(StateFileError):
-        recorded_in(str(tmp_path / "other"))
 
 
 def gateway(folder: Path) -> TaskGateway:

@@ -67,17 +67,6 @@ def test_only_its_owner_may_read_it_even_if_others_could_before(path: Path) -> N
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_an_answer_after_a_refusal_forgets_the_refusal(path: Path) -> None:
-    async def act(recorder: Recorder) -> None:
-        recording = recorder.begin(plain("a"))
-        recording.answered(429, ())
-        recording.feed(b"slow down")
-        await replied(recording, b"yes")
-
-    record(path, act)
-    assert bodies(Tape(str(path)), plain("a")) == [b"yes"]
-
-
 def test_what_comes_after_the_end_is_kept_and_nothing_after_a_drop(path: Path) -> None:
     async def act(recorder: Recorder) -> None:
         recording = recorder.begin(plain("a"))
@@ -91,40 +80,6 @@ def test_what_comes_after_the_end_is_kept_and_nothing_after_a_drop(path: Path) -
 
     record(path, act)
     assert bodies(Tape(str(path)), plain("a"), plain("b")) == [b"all of it, and a bit", None]
-
-
-def test_a_reply_of_a_told_length_says_when_it_is_whole(path: Path) -> None:
-    def act(recorder: Recorder) -> None:
-        recording = recorder.begin(plain("a"))
-        recording.answered(200, ((b"Content-Length", b"8"),))
-        whole: list[bool] = []
-        for data in (b"1234", b"5678"):
-            recording.feed(data)
-            whole.append(recording.is_whole)
-        recording.answered(200, ())
-        recording.feed(b"12345678")
-        assert [*whole, recording.is_whole] == [False, True, False]
-
-    record(path, act)
-
-
-def test_a_reply_is_on_the_disk_when_its_end_is_told(path: Path) -> None:
-    async def act(recorder: Recorder) -> None:
-        await replied(recorder.begin(plain("a")), b"a")
-        assert bodies(Tape(str(path)), plain("a")) == [b"a"]
-
-    record(path, act)
-
-
-def test_many_calls_at_once_are_all_recorded(path: Path) -> None:
-    async def act(recorder: Recorder) -> None:
-        begun = [recorder.begin(plain(str(number))) for number in range(200)]
-        await asyncio.gather(*(replied(one, b"%d" % at) for at, one in enumerate(begun)))
-
-    record(path, act)
-    order = random.Random(1).sample(range(200), 200)
-    found = bodies(Tape(str(path)), *(plain(str(number)) for number in order))
-    assert found == [b"%d" % number for number in order]
 
 
 @given(st.integers(0, 4000))

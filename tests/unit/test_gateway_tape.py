@@ -48,13 +48,6 @@ def test_the_first_call_that_is_not_as_recorded_ends_its_stream_for_good(path: P
     assert why == ["default unknown: not as recorded in body"]
 
 
-def test_one_stream_that_ends_does_not_end_another(path: Path) -> None:
-    record_calls(path, plain("a", "s1"), plain("c", "s2"), plain("b", "s1"), plain("d", "s2"))
-    calls = plain("a", "s1"), plain("x", "s1"), plain("c", "s2"), plain("b", "s1"), plain("d", "s2")
-    found = bodies(Tape(str(path)), *calls)
-    assert found == [b"reply 0", None, b"reply 1", None, b"reply 3"]
-
-
 def test_a_conversation_with_a_new_name_is_known_by_what_it_says(path: Path) -> None:
     record_calls(path, plain("a", "s1"), plain("b", "s1"), plain("a", "s2"), plain("c", "s2"))
     tape = Tape(str(path))
@@ -62,20 +55,6 @@ def test_a_conversation_with_a_new_name_is_known_by_what_it_says(path: Path) -> 
     assert [reply and reply.body for reply in named] == [b"reply 0", b"reply 1"]
     assert bodies(tape, plain("a", "n"), plain("c", "n")) == [b"reply 2", b"reply 3"]
     assert bodies(Tape(str(path)), plain("a", "n"), plain("b", "n"))[1] == b"reply 1"
-
-
-def test_another_key_has_other_streams(path: Path) -> None:
-    record_calls(path, plain("a", key="task-1"))
-    why: list[str] = []
-    assert bodies(Tape(str(path), why.append), plain("a", key="task-2")) == [None]
-    assert why == ["task-2 unknown: nothing is recorded"]
-
-
-def test_many_alike_sessions_get_a_reply_each(path: Path) -> None:
-    record_calls(path, *(plain("a", f"s{number}") for number in range(22)))
-    found = bodies(Tape(str(path)), *(plain("a", f"n{number}") for number in range(23)))
-    assert len(set(found)) == 23
-    assert found[-1] is None
 
 
 async def together(recorder: Recorder) -> None:
@@ -144,15 +123,6 @@ def test_a_call_without_a_whole_reply_is_sent_on_and_ends_nothing(
     assert (b'"is":"dropped"' in path.read_bytes()) == (how != "killed")
 
 
-def test_a_call_that_failed_and_was_sent_again_has_the_later_reply(path: Path) -> None:
-    async def act(recorder: Recorder) -> None:
-        await replied(recorder.begin(plain("a")), b"no", status=500)
-        await replied(recorder.begin(plain("a")), b"yes")
-
-    record(path, act)
-    assert bodies(Tape(str(path)), plain("a")) == [b"yes"]
-
-
 def test_a_replayed_run_that_is_recorded_again_goes_on_where_it_was_cut(path: Path) -> None:
     """Three attempts, each killed: the second after one call that was replayed."""
     record_calls(path, plain("a", "s1"), plain("b", "s1"))
@@ -177,12 +147,6 @@ def test_a_replayed_run_that_is_recorded_again_goes_on_where_it_was_cut(path: Pa
     assert attempt("s2", "a") == [b"reply 0"]
     assert attempt("s3", "a", "b", "c") == [b"reply 0", b"reply 1", None]
     assert attempt("s4", "a", "b", "c", "d") == [b"reply 0", b"reply 1", b"new c", None]
-
-
-def test_the_latest_of_two_alike_runs_is_replayed_first(path: Path) -> None:
-    record_calls(path, plain("a", "s"))
-    record(path, lambda recorder: replied(recorder.begin(plain("a", "s")), b"later"))
-    assert bodies(Tape(str(path)), plain("a", "n"), plain("a", "m")) == [b"later", b"reply 0"]
 
 
 def test_a_file_that_changes_under_a_tape_gives_nothing_wrong(path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -105,17 +105,6 @@ def test_a_gateway_that_cannot_serve_turns_its_callers_away_and_says_so_at_the_e
     asyncio.run(main())
 
 
-def test_a_key_ends_with_its_attempt_and_says_what_its_calls_took() -> None:
-    async def main() -> None:
-        async with Opened().attempt() as (meter, seen, key, _):
-            key.totals = MeteredUsage(3, 100.0, 20.0, 450)
-            assert await seen.close() == MeteredUsage(3, 100.0, 20.0, 450)
-            assert key.is_over
-            assert meter._keys.find(key.token) is None
-
-    asyncio.run(main())
-
-
 def test_calls_that_are_being_entered_in_the_books_are_waited_for() -> None:
     async def main() -> None:
         async with Opened().attempt() as (_, seen, key, _payer):
@@ -126,20 +115,6 @@ def test_calls_that_are_being_entered_in_the_books_are_waited_for() -> None:
 
             asyncio.get_running_loop().call_later(0.05, ended)
             assert (await seen.close()).calls == 1
-
-    asyncio.run(main())
-
-
-def test_an_attempt_waits_while_any_of_its_calls_does() -> None:
-    async def main() -> None:
-        opened = Opened()
-        async with opened.attempt() as (_, _seen, _key, payer):
-            payer.waits()
-            payer.waits()
-            payer.goes()
-            assert opened.told.said == ["waits"]
-            payer.goes()
-            assert opened.told.said == ["waits", "goes"]
 
     asyncio.run(main())
 
@@ -234,19 +209,6 @@ def test_an_attempt_that_the_budget_has_no_room_for_is_stopped_once() -> None:
     asyncio.run(main())
 
 
-def test_a_run_hears_of_an_empty_usage_window() -> None:
-    async def main() -> None:
-        opened = Opened()
-        async with opened.attempt() as (_, seen, _key, payer):
-            payer.window(99.0, "empty")
-            assert opened.windows == [(99.0, "empty")]
-            assert seen.empty is not None
-            payer.waits()
-            assert (opened.stops, seen.is_ended) == ([], False)
-
-    asyncio.run(main())
-
-
 @pytest.mark.parametrize(
     "environ",
     [
@@ -274,131 +236,23 @@ def test_any_other_environment_gets_one_for_its_own_providers(tmp_path: Path) ->
         task_gateway("r", str(tmp_path), str(tmp_path), environ)
 
 
-class FakeMeter(Struct):
-    """A meter that says of every attempt what it was told to say."""
-
-    taken: MeteredUsage = MeteredUsage(2, 30.0, 4.0, 500)
-    stopped: OverBudgetError | None = None
-    empty: WindowEmptyError | None = None
-    is_ended: bool = False
-    environment: Mapping[str, str] = field(default_factory=lambda: {"WHERE": "here"})
-    stop: Callable[[], object] = print
-    closes: int = 0
-
-    def open(self, attempt: Attempt, stop: Callable[[], object]) -> Metered:
-        self.stop = stop
-        return self
-
-    def meet(self, window: Callable[[float, str], bool], must_be_priced: bool) -> None: ...
-
-    def record(self, path: str) -> None: ...
-
-    def known_as(self, attempt: Attempt, name: str) -> MeteredUsage:
-        return MeteredUsage()
-
-    def carry(self, attempt: Attempt, taken: MeteredUsage) -> None: ...
-
-    def seen(self, attempt: Attempt) -> MeteredUsage:
-        return self.taken
-
-    def resting(self) -> Resting:
-        return Resting()
-
-    async def close(self) -> MeteredUsage:
-        self.closes += 1
-        return self.taken
-
-    async def aclose(self) -> None: ...
-
-
-def perform(meter: FakeMeter, work: Callable[[Mapping[str, str]], Awaitable[Result]]) -> Result:
-    return asyncio.run(_performed(meter, work))
-
-
-async def _performed(
-    meter: FakeMeter, work: Callable[[Mapping[str, str]], Awaitable[Result]]
-) -> Result:
-    try:
-        return await metered(meter, Told().attempt(), work)
-    finally:
-        assert meter.closes == 1
-
-
-async def good(told: Mapping[str, str]) -> Result:
-    return Result(told["WHERE"].encode(), exit_code=0)
-
-
-async def bad(_: Mapping[str, str]) -> Result:
-    raise AttemptError(Fault("command", detail="exit code 7"), Result(b"half", exit_code=7))
-
-
 def test_a_command_that_failed_at_an_empty_window_is_put_back() -> None:
-    with pytest.raises(WindowEmptyError) as empty:
-        perform(FakeMeter(empty=WindowEmptyError(99.0, "empty")), bad)
-    assert empty.value.resets_at_s == 99.0
-    assert empty.value.result is not None
-    assert empty.value.result.calls == 2
-    assert perform(FakeMeter(empty=WindowEmptyError(99.0, "empty")), good).calls == 2
-
-
-@pytest.mark.parametrize("work", [good, bad])
-def test_a_command_whose_call_the_budget_refused_has_no_result_of_its_own(
-    work: Callable[[Mapping[str, str]], Awaitable[Result]],
-) -> None:
-    with pytest.raises(OverBudgetError, match="spent") as over:
-        perform(FakeMeter(stopped=OverBudgetError("all is spent")), work)
-    assert over.value.result is not None
-    assert over.value.result.spend_microusd == 500
-
-
-@pytest.mark.parametrize("why", [OverBudgetError("all is spent"), WindowEmptyError(99.0, "empty")])
-def test_a_command_that_the_meter_ends_is_ended_with_what_it_took(
-    why: OverBudgetError | WindowEmptyError,
-) -> None:
-    meter = FakeMeter()
-
-    async def endless(_: Mapping[str, str]) -> Result:
-        if isinstance(why, OverBudgetError):
-            meter.stopped = why
-        else:
-            meter.empty = why
-        meter.is_ended = True
-        meter.stop()
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    with pytest.raises((OverBudgetError, WindowEmptyError)) as raised:
-        perform(meter, endless)
-    assert type(raised.value) is type(why)
-    assert raised.value.result is not None
-    assert raised.value.result.calls == 2
-
-
-def test_an_attempt_that_somebody_else_cancels_is_cancelled() -> None:
-    meter, begun = FakeMeter(), asyncio.Event()
-
-    async def endless(_: Mapping[str, str]) -> Result:
-        begun.set()
-        await asyncio.Event().wait()
-        raise AssertionError
-
     async def main() -> None:
-        task = asyncio.ensure_future(_performed(meter, endless))
-        await begun.wait()
-        meter.stopped, meter.is_ended = OverBudgetError("all is spent"), True
-        meter.stop()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        meter = gateway()
+        meter.meet(lambda *_: True, False)
+
+        async def bad(told: Mapping[str, str]) -> Result:
+            key = key_of(meter, told)
+            assert key.payer is not None
+            key.payer.window(99.0, "empty")
+            key.totals = MeteredUsage(2, 30.0, 4.0, 500)
+            raise AttemptError(Fault("command", detail="exit code 7"), Result(b"half", exit_code=7))
+
+        with pytest.raises(WindowEmptyError) as empty:
+            await metered(meter, Told().attempt(), bad)
+        assert empty.value.resets_at_s == 99.0
+        assert empty.value.result is not None
+        assert empty.value.result.calls == 2
+        await meter.aclose()
 
     asyncio.run(main())
-
-
-def test_a_meter_that_cannot_be_opened_fails_the_attempt() -> None:
-    class Broken(FakeMeter):
-        def open(self, attempt: Attempt, stop: Callable[[], object]) -> Metered:
-            raise OSError(24, "Too many open files")
-
-    with pytest.raises(AttemptError, match="its calls cannot be seen") as lost:
-        asyncio.run(metered(Broken(), Told().attempt(), good))
-    assert lost.value.fault.kind == "request"

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.errors import InternalError
 from headway.wire import answer as write
 from headway.wire.answer import TEXT_CHARS_MAX, TextReader
 from headway.wire.read import conversation, sketch
@@ -43,39 +41,6 @@ def test_the_text_does_not_depend_on_how_the_bytes_were_split(
     # Half a surrogate pair has no bytes.
     assert reader.text == text.encode("utf-8", "replace").decode()
     assert (reader.finish, reader.is_over, reader.is_damaged) == ("stop", True, False)
-
-
-@pytest.mark.parametrize("wire", WIRES)
-def test_a_body_that_is_not_streamed_reads_the_same(wire: WireName) -> None:
-    reader = TextReader(wire, is_stream=False)
-    reader.feed(write.whole(wire, answer()))
-    reader.end()
-    assert (reader.text, reader.finish, reader.is_over) == (TEXT, "stop", True)
-
-
-@pytest.mark.parametrize("wire", WIRES)
-def test_an_answer_at_its_longest_says_so(wire: WireName) -> None:
-    reader = TextReader(wire)
-    reader.feed(stream(wire, answer(is_cut=True)))
-    assert reader.finish == "length"
-
-
-@pytest.mark.parametrize("wire", WIRES)
-def test_an_answer_that_breaks_off_is_not_over(wire: WireName) -> None:
-    data = stream(wire, answer())
-    reader = TextReader(wire)
-    reader.feed(data[: len(data) // 2])
-    reader.end()
-    assert not reader.is_over
-    assert TEXT.startswith(reader.text)
-    assert reader.finish == ""
-
-
-def test_what_cannot_be_read_is_noticed() -> None:
-    reader = TextReader("openai-chat")
-    reader.feed(b'data: {"choices": [{"delta": {"content": "a\n\ndata: [DONE]\n\n')
-    assert reader.is_damaged
-    assert reader.is_over
 
 
 def test_an_endless_answer_is_damaged_rather_than_kept() -> None:
@@ -121,9 +86,3 @@ def test_openai_itself_wants_another_name_for_the_longest_answer() -> None:
     assert body["max_completion_tokens"] == 9
     assert "max_tokens" not in body
     assert "system" not in json.loads(body_of("anthropic", "m", (("user", "x"),), 9))
-
-
-def test_no_calls_are_made_in_other_formats() -> None:
-    assert "openai-responses" in get_args(WireName)
-    with pytest.raises(InternalError):
-        body_of("openai-responses", "m", (("user", "x"),), 9)

@@ -60,49 +60,6 @@ def heard(wire: WireName, body: object) -> Conversation:
     return read.conversation(Route(wire), json.dumps(body).encode())
 
 
-def test_tools_and_results_of_messages_are_read() -> None:
-    result = {"type": "tool_result", "tool_use_id": "1", "content": "42"}
-    said = heard("anthropic", {
-        "model": "m",
-        "tools": [{"name": "Bash", "input_schema": {}}, {"type": "web_search_1", "name": "find"}],
-        "messages": [
-            {"role": "user", "content": "?"},
-            {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "Bash"}]},
-            {"role": "user", "content": [result, {"type": "text", "text": "a reminder"}]},
-        ],
-    })  # fmt: skip
-    assert said.tools == ("Bash", "find")
-    assert said.turns[2:] == (("tool", "42"), ("user", "a reminder"))
-
-
-def test_tools_and_results_of_a_chat_are_read() -> None:
-    said = heard("openai-chat", {
-        "model": "m",
-        "tools": [{"type": "function", "function": {"name": "bash"}},
-                  {"type": "custom", "custom": {"name": "patch"}}],
-        "functions": [{"name": "old"}],
-        "messages": [{"role": "tool", "tool_call_id": "1", "content": "42"}],
-    })  # fmt: skip
-    assert said.tools == ("bash", "patch", "old")
-    assert said.turns == (("tool", "42"),)
-
-
-def test_tools_and_results_of_responses_are_read() -> None:
-    said = heard("openai-responses", {
-        "model": "m",
-        "tools": [{"type": "function", "name": "exec_command"}, {"type": "web_search"}],
-        "input": [
-            {"type": "function_call", "call_id": "1", "name": "exec_command", "arguments": "{}"},
-            {"type": "function_call_output", "call_id": "1", "output": "42"},
-            {"type": "custom_tool_call_output", "call_id": "2",
-             "output": [{"type": "input_text", "text": "43"}]},
-        ],
-    })  # fmt: skip
-    assert said.tools == ("exec_command", "web_search")
-    assert [role for role, _ in said.turns] == ["assistant", "tool", "tool"]
-    assert [text for _, text in said.turns[1:]] == ["42", "43"]
-
-
 @pytest.mark.parametrize(
     ("wire", "body"),
     [

@@ -31,38 +31,10 @@ from typing import Final, Protocol
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from headway import errors
 from headway.base.folders import Folders
 from headway.base.values import Amounts, Demand, Permit, Reading, Sketch
-from headway.broker.protocol import (
-    VERSION,
-    Adopt,
-    Alive,
-    AskMessage,
-    BeganMessage,
-    Configure,
-    Describe,
-    Described,
-    Error,
-    FromClient,
-    Hello,
-    Leave,
-    Left,
-    Message,
-    MessageSplitter,
-    Progressed,
-    Settled,
-    line_of,
-)
-from headway.errors import (
-    AccountClosedError,
-    BrokerUnavailableError,
-    BudgetReachedError,
-    DemandTooLargeError,
-    HeadwayError,
-    InternalError,
-    StateFileError,
-    WireError,
-)
+from headway.broker import protocol
 from headway.pacing.admission import CallOutcome, Denied, Granted
 from headway.pacing.budget import Cut
 from headway.pacing.lane import Request
@@ -71,13 +43,17 @@ from headway.pacing.memory import AccountTerms
 UNUSED: Final = CallOutcome("unused")
 FORGOTTEN: Final = CallOutcome("used")
 """A ticket that nobody settled: its call was probably sent, and nobody counted."""
-
 DETAIL_MAX: Final = 500
 """Characters of a provider's own words that are worth sending along."""
 
-_ERRORS: Final[dict[str, type[HeadwayError]]] = {
+_ERRORS: Final[dict[str, type[errors.HeadwayError]]] = {
     kind.code: kind
-    for kind in (DemandTooLargeError, BudgetReachedError, AccountClosedError, StateFileError)
+    for kind in (
+        errors.DemandTooLargeError,
+        errors.BudgetReachedError,
+        errors.AccountClosedError,
+        errors.StateFileError,
+    )
 }
 
 
@@ -94,33 +70,27 @@ class CallRequest(Struct, frozen=True):
 
 
 class InUse(Struct, frozen=True):
-    """A permit that was granted here and has not ended."""
-
     request: Request
     since_s: float
-    cuts: list[HeadwayError] = field(default_factory=list)
+    cuts: list[errors.HeadwayError] = field(default_factory=list)
     """Why its answer is to be ended; shared with its ticket, which it must not keep alive."""
 
-    def adopt(self) -> Adopt:
-        """What an heir of the broker has to know."""
-        return Adopt(self.request, monotonic() - self.since_s)
+    def adopt(self) -> protocol.Adopt:
+        return protocol.Adopt(self.request, monotonic() - self.since_s)
 
 
-Said = tuple[FromClient, InUse | None]
+Said = tuple[protocol.FromClient, InUse | None]
 """A message, and the permit that it ends if it ends one."""
 
 
 class MessageLine(Protocol):
-    """Where a client's messages go, and its answers come from."""
-
-    def send(self, message: FromClient, permit: InUse | None = None, /) -> None:
+    def send(self, message: protocol.FromClient, permit: InUse | None = None, /) -> None:
         """Say something. Never blocks; `permit` is the one that the message ends."""
 
     def open(self) -> None:
-        """Somebody is about to wait: see to it that answers come."""
+        """Start to listen: a call is about to wait."""
 
-    def close(self) -> None:
-        """Nothing more will be said."""
+    def close(self) -> None: ...
 
     def abandon(self) -> None:
         """In a forked child: let go of what belongs to the parent, without a word or a lock."""
@@ -131,11 +101,11 @@ class WaitingCall(Struct, eq=False):
 
     request: Request
     ring: Callable[[], None]
-    answer: Ticket | HeadwayError | str | None = None
+    answer: Ticket | errors.HeadwayError | str | None = None
     """The string is what it waited for until it left."""
     is_gone: bool = False
 
-    def resolve(self, answer: Ticket | HeadwayError | str) -> None:
+    def resolve(self, answer: Ticket | errors.HeadwayError | str) -> None:
         """Hand over the answer; a ticket for which nobody is there any more is not used."""
         self.answer = answer
         try:
@@ -152,7 +122,7 @@ class Ticket:
     __slots__ = ("_client", "_cuts", "_number", "_open", "permit")
 
     def __init__(
-        self, client: AdmissionClient, number: int, permit: Permit, cuts: list[HeadwayError]
+        self, client: AdmissionClient, number: int, permit: Permit, cuts: list[errors.HeadwayError]
     ) -> None:
         self.permit = permit
         self._client = client
@@ -170,24 +140,21 @@ class Ticket:
         return not self._open
 
     @property
-    def cut(self) -> HeadwayError | None:
+    def cut(self) -> errors.HeadwayError | None:
         """Why the answer is to be ended here and now, if it is: it outgrew the budget."""
         return self._cuts[0] if self._cuts else None
 
     def began(self, reading: Reading, dialect: str) -> None:
-        """The first byte of the answer came, with these headers."""
         if self._open:
-            self._client.tell(BeganMessage(self._number, reading, dialect))
+            self._client.tell(protocol.BeganMessage(self._number, reading, dialect))
 
     def progressed(self, output_tokens: float) -> None:
-        """The answer has so many tokens by now."""
         if self._open:
-            self._client.tell(Progressed(self._number, output_tokens))
+            self._client.tell(protocol.Progressed(self._number, output_tokens))
 
     def still_alive(self) -> None:
-        """The call is in flight, though there is nothing to show for it."""
         if self._open:
-            self._client.tell(Alive(self._number))
+            self._client.tell(protocol.Alive(self._number))
 
     def settle(self, outcome: CallOutcome) -> None:
         """The call ended. Only the first settlement counts."""
@@ -204,8 +171,6 @@ class Ticket:
 
 
 class ClientStatistics(Struct, frozen=True):
-    """A client at an instant."""
-
     id: str
     asked: int
     waiting: int
@@ -213,11 +178,6 @@ class ClientStatistics(Struct, frozen=True):
 
 
 class AdmissionClient:
-    """The calls of this process, between those who make them and the line."""
-
-    __slots__ = ("_asked", "_in_use", "_leaving", "_may_go", "_numbers", "_views",
-                 "_waiting", "id", "is_stale", "line")  # fmt: skip
-
     def __init__(
         self,
         dial: Callable[[AdmissionClient], MessageLine],
@@ -232,7 +192,7 @@ class AdmissionClient:
         self._waiting: dict[int, WaitingCall] = {}
         self._leaving: dict[int, WaitingCall] = {}
         self._in_use: dict[int, InUse] = {}
-        self._views: dict[int, Callable[[Described], None]] = {}
+        self._views: dict[int, Callable[[protocol.Described], None]] = {}
         self.line = dial(self)
 
     def ask(self, call: CallRequest, ring: Callable[[], None]) -> WaitingCall:
@@ -244,7 +204,7 @@ class AdmissionClient:
         )  # fmt: skip
         place = self._waiting[number] = WaitingCall(request, ring)
         try:
-            self.line.send(AskMessage(request))
+            self.line.send(protocol.AskMessage(request))
             if place.answer is None:
                 self.line.open()
         except BaseException:  # Whatever it was, nobody will wait here.
@@ -258,25 +218,25 @@ class AdmissionClient:
         if self._waiting.pop(number, None) is None:
             return False
         self._leaving[number] = place
-        self.line.send(Leave(number))
+        self.line.send(protocol.Leave(number))
         return True
 
     def abandon(self, place: WaitingCall) -> None:
-        """Nobody waits any more, whatever the answer is or will be."""
+        """Stop waiting, whatever the answer is or will be."""
         number = place.request.id[1]
         self._leaving.pop(number, None)
         place.is_gone = True
         if self._waiting.pop(number, None) is not None:
-            self.line.send(Leave(number))
+            self.line.send(protocol.Leave(number))
         elif isinstance(place.answer, Ticket):
             place.answer.settle(UNUSED)
 
-    def tell(self, message: FromClient) -> None:
+    def tell(self, message: protocol.FromClient) -> None:
         """Say something that nobody waits for. Too long a message is not worth an error."""
         if not self.is_stale:
             try:
                 self.line.send(message)
-            except WireError:
+            except errors.WireError:
                 return
 
     def settled(self, number: int, outcome: CallOutcome) -> None:
@@ -286,24 +246,23 @@ class AdmissionClient:
         permit = self._in_use.get(number)
         # Said first and forgotten after: in between, an heir of the broker may ask for both.
         try:
-            self.line.send(Settled(number, _shorter(outcome)), permit)
-        except WireError:
+            self.line.send(protocol.Settled(number, _shorter(outcome)), permit)
+        except errors.WireError:
             brief = CallOutcome(outcome.how, outcome.tally)
-            self.line.send(Settled(number, brief), permit)
+            self.line.send(protocol.Settled(number, brief), permit)
         self._in_use.pop(number, None)
 
     def configure(self, account: str, terms: AccountTerms) -> None:
         """What the user set. The broker writes it down, and its heirs read it there."""
-        self.line.send(Configure(account, terms))
+        self.line.send(protocol.Configure(account, terms))
         self.line.open()
 
-    def watch(self, seen: Callable[[Described], None]) -> int:
-        """Have descriptions with the returned number handed over."""
+    def watch(self, seen: Callable[[protocol.Described], None]) -> int:
         number = next(self._numbers)
         self._views[number] = seen
         return number
 
-    def receive(self, message: Message) -> None:
+    def receive(self, message: protocol.Message) -> None:
         """Hear an answer. Called by one thread at a time."""
         match message:
             case Granted(call, permit):
@@ -311,51 +270,46 @@ class AdmissionClient:
             case Denied(call, code, text, hint):
                 place = self._waiting.pop(call[1], None)
                 if place is not None:
-                    kind = _ERRORS.get(code, InternalError)
+                    kind = _ERRORS.get(code, errors.InternalError)
                     place.resolve(kind(text, hint=hint or None))
             case Cut(call, text, hint):
                 held = self._in_use.get(call[1])
                 if held is not None:
-                    held.cuts.append(BudgetReachedError(text, hint=hint or None))
-            case Left(number, reason):
+                    held.cuts.append(errors.BudgetReachedError(text, hint=hint or None))
+            case protocol.Left(number, reason):
                 place = self._leaving.pop(number, None)
                 if place is not None:
                     place.resolve(reason)
-            case Described(number):
+            case protocol.Described(number):
                 seen = self._views.get(number)
                 if seen is not None:
                     seen(message)
                     if message.about is not None:
                         self._views.pop(number, None)
-            case Error(text):
-                self.lost(BrokerUnavailableError(f"the broker refused this process: {text}"))
+            case protocol.Error(text):
+                self.lost(errors.BrokerUnavailableError(f"the broker refused this process: {text}"))
 
-    def hello(self) -> Hello:
-        """Who this is."""
+    def hello(self) -> protocol.Hello:
         name = os.path.basename(sys.argv[0] if sys.argv else "") or "python"
-        return Hello(VERSION, self.id, os.getpid(), name[:100])
+        return protocol.Hello(protocol.VERSION, self.id, os.getpid(), name[:100])
 
     def story(self, unsent: Iterable[Said]) -> list[Said]:
-        """All that an heir of the broker has to be told, in order.
-
-        `unsent` is taken after the copies: a permit that has left the table by then has its end
-        among what was not sent.
-        """
+        """All that the next broker is told, in order. `unsent` is read after the copies."""
         in_use, waiting = self._in_use.copy(), self._waiting.copy()
         told: list[Said] = [(self.hello(), None)]
         told += [(permit.adopt(), None) for permit in in_use.values()]
         for message, permit in unsent:
-            if isinstance(message, Settled):
+            if isinstance(message, protocol.Settled):
                 if permit is not None and message.number not in in_use:
                     told.append((permit.adopt(), None))
                 told.append((message, permit))
-            elif isinstance(message, Leave | Describe | Configure):
+            elif isinstance(message, protocol.Leave | protocol.Describe | protocol.Configure):
                 told.append((message, None))
-        told += [(AskMessage(place.request), None) for place in waiting.values()]
+        told += [(protocol.AskMessage(place.request), None) for place in waiting.values()]
         return told
 
-    def lost(self, error: HeadwayError) -> None:
-        """Nobody can admit anything: those who wait are told, or go if they may."""
+    def lost(self, error: errors.HeadwayError) -> None:
+        """There is no broker: calls that wait fail, or go if they may."""
         for number, place in self._waiting.copy().items():
             if self._may_go(place.request.account):
                 nothing = Amounts()
@@ -374,7 +328,7 @@ class AdmissionClient:
         if place is None:
             # Whoever asked has left while the grant was on its way.
             if number not in self._in_use:
-                self.line.send(Settled(number, UNUSED))
+                self.line.send(protocol.Settled(number, UNUSED))
             return
         held = self._in_use[number] = InUse(place.request, monotonic())
         place.resolve(Ticket(self, number, permit, held.cuts))
@@ -391,19 +345,14 @@ def _shorter(outcome: CallOutcome) -> CallOutcome:
 
 NOBODY_S: Final = 10.0
 """How long calls wait for a broker when there is none: many times what starting one takes."""
-
 NOBODY_AGAIN_S: Final = 0.5
 """How long later calls wait as long as there is still none."""
-
 RETRY_S: Final = 0.01
 """Between two tries to connect, lengthened by chance, so that a crowd does not come at once."""
-
 START_AGAIN_S: Final = 0.5
 """Between two tries to start a broker that did not come up."""
-
 DEATHS_MAX: Final = 10
 """Brokers that may die right after each other: then what they are told is what kills them."""
-
 STEADY_S: Final = 1.0
 """A broker that has lived for so long was not killed by what it was told first."""
 
@@ -412,13 +361,6 @@ Start = Callable[[Folders], str]
 
 
 class Search:
-    """One process's search for a broker, again and again if need be."""
-
-    __slots__ = (
-        "_deaths", "_fault", "_give_up_s", "_nobody_s", "_patience_s", "_place",
-        "_start", "_start_s",
-    )  # fmt: skip
-
     def __init__(self, place: Folders, start: Start, nobody_s: float = NOBODY_S) -> None:
         self._place = place
         self._start = start
@@ -429,7 +371,7 @@ class Search:
         self._fault = ""
 
     def connect(
-        self, is_needed: Callable[[], bool], lost: Callable[[HeadwayError], None]
+        self, is_needed: Callable[[], bool], lost: Callable[[errors.HeadwayError], None]
     ) -> socket.socket | None:
         """A connection, or None when nobody needs one any more. `lost` is told when none comes."""
         self._give_up_s = monotonic() + self._patience_s
@@ -452,7 +394,6 @@ class Search:
         return None
 
     def ended(self, lived_s: float) -> None:
-        """The broker that was found is gone."""
         self._patience_s = self._nobody_s
         self._deaths = 0 if lived_s > STEADY_S else self._deaths + 1
 
@@ -472,13 +413,13 @@ class Search:
     def _begin(self) -> None:
         try:
             self._fault = self._start(self._place)
-        except HeadwayError as error:
+        except errors.HeadwayError as error:
             self._fault = error.message
         if self._fault:
             self._start_s = monotonic() + START_AGAIN_S
 
-    def _unavailable(self) -> BrokerUnavailableError:
-        return BrokerUnavailableError(
+    def _unavailable(self) -> errors.BrokerUnavailableError:
+        return errors.BrokerUnavailableError(
             "there is no broker and none could be started",
             detail=self._fault or f"nobody answers at {self._place.socket}",
             hint=f"see {self._place.log}; HEADWAY_UNPACED=1 lets calls go without one",
@@ -488,7 +429,6 @@ class Search:
 _LOG: Final = logging.getLogger("headway")
 
 BATCH_MAX: Final = 200
-"""Messages that are sent in one go."""
 
 READ_BYTES: Final = 64 * 1024
 
@@ -501,17 +441,10 @@ Unsent = tuple[bytes, Said]
 class BrokerLine:
     """A client's line to the broker: a socket, a reader thread, reconnection.
 
-    Whoever has something to say writes it to the socket itself, unless another thread is writing:
-    then it is left for that one. No sender waits for a lock. Only the thread connects, listens and
-    tells an heir of the broker how this process stands: permits in use, permits that ended
-    meanwhile, everybody who waits, in order. It exists while a call waits or holds a permit, and
-    as long as the broker lives.
+    A sender writes to the socket itself, unless another thread is writing: that one goes on with
+    it. No sender waits for a lock. Only the reader thread connects, listens and tells the next
+    broker how this process stands.
     """
-
-    __slots__ = (
-        "_bell", "_client", "_data", "_is_closed", "_lock", "_outbox", "_search", "_sending",
-        "_sock", "_starting", "_thread",
-    )  # fmt: skip
 
     def __init__(self, client: AdmissionClient, search: Search) -> None:
         self._client = client
@@ -528,15 +461,14 @@ class BrokerLine:
         self._bell[1].setblocking(False)
         self._is_closed = False
 
-    def send(self, message: FromClient, permit: InUse | None = None, /) -> None:
-        """Say something now, or as soon as there is a broker."""
-        if self._sock is None and isinstance(message, BeganMessage | Progressed | Alive):
+    def send(self, message: protocol.FromClient, permit: InUse | None = None, /) -> None:
+        if self._sock is None and isinstance(message, protocol.Passing):
             return
-        self._outbox.append((line_of(message), (message, permit)))
+        self._outbox.append((protocol.line_of(message), (message, permit)))
         self._flush()
 
     def open(self) -> None:
-        """See to it that there is somebody to hear. Never called by a finalizer."""
+        """Start the thread. Never called by a finalizer."""
         if self._thread is None:
             with self._starting:
                 if self._thread is None:
@@ -544,7 +476,6 @@ class BrokerLine:
                     self._thread.start()
 
     def close(self) -> None:
-        """Hang up, after what can be sent without waiting."""
         self._flush()
         self._is_closed = True
         self._ring()
@@ -600,7 +531,7 @@ class BrokerLine:
             self._bell[1].send(b".")
 
     def _run(self) -> None:
-        """The thread: as long as there is a broker, or somebody who needs one."""
+        """Runs as long as there is a broker, or a call that needs one."""
         while True:
             sock = self._search.connect(self._is_needed, self._client.lost)
             if sock is not None:
@@ -622,18 +553,16 @@ class BrokerLine:
         return not self._is_closed and bool(known.waiting or known.in_use or self._outbox)
 
     def _introduce(self, sock: socket.socket) -> None:
-        """Tell a new broker who this is and how it stands, before anything else is said."""
         with self._lock:
             told = self._client.story(_taken(self._sending, self._outbox))
             self._sending = told
-            self._data = b"".join(line_of(message) for message, _ in told)
+            self._data = b"".join(protocol.line_of(message) for message, _ in told)
             self._sock = sock
             self._write()
         self._flush()
 
     def _listen(self, sock: socket.socket) -> None:
-        """Hand over what the broker says, until it ends."""
-        lines = MessageSplitter()
+        lines = protocol.MessageSplitter()
         with selectors.DefaultSelector() as selector:
             selector.register(sock, selectors.EVENT_READ)
             selector.register(self._bell[0], selectors.EVENT_READ)
@@ -651,7 +580,7 @@ class BrokerLine:
                     if events & selectors.EVENT_READ and not self._hear(sock, lines):
                         return
 
-    def _hear(self, sock: socket.socket, lines: MessageSplitter) -> bool:
+    def _hear(self, sock: socket.socket, lines: protocol.MessageSplitter) -> bool:
         """False when the broker is gone, or is none."""
         try:
             data = sock.recv(READ_BYTES)
@@ -659,8 +588,8 @@ class BrokerLine:
                 self._client.receive(message)
         except BlockingIOError:
             return True
-        except WireError as fault:
-            self._client.receive(Error(f"it is not understood: {fault.message}"))
+        except errors.WireError as fault:
+            self._client.receive(protocol.Error(f"it is not understood: {fault.message}"))
             return False
         except OSError:
             return False
@@ -672,7 +601,6 @@ class BrokerLine:
 
 
 def _taken(sending: list[Said], outbox: deque[Unsent]) -> Iterator[Said]:
-    """Takes out what no broker has got as a whole."""
     yield from sending
     while outbox:
         yield outbox.popleft()[1]

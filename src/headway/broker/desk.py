@@ -8,8 +8,7 @@ Laws:
   has produced is owed, on the disk or not.
 - A permit from which nothing was heard for long is settled: nobody's calls wait for a call that
   hangs.
-
-A desk is not safe for threads by itself: the line in front of it lets one message in at a time.
+- A desk is not safe for threads by itself: the line in front of it lets one message in at a time.
 """
 
 from __future__ import annotations
@@ -24,23 +23,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from headway.base.values import Reading
-from headway.broker.protocol import (
-    About,
-    Adopt,
-    Alive,
-    AskMessage,
-    BeganMessage,
-    Configure,
-    Describe,
-    Described,
-    FromBroker,
-    Hello,
-    Leave,
-    Left,
-    Message,
-    Progressed,
-    Settled,
-)
+from headway.broker import protocol
 from headway.errors import StateFileError, WireError
 from headway.pacing.admission import AdmissionDecision, BookView, CallOutcome, Denied, Granted
 from headway.pacing.lane import Request
@@ -48,13 +31,10 @@ from headway.pacing.memory import EVERY_ACCOUNT, AccountTerms, CallId, PacingMem
 
 STALL_S: Final = 600.0
 """The SDKs' own timeout of a call: a call that shows nothing for longer has been given up."""
-
 WAITING_MAX: Final = 100_000
 """Calls of one client in line. A plan of this size waits in its own process, not here."""
-
 NOTICES_MAX: Final = 20
 """Notices that are kept to be shown."""
-
 PART: Final = 50
 """Budgets, or terms, that are described in one message."""
 
@@ -64,8 +44,6 @@ DIARIES: Final = 10
 
 
 class AdmissionBook(Protocol):
-    """What a desk asks of its book."""
-
     def ask(self, request: Request, now: float, /) -> None: ...
     def leave(self, call: CallId, now: float, /) -> str: ...
     def decide(self, now: float, /) -> AdmissionDecision: ...
@@ -82,7 +60,7 @@ class Ways(Struct, frozen=True):
     """How a desk reaches the world: its clock, its clients, the disk, the log."""
 
     now: Callable[[], float]
-    send: Callable[[str, FromBroker], None]
+    send: Callable[[str, protocol.FromBroker], None]
     keep: Callable[[], str] = lambda: ""
     """Puts the book on the disk; why that failed, in words, or nothing."""
     say: Callable[[str], None] = lambda _: None
@@ -90,19 +68,12 @@ class Ways(Struct, frozen=True):
 
 
 class Desk:
-    """One book and everybody who draws on it."""
-
-    __slots__ = (
-        "_book", "_born_s", "_budgets", "_clients", "_held", "_must_keep", "_stall_s",
-        "_verdict_s", "_waiting", "_ways", "notices",
-    )  # fmt: skip
-
     def __init__(self, book: AdmissionBook, ways: Ways, stall_s: float = STALL_S) -> None:
         self._book = book
         self._ways = ways
         self._stall_s = stall_s
         self._born_s = ways.now()
-        self._clients: dict[str, Hello] = {}
+        self._clients: dict[str, protocol.Hello] = {}
         self._waiting: dict[CallId, str] = {}
         """The account of each call that waits."""
         self._held: dict[CallId, tuple[str, float]] = {}
@@ -120,43 +91,42 @@ class Desk:
             return min(self._verdict_s, heard_s + self._stall_s)
         return self._verdict_s
 
-    def handle(self, client: str, message: Message) -> None:
+    def handle(self, client: str, message: protocol.Message) -> None:
         """Hear one message; `WireError` if it is not a client's to say."""
         now = self._ways.now()
         match message:
-            case AskMessage(request):
+            case protocol.AskMessage(request):
                 self._ask(client, request, now)
-            case Progressed(number, output_tokens):
+            case protocol.Progressed(number, output_tokens):
                 account = self._heard((client, number), now)
                 grew = self._book.progress((client, number), output_tokens, now)
                 self._must_keep |= grew and self.has_budget(account)
-            case BeganMessage(number, reading, dialect):
+            case protocol.BeganMessage(number, reading, dialect):
                 self._heard((client, number), now)
                 self._book.first_byte((client, number), reading, dialect, now)
-            case Settled(number, outcome):
+            case protocol.Settled(number, outcome):
                 self._settle((client, number), outcome, now)
-            case Alive(number):
+            case protocol.Alive(number):
                 self._heard((client, number), now)
-            case Leave(number):
+            case protocol.Leave(number):
                 self._waiting.pop((client, number), None)
                 reason = self._book.leave((client, number), now)
-                self._ways.send(client, Left(number, reason))
-            case Adopt(request, age_s):
+                self._ways.send(client, protocol.Left(number, reason))
+            case protocol.Adopt(request, age_s):
                 _check(client, request)
                 if not self._is_known(request.id):
                     self._held[request.id] = (request.account, now)
                     self._book.adopt(request, age_s, now)
-            case Configure(account, terms):
+            case protocol.Configure(account, terms):
                 self._configure(account, terms, now)
-            case Describe(number):
+            case protocol.Describe(number):
                 self._describe(client, number, now)
-            case Hello():
+            case protocol.Hello():
                 self._clients[client] = message
             case _:
                 raise WireError(f"a client does not say {type(message).__name__}")
 
     def left(self, client: str) -> None:
-        """A client is gone: its permits are settled, its waiters leave."""
         self._clients.pop(client, None)
         held = [call for call in self._held if call[0] == client]
         for call in held:
@@ -191,11 +161,9 @@ class Desk:
             self._ways.send(cut.id[0], cut)
 
     def has_budget(self, account: str) -> bool:
-        """Whether the user has set an amount that calls of this account may not exceed."""
         return counts_towards(account, self._budgets)
 
     def notice(self, text: str) -> None:
-        """Keep something that whoever asks should be told, once."""
         if text not in self.notices:
             self.notices = (*self.notices, text)[-NOTICES_MAX:]
             self._ways.say(text)
@@ -240,9 +208,9 @@ class Desk:
     def _describe(self, client: str, number: int, now: float) -> None:
         names = tuple((who, f"{it.name} [{it.pid}]") for who, it in self._clients.items())
         for part in parts(self._ways.describe()):
-            self._ways.send(client, Described(number, part))
-        about = About(os.getpid(), now - self._born_s, names, self.notices)
-        self._ways.send(client, Described(number, about=about))
+            self._ways.send(client, protocol.Described(number, part))
+        about = protocol.About(os.getpid(), now - self._born_s, names, self.notices)
+        self._ways.send(client, protocol.Described(number, about=about))
 
     def _settle_stalled(self, now: float) -> None:
         silent = takewhile(lambda one: now >= one[1][1] + self._stall_s, self._held.items())

@@ -30,10 +30,6 @@ BACKLOG: Final = 128
 
 
 class BrokerSocket:
-    """A listening socket of the user alone."""
-
-    __slots__ = ("_inode", "_path", "listener", "was_left")
-
     def __init__(self, path: str) -> None:
         """Listen at `path`. What is there is stale: the caller holds the lock."""
         self._path = path
@@ -49,7 +45,6 @@ class BrokerSocket:
         self._inode = os.stat(path).st_ino
 
     def is_found(self) -> bool:
-        """Whether clients that look for the socket find this one."""
         try:
             return os.stat(self._path).st_ino == self._inode
         except OSError:
@@ -70,7 +65,6 @@ _PASSED: Final = frozenset(
 )
 _PASSED_BEGINNINGS: Final = ("HEADWAY_", "LC_", "PYTHON", "XDG_")
 """What a program needs to find its files and itself; keys of providers are not among them."""
-
 _HELD: Final[set[int]] = set()
 """Lock files that are open here just now. A child that is forked meanwhile must not keep them."""
 
@@ -91,7 +85,6 @@ def take_lock(place: Folders) -> int | None:
 
 
 def drop_lock(handle: int) -> None:
-    """This process is no longer a holder."""
     _HELD.discard(handle)
     os.close(handle)
 
@@ -108,7 +101,6 @@ def start(place: Folders) -> str:
 
 
 def environment(place: Folders, environ: Mapping[str, str]) -> dict[str, str]:
-    """What the broker gets to see of its starter's variables."""
     passed = {
         name: value
         for name, value in environ.items()
@@ -159,16 +151,11 @@ os.register_at_fork(after_in_child=_after_fork)
 
 BYTES_MAX: Final = 1024 * 1024
 """Then the file becomes `broker.log.1`, and a new one begins."""
-
 LINE_MAX: Final = 1000
 """Characters of one entry."""
 
 
 class BrokerLog:
-    """One line per event, with its time."""
-
-    __slots__ = ("_path",)
-
     def __init__(self, path: str) -> None:
         """Takes over the standard streams of the process."""
         self._path = path

@@ -39,14 +39,11 @@ from headway.pacing.memory import AccountTerms
 
 VERSION: Final = 1
 """A broker serves only clients of its own version."""
-
 LINE_BYTES_MAX: Final = 64 * 1024
 """A message is some hundred bytes; what is longer is not one of ours."""
 
 
 class Hello(Struct, frozen=True):
-    """Who speaks. The first message of a client."""
-
     version: int
     client: str
     pid: int
@@ -54,81 +51,57 @@ class Hello(Struct, frozen=True):
 
 
 class AskMessage(Struct, frozen=True):
-    """A call wants a permit."""
-
     request: Request
 
 
 class Leave(Struct, frozen=True):
-    """A call no longer wants one."""
-
     number: int
 
 
 class BeganMessage(Struct, frozen=True):
-    """The first byte of an answer came, with headers."""
-
     number: int
     reading: Reading
     dialect: str
 
 
 class Progressed(Struct, frozen=True):
-    """An answer has grown to so many tokens."""
-
     number: int
     output_tokens: float
 
 
 class Alive(Struct, frozen=True):
-    """A call is still in flight, though it shows nothing."""
-
     number: int
 
 
 class Settled(Struct, frozen=True):
-    """A call ended."""
-
     number: int
     outcome: CallOutcome
 
 
 class Adopt(Struct, frozen=True):
-    """A call that was granted by an earlier broker, so long ago."""
-
     request: Request
     age_s: float
 
 
 class Configure(Struct, frozen=True):
-    """What the user set for an account."""
-
     account: str
     terms: AccountTerms
 
 
 class Describe(Struct, frozen=True):
-    """What is going on?"""
-
     number: int
 
 
 class Left(Struct, frozen=True):
-    """A call waits no longer; why it still did, in words."""
-
     number: int
     reason: str
 
 
 class Error(Struct, frozen=True):
-    """What the other side did wrong. The last message on a line."""
-
     message: str
 
 
 class About(Struct, frozen=True):
-    """Who decides, since when, and what its user should know."""
-
     pid: int
     age_s: float
     clients: tuple[tuple[str, str], ...] = ()
@@ -156,10 +129,11 @@ FromClient = (
     | Configure
     | Describe
 )
-"""What a client says."""
+
+Passing = BeganMessage | Progressed | Alive
+"""Of use to the present broker only: not kept for the next one."""
 
 FromBroker = Granted | Denied | Cut | Left | Described | Error
-"""What a broker says."""
 
 Message = FromClient | FromBroker
 
@@ -169,7 +143,6 @@ _KINDS: Final[dict[str, type[Message]]] = {
 
 
 def line_of(message: Message) -> bytes:
-    """A message as it travels, its end included."""
     name = type(message).__name__.encode()
     line = b'["%b",%b]\n' % (name, encode(message))
     if len(line) > LINE_BYTES_MAX:
@@ -178,7 +151,6 @@ def line_of(message: Message) -> bytes:
 
 
 def message_of(line: bytes) -> Message:
-    """The message that a line says, with or without its end."""
     if len(line) > LINE_BYTES_MAX:
         raise WireError(f"a line of {len(line):,} bytes is too long")
     said = parse(line)

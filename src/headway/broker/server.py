@@ -9,9 +9,6 @@ Laws:
 - The heir of a broker that was killed decides nothing until those who were connected have told
   it what is in flight, or have had the time to.
 - What changed is on the disk within `SAVE_S`; money before it is spent (see `desk.py`).
-
-A plain selector rather than an event loop with coroutines: the rounds are the whole point, and
-the process is there in half the time.
 """
 
 from __future__ import annotations
@@ -22,39 +19,27 @@ import signal
 import socket
 import struct
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import FrameType, TracebackType
 from typing import Final, Self
 
 from headway.base.clock import now_s
 from headway.base.folders import Folders
+from headway.broker import protocol
 from headway.broker.desk import STALL_S, Desk, Ways
 from headway.broker.election import BrokerLog, BrokerSocket
-from headway.broker.protocol import (
-    VERSION,
-    Error,
-    FromBroker,
-    Hello,
-    Message,
-    MessageSplitter,
-    line_of,
-)
 from headway.broker.store import Store, open_book, turn
 from headway.errors import WireError
 from headway.pacing.admission import describe
 
 IDLE_S: Final = 60.0
 """A broker without clients stays for so long: the next command of a shell finds it."""
-
 SAVE_S: Final = 0.25
 """What was learned is written down this often while something changes..."""
-
 SAVE_AGAIN_S: Final = 5.0
 """...and tried again after so long when the disk was full."""
-
 RETURN_S: Final = 0.5
 """How long an heir waits for the clients of its predecessor: they are back in a tenth of that."""
-
 LOOK_S: Final = 2.0
 """How often the broker looks at the calendar, at its socket, and at who never said a word."""
 
@@ -63,26 +48,22 @@ LOOK_S: Final = 2.0
 
 READ_BYTES: Final = 64 * 1024
 """Read of one client before the next one's turn comes."""
-
 UNSENT_BYTES_MAX: Final = 4 * 1024 * 1024
 """Answers that a client has not fetched. Ten thousand grants; one that stopped reading has more."""
-
 HELLO_S_MAX: Final = 10.0
 """A client says who it is as soon as it is connected."""
 
 
 class Peer:
-    """A connection to one client."""
-
     __slots__ = ("_lines", "_unsent", "hello", "is_closing", "is_held_up", "since_s", "sock")
 
     def __init__(self, sock: socket.socket, now: float) -> None:
         self.sock = sock
         self.since_s = now
-        self.hello: Hello | None = None
+        self.hello: protocol.Hello | None = None
         self.is_closing = False
         self.is_held_up = False
-        self._lines = MessageSplitter()
+        self._lines = protocol.MessageSplitter()
         self._unsent = bytearray()
 
     def __repr__(self) -> str:
@@ -92,7 +73,7 @@ class Peer:
     def has_unsent(self) -> bool:
         return bool(self._unsent)
 
-    def read(self) -> Iterator[Message]:
+    def read(self) -> Iterator[protocol.Message]:
         """The messages that are there; `EOFError` when the client is gone, `WireError` if bad."""
         try:
             data = self.sock.recv(READ_BYTES)
@@ -104,25 +85,23 @@ class Peer:
             raise EOFError
         yield from self._lines.feed(data)
 
-    def put(self, message: FromBroker) -> None:
-        """Have a message sent with the next `flush`."""
+    def put(self, message: protocol.FromBroker) -> None:
         if self.is_closing:
             return
         try:
-            self._unsent += line_of(message)
+            self._unsent += protocol.line_of(message)
         except WireError as fault:
-            self._unsent += line_of(Error(fault.message))
+            self._unsent += protocol.line_of(protocol.Error(fault.message))
         if len(self._unsent) > UNSENT_BYTES_MAX:
             self._unsent.clear()
             self.is_closing = True
 
     def refuse(self, why: str) -> None:
         """Say what is wrong, and nothing after that."""
-        self.put(Error(why[:500]))
+        self.put(protocol.Error(why[:500]))
         self.is_closing = True
 
     def flush(self) -> bool:
-        """Send what fits. False when the client is gone."""
         try:
             while self._unsent:
                 del self._unsent[: self.sock.send(self._unsent)]
@@ -137,98 +116,6 @@ PEERS_MAX: Final = 512
 """Processes of one user at once; more files than that cannot be open on some systems."""
 
 
-class Peers:
-    """Connections to clients, and the door through which more of them come."""
-
-    __slots__ = (
-        "_bell", "_door", "_peers", "_selector", "_touched",
-    )  # fmt: skip
-
-    def __init__(self, door: BrokerSocket) -> None:
-        self._door = door
-        self._peers: set[Peer] = set()
-        self._touched: set[Peer] = set()
-        self._bell = socket.socketpair()
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(door.listener, selectors.EVENT_READ)
-        self._selector.register(self._bell[0], selectors.EVENT_READ)
-
-    def __len__(self) -> int:
-        return len(self._peers)
-
-    def bell(self) -> int:
-        """Whatever is written to this file ends the next wait for good."""
-        self._bell[1].setblocking(False)
-        return self._bell[1].fileno()
-
-    def wait(self, timeout_s: float, now: Callable[[], float]) -> tuple[list[Peer], bool]:
-        """Everybody who has something to say, and whether the bell rang."""
-        speaking, has_rung = [], False
-        for key, events in self._selector.select(timeout_s):
-            if isinstance(key.data, Peer):
-                self._touched.add(key.data)
-                if events & selectors.EVENT_READ:
-                    speaking.append(key.data)
-            elif key.fileobj is self._door.listener:
-                self._accept(now())
-            else:
-                has_rung = True
-        return speaking, has_rung
-
-    def touch(self, peer: Peer) -> None:
-        """There is something to send to this one, or it is to be closed."""
-        self._touched.add(peer)
-
-    def flush(self) -> Iterator[Peer]:
-        """Send what there is to send; yields those to whom nothing can be sent any more."""
-        touched, self._touched = self._touched, set()
-        for peer in touched & self._peers:
-            if not peer.flush() or peer.is_closing:
-                yield peer
-            elif peer.is_held_up != peer.has_unsent:
-                peer.is_held_up = peer.has_unsent
-                writing = selectors.EVENT_WRITE if peer.has_unsent else 0
-                self._selector.modify(peer.sock, selectors.EVENT_READ | writing, peer)
-
-    def silent(self, now: float) -> list[Peer]:
-        """Those who are connected and do not say who they are."""
-        return [
-            peer for peer in self._peers if peer.hello is None and now - peer.since_s > HELLO_S_MAX
-        ]
-
-    def drop(self, peer: Peer) -> None:
-        """Hang up."""
-        if peer in self._peers:
-            self._peers.remove(peer)
-            self._selector.unregister(peer.sock)
-            peer.sock.close()
-
-    def close(self) -> None:
-        """Nobody is served any more."""
-        self._door.close(is_awaited=bool(self._peers))
-        for peer in list(self._peers):
-            self.drop(peer)
-        self._selector.close()
-        for end in self._bell:
-            end.close()
-
-    def _accept(self, now: float) -> None:
-        try:
-            sock, _ = self._door.listener.accept()
-        except OSError:
-            return
-        sock.setblocking(False)
-        if not _is_same_user(sock):
-            sock.close()
-            return
-        peer = Peer(sock, now)
-        self._peers.add(peer)
-        self._selector.register(sock, selectors.EVENT_READ, peer)
-        if len(self._peers) > PEERS_MAX:
-            peer.refuse(f"{PEERS_MAX} processes are connected: no more can be")
-            self._touched.add(peer)
-
-
 def _is_same_user(sock: socket.socket) -> bool:
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:
@@ -239,13 +126,6 @@ def _is_same_user(sock: socket.socket) -> bool:
 
 
 class BrokerServer:
-    """Everybody who is connected, and the desk behind."""
-
-    __slots__ = (
-        "_alone_s", "_awaited", "_book", "_born_s", "_clients", "_desk", "_door", "_idle_s",
-        "_is_changed", "_log", "_looked_s", "_peers", "_place", "_save_s", "_store",
-    )  # fmt: skip
-
     def __init__(
         self, place: Folders, door: BrokerSocket, log: BrokerLog, environ: Mapping[str, str]
     ) -> None:
@@ -271,12 +151,19 @@ class BrokerServer:
         self._desk = Desk(self._book, ways, _number(environ, "HEADWAY_STALL_S", STALL_S))
         if kept.notice:
             self._desk.notice(kept.notice)
-        self._peers = Peers(door)
+        self._peers: set[Peer] = set()
+        self._touched: set[Peer] = set()
+        """Those to whom something is to be sent, or who are to be closed."""
+        self._bell = socket.socketpair()
+        self._bell[1].setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(door.listener, selectors.EVENT_READ)
+        self._selector.register(self._bell[0], selectors.EVENT_READ)
         # A socket without anybody behind it: its clients are looking for an heir.
         self._awaited = set(kept.clients) if door.was_left else set()
 
     def __enter__(self) -> Self:
-        signal.set_wakeup_fd(self._peers.bell(), warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._bell[1].fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, _heard)
         self._log.say(f"listening at {self._place.socket}")
@@ -285,10 +172,14 @@ class BrokerServer:
     def __exit__(
         self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
     ) -> None:
-        """Leave nothing behind but what was learned."""
         signal.set_wakeup_fd(-1)
         clients = tuple(self._clients)
-        self._peers.close()
+        self._door.close(is_awaited=bool(self._peers))
+        for peer in list(self._peers):
+            self._drop(peer)
+        self._selector.close()
+        for end in self._bell:
+            end.close()
         fault = self._store.save(self._book.memory(now_s()), clients, is_durable=True)
         self._log.say(fault or f"ended{' by ' + kind.__name__ if kind else ''}")
 
@@ -296,27 +187,61 @@ class BrokerServer:
         """Serve until told to stop, or until nobody needs it."""
         has_rung = False
         while not has_rung and self._keep_house():
-            speaking, has_rung = self._peers.wait(self._nap_s(), now_s)
-            for peer in speaking:
-                self._hear(peer)
+            for key, events in self._selector.select(self._nap_s()):
+                if isinstance(key.data, Peer):
+                    self._touched.add(key.data)
+                    if events & selectors.EVENT_READ:
+                        self._hear(key.data)
+                elif key.fileobj is self._door.listener:
+                    self._accept()
+                else:
+                    has_rung = True
             if not self._is_waiting():
                 self._desk.tick()
-            for peer in self._peers.flush():
+            self._flush()
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._door.listener.accept()
+        except OSError:
+            return
+        sock.setblocking(False)
+        if not _is_same_user(sock):
+            sock.close()
+            return
+        peer = Peer(sock, now_s())
+        self._peers.add(peer)
+        self._selector.register(sock, selectors.EVENT_READ, peer)
+        if len(self._peers) > PEERS_MAX:
+            self._refuse(peer, f"{PEERS_MAX} processes are connected: no more can be")
+
+    def _flush(self) -> None:
+        touched, self._touched = self._touched, set()
+        for peer in touched & self._peers:
+            if not peer.flush() or peer.is_closing:
                 self._gone(peer)
+            elif peer.is_held_up != peer.has_unsent:
+                peer.is_held_up = peer.has_unsent
+                writing = selectors.EVENT_WRITE if peer.has_unsent else 0
+                self._selector.modify(peer.sock, selectors.EVENT_READ | writing, peer)
+
+    def _drop(self, peer: Peer) -> None:
+        if peer in self._peers:
+            self._peers.remove(peer)
+            self._selector.unregister(peer.sock)
+            peer.sock.close()
 
     def _nap_s(self) -> float:
-        """Until something is due by itself."""
         due_s = min(self._desk.wake_s, self._looked_s + LOOK_S)
         if self._awaited:
             due_s = self._born_s + RETURN_S
         if self._is_changed:
             due_s = min(due_s, self._save_s)
-        if not len(self._peers):
+        if not self._peers:
             due_s = min(due_s, self._alone_s + self._idle_s)
         return max(0.0, due_s - now_s())
 
     def _is_waiting(self) -> bool:
-        """Whether clients of the former broker may still come back."""
         self._awaited -= self._clients.keys()
         if now_s() >= self._born_s + RETURN_S:
             self._awaited = set()
@@ -339,14 +264,14 @@ class BrokerServer:
             self._log.say(traceback.format_exc().replace("\n", " | "))
             self._refuse(peer, f"{type(fault).__name__} in the broker: see {self._place.log}")
 
-    def _greet(self, peer: Peer, message: Message) -> None:
+    def _greet(self, peer: Peer, message: protocol.Message) -> None:
         """Know the client from now on, under its new connection if it had another."""
-        if not isinstance(message, Hello):
+        if not isinstance(message, protocol.Hello):
             raise WireError("a client says first who it is")
-        if message.version != VERSION:
+        if message.version != protocol.VERSION:
             raise WireError(
-                f"the broker speaks version {VERSION}, this process version {message.version}:"
-                " one of them is of another headway"
+                f"the broker speaks version {protocol.VERSION}, this process version"
+                f" {message.version}: one of them is of another headway"
             )
         former = self._clients.get(message.client)
         if former is not None:
@@ -358,11 +283,11 @@ class BrokerServer:
     def _refuse(self, peer: Peer, why: str) -> None:
         self._log.say(f"{peer!r} is cut off: {why}")
         peer.refuse(why)
-        self._peers.touch(peer)
+        self._touched.add(peer)
 
     def _gone(self, peer: Peer) -> None:
         """A client went away, or was sent away: everything that it held ends."""
-        self._peers.drop(peer)
+        self._drop(peer)
         hello = peer.hello
         if hello is not None and self._clients.get(hello.client) is peer:
             del self._clients[hello.client]
@@ -370,11 +295,11 @@ class BrokerServer:
             self._is_changed = True
         self._alone_s = now_s()
 
-    def _send(self, client: str, message: FromBroker) -> None:
+    def _send(self, client: str, message: protocol.FromBroker) -> None:
         peer = self._clients.get(client)
         if peer is not None:
             peer.put(message)
-            self._peers.touch(peer)
+            self._touched.add(peer)
 
     def _save(self, is_durable: bool = False) -> str:
         """Why what was learned is not on the disk, or nothing."""
@@ -396,16 +321,16 @@ class BrokerServer:
         if now >= self._looked_s + LOOK_S:
             self._looked_s = now
             turn(self._book, now)
-            for peer in self._peers.silent(now):
-                self._gone(peer)
+            for peer in list(self._peers):
+                if peer.hello is None and now - peer.since_s > HELLO_S_MAX:
+                    self._gone(peer)
             if not self._door.is_found():
                 self._log.say("the socket was removed or replaced: clients cannot find this one")
                 return False
-        return bool(len(self._peers)) or now < self._alone_s + self._idle_s
+        return bool(self._peers) or now < self._alone_s + self._idle_s
 
 
 def _number(environ: Mapping[str, str], name: str, otherwise: float) -> float:
-    """From the environment; what is no number does not count."""
     try:
         return float(environ.get(name, otherwise))
     except ValueError:

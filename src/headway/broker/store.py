@@ -23,9 +23,7 @@ from headway.pacing.estimate import Price
 from headway.pacing.memory import MEMORY_VERSION, PacingMemory
 
 BYTES_MAX: Final = 32 * 1024 * 1024
-"""A thousand accounts that were all busy within the hour take 15 megabytes; what is larger is not
-ours."""
-
+"""A thousand accounts, all busy within the hour, take 15 megabytes."""
 ASIDE_MAX: Final = 1000
 """Spoilt files that are kept side by side."""
 
@@ -39,8 +37,6 @@ class Written(Struct, frozen=True):
 
 
 class StoredMemory(Struct, frozen=True):
-    """What was found: how old it is, and what its user should know about it."""
-
     memory: PacingMemory
     age_s: float = 0.0
     clients: tuple[str, ...] = ()
@@ -49,10 +45,6 @@ class StoredMemory(Struct, frozen=True):
 
 
 class Store:
-    """One file and the care for it."""
-
-    __slots__ = ("_path", "_stuck", "_wall")
-
     def __init__(self, path: str, wall: Callable[[], float] = time.time) -> None:
         self._path = path
         self._wall = wall
@@ -125,7 +117,6 @@ class Store:
 
 
 def _sync_folder(path: str) -> None:
-    """Make a new name in a folder outlive the machine."""
     handle = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -137,8 +128,6 @@ def _sync_folder(path: str) -> None:
 
 
 def open_book(kept: StoredMemory, now: float) -> Book:
-    """The book of a user, as it was found."""
-
     def price_at(model: str, input_tokens: int) -> Price | None:
         """Prices take half a second to import, and nobody needs them without a money budget."""
         if all(ledger.budget.microusd is None for _, ledger in book.purse.ledgers()):

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from headway.cli.main import HelpText, Parser
-from headway.errors import BadValueError, GatewayError, UsageError
+from headway.errors import GatewayError, UsageError
 
 if TYPE_CHECKING:
     from headway.base.folders import Folders
     from headway.gateway.counters import Sums
     from headway.gateway.daemon import RunningGateway
-    from headway.gateway.server import Front
-    from headway.gateway.settings import GatewayOptions
+    from headway.gateway.settings import GatewayOptions, GatewaySettings
 
 SHELLS: Final = ("sh", "fish", "json")
 
@@ -127,33 +126,32 @@ def _serve(parsed: argparse.Namespace) -> int:
     from headway.gateway.agents import shared_home
 
     place = _place()
-    front = _front(parsed, place, "4929")
     home = os.path.realpath(shared_home(place))
-    front = replace(front, settings=replace(front.settings, home=home))
+    settings = replace(_settings(parsed, None), home=home)
     if not parsed.detach:
         with daemon.claimed(place):
-            return _run(front, lambda running: front.say(_where(running)))
+            return _run(settings, place, lambda running: _say(_where(running)))
     ready = daemon.detach(place)
     if ready is None:
         found = daemon.find(place)
         if found is not None:
             print(_where(found), file=sys.stderr)
         return 0
-    return _alone(front, ready)
+    return _alone(settings, place, ready)
 
 
-def _alone(front: Front, ready: int) -> int:
+def _alone(settings: GatewaySettings, place: Folders, ready: int) -> int:
     from headway.errors import HeadwayError
     from headway.gateway import daemon
 
     def announce(running: RunningGateway) -> None:
-        front.say(_where(running))
+        _say(_where(running))
         daemon.ready(ready)
 
     code = 1
     try:
-        with daemon.claimed(front.place):
-            code = _run(front, announce)
+        with daemon.claimed(place):
+            code = _run(settings, place, announce)
     except HeadwayError as error:
         daemon.ready(ready, error.message)
     sys.stderr.flush()
@@ -161,10 +159,12 @@ def _alone(front: Front, ready: int) -> int:
     os._exit(code)
 
 
-def _run(front: Front, announce: Callable[[RunningGateway], None]) -> int:
+def _run(
+    settings: GatewaySettings, place: Folders, announce: Callable[[RunningGateway], None]
+) -> int:
     from headway.gateway.server import run, serve
 
-    run(serve(front, announce))
+    run(serve(settings, place, _say, announce))
     return 0
 
 
@@ -184,8 +184,7 @@ def _accompany(parsed: argparse.Namespace, command: Sequence[str]) -> int:
         if after is not None and code not in NOT_STARTED:
             _say(last_line(command[0], after.since(before) if after.calls > before.calls else None))
         return code
-    front = _front(parsed, place, "0")
-    settings = front.settings
+    settings = _settings(parsed, "0")
     recording = settings.replay or settings.record
     wanted = home_in(recording) if recording else ""
     with made_home(place, wanted) as home:
@@ -193,7 +192,7 @@ def _accompany(parsed: argparse.Namespace, command: Sequence[str]) -> int:
         folder, number = os.path.split(wanted)
         if wanted != now and folder == os.path.dirname(now) and number.isdigit():
             name = os.path.basename(recording or "")
-            front.say(
+            _say(
                 f"another command uses home {number} of {name}; calls that contain its path will "
                 "be sent and paid"
             )
@@ -201,8 +200,7 @@ def _accompany(parsed: argparse.Namespace, command: Sequence[str]) -> int:
         def variables(url: str, token: str) -> Mapping[str, str]:
             return command_environment(url, token, settings.upstreams, os.environ, home)
 
-        front = replace(front, settings=replace(settings, home=now))
-        return run(accompany(front, command, variables))
+        return run(accompany(replace(settings, home=now), _say, command, variables))
 
 
 def _env(parsed: argparse.Namespace) -> int:
@@ -274,31 +272,22 @@ def _found(place: Folders) -> RunningGateway:
     return running
 
 
-def _front(parsed: argparse.Namespace, place: Folders, port: str) -> Front:
+def _settings(parsed: argparse.Namespace, port: str | None) -> GatewaySettings:
     from importlib.util import find_spec
 
-    from headway.base.numbers import seconds_of
     from headway.gateway.agents import whole_settings
 
     if find_spec("aiohttp") is None:
         raise UsageError("the gateway needs the package aiohttp", hint="pip install aiohttp")
-    drain_s = 0.0 if parsed.drain == "0" else seconds_of(parsed.drain)
-    if drain_s is None:
-        raise BadValueError(
-            f"`--drain` is {parsed.drain!r}: it must be a time", hint="write it like `--drain 30s`"
-        )
-    settings = whole_settings(_options(parsed, port), os.environ, os.getcwd())
-    from headway.gateway.server import Front
-
-    return Front(settings, place, _say, drain_s, parsed.port is not None)
+    return whole_settings(_options(parsed, port), os.environ, os.getcwd())
 
 
-def _options(parsed: argparse.Namespace, port: str) -> GatewayOptions:
+def _options(parsed: argparse.Namespace, port: str | None) -> GatewayOptions:
     from headway.gateway.settings import GatewayOptions
 
     return GatewayOptions(
         tuple(parsed.upstream), tuple(parsed.key), parsed.host, parsed.port or port,
-        parsed.wait, parsed.silent, parsed.record, parsed.replay,
+        parsed.wait, parsed.silent, parsed.record, parsed.replay, parsed.drain,
     )  # fmt: skip
 
 

@@ -9,65 +9,46 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import parse_qsl
 
-from headway.pacing.headers import (
-    ANTHROPIC,
-    CEREBRAS,
-    GEMINI,
-    GROQ,
-    OPENAI,
-    PLAIN,
-    Dialect,
-    Headers,
-    guess,
-)
-
-if TYPE_CHECKING:
-    from headway.wire.values import WireName
+from headway.pacing import headers as dialects
+from headway.wire.values import WireName
 
 KEY_HEADERS: Final = ("x-api-key", "api-key", "x-goog-api-key", "authorization")
 """Anthropic, Azure, Gemini, everybody else."""
-
 KEY_PARAMETER: Final = "key"
 """Of a query: Gemini takes its key there, too."""
-
 SCOPE_HEADERS: Final = ("openai-organization", "openai-project")
 """One key can spend for several organisations and projects, each with limits of its own."""
-
 GATEWAY_VARIABLE: Final = "HEADWAY_GATEWAY"
 """The gateway that the variables of this environment lead to, token and all."""
-
 DIGEST_BYTES: Final = 4
 DIGEST_KEY: Final = b"headway account"
 
 VOICES_MAX: Final = 1024
 """Accounts whose dialect is remembered; one more and all are heard anew, at their next answer."""
 
-DIALECT_OF_HOST: Final[dict[str, Dialect]] = {
-    "api.anthropic.com": ANTHROPIC,
-    "api.cerebras.ai": CEREBRAS,
-    "api.groq.com": GROQ,
-    "api.openai.com": OPENAI,
-    "generativelanguage.googleapis.com": GEMINI,
+DIALECT_OF_HOST: Final[dict[str, dialects.Dialect]] = {
+    "api.anthropic.com": dialects.ANTHROPIC,
+    "api.cerebras.ai": dialects.CEREBRAS,
+    "api.groq.com": dialects.GROQ,
+    "api.openai.com": dialects.OPENAI,
+    "generativelanguage.googleapis.com": dialects.GEMINI,
 }
 
-DIALECT_OF_WIRE: Final[dict[WireName, Dialect]] = {
-    "anthropic": ANTHROPIC,
-    "openai-chat": OPENAI,
-    "openai-responses": OPENAI,
-    "gemini": GEMINI,
+DIALECT_OF_WIRE: Final[dict[WireName, dialects.Dialect]] = {
+    "anthropic": dialects.ANTHROPIC,
+    "openai-chat": dialects.OPENAI,
+    "openai-responses": dialects.OPENAI,
+    "gemini": dialects.GEMINI,
 }
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
 def host_name(scheme: str, host: str, port: int | None) -> str:
-    """`api.openai.com`, `127.0.0.1:8080`, `[::1]:8080`: a port only where it is not the usual one.
-
-    Gateways and local servers are told apart by their ports.
-    """
+    """`api.openai.com`, `127.0.0.1:8080`, `[::1]:8080`: local servers differ by their ports."""
     name = f"[{host}]" if ":" in host else host.lower()
     return name if port is None or port == _DEFAULT_PORTS.get(scheme) else f"{name}:{port}"
 
@@ -86,10 +67,7 @@ def account_name(host: str, headers: Mapping[str, str], query: str = "") -> str:
 
 
 def _lasting_part(value: str) -> str:
-    """The key itself: without its scheme, and without what differs from request to request.
-
-    `AWS4-HMAC-SHA256 Credential=KEY/20261116/...` signs every request anew; KEY stays.
-    """
+    """The key without its scheme. AWS signs each request anew: `Credential=KEY/...` keeps KEY."""
     scheme, _, rest = value.partition(" ")
     if scheme.lower().startswith("aws4"):
         return rest.partition("/")[0]
@@ -99,35 +77,31 @@ def _lasting_part(value: str) -> str:
 class KnownDialects:
     """The dialects that providers turned out to speak, where their host does not say it."""
 
-    __slots__ = ("_heard",)
-
     def __init__(self) -> None:
-        self._heard: dict[tuple[str, WireName], Dialect] = {}
+        self._heard: dict[tuple[str, WireName], dialects.Dialect] = {}
 
-    def expected(self, account: str, wire: WireName) -> Dialect:
+    def expected(self, account: str, wire: WireName) -> dialects.Dialect:
         """What a response will probably be written in: before the first, its format's own."""
         return _named(account) or self._heard.get((account, wire), DIALECT_OF_WIRE[wire])
 
-    def heard(self, account: str, wire: WireName, status: int, headers: Headers) -> Dialect:
-        """What this response is written in.
-
-        An answer without a word about limits comes from a provider that tells none, as Gemini
-        does; a failure without one can come from anything in between.
-        """
+    def heard(
+        self, account: str, wire: WireName, status: int, headers: dialects.Headers
+    ) -> dialects.Dialect:
+        """An answer without limits shows a provider that reports none; a failure shows nothing."""
         named = _named(account)
         if named is not None:
             return named
-        told = guess(headers)
-        if told is PLAIN and wire == "gemini":
-            told = GEMINI
-        if told is not PLAIN or (status < 300 and (account, wire) not in self._heard):
+        told = dialects.guess(headers)
+        if told is dialects.PLAIN and wire == "gemini":
+            told = dialects.GEMINI
+        if told is not dialects.PLAIN or (status < 300 and (account, wire) not in self._heard):
             if len(self._heard) >= VOICES_MAX:
                 self._heard.clear()
             self._heard[account, wire] = told
         return self.expected(account, wire)
 
 
-def _named(account: str) -> Dialect | None:
+def _named(account: str) -> dialects.Dialect | None:
     return DIALECT_OF_HOST.get(account.partition("#")[0])
 
 

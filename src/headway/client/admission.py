@@ -27,8 +27,10 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from headway import errors
 from headway.base.clock import now_s
 from headway.base.folders import Folders, folders, prepare
+from headway.broker import protocol
 from headway.broker.client import (
     READ_BYTES,
     AdmissionClient,
@@ -43,27 +45,7 @@ from headway.broker.client import (
 )
 from headway.broker.desk import AdmissionBook, Desk, Ways, budgets, counts_towards
 from headway.broker.election import start
-from headway.broker.protocol import (
-    About,
-    Alive,
-    BeganMessage,
-    Describe,
-    Described,
-    Error,
-    FromBroker,
-    FromClient,
-    MessageSplitter,
-    Progressed,
-    line_of,
-)
 from headway.broker.store import Store, StoredMemory, open_book, turn
-from headway.errors import (
-    BrokerUnavailableError,
-    HeadwayError,
-    QueueDeadlineError,
-    StateFileError,
-    WireError,
-)
 from headway.pacing.admission import BookView, describe
 from headway.pacing.memory import AccountTerms, PacingMemory
 
@@ -76,11 +58,6 @@ LINGER_S: Final = 1.0
 
 
 class DeskLine:
-    """A client's line to a desk in the same process."""
-
-    __slots__ = ("_bell", "_client", "_desk", "_inbox", "_lock", "_nap_s", "_now", "_starting",
-                 "_ticker")  # fmt: skip
-
     def __init__(
         self, client: AdmissionClient, book: AdmissionBook, ways: Ways | None = None
     ) -> None:
@@ -88,7 +65,7 @@ class DeskLine:
         ways = ways or Ways(monotonic, self._answer)
         self._client = client
         self._now = ways.now
-        self._inbox: deque[FromClient | None] = deque()
+        self._inbox: deque[protocol.FromClient | None] = deque()
         self._lock = Lock()
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._starting = Lock()
@@ -97,7 +74,7 @@ class DeskLine:
         self._desk = Desk(book, replace(ways, send=self._answer))
         self._desk.handle(client.id, client.hello())
 
-    def send(self, message: FromClient, _permit: InUse | None = None, /) -> None:
+    def send(self, message: protocol.FromClient, _permit: InUse | None = None, /) -> None:
         """Leave the message, and serve the desk unless somebody does."""
         self._inbox.append(message)
         self._serve()
@@ -115,7 +92,7 @@ class DeskLine:
     def abandon(self) -> None:
         """The desk is the parent's; the child makes its own."""
 
-    def _answer(self, _client: str, message: FromBroker) -> None:
+    def _answer(self, _client: str, message: protocol.FromBroker) -> None:
         self._client.receive(message)
 
     def _serve(self) -> None:
@@ -133,18 +110,17 @@ class DeskLine:
                 if message is not None:
                     self._desk.handle(self._client.id, message)
             self._desk.tick()
-        except WireError as fault:
-            self._client.receive(Error(fault.message))
+        except errors.WireError as fault:
+            self._client.receive(protocol.Error(fault.message))
         except Exception as fault:
             # The boundary: this runs on whatever thread came first, which has probably nothing
             # to do with it. Those who wait are told.
             _LOG.exception("headway cannot admit calls")
-            self._client.receive(Error(f"{type(fault).__name__}: {fault}"))
+            self._client.receive(protocol.Error(f"{type(fault).__name__}: {fault}"))
         if self._ticker is not None and self._desk.wake_s < self._nap_s:
             self._bell.put(None)
 
     def _tick(self) -> None:
-        """Serve the desk whenever time alone changes its mind."""
         idle_s = monotonic()
         while True:
             self._nap_s = self._desk.wake_s
@@ -166,28 +142,17 @@ class DeskLine:
 
 WAIT_S_MAX: Final = 30 * 86400.0
 """The longest wait that is timed; the clocks below do not count further."""
-
 REASON_S_MAX: Final = 1.0
 """How long a call that gives up waits to be told what it waited for."""
-
 DESCRIBE_S_MAX: Final = 10.0
 """How long an answer about everything may take."""
 
 Dial = Callable[[AdmissionClient], MessageLine]
-"""Makes the line of a new client."""
 
 
 class Admission:
-    """Asks for permits on behalf of everything in this process."""
-
-    __slots__ = ("__weakref__", "_client", "_dial", "_lock", "_may_go")
-
     def __init__(self, dial: Dial | None = None, *, unpaced: bool = False) -> None:
-        """`dial` makes the line; without it, the broker's, or one of this process's own.
-
-        `unpaced` lets calls through when there is no broker, except those that count towards
-        a budget.
-        """
+        """`unpaced` lets calls go without a broker, except those that count towards a budget."""
         if dial is None:
             dial = dial_best
 
@@ -198,7 +163,6 @@ class Admission:
         _ADMISSIONS.add(self)
 
     def admit(self, call: CallRequest, deadline_s: float | None = None) -> Ticket:
-        """Wait, blocking this thread, until the call may be made."""
         bell = _Bell()
         client = self._present()
         place = client.ask(call, bell.ring)
@@ -214,7 +178,6 @@ class Admission:
             raise
 
     async def admit_async(self, call: CallRequest, deadline_s: float | None = None) -> Ticket:
-        """Wait, as a coroutine of any event loop, until the call may be made."""
         bell = _AsyncBell()
         client = self._present()
         place = client.ask(call, bell.ring)
@@ -233,18 +196,18 @@ class Admission:
         """Set what the user wants for an account, a model group of it, or all of them."""
         self._present().configure(account, terms)
 
-    def describe(self) -> tuple[BookView, About]:
+    def describe(self) -> tuple[BookView, protocol.About]:
         """What is known of every account, who waits and why, and who says so. Blocks."""
-        told: SimpleQueue[Described] = SimpleQueue()
+        told: SimpleQueue[protocol.Described] = SimpleQueue()
         client = self._present()
-        client.line.send(Describe(client.watch(told.put)))
+        client.line.send(protocol.Describe(client.watch(told.put)))
         client.line.open()
         view = BookView("", (), (), ())
         while True:
             try:
                 said = told.get(timeout=DESCRIBE_S_MAX)
             except Empty:
-                raise BrokerUnavailableError("the broker does not answer") from None
+                raise errors.BrokerUnavailableError("the broker does not answer") from None
             part = said.part
             if part is not None:
                 view = BookView(
@@ -296,7 +259,6 @@ class _Bell:
         self._rung.put(None)
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Whether it rang in time."""
         try:
             self._rung.get(timeout=None if timeout_s is None else _seconds(timeout_s))
         except Empty:
@@ -321,7 +283,6 @@ class _AsyncBell:
             self._loop.call_soon_threadsafe(self._set)
 
     async def wait(self, timeout_s: float | None) -> bool:
-        """Whether it rang in time."""
         timer = None
         if timeout_s is not None and not self._rung.done():
             timer = self._loop.call_later(_seconds(timeout_s), self._set, False)
@@ -339,7 +300,6 @@ class _AsyncBell:
 
 
 def admission() -> Admission:
-    """The one port of this process."""
     with _PORT.lock:
         if _PORT.port is None:
             _PORT.port = Admission(unpaced=is_unpaced())
@@ -352,8 +312,7 @@ def is_unpaced() -> bool:
 
 
 def keep_apart() -> None:
-    """Let this process admit its calls by itself: what it calls is simulated, and no real account
-    shall know of it."""
+    """Let this process admit its calls by itself: what it calls is simulated."""
 
     with _PORT.lock:
         _PORT.port = Admission(dial_alone)
@@ -369,14 +328,13 @@ _ADMISSIONS: Final[weakref.WeakSet[Admission]] = weakref.WeakSet()
 
 
 def _ticket(place: WaitingCall, deadline_s: float | None) -> Ticket:
-    """What a wait came to."""
     answer = place.answer
     if isinstance(answer, Ticket):
         return answer
-    if isinstance(answer, HeadwayError):
+    if isinstance(answer, errors.HeadwayError):
         raise answer
     what = f"waited for {answer}" if answer else "nobody said what for"
-    raise QueueDeadlineError(
+    raise errors.QueueDeadlineError(
         f"a call to {place.request.account} waited for {deadline_s:g} s and was not sent",
         detail=what,
         hint="allow a longer wait, or send less at once",
@@ -403,7 +361,6 @@ _SAID: Final[set[str]] = set()
 
 
 def dial_best(client: AdmissionClient) -> MessageLine:
-    """The line that a process of this user should have."""
     place = folders(os.environ)
     why = obstacle(place)
     if not why:
@@ -416,11 +373,12 @@ def dial_best(client: AdmissionClient) -> MessageLine:
 
 
 def dial_own(client: AdmissionClient, place: Folders) -> MessageLine:
-    """A desk in this process, which knows what the last broker knew and writes nothing.
-
-    Budgets are for all processes together: without a broker, none of them may spend.
-    """
-    return _dial_desk(client, _look(place))
+    """A desk in this process: knows what the last broker knew, writes nothing, spends no budget."""
+    try:
+        kept = Store(place.memory).look()
+    except (OSError, errors.WireError):
+        kept = StoredMemory(PacingMemory())
+    return _dial_desk(client, kept)
 
 
 def dial_alone(client: AdmissionClient) -> MessageLine:
@@ -454,7 +412,7 @@ def obstacle(place: Folders) -> str:
         return "this program cannot start another Python"
     try:
         prepare(place)
-    except StateFileError as error:
+    except errors.StateFileError as error:
         return error.message
     return ""
 
@@ -465,7 +423,7 @@ def without_budget(account: str) -> bool:
         terms = Store(folders(os.environ).memory).look().memory.terms
     except FileNotFoundError:
         terms = ()
-    except (OSError, WireError):
+    except (OSError, errors.WireError):
         return False
     if counts_towards(account, budgets(terms)):
         return False
@@ -481,13 +439,6 @@ def say_once(text: str) -> None:
     if text not in _SAID:
         _SAID.add(text)
         _LOG.warning(text)
-
-
-def _look(place: Folders) -> StoredMemory:
-    try:
-        return Store(place.memory).look()
-    except (OSError, WireError):
-        return StoredMemory(PacingMemory())
 
 
 # The line to the broker of a process that lives in one event loop: heard there, not in a thread.
@@ -509,10 +460,6 @@ def dial_here(client: AdmissionClient) -> MessageLine:
 
 
 class LoopLine(BrokerLine):
-    """A client's line to the broker, within one event loop."""
-
-    __slots__ = ("_heard", "_is_due", "_is_over", "_lines", "_loop", "_owner")
-
     def __init__(
         self, client: AdmissionClient, search: Search, loop: asyncio.AbstractEventLoop
     ) -> None:
@@ -523,13 +470,12 @@ class LoopLine(BrokerLine):
         self._is_due = False
         self._is_over = False
         self._heard: socket.socket | None = None
-        self._lines = MessageSplitter()
+        self._lines = protocol.MessageSplitter()
 
-    def send(self, message: FromClient, permit: InUse | None = None, /) -> None:
-        """Say something with this turn of the loop, or as soon as there is a broker."""
-        if self._sock is None and isinstance(message, BeganMessage | Progressed | Alive):
+    def send(self, message: protocol.FromClient, permit: InUse | None = None, /) -> None:
+        if self._sock is None and isinstance(message, protocol.Passing):
             return
-        self._outbox.append((line_of(message), (message, permit)))
+        self._outbox.append((protocol.line_of(message), (message, permit)))
         if get_ident() != self._owner or self._loop.is_closed():
             self._flush()
         elif not self._is_due:
@@ -537,7 +483,6 @@ class LoopLine(BrokerLine):
             self._loop.call_soon(self._flush_due)
 
     def close(self) -> None:
-        """Hang up, after what can be sent without waiting."""
         if get_ident() == self._owner:
             self._is_closed = True
             self._unhear()
@@ -573,7 +518,7 @@ class LoopLine(BrokerLine):
     def _hear_here(self, sock: socket.socket) -> None:
         """In the loop: take what the broker says from now on."""
         if not self._is_closed:
-            self._lines, self._heard = MessageSplitter(), sock
+            self._lines, self._heard = protocol.MessageSplitter(), sock
             self._loop.add_reader(sock.fileno(), self._readable, sock)
 
     def _readable(self, sock: socket.socket) -> None:
@@ -589,7 +534,6 @@ class LoopLine(BrokerLine):
             self._loop.remove_reader(sock.fileno())
 
     def _in_loop(self, act: Callable[[], None]) -> bool:
-        """Whether the loop is there to do it."""
         done = Event()
 
         def acted() -> None:

@@ -18,24 +18,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from headway import errors
 from headway.base.values import Fault, FaultKind, Permit, Reading, SettledAs, Tally
 from headway.broker.client import CallRequest
 from headway.client.accounts import GATEWAY_VARIABLE, VOICES, KnownDialects, account_name, host_name
-from headway.errors import (
-    AccountClosedError,
-    BrokerUnavailableError,
-    BudgetReachedError,
-    DemandTooLargeError,
-    HeadwayError,
-    QueueDeadlineError,
-    WireError,
-)
 from headway.pacing.admission import CallOutcome
 from headway.pacing.headers import Headers
 from headway.wire.answer import error_body
@@ -50,14 +41,11 @@ if TYPE_CHECKING:
 
 WAIT_VARIABLE: Final = "HEADWAY_WAIT"
 """How long calls may wait for their permit, in seconds, where the program does not say it."""
-
 ERROR_INFO: Final = "type.googleapis.com/google.rpc.ErrorInfo"
 """Where Gemini's errors say more than their message does."""
 
 
 class Pacing(Struct, frozen=True):
-    """How a client is paced."""
-
     wait_s: float | None = None
     """How long a call may wait for its permit, refusals included; `None` is as long as it takes."""
     path: tuple[str, ...] = ()
@@ -77,12 +65,9 @@ class Pacing(Struct, frozen=True):
 
         return admission()
 
-    def lets_pass(self, error: HeadwayError, account: str) -> bool:
-        """Whether a call that nobody could admit is sent all the same; says so once.
-
-        Never where a budget counts: nobody would count it.
-        """
-        if not self.unpaced or not isinstance(error, BrokerUnavailableError):
+    def lets_pass(self, error: errors.HeadwayError, account: str) -> bool:
+        """Whether a call without a broker is sent all the same; never where a budget counts."""
+        if not self.unpaced or not isinstance(error, errors.BrokerUnavailableError):
             return False
         from headway.client.admission import without_budget
 
@@ -111,7 +96,7 @@ def open_exchange(request: httpx2.Request, pacing: Pacing) -> Exchange | None:
         return None
     try:
         seen = sketch(asked, body)
-    except WireError:
+    except errors.WireError:
         return None
     headers = request.headers
     host = host_name(url.scheme, url.host, url.port)
@@ -125,29 +110,28 @@ def open_exchange(request: httpx2.Request, pacing: Pacing) -> Exchange | None:
     return Exchange(call, asked.wire, pacing.wait_s, pacing.voices)
 
 
-_STATUS: Final[tuple[tuple[type[HeadwayError], int], ...]] = (
-    (QueueDeadlineError, 429),
-    (BudgetReachedError, 402),
-    (AccountClosedError, 402),
-    (DemandTooLargeError, 400),
-    (BrokerUnavailableError, 503),
+_STATUS: Final[tuple[tuple[type[errors.HeadwayError], int], ...]] = (
+    (errors.QueueDeadlineError, 429),
+    (errors.BudgetReachedError, 402),
+    (errors.AccountClosedError, 402),
+    (errors.DemandTooLargeError, 400),
+    (errors.BrokerUnavailableError, 503),
 )
 """SDKs raise their own typed errors by status. None sends a 402 or a 400 again by itself."""
 
 
-def refusal_of(error: HeadwayError, more: str = "") -> tuple[int, str]:
-    """Status and message of the answer to a call that is not admitted."""
+def refusal_of(error: errors.HeadwayError, more: str = "") -> tuple[int, str]:
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
     parts = (error.message, error.where, error.detail, error.hint, more)
     return status, f"headway[{error.code}]: " + "; ".join(part for part in parts if part)
 
 
 def explain(
-    error: HeadwayError, wire: WireName, wait_s: float | None
+    error: errors.HeadwayError, wire: WireName, wait_s: float | None
 ) -> tuple[int, dict[str, str], bytes]:
     """The whole answer: SDKs wrap and retry exceptions, not responses."""
     more = ""
-    if isinstance(error, QueueDeadlineError) and wait_s is not None:
+    if isinstance(error, errors.QueueDeadlineError) and wait_s is not None:
         more = f"`pace(client, wait_s=...)` or {WAIT_VARIABLE} allows {wait_s:g} s"
     status, message = refusal_of(error, more)
     told = error_body(wire, status, error.code, message)
@@ -163,25 +147,16 @@ def explain(
 
 
 RESENDS_MAX: Final = 50
-"""How often one call is sent again after refusals; then its caller sees the last of them.
-
-The quota holds an account that refuses, so that a call is rarely refused twice.
-"""
-
+"""Then the caller sees the last refusal. An account that refuses is held, so that this is rare."""
 RETRY_COUNT: Final = "x-stainless-retry-count"
 """Both SDKs count their own attempts in this header, from 0."""
-
 PROGRESS_TOKENS: Final = 10.0
 PROGRESS_S: Final = 0.2
-"""An answer's growth is told in steps of this size, and no more often than this: shorter ones are
-more noise than news."""
-
+"""Growth is reported in steps of this size, and at most this often."""
 ALIVE_S: Final = 30.0
 """Bytes that add no text (pings, hidden thoughts) are told this often: the call is not stuck."""
-
 ASK_S: Final = 0.1
 """The least time for a permit that is free to arrive: with no wait at all nobody would get one."""
-
 RESENT_KINDS: Final[tuple[FaultKind, ...]] = ("rate", "concurrency", "overload")
 """The call did not run and will when there is room."""
 
@@ -213,8 +188,7 @@ class HeldPermit(Protocol):
     def permit(self) -> Permit: ...
 
     @property
-    def cut(self) -> HeadwayError | None:
-        """Why the answer is to be ended in the middle, if it is."""
+    def cut(self) -> errors.HeadwayError | None: ...
 
     def began(self, reading: Reading, dialect: str) -> None: ...
 
@@ -265,7 +239,6 @@ class Exchange:
 
     @property
     def call(self) -> CallRequest:
-        """What to ask admission for."""
         call = self._asked
         expected = self._voices.expected(call.account, self.wire)
         is_resent = call.is_resent or self.resends > 0
@@ -273,8 +246,8 @@ class Exchange:
 
     @property
     def is_finished(self) -> bool:
-        """Whether all text of the answer was read."""
-        return self._reader is not None and self._reader.is_finished
+        reader = self._reader
+        return reader is not None and reader.is_finished and not reader.is_damaged
 
     def left_s(self) -> float | None:
         """How much longer the call may wait for its permit; `None` is as long as it takes."""
@@ -282,18 +255,12 @@ class Exchange:
         return None if wait_s is None else max(ASK_S, wait_s - (self._clock() - self._since_s))
 
     def granted(self, ticket: HeldPermit) -> None:
-        """The call may be sent."""
         self._ticket, self._reader, self._is_answer = ticket, None, False
 
     def __enter__(self) -> None:
         return None
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         if error is not None:
             self.failed(error)
 
@@ -364,7 +331,6 @@ class Exchange:
         return True
 
     def failed(self, error: BaseException) -> None:
-        """Sending or reading failed, or was given up by the caller."""
         if self._ticket is None:
             return
         # Cancellation, an interrupt and a closed generator are what the caller did.

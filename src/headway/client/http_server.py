@@ -20,8 +20,6 @@ from headway.wire.values import REQUEST_BYTES_MAX
 
 
 class Served(Protocol):
-    """A server of one event loop."""
-
     async def start(self) -> None: ...
 
     async def stop(self) -> None: ...

@@ -28,10 +28,7 @@ from headway.report.options import AccountGuess, AccountState, remembered_accoun
 def account_in(
     environ: Mapping[str, str], account: str = "", model: str = ""
 ) -> tuple[AccountGuess, BudgetLedgerStatistics | None]:
-    """The account that is meant, and the budget that its calls count towards, if there is one.
-
-    Of several that may be meant, it is the one that was used most; which one that is, is assumed.
-    """
+    """The account that is meant, or else the one used most, and the budget of its calls."""
     view, kept = overview(environ).view, _kept(folders(environ))
     lanes = [lane for lane in view.lanes if _is_meant(lane, account, model)]
     if account and not lanes:
@@ -75,7 +72,6 @@ def _samples(lane: LaneMemory) -> float:
 
 
 def _ledger(view: BookView, account: str) -> BudgetLedgerStatistics | None:
-    """The budget of the account, or the one of all accounts."""
     ledgers = dict(view.ledgers)
     for key in (account, EVERY_ACCOUNT):
         ledger = ledgers.get(key)
@@ -98,8 +94,6 @@ DIAL_S_MAX: Final = 1.0
 
 
 class Overview(Struct, frozen=True):
-    """What is known, and from whom."""
-
     view: BookView
     about: About | None = None
     """The broker, if one lives."""
@@ -108,7 +102,6 @@ class Overview(Struct, frozen=True):
 
     @property
     def source(self) -> str:
-        """Who says so, in words."""
         if self.about is not None:
             return f"from broker {self.about.pid}, up {self.about.age_s:.0f} s"
         if self.age_s is not None:
@@ -117,7 +110,6 @@ class Overview(Struct, frozen=True):
 
 
 def overview(environ: Mapping[str, str]) -> Overview:
-    """Every account, as far as anybody knows."""
     place = folders(environ)
     if is_served(place):
         from headway.client.admission import admission
@@ -137,7 +129,6 @@ def _kept(place: Folders) -> StoredMemory | None:
 
 
 def is_served(place: Folders) -> bool:
-    """Whether a broker lives and can be reached."""
     if not hasattr(socket, "AF_UNIX"):
         return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:

@@ -1,22 +1,16 @@
 """HTTP transports that admit every model call before it is sent.
 
-A client sees what it would have seen without them, later: the same status, headers and bytes.
-Two things differ. A refusal of a call that did not run is absorbed, and the call is sent again
-when there is room. A call that may not wait any longer, or will never be admitted, gets a
-response in its provider's own error format, so that every SDK raises its own typed error with
-headway's text, once: `x-should-retry: false` ends the SDK's retries.
-
-The transports keep no state of a thread, a loop or a process: they ask for the process's
-admission port at every call, so that forks and many loops can share a client. All decisions are
-in `exchange`; what is here twice, with and without `await`, only moves bytes.
+A client sees the same status, headers and bytes, later. A refusal of a call that did not run is
+absorbed. A call that is not admitted gets a response in its provider's own error format, so that
+every SDK raises its own typed error, once. The transports keep no state of a thread, a loop or a
+process: forks and many loops can share a client. All decisions are in `exchange`.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator
 from itertools import chain
-from types import TracebackType
-from typing import ClassVar
+from typing import Any, ClassVar
 from weakref import finalize
 
 import httpx2
@@ -90,7 +84,6 @@ class PacedTransport(httpx2.BaseTransport):
         self.pacing = pacing
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request when it may be sent, and again after a refusal."""
         exchange = open_exchange(request, self.pacing)
         while exchange is not None:
             try:
@@ -131,13 +124,8 @@ class PacedTransport(httpx2.BaseTransport):
         self.inner.__enter__()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
-        self.inner.__exit__(exc_type, exc_value, traceback)
+    def __exit__(self, *error: Any) -> None:
+        self.inner.__exit__(*error)
 
 
 class AsyncPacedTransport(httpx2.AsyncBaseTransport):
@@ -151,7 +139,6 @@ class AsyncPacedTransport(httpx2.AsyncBaseTransport):
         self.pacing = pacing
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request when it may be sent, and again after a refusal."""
         exchange = open_exchange(request, self.pacing)
         while exchange is not None:
             try:
@@ -193,13 +180,8 @@ class AsyncPacedTransport(httpx2.AsyncBaseTransport):
         await self.inner.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
-        await self.inner.__aexit__(exc_type, exc_value, traceback)
+    async def __aexit__(self, *error: Any) -> None:
+        await self.inner.__aexit__(*error)
 
 
 def _settle_when_forgotten(stream: object, exchange: Exchange) -> None:
@@ -211,7 +193,6 @@ def _settle_when_forgotten(stream: object, exchange: Exchange) -> None:
 def _with_stream(
     response: httpx2.Response, stream: httpx2.SyncByteStream | httpx2.AsyncByteStream
 ) -> httpx2.Response:
-    """The same response, as a transport gives it to a client: not read yet."""
     return type(response)(
         response.status_code,
         headers=response.headers,

@@ -22,22 +22,8 @@ from msgspec.structs import replace
 from headway.base.folders import Folders, prepare
 from headway.client.accounts import GATEWAY_VARIABLE
 from headway.errors import BadValueError, StateFileError
+from headway.gateway import settings as conf
 from headway.gateway.daemon import RunningGateway
-from headway.gateway.settings import (
-    ALIASES,
-    BEHIND_VARIABLE,
-    DEFAULTS,
-    VARIABLES,
-    GatewayOptions,
-    GatewaySettings,
-    alias_name,
-    behind,
-    checked_url,
-    fit_name,
-    leads_to_gateway,
-    read_settings,
-    without_version,
-)
 from headway.gateway.values import Upstream
 
 KEY_VARIABLES: Final = {
@@ -48,7 +34,6 @@ KEY_VARIABLES: Final = {
 
 PLACEHOLDER: Final = "headway-adds-the-key"
 """Clients do not start without a key; where the gateway has the real one, they get this."""
-
 LOCAL_HOSTS: Final = ("127.0.0.1", "localhost", "::1")
 
 FOUND_MAX: Final = 40
@@ -56,10 +41,10 @@ FOUND_MAX: Final = 40
 
 
 def whole_settings(
-    options: GatewayOptions, environ: Mapping[str, str], folder: str
-) -> GatewaySettings:
+    options: conf.GatewayOptions, environ: Mapping[str, str], folder: str
+) -> conf.GatewaySettings:
     """What the command line and the environment say, and the providers of the user's agents."""
-    settings = read_settings(options, environ)
+    settings = conf.read_settings(options, environ)
     is_named = options.names("openai")
     found = (
         *_codex_upstreams(environ, is_named), *_opencode_upstreams(environ, folder, is_named)
@@ -71,7 +56,6 @@ def whole_settings(
 
 
 def base_urls(base_url: str, token: str, upstreams: Mapping[str, Upstream]) -> dict[str, str]:
-    """The address of each upstream, as its clients want it."""
     return {name: f"{base_url}/{token}/{name}{one.version}" for name, one in upstreams.items()}
 
 
@@ -85,11 +69,11 @@ def environment(
     """The variables to set on top of `environ`, for programs that start in `folder`."""
     folder = os.getcwd() if folder is None else folder
     urls = base_urls(base_url, token, upstreams)
-    found = {VARIABLES[name]: url for name, url in urls.items() if name in VARIABLES}
-    for variable, (provider, version) in ALIASES.items():
+    found = {conf.VARIABLES[name]: url for name, url in urls.items() if name in conf.VARIABLES}
+    for variable, (provider, version) in conf.ALIASES.items():
         at_provider = f"{base_url}/{token}/{provider}{version}"
         followed = urls.get(provider, at_provider) if version else at_provider
-        found[variable] = urls.get(alias_name(variable), followed)
+        found[variable] = urls.get(conf.alias_name(variable), followed)
     for name, variables in KEY_VARIABLES.items():
         if _has_key(upstreams, name):
             found.update(dict.fromkeys(variables, PLACEHOLDER))
@@ -98,7 +82,7 @@ def environment(
     found[OPENCODE_CONTENT] = _opencode_content(urls, upstreams, environ, folder)
     found[GATEWAY_VARIABLE] = f"{base_url}/{token}"
     upstream_urls = {name: f"{one.url}{one.version}" for name, one in upstreams.items()}
-    found[BEHIND_VARIABLE] = json.dumps(upstream_urls)
+    found[conf.BEHIND_VARIABLE] = json.dumps(upstream_urls)
     return found
 
 
@@ -132,7 +116,6 @@ SHARED: Final = "shared"
 
 HOMES_MAX: Final = 10_000
 """Commands with a gateway of their own at a time."""
-
 _NAME: Final = re.compile(r"[1-9][0-9]{0,4}")
 
 
@@ -214,12 +197,10 @@ CODEX_HOME: Final = "CODEX_HOME"
 CODEX_CONFIG: Final = "config.toml"
 CODEX_OPENAI: Final = "codex-openai"
 CHATGPT: Final = Upstream("codex-chatgpt", "https://chatgpt.com/backend-api/codex")
-"""Where Codex sends its calls when one has logged in with ChatGPT."""
 
 
 def _codex_upstreams(environ: Mapping[str, str], is_named: bool) -> Iterator[Upstream]:
-    """The providers that Codex calls besides OpenAI. It does not follow the variables with OpenAI's
-    address; `is_named`: the user says where OpenAI is."""
+    """Codex does not follow the variables; `is_named`: the user says where OpenAI is."""
     config = _codex_config(environ) or {}
     own = config.get("openai_base_url")
     openai = tuple(_found_at(CODEX_OPENAI, own, environ))
@@ -383,7 +364,6 @@ def _gemini_home(folder: str, environ: Mapping[str, str], has_key: bool) -> dict
 
 FILE_BYTES_MAX: Final = 1024 * 1024
 """A configuration is a page; what is larger is left alone."""
-
 _STRING_OR_COMMENT: Final = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _STRING_OR_COMMA: Final = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])', re.DOTALL)
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
@@ -391,25 +371,24 @@ _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 def _found_at(name: str, url: object, environ: Mapping[str, str]) -> Iterator[Upstream]:
     """The provider at a valid address; for the address of a gateway, the one behind it."""
-    if isinstance(url, str) and leads_to_gateway(url, environ):
-        url = behind(environ).get(name)
-    if isinstance(url, str) and url and fit_name(name):
+    if isinstance(url, str) and conf.leads_to_gateway(url, environ):
+        url = conf.behind(environ).get(name)
+    if isinstance(url, str) and url and conf.fit_name(name):
         # The agent itself reports an address that is none.
         with suppress(BadValueError):
-            yield Upstream(name, checked_url(url, name))
+            yield Upstream(name, conf.checked_url(url, name))
 
 
 def _openai_itself(name: str, environ: Mapping[str, str], *variables: str) -> Iterator[Upstream]:
     """OpenAI, for an agent that does not follow these variables, if they lead elsewhere."""
     url = next(filter(None, (environ.get(one, "").strip() for one in variables)), "")
-    if leads_to_gateway(url, environ):
-        url = behind(environ).get("openai", "")
-    if url and without_version(url.rstrip("/")) != DEFAULTS["openai"]:
-        yield Upstream(name, f"{DEFAULTS['openai']}/v1")
+    if conf.leads_to_gateway(url, environ):
+        url = conf.behind(environ).get("openai", "")
+    if url and conf.without_version(url.rstrip("/")) != conf.DEFAULTS["openai"]:
+        yield Upstream(name, f"{conf.DEFAULTS['openai']}/v1")
 
 
 def table(value: object) -> dict[str, object]:
-    """A table of a configuration; what is none is an empty one."""
     return {str(key): one for key, one in value.items()} if isinstance(value, dict) else {}
 
 

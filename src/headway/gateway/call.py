@@ -39,7 +39,7 @@ from headway.gateway.replay import CUT_OFF, NOT_SENT, RecordedReply
 from headway.gateway.reply import ClientReply, fields_of
 from headway.gateway.request_match import CanonicalCall, canonical_call
 from headway.gateway.spending import Spending
-from headway.gateway.values import CallEnded, Head, Pairs, Passed, Turned, Upstream
+from headway.gateway.values import CallEnded, Pairs, Passed, Turned, Upstream
 from headway.pacing.admission import CallOutcome
 from headway.pacing.quota import waited_for
 from headway.pacing.refusal import BODY_BYTES_MAX
@@ -52,14 +52,11 @@ if TYPE_CHECKING:
 CONNECT_S_MAX: Final = 30.0
 QUIET_S_MAX: Final = 600.0
 """The SDKs' own timeout of a call: an answer that shows nothing for longer has been given up."""
-
 IDLE_S_MAX: Final = 15.0
 """Kept connections are closed before a provider does, so that no call meets one that is closing."""
-
 HEADER_BYTES_MAX: Final = 65_536
 
 LOST: Final = (aiohttp.ClientError, OSError, asyncio.TimeoutError)
-"""What sending or reading can fail with."""
 
 
 def words_of(error: BaseException) -> str:
@@ -80,8 +77,6 @@ class Sender:
     Certificates are always verified, against the system's and those of `SSL_CERT_FILE` or
     `SSL_CERT_DIR`; `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` are honoured.
     """
-
-    __slots__ = ("_proxies", "_session", "_timeout")
 
     def __init__(self, quiet_s: float = QUIET_S_MAX) -> None:
         self._session: aiohttp.ClientSession | None = None
@@ -150,22 +145,15 @@ def _proxy_to(origin: URL) -> URL | None:
 
 KEPT_S: Final = 15.0
 """SDKs send again after 8 s at the latest."""
-
 KEPT_MAX: Final = 10_000
 
 UNUSED: Final = CallOutcome("unused")
 
 Admitting = asyncio.Task[HeldPermit]
-"""A call in line."""
 
 
 class ParkedCalls:
-    """Waiting calls whose client disconnected, kept briefly for the same request sent again.
-
-    A permit that is granted to a place without a client is given back unused at once.
-    """
-
-    __slots__ = ("_kept", "_kept_s")
+    """Waiting calls whose client disconnected, kept briefly for the same request sent again."""
 
     def __init__(self, kept_s: float = KEPT_S) -> None:
         self._kept_s = kept_s
@@ -184,7 +172,6 @@ class ParkedCalls:
         admitting.add_done_callback(lambda done: self._drop(name, done))
 
     def take(self, name: bytes) -> Admitting | None:
-        """The place of the same call, sent again, if there is one."""
         admitting, timer = self._kept.get(name, (None, None))
         # What was granted a moment ago is being given back already.
         if admitting is None or timer is None or admitting.done():
@@ -246,7 +233,6 @@ class GatewayCall:
         self,
         gateway: Gateway,
         request: web.BaseRequest,
-        head: Head,
         passed: Passed,
         upstream: Upstream,
         wire: WireName,
@@ -256,18 +242,18 @@ class GatewayCall:
     ) -> None:
         """`body` as the client sent it; `plain`: decompressed."""
         key, settings, is_stream = passed.key, gateway.settings, not sketch.is_whole
-        self._headers: Pairs = tuple(guard.readable(guard.onward(head.headers, upstream, wire)))
+        headers = request._message.raw_headers
+        self._headers: Pairs = tuple(guard.readable(guard.onward(headers, upstream, wire)))
         sent = fields_of(self._headers)
         account = account_name(gateway.hosts[upstream.name], sent, passed.path.partition("?")[2])
-        caller = guard.caller_of(head.headers)
+        caller = guard.caller_of(headers)
         if settings.silent_s is not None:
             beat_s = min(caller.beat_s, settings.silent_s)
             caller = replace(caller, silent_s=settings.silent_s, beat_s=beat_s)
         self._form: CanonicalCall | None = None
         if gateway.recorder is not None or gateway.tape is not None:
             self._form = canonical_call(
-                key.name, caller, wire, upstream.name, sketch.model, passed.path, head.headers,
-                plain,
+                key.name, caller, wire, upstream.name, sketch.model, passed.path, headers, plain,
             )  # fmt: skip
         # The flow: key, size class, conversation. A title does not wait behind large calls.
         size = "small" if sketch.size_bytes <= SMALL_BYTES_MAX else "large"
@@ -451,7 +437,6 @@ class GatewayCall:
         return digest.digest()
 
     def _hopeless(self, fault: Fault) -> Turned:
-        """The answer to a call that would fail as those before it did."""
         found = re.match(r"HTTP (\d{3})", fault.detail)
         status = int(found[1]) if found is not None else 402
         does = f"{self._upstream.url} refuses every call to `{self._use[1]}`"

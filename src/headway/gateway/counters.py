@@ -28,19 +28,14 @@ BOUNDS_S: Final = (
 
 NAME_CHARACTERS_MAX: Final = 100
 """Of a model's or a caller's name: longer ones are nonsense or an attack."""
-
 NAMES_MAX: Final = {"model": 100, "caller": 50, "upstream": 50}
 """How many of each have counters of their own."""
-
 ROWS_MAX: Final = 500
 """Upstream, model and caller together: each is a series of every counter."""
-
 COUNTS_MAX: Final = 200
 """Of each count by two names: upstream and status, upstream and fault."""
-
 KEYS_MAX: Final = 200
 """Keys that are shown one by one: those that called last."""
-
 OTHER: Final = "other"
 
 Names = tuple[str, ...]
@@ -65,7 +60,6 @@ class Histogram:
         self.sum_s += time_s
 
     def quantile(self, share: float) -> float:
-        """The duration below which this share lies; linear within a bucket."""
         wanted = share * self.count
         below, low_s = 0, 0.0
         for bound_s, count in zip(BOUNDS_S, self._counts, strict=True):
@@ -87,8 +81,6 @@ class Histogram:
 
 
 class Sums(Struct):
-    """Totals of some calls."""
-
     calls: int = 0
     """All that ended, those answered from a recording included."""
     failed: int = 0
@@ -103,11 +95,8 @@ class Sums(Struct):
     unpriced: int = 0
     """Calls that took tokens and whose price is unknown: not in `spend_microusd`."""
     refusals_absorbed: int = 0
-    """Refusals and overloads that no client saw."""
     kept_alive: int = 0
-    """Calls that were held for so long that their client was sent a sign of life."""
     replayed: int = 0
-    """Answered from a recording: they took no tokens."""
 
     def book(self, call: CallEnded) -> None:
         self.calls += 1
@@ -135,8 +124,6 @@ class Sums(Struct):
 
 
 class _Live(Struct):
-    """A call that is not over."""
-
     key: str
     caller: str
     since_s: float
@@ -147,11 +134,6 @@ class _Live(Struct):
 class GatewayLedger:
     """All counters of one gateway. `now` is a monotonic clock, in seconds."""
 
-    __slots__ = (
-        "_answers", "_began_s", "_faults", "_first_bytes", "_keys", "_last_s", "_live", "_names",
-        "_number", "_passed", "_queued", "_resent", "_rows", "_turned",
-    )  # fmt: skip
-
     def __init__(self, now: float = 0.0) -> None:
         self._began_s = self._last_s = now
         self._number = 0
@@ -159,7 +141,6 @@ class GatewayLedger:
         self._live: dict[int, _Live] = {}
         self._names: dict[str, set[str]] = {kind: set() for kind in NAMES_MAX}
         self._rows: dict[tuple[str, str, str], Sums] = {}
-        """By upstream, model and caller."""
         self._keys: dict[str, Sums] = {}
         """The one that called last is last."""
         self._answers: dict[Names, int] = {}
@@ -171,19 +152,16 @@ class GatewayLedger:
 
     @property
     def held(self) -> int:
-        """Calls that wait for a permit now."""
         return sum(live.is_held for live in self._live.values())
 
     @property
     def in_flight(self) -> int:
-        """Calls that were sent upstream and are not over."""
         return len(self._live) - self.held
 
     def turned(self, turned: Turned) -> None:
         _count(self._turned, (turned.code,))
 
     def passed(self, upstream: str, status: int) -> None:
-        """Count a request to something other than a model, by the status of its answer."""
         _count(self._passed, (self._known("upstream", upstream), str(status)))
 
     def resent(self) -> None:
@@ -324,7 +302,6 @@ class GatewayLedger:
         ]
 
     def counts(self) -> dict[str, int]:
-        """The counters that the log's line of each minute compares."""
         total = self._total()
         return {
             "calls": total.calls,
@@ -383,7 +360,6 @@ COUNTERS: Final = (
     ("spend_usd_total", "spend_microusd", "What calls cost, where prices are known."),
     ("unpriced_calls_total", "unpriced", "Calls whose cost is unknown."),
 )
-"""Name, field of the sums, and help."""
 
 _ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 

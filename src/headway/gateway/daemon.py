@@ -10,7 +10,6 @@ Laws:
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 import secrets
@@ -26,22 +25,19 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct, field
 
-from headway.base.codec import as_dict
+from headway.base.codec import decode, encode
 from headway.base.folders import Folders, prepare
-from headway.errors import GatewayError, StateFileError
+from headway.errors import GatewayError, StateFileError, WireError
 from headway.gateway.settings import upstream_at
 from headway.gateway.values import Upstream
 
 FILE_BYTES_MAX: Final = 64 * 1024
 START_S_MAX: Final = 15.0
 """A process that does not listen by then does not come up."""
-
 LOCK_S_MAX: Final = 1.0
 """Whoever looks whether there is a gateway holds the lock for an instant."""
-
 LOG_BYTES_MAX: Final = 1024 * 1024
 """Then the next gateway begins a new one. A line a minute is less than that in a week."""
-
 PAGE_S_MAX: Final = 10.0
 LOOK_S: Final = 0.02
 TOKEN_BYTES: Final = 32
@@ -50,13 +46,10 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 class RunningGateway(Struct, frozen=True):
-    """A gateway that runs."""
-
     pid: int
     url: str
     """Without its token."""
     token: str
-    started_wall_s: float
     upstreams: Mapping[str, str] = field(default_factory=dict)
     """The address of each as its clients have it."""
     adds_key: tuple[str, ...] = ()
@@ -112,7 +105,7 @@ def claimed(place: Folders) -> Iterator[None]:
 
 def publish(place: Folders, running: RunningGateway) -> None:
     """Write where the gateway is, for other processes of this user. Only within `claimed`."""
-    _write(state_path(place), json.dumps({**as_dict(running), "adds_key": list(running.adds_key)}))
+    _write(state_path(place), encode(running).decode())
 
 
 def find(place: Folders) -> RunningGateway | None:
@@ -207,7 +200,13 @@ def detach(place: Folders) -> int | None:
     if os.fork():
         os._exit(0)
     os.chdir("/")
-    _redirect(log_path(place))
+    from headway.broker.election import BrokerLog
+
+    log = log_path(place)
+    with suppress(OSError):
+        if os.path.getsize(log) > LOG_BYTES_MAX:
+            os.replace(log, f"{log}.1")
+    BrokerLog(log)  # Takes over the standard streams.
     return writer
 
 
@@ -237,22 +236,6 @@ def _await_ready(place: Folders, reader: int) -> None:
     )
 
 
-def _redirect(path: str) -> None:
-    """Standard output and errors go to the log."""
-    nothing = os.open(os.devnull, os.O_RDWR)
-    try:
-        if os.path.exists(path) and os.path.getsize(path) > LOG_BYTES_MAX:
-            os.replace(path, f"{path}.1")
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    except OSError:
-        handle = os.dup(nothing)
-    os.dup2(nothing, 0)
-    os.dup2(handle, 1)
-    os.dup2(handle, 2)
-    os.close(nothing)
-    os.close(handle)
-
-
 def _locks(handle: int, how: int) -> bool:
     try:
         fcntl.flock(handle, how | fcntl.LOCK_NB)
@@ -264,18 +247,13 @@ def _locks(handle: int, how: int) -> bool:
 def _read(path: str) -> RunningGateway | None:
     """The file of the gateway; `None` in the moment before it is written."""
     try:
-        with open(path, encoding="utf-8") as file:
-            found = json.loads(file.read(FILE_BYTES_MAX))
-        return RunningGateway(
-            int(found["pid"]), str(found["url"]), str(found["token"]),
-            float(found["started_wall_s"]), dict(found["upstreams"]), tuple(found["adds_key"]),
-            float(found["drain_s"]),
-        )  # fmt: skip
+        with open(path, "rb") as file:
+            return decode(RunningGateway, file.read(FILE_BYTES_MAX))
     except FileNotFoundError:
         return None
     except OSError as fault:
         raise _unusable(path, fault) from None
-    except (ValueError, KeyError, TypeError):
+    except WireError:
         raise StateFileError(f"{path} is not what a gateway writes") from None
 
 

@@ -7,9 +7,6 @@ Laws:
 - A key that the gateway adds reaches the listed paths of its own upstream and nothing else.
 - A call is let in only if its body can be read: none passes unpaced.
 - A refusal quotes nothing of the path, the query or the headers: keys are in them.
-
-Browsers are recognised by what they cannot leave out or change (Fetch standard, "forbidden
-request-header"): `Host`, `Origin`, `Sec-Fetch-Site`.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ from msgspec.structs import replace
 
 from headway.errors import BadValueError
 from headway.gateway.settings import OWN_PAGES
-from headway.gateway.values import Caller, GatewayKey, Head, Pairs, Passed, Payer, Turned, Upstream
+from headway.gateway.values import Caller, GatewayKey, Pairs, Passed, Payer, Turned, Upstream
 from headway.wire import read
 from headway.wire.stream import Inflater
 from headway.wire.values import REQUEST_BYTES_MAX, WireName
@@ -38,16 +35,11 @@ TOKEN_BYTES: Final = 32
 
 KEYS_MAX: Final = 65_536
 """One for each attempt that runs, and a machine runs fewer processes than that."""
-
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{22,128}")
 """Characters that stand for themselves in a URL; 22 of them are 128 bits."""
 
 
 class Keyring:
-    """All keys that open the gateway now."""
-
-    __slots__ = ("_keys", "_keys_max", "_secret")
-
     def __init__(self, keys_max: int = KEYS_MAX) -> None:
         self._keys_max = keys_max
         self._keys: dict[bytes, GatewayKey] = {}
@@ -112,7 +104,6 @@ _Named = dict[bytes, list[bytes]]
 
 OWN_KEY: Final = (b"x-api-key", b"authorization", b"api-key", b"x-goog-api-key")
 """Headers in which a client sends its provider's key; Gemini's also go in the query, `?key=`."""
-
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 """Not OPTIONS: there is no CORS. Not CONNECT and not TRACE: there is no tunnel and no echo."""
 
@@ -173,14 +164,19 @@ def hosts_of(port: int) -> frozenset[str]:
 
 
 def examine(
-    head: Head, keys: Keyring, upstreams: Mapping[str, Upstream], own_hosts: frozenset[str]
+    method: str,
+    target: str,
+    headers: Pairs,
+    keys: Keyring,
+    upstreams: Mapping[str, Upstream],
+    own_hosts: frozenset[str],
 ) -> Passed | Turned:
-    """Let a request in, or refuse it. Without the right token nothing is revealed."""
-    named = _by_name(head.headers)
-    turned = _malformed(head, named) or _browser(named, own_hosts)
+    """Let a request in, or refuse it; `target` is path and query as they were sent."""
+    named = _by_name(headers)
+    turned = _malformed(method, headers, named) or _browser(named, own_hosts)
     if turned:
         return turned
-    path, mark, query = head.target.partition("?")
+    path, mark, query = target.partition("?")
     turned = _twisted(path, query)
     if turned:
         return turned
@@ -190,7 +186,7 @@ def examine(
         return _NO_TOKEN
     name = rest[0] if rest else ""
     if name in OWN_PAGES:
-        return _page(head, key, rest)
+        return _page(method, key, rest)
     upstream = upstreams.get(name)
     if upstream is None:
         known = ", ".join(sorted(upstreams))
@@ -198,15 +194,15 @@ def examine(
         return Turned(404, "path", message, "take the base URL from `headway gateway env`")
     asked = f"/{rest[1]}" if len(rest) > 1 else "/"
     # By the path as it is meant, so that no spelling of a call goes past its pacing.
-    route = read.route(head.method, unquote(asked))
+    route = read.route(method, unquote(asked))
     turned = _body(named) or (_call_body(named) if route else None)
     if turned:
         return turned
     if upstream.key:
-        turned = _with_our_key(head.method, asked, query, named)
+        turned = _with_our_key(method, asked, query, named)
         query = "&".join(part for part in query.split("&") if _own_key(part) is None)
     elif route is None:
-        turned = _with_own_key(head.method, asked, query, named)
+        turned = _with_own_key(method, asked, query, named)
     if turned:
         return turned
     return Passed(key, upstream, f"{asked}{mark}{query}", route)
@@ -297,20 +293,22 @@ def _by_name(headers: Pairs) -> _Named:
     return named
 
 
-def _malformed(head: Head, named: _Named) -> Turned | None:
+def _malformed(method: str, headers: Pairs, named: _Named) -> Turned | None:
     """A request whose framing, headers or method somebody else may read in another way."""
-    if head.method not in _METHODS:
+    if method not in _METHODS:
         return Turned(405, "method", "the gateway does not take this method")
-    for name, value in head.headers:
+    for name, value in headers:
         if not _is_sound(name, value):
             return _UNREADABLE
     lengths = named.get(b"content-length", [])
     codings = named.get(b"transfer-encoding", [])
-    if len(lengths) + len(codings) > 1 or not all(_is_number(each) for each in lengths):
+    # Python would take signs, spaces and underscores too; more digits than these are no size.
+    is_sized = all(re.fullmatch(rb"[0-9]{1,15}", each) for each in lengths)
+    if len(lengths) + len(codings) > 1 or not is_sized:
         return _UNREADABLE
     if codings and codings[0].lower() != b"chunked":
         return _UNREADABLE
-    if head.method in ("GET", "HEAD") and (codings or any(int(each) for each in lengths)):
+    if method in ("GET", "HEAD") and (codings or any(int(each) for each in lengths)):
         return _UNREADABLE
     upgrades = named.get(b"upgrade", [])
     # Java's own client offers HTTP/2 with every first request; not to answer is to decline.
@@ -356,10 +354,10 @@ def _leads_astray(segment: str) -> bool:
     return decoded in (".", "..") or _CODED.search(decoded) is not None
 
 
-def _page(head: Head, key: GatewayKey, rest: list[str]) -> Passed | Turned:
+def _page(method: str, key: GatewayKey, rest: list[str]) -> Passed | Turned:
     if len(rest) > 1:
         return Turned(404, "path", f"the gateway has no page below {rest[0]!r}")
-    if head.method not in ("GET", "HEAD"):
+    if method not in ("GET", "HEAD"):
         return Turned(405, "method", f"the page {rest[0]!r} can only be read")
     return Passed(key, None, f"/{rest[0]}")
 
@@ -420,11 +418,6 @@ def _own_key(part: str) -> str | None:
     return value if unquote(name) == "key" else None
 
 
-def _is_number(value: bytes) -> bool:
-    # Python would take signs, spaces and underscores too; more digits than these are no size.
-    return re.fullmatch(rb"[0-9]{1,15}", value) is not None
-
-
 def _is_sound(name: bytes, value: bytes) -> bool:
     """A header that everybody reads alike: a token, and one line of text."""
     if not _is_token(name):
@@ -474,10 +467,8 @@ def _habit(headers: Pairs, upstream: Upstream, brought: bytes) -> str:
 SESSION_CHARACTERS_MAX: Final = 80
 VERSION_CHARACTERS_MAX: Final = 24
 """Sessions have 30 to 36 characters, versions 5 to 8. Both are labels of flows and counters."""
-
 AGENT_BYTES_MAX: Final = 256
 """As much of a User-Agent as is looked at: the program comes first."""
-
 SILENT_SHARE: Final = 0.9
 SILENT_SHARE_MIN: Final = 0.5
 MARGIN_S: Final = 2.0
@@ -487,11 +478,9 @@ arrives, and a busy gateway is late with its beats."""
 
 BEAT_SHARE: Final = 1 / 3
 """Two beats may be late or lost before a caller gives up."""
-
 SILENT_S_MIN: Final = 0.5
 BEAT_S_MIN: Final = 0.5
 """More often nobody is told that his call is alive, however short his timeout is."""
-
 TIMEOUT_S_MAX: Final = 86_400.0
 """A stated timeout that is longer means nothing."""
 
@@ -547,12 +536,10 @@ _BY_PRODUCT: Final = {
 _NODE_SILENT_S: Final = 240.0
 """The fetch of Node, unless told otherwise, gives up 300 s after the request or the last byte,
 whatever timeout an SDK that runs on it states."""
-
 _UNKNOWN: Final = Caller("unknown", silent_s=20.0, beat_s=10.0)
 
 _PRODUCT: Final = re.compile(rb"([A-Za-z0-9_.-]{1,40})/(?:([A-Za-z]{1,12}) )?([A-Za-z0-9_.+-]*)")
 """`claude-cli/2.1.325 (external)`, `OpenAI/Python 3.49.0`, `GeminiCLI-tui/0.61.0/model (linux)`."""
-
 _UNPRINTABLE: Final = re.compile(r"[^!-~]+")
 
 
@@ -577,7 +564,6 @@ def _bearable_s(timeout_s: float) -> float:
 
 
 def _program(said: dict[bytes, bytes]) -> tuple[Caller, str]:
-    """The program and its version, by its User-Agent, or by the SDK that it is made with."""
     agent = said.get(b"user-agent", b"")[:AGENT_BYTES_MAX]
     found = _PRODUCT.match(agent)
     if found is None:

@@ -24,25 +24,12 @@ from math import ceil
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import asdict
 
 from headway.agents.metering import MeteredUsage
 from headway.base.values import Fault, Tally
 from headway.errors import StateFileError
-from headway.gateway.replay import (
-    BODY_BYTES_MAX,
-    Happening,
-    RecordedCall,
-    RecordedReply,
-    contents,
-    home_in,
-    opening,
-    private_file,
-    sealed,
-    tally_of,
-    tracks_of,
-)
+from headway.gateway import replay
 from headway.gateway.request_match import CanonicalCall, unmeasured
 from headway.gateway.values import Pairs
 from headway.wire.prices import price_at
@@ -50,20 +37,17 @@ from headway.wire.values import Fields, text_of
 
 
 def recorded_in(path: str) -> dict[str, MeteredUsage]:
-    """Usage of the recorded calls, by the name of their key. Nothing if there is no file; raises
-    StateFileError if it is no recording, or a damaged one.
+    """Usage of the recorded calls, by the name of their key. Raises StateFileError.
 
-    Of a conversation's lines only the longest counts: titles and routes are no part of what
-    a session holds, but they are paid. A call that was answered from a recording is recorded again,
-    counts once, and is paid once. One that was in flight when its gateway was killed counts.
+    Of a conversation's lines only the longest counts: titles and routes are paid, but no part of
+    what a session holds. A replayed call counts and is paid once; one in flight counts.
     """
     try:
-        with open(path, "rb") as file:
-            lines = contents(path, file).lines
+        lines = replay.contents(path).lines
     except FileNotFoundError:
         return {}
-    found: dict[str, list[RecordedCall]] = {}
-    for track in tracks_of(lines):
+    found: dict[str, list[replay.RecordedCall]] = {}
+    for track in replay.tracks_of(lines):
         sent = [call for call in track.calls if call.lines or not call.is_dropped]
         if sent:
             found.setdefault(track.stream[0], []).extend(sent)
@@ -74,9 +58,8 @@ def doubts_of(path: str | None, home: str = "") -> list[str]:
     """Reasons why calls of a recording may not be found again by agents in this home."""
     if path is None:
         return []
-    recorded = home_in(path)
-    with open(path, "rb") as file:
-        heads = [line.head for line in contents(path, file).lines if line.happening == "begun"]
+    recorded = replay.home_in(path)
+    heads = [line.head for line in replay.contents(path).lines if line.happening == "begun"]
     clients = {(text_of(head.get("caller")), text_of(head.get("version"))): None for head in heads}
     doubts = [words for client in clients if (words := unmeasured(*client))]
     if recorded and recorded != home and any(caller == "codex" for caller, _ in clients):
@@ -87,14 +70,14 @@ def doubts_of(path: str | None, home: str = "") -> list[str]:
     return doubts
 
 
-def _sum(calls: list[RecordedCall]) -> MeteredUsage:
+def _sum(calls: list[replay.RecordedCall]) -> MeteredUsage:
     ((longest, _),) = Counter(call.kind for call in calls).most_common(1)
     line = [call for call in calls if call.kind == longest]
     answered = {call.form for call in line if call.lines}
     in_flight = sum(not call.lines for call in line)
     replies = [(call.model, call.lines[0].head) for call in calls if call.lines]
     paid = [
-        (model, tally_of(head.get("tally")))
+        (model, replay.tally_of(head.get("tally")))
         for model, head in replies
         if head.get("again") is not True
     ]
@@ -116,17 +99,12 @@ def _cost(model: str, tally: Tally) -> int:
 
 BATCH_BYTES_MAX: Final = 16 * 1024 * 1024
 """So much is written and synced at once, so that the first of it need not wait for long."""
-
 KEPT: Final = (b"content-encoding", b"content-type", b"request-id", b"x-request-id")
 """Headers of a reply that are recorded; not cookies, accounts and limits."""
 
 
-class RecordingEntry(Struct, frozen=True):
-    """One line to be written, and the future to set when it is on the disk."""
-
-    head: Fields
-    body: tuple[bytes, ...] = ()
-    told: asyncio.Future[bool] | None = None
+Entry = tuple[Fields, tuple[bytes, ...], "asyncio.Future[bool] | None"]
+"""A line to be written, its body, and the future to set when it is on the disk."""
 
 
 class Recorder:
@@ -142,14 +120,14 @@ class Recorder:
         self._calls = 0
         self._fault = ""
         self._on_fault = on_fault
-        self._fd = private_file(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        self._fd = replay.private_file(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             self._open(home)
         except BaseException:
             os.close(self._fd)
             raise
         self._size_bytes = os.fstat(self._fd).st_size
-        self._queue: SimpleQueue[RecordingEntry | None] = SimpleQueue()
+        self._queue: SimpleQueue[Entry | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
 
     def begin(self, asked: CanonicalCall) -> Recording:
@@ -158,7 +136,7 @@ class Recorder:
         self.put("begun", self._calls, asdict(asked))
         return Recording(self, self._calls)
 
-    async def again(self, asked: CanonicalCall, reply: RecordedReply) -> bool:
+    async def again(self, asked: CanonicalCall, reply: replay.RecordedReply) -> bool:
         """Record a call that was answered from a recording: this one is whole by itself."""
         recording = self.begin(asked)
         recording.answered(reply.status, reply.headers)
@@ -168,7 +146,7 @@ class Recorder:
 
     def put(
         self,
-        happening: Happening,
+        happening: replay.Happening,
         call: int,
         facts: Fields,
         body: tuple[bytes, ...] = (),
@@ -178,7 +156,7 @@ class Recorder:
         head: Fields = {"is": happening, "call": call, "wall_s": round(time.time(), 3), **facts}
         if self._thread.ident is None:
             self._thread.start()
-        self._queue.put(RecordingEntry(head, body, told))
+        self._queue.put((head, body, told))
 
     def close(self) -> None:
         if self._thread.ident is not None:
@@ -193,15 +171,14 @@ class Recorder:
             raise StateFileError(
                 f"another gateway records to {self.path}", hint="record to another file"
             ) from None
-        with open(self.path, "rb") as file:
-            found = contents(self.path, file)
+        found = replay.contents(self.path)
         if found.torn_bytes:
             os.ftruncate(self._fd, found.end)
             self.notice = (
                 f"{self.path} ended in half a line, as after a crash: "
                 f"{found.torn_bytes} bytes were cut, {len(found.lines)} lines are kept"
             )
-        write_all(self._fd, opening(time.time(), home))
+        write_all(self._fd, replay.opening(time.time(), home))
         os.fsync(self._fd)
         folder = os.open(os.path.dirname(os.path.abspath(self.path)), os.O_RDONLY)
         try:
@@ -220,14 +197,14 @@ class Recorder:
                     self._failed(error)
             _tell(batch, not self._fault)
 
-    def _batch(self) -> tuple[list[RecordingEntry], bool]:
+    def _batch(self) -> tuple[list[Entry], bool]:
         """All that has come, waiting for the first; and whether it is the end."""
-        batch: list[RecordingEntry] = []
+        batch: list[Entry] = []
         size = 0
         entry = self._queue.get()
         while entry is not None:
             batch.append(entry)
-            size += sum(map(len, entry.body))
+            size += sum(map(len, entry[1]))
             if size >= BATCH_BYTES_MAX:
                 return batch, False
             try:
@@ -236,11 +213,11 @@ class Recorder:
                 return batch, False
         return batch, True
 
-    def _write(self, batch: list[RecordingEntry]) -> None:
-        lines = b"".join(sealed(entry.head, b"".join(entry.body)) for entry in batch)
+    def _write(self, batch: list[Entry]) -> None:
+        lines = b"".join(replay.sealed(head, b"".join(body)) for head, body, _ in batch)
         write_all(self._fd, lines)
         # What nobody waits for is on the disk with the next reply.
-        if any(entry.told is not None for entry in batch):
+        if any(told is not None for _, _, told in batch):
             os.fsync(self._fd)
         self._size_bytes += len(lines)
 
@@ -267,7 +244,7 @@ class Recording:
         self._status = 0
         self._headers: list[list[str]] = []
         self._chunks: list[bytes] = []
-        self._left = BODY_BYTES_MAX
+        self._left = replay.BODY_BYTES_MAX
         self._length = 0
         self._is_over = False
         self.is_again = False
@@ -283,11 +260,11 @@ class Recording:
         ]
         said = {name.lower(): value for name, value in headers}.get(b"content-length", b"")
         self._length = int(said) if said.isdigit() and len(said) <= 12 else 0
-        self._chunks, self._left = [], BODY_BYTES_MAX
+        self._chunks, self._left = [], replay.BODY_BYTES_MAX
 
     @property
     def is_whole(self) -> bool:
-        return 0 < self._length <= BODY_BYTES_MAX - self._left
+        return 0 < self._length <= replay.BODY_BYTES_MAX - self._left
 
     def feed(self, data: bytes) -> None:
         if self._is_over:
@@ -327,11 +304,11 @@ class Recording:
             self._recorder.put("dropped", self._call, {"why": why})
 
 
-def _tell(batch: list[RecordingEntry], is_durable: bool) -> None:
-    for entry in batch:
-        if entry.told is not None:
+def _tell(batch: list[Entry], is_durable: bool) -> None:
+    for _, _, told in batch:
+        if told is not None:
             with suppress(RuntimeError):  # The loop may be closed by now.
-                entry.told.get_loop().call_soon_threadsafe(_settle, entry.told, is_durable)
+                told.get_loop().call_soon_threadsafe(_settle, told, is_durable)
 
 
 def _settle(told: asyncio.Future[bool], is_durable: bool) -> None:
@@ -340,7 +317,6 @@ def _settle(told: asyncio.Future[bool], is_durable: bool) -> None:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """A write may take less than it is given."""
     left = memoryview(data)
     while left:
         left = left[os.write(fd, left) :]

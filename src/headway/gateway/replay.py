@@ -29,7 +29,7 @@ import stat
 import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from typing import BinaryIO, Final, Literal
+from typing import Final, Literal
 
 from msgspec import Struct, field
 
@@ -43,16 +43,12 @@ from headway.wire.values import Fields, items, object_fields, parsed, text_of, t
 
 VERSION: Final = 1
 """Of the file. A reader knows this one and those before it."""
-
 BODY_BYTES_MAX: Final = 64 * 1024 * 1024
 """A longer reply is not recorded: no model writes it, and a line is read in one piece."""
-
 LINE_BYTES_MAX: Final = 2 * BODY_BYTES_MAX
 """Base64 makes four bytes of three, and what cannot be packed becomes a little longer."""
-
 CUT_OFF: Final = "there was no whole answer"
 """A call was dropped whose client left, or whose gateway was stopped. It may have been paid."""
-
 NOT_SENT: Final = "it was not sent"
 """Why a call was dropped whose client left while it waited for its permit: nothing was paid."""
 
@@ -74,8 +70,6 @@ class RecordLine(Struct, frozen=True):
 
 
 class Contents(Struct, frozen=True):
-    """All good lines of a file."""
-
     lines: tuple[RecordLine, ...]
     end: int
     """Where the last of them ends."""
@@ -113,32 +107,40 @@ def opening(wall_s: float, home: str = "") -> bytes:
 def home_in(path: str) -> str:
     """The path of the home in which a recording was made last; nothing if it is not known."""
     try:
-        with open(path, "rb") as file:
-            lines = contents(path, file).lines
+        lines = contents(path).lines
     except OSError:
         return ""
     homes = (text_of(line.head.get("home")) for line in reversed(lines))
     return next(filter(None, homes), "")
 
 
-def contents(path: str, file: BinaryIO) -> Contents:
+def contents(path: str, fd: int | None = None) -> Contents:
     """Read a whole file. Raises StateFileError if it is no recording, or a damaged one."""
     lines: list[RecordLine] = []
     end = number = damaged = 0
-    while line := file.readline(LINE_BYTES_MAX):
-        number += 1
-        found = unsealed(line)
-        if number == 1 and (found is None or found[0].get("is") != "opened"):
-            raise _foreign(path)
-        if found is None:
-            damaged = damaged or number
-            continue
-        if damaged:
-            raise _damaged(path, damaged)
-        _check_version(path, number, found[0])
-        offset, end = end, end + len(line)
-        lines.append(RecordLine(number, offset, len(line), found[0]))
-    return Contents(tuple(lines), end, file.tell() - end)
+    with open(path if fd is None else fd, "rb", closefd=fd is None) as file:
+        while line := file.readline(LINE_BYTES_MAX):
+            number += 1
+            found = unsealed(line)
+            if number == 1 and (found is None or found[0].get("is") != "opened"):
+                raise StateFileError(
+                    f"{path} is not a recording, or not even its first line is whole",
+                    where=f"{path}:1",
+                    hint="name a file that does not exist yet, or one that `--record` made",
+                )
+            if found is None:
+                damaged = damaged or number
+                continue
+            if damaged:
+                raise StateFileError(
+                    "a line of the recording is damaged, and others come after it",
+                    where=f"{path}:{damaged}",
+                    hint=f"keep what is before it: head -n {damaged - 1} {path} > {path}.kept",
+                )
+            _check_version(path, number, found[0])
+            offset, end = end, end + len(line)
+            lines.append(RecordLine(number, offset, len(line), found[0]))
+        return Contents(tuple(lines), end, file.tell() - end)
 
 
 def private_file(path: str, flags: int) -> int:
@@ -156,14 +158,6 @@ def private_file(path: str, flags: int) -> int:
     return fd
 
 
-def _foreign(path: str) -> StateFileError:
-    return StateFileError(
-        f"{path} is not a recording, or not even its first line is whole",
-        where=f"{path}:1",
-        hint="name a file that does not exist yet, or one that `--record` made",
-    )
-
-
 def _check_version(path: str, number: int, head: Fields) -> None:
     version = head.get("recording", VERSION)
     if not isinstance(version, int) or version > VERSION:
@@ -175,30 +169,17 @@ def _check_version(path: str, number: int, head: Fields) -> None:
         )
 
 
-def _damaged(path: str, number: int) -> StateFileError:
-    kept = number - 1
-    return StateFileError(
-        "a line of the recording is damaged, and others come after it",
-        where=f"{path}:{number}",
-        hint=f"keep what is before it: head -n {kept} {path} > {path}.kept",
-    )
-
-
 _LOG: Final = logging.getLogger("headway")
 
 STREAMS_MAX: Final = 100_000
 """Streams that are known at a time; later ones are sent on."""
-
 ENDINGS_MAX: Final = 100
 """Reasons and warnings that are logged."""
 
 Stream = tuple[str, str, str]
-"""Key, client, conversation."""
 
 
 class RecordedReply(Struct, frozen=True):
-    """What a recorded call was answered."""
-
     status: int
     headers: Pairs
     body: bytes
@@ -206,8 +187,6 @@ class RecordedReply(Struct, frozen=True):
 
 
 class RecordedCall(Struct, eq=False):
-    """A call of the recording."""
-
     form: str
     parts: tuple[tuple[str, str], ...]
     begun: int
@@ -228,11 +207,8 @@ class RecordedCall(Struct, eq=False):
 
 
 class Track(Struct, eq=False):
-    """A recorded stream."""
-
     stream: Stream
     calls: list[RecordedCall] = field(default_factory=list)
-    """In the order in which they came."""
     by_form: dict[str, list[RecordedCall]] = field(default_factory=dict)
 
     def add(self, call: RecordedCall) -> None:
@@ -276,8 +252,7 @@ class Tape:
         self._on_end = on_end
         self._fd = private_file(path, os.O_RDONLY)
         try:
-            with open(self._fd, "rb", closefd=False) as file:
-                found = contents(path, file)
+            found = contents(path, self._fd)
         except BaseException:
             os.close(self._fd)
             raise

@@ -32,33 +32,25 @@ from headway.wire.values import Fields, WireName, dumped, object_fields, parsed,
 RETRY_AFTER_S_MIN: Final = 1
 RETRY_AFTER_S_MAX: Final = 60
 """Codex gives up on a 429 without Retry-After, Claude Code on one with more than this."""
-
 QUEUE_RETRY_S: Final = 5.0
 """When a call that waited for too long may come again. Soon: it begins at the end of the line."""
-
 SOON_S: Final = 2.0
 """When a gateway that stops, or lost its broker, may be back."""
-
 WAIT_S: Final = 3600.0
 """How long a call is held whose caller is kept alive. A usage window that is empty for longer is
 better reported than waited for."""
-
 WHOLE_S_MIN: Final = 240.0
 """For so long a call without beats is held even if its client may not be as patient: sent again,
 it has its place. The fetch of Node, unless told otherwise, gives up after 300 s of silence."""
-
 LOST: Final = "lost"
 """The code of a call that a provider was sent and gave no answer to."""
-
 _COMMENT: Final = b": held by headway\n\n"
 
 _PING: Final = event(b'{"type": "ping"}', "ping")
-"""Anthropic's own keep-alive."""
 
 _KEEPALIVE: Final = event(b'{"type":"keepalive","sequence_number":0}', "keepalive")
 """Of OpenAI Responses: Codex counts events and not bytes, and passes over those that it does not
 know. Strict SDKs and the AI SDK do not: they get a comment."""
-
 _NEWLINE: Final = b"\n"
 """For Gemini, whose SDKs split lines themselves and read a comment as JSON."""
 
@@ -127,12 +119,7 @@ def _may_succeed(status: int) -> bool:
 
 
 def _responses_failed(status: int, body: bytes) -> bytes:
-    """Two events: SDKs raise the error in the first, Codex only looks at the second.
-
-    SDKs raise what has the field `error`, and read on after the flat event that the documentation
-    has; the AI SDK wants either. Codex decides by the code alone, and sends the call again after
-    every code that it does not know.
-    """
+    """Two events: SDKs raise the `error` of the first, Codex looks at the code of the second."""
     top = object_fields(parsed(body))
     error = object_fields(top.get("error")) or top
     kind = text_of(error.get("type")) or write.openai_type(status)
@@ -191,12 +178,7 @@ def given_up(error: HeadwayError, wire: WireName) -> tuple[int, dict[str, str], 
 def _refusal(
     wire: WireName | None, status: int, code: str, message: str, after_s: float
 ) -> tuple[dict[str, str], bytes]:
-    """SDKs obey `x-should-retry`; nobody is sent away for ever by a 429 or a 503 of ours.
-
-    A 500 is headway's own fault and a 502 an upstream that could not be reached after several
-    tries: to send those again would hide them. A call that was sent and lost was tried once: its
-    client decides, as it would have without us.
-    """
+    """A 500 or a 502 is not sent again: that would hide it. A lost call is its client's to send."""
     headers = {
         "content-type": "application/json",
         "x-should-retry": "false",
@@ -211,15 +193,12 @@ def _refusal(
 
 GONE: Final = 499
 """The status in the books of a call whose client went away."""
-
 STALL_S_MAX: Final = 300.0
 
 LITTLE_BYTES: Final = 16_384
 """Less than what a transport holds before it makes its writer wait, 64 KiB."""
-
 _FIXED: Final = ("content-encoding", "content-length")
 """Headers of a stream that takes no words of our own."""
-
 _EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n")
 TAIL_BYTES: Final = max(map(len, _EVENT_ENDS))
 
@@ -318,7 +297,6 @@ class ClientReply:
         return None
 
     async def write(self, data: bytes) -> None:
-        """Some bytes of the answer, still compressed if they were sent so."""
         if self._inflater is None:
             await self._send(data)
         else:
@@ -354,7 +332,6 @@ class ClientReply:
         return self._begun()
 
     def cut(self) -> web.StreamResponse:
-        """The answer broke off, and so does the response."""
         transport = self._request.transport
         if transport is not None:
             transport.abort()
@@ -370,7 +347,6 @@ class ClientReply:
 
 
 async def write_reply(request: web.BaseRequest, response: web.StreamResponse, data: bytes) -> None:
-    """Send some bytes to a client, for as long as it takes any."""
     transport = request.transport
     # A little, and nothing before it, is taken by the system at once.
     is_little = len(data) <= LITTLE_BYTES

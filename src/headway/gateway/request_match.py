@@ -39,7 +39,6 @@ SPOKEN: Final = (
 
 SECRETS: Final = ("key", "access_token")
 """Parameters of a query that are keys: Google's API takes them there. They are not kept."""
-
 PART_DIGITS: Final = 8
 """Of a part's digest: it explains a difference that is known to be there."""
 
@@ -57,8 +56,6 @@ Kind = Literal["id", "date", "time", "process"]
 
 
 class MaskRule(Struct, frozen=True):
-    """Something that differs between two runs in which a client does the same."""
-
     path: str
     """`messages[role=system].content`: `[]` is every item, `[name=value]` some, `*` any member."""
     shape: str
@@ -69,8 +66,6 @@ class MaskRule(Struct, frozen=True):
 
 
 class Mask(Struct, frozen=True):
-    """What is masked for one client."""
-
     caller: str
     since: tuple[int, ...]
     """The first version that was measured; later ones are masked alike, see the second law."""
@@ -232,18 +227,15 @@ def unmeasured(caller: str, version: str) -> str:
 def difference(
     parts: Iterable[tuple[str, str]], others: Iterable[tuple[str, str]]
 ) -> tuple[str, ...]:
-    """The names of the parts in which two forms differ."""
     ours, theirs = dict(parts), dict(others)
     return tuple(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))
 
 
 def kind_of(parts: Iterable[tuple[str, str]]) -> str:
-    """Which line of a conversation a call belongs to."""
     return " ".join(f"{name}={value}" for name, value in parts if name in KIND)
 
 
 def without_secrets(path: str) -> str:
-    """A path whose query has no keys any more."""
     place, mark, query = path.partition("?")
     kept = [one for one in query.split("&") if unquote(one.partition("=")[0]) not in SECRETS]
     return f"{place}{mark}{'&'.join(kept)}"

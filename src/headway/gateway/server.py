@@ -25,7 +25,6 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
-from msgspec import Struct
 from msgspec.structs import replace
 
 from headway.agents.gate import Fatal
@@ -42,9 +41,9 @@ from headway.gateway.guard import Keyring
 from headway.gateway.recording import Recorder, doubts_of
 from headway.gateway.replay import Tape
 from headway.gateway.reply import fields_of, refusal_of, write_reply
-from headway.gateway.settings import PORT_DEFAULT, GatewaySettings
+from headway.gateway.settings import GatewaySettings
 from headway.gateway.spending import Prices
-from headway.gateway.values import Head, Passed, Turned, Upstream
+from headway.gateway.values import Passed, Turned, Upstream
 from headway.interrupts import END_S
 from headway.wire.read import sketch
 from headway.wire.values import Route, WireName
@@ -57,25 +56,18 @@ _LOG: Final = logging.getLogger("headway")
 
 BACKLOG: Final = 4096
 """Connections that may wait to be taken up: thousands of agents start at once."""
-
 HEAD_BYTES_MAX: Final = 65_536
 IDLE_S_MAX: Final = 75.0
 """How long a connection may stay open between two requests, or before its first."""
-
 BODY_S_MAX: Final = 60.0
 """How long a client may take to send the body of a request."""
-
 LINGER_S: Final = 2.0
 """How long the rest of a request that was refused is read, so that its client reads why."""
-
 LOOK_S: Final = 0.05
 """How often a gateway that drains looks whether its calls are over."""
-
 MODEL_CHARS_MAX: Final = 1024
 """The longest names are those of Google's tuned endpoints and AWS's ARNs, below 300."""
-
 METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
-"""The content type of Prometheus' text format."""
 
 _UNREADABLE: Final = Turned(
     400, "request", "the first line, a header or the body of the request is not valid HTTP/1.1"
@@ -110,7 +102,6 @@ class Gateway:
         self.places = ParkedCalls()
         self.waiting: set[Admitting] = set()
         self.in_flight = 0
-        """Calls that wait or run."""
         self.is_draining = False
         self.fatal = Fatal()
         """Of the calls of tasks: what is answered with the same fault again and again."""
@@ -127,7 +118,6 @@ class Gateway:
         self._runner: web.ServerRunner | None = None
         self._is_closed = False
         self._tapes: list[Tape] = []
-        """Those that are not searched any more."""
 
     @property
     def url(self) -> str:
@@ -201,12 +191,6 @@ class Gateway:
             self._tapes += [] if self.tape is None else [self.tape]
             self.tape = Tape(self.settings.record)
 
-    @property
-    def notices(self) -> list[str]:
-        """What was found at the ends of the recordings, for people to read."""
-        found = (self.recorder, self.tape)
-        return [one.notice for one in found if one is not None and one.notice]
-
     def _not_recorded(self, why: str) -> None:
         _LOG.warning("nothing more is recorded to %s: %s", self.settings.record, why)
 
@@ -216,8 +200,10 @@ class Gateway:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         message = request._message
-        head = Head(message.method, message.path, message.raw_headers)
-        passed = guard.examine(head, self.keys, self.settings.upstreams, self._own_hosts)
+        passed = guard.examine(
+            message.method, message.path, message.raw_headers, self.keys, self.settings.upstreams,
+            self._own_hosts,
+        )  # fmt: skip
         if isinstance(passed, Turned):
             return self.refused(None, passed)
         upstream, route = passed.upstream, passed.route
@@ -234,24 +220,23 @@ class Gateway:
             slow = f"the body of the request did not come within {BODY_S_MAX:g} s"
             return self.refused(wire, Turned(408, "slow", slow))
         if route is not None and route.purpose == "generate":
-            call = self._read_call(request, head, passed, upstream, route, body)
+            call = self._read_call(request, passed, upstream, route, body)
             if isinstance(call, Turned):
                 return self.refused(wire, call)
             if call is not None:
                 return await call.answer()
-        return await self._pass(request, head, passed, upstream, body)
+        return await self._pass(request, passed, upstream, body)
 
     def _read_call(
         self,
         request: web.BaseRequest,
-        head: Head,
         passed: Passed,
         upstream: Upstream,
         route: Route,
         body: bytes,
     ) -> GatewayCall | Turned | None:
         """The call that a body asks for; `None` if it asks for nothing that can be understood."""
-        plain = guard.unpacked(body, head.headers)
+        plain = guard.unpacked(body, request._message.raw_headers)
         if isinstance(plain, Turned):
             return plain
         try:
@@ -263,21 +248,20 @@ class Gateway:
         if len(seen.model) > MODEL_CHARS_MAX:
             most = f"the name of a model has at most {MODEL_CHARS_MAX} characters"
             return Turned(400, "model", f"{most}, not {len(seen.model):,}")
-        return GatewayCall(self, request, head, passed, upstream, route.wire, body, plain, seen)
+        return GatewayCall(self, request, passed, upstream, route.wire, body, plain, seen)
 
     async def _pass(
         self,
         request: web.BaseRequest,
-        head: Head,
         passed: Passed,
         upstream: Upstream,
         body: bytes,
     ) -> web.StreamResponse:
         wire = None if passed.route is None else passed.route.wire
-        headers = tuple(guard.onward(head.headers, upstream, wire))
+        headers = tuple(guard.onward(request._message.raw_headers, upstream, wire))
         url = upstream.url + passed.path
         try:
-            response = await self.sender.send(head.method, url, headers, body or None)
+            response = await self.sender.send(request.method, url, headers, body or None)
         except LOST as error:
             why = f"{upstream.url} cannot be reached: {words_of(error)}"
             return self.refused(wire, Turned(502, "upstream", why))
@@ -323,7 +307,6 @@ def _host(url: str) -> str:
 def serving(
     settings: GatewaySettings, keys: Keyring, admission: Port | None = None
 ) -> Iterator[Gateway]:
-    """Serve from a thread of this process for as long as the block lasts."""
     with served_in_thread(
         lambda: Gateway(settings, keys, admission=admission), "headway-gateway"
     ) as gateway:
@@ -370,7 +353,6 @@ def _is_ours(record: logging.LogRecord) -> bool:
 
 LINE_S: Final = 60.0
 """How often the log gets a line, if anything happened."""
-
 NOT_FOUND: Final = 127
 NOT_EXECUTABLE: Final = 126
 NOT_STARTED: Final = (NOT_FOUND, NOT_EXECUTABLE)
@@ -381,18 +363,6 @@ ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 
 Result = TypeVar("Result")
 Say = Callable[[str], None]
-
-
-class Front(Struct, frozen=True):
-    """How a gateway is run for a user."""
-
-    settings: GatewaySettings
-    place: Folders
-    say: Say
-    """Prints one line to stderr or the log."""
-    drain_s: float
-    is_port_asked: bool = False
-    """Whether the user named the port: no other is taken."""
 
 
 def run(main: Coroutine[None, None, Result]) -> Result:
@@ -408,54 +378,68 @@ def run(main: Coroutine[None, None, Result]) -> Result:
         return runner.run(main)
 
 
-async def serve(front: Front, announce: Callable[[daemon.RunningGateway], None]) -> None:
+async def serve(
+    settings: GatewaySettings,
+    place: Folders,
+    say: Say,
+    announce: Callable[[daemon.RunningGateway], None],
+) -> None:
     """Be the user's gateway until a signal comes. Only within `daemon.claimed`."""
     keys = Keyring()
-    token = daemon.kept_token(front.place)
+    token = daemon.kept_token(place)
     keys.issue("default", token=token)
-    gateway = await _listening(front, keys)
-    try:
-        over = _signalled()
-        upstreams = front.settings.upstreams
-        running = daemon.RunningGateway(
-            os.getpid(), gateway.url, token, time.time(),
-            {name: f"{one.url}{one.version}" for name, one in upstreams.items()},
-            tuple(name for name, one in upstreams.items() if one.key), front.drain_s,
-        )  # fmt: skip
-        daemon.publish(front.place, running)
-        announce(running)
-        for notice in doubts_of(front.settings.replay, front.settings.home):
-            front.say(notice)
-        telling = asyncio.create_task(_tell(gateway.ledger, front.say))
-        await over.get()
-        telling.cancel()
-        await _drain(gateway, front, over)
-    finally:
-        await gateway.stop(0.0)
-        for notice in gateway.notices:
-            front.say(notice)
+    gateway = await _listening(settings, keys, say)
+    with _notices(gateway, say):
+        try:
+            over = _signalled()
+            upstreams = settings.upstreams
+            running = daemon.RunningGateway(
+                os.getpid(), gateway.url, token,
+                {name: f"{one.url}{one.version}" for name, one in upstreams.items()},
+                tuple(name for name, one in upstreams.items() if one.key), settings.drain_s,
+            )  # fmt: skip
+            daemon.publish(place, running)
+            announce(running)
+            telling = asyncio.create_task(_tell(gateway.ledger, say))
+            await over.get()
+            telling.cancel()
+            await _drain(gateway, say, over)
+        finally:
+            await gateway.stop()
 
 
 async def accompany(
-    front: Front, command: Sequence[str], variables: Callable[[str, str], Mapping[str, str]]
+    settings: GatewaySettings,
+    say: Say,
+    command: Sequence[str],
+    variables: Callable[[str, str], Mapping[str, str]],
 ) -> int:
     """Run a command under a gateway of its own; `variables` makes its environment."""
     keys = Keyring()
     key = keys.issue("default")
-    gateway = Gateway(front.settings, keys)
+    gateway = Gateway(settings, keys)
     await gateway.start()
-    for notice in doubts_of(front.settings.replay, front.settings.home):
-        front.say(notice)
-    try:
-        code = await perform(command, variables(gateway.url, key.token))
-        await gateway.stop(0.0)
+    with _notices(gateway, say):
+        try:
+            code = await perform(command, variables(gateway.url, key.token))
+        finally:
+            await gateway.stop()
         if code not in NOT_STARTED:
-            front.say(last_line(command[0], gateway.ledger.came))
+            say(last_line(command[0], gateway.ledger.came))
         return code
+
+
+@contextmanager
+def _notices(gateway: Gateway, say: Say) -> Iterator[None]:
+    """Before and after: what is to be known of the recordings."""
+    for doubt in doubts_of(gateway.settings.replay, gateway.settings.home):
+        say(doubt)
+    try:
+        yield
     finally:
-        await gateway.stop(0.0)
-        for notice in gateway.notices:
-            front.say(notice)
+        for recording in (gateway.recorder, gateway.tape):
+            if recording is not None and recording.notice:
+                say(recording.notice)
 
 
 def last_line(program: str, total: Sums | None) -> str:
@@ -524,20 +508,20 @@ def _cannot(name: str, why: str, code: int) -> int:
     return code
 
 
-async def _listening(front: Front, keys: Keyring) -> Gateway:
-    """A gateway at its default port; at any other if that is taken and the user named none."""
-    gateway = Gateway(front.settings, keys)
+async def _listening(settings: GatewaySettings, keys: Keyring, say: Say) -> Gateway:
+    """A gateway at its port; at any other if that is taken and the user named none."""
+    gateway = Gateway(settings, keys)
     try:
         await gateway.start()
     except BadValueError:
-        await gateway.stop(0.0)
-        if front.is_port_asked or front.settings.port != PORT_DEFAULT:
+        await gateway.stop()
+        if settings.is_port_fixed:
             raise
-        front.say(
-            f"port {PORT_DEFAULT} is taken by another program: listening at any other; addresses "
+        say(
+            f"port {settings.port} is taken by another program: listening at any other; addresses "
             "that were given out lead to that program until this gateway has its port again"
         )
-        gateway = Gateway(replace(front.settings, port=0), keys)
+        gateway = Gateway(replace(settings, port=0), keys)
         await gateway.start()
     return gateway
 
@@ -550,14 +534,14 @@ def _signalled() -> asyncio.Queue[int]:
     return asked
 
 
-async def _drain(gateway: Gateway, front: Front, over: asyncio.Queue[int]) -> None:
-    in_flight = gateway.ledger.in_flight
+async def _drain(gateway: Gateway, say: Say, over: asyncio.Queue[int]) -> None:
+    in_flight, drain_s = gateway.ledger.in_flight, gateway.settings.drain_s
     if in_flight:
-        front.say(
-            f"draining {in_flight} calls in flight for up to {front.drain_s:g} s; "
+        say(
+            f"draining {in_flight} calls in flight for up to {drain_s:g} s; "
             "a second signal ends them now"
         )
-    stopping = asyncio.create_task(gateway.stop(front.drain_s))
+    stopping = asyncio.create_task(gateway.stop(drain_s))
     again = asyncio.create_task(over.get())
     await asyncio.wait((stopping, again), return_when=asyncio.FIRST_COMPLETED)
     again.cancel()
@@ -580,7 +564,6 @@ async def _tell(ledger: GatewayLedger, say: Say) -> None:
 
 
 def minute_line(before: Mapping[str, int], now: Mapping[str, int], ledger: GatewayLedger) -> str:
-    """What a minute brought; nothing if it brought nothing."""
     fresh = {name: now[name] - before.get(name, 0) for name in now}
     if not any(fresh.values()) and not ledger.held and not ledger.in_flight:
         return ""

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from typing import Final
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,7 +20,6 @@ from headway.gateway.values import Upstream
 
 PORT_DEFAULT: Final = 4929
 """HWAY on a telephone; registered for nothing."""
-
 PORT_MAX: Final = 65_535
 
 WAIT_S_MAX: Final = 7 * 86_400.0
@@ -50,13 +49,10 @@ provider, and what they want behind its address."""
 
 BEHIND_VARIABLE: Final = "HEADWAY_GATEWAY_UPSTREAMS"
 """The providers behind it, as JSON: what the variables said before."""
-
 VERSIONS: Final = ("/v1", "/v1beta")
 """What addresses of the three providers may end with."""
-
 OWN_PAGES: Final = ("status", "metrics")
 """The gateway's own pages; no upstream has such a name."""
-
 UPSTREAMS_MAX: Final = 50
 KEY_CHARACTERS_MAX: Final = 4096
 
@@ -68,42 +64,41 @@ _GATEWAY_PATH: Final = re.compile(r"/[A-Za-z0-9_-]{22,128}/[a-z0-9][a-z0-9_.-]*(
 
 
 class GatewaySettings(Struct, frozen=True):
-    """Read once, at the edge."""
-
     upstreams: Mapping[str, Upstream]
     host: str = "127.0.0.1"
     port: int = 0
     """0 is any that is free."""
+    is_port_fixed: bool = True
+    """Whether no other port is taken when this one is not free."""
     wait_s: float | None = None
     """A call is held for so long at most; `None` is for as long as its caller bears it."""
     silent_s: float | None = None
     """After so long a held stream is begun and kept alive; `None`: as late as its caller bears."""
     record: str | None = None
-    """The file to which calls and their answers are added."""
     replay: str | None = None
-    """The file from which calls are answered while they are the recorded ones."""
     home: str = ""
     """The path of the throw-away home of its agents, which recordings keep."""
+    drain_s: float = 0.0
 
 
 class GatewayOptions(Struct, frozen=True):
-    """The command line, as it was written."""
-
     upstreams: tuple[str, ...] = ()
     """`NAME=URL`, or `URL` for everything."""
     keys: tuple[str, ...] = ()
     """`NAME=VARIABLE`: the gateway adds the key that is in this variable."""
     host: str = "127.0.0.1"
-    port: str = "0"
+    port: str | None = "0"
+    """`None`: the default one, or another if that is taken."""
     wait: str | None = None
     silent: str | None = None
     record: str | None = None
     replay: str | None = None
+    drain: str = "0"
 
     @property
     def needs_own(self) -> bool:
         """Whether a gateway that runs already cannot be meant."""
-        return self != GatewayOptions(host=self.host, port=self.port)
+        return self != GatewayOptions(host=self.host, port=self.port, drain=self.drain)
 
     def names(self, provider: str) -> bool:
         """Whether the user says where this provider is, or gives its key."""
@@ -132,11 +127,13 @@ def read_settings(options: GatewayOptions, environ: Mapping[str, str]) -> Gatewa
     return GatewaySettings(
         upstreams,
         _loopback(options.host),
-        _port(options.port),
+        PORT_DEFAULT if options.port is None else _port(options.port),
+        options.port is not None,
         wait_s=_time_s("--wait", options.wait),
         silent_s=_time_s("--silent", options.silent),
         record=record,
         replay=replay,
+        drain_s=_drain_s(options.drain),
     )
 
 
@@ -166,7 +163,8 @@ def checked_url(text: str, where: str) -> str:
     """A provider's address, without a slash at its end; raises `BadValueError`."""
     try:
         found = urlsplit(text)
-        is_fit = found.scheme in ("http", "https") and bool(found.hostname) and _has_port(found)
+        is_fit = found.scheme in ("http", "https") and bool(found.hostname)
+        is_fit = is_fit and (found.port is None or found.port > 0)
     except ValueError:
         is_fit = False
     if not is_fit or not text.isascii() or not text.isprintable() or " " in text:
@@ -217,7 +215,6 @@ def _named(texts: tuple[str, ...]) -> Iterator[tuple[str, Upstream]]:
 
 
 def _of_environment(name: str, environ: Mapping[str, str]) -> Upstream:
-    """The provider where this environment says that it is."""
     variable = VARIABLES[name]
     # LiteLLM reads the first of them that is set: its key is for that address.
     if name == "openai" and not environ.get(variable, "").strip():
@@ -236,7 +233,6 @@ def _of_environment(name: str, environ: Mapping[str, str]) -> Upstream:
 
 
 def alias_name(variable: str) -> str:
-    """The upstream at the address that a variable of `ALIASES` holds."""
     return variable.lower().replace("_", "-")
 
 
@@ -311,6 +307,14 @@ def _port(text: str) -> int:
     raise BadValueError(f"`--port` is {text!r}: it must be a whole number from 0 to {PORT_MAX}")
 
 
+def _drain_s(text: str) -> float:
+    found_s = 0.0 if text == "0" else seconds_of(text)
+    if found_s is None:
+        hint = "write it like `--drain 30s`"
+        raise BadValueError(f"`--drain` is {text!r}: it must be a time", hint=hint)
+    return found_s
+
+
 def _time_s(option: str, text: str | None) -> float | None:
     if text is None:
         return None
@@ -321,10 +325,6 @@ def _time_s(option: str, text: str | None) -> float | None:
             hint=f"write it like `{option} 90s`, `{option} 10m` or `{option} 2h`",
         )
     return found_s
-
-
-def _has_port(found: SplitResult) -> bool:
-    return found.port is None or found.port > 0
 
 
 def _without_secrets(text: str) -> str:

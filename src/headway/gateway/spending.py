@@ -4,9 +4,6 @@ Laws:
 - Before a call is sent, what it is expected to cost is set aside; a stream that exceeds that sets
   more aside before it goes on. A stream for which no more can be set aside is ended.
 - With a budget in money, a call whose price is unknown is not made.
-
-This is a soft budget, for clients that declare absurd maxima: what one call can take beyond it is
-one step of a stream, and by how much its input was underestimated.
 """
 
 from __future__ import annotations
@@ -26,7 +23,6 @@ from headway.wire.prices import price_at
 
 STEP_TOKENS: Final = 256
 """A stream is extended by at least so many tokens: each time is a write to the journal."""
-
 STEP_SHARE: Final = 0.5
 """And by so much of what it has: a long answer is extended a few times, not hundreds."""
 
@@ -36,8 +32,6 @@ PriceAt = Callable[[int], Price | None]
 
 class Prices:
     """What models cost: the data takes half a second to load, and is loaded beside the loop."""
-
-    __slots__ = ("_is_loaded", "_loading", "_look_up", "is_needed")
 
     def __init__(
         self, look_up: Callable[[str, int], Price | None] = price_at, is_needed: bool = False
@@ -111,10 +105,7 @@ class Spending:
         price = self._price_at(self._input)
         amounts = Amounts(self._input, self._output)
         money = 0 if price is None else price.cost_microusd(amounts)
-        whole = _larger(Cost(money, self._input + self._output), self._reserved)
+        held, tokens = self._reserved, self._input + self._output
+        whole = Cost(max(money, held.microusd), max(tokens, held.tokens))
         more, self._reserved = whole.minus(self._reserved), whole
         return more
-
-
-def _larger(one: Cost, other: Cost) -> Cost:
-    return Cost(max(one.microusd, other.microusd), max(one.tokens, other.tokens))

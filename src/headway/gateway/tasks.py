@@ -45,16 +45,13 @@ if TYPE_CHECKING:
 
 BACKLOG: Final = 4096
 """Connections that wait while the server is being started, and later to be taken up."""
-
 LAST_S_MAX: Final = 2.0
 LOOK_S: Final = 0.01
 """How long to wait for a command's last calls to be counted, and how often to look: its processes
 are gone, so that its answers are not read any more."""
-
 MONEY_S_MAX: Final = 30.0
 """How long a call waits for others to give back what they set aside. It holds a permit meanwhile,
 and its client gets nothing: less than the timeout of the least patient client."""
-
 TOKEN: Final = "A-TOKEN-OF-THE-GATEWAY"
 """Stands for a key's token in the environment of all commands."""
 
@@ -64,12 +61,6 @@ Window = Callable[[float, str], bool]
 
 class _Metered:
     """One attempt and its key: the budget, clock and usage windows that its calls count towards."""
-
-    __slots__ = (
-        "_attempt", "_ended", "_home", "_is_closed", "_is_doomed", "_keys", "_one_by_one",
-        "_requests", "_reserved", "_rest", "_stop", "_waiting", "_wanted", "_window", "carried",
-        "empty", "environment", "is_ended", "key", "stopped",
-    )  # fmt: skip
 
     def __init__(
         self,
@@ -300,7 +291,6 @@ class TaskGateway:
         return self._before.get(name, MeteredUsage())
 
     def carry(self, attempt: Attempt, taken: MeteredUsage) -> None:
-        """The usage of an interrupted attempt is part of this one."""
         self._open[attempt.task].carried = taken
 
     def seen(self, attempt: Attempt) -> MeteredUsage:
@@ -308,7 +298,6 @@ class TaskGateway:
         return MeteredUsage() if opened is None else opened.usage()
 
     def _ended(self, task: int, closed: _Metered) -> None:
-        """An attempt is over; another one may go on with what it was answered."""
         self._open.pop(task, None)
         if self._settings.record is not None and closed.usage().calls:
             self._recent.add(closed.key.name)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from msgspec import Struct
 
+from headway.agents.metering import MeteredUsage
 from headway.base.values import Fault, Tally
-
-if TYPE_CHECKING:
-    from headway.agents.metering import MeteredUsage
-    from headway.wire.values import Route
+from headway.wire.values import Route
 
 Pairs = tuple[tuple[bytes, bytes], ...]
 """Headers as they are on the wire: names in their sender's spelling, repeats kept, in order."""
@@ -35,15 +33,6 @@ class Upstream(Struct, frozen=True):
     def version(self) -> str:
         """What clients have behind `url` in their own address."""
         return "/v1" if self.name == "openai" and not self.is_whole else ""
-
-
-class Head(Struct, frozen=True):
-    """A request before its body is read."""
-
-    method: str
-    target: str
-    """Path and query as they were sent, percent signs and all."""
-    headers: Pairs
 
 
 class Payer(Protocol):
@@ -78,9 +67,7 @@ class GatewayKey(Struct, eq=False):
     """The flow of its calls: fairness is between flows. Its sessions are flows below it."""
     payer: Payer | None = None
     totals: MeteredUsage | None = None
-    """The usage of its calls; `None` before the first."""
     in_flight: int = 0
-    """Calls that wait or run."""
     is_over: bool = False
     """The attempt that it was made for has ended: it opens nothing any more."""
 
@@ -89,8 +76,6 @@ class GatewayKey(Struct, eq=False):
 
 
 class Passed(Struct, frozen=True):
-    """A request that the door let in."""
-
     key: GatewayKey
     upstream: Upstream | None
     """`None`: one of the gateway's own pages."""
@@ -101,8 +86,6 @@ class Passed(Struct, frozen=True):
 
 
 class Turned(Struct, frozen=True):
-    """A request that the door did not let in."""
-
     status: int
     code: str
     """One word for the metrics: `host`, `origin`, `token`, `path`, `method`, `type`, `size`..."""
@@ -125,8 +108,6 @@ class Caller(Struct, frozen=True):
 
 
 class CallEnded(Struct, frozen=True):
-    """One call through the gateway, when it is over."""
-
     key: str
     caller: str
     upstream: str
@@ -136,7 +117,6 @@ class CallEnded(Struct, frozen=True):
     tally: Tally
     fault: Fault | None
     microusd: int | None
-    """None if its price is unknown."""
     queued_s: float
     """Until it was sent upstream for the last time."""
     first_byte_s: float

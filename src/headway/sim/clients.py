@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from headway.base.values import Amounts, Demand, Fault, FaultKind, Reading, SettledAs, Usage
 from headway.pacing.length import OutputLength
-from headway.pacing.quota import Grant, Quota
+from headway.pacing.quota import Quota
 from headway.sim.draw import uniform
 
 JITTER_STREAM: Final = 31

@@ -13,24 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Literal
 
-from headway.wire import anthropic, gemini, openai_chat, openai_responses
+from headway.wire import anthropic, gemini, openai_chat, openai_responses, values
 from headway.wire.openai_chat import DONE
 from headway.wire.read import FORMATS
 from headway.wire.stream import EventReader
-from headway.wire.values import (
-    Answer,
-    Excerpt,
-    Fields,
-    WireName,
-    items,
-    object_fields,
-    parsed,
-    text_of,
-)
 
 Finish = Literal["", "stop", "length", "refusal", "tool"]
-"""Why the text is over: it is complete, at its longest, declined, or a tool was wanted; or it is
-not over."""
+"""Why the text is over: complete, at its longest, declined, or a tool wanted; empty: it is not."""
 
 TEXT_CHARS_MAX: Final = 8 * 1024 * 1024
 """A hundred times the longest answer of current models; a longer one is damaged."""
@@ -56,10 +45,10 @@ class TextReader:
     __slots__ = ("_body", "_chars", "_events", "_parts", "_wire", "finish",
                  "is_damaged", "is_over")  # fmt: skip
 
-    def __init__(self, wire: WireName, is_stream: bool = True) -> None:
+    def __init__(self, wire: values.WireName, is_stream: bool = True) -> None:
         self._wire = wire
         self._events = EventReader() if is_stream else None
-        self._body = Excerpt()
+        self._body = values.Excerpt()
         self._parts: list[str] = []
         self._chars = 0
         self.finish: Finish = ""
@@ -70,11 +59,9 @@ class TextReader:
 
     @property
     def text(self) -> str:
-        """The answer so far."""
         return "".join(self._parts)
 
     def feed(self, data: bytes) -> None:
-        """Some bytes came, not compressed."""
         if self._events is None:
             self._body.add(data)
             return
@@ -82,44 +69,43 @@ class TextReader:
             self._hear(found)
 
     def end(self) -> None:
-        """No more bytes come."""
         if self._events is not None:
             for _, found in self._events.end():
                 self._hear(found)
         else:
-            self._hear_whole(object_fields(parsed(self._body.take())))
+            self._hear_whole(values.object_fields(values.parsed(self._body.take())))
 
     def _hear(self, data: bytes) -> None:
         if data.startswith(DONE):
             self.is_over = True
             return
-        top = object_fields(parsed(data))
+        top = values.object_fields(values.parsed(data))
         self.is_damaged = self.is_damaged or not top
         if self._wire == "anthropic":
-            delta = object_fields(top.get("delta"))
+            delta = values.object_fields(top.get("delta"))
             if delta.get("type") == "text_delta":
                 self._add(delta.get("text"))
             self._finished(delta.get("stop_reason"))
             self.is_over = self.is_over or top.get("type") == "message_stop"
             return
-        for choice in map(object_fields, items(top.get("choices"))):
-            self._add(object_fields(choice.get("delta")).get("content"))
+        for choice in map(values.object_fields, values.items(top.get("choices"))):
+            self._add(values.object_fields(choice.get("delta")).get("content"))
             self._finished(choice.get("finish_reason"))
 
-    def _hear_whole(self, body: Fields) -> None:
+    def _hear_whole(self, body: values.Fields) -> None:
         if self._wire == "anthropic":
-            for block in map(object_fields, items(body.get("content"))):
+            for block in map(values.object_fields, values.items(body.get("content"))):
                 if block.get("type") == "text":
                     self._add(block.get("text"))
             self._finished(body.get("stop_reason"))
         else:
-            for choice in map(object_fields, items(body.get("choices"))):
-                self._add(object_fields(choice.get("message")).get("content"))
+            for choice in map(values.object_fields, values.items(body.get("choices"))):
+                self._add(values.object_fields(choice.get("message")).get("content"))
                 self._finished(choice.get("finish_reason"))
         self.is_over = bool(self.finish)
 
     def _add(self, value: object) -> None:
-        text = text_of(value)
+        text = values.text_of(value)
         if len(text) + self._chars > TEXT_CHARS_MAX:
             self.is_damaged = True
         elif text:
@@ -129,44 +115,40 @@ class TextReader:
     def _finished(self, reason: object) -> None:
         """An unknown reason ends the text all the same."""
         if reason:
-            self.finish = _FINISHES.get(text_of(reason), "stop")
+            self.finish = _FINISHES.get(values.text_of(reason), "stop")
 
 
 # Answers as providers send them: what the simulated provider and the gateway write.
 
 
-def whole(wire: WireName, answer: Answer) -> bytes:
-    """The JSON body of an answer that is not streamed."""
+def whole(wire: values.WireName, answer: values.Answer) -> bytes:
     return FORMATS[wire].whole(answer)
 
 
-def opening(wire: WireName, answer: Answer) -> bytes:
+def opening(wire: values.WireName, answer: values.Answer) -> bytes:
     """The events before the first text of a stream, of which Gemini has none."""
     return FORMATS[wire].opening(answer)
 
 
-def piece(wire: WireName, answer: Answer, index: int, text: str) -> bytes:
+def piece(wire: values.WireName, answer: values.Answer, index: int, text: str) -> bytes:
     """The event of one part of the text; `index` counts the parts from 0."""
     return FORMATS[wire].piece(answer, index, text)
 
 
-def closing(wire: WireName, answer: Answer, wants_usage: bool, pieces: int | None = None) -> bytes:
-    """The events after the last text, up to the very last one.
-
-    `wants_usage` matters to Chat Completions only, which reports usage when asked to. `pieces`
-    matters to Responses only, whose events are numbered: without it the numbers of the last
-    events are higher than those before by more than one, which no reader minds.
-    """
+def closing(
+    wire: values.WireName, answer: values.Answer, wants_usage: bool, pieces: int | None = None
+) -> bytes:
+    """`wants_usage` matters to Chat Completions, `pieces` to Responses, which numbers events."""
     count = len(answer.text) if pieces is None else pieces
     return FORMATS[wire].closing(answer, wants_usage, count)
 
 
-def error_event(wire: WireName, status: int, body: bytes) -> bytes:
+def error_event(wire: values.WireName, status: int, body: bytes) -> bytes:
     """An error after HTTP 200: the error body of a refusal with `status`, as an event."""
     return FORMATS[wire].error_event(status, body)
 
 
-def counted(wire: WireName, input_tokens: int) -> bytes:
+def counted(wire: values.WireName, input_tokens: int) -> bytes:
     """The answer to a call that only counts; Chat Completions has none and borrows Responses'."""
     if wire == "gemini":
         return gemini.counted(input_tokens)
@@ -175,15 +157,13 @@ def counted(wire: WireName, input_tokens: int) -> bytes:
     return openai_responses.counted(input_tokens)
 
 
-def models(wire: WireName, names: Iterable[str]) -> bytes:
-    """The list of models."""
+def models(wire: values.WireName, names: Iterable[str]) -> bytes:
     if wire == "gemini":
         return gemini.models(names)
     return anthropic.models(names) if wire == "anthropic" else openai_chat.models(names)
 
 
-def error_body(wire: WireName | None, status: int, code: str, message: str) -> Fields:
-    """The body of a refusal of our own, in the format of its wire."""
+def error_body(wire: values.WireName | None, status: int, code: str, message: str) -> values.Fields:
     if wire == "anthropic":
         kind = anthropic.TYPE_OF_STATUS.get(status, "api_error" if status >= 500 else _BAD)
         return {"type": "error", "error": {"type": kind, "message": message}}
@@ -198,7 +178,6 @@ _BAD: Final = "invalid_request_error"
 
 
 def openai_type(status: int) -> str:
-    """The type of an error in OpenAI's formats."""
     if status == 402:
         return "insufficient_quota"
     if status == 429:

@@ -97,7 +97,6 @@ def _is_marked(block: Fields) -> bool:
 
 
 def _parts(role: str, content: object, message: int) -> Iterator[RequestPart]:
-    """The parts of a message, whose content is text or a list of blocks."""
     if isinstance(content, str):
         yield RequestPart(role, content, message=message)
     for item in items(content):
@@ -234,7 +233,6 @@ def closing(answer: Answer, _wants_usage: bool, _pieces: int) -> bytes:
 
 
 def _tool_block(index: int, use: ToolUse) -> bytes:
-    """All events of one block that wants a tool used."""
     deltas = [{"type": "input_json_delta", "partial_json": part} for part in ("", *use.pieces)]
     return b"".join(
         (

@@ -57,7 +57,6 @@ class ElementReader:
         self._is_escaped = False
 
     def feed(self, data: bytes) -> list[Event]:
-        """The elements that these bytes complete."""
         found: list[Event] = []
         if not data:
             return found
@@ -102,7 +101,6 @@ class ElementWriter:
         return written
 
     def end(self) -> bytes:
-        """The end of the array."""
         return b"]" if self._is_open else b"[]"
 
 
@@ -128,7 +126,6 @@ STATUS_WORDS: Final = {
 
 _UNREAD: Final = ("thought", "thoughtSignature", "thought_signature", "videoMetadata", "id")
 """Fields of a part that the model does not read as text."""
-
 _WHOLE_NUMBER: Final = re.compile(r"[0-9]{1,15}")
 _UPPER: Final = re.compile(r"[A-Z]")
 
@@ -260,11 +257,7 @@ def _hear_content(heard: AnswerSoFar, candidate: Fields) -> None:
 
 
 def _hear_usage(heard: AnswerSoFar, usage: Fields, is_final: bool) -> None:
-    """Its prompt tokens are all of the input, cached or not; thoughts are counted apart.
-
-    A count of 0 is left out. Only the last chunk may know what was cached, so that of the input
-    the latest word counts and not the largest.
-    """
+    """Prompt tokens include cached ones, which only the last chunk may know: the latest counts."""
     prompt = tokens(usage.get("promptTokenCount"))
     if prompt is None:
         return
@@ -298,11 +291,7 @@ def closing(answer: Answer, _wants_usage: bool, _pieces: int) -> bytes:
 
 
 def error_event(status: int, body: bytes) -> bytes:
-    """An error in the middle of a stream is bare JSON: older SDKs do not see it in an event.
-
-    No empty line follows it, so that an SDK that gets it together with an event before it complains
-    about what is left over instead of passing over it.
-    """
+    """Bare JSON without an empty line: older SDKs do not see an error in an event."""
     top = parsed(body)
     top = object_fields(top[0] if isinstance(top, list) and top else top)
     error = object_fields(top.get("error")) or top
@@ -313,7 +302,6 @@ def error_event(status: int, body: bytes) -> bytes:
 
 
 def failure(status: int, message: str) -> Fields:
-    """What is inside `error`."""
     word = STATUS_WORDS.get(status, "UNKNOWN")
     return {"code": status, "message": message, "status": word}
 

@@ -182,7 +182,6 @@ def whole(answer: Answer) -> bytes:
 
 
 def opening(answer: Answer) -> bytes:
-    """The chunk with the role."""
     said = "" if answer.has_text else None
     return _chunk(answer, {"role": "assistant", "content": said, "refusal": None}, None)
 
@@ -203,7 +202,6 @@ def closing(answer: Answer, wants_usage: bool, _pieces: int) -> bytes:
 
 
 def _tool_chunks(answer: Answer) -> Iterator[bytes]:
-    """For each tool its name, then its arguments in parts."""
     for index, use in enumerate(answer.tool_uses):
         yield _chunk(answer, {"tool_calls": [{"index": index, **_tool_call(use, "")}]}, None)
         for part in use.pieces:

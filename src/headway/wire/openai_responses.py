@@ -34,7 +34,6 @@ from headway.wire.values import (
 
 OPENING_EVENTS: Final = 4
 """Events before the first text; all events of a stream are numbered from 0."""
-
 TEXTLESS_EVENTS: Final = 2
 """Events before the first tool where there is no text."""
 

@@ -5,6 +5,7 @@ Importing it takes half a second, so it waits until somebody has a budget in mon
 
 from __future__ import annotations
 
+from decimal import Decimal
 from functools import lru_cache
 from math import ceil
 from typing import Final
@@ -14,10 +15,8 @@ from headway.pacing.estimate import Price
 
 SAMPLE_TOKENS: Final = 1000
 """Prices with steps start with their lowest one; no step is below this."""
-
 LONG_TOKENS: Final = 100_000
 """No price has a step below this, except for inputs of all sizes."""
-
 MICRO: Final = 1_000_000
 MODELS_MAX: Final = 1024
 
@@ -33,58 +32,34 @@ def must_have_prices() -> None:
         ) from None
 
 
-@lru_cache(maxsize=MODELS_MAX)
 def price_of(model: str) -> Price | None:
-    """The price of a model, or None if it is unknown."""
-    try:
-        from genai_prices import Usage, calc_price
-    except ImportError:
-        return None
-    try:
-        cost = [
-            calc_price(usage, model).total_price
-            for usage in (
-                Usage(input_tokens=SAMPLE_TOKENS),
-                Usage(output_tokens=SAMPLE_TOKENS),
-                *(Usage(**met) for met in _met(SAMPLE_TOKENS)),
-            )
-        ]
-    except LookupError:
-        return None
-    return Price(*(_microusd_per_mtok(float(one)) for one in cost))
+    return _price(model, SAMPLE_TOKENS)
 
 
 def price_at(model: str, input_tokens: int) -> Price | None:
     """The price of a model for an input of this size: long ones can be twice as dear, and so is
     then the answer."""
-    return price_of(model) if input_tokens <= LONG_TOKENS else _long_price(model, input_tokens)
+    return _price(model, input_tokens if input_tokens > LONG_TOKENS else SAMPLE_TOKENS)
 
 
 @lru_cache(maxsize=MODELS_MAX)
-def _long_price(model: str, input_tokens: int) -> Price | None:
-    usual = price_of(model)
-    if usual is None:
+def _price(model: str, count: int) -> Price | None:
+    try:
+        from genai_prices import Usage, calc_price
+    except ImportError:
         return None
-    from genai_prices import Usage, calc_price
 
-    alone = float(calc_price(Usage(input_tokens=input_tokens), model).total_price)
-    both = Usage(input_tokens=input_tokens, output_tokens=SAMPLE_TOKENS)
-    met = [float(calc_price(Usage(**one), model).total_price) for one in _met(input_tokens)]
+    def usd(**used: int) -> Decimal:
+        return calc_price(Usage(input_tokens=count, **used), model).total_price
+
+    try:
+        given = usd()
+    except LookupError:
+        return None
+    read, written = usd(cache_read_tokens=count), usd(cache_write_tokens=count)
+    kept = usd(cache_write_tokens=count, cache_write_1h_tokens=count)
+    output = usd(output_tokens=SAMPLE_TOKENS) - given
+    of_input = (ceil(one / count * 10**6 * MICRO) for one in (read, written, kept))
     return Price(
-        ceil(alone / input_tokens * 1e6 * MICRO),
-        _microusd_per_mtok(float(calc_price(both, model).total_price) - alone),
-        *(ceil(one / input_tokens * 1e6 * MICRO) for one in met),
+        ceil(given / count * 10**6 * MICRO), ceil(output / SAMPLE_TOKENS * 10**6 * MICRO), *of_input
     )
-
-
-def _met(count: int) -> tuple[dict[str, int], ...]:
-    """An input that the cache gave; one that was written into it; and one for an hour."""
-    return (
-        {"input_tokens": count, "cache_read_tokens": count},
-        {"input_tokens": count, "cache_write_tokens": count},
-        {"input_tokens": count, "cache_write_tokens": count, "cache_write_1h_tokens": count},
-    )
-
-
-def _microusd_per_mtok(sample_usd: float) -> int:
-    return round(sample_usd / SAMPLE_TOKENS * 1e6 * MICRO)

@@ -15,67 +15,50 @@ from urllib.parse import unquote
 
 from msgspec.structs import replace
 
-from headway.base.values import Fault, Reading, Sketch, Tally
+from headway.base.values import Fault, Reading, Sketch
 from headway.errors import WireError
 from headway.pacing.headers import Dialect, Headers, decode
 from headway.pacing.refusal import BODY_BYTES_MAX, classify, reading_of_refusal
-from headway.wire import anthropic, gemini, openai_chat, openai_responses
+from headway.wire import anthropic, gemini, openai_chat, openai_responses, values
 from headway.wire.gemini import ElementReader
 from headway.wire.request import RequestContent, conversation_of, sketch_of
 from headway.wire.stream import Event, EventReader, Inflater
-from headway.wire.values import (
-    Answer,
-    AnswerSoFar,
-    Conversation,
-    Excerpt,
-    Fields,
-    Purpose,
-    Route,
-    WireName,
-    parsed,
-)
 
 
 class WireFormat(Protocol):
-    """The functions of a module that reads and writes one format.
+    """The functions of a module that reads and writes one format."""
 
-    `asked` reads a request, and gives None if it is none. `hear` takes one event of a stream,
-    `hear_whole` the body of an answer that is not streamed, `hear_excerpt` a body whose middle is
-    missing. The others write what the simulated provider and the gateway answer: `whole` without
-    streaming, otherwise `opening`, a `piece` for each part of the text, and `closing`.
-    """
+    def asked(self, body: values.Fields, model: str, streams: bool, /) -> RequestContent | None: ...
 
-    def asked(self, body: Fields, model: str, streams: bool, /) -> RequestContent | None: ...
+    def hear(self, heard: values.AnswerSoFar, found: Event, /) -> None: ...
 
-    def hear(self, heard: AnswerSoFar, found: Event, /) -> None: ...
+    def hear_whole(self, heard: values.AnswerSoFar, body: values.Fields, /) -> None: ...
 
-    def hear_whole(self, heard: AnswerSoFar, body: Fields, /) -> None: ...
+    def hear_excerpt(self, heard: values.AnswerSoFar, excerpt: bytes, /) -> None: ...
 
-    def hear_excerpt(self, heard: AnswerSoFar, excerpt: bytes, /) -> None: ...
+    def whole(self, answer: values.Answer, /) -> bytes: ...
 
-    def whole(self, answer: Answer, /) -> bytes: ...
+    def opening(self, answer: values.Answer, /) -> bytes: ...
 
-    def opening(self, answer: Answer, /) -> bytes: ...
+    def piece(self, answer: values.Answer, index: int, text: str, /) -> bytes: ...
 
-    def piece(self, answer: Answer, index: int, text: str, /) -> bytes: ...
-
-    def closing(self, answer: Answer, wants_usage: bool, pieces: int, /) -> bytes: ...
+    def closing(self, answer: values.Answer, wants_usage: bool, pieces: int, /) -> bytes: ...
 
     def error_event(self, status: int, body: bytes, /) -> bytes: ...
 
 
-FORMATS: Final[dict[WireName, WireFormat]] = {
+FORMATS: Final[dict[values.WireName, WireFormat]] = {
     "anthropic": anthropic,
     "openai-chat": openai_chat,
     "openai-responses": openai_responses,
     "gemini": gemini,
 }
-_ROUTES: Final[tuple[tuple[str, Route], ...]] = (
-    ("/messages", Route("anthropic")),
-    ("/messages/count_tokens", Route("anthropic", "count")),
-    ("/chat/completions", Route("openai-chat")),
-    ("/responses", Route("openai-responses")),
-    ("/responses/input_tokens", Route("openai-responses", "count")),
+_ROUTES: Final[tuple[tuple[str, values.Route], ...]] = (
+    ("/messages", values.Route("anthropic")),
+    ("/messages/count_tokens", values.Route("anthropic", "count")),
+    ("/chat/completions", values.Route("openai-chat")),
+    ("/responses", values.Route("openai-responses")),
+    ("/responses/input_tokens", values.Route("openai-responses", "count")),
 )
 _FOLDERS: Final = ("models", "tunedModels", "endpoints")
 _METHOD: Final = re.compile(
@@ -90,11 +73,8 @@ LOOK_BYTES: Final = 16
 """Enough of a body to tell a stream from JSON."""
 
 
-def route(method: str, path: str) -> Route | None:
-    """What a request asks for; `None` for all that no model answers.
-
-    The path may have any prefix and a query: `/anthropic/v1/messages?beta=true`.
-    """
+def route(method: str, path: str) -> values.Route | None:
+    """What a request asks for; `None` for what no model answers. The path may have any prefix."""
     if method.upper() != "POST":
         return None
     plain = path.partition("?")[0].partition("#")[0].rstrip("/")
@@ -102,23 +82,20 @@ def route(method: str, path: str) -> Route | None:
     return _gemini_route(plain) if found is None else found
 
 
-def _gemini_route(path: str) -> Route | None:
+def _gemini_route(path: str) -> values.Route | None:
     """The only wire whose path names the model and says what is wanted of it."""
     rest, _, last = path.rpartition("/")
     folder, named = rest.rpartition("/")[2], _METHOD.fullmatch(last)
     if named is None or folder not in _FOLDERS:
         return None
-    purpose: Purpose = "count" if named[2] == "countTokens" else "generate"
+    purpose: values.Purpose = "count" if named[2] == "countTokens" else "generate"
     name = unquote(named[1])
     model = name if folder == "models" else f"{folder}/{name}"
-    return Route("gemini", purpose, model, named[2] == "streamGenerateContent")
+    return values.Route("gemini", purpose, model, named[2] == "streamGenerateContent")
 
 
-def sketch(route: Route, body: bytes) -> Sketch:
-    """What can be seen of a call before it is sent. Raises `WireError`.
-
-    A call that only counts has no size: providers do not charge for its tokens.
-    """
+def sketch(route: values.Route, body: bytes) -> Sketch:
+    """What can be seen of a call before it is sent. Raises `WireError`. A count has no size."""
     asked = _asked(route, body)
     if route.purpose == "count":
         kind = f"{asked.model}#count"
@@ -126,13 +103,13 @@ def sketch(route: Route, body: bytes) -> Sketch:
     return sketch_of(asked, body)
 
 
-def conversation(route: Route, body: bytes) -> Conversation:
+def conversation(route: values.Route, body: bytes) -> values.Conversation:
     """The call as a model reads it. Raises `WireError`."""
     return conversation_of(_asked(route, body))
 
 
-def _asked(route: Route, body: bytes) -> RequestContent:
-    top = parsed(body)
+def _asked(route: values.Route, body: bytes) -> RequestContent:
+    top = values.parsed(body)
     if not isinstance(top, dict):
         raise WireError("the body of a call is not a JSON object", where=route.wire)
     try:
@@ -151,26 +128,27 @@ def _asked(route: Route, body: bytes) -> RequestContent:
     return asked
 
 
-_WANTED: Final[dict[WireName, str]] = {"openai-responses": "`input`", "gemini": "`contents`"}
+_WANTED: Final[dict[values.WireName, str]] = {"openai-responses": "`input`", "gemini": "`contents`"}
 
 
-class AnswerReader:
+class AnswerReader(values.AnswerSoFar):
     """Reads a side copy of an answer's bytes: how much it consumed, and whether it failed."""
 
     __slots__ = (
-        "_body", "_dialect", "_ended", "_events", "_headers", "_heard", "_inflater",
-        "_is_looked_at", "_length", "_reading", "_received", "_received_wall_s", "_status", "_wire",
+        "_body", "_dialect", "_ended", "_events", "_headers", "_inflater", "_is_looked_at",
+        "_length", "_reading", "_received", "_received_wall_s", "_status", "_wire",
     )  # fmt: skip
 
     def __init__(
         self,
-        wire: WireName,
+        wire: values.WireName,
         status: int,
         headers: Headers,
         dialect: Dialect,
         received_wall_s: float | None = None,
     ) -> None:
         """`received_wall_s` stands in for a missing `Date` header, as in `decode`."""
+        super().__init__()
         self._wire, self._status, self._dialect = wire, status, dialect
         self._headers = _as_text(headers)
         self._received_wall_s = received_wall_s
@@ -182,15 +160,13 @@ class AnswerReader:
         self._events: EventReader | ElementReader | None = None
         if is_stream:
             self._events = EventReader(takes_bare=wire == "gemini")
-        self._body = Excerpt()
-        self._heard = AnswerSoFar()
+        self._body = values.Excerpt()
         self._received = 0
         self._ended = False
         self._is_looked_at = is_stream
         self._reading: Reading | None = None
 
     def feed(self, data: bytes) -> None:
-        """Some bytes of the body came, still compressed if they were sent so."""
         if self._ended:
             return
         self._received += len(data)
@@ -220,41 +196,16 @@ class AnswerReader:
                 is_complete = self._hear_body(is_whole)
             else:
                 is_complete = is_whole and state == "unreadable"
-            if not (is_complete or self._heard.is_finished or self._heard.is_over):
-                self._heard.fault = Fault("broken", detail="the answer broke off or is no answer")
-        self._heard.is_over = True
+            if not (is_complete or self.is_finished or self.is_over):
+                self.failure = Fault("broken", detail="the answer broke off or is no answer")
+        self.is_over = True
         self._reading = None
-
-    @property
-    def output_tokens(self) -> float:
-        """Tokens so far: reported where they were, else estimated from the text seen."""
-        return self._heard.output_tokens
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the last event of the answer was seen, or its body is complete."""
-        return self._heard.is_over
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether all text of the answer was read; its usage may be missing."""
-        return self._heard.is_finished and not self._heard.is_damaged
-
-    @property
-    def tally(self) -> Tally:
-        """What the call consumed.
-
-        `reported` is final and complete. `estimated` counts the text that passed; an input of 0
-        means there that nobody told it. `unknown` is an answer of which nothing could be read,
-        a refusal among them.
-        """
-        return self._heard.tally()
 
     @property
     def fault(self) -> Fault | None:
         """Why the call failed, if it did; of a refusal as far as its body is known."""
         if self._is_success:
-            return self._heard.fault
+            return self.failure
         return classify(
             self._status, self._headers, self._body.kept()[:BODY_BYTES_MAX], self._dialect
         )
@@ -288,22 +239,21 @@ class AnswerReader:
         hear = FORMATS[self._wire].hear
         for event in events:
             try:
-                hear(self._heard, event)
+                hear(self, event)
             except RecursionError:
                 # Nested almost too deep to be parsed, like a body: the next one may be read again.
                 continue
 
     def _hear_body(self, is_whole: bool) -> bool:
-        """Whether the body was a complete answer."""
         is_cut, data = self._body.is_cut, self._body.take()
         if is_cut:
-            FORMATS[self._wire].hear_excerpt(self._heard, data)
+            FORMATS[self._wire].hear_excerpt(self, data)
             return is_whole
-        body = parsed(data)
+        body = values.parsed(data)
         if not isinstance(body, dict):
             return False
         try:
-            FORMATS[self._wire].hear_whole(self._heard, body)
+            FORMATS[self._wire].hear_whole(self, body)
         except RecursionError:
             # Nested almost too deep to be parsed: what was not heard by now stays unknown.
             return is_whole

@@ -30,24 +30,18 @@ SAMPLE_WINDOWS: Final = 32
 WINDOW_CHARS: Final = 256
 SAMPLE_CHARS: Final = SAMPLE_WINDOWS * WINDOW_CHARS
 """Longer texts are looked at through so many windows, spread evenly; that takes up to 1 ms."""
-
 SCRIPT_SHARE_MIN: Final = 0.3
 """From this share of a text's bytes on, a script's own tokens per byte decide its size."""
-
 FOREIGN_SHARE_MIN: Final = 0.015
 """Accented letters among all letters: about 0.001 in English, 0.02 to 0.05 in French or German."""
-
 DIGITS_SHARE_MIN: Final = 0.25
 """Tables of numbers take twice the tokens of prose."""
-
 SYMBOLS_CODE: Final = 0.085
 SYMBOLS_MAYBE: Final = 0.045
 """Symbols among what is not blank: under 0.03 in prose, above 0.1 in most code. In between,
 indented lines and keywords decide; Markdown is there too."""
-
 SIGNS_MIN: Final = 0.2
 """Lines that are indented or begin with a keyword, of all lines that are not empty."""
-
 _HANGUL: Final = re.compile(r"[\uac00-\ud7a3\u1100-\u11ff\u3130-\u318f]")
 _CJK: Final = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]")
 _ASCII_LETTER: Final = re.compile(r"[A-Za-z]")
@@ -130,33 +124,24 @@ high an estimate costs a wait where too low a one costs a refusal."""
 PAGE_BYTES: Final = 8_000
 DATA_PER_PAGE_BYTES: Final = 50_000
 """A page of a PDF is an image and its text, 1,500 to 3,000 tokens; pages of 50 kB are usual."""
-
 PAGES_MAX: Final = 100
 """Anthropic's longest document."""
-
 MEDIA_SHARE_MIN: Final = 0.1
 """From this share on, what is not text has a ratio of its own, and does not spoil that of text."""
-
 CACHEABLE_BYTES_MIN: Final = 4096
 """1,024 tokens: the shortest beginning that OpenAI and most of Anthropic's models keep."""
-
 OVERHEAD_TOKENS: Final = 64
 """What a chat template adds to a call beside the turns: up to 70 tokens (gpt-oss). The JSON around
 each turn is longer than the 3 to 8 tokens that mark it."""
-
 TOOLS_TOKENS: Final = 1_000
 """What providers add about tools and schemas beside their JSON: up to 530 tokens (Anthropic)."""
-
 TOOL: Final = "tool"
 """The role of what a tool gave, on every wire."""
-
 DIGEST_BYTES: Final = 8
 """16 hex digits: an account has far fewer than 2^32 prompts."""
 
 
 class RequestPart(Struct, frozen=True):
-    """One piece of a request: some text, or something else that has a size."""
-
     role: str
     """`tools`, `system`, or the role of the message that it is a part of."""
     text: str = ""
@@ -170,8 +155,6 @@ class RequestPart(Struct, frozen=True):
 
 
 class RequestContent(Struct, frozen=True):
-    """What a request asks of a model."""
-
     model: str
     parts: tuple[RequestPart, ...]
     max_output_tokens: int | None = None
@@ -186,13 +169,10 @@ class RequestContent(Struct, frozen=True):
     is_continued: bool = False
     """It goes on with a conversation that the provider stores and that is not seen here."""
     tools: tuple[str, ...] = ()
-    """The names of the tools that the model may use."""
     schema: str = ""
-    """What the answer must follow, as JSON."""
 
     @property
     def messages(self) -> int:
-        """How many messages there are; the system prompt is one."""
         has_system = any(part.role == "system" and part.message == 0 for part in self.parts)
         return max((part.message for part in self.parts), default=0) + has_system
 
@@ -226,10 +206,7 @@ def sketch_of(asked: RequestContent, body: bytes) -> Sketch:
 
 
 def conversation_of(asked: RequestContent) -> Conversation:
-    """The same request as a model reads it. Tools come before the system prompt.
-
-    What a tool gave is a turn of its own, also where the wire puts it into a message of the user.
-    """
+    """The same request as a model reads it. What a tool gave is a turn of its own."""
     turns: dict[tuple[int, bool], tuple[str, list[str]]] = {}
     system: list[str] = []
     for part in asked.parts:
@@ -262,22 +239,16 @@ def without(block: Fields, *names: str) -> Fields:
 
 
 def image(role: str, data: str, message: int, ends_prefix: bool = False) -> RequestPart:
-    """An image or a sound, by its data or address."""
     return RequestPart(role, "", data, IMAGE_BYTES, ends_prefix, message)
 
 
 def document(role: str, data: str, message: int, ends_prefix: bool = False) -> RequestPart:
-    """A file, by its data or address."""
     pages = min(PAGES_MAX, len(data) // DATA_PER_PAGE_BYTES + 1)
     return RequestPart(role, "", data, PAGE_BYTES * pages, ends_prefix, message)
 
 
 def _most_input(asked: RequestContent, body: bytes) -> int:
-    """The most tokens that the input can be counted as.
-
-    No vocabulary has a token of less than a byte. One that normalises its text (NFKC) may read more
-    bytes than were sent.
-    """
+    """No vocabulary has a token of less than a byte; one that normalises (NFKC) may read more."""
     text = body.decode("utf-8", "replace")
     if "\\u" in text:
         # Escaped characters are longer than what the model reads of them.
@@ -346,12 +317,7 @@ def body_of(
     system: str = "",
     says_completion: bool = False,
 ) -> bytes:
-    """The body of a call whose answer streams and ends with its usage.
-
-    `turns` are (role, text): `user`, then in turn `assistant` and `user`. `says_completion` calls
-    the longest answer `max_completion_tokens`: OpenAI itself wants that, most others that speak its
-    format know only the older `max_tokens`.
-    """
+    """`turns` are (role, text). OpenAI itself wants `max_completion_tokens` (`says_completion`)."""
     messages = [{"role": role, "content": text} for role, text in turns]
     if wire == "anthropic":
         body: Fields = {"model": model, "max_tokens": max_tokens}

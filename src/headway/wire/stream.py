@@ -19,7 +19,6 @@ from headway.wire.values import Excerpt
 
 NAME_BYTES_MAX: Final = 256
 """The longest name of an event that is looked at; the longest in use has 48."""
-
 _BOM: Final = b"\xef\xbb\xbf"
 
 
@@ -34,8 +33,6 @@ Event = tuple[str, bytes]
 
 
 class EventReader:
-    """Bytes in, events out."""
-
     __slots__ = (
         "_data", "_has_data", "_is_after_cr", "_is_bare", "_is_first", "_line", "_name",
         "_takes_bare",
@@ -53,7 +50,6 @@ class EventReader:
         self._is_first = True
 
     def feed(self, data: bytes) -> list[Event]:
-        """The events that these bytes complete."""
         events: list[Event] = []
         if not data:
             return events
@@ -108,10 +104,8 @@ PIECE_BYTES: Final = 64 * 1024
 
 SWELL_MAX: Final = 200
 """Bytes out for each byte in. A stream of short chunks shrinks to a fiftieth; gzip can do 1,032."""
-
 SWELL_FREE_BYTES: Final = 1024 * 1024
 """So much may come out in any case: the swelling of short bodies says nothing."""
-
 _BROTLI: Final = ("brotli", "brotlicffi")
 _ZSTD: Final = ("compression.zstd", "backports.zstd")
 """Modules by which an SDK's own client reads these; without one it does not ask for them."""
@@ -120,8 +114,7 @@ State = Literal["reading", "unreadable", "corrupt"]
 
 
 Unpack = Callable[[bytes], tuple[bytes, bool]]
-"""Takes some bytes of a compressed body; gives at most `PIECE_BYTES`, and whether it can give more
-without further bytes."""
+"""Unpacks some bytes: at most `PIECE_BYTES`, and whether more come without further bytes."""
 
 
 class Inflater:

@@ -21,14 +21,11 @@ Purpose = Literal["generate", "count"]
 
 REQUEST_BYTES_MAX: Final = 32 * 1024 * 1024
 """The largest request that a provider takes."""
-
 ARGUMENT_PIECE_CHARS: Final = 24
 """How much of a tool's arguments one event of a stream has: about as many tokens as one of text."""
 
 
 class Route(Struct, frozen=True):
-    """What a method and a path ask for. Other paths have none."""
-
     wire: WireName
     purpose: Purpose = "generate"
     model: str = ""
@@ -57,28 +54,21 @@ class Conversation(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Everything that was said, in order."""
         return "\n".join([self.system, *(text for _, text in self.turns)])
 
 
 class ToolUse(Struct, frozen=True):
-    """A model wants a tool used."""
-
     id: str
     name: str
     arguments: str
-    """A JSON object."""
 
     @property
     def pieces(self) -> list[str]:
-        """The arguments in the parts in which a stream has them."""
         starts = range(0, len(self.arguments), ARGUMENT_PIECE_CHARS)
         return [self.arguments[start : start + ARGUMENT_PIECE_CHARS] for start in starts]
 
 
 class Answer(Struct, frozen=True):
-    """A finished answer, or as much of one as there is."""
-
     id: str
     model: str
     text: str
@@ -158,7 +148,6 @@ def whole_tokens(value: object) -> int | None:
 
 WHOLE_BYTES_MAX: Final = 2 * 1024 * 1024
 """Kept whole: 128,000 tokens of text, as JSON with every character escaped, are 1.5 MiB."""
-
 END_BYTES: Final = 64 * 1024
 """Kept of each end of more than that. Providers write usage after the text, or before it."""
 
@@ -176,11 +165,9 @@ class Excerpt:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the middle is missing."""
         return self.size_bytes > WHOLE_BYTES_MAX
 
     def add(self, data: bytes) -> None:
-        """Some more bytes."""
         self._kept += data
         self.size_bytes += len(data)
         if self.size_bytes > WHOLE_BYTES_MAX:
@@ -206,7 +193,6 @@ class Excerpt:
 
 EXACT_BYTES_MAX: Final = 256 * 1024
 """Of a longer text so much is weighed, from its middle; the rest is taken to be like it."""
-
 WORD: Final = 8
 SYMBOLS: Final = 9
 BREAK: Final = 13
@@ -214,10 +200,8 @@ DIGIT: Final = 9
 FOREIGN: Final = 5
 """What a piece weighs, in half bytes: fitted to three vocabularies, one for all of them. A foreign
 byte is one third of a Korean, Chinese or Japanese character."""
-
 TYPICAL: Final = {"english": 1.9, "code": 2.2, "korean": 4.5, "cjk": 5.0}
 """Half bytes of weight in a byte of ordinary text of a kind."""
-
 TYPICAL_OTHER: Final = 2.0
 
 
@@ -233,7 +217,6 @@ def weighed_bytes(text: str, content: str) -> int:
 
 
 def _weight(data: bytes) -> int:
-    """In half bytes."""
     kinds = int.from_bytes(data.translate(_KINDS), "little")
     before = kinds << 8
     begins = kinds & ~before
@@ -262,7 +245,6 @@ def _byte_kind(byte: int) -> int:
 
 
 _LETTER, _SYMBOL, _LINE_END, _SPACE, _INK, _DIGIT = range(6)
-"""Bits of a kind."""
 
 _BLANKS: Final = " \t\r\f\v\n"
 _KINDS: Final = bytes(map(_byte_kind, range(256)))
@@ -275,21 +257,16 @@ _ASCII: Final = bytes(range(128))
 ASCII_TOKENS_PER_BYTE: Final = TOKENS_PER_BYTE["english"]
 OTHER_TOKENS_PER_BYTE: Final = TOKENS_PER_BYTE["korean"]
 """An answer's text is counted as it passes, so that each byte has to speak for itself."""
-
 USAGES_TRIED_MAX: Final = 16
 """Places of an excerpt in which usage is looked for."""
-
 CHOICES_MAX: Final = 128
 """The most answers of one call that are told apart."""
-
 _OTHER: Final = bytes(range(128, 256))
 
 
 class AnswerSoFar:
-    """Collects what the events or the body of one answer tell."""
-
     __slots__ = (
-        "_passed_tokens", "cache_read_tokens", "cache_write_tokens", "fault", "input_tokens",
+        "_passed_tokens", "cache_read_tokens", "cache_write_tokens", "failure", "input_tokens",
         "is_damaged", "is_final", "is_finished", "is_over", "long_write_tokens", "open_choices",
         "reported_tokens",
     )  # fmt: skip
@@ -311,19 +288,19 @@ class AnswerSoFar:
         """Nothing follows."""
         self.open_choices: set[int] = set()
         """Of several answers to one call, those that are not complete yet."""
-        self.fault: Fault | None = None
+        self.failure: Fault | None = None
         self._passed_tokens = 0.0
 
     @property
     def output_tokens(self) -> float:
-        """Tokens of the answer so far."""
         reported = self.reported_tokens or 0.0
         if self.is_final:
             return reported
         return max(reported, self._passed_tokens)
 
+    @property
     def tally(self) -> Tally:
-        """What the call consumed, as far as it is known."""
+        """`estimated` counts the text that passed; an input of 0 was not reported there."""
         output_tokens = self.output_tokens
         known: Known = "reported" if self.is_final else "estimated"
         if not (self.is_final or output_tokens or self.input_tokens is not None):
@@ -347,7 +324,6 @@ class AnswerSoFar:
         self.long_write_tokens = _larger(self.long_write_tokens, long)
 
     def hear_choice(self, index: object, is_complete: bool) -> None:
-        """Of several answers to one call, this one is complete or goes on."""
         number = min(CHOICES_MAX, whole_tokens(index) or 0)
         if is_complete:
             self.open_choices.discard(number)
@@ -356,7 +332,6 @@ class AnswerSoFar:
             self.open_choices.add(number)
 
     def read(self, data: bytes) -> Fields:
-        """The object of an event; an empty one if it cannot be read."""
         top = object_fields(parsed(data))
         self.is_damaged = self.is_damaged or not top
         return top
@@ -376,9 +351,9 @@ class AnswerSoFar:
 
     def fail(self, payload: bytes | Fields) -> None:
         """The provider reported an error in place of an answer; nothing follows it."""
-        if self.fault is None:
+        if self.failure is None:
             said = payload if isinstance(payload, bytes) else json.dumps(payload)
-            self.fault = parse_stream_error(said)
+            self.failure = parse_stream_error(said)
         self.is_over = True
 
     def _count(self, text: str) -> None:
@@ -392,10 +367,7 @@ class AnswerSoFar:
 
 
 def input_and_cached(usage: Fields, name: str) -> tuple[float | None, float | None]:
-    """Both of OpenAI's formats count cached tokens as a part of the input, in `<name>_details`.
-
-    DeepSeek tells cached tokens in a field of its own.
-    """
+    """Both of OpenAI's formats count cached tokens in the input; DeepSeek has its own field."""
     total = tokens(usage.get(name))
     cached = tokens(object_fields(usage.get(f"{name}_details")).get("cached_tokens"))
     if cached is None:
@@ -406,10 +378,7 @@ def input_and_cached(usage: Fields, name: str) -> tuple[float | None, float | No
 
 
 def usage_in(excerpt: bytes, name: str, key: str = "usage") -> Fields:
-    """The usage in a body whose middle is missing: the last object of that key with `name` in it.
-
-    Within text, quotes are escaped, so that a text about usage is not taken for it.
-    """
+    """The last object of that key with `name` in it. Within text, quotes are escaped."""
     decoder, end, quoted = json.JSONDecoder(), len(excerpt), f'"{key}"'.encode()
     for _ in range(USAGES_TRIED_MAX):
         end = excerpt.rfind(quoted, 0, end)
