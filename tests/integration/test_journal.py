@@ -121,33 +121,6 @@ def test_what_starts_and_ends_in_two_turns_of_the_loop_is_one_commit(
         assert {row.key: row for row in reader.rows()} == rows_by_fold(reader)
 
 
-def test_what_nobody_waits_for_becomes_durable_by_itself(folder: str, journal: Journal) -> None:
-    async def act() -> None:
-        journal.write([began(1)])
-        with JournalReader(folder) as reader:
-            async with asyncio.timeout(10.0):
-                while not list(reader.rows()):
-                    await asyncio.sleep(0.001)
-
-    run(journal, act)
-
-
-def test_one_that_raises_does_not_keep_the_others_from_being_told(journal: Journal) -> None:
-    told: list[str] = []
-    said: list[object] = []
-
-    async def act() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, what: said.append(what))
-        journal.write([began(1)], lambda: told.append("first"))
-        journal.write([began(2)], lambda: told.remove("nobody"))
-        journal.write([began(3)], lambda: told.append("third"))
-        await journal.flush()
-
-    run(journal, act)
-    assert told == ["first", "third"]
-    assert len(said) == 1
-
-
 def test_rows_are_the_fold_of_events_and_keep_their_order(folder: str) -> None:
     written(folder, range(500))
     with JournalReader(folder) as reader:

@@ -10,8 +10,6 @@ import pytest
 from headway.engine.events import (
     Event,
     GroupExpanded,
-    RunContinued,
-    RunHeld,
     TaskDelayed,
     TaskFailed,
     TaskFinished,
@@ -50,36 +48,6 @@ def test_a_dependent_starts_only_when_what_it_needs_is_durable() -> None:
         scene.record.release()
 
     assert scene.run(meanwhile).finished.finished == 2
-
-
-def test_a_dependent_gets_the_results_of_what_it_needs() -> None:
-    given: list[list[Needed]] = []
-
-    async def act(attempt: Attempt) -> Result:
-        given.append(attempt.needed("first"))
-        assert attempt.needed("a stranger") == []
-        return Result(b"")
-
-    first, second = ScriptedWork("first"), ScriptedWork("second", act)
-    scene = Scene(chain(first, second, count=3), (first, second))
-    assert scene.run().finished.finished == 6
-    assert sorted(given, key=lambda one: one[0].member) == [
-        [Needed("first", n, f"first[{n}]", f"first[{n}]".encode())] for n in range(3)
-    ]
-
-
-def test_every_start_is_written_before_the_end_and_an_end_with_its_row_and_body() -> None:
-    graph, work = flat(2)
-    scene = Scene(graph, (work,))
-    scene.run()
-    kinds = [type(entry.event).__name__ for entry in scene.record.durable]
-    assert kinds == [
-        "RunBegan", "TaskStarted", "TaskStarted", "TaskFinished", "TaskFinished", "RunFinished"
-    ]  # fmt: skip
-    finished = [e for e in scene.record.durable if isinstance(e.event, TaskFinished)]
-    for entry in finished:
-        assert entry.row is not None
-        assert (entry.row.state, entry.bodies) == ("finished", (entry.row.name.encode(),))
 
 
 def test_what_a_work_should_not_raise_is_a_failure_with_a_reason() -> None:
@@ -250,24 +218,6 @@ def test_cancelling_a_run_from_outside_ends_its_attempts_first() -> None:
     with pytest.raises(TimeoutError):
         run_virtual(main())
     assert cleaned == [0, 1]
-
-
-def test_a_held_run_starts_nothing_until_it_goes_on() -> None:
-    graph, work = flat(4, act=after(10.0))
-    scene = Scene(graph, (work,), "fixed:1")
-
-    async def meanwhile(driver: Driver) -> None:
-        await passes(5.0)
-        driver.hold("paused by the user")
-        await passes(95.0)
-        assert len(scene.started()) == 1
-        driver.go_on()
-
-    scene.run(meanwhile)
-    assert list(scene.starts_s().values()) == [0.0, 100.0, 110.0, 120.0]
-    assert [type(event) for event in scene.told if isinstance(event, RunHeld | RunContinued)] == [
-        RunHeld, RunContinued
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("body", [b"a b c", b""])

@@ -24,19 +24,7 @@ from tests.unit.driven import (
     flat,
     passes,
     settle,
-    spread,
 )  # fmt: skip
-
-
-def test_a_finished_run_is_resumed_without_performing_anything() -> None:
-    first, second = ScriptedWork("first"), ScriptedWork("second")
-    graph = chain(first, second, count=3)
-    before = Scene(graph, (first, second))
-    before.run()
-    again = ScriptedWork("first"), ScriptedWork("second")
-    scene = Scene(graph, again, setup={"saved": before.record.saved()})
-    assert scene.run().finished.finished == 6
-    assert again[0].performed == again[1].performed == scene.started() == []
 
 
 def edited(version: str, first_says: bytes) -> tuple[Scene, tuple[ScriptedWork, ...]]:
@@ -92,16 +80,6 @@ def test_a_result_survives_that_its_task_was_passed_over_in_between() -> None:
     scene = Scene(graph, again, setup={"saved": between.record.saved()})
     assert scene.run().finished.finished == 2
     assert (again[0].performed, again[1].performed) == ([0], [])
-
-
-def test_members_found_at_run_time_are_reused_by_a_resume() -> None:
-    graph, works = spread(b"a b c")
-    before = Scene(graph, works)
-    before.run()
-    _, again = spread(b"a b c")
-    scene = Scene(graph, again, setup={"saved": before.record.saved()})
-    assert scene.run().finished.finished == 8
-    assert [work.performed for work in again] == [[], [], [], []]
 
 
 def test_a_result_is_shown_once_it_is_durable_and_again_after_a_crash() -> None:

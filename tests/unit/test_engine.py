@@ -410,6 +410,14 @@ def test_a_group_is_found_at_run_time() -> None:
     assert _started(_finish(state, 3)) == [1]
 
 
+def test_a_follower_that_was_lost_before_its_group_was_found_stays_lost() -> None:
+    blocks = (Need(0), Need(1, block=1))
+    groups = [TaskGroup("x"), TaskGroup("a", None), TaskGroup("b", None, blocks)]
+    state = _begun(groups, Rules(ALL_AT_ONCE))
+    step(state, Failed(0, 1, HOPELESS), 1.0)
+    assert _started(step(state, Expanded(1, 2), 1.0)) == [1, 2]
+
+
 def test_local_tasks_go_before_others_where_they_are_declared_before() -> None:
     groups = [TaskGroup("a"), TaskGroup("local", 2, is_local=True), TaskGroup("b"),
               TaskGroup("here", 2, is_local=True, priority=1.0)]  # fmt: skip

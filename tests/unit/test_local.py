@@ -9,7 +9,6 @@ from headway.engine.strategy import (
     FIRST,
     PLACES_PER_CORE_MAX,
     QUEUED,
-    ROUND,
     LocalLaw,
     Resting,
 )
@@ -38,11 +37,6 @@ class World:
         return self.law.places
 
 
-def test_it_starts_with_a_place_for_each_core_and_with_a_few_at_least() -> None:
-    assert LocalLaw(16).places == 16
-    assert LocalLaw(1).places == FIRST
-
-
 def test_it_grows_while_more_at_once_finish_more() -> None:
     world = World(cores=2, latency_s=1.0)
     assert world.run(30.0) > 30
@@ -62,15 +56,6 @@ def test_what_did_not_pay_is_tried_again_after_a_while() -> None:
     assert world.run(300.0) > 2 * narrow
 
 
-def test_it_waits_for_enough_ends_before_it_grows() -> None:
-    law = LocalLaw(4)
-    law.observe(FREE, 4, 0, 0.0)
-    for second in range(1, 100):
-        law.observe(FREE, 4, ROUND - 1, float(second))
-    assert law.places == 4
-    assert law.observe(FREE, 4, ROUND, 101.0) == 6
-
-
 def test_it_does_not_grow_when_places_are_free_or_memory_is_not() -> None:
     for memory, active in ((FREE, 2), (0.1, 4)):
         law = LocalLaw(4)
@@ -85,13 +70,6 @@ def test_it_gives_way_when_memory_is_gone() -> None:
     for second in range(2, 40):
         law.observe(*gone, float(second))
     assert law.places == 1
-
-
-def test_samples_right_after_a_change_are_passed_over() -> None:
-    law, gone = LocalLaw(8), (0.01, 8, 0)
-    law.observe(*gone, 0.0)
-    assert law.observe(*gone, 1.0) == 6
-    assert law.observe(*gone, 1.1) == 6
 
 
 @given(

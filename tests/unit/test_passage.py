@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from math import inf
 
-import pytest
-
 from headway.base.values import Fault
 from headway.engine.events import (
     CallAdmitted,
@@ -24,7 +22,6 @@ from headway.engine.events import (
     TaskStarted,
 )
 from headway.engine.record import Fact, MoneyReserved, ReplyKept
-from headway.report.history import Elapsed
 from headway.report.time_use import AttemptUsage, Passage, Passages
 
 A, B = b"a", b"b"
@@ -70,12 +67,6 @@ def test_a_prompt_from_the_run_s_beginning_to_its_answer() -> None:
     assert passage.lost == AttemptUsage()
     assert (ways.elapsed_s, ways.parts) == (6.5, 1)
     assert (ways.cpu_s, ways.memory_bytes, ways.is_measured) == (0.25, 7, True)
-
-
-def test_what_asks_for_no_permit_works_all_the_time() -> None:
-    ways = heard(BEGAN, (A, TaskStarted(0, 1, 10.0, "")), (A, TaskFinished(0, 1, 13.0)))
-    assert pieces(ways.tasks[A]) == [("service", 0.0, 3.0, "")]
-    assert ways.tasks[A].reached_s == 0.0
 
 
 def test_a_command_works_before_its_first_call_and_a_prompt_does_not() -> None:
@@ -205,14 +196,6 @@ def test_holds_are_known_with_their_ends() -> None:
         now_s=8.0,
     )
     assert ways.holds == [(1.0, 3.0), (4.0, 5.0), (5.0, 8.0)]
-
-
-@pytest.mark.parametrize("at_s", [5.0, 11.0])
-def test_the_time_of_a_run_never_goes_back(at_s: float) -> None:
-    time = Elapsed()
-    assert time.at(RunStopping(10.0, "")) == 0.0
-    assert time.at(RunStopping(11.0, "")) == 1.0
-    assert time.at(RunStopping(at_s, "")) == 1.0
 
 
 def test_calls_without_an_end_are_counted_when_their_process_ends() -> None:

@@ -11,7 +11,6 @@ from headway.base.digest import digest
 from headway.base.values import Fault
 from headway.engine.events import (
     NOTHING,
-    CallWaited,
     Ending,
     TaskDelayed,
     TaskFailed,
@@ -43,24 +42,6 @@ def folded(*events: Fact) -> TaskRow:
     return row
 
 
-def test_a_started_task_has_a_row_of_its_first_attempt() -> None:
-    assert folded(FIRST) == TaskRow(KEY, "review[7]", "started", 1, 10.0)
-
-
-def test_a_fold_leaves_the_row_before_it_as_it_was() -> None:
-    before = folded(FIRST)
-    after = fold(before, TaskFinished(7, 1, 12.0, PAID), KEY, "review[7]")
-    assert before == folded(FIRST) != after
-    assert len({before, folded(FIRST), after}) == 2
-
-
-def test_a_finished_task_has_what_its_attempt_left_behind() -> None:
-    row = folded(FIRST, TaskFinished(7, 1, 12.0, PAID))
-    assert row == TaskRow(
-        KEY, "review[7]", "finished", 1, 10.0, 12.0, PAID, spent_microusd=500, spent_tokens=120
-    )
-
-
 def test_a_delay_says_why_and_its_cost_is_added_to_the_next_attempt() -> None:
     delayed = folded(FIRST, TaskDelayed(7, 1, 12.0, 20.0, Fault("overload", detail="529"), PAID))
     assert (delayed.state, delayed.fault) == ("delayed", "overload: 529")
@@ -69,11 +50,6 @@ def test_a_delay_says_why_and_its_cost_is_added_to_the_next_attempt() -> None:
     done = fold(again, TaskFinished(7, 2, 22.0, PAID), KEY, "review[7]")
     assert (done.fault, done.spent_microusd, done.ended_s) == ("", 1000, 22.0)
     assert done.spent_tokens == 240
-
-
-def test_a_failure_without_a_detail_is_named_by_its_kind() -> None:
-    row = folded(FIRST, TaskFailed(7, 1, 12.0, Fault("timeout")))
-    assert (row.state, row.fault, row.ending) == ("failed", "timeout", NOTHING)
 
 
 def test_money_is_set_aside_until_the_attempt_ends() -> None:
@@ -118,15 +94,6 @@ def test_a_task_may_be_skipped_before_it_ever_started() -> None:
     assert folded(TaskSkipped(7, 5.0, because=3)) == TaskRow(
         KEY, "review[7]", "skipped", ended_s=5.0
     )
-
-
-def test_what_says_nothing_of_a_task_leaves_its_row() -> None:
-    assert folded(FIRST, CallWaited(7, 10.1)) == folded(FIRST)
-
-
-def test_a_digest_has_sixteen_bytes_and_tells_texts_apart() -> None:
-    assert len(digest(b"a")) == 16
-    assert digest(b"a") != digest(b"b")
 
 
 def row_of(state: TaskState, ending: Ending, kept: tuple[bytes, ...] = ()) -> TaskRow:

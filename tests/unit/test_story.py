@@ -17,7 +17,6 @@ from headway.engine.events import (
     GroupExpanded,
     RunBegan,
     RunContinued,
-    RunFinished,
     RunHeld,
     TaskDelayed,
     TaskFailed,
@@ -127,18 +126,6 @@ def test_the_time_between_two_processes_is_left_out() -> None:
     assert story.tales[A].spans == [("busy", 1.0, 3.0), ("busy", 4.0, 5.0)]
     assert (story.elapsed_s, story.parts, story.submitted) == (5.0, 2, 2)
     assert story.active_s == 3.0
-
-
-def test_what_is_in_flight_when_a_run_is_over_has_no_end() -> None:
-    story = told(
-        (b"", RunBegan(0.0, "adaptive")),
-        (A, TaskStarted(0, 1, 0.0, "room")),
-        (A, CallAdmitted(0, 0.0)),
-        (B, TaskStarted(1, 1, 1.0, "room")),
-        (b"", RunFinished(2.0, 0, 0, 0, 2)),
-    )
-    assert story.tales[A].spans == [("busy", 0.0, 2.0)]
-    assert story.tales[A].ended_s is None
 
 
 def test_a_scene_holds_what_is_open_until_now() -> None:

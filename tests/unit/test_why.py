@@ -62,12 +62,6 @@ def test_a_task_that_has_ended_says_how() -> None:
     assert why(state, 2, 0.0).status == "ended"
 
 
-def test_a_task_that_nothing_keeps_starts_at_the_next_step() -> None:
-    state = _state([TaskGroup("a", 2)], Strategy("fixed", 1))
-    del state.active[0]
-    assert why(state, 1, 0.0).status == "free"
-
-
 def test_a_need_is_named_with_where_it_is() -> None:
     groups = [TaskGroup("fetch"), TaskGroup("load"), TaskGroup("parse", 1, (Need(0), Need(1))),
               TaskGroup("last", 1, (Need(2),))]  # fmt: skip
@@ -77,12 +71,6 @@ def test_a_need_is_named_with_where_it_is() -> None:
     assert why(state, 2, 0.0).words == (
         "needs fetch, which is started, and needs load, which is delayed"
     )
-
-
-def test_a_need_that_is_done_is_not_named() -> None:
-    groups = [TaskGroup("a"), TaskGroup("b"), TaskGroup("c", 1, (Need(0), Need(1)))]
-    state = _state(groups, ALL_AT_ONCE, Finished(0, 1))
-    assert _words(state, 2) == ["needs b, which is started"]
 
 
 def test_the_member_that_is_needed_is_named() -> None:
