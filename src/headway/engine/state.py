@@ -90,7 +90,6 @@ class ReadyQueue:
         self._heaps: tuple[list[int], list[int]] = ([], [])
         self.sizes = [0] * len(groups)  # of every group, its members in the line
         self.ready = 0
-        """Tasks in the line; `local` are those of them that use this machine."""
         self.local = 0
 
     def copied(self, ready_set: ReadySet) -> ReadyQueue:
@@ -231,25 +230,20 @@ class State(Struct):
     line: ReadyQueue
     sequencer: Sequencer
     active: dict[int, int] = field(default_factory=dict)
-    """Started tasks, and the number of the attempt."""
     waiting: set[int] = field(default_factory=set)
-    """Started tasks that wait for a permit."""
     local_ended: int = 0
     """Attempts that used this machine and have ended."""
     local: int = 0
-    """Started tasks that use this machine."""
     tried: dict[int, int] = field(default_factory=dict)
     """Attempts so far, of tasks that are not active and have not ended."""
     earlier: dict[int, int] = field(default_factory=dict)
     """Attempts that do not count as tries: of an earlier process, or put back by a hold."""
     delayed: dict[int, float] = field(default_factory=dict)
-    """When the next attempt may start, of tasks that wait for it."""
     wakes: list[tuple[float, int]] = field(default_factory=list)
     """The same by time; what is no longer delayed is passed over."""
     coherence: Coherence | None = None
     """The order in which tasks that touch the shared state are committed, if any does."""
     proposed: dict[int, TaskProposed] = field(default_factory=dict)
-    """Tasks whose result waits until those before them have ended."""
     finished: int = 0
     failed: int = 0
     skipped: int = 0

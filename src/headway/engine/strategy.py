@@ -40,7 +40,6 @@ class Resting(Struct, frozen=True):
 
     tasks: int = 0
     queued: int = 0
-    """Of these, for a permit."""
 
 
 class LocalLaw:
@@ -50,12 +49,10 @@ class LocalLaw:
         self._cores = max(1, cores)
         self.places = float(max(self._cores, FIRST))
         self._known: tuple[float, float] | None = None
-        """The width before this one, and its rate."""
         self._since_s = 0.0
         self._since_ended = -1
         self._rest = 0
         self._lent = 0
-        """Places of tasks that wait, which other tasks have meanwhile."""
 
     @property
     def room(self) -> float:

@@ -114,7 +114,6 @@ def is_full(folder: str) -> bool:
 
 Values = tuple[object, ...]
 RowValues = tuple[int, bytes, str | bytes, TaskState, bytes]
-"""Of `ROW_READ_COLUMNS`, if nothing is spoilt."""
 
 ROW_COLUMNS: Final = (
     "id", "key", "name", "state", "started_s", "ended_s", "input_tokens", "output_tokens",

@@ -164,16 +164,13 @@ _EVENTS: Final = f"SELECT {','.join(EVENT_COLUMNS)} FROM events WHERE seq>?"
 class RecordedEvent(Struct, frozen=True):
     seq: int
     key: bytes
-    """Of the task that it is about; empty if it is about the run."""
     event: Fact
 
 
 class RunSummary(Struct, frozen=True):
     counts: dict[TaskState, int]
-    """Of tasks that were started, by where they are."""
     input_tokens: float
     output_tokens: float
-    """Of the last attempts that ended."""
     spent_microusd: int
     reserved_microusd: int
     first_s: float

@@ -103,7 +103,6 @@ class ActiveAttempt(Attempt):
         self.is_sent = False
         """Whether a call of it had its permit: what became of that, its work alone knows."""
         self.is_abandoned = False
-        """Ended because what it has read has changed."""
 
     def needed(self, name: str) -> list[Needed]:
         return self._attempts.needed(self.group, self.member, name)
@@ -148,14 +147,10 @@ class Attempts:
         """Held while the shared state is used: by attempts in threads, and by the loop."""
         self.active: dict[int, ActiveAttempt] = {}
         self.failures: dict[int, Fault] = {}
-        """Why tasks have no result, of those that failed here."""
         self._rows: dict[int, TaskRow] = {}
-        """Of tasks that wait for another attempt."""
         self._holders: set[int] = set()
         self._waiters: list[asyncio.Future[None]] = []
-        """For a part of the budget."""
         self.ending = 0
-        """Results that are being written."""
         self._durables: list[tuple[ActiveAttempt, TaskFinished | TaskProposed, Result]] = []
         """Results that have become durable, of which the engine has not heard yet."""
         self._proposed: dict[int, tuple[ActiveAttempt, bytes | None]] = {}

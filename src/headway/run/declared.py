@@ -102,7 +102,6 @@ def _grown(reader: JournalReader, plans: Plans) -> bool:
 # The shared state of a run as its journal tells it: what was committed, in declared order.
 
 EVERYWHERE: Final = 1 << 62
-"""A position behind all tasks."""
 
 KINDS: Final = ("task_finished", "task_proposed", "task_stale", "task_reused", "task_failed")
 

@@ -69,9 +69,7 @@ class DetectorSubject(Struct, frozen=True):
     graph: Graph
     ground: DetectorGround
     folder: str = ""
-    """Of the plan: files in it count; empty if none do."""
     ignored: str = ""
-    """A folder that is headway's own."""
     functions: frozenset[int] = frozenset()
     """Groups that are Python functions, of which it is known what they depend on."""
     commands: frozenset[int] = frozenset()
@@ -190,7 +188,6 @@ Mode = Literal["warn", "enforce", "learn", "off"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 FILE: Final = "findings.json"
 KEPT_MAX: Final = 1_000
-"""Findings that are kept of one run."""
 
 
 class _Open(Struct):
@@ -210,13 +207,10 @@ class Detector:
         self._open: dict[int, _Open] = {}
         self.dones: dict[tuple[int, int], FinishedAccess] = {}
         self._lost: dict[tuple[int, int], FinishedAccess] = {}
-        """Of attempts that failed."""
         self._found: list[DetectorFinding] = []
         """What is known before the end of the run."""
         self._written: set[str] = set()
-        """Files that tasks have written."""
         self._outputs: set[str] = set()
-        """Files that headway writes itself."""
         self._trace = _trace_of(mode, subject)
         if self._trace is not None:
             self._trace.is_ours = partial(_is_ours, self._open, self._outputs)

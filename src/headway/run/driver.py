@@ -211,17 +211,13 @@ class RunSetup(Struct, frozen=True):
     waits_until_s: float = inf
     """How long the run may wait for a usage window, by the clock: `-inf` is not at all."""
     watch: Callable[[Sequence[Event]], None] | None = None
-    """Told of every event, after the engine."""
     resting: Callable[[], Resting] = Resting
     """Who of those that use this machine only waits for a model; nobody, where nobody can tell."""
     coherence: Coherence | None = None
-    """The shared state and the order of its commits, for plans whose tasks touch it."""
     outbox: Outbox | None = None
-    """Performs effects on the world; without one they are asked for in vain."""
     full_disk: Callable[[], str] = str
     """Which disk of the run is full, in words; while one is, nothing starts."""
     overhead: Callable[[], tuple[float, int]] | None = None
-    """CPU seconds and peak memory of headway itself, for the end of the run."""
 
 
 class RunOutcome(Struct, frozen=True):
@@ -229,7 +225,6 @@ class RunOutcome(Struct, frozen=True):
     cause: Cause = ""
     detail: str = ""
     until_s: float = 0.0
-    """When the usage window resets that it did not wait for."""
 
 
 class Driver:
@@ -252,7 +247,6 @@ class Driver:
         self._is_put_off = False
         self._done: asyncio.Future[RunFinished] | None = None
         self._inbox: deque[Input | list[Event]] = deque()
-        """What happened, and facts that are durable."""
         self._is_feeding = False
         self.error: Exception | None = None
         """Why the run ends with an exception, once everything that was started has ended."""

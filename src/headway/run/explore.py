@@ -141,7 +141,6 @@ _NETWORK: Final = frozenset(
      "socket.gethostbyname", "socket.gethostbyaddr")
 )  # fmt: skip
 _NONE: Final = 1 << 10
-"""Where no argument is."""
 _PROGRAMS: Final = frozenset(
     ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork",
      "os.forkpty", "pty.spawn", "os.startfile")
@@ -167,7 +166,6 @@ class Confines(Struct):
     """What functions may touch, and who is told of it."""
 
     folders: tuple[str, ...]
-    """Where they may write: absolute, without links."""
     opens: Callable[[str, bool], None]
     """Told of a file within the first folder before it is opened, and whether to be written."""
     owner: int = field(default_factory=threading.get_ident)
@@ -275,9 +273,7 @@ class Scratch:
         self._home = os.path.realpath(tempfile.mkdtemp(prefix="headway-explore-"))
         self._kept = os.path.join(self._home, "kept")
         self.folder = os.path.join(self._home, "plan")
-        """Where functions work."""
         self.temporary = os.path.join(self._home, "tmp")
-        """For files that belong to nobody."""
         try:
             os.mkdir(self.temporary)
             _copy(folder, self._kept)
@@ -395,7 +391,6 @@ class RehearsedStage(HashedStage):
         super().__init__(play)
         self.scratch = scratch
         self.going: dict[int, CalledAttempt] = {}
-        """Attempts by the thread that they run in."""
         self._functions: dict[str, Callable[..., object]] = {}
         self._now: dict[str, list[str]] = {}
         self._globals = Globals(scratch.folder)

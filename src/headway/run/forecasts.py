@@ -56,7 +56,6 @@ from headway.run.plan_run import ObservedTasks, PlanRun, PlanSource
 from headway.wire.prices import price_of
 
 NAME: Final = "forecast.json"
-"""In a run's folder."""
 
 NONE: Final = "none"
 
@@ -122,10 +121,8 @@ UNREADABLE: Final = (HeadwayError, OSError, ValueError, TypeError, KeyError)
 """What a journal, or what is kept beside it, may fail with: then another one has to do."""
 
 EACH: Final = "each"
-"""The one part of a command for each of many inputs."""
 
 RUNS_MAX: Final = 30
-"""The latest runs that are looked at."""
 
 SAME_MAX: Final = 5
 OTHERS_MAX: Final = 3
@@ -141,14 +138,11 @@ class Earlier(Struct):
     seen: dict[str, list[SeenCall]] = field(default_factory=dict)
     """By part of the plan, and by model."""
     seconds: dict[str, list[float]] = field(default_factory=dict)
-    """By part, what tasks that run on this machine took."""
     calls: dict[str, list[float]] = field(default_factory=dict)
-    """By part, how many calls these made."""
     counts: dict[str, int] = field(default_factory=dict)
     """By part, how many tasks it had in the last of these runs; 0 if that was found as it ran."""
     runs: int = 0
     active: int = 1
-    """The most tasks that were active at once."""
 
     @property
     def words(self) -> str:

@@ -62,9 +62,7 @@ class PlanSource(Struct, frozen=True):
     sim: str | None = None
     """The script of the simulated provider, empty for its default; None if it is a real one."""
     files: str = ""
-    """A digest of the texts in files that the plan names."""
     has_gateway: bool = True
-    """Whether the model calls of its commands are seen and paced."""
     is_foreign: bool = False
     """Whether somebody else wrote it: whoever opens the files that it names judges it again."""
 
@@ -87,7 +85,6 @@ class PlanRun(Struct, frozen=True):
     launch: Launch
     plans: Plans
     works: tuple[TaskWork | InnerWork, ...]
-    """Of all groups of the graph: the declared ones, then the inner levels of reductions."""
     crew: Crew
 
     @property
@@ -301,7 +298,6 @@ def _prompt_bytes(expanded: ExpandedPlan, group: GroupPlan) -> int:
 
 CAST_NAME: Final = "cast.json"
 SIZES_MAX: Final = 2000
-"""Prompts of a group whose size is kept."""
 
 
 class ObservedTasks(Struct, frozen=True):

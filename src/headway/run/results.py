@@ -20,7 +20,6 @@ BYTES_MAX: Final = 256 * 1024 * 1024
 """Results in memory; beyond it they are read from the journal when they are needed."""
 
 ABSENT: Final = bytes(DIGEST_BYTES)
-"""Stands for the result of a task that has none."""
 
 Fetch = Callable[[bytes], bytes | None]
 """The body of a digest, from where bodies are durable; None if it is not there."""

@@ -25,7 +25,6 @@ from headway.work import Needed, Work
 
 class Saved(Struct, frozen=True):
     rows: Mapping[bytes, TaskRow] = field(default_factory=dict)
-    """By content key."""
     fetch: Callable[[bytes], bytes | None] | None = None
     keeps_bodies: bool = True
     """Whether results are there, and not only that they were."""
