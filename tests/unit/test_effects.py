@@ -237,19 +237,6 @@ def test_who_does_not_answer_in_time_stops_his_channel() -> None:
     virtual(scene)
 
 
-def test_who_cancels_himself_stops_his_channel() -> None:
-    async def gives_up(payload: bytes, key: str) -> bytes:
-        raise asyncio.CancelledError
-
-    async def scene() -> None:
-        box = outbox(Kept(), mail=gives_up)
-        box.release(0, asker(0).key, "notify", (mail("a"),))
-        await box.drained()
-        assert box.failures()[0].endswith(": it was cancelled from inside")
-
-    virtual(scene)
-
-
 def test_who_exits_or_stops_iterating_stops_his_channel() -> None:
     def runs_dry(payload: object, key: str) -> object:
         return next(iter(()))
@@ -345,24 +332,6 @@ def test_a_long_receipt_is_cut() -> None:
         box.release(0, asker(0).key, "notify", (mail("a"),))
         await box.drained()
         assert len(record.entries[1].bodies[0]) == RECEIPT_BYTES_MAX
-
-    virtual(scene)
-
-
-def test_who_says_nothing_leaves_no_receipt() -> None:
-    async def silent(payload: object, key: str) -> None:
-        del payload, key
-
-    async def scene() -> None:
-        record = Kept()
-        channels = Channels({"mail": Channel("effect", "given")})
-        find = senders(channels, {"given": silent}, _nothing)
-        box = Outbox("run-1", find, record, lambda: 1.0)
-        box.release(0, asker(0).key, "notify", (mail("a"),))
-        await box.drained()
-        done = record.entries[1]
-        assert isinstance(done.event, EffectDone)
-        assert (done.event.receipt, done.bodies) == (b"", ())
 
     virtual(scene)
 

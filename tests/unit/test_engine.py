@@ -276,12 +276,6 @@ def test_nothing_starts_while_the_run_is_held() -> None:
     assert _started(taken) == [2]
 
 
-def test_any_input_after_the_time_ends_the_hold() -> None:
-    state = _begun([TaskGroup("a", 9)], Rules(Strategy("fixed", 2)))
-    step(state, Held(5.0, "usage window"), 1.0)
-    assert _started(_finish(state, 0, 6.0)) == [2]
-
-
 def test_a_hold_may_be_moved_and_lifted() -> None:
     state = _begun([TaskGroup("a", 9)], Rules(Strategy("fixed", 2)))
     step(state, Held(5.0, "usage window"), 1.0)
@@ -323,13 +317,6 @@ def test_a_pause_outlasts_a_window_that_was_empty() -> None:
     assert taken.events[0] == RunContinued(12.0)
     assert _started(taken) == [2]
     assert state.held_until_s == -inf
-
-
-def test_a_user_may_go_on_before_the_window_resets() -> None:
-    state = _begun([TaskGroup("a", 9)], Rules(Strategy("fixed", 2)))
-    step(state, Held(10.0, "usage window"), 1.0)
-    _finish(state, 0, 2.0)
-    assert _started(step(state, Continued(), 3.0)) == [2]
 
 
 def test_an_attempt_that_a_hold_refused_waits_and_is_not_counted() -> None:

@@ -17,7 +17,7 @@ import os
 import sqlite3
 import struct
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from itertools import chain, starmap
 from typing import Final, cast
@@ -444,7 +444,9 @@ class JournalFile:
                 database.execute("ROLLBACK")
             raise
         self._seq = seq
-        self._remember(bodies)
+        self._recent.update(bodies)
+        if len(self._recent) > RECENT_MAX:
+            self._recent, self._older = set(), self._recent
         self._note()
 
     def close(self, is_clean: bool) -> None:
@@ -507,11 +509,6 @@ class JournalFile:
             else:
                 found[name] = body
         return found
-
-    def _remember(self, bodies: Iterable[bytes]) -> None:
-        self._recent.update(bodies)
-        if len(self._recent) > RECENT_MAX:
-            self._recent, self._older = set(), self._recent
 
     def _insert(
         self, table: str, columns: tuple[str, ...], flat: list[object], tail: str = ""

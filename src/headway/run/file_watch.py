@@ -317,7 +317,8 @@ class FileLog:
         whole = os.path.abspath(text)
         for folder in self._folders:
             if whole.startswith(folder):
-                return None if self._is_ignored(whole) else path_of_interest(whole[len(folder) :])
+                is_ignored = self._ignored and whole.startswith(self._ignored)
+                return None if is_ignored else path_of_interest(whole[len(folder) :])
         return None
 
     def reads(self, path: str) -> None:
@@ -347,9 +348,6 @@ class FileLog:
             self.written.pop(path, None)
             return
         self.writes(path)
-
-    def _is_ignored(self, whole: str) -> bool:
-        return bool(self._ignored) and whole.startswith(self._ignored)
 
 
 CURRENT: Final[ContextVar[FileLog | None]] = ContextVar("file_log", default=None)

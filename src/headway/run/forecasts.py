@@ -24,7 +24,6 @@ from headway.base.folders import Folders, folders
 from headway.base.values import Amounts
 from headway.broker.store import Store, StoredMemory
 from headway.client.accounts import DIALECT_OF_WIRE, account_name, host_name
-from headway.engine.record import TaskRow
 from headway.engine.strategy import Strategy, parse
 from headway.errors import HeadwayError, WireError
 from headway.journal.folder import RunPlace, keep_file, kept_source, list_runs
@@ -207,8 +206,12 @@ def _hear(found: Earlier, reader: JournalReader, cast: ObservedTasks, is_same: b
             found.calls.setdefault(part, []).append(float(row.ending.calls))
         spans = [span for span in tale.spans if span[0] == "busy"]
         if row.ending.calls and spans:
-            size = float(cast.sizes_bytes.get(row.key.hex(), 0))
-            answered.append((_answered(part, spans[-1], row, size), model or part))
+            (_, from_s, to_s), ending = spans[-1], row.ending
+            one = Answered(
+                part, from_s, to_s, ending.input_tokens, ending.output_tokens, ending.calls,
+                float(cast.sizes_bytes.get(row.key.hex(), 0)), float(ending.spend_microusd),
+            )  # fmt: skip
+            answered.append((one, model or part))
     if is_same:
         _add(found, [one for one, _ in answered])
         found.counts |= {name: count or 0 for name, (_, count) in cast.parts.items()}
@@ -216,14 +219,6 @@ def _hear(found: Earlier, reader: JournalReader, cast: ObservedTasks, is_same: b
     if answered or measured:
         found.runs += 1
         found.active = max(found.active, story.submitted)
-
-
-def _answered(part: str, span: tuple[str, float, float], row: TaskRow, size: float) -> Answered:
-    ending = row.ending
-    return Answered(
-        part, span[1], span[2], ending.input_tokens, ending.output_tokens, ending.calls, size,
-        float(ending.spend_microusd),
-    )  # fmt: skip
 
 
 def _add(found: Earlier, answered: list[Answered]) -> None:
