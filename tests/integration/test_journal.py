@@ -57,6 +57,14 @@ def run(journal: Journal, act: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(inside())
 
 
+def store(journal: Journal, entries: Sequence[JournalEntry]) -> None:
+    async def act() -> None:
+        journal.write(entries)
+        await journal.flush()
+
+    run(journal, act)
+
+
 def test_what_is_told_to_be_durable_is_in_the_file_by_then(folder: str, journal: Journal) -> None:
     async def act() -> None:
         told = asyncio.Event()
@@ -141,11 +149,7 @@ def test_a_row_keeps_all_that_it_says(folder: str, journal: Journal, replies: in
     )
     event = ReplyKept(3, 1, 2.0, b"a" * 16)
 
-    async def act() -> None:
-        journal.write([JournalEntry(event, start.key, strange)])
-        await journal.flush()
-
-    run(journal, act)
+    store(journal, [JournalEntry(event, start.key, strange)])
     with JournalReader(folder) as reader:
         assert list(reader.rows()) == [strange]
         assert reader.row(start.key) == strange
@@ -161,11 +165,7 @@ def test_a_resumed_journal_goes_on_with_rows_and_events(folder: str) -> None:
     event = TaskStarted(77, 2, 99.0, "again")
     again = fold(before[key_of(4)], event, key_of(4), "review[4]")
 
-    async def act() -> None:
-        journal.write([JournalEntry(event, key_of(4), again), *whole([10])])
-        await journal.flush()
-
-    run(journal, act)
+    store(journal, [JournalEntry(event, key_of(4), again), *whole([10])])
     journal.close()
     with JournalReader(folder) as reader:
         rows = list(reader.rows())
@@ -201,11 +201,7 @@ def test_only_its_user_can_read_a_journal_whatever_the_umask(tmp_path: Path) -> 
 def test_without_bodies_only_their_digests_are_kept(folder: str) -> None:
     journal = Journal.create(folder, replace(HEADER, keeps_bodies=False))
 
-    async def act() -> None:
-        journal.write(whole([1]))
-        await journal.flush()
-
-    run(journal, act)
+    store(journal, whole([1]))
     journal.close()
     with JournalReader(folder) as reader:
         (row,) = reader.rows()

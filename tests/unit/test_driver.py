@@ -33,6 +33,7 @@ from tests.unit.driven import (
     ScriptedWork,
     SlowRecord,
     after,
+    alone,
     chain,
     echo,
     fails,
@@ -40,6 +41,7 @@ from tests.unit.driven import (
     passes,
     settle,
     spread,
+    stopped,
 )
 
 
@@ -66,8 +68,7 @@ def test_what_a_work_should_not_raise_is_a_failure_with_a_reason() -> None:
             raise ZeroDivisionError("one by nothing")
         return await echo(attempt)
 
-    graph, work = flat(3, act=act)
-    scene = Scene(graph, (work,), retries=3)
+    scene = alone(3, retries=3, act=act)
     assert scene.run().finished.failed == 1
     (failed,) = [event for event in scene.told if isinstance(event, TaskFailed)]
     assert failed.fault.kind == "request"
@@ -97,8 +98,7 @@ def test_an_attempt_that_takes_too_long_is_ended_and_tried_again() -> None:
             ended.append(asyncio.get_running_loop().time())
         raise AssertionError
 
-    graph, work = flat(1, act=act, timeout_s=7.0)
-    scene = Scene(graph, (work,), retries=1)
+    scene = alone(1, retries=1, act=act, timeout_s=7.0)
     assert scene.run().finished.finished == 1
     assert ended == [7.0]
     (delayed,) = [event for event in scene.told if isinstance(event, TaskDelayed)]
@@ -106,8 +106,7 @@ def test_an_attempt_that_takes_too_long_is_ended_and_tried_again() -> None:
 
 
 def test_a_drained_run_ends_what_is_started_and_starts_nothing() -> None:
-    graph, work = flat(10, act=after(5.0))
-    scene = Scene(graph, (work,), "fixed:3")
+    scene = alone(10, "fixed:3", act=after(5.0))
 
     async def meanwhile(driver: Driver) -> None:
         await passes(1.0)
@@ -130,14 +129,9 @@ def test_a_run_that_is_stopped_now_cancels_and_waits_for_cleanup() -> None:
             cleaned.append(asyncio.get_running_loop().time())
         return await echo(attempt)
 
-    graph, work = flat(10, act=act)
-    scene = Scene(graph, (work,), "fixed:3")
+    scene = alone(10, "fixed:3", act=act)
 
-    async def meanwhile(driver: Driver) -> None:
-        await passes(1.0)
-        driver.stop("interrupted", "now", is_now=True)
-
-    outcome = scene.run(meanwhile)
+    outcome = scene.run(stopped("now", is_now=True))
     assert (outcome.finished.finished, outcome.finished.left) == (0, 10)
     assert cleaned == [4.0] * 3
     assert set(scene.record.states().values()) == {"started"}
@@ -152,14 +146,9 @@ def test_a_stop_does_not_wait_for_calls_that_only_wait_for_their_permit() -> Non
         await passes(2.0)
         return await echo(attempt)
 
-    graph, work = flat(3, act=act, is_idle_until_sent=True)
-    scene = Scene(graph, (work,), "fixed:3")
+    scene = alone(3, "fixed:3", act=act, is_idle_until_sent=True)
 
-    async def meanwhile(driver: Driver) -> None:
-        await passes(1.0)
-        driver.stop("interrupted", "by the user")
-
-    outcome = scene.run(meanwhile)
+    outcome = scene.run(stopped("by the user"))
     assert (outcome.finished.finished, outcome.finished.left) == (1, 2)
     assert outcome.finished.at_s - scene.starts_s()[0] < 10.0
     assert scene.record.states() == {
@@ -173,8 +162,7 @@ def test_a_result_that_is_being_written_is_not_lost_by_a_stop() -> None:
             await passes(1000)
         return Result(b"mine")
 
-    graph, work = flat(2, act=act)
-    scene = Scene(graph, (work,), record=SlowRecord(delay_s=None))
+    scene = alone(2, record=SlowRecord(delay_s=None), act=act)
 
     async def meanwhile(driver: Driver) -> None:
         await settle()
@@ -195,14 +183,9 @@ def test_a_result_that_comes_in_spite_of_a_stop_is_kept() -> None:
             return Result(b"it was almost there")
         raise AssertionError
 
-    graph, work = flat(1, act=act)
-    scene = Scene(graph, (work,))
+    scene = alone(1, act=act)
 
-    async def meanwhile(driver: Driver) -> None:
-        await passes(1.0)
-        driver.stop("interrupted", "now", is_now=True)
-
-    scene.run(meanwhile)
+    scene.run(stopped("now", is_now=True))
     assert scene.record.states() == {"one[0]": "finished"}
     assert list(scene.record.bodies.values()) == [b"it was almost there"]
 
@@ -218,8 +201,7 @@ def test_cancelling_a_run_from_outside_ends_its_attempts_first() -> None:
             cleaned.append(attempt.member)
         return Result(b"")
 
-    graph, work = flat(2, act=act)
-    scene = Scene(graph, (work,))
+    scene = alone(2, act=act)
 
     async def main() -> None:
         async with asyncio.timeout(5):
@@ -278,8 +260,7 @@ def test_a_result_that_nothing_can_be_spread_over_ends_the_run_with_an_error() -
 
 
 def test_a_watcher_that_breaks_ends_the_run_and_loses_no_result() -> None:
-    graph, work = flat(5, act=after(1.0))
-    scene = Scene(graph, (work,), "fixed:2")
+    scene = alone(5, "fixed:2", act=after(1.0))
 
     def breaks(events: Sequence[Event]) -> None:
         if any(isinstance(event, TaskFinished) for event in events):
@@ -302,8 +283,7 @@ def test_a_bug_behind_a_durable_result_ends_the_run_with_an_error() -> None:
 
 
 def test_results_that_become_durable_together_are_heard_of_together() -> None:
-    graph, work = flat(4)
-    scene = Scene(graph, (work,), record=SlowRecord(delay_s=None))
+    scene = alone(4, record=SlowRecord(delay_s=None))
     heard: list[int] = []
     scene.setup = {"watch": lambda events: heard.append(
         sum(isinstance(event, TaskFinished) for event in events)
@@ -477,9 +457,8 @@ def test_money_is_set_aside_durably_before_it_is_spent_and_comes_back() -> None:
         active -= 1
         return Result(b"", spend_microusd=100)
 
-    graph, work = flat(5, act=act)
     purse = RunBudget(PlanBudget(microusd=1000))
-    scene = Scene(graph, (work,), record=SlowRecord(delay_s=0.5), setup={"purse": purse})
+    scene = alone(5, record=SlowRecord(delay_s=0.5), setup={"purse": purse}, act=act)
     outcome = scene.run()
     assert (outcome.finished.finished, outcome.cause, peak) == (5, "", 2)
     assert purse.pots[RUN].spent.microusd == 500
@@ -491,9 +470,8 @@ def test_a_budget_that_is_reached_drains_the_run_and_says_so() -> None:
         await passes(1.0)
         return Result(b"", spend_microusd=400)
 
-    graph, work = flat(5, act=act)
     purse = RunBudget(PlanBudget(microusd=1000))
-    scene = Scene(graph, (work,), setup={"purse": purse})
+    scene = alone(5, setup={"purse": purse}, act=act)
     outcome = scene.run()
     assert (outcome.finished.finished, outcome.finished.left, outcome.cause) == (2, 3, "budget")
     assert purse.pots[RUN].spent.microusd == 800
@@ -507,9 +485,8 @@ def test_a_call_that_was_sent_and_timed_out_costs_all_that_was_set_aside() -> No
         await passes(1000)
         raise AssertionError
 
-    graph, work = flat(2, act=act, timeout_s=5.0)
     purse = RunBudget(PlanBudget(microusd=1000))
-    scene = Scene(graph, (work,), setup={"purse": purse})
+    scene = alone(2, setup={"purse": purse}, act=act, timeout_s=5.0)
     scene.run()
     assert purse.pots[RUN].spent.microusd == 400
     spent = {row.name: row.spent_microusd for row in scene.record.rows.values()}
@@ -555,8 +532,7 @@ def must_start_nothing_while_empty(scene: Scene, resets_at_s: float, known_s: fl
 
 def test_a_run_waits_five_hours_and_goes_on_within_ten_seconds() -> None:
     account = Account(100)
-    graph, work = flat(150, act=account.ask)
-    scene = Scene(graph, (work,), "adaptive")
+    scene = alone(150, "adaptive", act=account.ask)
 
     async def meanwhile(driver: Driver) -> None:
         await passes(FIVE_HOURS_S - 1.0)
@@ -573,8 +549,7 @@ def test_a_run_waits_five_hours_and_goes_on_within_ten_seconds() -> None:
 
 def test_a_task_that_was_put_back_loses_no_attempt() -> None:
     account = Account(1)
-    graph, work = flat(4, act=account.ask)
-    scene = Scene(graph, (work,), "all-at-once", retries=0)
+    scene = alone(4, "all-at-once", retries=0, act=account.ask)
     outcome = scene.run()
     assert (outcome.finished.finished, outcome.finished.failed) == (4, 0)
     assert outcome.finished.at_s < 4 * FIVE_HOURS_S
@@ -600,8 +575,7 @@ def test_an_attempt_that_met_a_full_disk_is_no_try() -> None:
 
 def test_a_run_that_may_not_wait_ends_with_the_time_of_the_reset() -> None:
     account = Account(10)
-    graph, work = flat(50, act=account.ask)
-    scene = Scene(graph, (work,), "fixed:4", setup={"waits_until_s": -inf})
+    scene = alone(50, "fixed:4", setup={"waits_until_s": -inf}, act=account.ask)
     outcome = scene.run()
     assert (outcome.cause, outcome.until_s) == ("window", FIVE_HOURS_S)
     assert outcome.detail == "the 5 h window is used up"
@@ -617,8 +591,7 @@ def test_a_run_waits_no_longer_than_it_may() -> None:
 
 def test_a_window_that_is_told_before_anybody_meets_it_holds_the_run_at_once() -> None:
     account = Account(10)
-    graph, work = flat(12, act=account.ask)
-    scene = Scene(graph, (work,), "fixed:1")
+    scene = alone(12, "fixed:1", act=account.ask)
 
     async def meanwhile(driver: Driver) -> None:
         await passes(10 * CALL_S - 1.0)
