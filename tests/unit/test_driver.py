@@ -105,19 +105,6 @@ def test_an_attempt_that_takes_too_long_is_ended_and_tried_again() -> None:
     assert (delayed.fault.kind, delayed.fault.detail) == ("timeout", "it took more than 7.0 s")
 
 
-def test_a_drained_run_ends_what_is_started_and_starts_nothing() -> None:
-    scene = alone(10, "fixed:3", act=after(5.0))
-
-    async def meanwhile(driver: Driver) -> None:
-        await passes(1.0)
-        driver.stop("interrupted", "enough")
-        driver.stop("budget", "a later reason does not count")
-
-    outcome = scene.run(meanwhile)
-    assert (outcome.finished.finished, outcome.finished.left) == (3, 7)
-    assert (outcome.cause, outcome.detail, outcome.finished.at_s) == ("interrupted", "enough", 5.0)
-
-
 def test_a_run_that_is_stopped_now_cancels_and_waits_for_cleanup() -> None:
     cleaned: list[float] = []
 
@@ -322,18 +309,6 @@ def test_an_edit_that_changes_no_result_stops_there() -> None:
     scene, (first, second) = edited("2", b"one")
     assert (sorted(first.performed), second.performed) == ([0, 1, 2], [])
     assert sorted(scene.reused()) == [3, 4, 5]
-
-
-def test_a_failed_task_is_tried_again_by_a_resume_and_then_what_needs_it() -> None:
-    works = ScriptedWork("first", fails(1)), ScriptedWork("second")
-    graph = chain(*works, count=3)
-    before = Scene(graph, works)
-    before.run()
-    assert before.record.states()["second[1]"] == "skipped"
-    again = ScriptedWork("first"), ScriptedWork("second")
-    scene = Scene(graph, again, setup={"saved": before.record.saved()})
-    assert scene.run().finished.finished == 6
-    assert again[0].performed == again[1].performed == [1]
 
 
 def test_a_result_survives_that_its_task_was_passed_over_in_between() -> None:
@@ -580,13 +555,6 @@ def test_a_run_that_may_not_wait_ends_with_the_time_of_the_reset() -> None:
     assert (outcome.cause, outcome.until_s) == ("window", FIVE_HOURS_S)
     assert outcome.detail == "the 5 h window is used up"
     assert (outcome.finished.finished, outcome.finished.left) == (10, 40)
-
-
-def test_a_run_waits_no_longer_than_it_may() -> None:
-    for waits_until_s, cause in ((FIVE_HOURS_S + 60.0, ""), (FIVE_HOURS_S - 60.0, "window")):
-        graph, work = flat(20, act=Account(10).ask)
-        scene = Scene(graph, (work,), "fixed:4", setup={"waits_until_s": waits_until_s})
-        assert scene.run().cause == cause
 
 
 def test_a_window_that_is_told_before_anybody_meets_it_holds_the_run_at_once() -> None:

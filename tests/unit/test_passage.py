@@ -179,13 +179,6 @@ def test_what_was_in_flight_when_a_process_died_is_lost_and_the_time_between_is_
     assert not ways.is_measured
 
 
-def test_a_task_that_works_while_somebody_looks_lasts_until_now() -> None:
-    working = heard(BEGAN, (A, TaskStarted(0, 1, 10.0, "")), now_s=4.0, alone=True)
-    assert pieces(working.tasks[A]) == [("service", 0.0, 4.0, "")]
-    preparing = heard(BEGAN, (A, TaskStarted(0, 1, 10.0, "")), now_s=4.0)
-    assert pieces(preparing.tasks[A]) == [("start", 0.0, 4.0, "")]
-
-
 def test_holds_are_known_with_their_ends() -> None:
     ways = heard(
         BEGAN,

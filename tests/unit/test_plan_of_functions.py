@@ -84,18 +84,6 @@ def test_a_failure_is_told_with_the_results_of_the_others() -> None:
     assert list(run.errors) == ["first[1]"]
 
 
-def test_a_plan_can_run_again_and_remembers_nothing() -> None:
-    plan = headway.Plan("again")
-    lengths = [["a", "b", "c"], ["d"]]
-    bad = ["b", ""]
-    listed = plan.task("list", lambda: lengths.pop(0))
-    plan.task("word", lambda name: fails_at(bad[0], name), each=listed)
-    with pytest.raises(TasksFailedError):
-        plan.run()
-    bad.pop(0)
-    assert plan.run().results == {"list": ["d"], "word": ["d"]}
-
-
 def test_a_run_in_the_background_tells_its_events_to_several_listeners() -> None:
     goes = threading.Event()
     plan = headway.Plan("watched")

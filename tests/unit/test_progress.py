@@ -138,15 +138,6 @@ def test_tasks_that_make_no_calls_are_not_bound_by_a_quota() -> None:
     assert rest.eta_s is not None
 
 
-def test_a_run_that_stands_still_has_no_speed() -> None:
-    run = progress(10)
-    for task in range(4):
-        perform(run, task, float(task), task + 1.0)
-    run.hear([TaskStarted(5, 1, 500.0, "room")])
-    assert run.rest((), 500.0).eta_s is None
-    assert run.rest((), 530.0).per_s is None
-
-
 def burst(run: RunProgress, count: int, foreseen_s: float | None = None) -> RunProgress:
     """So many calls that were let go at once and took a second each, a hundred a second."""
     run.cast = replace(run.cast, foreseen_s=foreseen_s)

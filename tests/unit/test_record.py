@@ -98,11 +98,6 @@ def test_every_kind_has_an_example_here() -> None:
     assert {type(event) for event in EVENTS} == set(KINDS.values())
 
 
-def test_what_is_usual_is_not_written() -> None:
-    assert encode(TaskFinished(7, 1, 4.0)) == ("task_finished", '{"task":7,"attempt":1,"at_s":4.0}')
-    assert encode(RunStopping(1.0, "x")) == ("run_stopping", '{"at_s":1.0,"reason":"x"}')
-
-
 @pytest.mark.parametrize(("kind", "version"), [("task_started", VERSION + 1), ("dreamt", 1)])
 def test_an_event_of_a_newer_headway_is_refused(kind: str, version: int) -> None:
     with pytest.raises(JournalError, match="newer headway") as caught:
@@ -126,10 +121,6 @@ def test_an_event_of_a_newer_headway_is_refused(kind: str, version: int) -> None
 def test_what_is_no_event_is_a_journal_error(kind: str, text: str) -> None:
     with pytest.raises(JournalError, match="cannot be read"):
         decode(kind, 1, text)
-
-
-def test_a_field_that_is_not_known_is_passed_over() -> None:
-    assert decode("run_continued", 1, '{"at_s":2.0,"mood":"good"}') == RunContinued(2.0)
 
 
 KEY = b"k" * 16
@@ -193,12 +184,6 @@ def test_a_result_that_is_taken_again_stays_as_it_was() -> None:
     assert (asked.state, asked.ending, asked.ended_s) == ("finished", PAID, 12.0)
 
 
-def test_a_task_may_be_skipped_before_it_ever_started() -> None:
-    assert folded(TaskSkipped(7, 5.0, because=3)) == TaskRow(
-        KEY, "review[7]", "skipped", ended_s=5.0
-    )
-
-
 def row_of(state: TaskState, ending: Ending, kept: tuple[bytes, ...] = ()) -> TaskRow:
     return TaskRow(b"k", "task", state, 1, 1.0, 2.0, ending, kept=kept)
 
@@ -230,22 +215,6 @@ def test_replies_behind_a_lost_one_are_forgotten() -> None:
     row = row_of("started", NOTHING, (b"1", b"2", b"3"))
     assert without_lost(row, {b"1", b"3"}.__contains__).kept == (b"1",)
     assert without_lost(row, {b"1", b"2", b"3"}.__contains__) is row
-
-
-def test_calls_without_a_price_are_counted_over_all_attempts() -> None:
-    unpriced = Ending(input_tokens=10.0, calls=1, unpriced=1)
-    facts: list[Fact] = [
-        TaskStarted(0, 1, 1.0, ""),
-        TaskDelayed(0, 1, 2.0, 3.0, Fault("server"), unpriced),
-        TaskStarted(0, 2, 3.0, ""),
-        TaskFinished(0, 2, 4.0, unpriced),
-    ]
-    row: TaskRow | None = None
-    for fact in facts:
-        row = fold(row, fact, b"key", "ask")
-    assert row is not None
-    assert row.unpriced == 2
-    assert row.spent_microusd == 0
 
 
 def test_a_call_without_a_price_that_was_in_flight_at_an_end_counts() -> None:

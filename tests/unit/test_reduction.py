@@ -20,19 +20,16 @@ from headway.engine.reduction import (
     decoded,
     last_text,
     listed,
-    part_text,
     pieces_of,
     split,
 )
 from headway.errors import ContextTooSmallError, JournalError
 from headway.plans.expand import ExpandedPlan, graph_of
 from headway.plans.fan_in import (
-    PART_TOKENS,
     CallOverhead,
     Fit,
     fit_of,
     is_tree,
-    least_context,
     shapes_of,
     static_fit,
     tokens_at_most,
@@ -66,16 +63,6 @@ def test_the_answer_is_what_the_plan_says_or_a_part_of_the_context() -> None:
         fit_of(8_000, CallOverhead(100, 500, repairs=1)).room
         < fit_of(8_000, CallOverhead(100, 500)).room
     )
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [CallOverhead(50, 200), CallOverhead(50), CallOverhead(3_000, 10), CallOverhead(9, 500, 2)],
-)
-def test_the_least_context_is_enough_and_hardly_more_than_that(asked: CallOverhead) -> None:
-    least = least_context(asked)
-    assert fit_of(least, asked).fan >= 2
-    assert fit_of(int(least * 0.96), asked).fan < 2
 
 
 def test_inner_levels_stand_behind_everything_and_need_blocks(tmp_path: Path) -> None:
@@ -127,13 +114,6 @@ def test_a_context_that_is_too_small_is_refused_where_it_stands(tmp_path: Path) 
     assert caught.value.hint is not None
     least = int(caught.value.hint.partition("context: ")[2].partition("`")[0])
     expanded_of(task % f"context: {least}, max_tokens: 400, schema: s.json", tmp_path)
-
-
-def test_what_a_part_is_told_is_within_what_is_set_aside_for_it() -> None:
-    fit = Fit(10**9, 10**8, 10**8, 4)
-    text = part_text("", [ReductionText(Cover(10**6, 10**6 + 10**5), "")], 10**7, fit)
-    assert tokens_at_most(text) <= PART_TOKENS
-    assert "results 1000001 to 1100001 of 10000000" in text
 
 
 def test_items_come_together_in_aligned_halves() -> None:

@@ -17,16 +17,6 @@ def spent(of: RunBudget, pot: str = RUN) -> Cost:
     return of.pots[pot].spent
 
 
-def test_whoever_can_never_be_served_does_not_stand_in_the_way() -> None:
-    tight = purse(100)
-    tight.reserve(1, 60)
-    assert isinstance(tight.reserve(2, 90), Later)
-    assert isinstance(tight.reserve(3, 30), Later)
-    tight.settle(1, 60)
-    assert tight.reserve(3, 30) is None
-    assert isinstance(tight.reserve(2, 90), Never)
-
-
 def test_an_attempt_that_holds_something_goes_before_those_that_hold_nothing() -> None:
     tight = purse(100)
     tight.reserve(1, 40)
@@ -72,14 +62,6 @@ def test_a_group_has_a_budget_beside_that_of_the_run() -> None:
     both.settle(3, 0)
     assert spent(both, "review") == Cost(30)
     assert spent(both) == Cost(30)
-
-
-def test_whoever_gives_up_waiting_leaves_the_line() -> None:
-    tight = purse(100)
-    tight.reserve(1, 60)
-    assert isinstance(tight.reserve(2, 90), Later)
-    tight.settle(2)
-    assert tight.reserve(3, 40) is None
 
 
 def test_an_attempt_is_settled_once() -> None:

@@ -84,16 +84,6 @@ def test_a_command_is_busy_until_its_agent_first_waits_and_between_its_calls() -
     assert story.tales[A].spans == [("busy", 1.0, 3.0), ("busy", 5.0, 7.0)]
 
 
-def test_a_task_of_which_no_permit_is_known_was_busy_all_the_time() -> None:
-    story = told(
-        (b"", RunBegan(0.0, "adaptive")),
-        (A, TaskStarted(0, 1, 1.0, "room")),
-        (A, TaskFailed(0, 1, 4.0, BROKEN)),
-    )
-    assert story.tales[A].spans == [("busy", 1.0, 4.0)]
-    assert story.tales[A].state == "failed"
-
-
 @pytest.mark.parametrize(("fault", "kind"), [(REFUSED, "provider"), (BROKEN, None)])
 def test_a_task_that_is_turned_away_stands_in_the_providers_line(
     fault: Fault, kind: str | None
@@ -158,10 +148,6 @@ def test_an_answer_that_took_far_longer_per_token_was_in_line() -> None:
     split = with_lines(tales[5], lines[bytes([5])])
     assert split.spans == [("provider", 0.0, 9.0), ("busy", 9.0, 10.0)]
     assert with_lines(tales[0], 0.0) is tales[0]
-
-
-def test_an_answer_that_is_merely_slow_was_not() -> None:
-    assert in_line(six_answers(last_s=2.0), lambda key: "review") == {}
 
 
 def test_the_effective_width_counts_what_was_really_worked_on() -> None:

@@ -54,12 +54,6 @@ def test_what_is_not_a_strategy_is_refused_with_a_hint(text: str) -> None:
     assert refused.value.hint
 
 
-def test_the_hint_for_a_slip_is_the_nearest_strategy() -> None:
-    with pytest.raises(BadValueError) as refused:
-        parse("adaptve")
-    assert refused.value.hint == "did you mean `adaptive`?"
-
-
 FREE = 0.5
 STEP_S = 0.5
 
