@@ -180,6 +180,7 @@ def test_replies_are_kept_for_the_next_attempt_after_a_kill_or_a_delay() -> None
 def test_a_result_that_is_taken_again_stays_as_it_was() -> None:
     done = (FIRST, TaskFinished(7, 1, 12.0, PAID))
     assert folded(*done, TaskReused(7, 40.0)) == folded(*done)
+    assert folded(*done, CallWaited(7, 40.0)) == folded(*done), "it is of no row"
     asked = folded(*done, TaskStarted(7, 2, 39.0, "resumed"), TaskReused(7, 40.0))
     assert (asked.state, asked.ending, asked.ended_s) == ("finished", PAID, 12.0)
 

@@ -53,6 +53,9 @@ def test_a_task_that_has_ended_says_how() -> None:
         "it is finished", "it is failed", "it is skipped",
     ]  # fmt: skip
     assert why(state, 2, 0.0).status == "ended"
+    state = _state([TaskGroup("a", 2)], Strategy("fixed", 1))
+    del state.active[0]
+    assert why(state, 1, 0.0).status == "free"
 
 
 def test_a_need_is_named_with_where_it_is() -> None:
