@@ -15,7 +15,7 @@ from headway.engine.state import Rules
 from headway.engine.strategy import parse
 from headway.plans.graph import Graph, Need, TaskGroup
 from headway.run.driver import Driver, RunOutcome, RunSetup
-from headway.run.takeover import Saved
+from headway.run.results import Saved
 from headway.testing import run_virtual
 from headway.work import Attempt, AttemptError, Needed, Result
 

@@ -25,7 +25,7 @@ from headway.errors import BadValueError
 from headway.plans.graph import Graph, Need, TaskGroup
 from headway.plans.spec import PlanBudget
 from headway.run.driver import Driver
-from headway.run.takeover import Saved
+from headway.run.results import Saved
 from headway.testing import run_virtual
 from headway.work import Attempt, AttemptError, Needed, Result, WindowEmptyError
 from tests.unit.driven import (

@@ -59,8 +59,6 @@ def key_of(run: str, asker: Asker, ordinal: int, act: Act) -> str:
 class KnownEffects:
     """What facts say of effects, those of earlier processes among them."""
 
-    __slots__ = ("done", "doubts", "now")
-
     def __init__(self) -> None:
         self.done: set[str] = set()
         self.doubts: dict[str, tuple[bytes, EffectIntended]] = {}
@@ -81,8 +79,6 @@ class KnownEffects:
 
 class Outgoing:
     """The effects of one run that are still to be performed, channel by channel."""
-
-    __slots__ = ("_asked", "_performing", "_run", "_waiting", "failures", "known")
 
     def __init__(self, run: str) -> None:
         self._run = run

@@ -43,8 +43,6 @@ class Resting(Struct, frozen=True):
 
 
 class LocalLaw:
-    __slots__ = ("_cores", "_known", "_lent", "_rest", "_since_ended", "_since_s", "places")
-
     def __init__(self, cores: int) -> None:
         self._cores = max(1, cores)
         self.places = float(max(self._cores, FIRST))

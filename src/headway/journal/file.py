@@ -381,11 +381,6 @@ def body_path(folder: str, name: bytes) -> str:
 class JournalFile:
     """The writing end of a file whose lock this process holds. Used by one thread at a time."""
 
-    __slots__ = (
-        "_database", "_folder", "_ids", "_keeps_bodies", "_known", "_mark", "_next_id", "_older",
-        "_recent", "_seq", "epoch", "header",
-    )  # fmt: skip
-
     def __init__(self, folder: str, database: sqlite3.Connection) -> None:
         self._folder = folder
         self._database = database

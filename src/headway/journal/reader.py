@@ -183,8 +183,6 @@ class RunSummary(Struct, frozen=True):
 class JournalReader:
     """A context manager over one connection that only reads."""
 
-    __slots__ = ("_bodies", "_bodies_to", "_database", "_seen", "folder", "header")
-
     def __init__(self, folder: str) -> None:
         """JournalError if there is no journal, or none that can be read."""
         self.folder: Final = folder

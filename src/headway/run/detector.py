@@ -344,8 +344,6 @@ class WatchedWork:
 class _StateWatch:
     """Told by a context what its task is about to do."""
 
-    __slots__ = ("_is_strict", "_opened")
-
     def __init__(self, opened: _Open, is_strict: bool) -> None:
         self._opened = opened
         self._is_strict = is_strict

@@ -53,8 +53,7 @@ from headway.journal.memory import Record
 from headway.plans.graph import Graph
 from headway.plans.ready import DONE, FAILED, LOST
 from headway.run.attempts import Attempts
-from headway.run.results import Results
-from headway.run.takeover import Saved, take_over
+from headway.run.results import Results, Saved, take_over
 from headway.state.coherence import Coherence
 from headway.state.outbox import Outbox
 from headway.work import Work
@@ -67,8 +66,6 @@ SLEEP_S_MAX: Final = 5.0
 
 class Alarm:
     """Rings once, at the earliest time that it was set to."""
-
-    __slots__ = ("_at_s", "_clock", "_ring", "_timer")
 
     def __init__(self, clock: Callable[[], float], ring: Callable[[], None]) -> None:
         self._clock = clock
@@ -141,8 +138,6 @@ def own_overhead() -> Callable[[], tuple[float, int]]:
 
 class GroupDiscovery:
     """Finds out which groups have become known."""
-
-    __slots__ = ("_after", "_graph", "_works", "lenient")
 
     def __init__(self, graph: Graph, works: Sequence[Work]) -> None:
         self._graph = graph

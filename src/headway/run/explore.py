@@ -59,8 +59,6 @@ FINGERPRINT_CHARS: Final = 20_000
 class Globals:
     """Module-level values of the modules that are imported from one folder."""
 
-    __slots__ = ("_folder", "_known")
-
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._known: dict[str, str] = {}
@@ -298,8 +296,6 @@ class Scratch:
             data = file.read()
         if len(data) <= TEXT_BYTES_MAX:
             return data.decode("utf-8", "replace")
-        from headway.base.digest import digest
-
         return f"{len(data):,} bytes {digest(data).hex()}"
 
     def write(self, path: str, text: str) -> bool:

@@ -37,7 +37,7 @@ from headway.journal.reader import JournalReader
 from headway.plans.graph import Graph
 from headway.plans.spec import PlanBudget
 from headway.run.driver import Driver, RunOutcome, RunSetup, own_overhead
-from headway.run.takeover import Saved, readable_rows
+from headway.run.results import Saved, readable_rows
 from headway.state.coherence import Coherence
 from headway.state.context import Commons, Watch
 from headway.state.outbox import Outbox, Send
