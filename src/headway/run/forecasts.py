@@ -207,11 +207,11 @@ def _hear(found: Earlier, reader: JournalReader, cast: ObservedTasks, is_same: b
         spans = [span for span in tale.spans if span[0] == "busy"]
         if row.ending.calls and spans:
             (_, from_s, to_s), ending = spans[-1], row.ending
-            one = Answered(
+            answer = Answered(
                 part, from_s, to_s, ending.input_tokens, ending.output_tokens, ending.calls,
                 float(cast.sizes_bytes.get(row.key.hex(), 0)), float(ending.spend_microusd),
             )  # fmt: skip
-            answered.append((one, model or part))
+            answered.append((answer, model or part))
     if is_same:
         _add(found, [one for one, _ in answered])
         found.counts |= {name: count or 0 for name, (_, count) in cast.parts.items()}
