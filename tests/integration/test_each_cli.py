@@ -99,14 +99,6 @@ def test_a_folder_that_is_gone_is_said_to_be(stranger: Stranger) -> None:
     assert "where this run was started, cannot be entered" in resumed.err
 
 
-def test_the_name_that_status_shows_is_one_that_why_knows(stranger: Stranger) -> None:
-    stranger("each", "exit 1;", ":::", "a  b", "c")
-    shown = next(line for line in stranger("status").out.splitlines() if "headway why" in line)
-    name = shown.partition("'")[2].rpartition("'")[0]
-    assert name == "each[1: a b]"
-    assert stranger("why", "last", name).code == 0
-
-
 def test_a_run_that_is_held_says_so_although_it_shows_nothing_else(stranger: Stranger) -> None:
     command = "touch began{}; while ! test -e go; do sleep 0.05; done"
     with subprocess.Popen(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -124,6 +125,23 @@ def test_a_channel_that_fails_leaves_the_run_incomplete_and_resume_goes_on_there
     assert home.sent("mail")[0][0] == key
     assert [text for _, text in home.sent("log")] == LOG
     assert "effects   6 performed" in home.run("status")[1]
+
+
+@pytest.mark.parametrize("point", ["intended", "performed", "receipted"])
+def test_after_a_kill_each_effect_is_seen_once_by_whoever_honours_its_key(
+    home: Home, point: str
+) -> None:
+    assert home.run("run", "plan.yaml", crash_at=f"{point}:3")[0] == -signal.SIGKILL
+    doubted = json.loads(home.run("status", "--json")[1])["effects"]["doubts"]
+    assert doubted or point == "receipted"
+    code, _, said = home.run("resume")
+    assert code == 0, said
+    assert all(f"key {key}: it may have been sent" in said for key in doubted)
+    for channel, texts in (("mail", MAIL), ("log", LOG)):
+        came = home.sent(channel)
+        assert list(dict(came).values()) == texts
+        keys = [key for key, _ in came]
+        assert {key for key in keys if keys.count(key) > 1} <= set(doubted)
 
 
 def test_a_program_is_told_of_an_effect_that_was_not_performed(tmp_path: Path) -> None:

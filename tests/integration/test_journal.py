@@ -57,6 +57,14 @@ def run(journal: Journal, act: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(inside())
 
 
+def store(journal: Journal, entries: Sequence[JournalEntry]) -> None:
+    async def act() -> None:
+        journal.write(entries)
+        await journal.flush()
+
+    run(journal, act)
+
+
 def test_what_is_told_to_be_durable_is_in_the_file_by_then(folder: str, journal: Journal) -> None:
     async def act() -> None:
         told = asyncio.Event()
@@ -121,33 +129,6 @@ def test_what_starts_and_ends_in_two_turns_of_the_loop_is_one_commit(
         assert {row.key: row for row in reader.rows()} == rows_by_fold(reader)
 
 
-def test_what_nobody_waits_for_becomes_durable_by_itself(folder: str, journal: Journal) -> None:
-    async def act() -> None:
-        journal.write([began(1)])
-        with JournalReader(folder) as reader:
-            async with asyncio.timeout(10.0):
-                while not list(reader.rows()):
-                    await asyncio.sleep(0.001)
-
-    run(journal, act)
-
-
-def test_one_that_raises_does_not_keep_the_others_from_being_told(journal: Journal) -> None:
-    told: list[str] = []
-    said: list[object] = []
-
-    async def act() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, what: said.append(what))
-        journal.write([began(1)], lambda: told.append("first"))
-        journal.write([began(2)], lambda: told.remove("nobody"))
-        journal.write([began(3)], lambda: told.append("third"))
-        await journal.flush()
-
-    run(journal, act)
-    assert told == ["first", "third"]
-    assert len(said) == 1
-
-
 def test_rows_are_the_fold_of_events_and_keep_their_order(folder: str) -> None:
     written(folder, range(500))
     with JournalReader(folder) as reader:
@@ -168,11 +149,7 @@ def test_a_row_keeps_all_that_it_says(folder: str, journal: Journal, replies: in
     )
     event = ReplyKept(3, 1, 2.0, b"a" * 16)
 
-    async def act() -> None:
-        journal.write([JournalEntry(event, start.key, strange)])
-        await journal.flush()
-
-    run(journal, act)
+    store(journal, [JournalEntry(event, start.key, strange)])
     with JournalReader(folder) as reader:
         assert list(reader.rows()) == [strange]
         assert reader.row(start.key) == strange
@@ -188,11 +165,7 @@ def test_a_resumed_journal_goes_on_with_rows_and_events(folder: str) -> None:
     event = TaskStarted(77, 2, 99.0, "again")
     again = fold(before[key_of(4)], event, key_of(4), "review[4]")
 
-    async def act() -> None:
-        journal.write([JournalEntry(event, key_of(4), again), *whole([10])])
-        await journal.flush()
-
-    run(journal, act)
+    store(journal, [JournalEntry(event, key_of(4), again), *whole([10])])
     journal.close()
     with JournalReader(folder) as reader:
         rows = list(reader.rows())
@@ -228,11 +201,7 @@ def test_only_its_user_can_read_a_journal_whatever_the_umask(tmp_path: Path) -> 
 def test_without_bodies_only_their_digests_are_kept(folder: str) -> None:
     journal = Journal.create(folder, replace(HEADER, keeps_bodies=False))
 
-    async def act() -> None:
-        journal.write(whole([1]))
-        await journal.flush()
-
-    run(journal, act)
+    store(journal, whole([1]))
     journal.close()
     with JournalReader(folder) as reader:
         (row,) = reader.rows()

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
@@ -98,37 +97,6 @@ def fill(place: str) -> Path:
             return path
 
 
-def test_a_full_disk_is_said_and_results_in_flight_still_find_room(small_disk: str) -> None:
-    folder = os.path.join(small_disk, "run")
-    journal = Journal.create(folder, HEADER)
-    faults: list[str] = []
-
-    async def act() -> None:
-        journal.start(asyncio.get_running_loop(), faults.append)
-        journal.write(whole(range(10)))
-        await journal.flush()
-        ballast = fill(small_disk)
-        for task in range(10, 200):
-            journal.write(whole([task]))
-        await journal.flush()
-        assert all(f"the disk of {folder} is full: " in fault for fault in faults)
-        assert journal.fault
-        ballast.unlink()
-        # With room again it says so by itself.
-        end_s = time.monotonic() + SOON_S
-        while journal.fault and time.monotonic() < end_s:
-            journal.write(())
-            await journal.flush()
-        assert faults[-1] == ""
-        journal.write(whole([200]))
-        await journal.flush()
-
-    asyncio.run(act())
-    journal.close()
-    with JournalReader(folder) as reader:
-        assert len(list(reader.rows(state="finished"))) == 201
-
-
 def test_what_found_no_room_at_all_is_kept_and_said(small_disk: str) -> None:
     folder = os.path.join(small_disk, "run")
     journal = Journal.create(folder, HEADER)
@@ -160,12 +128,6 @@ def test_what_found_no_room_at_all_is_kept_and_said(small_disk: str) -> None:
     again = Journal.open(folder)
     assert len([row for row in again.reader.rows() if row.state == "finished"]) >= 399
     again.close()
-
-
-def test_a_journal_is_not_begun_on_a_full_disk(small_disk: str) -> None:
-    fill(small_disk)
-    with pytest.raises(JournalError, match=r"cannot be|can be made"):
-        Journal.create(os.path.join(small_disk, "run"), HEADER)
 
 
 def everything(folder: str) -> tuple[list[TaskRow], list[RecordedEvent], list[bytes | None]]:

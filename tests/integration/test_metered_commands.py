@@ -179,19 +179,6 @@ def test_a_stream_that_outgrows_the_budget_is_cut(tmp_path: Path) -> None:
     assert done.launched.outcome.finished.left == 1
 
 
-def test_what_one_call_spares_is_there_for_the_next(tmp_path: Path) -> None:
-    """Ten calls in one attempt: the budget holds what they cost and one call's step, no more."""
-    tasks = f"  ask: {{run: '{CALLER} tokens-100 300 10'}}\n"
-    with serving(SPEC) as url:
-        first = perform(tmp_path, url, tasks)
-        ending = first.rows["ask"].ending
-    exact = round(ending.input_tokens + ending.output_tokens)
-    (tmp_path / "again").mkdir()
-    with serving(SPEC) as url:
-        again = perform(tmp_path / "again", url, tasks, PlanBudget(tokens=exact + 600))
-    assert again.cause == (0, "")
-
-
 def test_what_verifies_an_answer_may_ask_a_model_itself(tmp_path: Path) -> None:
     tasks = f"""\
   ask:
@@ -268,22 +255,6 @@ def test_a_run_inside_a_command_uses_the_gateway_that_is_there(stranger: Strange
     assert (said.code, told["calls"], told["whole"]) == (0, 2, 2)
     (outer,) = [row for folder in stranger.runs() for row in _rows(folder) if row.name == "outer"]
     assert (outer.ending.calls, outer.ending.output_tokens) == (2, 43)
-
-
-def test_a_budget_of_a_run_holds_for_its_commands_and_a_resume_goes_on(stranger: Stranger) -> None:
-    task = f"  ask:\n    each: [1, 2, 3, 4]\n    run: {CALLER} tokens-400 500 2\n"
-    stranger.write("plan.yaml", f"headway: 1\nstrategy: fixed(1)\ntasks:\n{task}")
-    with serving(SPEC) as url:
-        shell = Shell(stranger, url)
-        said = shell("run", "plan.yaml", "-q", "--budget", "2500")
-        assert said.code == 4, said
-        assert "the budget is reached" in said.err
-        assert "hint: headway resume" in said.err
-        first = truth_of(url)["accounts"][account_of("k")]["whole"]
-        assert 2 <= first < 8
-        again = shell("resume", "-q", "--budget", "1M")
-    assert (again.code, again.err) == (0, "")
-    assert all(calls == 2 for calls, _ in shell.totals().values())
 
 
 def _rows(folder: Path) -> list[TaskRow]:

@@ -162,27 +162,6 @@ def test_a_budget_that_is_reached_says_how_to_go_on(stranger: Stranger) -> None:
     assert stranger.status()["tasks"] == {"total": 4, "finished": 4}
 
 
-def test_a_reduction_that_does_not_fit_says_so_in_one_line(stranger: Stranger) -> None:
-    stranger.write(
-        "plan.yaml",
-        "headway: 1\nmodel: openai/echo\ntasks:\n"
-        "  a: {run: head -c 9000 /dev/zero | tr '\\0' x}\n"
-        "  b: {reduce: a, prompt: 'merge {{ tasks.a.output }}', context: 2k}\n",
-    )
-    said = stranger("run", "plan.yaml", "--sim")
-    assert said.code == 1
-    assert "b  failed after 1 attempt: request: HW013: `b` needs up to" in said.err
-    assert "; set `context: " in said.err
-    stranger.write(
-        "plan.yaml",
-        "headway: 1\nmodel: openai/echo\ntasks:\n  a: {run: ls}\n"
-        "  b: {reduce: a, prompt: merge, context: 600}\n",
-    )
-    said = stranger("check", "plan.yaml")
-    assert said.code == 3
-    assert "error[HW013]: `b` cannot reduce within 600 tokens" in said.err
-
-
 def test_what_is_found_at_run_time_is_written_within_the_plans_folder_and_once(
     stranger: Stranger,
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -83,37 +82,6 @@ def until(is_so: Callable[[], bool], within_s: float = SOON_S) -> None:
 
 
 WAITS = "echo {} >> began; while [ ! -e go ]; do sleep 0.05; done; echo {} >> ended"
-
-
-def test_one_interrupt_drains_and_a_resume_does_the_rest(home: Home) -> None:
-    process = home.start("each", "-j", "2", WAITS, ":::", *"abcdef")
-    until(lambda: len(home.lines("began")) == 2)
-    process.send_signal(signal.SIGINT)
-    until(lambda: home.happened("run_stopping"))
-    assert process.poll() is None
-    (home.folder / "go").touch()
-    _, complained = process.communicate(timeout=SOON_S)
-    assert process.returncode == 130, complained
-    assert sorted(home.lines("ended")) == ["a", "b"]
-    assert "headway resume" in complained
-    code, _, complained = home.run("resume")
-    assert code == 0, complained
-    assert sorted(home.lines("began")) == sorted(home.lines("ended")) == list("abcdef")
-
-
-def test_a_run_is_paused_and_continued_from_elsewhere(home: Home) -> None:
-    process = home.start("each", "-j", "1", WAITS, ":::", *"abc")
-    until(lambda: len(home.lines("began")) == 1)
-    process.send_signal(signal.SIGUSR1)
-    until(lambda: home.happened("run_held"))
-    (home.folder / "go").touch()
-    until(lambda: len(home.lines("ended")) == 1)
-    time.sleep(0.5)
-    assert home.lines("began") == ["a"]
-    process.send_signal(signal.SIGUSR2)
-    process.communicate(timeout=SOON_S)
-    assert process.returncode == 0
-    assert home.lines("ended") == ["a", "b", "c"]
 
 
 PROMPTS = """\

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import csv
 import io
 import json
 import os
@@ -21,7 +20,6 @@ from headway.engine.events import (
     CallWaited,
     RunBegan,
     RunFinished,
-    RunHeld,
     TaskFailed,
     TaskFinished,
     TaskSkipped,
@@ -109,15 +107,6 @@ def test_status_says_what_failed_and_what_to_do(shell: Shell) -> None:
     assert "\x1b" not in found.stdout
 
 
-def test_status_for_a_program(shell: Shell) -> None:
-    run = partial_run(shell.state)
-    told = shell.json("status", "last", "--json")
-    assert isinstance(told, dict)
-    assert (told["run"], told["state"], told["resumable"]) == (run, "interrupted", True)
-    assert told["tasks"] == {"total": 4, "finished": 2, "failed": 1}
-    assert told["slowest"][0] == {"task": "probe[a]", "seconds": 4.0}
-
-
 def test_a_wrong_run_is_a_usage_error_with_the_nearest(shell: Shell) -> None:
     run = whole_run(shell.state)
     found = shell("status", run[:-1] + "z")
@@ -139,21 +128,6 @@ def test_a_run_that_a_process_has_is_running_and_its_pid_is_told(shell: Shell) -
             journal.close()
         assert "1 cut off" in shell("status").stdout
         assert "had no end" in shell("why", "last", "probe[a]").stdout
-
-    asyncio.run(whole())
-
-
-def test_a_paused_run_says_how_to_go_on(shell: Shell) -> None:
-    async def whole() -> None:
-        writer = Writer(shell.state).tell(RunBegan(BEGAN_S, "adaptive"))
-        writer.tell(RunHeld(BEGAN_S, float("inf"), "by the user"))
-        journal = await writer.write()
-        try:
-            told = shell("status").stdout
-        finally:
-            journal.close()
-        assert "paused" in told
-        assert f"next      headway resume {writer.place.id}" in told
 
     asyncio.run(whole())
 
@@ -180,15 +154,6 @@ def test_results_are_in_declared_order_also_of_a_partial_run(shell: Shell) -> No
     assert (told[0]["attempts"], told[0]["input_tokens"], told[0]["usd"]) == (1, 1000, 0.0025)
     assert found.returncode == 1
     assert found.stderr.startswith("2 of 4 results are missing: interrupted.")
-
-
-def test_a_table_of_results_holds_no_formula(shell: Shell) -> None:
-    writer = Writer(shell.state, ["=1+1", "b"]).tell(RunBegan(BEGAN_S, "adaptive"))
-    writer.finished(0, 0.0, 1.0, b'=HYPERLINK("http://x")').finished(1, 0.0, 1.0, b"a,b\nc")
-    writer.tell(RunFinished(BEGAN_S + 1, 2, 0)).close()
-    rows = list(csv.DictReader(io.StringIO(shell("results", "--format", "csv").stdout)))
-    assert [row["task"] for row in rows] == ["'=1+1", "b"]
-    assert [row["output"] for row in rows] == ['\'=HYPERLINK("http://x")', "a,b\nc"]
 
 
 def test_results_as_files_never_leave_their_folder(shell: Shell) -> None:
@@ -235,13 +200,6 @@ def test_why_a_task_failed_or_was_skipped(shell: Shell) -> None:
     skipped = shell("why", run, "verdict").stdout
     assert skipped.startswith("verdict is skipped: `probe`, which it needs, has failed")
     assert f"hint: headway why {run} 'probe'" in skipped
-
-
-def test_why_a_task_finished_when_it_did(shell: Shell) -> None:
-    whole_run(shell.state)
-    told = shell("why", "last", "probe[2]").stdout
-    assert "it started 3.0 s after the run began: there is room" in told
-    assert "gave its result in 2.0 s" in told
 
 
 def test_stopping_what_does_not_run_says_so(shell: Shell) -> None:
@@ -310,12 +268,6 @@ def test_completion_knows_verbs_options_and_runs(shell: Shell) -> None:
     script.write_text(shell("completion", "bash").stdout)
     assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
     assert shell("completion").returncode == 2
-
-
-def test_a_result_that_is_not_text_is_shown_as_far_as_it_is(shell: Shell) -> None:
-    writer = Writer(shell.state, ["a"]).tell(RunBegan(BEGAN_S, "adaptive"))
-    writer.finished(0, 0.0, 1.0, b"\xff\xfe").tell(RunFinished(BEGAN_S + 1, 1, 0)).close()
-    assert json.loads(shell("results").stdout)["output"] == "\ufffd\ufffd"
 
 
 def test_a_result_without_a_kept_body_has_no_output(shell: Shell) -> None:

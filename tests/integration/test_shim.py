@@ -88,10 +88,6 @@ def test_output_exit_code_and_consumption_are_told(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "out") == []
 
 
-def test_a_program_that_dies_of_a_signal_says_so(tmp_path: Path) -> None:
-    assert run(tmp_path, sh("kill -9 $$")).code == -9
-
-
 def test_environment_folder_and_stdin_are_given(tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     command = sh(
@@ -270,22 +266,6 @@ def test_a_killed_shim_is_replaced_and_its_commands_are_in_doubt(tmp_path: Path)
         assert shim.pid != pid
 
     with_shim(tmp_path, work)
-
-
-def test_a_shim_that_is_asked_to_end_ends_its_commands_first(tmp_path: Path) -> None:
-    mark = f"35{os.getpid()}"
-
-    async def work(shim: ShimClient) -> CommandEnded:
-        running = asyncio.create_task(shim.run(sh(f"sleep {mark} & sleep {mark}")))
-        while len(processes(mark)) < 2:
-            await asyncio.sleep(0.01)
-        pid = shim.pid
-        assert pid is not None
-        os.kill(pid, signal.SIGTERM)
-        return await running
-
-    assert with_shim(tmp_path, work).reason == "orphaned"
-    assert processes(mark) == []
 
 
 def test_a_torn_or_damaged_line_is_left_out_and_the_log_goes_on(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from headway.engine.events import (
     Waiting,
     WakeAt,
 )
-from headway.engine.state import Halt, Rules, State, ripen
+from headway.engine.state import Halt, Rules, State
 from headway.engine.strategy import ADAPTIVE, ALL_AT_ONCE, Strategy
 from headway.errors import QueueOrderError
 from headway.plans.graph import Graph, Need, TaskGroup
@@ -255,7 +255,7 @@ def begun(graph: Graph, rules: Rules, course: Sequence[Moment]) -> Run:
 
 def facts(state: State, now: float) -> tuple[object, ...]:
     """All of a state but its tables, in a form that can be compared."""
-    ripen(state, now)
+    state.ripen(now)
     everyone = len(state.ready_set.states)
     ready = (bytes(state.ready_set.states), state.line.first(everyone, everyone, everyone))
     turns = [state.sequencer.turn(queue) for queue in state.graph.queues]

@@ -28,7 +28,7 @@ from headway.engine.events import (
     TaskStarted,
     WaveBegan,
 )
-from headway.engine.state import Rules, ripen
+from headway.engine.state import Rules
 from headway.engine.strategy import LOOKAHEAD, Strategy
 from headway.plans.graph import Graph
 from tests.property.engine_runs import (
@@ -219,7 +219,7 @@ def test_no_ready_task_waits_while_there_is_room(
 ) -> None:
     run = begun(graph, rules, course)
     state, active = run.state, len(run.state.active)
-    ripen(state, run.now)
+    state.ripen(run.now)
     here = state.line.local
     elsewhere = state.line.ready - here
     is_feedable = rules.strategy.kind != "adaptive" or len(state.waiting) < LOOKAHEAD
@@ -257,7 +257,7 @@ def test_events_recorded_under_other_rules_can_be_replayed(
     for event in run.events:
         apply(replayed, event)
     for state in (run.state, replayed):
-        ripen(state, run.now)
+        state.ripen(run.now)
     there, here = run.state, replayed
     assert here.ready_set.states == there.ready_set.states
     assert here.active == there.active

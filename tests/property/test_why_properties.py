@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from headway.engine.engine import advance, apply, begin
 from headway.engine.events import TaskStarted
 from headway.engine.explain import BlockerKind, StartReason, must_end, why
-from headway.engine.state import Rules, State, ripen
+from headway.engine.state import Rules, State
 from headway.engine.strategy import Strategy
 from headway.plans.graph import Graph
 from headway.plans.ready import DONE, READY
@@ -40,7 +40,7 @@ def _copy(run: Run) -> State:
     for event in run.events:
         apply(state, event)
     state.places = run.state.places
-    ripen(state, run.now)
+    state.ripen(run.now)
     return state
 
 

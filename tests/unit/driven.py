@@ -15,7 +15,7 @@ from headway.engine.state import Rules
 from headway.engine.strategy import parse
 from headway.plans.graph import Graph, Need, TaskGroup
 from headway.run.driver import Driver, RunOutcome, RunSetup
-from headway.run.takeover import Saved
+from headway.run.results import Saved
 from headway.testing import run_virtual
 from headway.work import Attempt, AttemptError, Needed, Result
 
@@ -166,6 +166,25 @@ def flat(count: int, **how: object) -> tuple[Graph, ScriptedWork]:
     """One group without needs."""
     work = ScriptedWork("one", **how)  # type: ignore[arg-type]
     return Graph((TaskGroup("one", count, is_local=work.is_local),)), work
+
+
+def alone(
+    count: int, strategy: str = "all-at-once", retries: int = 0, record: SlowRecord | None = None,
+    setup: Mapping[str, object] | None = None, **how: object,
+) -> Scene:  # fmt: skip
+    """A run of one group without needs."""
+    graph, work = flat(count, **how)
+    return Scene(graph, (work,), strategy, retries, record or SlowRecord(), setup=setup or {})
+
+
+def stopped(detail: str, *, is_now: bool = False) -> Callable[[Driver], Awaitable[None]]:
+    """Stops a run after a second."""
+
+    async def meanwhile(driver: Driver) -> None:
+        await passes(1.0)
+        driver.stop("interrupted", detail, is_now=is_now)
+
+    return meanwhile
 
 
 def chain(*works: ScriptedWork, count: int | None = 1, memberwise: bool = True) -> Graph:

@@ -1,38 +1,48 @@
-"""The driver's laws: durable before known, isolated failures, ends that are waited for."""
+"""The driver's laws: durable before known, isolated failures, resumes, budgets, usage windows."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from math import inf
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from headway.base.values import Fault
+from headway.engine.budget import RUN, RunBudget
 from headway.engine.events import (
     Event,
     GroupExpanded,
-    RunContinued,
     RunHeld,
     TaskDelayed,
     TaskFailed,
     TaskFinished,
 )
+from headway.engine.record import JournalEntry, MoneyReserved, ReplyKept, TaskState
 from headway.errors import BadValueError
 from headway.plans.graph import Graph, Need, TaskGroup
+from headway.plans.spec import PlanBudget
 from headway.run.driver import Driver
+from headway.run.results import Saved
 from headway.testing import run_virtual
-from headway.work import Attempt, Needed, Result
+from headway.work import Attempt, AttemptError, Needed, Result, WindowEmptyError
 from tests.unit.driven import (
     Scene,
     ScriptedWork,
     SlowRecord,
     after,
+    alone,
     chain,
     echo,
+    fails,
     flat,
     passes,
     settle,
     spread,
-)  # fmt: skip
+    stopped,
+)
 
 
 def test_a_dependent_starts_only_when_what_it_needs_is_durable() -> None:
@@ -52,44 +62,13 @@ def test_a_dependent_starts_only_when_what_it_needs_is_durable() -> None:
     assert scene.run(meanwhile).finished.finished == 2
 
 
-def test_a_dependent_gets_the_results_of_what_it_needs() -> None:
-    given: list[list[Needed]] = []
-
-    async def act(attempt: Attempt) -> Result:
-        given.append(attempt.needed("first"))
-        assert attempt.needed("a stranger") == []
-        return Result(b"")
-
-    first, second = ScriptedWork("first"), ScriptedWork("second", act)
-    scene = Scene(chain(first, second, count=3), (first, second))
-    assert scene.run().finished.finished == 6
-    assert sorted(given, key=lambda one: one[0].member) == [
-        [Needed("first", n, f"first[{n}]", f"first[{n}]".encode())] for n in range(3)
-    ]
-
-
-def test_every_start_is_written_before_the_end_and_an_end_with_its_row_and_body() -> None:
-    graph, work = flat(2)
-    scene = Scene(graph, (work,))
-    scene.run()
-    kinds = [type(entry.event).__name__ for entry in scene.record.durable]
-    assert kinds == [
-        "RunBegan", "TaskStarted", "TaskStarted", "TaskFinished", "TaskFinished", "RunFinished"
-    ]  # fmt: skip
-    finished = [e for e in scene.record.durable if isinstance(e.event, TaskFinished)]
-    for entry in finished:
-        assert entry.row is not None
-        assert (entry.row.state, entry.bodies) == ("finished", (entry.row.name.encode(),))
-
-
 def test_what_a_work_should_not_raise_is_a_failure_with_a_reason() -> None:
     async def act(attempt: Attempt) -> Result:
         if attempt.member == 1:
             raise ZeroDivisionError("one by nothing")
         return await echo(attempt)
 
-    graph, work = flat(3, act=act)
-    scene = Scene(graph, (work,), retries=3)
+    scene = alone(3, retries=3, act=act)
     assert scene.run().finished.failed == 1
     (failed,) = [event for event in scene.told if isinstance(event, TaskFailed)]
     assert failed.fault.kind == "request"
@@ -119,26 +98,11 @@ def test_an_attempt_that_takes_too_long_is_ended_and_tried_again() -> None:
             ended.append(asyncio.get_running_loop().time())
         raise AssertionError
 
-    graph, work = flat(1, act=act, timeout_s=7.0)
-    scene = Scene(graph, (work,), retries=1)
+    scene = alone(1, retries=1, act=act, timeout_s=7.0)
     assert scene.run().finished.finished == 1
     assert ended == [7.0]
     (delayed,) = [event for event in scene.told if isinstance(event, TaskDelayed)]
     assert (delayed.fault.kind, delayed.fault.detail) == ("timeout", "it took more than 7.0 s")
-
-
-def test_a_drained_run_ends_what_is_started_and_starts_nothing() -> None:
-    graph, work = flat(10, act=after(5.0))
-    scene = Scene(graph, (work,), "fixed:3")
-
-    async def meanwhile(driver: Driver) -> None:
-        await passes(1.0)
-        driver.stop("interrupted", "enough")
-        driver.stop("budget", "a later reason does not count")
-
-    outcome = scene.run(meanwhile)
-    assert (outcome.finished.finished, outcome.finished.left) == (3, 7)
-    assert (outcome.cause, outcome.detail, outcome.finished.at_s) == ("interrupted", "enough", 5.0)
 
 
 def test_a_run_that_is_stopped_now_cancels_and_waits_for_cleanup() -> None:
@@ -152,14 +116,9 @@ def test_a_run_that_is_stopped_now_cancels_and_waits_for_cleanup() -> None:
             cleaned.append(asyncio.get_running_loop().time())
         return await echo(attempt)
 
-    graph, work = flat(10, act=act)
-    scene = Scene(graph, (work,), "fixed:3")
+    scene = alone(10, "fixed:3", act=act)
 
-    async def meanwhile(driver: Driver) -> None:
-        await passes(1.0)
-        driver.stop("interrupted", "now", is_now=True)
-
-    outcome = scene.run(meanwhile)
+    outcome = scene.run(stopped("now", is_now=True))
     assert (outcome.finished.finished, outcome.finished.left) == (0, 10)
     assert cleaned == [4.0] * 3
     assert set(scene.record.states().values()) == {"started"}
@@ -174,14 +133,9 @@ def test_a_stop_does_not_wait_for_calls_that_only_wait_for_their_permit() -> Non
         await passes(2.0)
         return await echo(attempt)
 
-    graph, work = flat(3, act=act, is_idle_until_sent=True)
-    scene = Scene(graph, (work,), "fixed:3")
+    scene = alone(3, "fixed:3", act=act, is_idle_until_sent=True)
 
-    async def meanwhile(driver: Driver) -> None:
-        await passes(1.0)
-        driver.stop("interrupted", "by the user")
-
-    outcome = scene.run(meanwhile)
+    outcome = scene.run(stopped("by the user"))
     assert (outcome.finished.finished, outcome.finished.left) == (1, 2)
     assert outcome.finished.at_s - scene.starts_s()[0] < 10.0
     assert scene.record.states() == {
@@ -195,8 +149,7 @@ def test_a_result_that_is_being_written_is_not_lost_by_a_stop() -> None:
             await passes(1000)
         return Result(b"mine")
 
-    graph, work = flat(2, act=act)
-    scene = Scene(graph, (work,), record=SlowRecord(delay_s=None))
+    scene = alone(2, record=SlowRecord(delay_s=None), act=act)
 
     async def meanwhile(driver: Driver) -> None:
         await settle()
@@ -217,14 +170,9 @@ def test_a_result_that_comes_in_spite_of_a_stop_is_kept() -> None:
             return Result(b"it was almost there")
         raise AssertionError
 
-    graph, work = flat(1, act=act)
-    scene = Scene(graph, (work,))
+    scene = alone(1, act=act)
 
-    async def meanwhile(driver: Driver) -> None:
-        await passes(1.0)
-        driver.stop("interrupted", "now", is_now=True)
-
-    scene.run(meanwhile)
+    scene.run(stopped("now", is_now=True))
     assert scene.record.states() == {"one[0]": "finished"}
     assert list(scene.record.bodies.values()) == [b"it was almost there"]
 
@@ -240,8 +188,7 @@ def test_cancelling_a_run_from_outside_ends_its_attempts_first() -> None:
             cleaned.append(attempt.member)
         return Result(b"")
 
-    graph, work = flat(2, act=act)
-    scene = Scene(graph, (work,))
+    scene = alone(2, act=act)
 
     async def main() -> None:
         async with asyncio.timeout(5):
@@ -250,24 +197,6 @@ def test_cancelling_a_run_from_outside_ends_its_attempts_first() -> None:
     with pytest.raises(TimeoutError):
         run_virtual(main())
     assert cleaned == [0, 1]
-
-
-def test_a_held_run_starts_nothing_until_it_goes_on() -> None:
-    graph, work = flat(4, act=after(10.0))
-    scene = Scene(graph, (work,), "fixed:1")
-
-    async def meanwhile(driver: Driver) -> None:
-        await passes(5.0)
-        driver.hold("paused by the user")
-        await passes(95.0)
-        assert len(scene.started()) == 1
-        driver.go_on()
-
-    scene.run(meanwhile)
-    assert list(scene.starts_s().values()) == [0.0, 100.0, 110.0, 120.0]
-    assert [type(event) for event in scene.told if isinstance(event, RunHeld | RunContinued)] == [
-        RunHeld, RunContinued
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("body", [b"a b c", b""])
@@ -318,8 +247,7 @@ def test_a_result_that_nothing_can_be_spread_over_ends_the_run_with_an_error() -
 
 
 def test_a_watcher_that_breaks_ends_the_run_and_loses_no_result() -> None:
-    graph, work = flat(5, act=after(1.0))
-    scene = Scene(graph, (work,), "fixed:2")
+    scene = alone(5, "fixed:2", act=after(1.0))
 
     def breaks(events: Sequence[Event]) -> None:
         if any(isinstance(event, TaskFinished) for event in events):
@@ -329,18 +257,6 @@ def test_a_watcher_that_breaks_ends_the_run_and_loses_no_result() -> None:
     with pytest.raises(BrokenPipeError):
         scene.run()
     assert list(scene.record.states().values()) == ["finished", "finished"]
-
-
-def test_a_key_that_cannot_be_made_ends_the_run_with_an_error() -> None:
-    class Nameless(ScriptedWork):
-        def key(self, member: int) -> bytes:
-            if member == 2:
-                raise BadValueError("an item that nothing can name")
-            return ScriptedWork.key(self, member)
-
-    graph, _ = flat(4)
-    with pytest.raises(BadValueError, match="nothing can name"):
-        Scene(graph, (Nameless("one"),), "fixed:1").run()
 
 
 def test_a_bug_behind_a_durable_result_ends_the_run_with_an_error() -> None:
@@ -354,8 +270,7 @@ def test_a_bug_behind_a_durable_result_ends_the_run_with_an_error() -> None:
 
 
 def test_results_that_become_durable_together_are_heard_of_together() -> None:
-    graph, work = flat(4)
-    scene = Scene(graph, (work,), record=SlowRecord(delay_s=None))
+    scene = alone(4, record=SlowRecord(delay_s=None))
     heard: list[int] = []
     scene.setup = {"watch": lambda events: heard.append(
         sum(isinstance(event, TaskFinished) for event in events)
@@ -368,3 +283,287 @@ def test_results_that_become_durable_together_are_heard_of_together() -> None:
 
     scene.run(meanwhile)
     assert [count for count in heard if count] == [4]
+
+
+def edited(version: str, first_says: bytes) -> tuple[Scene, tuple[ScriptedWork, ...]]:
+    """Run a chain of two over three members; then again with the first one edited."""
+    works = ScriptedWork("first", after(1.0, b"one")), ScriptedWork("second")
+    graph = chain(*works, count=3)
+    before = Scene(graph, works)
+    before.run()
+    again = (
+        ScriptedWork("first", after(1.0, first_says), version=version),
+        ScriptedWork("second"),
+    )
+    scene = Scene(graph, again, setup={"saved": before.record.saved()})
+    assert scene.run().finished.finished == 6
+    return scene, again
+
+
+def test_an_edit_runs_what_changed_and_what_depends_on_a_changed_result() -> None:
+    _, (first, second) = edited("2", b"another")
+    assert sorted(first.performed) == sorted(second.performed) == [0, 1, 2]
+
+
+def test_an_edit_that_changes_no_result_stops_there() -> None:
+    scene, (first, second) = edited("2", b"one")
+    assert (sorted(first.performed), second.performed) == ([0, 1, 2], [])
+    assert sorted(scene.reused()) == [3, 4, 5]
+
+
+def test_a_result_survives_that_its_task_was_passed_over_in_between() -> None:
+    works = ScriptedWork("first"), ScriptedWork("second")
+    graph = chain(*works)
+    before = Scene(graph, works)
+    before.run()
+    fails_now = ScriptedWork("first", fails(0), version="2"), ScriptedWork("second")
+    between = Scene(graph, fails_now, setup={"saved": before.record.saved()})
+    between.record.rows.update(before.record.rows)
+    between.record.bodies.update(before.record.bodies)
+    between.run()
+    assert between.record.states()["second[0]"] == "skipped"
+    again = ScriptedWork("first", version="3"), ScriptedWork("second")
+    scene = Scene(graph, again, setup={"saved": between.record.saved()})
+    assert scene.run().finished.finished == 2
+    assert (again[0].performed, again[1].performed) == ([0], [])
+
+
+def test_a_result_is_shown_once_it_is_durable_and_again_after_a_crash() -> None:
+    graph, work = flat(2, publishes=True)
+    scene = Scene(graph, (work,), record=SlowRecord(delay_s=None))
+
+    async def meanwhile(driver: Driver) -> None:
+        await settle()
+        assert not work.published
+        scene.record.release()
+
+    scene.run(meanwhile)
+    assert work.published == [(0, b"one[0]"), (1, b"one[1]")]
+    _, again = flat(2, publishes=True)
+    Scene(graph, (again,), setup={"saved": scene.record.saved()}).run()
+    assert again.published == work.published
+    assert again.performed == []
+
+
+def test_a_result_that_was_not_kept_is_made_again_if_something_needs_it() -> None:
+    works = ScriptedWork("first"), ScriptedWork("second", fails(1))
+    graph = chain(*works, count=3)
+    before = Scene(graph, works)
+    before.run()
+    given: list[bytes] = []
+
+    async def act(attempt: Attempt) -> Result:
+        given.append(attempt.needed("first")[0].body)
+        return Result(b"")
+
+    again = ScriptedWork("first"), ScriptedWork("second", act)
+    saved = Saved(dict(before.record.rows), lambda _: None, keeps_bodies=False)
+    scene = Scene(graph, again, setup={"saved": saved})
+    assert scene.run().finished.finished == 6
+    assert (again[1].performed, given) == ([1], [b"first[1]"])
+
+
+@pytest.mark.parametrize("state", ["finished", "proposed", "started"])
+def test_whatever_may_be_taken_again_is_recalled(state: TaskState) -> None:
+    """A result that was waiting to be committed when the process died is one, too."""
+    graph, work = flat(2)
+    scene = Scene(graph, (work,))
+    scene.run()
+    saved = Saved(
+        {key: replace(row, state=state) for key, row in scene.record.rows.items()},
+        scene.record.bodies.get,
+    )
+    assert all(saved.result_of(work.key(member), b"") for member in range(2))
+    recalled = {one.member: one.body for one in saved.recall(work, range(2))}
+    assert recalled == {0: b"one[0]", 1: b"one[1]"}
+
+
+def test_a_kept_reply_is_durable_at_once_and_given_to_the_next_attempt() -> None:
+    async def act(attempt: Attempt) -> Result:
+        if not attempt.kept:
+            await attempt.keep(b"a reply")
+            assert any(isinstance(entry.event, ReplyKept) for entry in scene.record.durable)
+            raise AttemptError(Fault("server"))
+        return Result(b"with " + attempt.kept[0])
+
+    graph, work = flat(1, act=act)
+    record = KeepingRecord(delay_s=2.0)
+    scene = Scene(graph, (work,), retries=1, record=record, setup={"saved": record.live()})
+    assert scene.run().finished.finished == 1
+    assert b"with a reply" in record.bodies.values()
+
+
+class KeepingRecord(SlowRecord):
+    """Also gives bodies back while the run goes on."""
+
+    def write(self, entries: Any, then: Any = None) -> None:
+        for entry in entries:
+            self._take(entry)
+        SlowRecord.write(self, [_bare(entry) for entry in entries], then)
+
+    def live(self) -> Any:
+        return Saved({}, self.bodies.get)
+
+    def _take(self, entry: JournalEntry) -> None:
+        for body in entry.bodies:
+            event: Any = entry.event
+            name = event.body if isinstance(event, ReplyKept) else event.ending.body
+            self.bodies[name] = body
+
+
+def _bare(entry: JournalEntry) -> JournalEntry:
+    return JournalEntry(entry.event, entry.key, entry.row)
+
+
+def test_money_is_set_aside_durably_before_it_is_spent_and_comes_back() -> None:
+    active = peak = 0
+
+    async def act(attempt: Attempt) -> Result:
+        nonlocal active, peak
+        await attempt.reserve(400)
+        assert any(
+            isinstance(entry.event, MoneyReserved) and entry.event.task == attempt.task
+            for entry in scene.record.durable
+        )
+        attempt.goes()
+        active += 1
+        peak = max(peak, active)
+        await passes(1.0)
+        active -= 1
+        return Result(b"", spend_microusd=100)
+
+    purse = RunBudget(PlanBudget(microusd=1000))
+    scene = alone(5, record=SlowRecord(delay_s=0.5), setup={"purse": purse}, act=act)
+    outcome = scene.run()
+    assert (outcome.finished.finished, outcome.cause, peak) == (5, "", 2)
+    assert purse.pots[RUN].spent.microusd == 500
+
+
+def test_a_budget_that_is_reached_drains_the_run_and_says_so() -> None:
+    async def act(attempt: Attempt) -> Result:
+        await attempt.reserve(400)
+        await passes(1.0)
+        return Result(b"", spend_microusd=400)
+
+    purse = RunBudget(PlanBudget(microusd=1000))
+    scene = alone(5, setup={"purse": purse}, act=act)
+    outcome = scene.run()
+    assert (outcome.finished.finished, outcome.finished.left, outcome.cause) == (2, 3, "budget")
+    assert purse.pots[RUN].spent.microusd == 800
+
+
+def test_a_call_that_was_sent_and_timed_out_costs_all_that_was_set_aside() -> None:
+    async def act(attempt: Attempt) -> Result:
+        await attempt.reserve(400)
+        if attempt.member:
+            attempt.goes()
+        await passes(1000)
+        raise AssertionError
+
+    purse = RunBudget(PlanBudget(microusd=1000))
+    scene = alone(2, setup={"purse": purse}, act=act, timeout_s=5.0)
+    scene.run()
+    assert purse.pots[RUN].spent.microusd == 400
+    spent = {row.name: row.spent_microusd for row in scene.record.rows.values()}
+    assert spent == {"one[0]": 0, "one[1]": 400}
+
+
+FIVE_HOURS_S = 5 * 3600.0
+CALL_S = 30.0
+
+
+class Account:
+    """Answers so many calls in every five hours, and says when there is more."""
+
+    def __init__(self, calls: int) -> None:
+        self.calls = calls
+        self.used = 0
+        self.resets_at_s = FIVE_HOURS_S
+        self.known_s = inf
+        """Since when a caller knows that it is empty."""
+        self.asked_in_vain: list[float] = []
+
+    async def ask(self, attempt: Attempt) -> Result:
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self.resets_at_s:
+            self.resets_at_s += FIVE_HOURS_S
+            self.used, self.known_s = 0, inf
+        attempt.waits()
+        if self.used >= self.calls:
+            self.asked_in_vain.append(now_s)
+            await passes(2.0)  # As long as a call stands in line before it is told why.
+            self.known_s = min(self.known_s, now_s + 2.0)
+            raise WindowEmptyError(self.resets_at_s, "the 5 h window is used up")
+        self.used += 1
+        attempt.goes()
+        await passes(CALL_S)
+        return Result(attempt.name.encode())
+
+
+def must_start_nothing_while_empty(scene: Scene, resets_at_s: float, known_s: float) -> None:
+    starts = list(scene.starts_s().values())
+    assert not [at_s for at_s in starts if known_s < at_s < resets_at_s]
+
+
+def test_a_run_waits_five_hours_and_goes_on_within_ten_seconds() -> None:
+    account = Account(100)
+    scene = alone(150, "adaptive", act=account.ask)
+
+    async def meanwhile(driver: Driver) -> None:
+        await passes(FIVE_HOURS_S - 1.0)
+        assert account.known_s < FIVE_HOURS_S / 2
+        assert not driver.state.active
+        must_start_nothing_while_empty(scene, FIVE_HOURS_S, account.known_s)
+
+    outcome = scene.run(meanwhile)
+    assert (outcome.finished.finished, outcome.cause) == (150, "")
+    woke_s = min(s for s in scene.starts_s().values() if s >= FIVE_HOURS_S)
+    assert FIVE_HOURS_S <= woke_s <= FIVE_HOURS_S + 10.0
+    assert outcome.finished.failed == 0
+
+
+def test_a_task_that_was_put_back_loses_no_attempt() -> None:
+    account = Account(1)
+    scene = alone(4, "all-at-once", retries=0, act=account.ask)
+    outcome = scene.run()
+    assert (outcome.finished.finished, outcome.finished.failed) == (4, 0)
+    assert outcome.finished.at_s < 4 * FIVE_HOURS_S
+    assert len([event for event in scene.told if isinstance(event, RunHeld)]) == 3
+
+
+def test_an_attempt_that_met_a_full_disk_is_no_try() -> None:
+    full = ["the disk is full"] * 3
+
+    async def act(attempt: Attempt) -> Result:
+        if full:
+            raise AttemptError(Fault("command", detail="exit code 1"))
+        return Result(attempt.name.encode())
+
+    graph, work = flat(1, act=act)
+    setup = {"full_disk": lambda: full.pop() if full else ""}
+    scene = Scene(graph, (work,), "fixed:1", retries=0, setup=setup)
+    outcome = scene.run()
+    assert (outcome.finished.finished, outcome.finished.failed) == (1, 0)
+    faults = [event.fault for event in scene.told if isinstance(event, TaskDelayed)]
+    assert faults == [Fault("disk", detail="the disk is full; exit code 1")] * 3
+
+
+def test_a_run_that_may_not_wait_ends_with_the_time_of_the_reset() -> None:
+    account = Account(10)
+    scene = alone(50, "fixed:4", setup={"waits_until_s": -inf}, act=account.ask)
+    outcome = scene.run()
+    assert (outcome.cause, outcome.until_s) == ("window", FIVE_HOURS_S)
+    assert outcome.detail == "the 5 h window is used up"
+    assert (outcome.finished.finished, outcome.finished.left) == (10, 40)
+
+
+def test_a_window_that_is_told_before_anybody_meets_it_holds_the_run_at_once() -> None:
+    account = Account(10)
+    scene = alone(12, "fixed:1", act=account.ask)
+
+    async def meanwhile(driver: Driver) -> None:
+        await passes(10 * CALL_S - 1.0)
+        driver.window_empty(FIVE_HOURS_S, "the last answer said that it is used up")
+
+    assert scene.run(meanwhile).finished.finished == 12
+    assert account.asked_in_vain == []

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from msgspec import Struct, field
 
 from headway.base.digest import digest
-from headway.engine.effects import Asker, Due, KnownEffects, Outgoing, key_of
+from headway.engine.effects import Asker, Due, Outgoing, key_of
 from headway.engine.events import TaskFinished
 from headway.engine.record import EffectDone, EffectIntended, JournalEntry
-from headway.errors import EffectFailedError, StateError, UsageError
+from headway.errors import EffectFailedError, StateError
 from headway.plans.resources import Channel
 from headway.state.outbox import RECEIPT_BYTES_MAX, Outbox, Send, is_function, senders
 from headway.state.shared import Act, Channels
@@ -106,43 +106,6 @@ def test_a_key_is_the_same_in_every_process_and_another_for_everything_else() ->
     assert len(others | {key}) == 6
 
 
-def test_a_channel_gives_one_effect_at_a_time_and_the_next_when_it_is_done() -> None:
-    outgoing = Outgoing("run-1")
-    outgoing.ask(asker(0), (mail("a"), mail("x", "sms"), mail("b")))
-    outgoing.ask(asker(1), (mail("c"),))
-    first = outgoing.take()
-    assert said(first) == ['mail "a"', 'sms "x"']
-    assert outgoing.take() == []
-    outgoing.ended(first[0])
-    (second,) = outgoing.take()
-    assert (second.data, second.ordinal, second.asker.task) == (b'"b"', 2, 0)
-    outgoing.ended(second)
-    assert said(outgoing.take()) == ['mail "c"']
-    assert said(outgoing.left()) == ['mail "c"', 'sms "x"']
-
-
-def test_a_failure_stops_its_channel_and_no_other() -> None:
-    outgoing = Outgoing("run-1")
-    outgoing.ask(asker(0), (mail("a"), mail("b"), mail("x", "sms"), mail("y", "sms")))
-    first, other = outgoing.take()
-    outgoing.failed(first, "no line")
-    assert outgoing.take() == []
-    outgoing.ended(other)
-    assert said(outgoing.take()) == ['sms "y"']
-    assert outgoing.failures == {"mail": (first, "no line")}
-    assert said(outgoing.left())[:2] == ['mail "a"', 'mail "b"']
-
-
-def test_what_is_done_or_was_asked_for_before_is_not_asked_for_again() -> None:
-    outgoing = Outgoing("run-1")
-    done = key_of("run-1", asker(0), 0, mail("a"))
-    outgoing.known.apply(asker(0).key, EffectIntended(0, 1.0, "mail", 0, done))
-    outgoing.known.apply(asker(0).key, EffectDone(0, 2.0, 0, done))
-    for _ in range(2):
-        outgoing.ask(asker(0), (mail("a"), mail("b"), mail("n", is_now=True)))
-    assert said(outgoing.left()) == ['mail "b"']
-
-
 def test_what_is_intended_and_not_done_is_in_doubt_and_asked_for_with_the_same_key() -> None:
     key = key_of("run-1", asker(0), 0, mail("a"))
     now = "ab" * 16
@@ -164,22 +127,6 @@ def test_what_is_intended_and_not_done_is_in_doubt_and_asked_for_with_the_same_k
     known.apply(asker(0).key, due.intended(2.0))
     known.apply(asker(0).key, due.done(3.0, b"r"))
     assert list(known.doubts) == [now]
-
-
-def test_a_task_of_an_edited_plan_that_says_something_else_asks_for_another_effect() -> None:
-    outgoing = Outgoing("run-1")
-    outgoing.known.apply(b"", EffectDone(0, 1.0, 0, key_of("run-1", asker(0), 0, mail("old"))))
-    outgoing.ask(asker(0), (mail("new"),))
-    assert said(outgoing.left()) == ['mail "new"']
-
-
-def test_an_effect_that_waits_for_nobody_says_so_in_its_facts() -> None:
-    due = Outgoing("run-1").at_once(asker(2), 1, mail("n", is_now=True))
-    assert due.intended(5.0) == EffectIntended(2, 5.0, "mail", 1, due.key, is_now=True)
-    known = KnownEffects()
-    known.apply(b"", due.intended(5.0))
-    known.apply(b"", due.done(5.0, b""))
-    assert (known.now, known.doubts) == ({due.key}, {})
 
 
 PROGRAM = st.lists(
@@ -244,22 +191,6 @@ def test_nothing_is_performed_before_its_intent_is_durable() -> None:
     virtual(scene)
 
 
-def test_a_slow_channel_does_not_hold_back_another() -> None:
-    async def scene() -> None:
-        slow, quick = Receiver(takes_s=50.0), Receiver(takes_s=1.0)
-        box = outbox(Kept(), slow=slow, quick=quick)
-        for number in range(5):
-            acts = (mail(f"s{number}", "slow"), mail(f"q{number}", "quick"))
-            box.release(number, asker(number).key, "notify", acts)
-        await passes(10.0)
-        assert quick.texts() == ["q0", "q1", "q2", "q3", "q4"]
-        assert slow.texts() == []
-        await box.drained()
-        assert slow.texts() == ["s0", "s1", "s2", "s3", "s4"]
-
-    virtual(scene)
-
-
 def test_who_fails_stops_his_channel_and_a_later_process_goes_on_there() -> None:
     async def scene() -> None:
         record, receiver, other = Kept(), Receiver(breaks_at="b"), Receiver()
@@ -306,19 +237,6 @@ def test_who_does_not_answer_in_time_stops_his_channel() -> None:
     virtual(scene)
 
 
-def test_who_cancels_himself_stops_his_channel() -> None:
-    async def gives_up(payload: bytes, key: str) -> bytes:
-        raise asyncio.CancelledError
-
-    async def scene() -> None:
-        box = outbox(Kept(), mail=gives_up)
-        box.release(0, asker(0).key, "notify", (mail("a"),))
-        await box.drained()
-        assert box.failures()[0].endswith(": it was cancelled from inside")
-
-    virtual(scene)
-
-
 def test_who_exits_or_stops_iterating_stops_his_channel() -> None:
     def runs_dry(payload: object, key: str) -> object:
         return next(iter(()))
@@ -349,19 +267,6 @@ def test_a_channel_that_nobody_performs_is_a_failure_without_an_intent() -> None
         await box.drained()
         assert "nobody performs `mail`" in box.failures()[0]
         assert record.facts() == []
-
-    virtual(scene)
-
-
-def test_who_cannot_be_loaded_is_a_failure_without_an_intent() -> None:
-    def find(channel: str) -> Send | None:
-        raise UsageError("`effect(no:such)` cannot be imported")
-
-    async def scene() -> None:
-        box = Outbox("run-1", find, Kept(), lambda: 1.0)
-        box.release(0, asker(0).key, "notify", (mail("a"),))
-        await box.drained()
-        assert box.failures()[0].endswith(": `effect(no:such)` cannot be imported")
 
     virtual(scene)
 
@@ -427,24 +332,6 @@ def test_a_long_receipt_is_cut() -> None:
         box.release(0, asker(0).key, "notify", (mail("a"),))
         await box.drained()
         assert len(record.entries[1].bodies[0]) == RECEIPT_BYTES_MAX
-
-    virtual(scene)
-
-
-def test_who_says_nothing_leaves_no_receipt() -> None:
-    async def silent(payload: object, key: str) -> None:
-        del payload, key
-
-    async def scene() -> None:
-        record = Kept()
-        channels = Channels({"mail": Channel("effect", "given")})
-        find = senders(channels, {"given": silent}, _nothing)
-        box = Outbox("run-1", find, record, lambda: 1.0)
-        box.release(0, asker(0).key, "notify", (mail("a"),))
-        await box.drained()
-        done = record.entries[1]
-        assert isinstance(done.event, EffectDone)
-        assert (done.event.receipt, done.bodies) == (b"", ())
 
     virtual(scene)
 

@@ -57,8 +57,6 @@ from headway.engine.record import Fact, MoneyReserved, ReplyKept
 from headway.engine.state import Halt, Rules, State, copied
 from headway.engine.strategy import ADAPTIVE, ALL_AT_ONCE, LOOKAHEAD, Strategy
 from headway.errors import InternalError
-from headway.pacing.headers import PLAIN
-from headway.pacing.refusal import classify
 from headway.plans.graph import Graph, Need, Task, TaskGroup
 from headway.plans.resources import Touches
 from headway.state.coherence import Coherence
@@ -78,31 +76,12 @@ def _started(taken: Step) -> list[int]:
     return [effect.task for effect in taken.effects if isinstance(effect, StartAttempt)]
 
 
-def test_an_empty_run_is_over_when_it_begins() -> None:
-    state = _run({}, ADAPTIVE)
-    taken = step(state, Began(), 1.0)
-    assert taken == Step((RunBegan(1.0, "adaptive"), RunFinished(1.0, 0, 0)), ())
-    assert state.over
-    assert step(state, Began(), 2.0) == Step((), ())
-
-
 def test_what_needs_nothing_starts_and_the_reason_is_recorded() -> None:
     state = _run({"a": "", "b": "a"}, ALL_AT_ONCE)
     taken = step(state, Began(), 2.0)
     began = RunBegan(2.0, "all-at-once")
     assert taken.events == (began, TaskStarted(0, 1, 2.0, "everything starts at once"))
     assert taken.effects == (StartAttempt(0, 1),)
-
-
-def test_the_last_end_ends_the_run() -> None:
-    state = _run({"a": "", "b": "a"}, ALL_AT_ONCE)
-    step(state, Began(), 0.0)
-    step(state, Finished(0, 1), 1.0)
-    taken = step(state, Finished(1, 1), 2.0)
-    assert taken.events == (TaskFinished(1, 1, 2.0), RunFinished(2.0, 2, 0))
-    assert step(state, Ticked(), 3.0) == Step((), ())
-    assert not state.active
-    assert not state.waiting
 
 
 def test_adaptive_starts_another_task_when_one_got_its_permit() -> None:
@@ -121,16 +100,6 @@ def test_a_task_that_waits_for_its_next_permit_keeps_others_from_starting() -> N
     assert len(state.waiting) == LOOKAHEAD + 1
     assert _started(step(state, Admitted(5), 3.0)) == []
     assert _started(step(state, Admitted(6), 3.0)) == [LOOKAHEAD + 1]
-
-
-def test_a_lost_attempt_is_tried_again_after_a_while() -> None:
-    state = _run({"a": ""}, ALL_AT_ONCE)
-    step(state, Began(), 0.0)
-    taken = step(state, Failed(0, 1, SERVER), 5.0)
-    assert taken.events == (TaskDelayed(0, 1, 5.0, 6.0, SERVER),)
-    assert taken.effects == (WakeAt(6.0),)
-    assert step(state, Ticked(), 5.9) == Step((), ())
-    assert step(state, Ticked(), 6.0).effects == (StartAttempt(0, 2),)
 
 
 def test_delays_double_up_to_a_maximum() -> None:
@@ -235,16 +204,6 @@ def test_higher_priority_goes_first_then_the_longer_way_then_declared_order() ->
     assert list(_begun(groups, Rules(Strategy("fixed", 8))).active) == [4, 5, 0, 1, 2, 3, 6, 7]
 
 
-def test_a_group_may_have_its_own_retries() -> None:
-    groups = [TaskGroup("a", retries=0), TaskGroup("b", retries=2), TaskGroup("c")]
-    state = _begun(groups, Rules(ALL_AT_ONCE, retries=1))
-    kinds = [type(step(state, Failed(task, 1, SERVER), 0.0).events[0]) for task in range(3)]
-    assert kinds == [TaskFailed, TaskDelayed, TaskDelayed]
-    step(state, Ticked(), 1.0)
-    kinds = [type(step(state, Failed(task, 2, SERVER), 1.0).events[0]) for task in (1, 2)]
-    assert kinds == [TaskDelayed, TaskFailed]
-
-
 def test_twenty_two_tasks_in_waves_of_four_are_six_waves() -> None:
     state = begin(Graph([TaskGroup("a", 22)]), Rules(Strategy("waves", 4)))
     waves, sizes = [], []
@@ -258,13 +217,6 @@ def test_twenty_two_tasks_in_waves_of_four_are_six_waves() -> None:
     assert sizes == [4, 4, 4, 4, 4, 2]
 
 
-def test_a_wave_is_told_before_its_tasks_and_a_ceiling_makes_it_smaller() -> None:
-    state = begin(Graph([TaskGroup("a", 5)]), Rules(Strategy("waves", 4), ceiling=2))
-    events = step(state, Began(), 0.0).events
-    assert events[1] == WaveBegan(1, 3, 0.0)
-    assert [type(event) for event in events[2:]] == [TaskStarted, TaskStarted]
-
-
 def test_nothing_starts_while_the_run_is_held() -> None:
     state = _begun([TaskGroup("a", 9)], Rules(Strategy("fixed", 2)))
     taken = step(state, Held(100.0, "usage window"), 1.0)
@@ -274,12 +226,6 @@ def test_nothing_starts_while_the_run_is_held() -> None:
     taken = step(state, Ticked(), 100.0)
     assert taken.events[0] == RunContinued(100.0)
     assert _started(taken) == [2]
-
-
-def test_any_input_after_the_time_ends_the_hold() -> None:
-    state = _begun([TaskGroup("a", 9)], Rules(Strategy("fixed", 2)))
-    step(state, Held(5.0, "usage window"), 1.0)
-    assert _started(_finish(state, 0, 6.0)) == [2]
 
 
 def test_a_hold_may_be_moved_and_lifted() -> None:
@@ -323,13 +269,6 @@ def test_a_pause_outlasts_a_window_that_was_empty() -> None:
     assert taken.events[0] == RunContinued(12.0)
     assert _started(taken) == [2]
     assert state.held_until_s == -inf
-
-
-def test_a_user_may_go_on_before_the_window_resets() -> None:
-    state = _begun([TaskGroup("a", 9)], Rules(Strategy("fixed", 2)))
-    step(state, Held(10.0, "usage window"), 1.0)
-    _finish(state, 0, 2.0)
-    assert _started(step(state, Continued(), 3.0)) == [2]
 
 
 def test_an_attempt_that_a_hold_refused_waits_and_is_not_counted() -> None:
@@ -408,6 +347,14 @@ def test_a_group_is_found_at_run_time() -> None:
     assert step(state, Expanded(1, 5), 2.0) == Step((), ()), "its size is known"
     _finish(state, 2)
     assert _started(_finish(state, 3)) == [1]
+
+
+def test_a_follower_that_was_lost_before_its_group_was_found_stays_lost() -> None:
+    blocks = (Need(0), Need(1, block=1))
+    groups = [TaskGroup("x"), TaskGroup("a", None), TaskGroup("b", None, blocks)]
+    state = _begun(groups, Rules(ALL_AT_ONCE))
+    step(state, Failed(0, 1, HOPELESS), 1.0)
+    assert _started(step(state, Expanded(1, 2), 1.0)) == [1, 2]
 
 
 def test_local_tasks_go_before_others_where_they_are_declared_before() -> None:
@@ -542,15 +489,6 @@ def _last(state: State, happened: object, now: float = 1.0) -> Event | None:
     return events[-1] if events else None
 
 
-def test_it_is_delayed_for_good_and_no_try_is_counted() -> None:
-    state = _begun([TaskGroup("ask", 2)], Rules(ALL_AT_ONCE))
-    found = step(state, Failed(0, 1, PUT_OFF), 1.0)
-    (event,) = found.events
-    assert isinstance(event, TaskDelayed)
-    assert event.again_s == inf
-    assert state.earlier[0] == 1
-
-
 def test_the_run_ends_with_it_left_when_nothing_else_can_start() -> None:
     state = _begun([TaskGroup("ask", 2)], Rules(ALL_AT_ONCE))
     _last(state, Failed(0, 1, PUT_OFF))
@@ -574,18 +512,6 @@ def test_a_run_that_is_held_or_has_another_delay_goes_on() -> None:
     _last(state, Held(100.0, "a window"))
     _last(state, Ticked())
     assert not state.over
-
-
-def test_answers_about_the_key_the_model_or_the_address_are_told_from_others() -> None:
-    found = {
-        status: classify(status, (), b"", PLAIN).kind
-        for status in (302, 401, 403, 404, 405, 400, 409, 422)
-    }
-    assert [status for status, kind in found.items() if kind == "access"] == [
-        302, 401, 403, 404, 405,
-    ]  # fmt: skip
-    assert found[400] == found[422] == "request"
-    assert found[409] == "server"
 
 
 RULES = Rules(Strategy("fixed", 2))

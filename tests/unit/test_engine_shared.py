@@ -63,16 +63,6 @@ class Stage:
 RAISED = Fault("function", detail="it raised")
 
 
-def test_a_result_that_may_become_stale_is_proposed_and_holds_no_place() -> None:
-    stage = Stage(TaskGroup("t", 2, touches=ANYTHING))
-    stage.snapshots[1].get("a")
-    assert stage.ends(1) == [TaskProposed]
-    assert set(stage.state.active) == {0}
-    assert stage.ends(0) == [TaskFinished]
-    assert stage.state.finished == 2
-    assert stage.state.over
-
-
 def test_a_result_that_stays_right_goes_on_waiting_for_those_who_may_still_change_it() -> None:
     stage = Stage(TaskGroup("t", 4, touches=ANYTHING))
     stage.snapshots[0].put("a", 1)

@@ -11,15 +11,13 @@ import pytest
 from headway.base.values import Fault
 from headway.engine.events import (
     Event,
-    RunFinished,
     TaskDelayed,
     TaskFailed,
     TaskFinished,
     TaskStarted,
-    WaveBegan,
 )
 from headway.report.progress import TaskNames
-from headway.report.text.lines import FAILURES_MAX, TASKS_MAX, LineView, watcher_for
+from headway.report.text.lines import FAILURES_MAX, TASKS_MAX, LineView
 
 
 class Told:
@@ -54,16 +52,6 @@ def test_each_end_of_a_small_run_is_a_line(small: Told) -> None:
     assert small.hear(TaskFinished(0, 1, 1.0)) == ["probe[0]  finished  [1/4]"]
 
 
-def test_what_ended_together_is_counted_one_by_one(small: Told) -> None:
-    small.lines.events([TaskFinished(0, 1, 1.0), TaskFinished(1, 1, 1.0)])
-    told = small.stream.getvalue().splitlines()
-    assert [line.rpartition("  ")[2] for line in told] == ["[1/4]", "[2/4]"]
-
-
-def test_waves_are_counted(small: Told) -> None:
-    assert small.hear(WaveBegan(2, 6, 0.0), RunFinished(1.0, 4, 0)) == ["wave 2 of 6"]
-
-
 def test_a_large_run_tells_failures_only_and_not_all(large: Told) -> None:
     large.hear(*(TaskFinished(task, 1, 1.0) for task in range(50)))
     fault = Fault("server", detail="500")
@@ -85,17 +73,6 @@ def test_a_summary_says_what_is_left(large: Told) -> None:
     assert large.lines._summary() == (
         "1 of 101 finished, 1 running; left: 100 tasks; the speed is not known yet"
     )
-
-
-def test_lines_are_chosen_where_nothing_can_be_drawn() -> None:
-    cast = TaskNames("a run", ("probe",), (1,), lambda task: 0, str)
-    watcher = watcher_for(io.StringIO(), cast)
-    try:
-        assert isinstance(watcher, LineView)
-        with watcher.aside():
-            pass
-    finally:
-        watcher.close()
 
 
 def test_why_tasks_are_put_off_is_written_once(small: Told) -> None:

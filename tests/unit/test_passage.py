@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from math import inf
 
-import pytest
-
 from headway.base.values import Fault
 from headway.engine.events import (
     CallAdmitted,
@@ -69,12 +67,6 @@ def test_a_prompt_from_the_run_s_beginning_to_its_answer() -> None:
     assert passage.lost == AttemptUsage()
     assert (ways.elapsed_s, ways.parts) == (6.5, 1)
     assert (ways.cpu_s, ways.memory_bytes, ways.is_measured) == (0.25, 7, True)
-
-
-def test_what_asks_for_no_permit_works_all_the_time() -> None:
-    ways = heard(BEGAN, (A, TaskStarted(0, 1, 10.0, "")), (A, TaskFinished(0, 1, 13.0)))
-    assert pieces(ways.tasks[A]) == [("service", 0.0, 3.0, "")]
-    assert ways.tasks[A].reached_s == 0.0
 
 
 def test_a_command_works_before_its_first_call_and_a_prompt_does_not() -> None:
@@ -185,13 +177,6 @@ def test_what_was_in_flight_when_a_process_died_is_lost_and_the_time_between_is_
     ]  # fmt: skip
     assert ways.parts == 2
     assert not ways.is_measured
-
-
-def test_a_task_that_works_while_somebody_looks_lasts_until_now() -> None:
-    working = heard(BEGAN, (A, TaskStarted(0, 1, 10.0, "")), now_s=4.0, alone=True)
-    assert pieces(working.tasks[A]) == [("service", 0.0, 4.0, "")]
-    preparing = heard(BEGAN, (A, TaskStarted(0, 1, 10.0, "")), now_s=4.0)
-    assert pieces(preparing.tasks[A]) == [("start", 0.0, 4.0, "")]
 
 
 def test_holds_are_known_with_their_ends() -> None:

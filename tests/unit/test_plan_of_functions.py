@@ -28,12 +28,6 @@ def three_stages(names: list[str]) -> headway.Plan:
     return plan
 
 
-def test_results_flow_from_stage_to_stage() -> None:
-    run = three_stages(["a", "b"]).run()
-    assert run.results == {"parse": ["A", "B"], "check": ["A!", "B!"], "report": "A! B!"}
-    assert run.errors == {}
-
-
 def test_stages_have_no_barrier_between_them() -> None:
     plan = headway.Plan("pipeline")
 
@@ -73,13 +67,6 @@ def test_a_task_that_gives_no_list_cannot_be_spread_over() -> None:
         plan.run()
 
 
-def test_an_empty_list_is_no_task_and_what_needs_it_still_runs() -> None:
-    plan = headway.Plan("spread")
-    upper = plan.task("upper", str.upper, each=plan.task("list", lambda: []))
-    plan.task("all", len, needs=upper)
-    assert plan.run().results == {"list": [], "upper": [], "all": 0}
-
-
 def fails_at(bad: str, name: str) -> str:
     if name == bad:
         raise ValueError(f"{name} is bad")
@@ -95,18 +82,6 @@ def test_a_failure_is_told_with_the_results_of_the_others() -> None:
     assert failed.value.results == {"first": ["a", None, "c"], "second": ["A", None, "C"]}
     run = plan.run(return_exceptions=True)
     assert list(run.errors) == ["first[1]"]
-
-
-def test_a_plan_can_run_again_and_remembers_nothing() -> None:
-    plan = headway.Plan("again")
-    lengths = [["a", "b", "c"], ["d"]]
-    bad = ["b", ""]
-    listed = plan.task("list", lambda: lengths.pop(0))
-    plan.task("word", lambda name: fails_at(bad[0], name), each=listed)
-    with pytest.raises(TasksFailedError):
-        plan.run()
-    bad.pop(0)
-    assert plan.run().results == {"list": ["d"], "word": ["d"]}
 
 
 def test_a_run_in_the_background_tells_its_events_to_several_listeners() -> None:

@@ -109,23 +109,6 @@ def test_a_group_becomes_known_while_the_run_goes_on() -> None:
     assert run.standing.held_until_s == inf
 
 
-def test_no_speed_is_told_before_there_is_one() -> None:
-    run = progress(10)
-    assert run.rest((), 0.0).per_s is None
-    perform(run, 0, 0.0, 1.0)
-    perform(run, 1, 0.0, 1.0)
-    assert run.rest((), 2.0).eta_s is None
-
-
-def test_a_run_with_more_to_come_has_a_speed_and_no_end() -> None:
-    run = progress(10, None)
-    for task in range(4):
-        perform(run, task, float(task), task + 1.0)
-    rest = run.rest((), 4.0)
-    assert (rest.left, rest.eta_s) == (6, None)
-    assert rest.per_s == pytest.approx(1.0)
-
-
 def test_no_time_to_the_end_without_the_bound_beside_it() -> None:
     run = progress(10)
     for task in range(4):
@@ -155,15 +138,6 @@ def test_tasks_that_make_no_calls_are_not_bound_by_a_quota() -> None:
     assert rest.eta_s is not None
 
 
-def test_a_run_that_stands_still_has_no_speed() -> None:
-    run = progress(10)
-    for task in range(4):
-        perform(run, task, float(task), task + 1.0)
-    run.hear([TaskStarted(5, 1, 500.0, "room")])
-    assert run.rest((), 500.0).eta_s is None
-    assert run.rest((), 530.0).per_s is None
-
-
 def burst(run: RunProgress, count: int, foreseen_s: float | None = None) -> RunProgress:
     """So many calls that were let go at once and took a second each, a hundred a second."""
     run.cast = replace(run.cast, foreseen_s=foreseen_s)
@@ -184,15 +158,6 @@ def test_a_burst_says_nothing_of_what_comes_after_it() -> None:
     assert rest.bound_s == pytest.approx(180.0)
     assert rest.eta_s == pytest.approx(181.0)
     assert rest.binding == "requests/60s"
-
-
-def test_the_slower_of_speed_and_limits_tells_the_end() -> None:
-    run = progress(10)
-    for task in range(4):
-        perform(run, task, float(task), task + 1.0)
-    free = run.rest([LimitView(Limit("requests", 6000.0), 0.0)], 4.0)
-    assert free.eta_s == pytest.approx(6.0)
-    assert free.bound_s == 0.0
 
 
 def test_calls_in_service_have_taken_their_requests_and_inputs() -> None:

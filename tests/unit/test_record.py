@@ -1,4 +1,4 @@
-"""A row is a fold of its task's events, and nothing that was paid is forgotten on the way."""
+"""Events and rows as a journal has them: read back equal, folded, and nothing paid is forgotten."""
 
 from __future__ import annotations
 
@@ -11,24 +11,117 @@ from headway.base.digest import digest
 from headway.base.values import Fault
 from headway.engine.events import (
     NOTHING,
+    VERSION,
+    CallAdmitted,
     CallWaited,
     Ending,
+    GroupExpanded,
+    RunBegan,
+    RunContinued,
+    RunFinished,
+    RunHeld,
+    RunStopping,
     TaskDelayed,
     TaskFailed,
     TaskFinished,
+    TaskProposed,
     TaskReused,
     TaskSkipped,
+    TaskStale,
     TaskStarted,
+    WaveBegan,
 )
 from headway.engine.record import (
+    KINDS,
+    EffectDone,
+    EffectIntended,
     Fact,
     MoneyReserved,
     ReplyKept,
     TaskRow,
     TaskState,
+    decode,
+    encode,
     fold,
     without_lost,
 )
+from headway.errors import JournalError
+
+FULL = Ending(b"b" * 16, b"i" * 16, 12.5, 3.0, 42, 2, 1, True)
+EVENTS: tuple[Fact, ...] = (
+    RunBegan(1.5, "adaptive"),
+    GroupExpanded(3, 22, 2.0),
+    WaveBegan(1, 6, 2.5),
+    TaskStarted(7, 1, 3.0, 'ready: "needs" \u2713 \udc80'),
+    TaskFinished(7, 1, 4.0),
+    TaskFinished(7, 1, 4.0, FULL),
+    TaskFinished(7, 1, 4.0, Ending(b"b" * 16)),
+    TaskFinished(7, 1, 4.0, Ending(input_tokens=inf)),
+    TaskFinished(7, 1, 4.0, Ending(exit_code=0)),
+    TaskReused(7, 5.0),
+    TaskDelayed(7, 1, 6.0, 9.0, Fault("rate", "input", 2.5, "429"), FULL),
+    TaskFailed(7, 2, 7.0, Fault("request")),
+    TaskSkipped(8, 7.5, because=7),
+    CallWaited(7, 3.1),
+    CallAdmitted(7, 3.2),
+    RunHeld(8.0, inf, "paused"),
+    RunContinued(9.0),
+    RunStopping(10.0, "interrupted", True),
+    RunFinished(11.0, 20, 1, 1, 0),
+    MoneyReserved(7, 1, 3.3, 5000),
+    ReplyKept(7, 1, 3.4, b"r" * 16),
+    TaskFinished(7, 1, 4.0, Ending(b"b" * 16, access=b"a" * 16)),
+    TaskProposed(7, 1, 4.0, Ending(b"b" * 16, access=b"a" * 16)),
+    TaskProposed(7, 1, 4.0, FULL, Fault("function", detail="it raised")),
+    TaskStale(7, 1, 4.5, "records/*", 12, FULL),
+    EffectIntended(7, 5.1, "mail", 0, "ab12"),
+    EffectDone(7, 5.2, 0, "ab12", b"r" * 16),
+    CallWaited(7, 3.1, "rate: input"),
+    CallAdmitted(7, 3.2, "input/60s"),
+    RunFinished(11.0, 20, 1, 1, 0, 0, 1.25, 50_000_000),
+    MoneyReserved(7, 1, 3.3, 5000, 1200),
+    TaskFinished(7, 1, 4.0, Ending(b"b" * 16, extra_tokens=-9)),
+)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [*EVENTS, TaskFinished(7, 1, 4.0, Ending(b"", unpriced=1))],
+    ids=lambda event: type(event).__name__,
+)
+def test_what_is_written_is_read_back_equal(event: Fact) -> None:
+    kind, text = encode(event)
+    assert decode(kind, VERSION, text) == event
+
+
+def test_every_kind_has_an_example_here() -> None:
+    assert {type(event) for event in EVENTS} == set(KINDS.values())
+
+
+@pytest.mark.parametrize(("kind", "version"), [("task_started", VERSION + 1), ("dreamt", 1)])
+def test_an_event_of_a_newer_headway_is_refused(kind: str, version: int) -> None:
+    with pytest.raises(JournalError, match="newer headway") as caught:
+        decode(kind, version, "{}")
+    assert caught.value.hint is not None
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("task_started", "{"),
+        ("task_started", "[]"),
+        ("task_started", '{"task":1,"attempt":1}'),
+        ("task_started", '{"task":"1","attempt":1,"reason":""}'),
+        ("task_finished", '{"task":1,"attempt":1,"ending":{"body":"xyz"}}'),
+        ("task_finished", '{"task":1,"attempt":1,"ending":{"body":5}}'),
+        ("task_finished", '{"task":1,"attempt":1,"ending":7}'),
+        ("task_failed", '{"task":1,"attempt":1,"fault":{"kind":"bad luck"}}'),
+    ],
+)
+def test_what_is_no_event_is_a_journal_error(kind: str, text: str) -> None:
+    with pytest.raises(JournalError, match="cannot be read"):
+        decode(kind, 1, text)
+
 
 KEY = b"k" * 16
 FIRST = TaskStarted(7, 1, 10.0, "ready")
@@ -43,24 +136,6 @@ def folded(*events: Fact) -> TaskRow:
     return row
 
 
-def test_a_started_task_has_a_row_of_its_first_attempt() -> None:
-    assert folded(FIRST) == TaskRow(KEY, "review[7]", "started", 1, 10.0)
-
-
-def test_a_fold_leaves_the_row_before_it_as_it_was() -> None:
-    before = folded(FIRST)
-    after = fold(before, TaskFinished(7, 1, 12.0, PAID), KEY, "review[7]")
-    assert before == folded(FIRST) != after
-    assert len({before, folded(FIRST), after}) == 2
-
-
-def test_a_finished_task_has_what_its_attempt_left_behind() -> None:
-    row = folded(FIRST, TaskFinished(7, 1, 12.0, PAID))
-    assert row == TaskRow(
-        KEY, "review[7]", "finished", 1, 10.0, 12.0, PAID, spent_microusd=500, spent_tokens=120
-    )
-
-
 def test_a_delay_says_why_and_its_cost_is_added_to_the_next_attempt() -> None:
     delayed = folded(FIRST, TaskDelayed(7, 1, 12.0, 20.0, Fault("overload", detail="529"), PAID))
     assert (delayed.state, delayed.fault) == ("delayed", "overload: 529")
@@ -69,11 +144,6 @@ def test_a_delay_says_why_and_its_cost_is_added_to_the_next_attempt() -> None:
     done = fold(again, TaskFinished(7, 2, 22.0, PAID), KEY, "review[7]")
     assert (done.fault, done.spent_microusd, done.ended_s) == ("", 1000, 22.0)
     assert done.spent_tokens == 240
-
-
-def test_a_failure_without_a_detail_is_named_by_its_kind() -> None:
-    row = folded(FIRST, TaskFailed(7, 1, 12.0, Fault("timeout")))
-    assert (row.state, row.fault, row.ending) == ("failed", "timeout", NOTHING)
 
 
 def test_money_is_set_aside_until_the_attempt_ends() -> None:
@@ -110,23 +180,9 @@ def test_replies_are_kept_for_the_next_attempt_after_a_kill_or_a_delay() -> None
 def test_a_result_that_is_taken_again_stays_as_it_was() -> None:
     done = (FIRST, TaskFinished(7, 1, 12.0, PAID))
     assert folded(*done, TaskReused(7, 40.0)) == folded(*done)
+    assert folded(*done, CallWaited(7, 40.0)) == folded(*done), "it is of no row"
     asked = folded(*done, TaskStarted(7, 2, 39.0, "resumed"), TaskReused(7, 40.0))
     assert (asked.state, asked.ending, asked.ended_s) == ("finished", PAID, 12.0)
-
-
-def test_a_task_may_be_skipped_before_it_ever_started() -> None:
-    assert folded(TaskSkipped(7, 5.0, because=3)) == TaskRow(
-        KEY, "review[7]", "skipped", ended_s=5.0
-    )
-
-
-def test_what_says_nothing_of_a_task_leaves_its_row() -> None:
-    assert folded(FIRST, CallWaited(7, 10.1)) == folded(FIRST)
-
-
-def test_a_digest_has_sixteen_bytes_and_tells_texts_apart() -> None:
-    assert len(digest(b"a")) == 16
-    assert digest(b"a") != digest(b"b")
 
 
 def row_of(state: TaskState, ending: Ending, kept: tuple[bytes, ...] = ()) -> TaskRow:
@@ -160,22 +216,6 @@ def test_replies_behind_a_lost_one_are_forgotten() -> None:
     row = row_of("started", NOTHING, (b"1", b"2", b"3"))
     assert without_lost(row, {b"1", b"3"}.__contains__).kept == (b"1",)
     assert without_lost(row, {b"1", b"2", b"3"}.__contains__) is row
-
-
-def test_calls_without_a_price_are_counted_over_all_attempts() -> None:
-    unpriced = Ending(input_tokens=10.0, calls=1, unpriced=1)
-    facts: list[Fact] = [
-        TaskStarted(0, 1, 1.0, ""),
-        TaskDelayed(0, 1, 2.0, 3.0, Fault("server"), unpriced),
-        TaskStarted(0, 2, 3.0, ""),
-        TaskFinished(0, 2, 4.0, unpriced),
-    ]
-    row: TaskRow | None = None
-    for fact in facts:
-        row = fold(row, fact, b"key", "ask")
-    assert row is not None
-    assert row.unpriced == 2
-    assert row.spent_microusd == 0
 
 
 def test_a_call_without_a_price_that_was_in_flight_at_an_end_counts() -> None:

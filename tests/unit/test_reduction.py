@@ -18,25 +18,18 @@ from headway.engine.reduction import (
     ReductionText,
     batches,
     decoded,
-    heading,
     last_text,
     listed,
-    merged,
-    part_text,
     pieces_of,
     split,
 )
 from headway.errors import ContextTooSmallError, JournalError
 from headway.plans.expand import ExpandedPlan, graph_of
 from headway.plans.fan_in import (
-    PART_TOKENS,
     CallOverhead,
-    FanInShape,
     Fit,
     fit_of,
     is_tree,
-    least_context,
-    levels_for,
     shapes_of,
     static_fit,
     tokens_at_most,
@@ -72,24 +65,6 @@ def test_the_answer_is_what_the_plan_says_or_a_part_of_the_context() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [CallOverhead(50, 200), CallOverhead(50), CallOverhead(3_000, 10), CallOverhead(9, 500, 2)],
-)
-def test_the_least_context_is_enough_and_hardly_more_than_that(asked: CallOverhead) -> None:
-    least = least_context(asked)
-    assert fit_of(least, asked).fan >= 2
-    assert fit_of(int(least * 0.96), asked).fan < 2
-
-
-def test_levels_are_logarithmic() -> None:
-    assert [levels_for(n, 4) for n in (0, 1, 4, 5, 16, 17, 64, 65, 800)] == [
-        0, 0, 0, 1, 1, 2, 2, 3, 4,
-    ]  # fmt: skip
-    assert (levels_for(None, 8), levels_for(None, 4), levels_for(None, 2)) == (3, 5, 9)
-    assert FanInShape(1, 0, Fit(8_000, 500, 5_000, 4), 2).sizes(22) == (6, 2)
-
-
 def test_inner_levels_stand_behind_everything_and_need_blocks(tmp_path: Path) -> None:
     plan = expanded_of(
         "  style: {run: echo short}\n"
@@ -105,12 +80,6 @@ def test_inner_levels_stand_behind_everything_and_need_blocks(tmp_path: Path) ->
     assert graph.groups[4].needs == (Need(1, block=4, is_lenient=True), Need(0))
     assert graph.groups[2].needs == (Need(4), Need(0))
     assert graph.groups[4].priority > graph.groups[1].priority
-
-
-def test_without_a_need_for_levels_the_graph_is_the_declared_one(tmp_path: Path) -> None:
-    plan = expanded_of("  a: {run: echo}\n  b: {reduce: a, run: cat}\n", tmp_path)
-    graph = graph_of(plan)
-    assert with_levels(graph, plan, shapes_of(plan)) is graph
 
 
 @pytest.mark.parametrize(
@@ -145,23 +114,6 @@ def test_a_context_that_is_too_small_is_refused_where_it_stands(tmp_path: Path) 
     assert caught.value.hint is not None
     least = int(caught.value.hint.partition("context: ")[2].partition("`")[0])
     expanded_of(task % f"context: {least}, max_tokens: 400, schema: s.json", tmp_path)
-
-
-def test_what_a_part_is_told_is_within_what_is_set_aside_for_it() -> None:
-    fit = Fit(10**9, 10**8, 10**8, 4)
-    text = part_text("", [ReductionText(Cover(10**6, 10**6 + 10**5), "")], 10**7, fit)
-    assert tokens_at_most(text) <= PART_TOKENS
-    assert "results 1000001 to 1100001 of 10000000" in text
-
-
-def test_headings_say_what_is_covered() -> None:
-    assert heading(ReductionText(Cover(4, 4), "", "p[x]")) == "p[x]"
-    assert heading(ReductionText(Cover(4, 4, 2, 3), "", "p[x]")) == "p[x] (part 2 of 3)"
-    assert heading(ReductionText(Cover(4, 4, 2, 3), "")) == "result 5 (part 2 of 3), reduced"
-    assert heading(ReductionText(Cover(4, 7), "")) == "results 5 to 8, reduced"
-    one = ReductionText(Cover(4, 4, 2, 3), "", "p[x]")
-    assert merged([one], "t") == ReductionText(Cover(4, 4, 2, 3), "t")
-    assert merged([one, ReductionText(Cover(5, 5), "")], "t") == ReductionText(Cover(4, 5), "t")
 
 
 def test_items_come_together_in_aligned_halves() -> None:
@@ -281,23 +233,6 @@ def test_without_a_longest_answer_the_last_call_may_use_what_is_left(tmp_path: P
     assert call.max_tokens == 4_096
 
 
-def test_equal_reductions_have_keys_of_their_own(tmp_path: Path) -> None:
-    tasks = "  probe: {each: [a, b, c, d, e], prompt: x}\n" + "".join(
-        f"  {name}: {{reduce: probe, context: 8k, prompt: merge}}\n" for name in ("v", "w")
-    )
-    from headway.run.reduce import inner_keys
-    from headway.run.tasks import Plans
-
-    keys = inner_keys(Plans.of(expanded_of(tasks, tmp_path)))
-    assert sorted(keys.values()) == ["v/1", "v/1", "w/1", "w/1"]
-    # A result more, and another task before it, leave those as they are that do not read it.
-    tasks = "  other: {run: ls}\n" + tasks.replace("d, e]", "d, e, f]")
-    again = inner_keys(Plans.of(expanded_of(tasks, tmp_path)))
-    assert [keys[key] for key in again if key in keys] == ["v/1", "w/1"]
-    tasks = tasks.replace("prompt: merge", "prompt: merge all")
-    assert not inner_keys(Plans.of(expanded_of(tasks, tmp_path))).keys() & keys.keys()
-
-
 def large(count: int) -> list[str]:
     return [" ".join(f"w{n}-{k}" for k in range(150)) for n in range(count)]
 
@@ -351,15 +286,6 @@ def test_answers_that_do_not_get_shorter_are_an_error_and_not_a_loop(tmp_path: P
     with pytest.raises(AttemptError, match="not shorter than what they are given"):
         asyncio.run(works[1].perform(attempt_of(lambda _: needed)))
     assert len(model.asked) < 10
-
-
-def test_an_attempt_waits_if_all_of_its_calls_do(tmp_path: Path) -> None:
-    needed = [Needed("probe", n, f"probe[i{n}]", text.encode()) for n, text in enumerate(large(4))]
-    _, works, _ = works_of(tmp_path, Model(), 4, MORE)
-    kept = Kept()
-    asyncio.run(works[1].perform(attempt_of(lambda _: needed, kept=kept)))
-    # Four calls wait at once, and once one has its permit the attempt goes.
-    assert kept.heard[: kept.heard.index("goes") + 1] == ["waits"] * 4 + ["goes"]
 
 
 @pytest.mark.parametrize("count", [4, 12])

@@ -17,85 +17,6 @@ def spent(of: RunBudget, pot: str = RUN) -> Cost:
     return of.pots[pot].spent
 
 
-def test_without_a_budget_everything_is_reserved_and_counted() -> None:
-    free = purse()
-    assert free.reserve(1, 10**12, 10**9) is None
-    free.settle(1, 5, 7)
-    assert spent(free) == Cost(5, 7)
-
-
-def test_a_budget_is_used_to_the_last_micro_dollar_and_no_further() -> None:
-    tight = purse(100)
-    assert tight.reserve(1, 100) is None
-    tight.settle(1, 100)
-    refused = tight.reserve(2, 1)
-    assert isinstance(refused, Never)
-    assert "the run's budget is $0.000100, of which $0.000100 are spent" in refused.reason
-    assert "up to $0.000001" in refused.reason
-
-
-def test_tokens_are_a_budget_of_their_own() -> None:
-    tight = purse(tokens=1000)
-    assert tight.reserve(1, 10**9, 1000) is None
-    late = tight.reserve(2, 0, 1)
-    assert isinstance(late, Later)
-    assert "1,000 tokens" in late.reason
-    tight.settle(1, 10**9, 1000)
-    assert isinstance(tight.reserve(2, 0, 1), Never)
-
-
-def test_settling_gives_back_what_was_not_used() -> None:
-    tight = purse(100)
-    tight.reserve(1, 100)
-    assert isinstance(tight.reserve(2, 60), Later)
-    tight.settle(1, 40)
-    assert tight.reserve(2, 60) is None
-    assert tight.holds(2) == Cost(60)
-    assert tight.holds(1) == Cost()
-
-
-def test_a_later_smaller_reservation_does_not_slip_past_an_earlier_larger_one() -> None:
-    tight = purse(100)
-    tight.reserve(1, 40)
-    tight.reserve(2, 40)
-    assert isinstance(tight.reserve(3, 50), Later)
-    assert isinstance(tight.reserve(4, 10), Later)
-    tight.settle(1, 0)
-    # Whatever the order in which they ask again.
-    assert isinstance(tight.reserve(4, 10), Later) is False
-    assert tight.reserve(3, 50) is None
-
-
-def test_the_room_of_whoever_is_before_is_not_taken_when_asking_out_of_turn() -> None:
-    tight = purse(100)
-    tight.reserve(1, 100)
-    assert isinstance(tight.reserve(2, 60), Later)
-    assert isinstance(tight.reserve(3, 60), Later)
-    tight.settle(1, 0)
-    assert isinstance(tight.reserve(3, 60), Later)
-    assert tight.reserve(2, 60) is None
-
-
-def test_whoever_can_never_be_served_does_not_stand_in_the_way() -> None:
-    tight = purse(100)
-    tight.reserve(1, 60)
-    assert isinstance(tight.reserve(2, 90), Later)
-    assert isinstance(tight.reserve(3, 30), Later)
-    tight.settle(1, 60)
-    assert tight.reserve(3, 30) is None
-    assert isinstance(tight.reserve(2, 90), Never)
-
-
-def test_a_further_call_of_an_attempt_adds_to_what_it_holds() -> None:
-    tight = purse(100)
-    tight.reserve(1, 50)
-    assert tight.reserve(1, 30) is None
-    assert tight.holds(1) == Cost(80)
-    assert isinstance(tight.reserve(1, 30), Never)
-    tight.settle(1, 70)
-    assert spent(tight) == Cost(70)
-
-
 def test_an_attempt_that_holds_something_goes_before_those_that_hold_nothing() -> None:
     tight = purse(100)
     tight.reserve(1, 40)
@@ -141,22 +62,6 @@ def test_a_group_has_a_budget_beside_that_of_the_run() -> None:
     both.settle(3, 0)
     assert spent(both, "review") == Cost(30)
     assert spent(both) == Cost(30)
-
-
-def test_what_fits_its_own_pot_still_waits_for_the_common_one_in_turn() -> None:
-    both = RunBudget(PlanBudget(100), {"a": PlanBudget(50)})
-    both.reserve(1, 50, group="a")
-    both.reserve(2, 40)
-    assert isinstance(both.reserve(3, 50, group="a"), Later)
-    assert isinstance(both.reserve(4, 10, group="a"), Later)
-
-
-def test_whoever_gives_up_waiting_leaves_the_line() -> None:
-    tight = purse(100)
-    tight.reserve(1, 60)
-    assert isinstance(tight.reserve(2, 90), Later)
-    tight.settle(2)
-    assert tight.reserve(3, 40) is None
 
 
 def test_an_attempt_is_settled_once() -> None:

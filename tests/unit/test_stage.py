@@ -150,11 +150,6 @@ def test_the_title_says_what_the_run_is_doing(event: Event, words: str) -> None:
     assert lines(view(event))[0] == words
 
 
-def test_waiting_for_a_window_shows_how_long() -> None:
-    title = lines(view(RunHeld(1.0, 130.0, "the window is empty")))[0]
-    assert title.endswith("(in 2 min): the window is empty")
-
-
 def test_many_groups_and_tasks_are_counted_not_listed() -> None:
     cast = TaskNames(
         "wide", tuple(f"group-{i}" for i in range(20)), (5,) * 20, lambda t: t // 5, str

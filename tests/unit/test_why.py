@@ -46,13 +46,6 @@ def _words(state: State, task: int) -> list[str]:
     return [blocker.words for blocker in answer.blockers]
 
 
-def test_a_task_that_has_started_says_so() -> None:
-    state = _state([TaskGroup("a", 2), TaskGroup("b", is_local=True)], ALL_AT_ONCE)
-    assert why(state, 0, 0.0).status == "started"
-    assert why(state, 0, 0.0).words == "attempt 1 waits for a permit"
-    assert why(state, 2, 0.0).words == "attempt 1 is at work"
-
-
 def test_a_task_that_has_ended_says_how() -> None:
     groups = [TaskGroup("a"), TaskGroup("b"), TaskGroup("c", 1, (Need(1),))]
     state = _state(groups, ALL_AT_ONCE, Finished(0, 1), Failed(1, 1, Fault("request")))
@@ -60,9 +53,6 @@ def test_a_task_that_has_ended_says_how() -> None:
         "it is finished", "it is failed", "it is skipped",
     ]  # fmt: skip
     assert why(state, 2, 0.0).status == "ended"
-
-
-def test_a_task_that_nothing_keeps_starts_at_the_next_step() -> None:
     state = _state([TaskGroup("a", 2)], Strategy("fixed", 1))
     del state.active[0]
     assert why(state, 1, 0.0).status == "free"
@@ -77,12 +67,6 @@ def test_a_need_is_named_with_where_it_is() -> None:
     assert why(state, 2, 0.0).words == (
         "needs fetch, which is started, and needs load, which is delayed"
     )
-
-
-def test_a_need_that_is_done_is_not_named() -> None:
-    groups = [TaskGroup("a"), TaskGroup("b"), TaskGroup("c", 1, (Need(0), Need(1)))]
-    state = _state(groups, ALL_AT_ONCE, Finished(0, 1))
-    assert _words(state, 2) == ["needs b, which is started"]
 
 
 def test_the_member_that_is_needed_is_named() -> None:
@@ -157,14 +141,6 @@ def test_a_strategy_says_why_it_has_no_room(strategy: Strategy, words: str) -> N
     state = _state([TaskGroup("a", LOOKAHEAD + 1)], strategy)
     task = len(state.active)
     assert _words(state, task) == [words]
-
-
-def test_those_that_go_first_are_counted() -> None:
-    state = _state([TaskGroup("a", 9)], Strategy("fixed", 4))
-    assert _words(state, 5) == [
-        "all 4 places are taken", "1 task goes first, and there is room for 1",
-    ]  # fmt: skip
-    assert _words(state, 8)[1] == "4 tasks go first, and there is room for 1"
 
 
 def test_a_ceiling_is_named() -> None:
@@ -246,14 +222,6 @@ def test_whoever_is_not_known_yet_may_write_too() -> None:
         "waits for parse, whose tasks are not known yet, which may still write `r`"
     )
     assert must_end(state, 1) == {0: {0}, 1: set()}
-
-
-def test_a_result_that_nobody_stands_before_is_committed_next() -> None:
-    state = _shared([TaskGroup("parse", touches=ANYTHING), TaskGroup("check", touches=ANYTHING)])
-    _end(state, 1, "x")
-    assert state.coherence is not None
-    state.coherence.end(0)
-    assert why(state, 1, 0.0).words == "attempt 1 has ended and is committed next"
 
 
 def test_a_need_that_waits_to_be_committed_is_named_so() -> None:

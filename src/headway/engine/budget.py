@@ -86,8 +86,6 @@ class Pot(Struct):
 class RunBudget:
     """The pots of a run. An attempt has a number of its own until it is settled."""
 
-    __slots__ = ("_denied", "_held", "_waiters", "pots")
-
     def __init__(
         self, budget: PlanBudget = PlanBudget(), groups: Mapping[str, PlanBudget] | None = None
     ) -> None:

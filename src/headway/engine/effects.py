@@ -33,7 +33,6 @@ class Due(Struct, frozen=True):
     asker: Asker
     channel: str
     ordinal: int
-    """Its number among those that the task asked for."""
     data: bytes
     key: str
     is_now: bool = False
@@ -60,16 +59,12 @@ def key_of(run: str, asker: Asker, ordinal: int, act: Act) -> str:
 class KnownEffects:
     """What facts say of effects, those of earlier processes among them."""
 
-    __slots__ = ("done", "doubts", "now")
-
     def __init__(self) -> None:
         self.done: set[str] = set()
-        """Keys of effects that happened."""
         self.doubts: dict[str, tuple[bytes, EffectIntended]] = {}
         """Effects that may have happened, in the order in which they were intended, by key; with
         the content key of the task."""
         self.now: set[str] = set()
-        """Keys of effects that did not wait for a commit."""
 
     def apply(self, task: bytes, fact: Fact) -> None:
         """One more fact about a task of this content key; other facts say nothing of effects."""
@@ -84,8 +79,6 @@ class KnownEffects:
 
 class Outgoing:
     """The effects of one run that are still to be performed, channel by channel."""
-
-    __slots__ = ("_asked", "_performing", "_run", "_waiting", "failures", "known")
 
     def __init__(self, run: str) -> None:
         self._run = run

@@ -73,27 +73,7 @@ from headway.engine.events import (
     WaveBegan,
 )
 from headway.engine.record import EffectDone, EffectIntended, Fact, MoneyReserved, ReplyKept
-from headway.engine.state import (
-    ReadyQueue,
-    Rules,
-    Sequencer,
-    State,
-    delay,
-    end,
-    fail,
-    give_back,
-    give_turn,
-    grow,
-    is_held,
-    is_put_back,
-    offer,
-    outdate,
-    pass_over,
-    propose,
-    ripen,
-    start,
-    take_back,
-)
+from headway.engine.state import ReadyQueue, Rules, Sequencer, State
 from headway.errors import InternalError
 from headway.plans.graph import Graph, blocks_in
 from headway.plans.ready import DONE, ReadySet
@@ -184,7 +164,7 @@ def _failure(state: State, happened: Failed, now: float) -> Event:
     is_curable = fault.kind in RETRIED or (fault.kind in OWN and group.retries is not None)
     is_retried = is_curable and not is_last(state, task, attempt)
     is_refused = state.rules.is_patient and fault.kind in ("rate", "concurrency")
-    if is_refused or is_retried or is_put_back(state, fault, now):
+    if is_refused or is_retried or state.is_put_back(fault, now):
         delay_s = min(RETRY_S_MAX, RETRY_S * 2.0 ** min(tries - 1, DOUBLINGS_MAX))
         delay_s = max(delay_s, fault.retry_after_s or 0.0)
         return TaskDelayed(task, attempt, now, now + delay_s, fault, happened.ending)
@@ -205,7 +185,7 @@ def restore(state: State, finished: Iterable[int], attempts: Mapping[int, int]) 
     ready_set = state.ready_set
     state.finished += ready_set.restore(finished)
     state.line.clear()
-    offer(state, ready_set.open())
+    state.offer(ready_set.open())
     for task, attempt in attempts.items():
         if ready_set.states[task] != DONE:
             state.tried[task] = state.earlier[task] = attempt
@@ -230,8 +210,8 @@ def begin(graph: Graph, rules: Rules, coherence: Coherence | None = None) -> Sta
     state.coherence = coherence
     for group in range(len(graph)):
         if ready_set.numbers.is_known(group):
-            grow(state, group)
-    offer(state, ready_set.open())
+            state.grow(group)
+    state.offer(ready_set.open())
     return state
 
 
@@ -298,30 +278,30 @@ def starts(state: State, now: float) -> list[Event]:
 
 def may_start(state: State, now: float) -> bool:
     """Whether anything may start at all: the run has begun, is not held and not stopping."""
-    return state.is_begun and not (is_held(state, now) or state.is_stopping or state.over)
+    return state.is_begun and not (state.is_held(now) or state.is_stopping or state.over)
 
 
 def apply(state: State, event: Event) -> None:
     if isinstance(event, TaskFinished):
-        end(state, event.task)
+        state.end(event.task)
     elif isinstance(event, TaskStarted):
-        start(state, event)
+        state.start(event)
     elif isinstance(event, CallAdmitted):
         state.waiting.discard(event.task)
     elif isinstance(event, CallWaited):
         state.waiting.add(event.task)
     elif isinstance(event, TaskReused):
-        end(state, event.task)
+        state.end(event.task)
     elif isinstance(event, TaskProposed):
-        propose(state, event)
+        state.propose(event)
     elif isinstance(event, TaskStale):
-        outdate(state, event)
+        state.outdate(event)
     elif isinstance(event, TaskDelayed):
-        delay(state, event)
+        state.delay(event)
     elif isinstance(event, TaskFailed):
-        fail(state, event.task)
+        state.fail(event.task)
     elif isinstance(event, TaskSkipped):
-        pass_over(state, event.task)
+        state.pass_over(event.task)
     else:
         _apply_to_the_run(state, event)
 
@@ -332,7 +312,7 @@ def _take(state: State, events: Sequence[Event], now: float) -> tuple[list[Event
     effects: list[Effect] = []
     for event in events:
         if isinstance(event, TaskFinished):  # The usual case, once per task, asks for nothing.
-            end(state, event.task)
+            state.end(event.task)
             continue
         if isinstance(event, TaskFailed):
             further += _skips(state, event)
@@ -348,11 +328,11 @@ def _take(state: State, events: Sequence[Event], now: float) -> tuple[list[Event
             apply(state, event)
             _ask(effects, event)
         if state.wakes:
-            ripen(state, now)
+            state.ripen(now)
         for event in starts(state, now):
             further.append(event)
             if isinstance(event, TaskStarted):
-                start(state, event)
+                state.start(event)
                 effects.append(StartAttempt(event.task, event.attempt))
             else:
                 apply(state, event)
@@ -384,7 +364,7 @@ def _commit(
         if (attempt := state.active.get(task)) is not None:
             effects.append(Abandon(task, attempt))
     for task in coherence.opened:
-        give_back(state, task)
+        state.give_back(task)
     effects += (Release(task, access.acts) for task, access in coherence.released)
     coherence.doomed.clear()
     coherence.opened.clear()
@@ -462,10 +442,10 @@ def _apply_to_the_run(state: State, event: Event) -> None:
         state.wave = event.number
     elif isinstance(event, GroupExpanded):
         freed = state.ready_set.expand(event.group, event.count)
-        grow(state, event.group)
-        offer(state, freed)
+        state.grow(event.group)
+        state.offer(freed)
         if queue := state.graph.groups[event.group].queue:
-            give_turn(state, queue)
+            state.give_turn(queue)
     elif isinstance(event, RunHeld):
         if event.until_s == inf:
             state.is_paused, state.pause_reason = True, event.reason
@@ -478,7 +458,7 @@ def _apply_to_the_run(state: State, event: Event) -> None:
     elif isinstance(event, RunStopping):
         state.is_stopping = True
         if event.is_now:
-            take_back(state)
+            state.take_back()
     elif isinstance(event, RunBegan):
         state.is_begun = True
     else:

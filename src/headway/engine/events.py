@@ -100,7 +100,6 @@ class TaskProposed(Struct, frozen=True, omit_defaults=True):
     at_s: float
     ending: Ending = NOTHING
     fault: Fault | None = None
-    """Why it has no result, if it has none."""
 
 
 class TaskStale(Struct, frozen=True, omit_defaults=True):
@@ -110,7 +109,6 @@ class TaskStale(Struct, frozen=True, omit_defaults=True):
     attempt: int
     at_s: float
     what: str
-    """The key or pattern that it had read."""
     because: int = -1
     """The position of the task that wrote there last; -1 if none did."""
     ending: Ending = NOTHING
@@ -200,14 +198,11 @@ class RunFinished(Struct, frozen=True):
     failed: int
     skipped: int = 0
     left: int = 0
-    """Tasks that a run which was stopped did not come to."""
     effects: int = 0
-    """Effects of finished tasks that were not performed."""
     cpu_s: float = 0.0
     """What the process that performed it has used of this machine's processors, of its threads
     too; 0 if nobody looked."""
     memory_bytes: int = 0
-    """The most that it held."""
 
 
 Event = (

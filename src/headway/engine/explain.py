@@ -18,7 +18,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from headway.engine.state import State, ripen
+from headway.engine.state import State
 from headway.plans.graph import Graph, Need
 from headway.plans.ready import DONE, WORDS
 from headway.plans.resources import ANYTHING, Prefixes, covers
@@ -64,7 +64,7 @@ class ReasonNames(Struct, frozen=True):
 
 def why(state: State, task: int, now: float, names: ReasonNames | None = None) -> StartReason:
     """What keeps a task from starting, or where it is if nothing does."""
-    ripen(state, now)
+    state.ripen(now)
     names = names or ReasonNames(lambda other: _plain(state, other))
     if task in state.active:
         doing = "waits for a permit" if task in state.waiting else "is at work"

@@ -71,7 +71,6 @@ class EffectIntended(Struct, frozen=True, omit_defaults=True):
     at_s: float
     channel: str
     ordinal: int
-    """Its number among the effects that the task asked for."""
     key: str
     """By which a receiver recognises an effect that it gets twice."""
     is_now: bool = False
@@ -86,11 +85,9 @@ class EffectDone(Struct, frozen=True, omit_defaults=True):
     ordinal: int
     key: str
     receipt: bytes = b""
-    """The digest of the receipt; empty if there was none."""
 
 
 Fact = Event | MoneyReserved | ReplyKept | EffectIntended | EffectDone
-"""Everything that is written down."""
 
 
 class TaskRow(Struct, frozen=True):
@@ -102,13 +99,10 @@ class TaskRow(Struct, frozen=True):
     state: TaskState
     attempt: int = 0
     started_s: float = 0.0
-    """When its last attempt began."""
     ended_s: float = 0.0
     """When an attempt last ended; earlier than `started_s` while one is in flight."""
     ending: Ending = NOTHING
-    """Of the last attempt that ended."""
     fault: str = ""
-    """Kind and detail of why that one failed."""
     reserved_microusd: int = 0
     """What the attempt in flight may cost at most: the budget has no room for it until it ends."""
     spent_microusd: int = 0
@@ -118,7 +112,6 @@ class TaskRow(Struct, frozen=True):
     spent_tokens: int = 0
     """The same in tokens, as budgets count them: what is in doubt is part of it."""
     unpriced: int = 0
-    """Calls of all attempts that ended whose price is unknown."""
 
     @property
     def unpriced_in_flight(self) -> int:
@@ -149,7 +142,6 @@ class Header(Struct, frozen=True):
     folder: str
     """Where it was started; paths in the plan are relative to it."""
     tasks: int
-    """How many there are, as far as was known when it began."""
     created_s: float
     keeps_bodies: bool = True
     """Off: results are not kept, only that they were there."""
@@ -263,10 +255,8 @@ def _in_words(fault: Fault) -> str:
 KINDS: Final[dict[str, type[Fact]]] = {
     re.sub("(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower(): kind for kind in get_args(Fact)
 }
-"""By the word on disk: `task_started`."""
 
 EFFECTS: Final = ("effect_intended", "effect_done")
-"""The kinds that say what was done to the world."""
 
 
 _WORDS: Final = {kind: word for word, kind in KINDS.items()}

@@ -151,7 +151,6 @@ class ReductionText(Struct, frozen=True, array_like=True):
     cover: Cover
     text: str
     label: str = ""
-    """Of the result that it is; empty for what a call made of several."""
 
     @property
     def section(self) -> str:
@@ -168,7 +167,6 @@ class ReductionNode(Struct, frozen=True, tag_field="version", tag="headway reduc
 
     items: tuple[ReductionText, ...]
     missing: tuple[str, ...] = ()
-    """Labels of results that are not there."""
     parts: tuple[ReductionText, ...] = ()
     """What calls within the task gave on the way, in the order of their rounds."""
     calls: int = 0

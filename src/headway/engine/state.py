@@ -90,7 +90,6 @@ class ReadyQueue:
         self._heaps: tuple[list[int], list[int]] = ([], [])
         self.sizes = [0] * len(groups)  # of every group, its members in the line
         self.ready = 0
-        """Tasks in the line; `local` are those of them that use this machine."""
         self.local = 0
 
     def copied(self, ready_set: ReadySet) -> ReadyQueue:
@@ -231,25 +230,20 @@ class State(Struct):
     line: ReadyQueue
     sequencer: Sequencer
     active: dict[int, int] = field(default_factory=dict)
-    """Started tasks, and the number of the attempt."""
     waiting: set[int] = field(default_factory=set)
-    """Started tasks that wait for a permit."""
     local_ended: int = 0
     """Attempts that used this machine and have ended."""
     local: int = 0
-    """Started tasks that use this machine."""
     tried: dict[int, int] = field(default_factory=dict)
     """Attempts so far, of tasks that are not active and have not ended."""
     earlier: dict[int, int] = field(default_factory=dict)
     """Attempts that do not count as tries: of an earlier process, or put back by a hold."""
     delayed: dict[int, float] = field(default_factory=dict)
-    """When the next attempt may start, of tasks that wait for it."""
     wakes: list[tuple[float, int]] = field(default_factory=list)
-    """The same by time; what is no longer delayed is passed over."""
+    """When delayed tasks may start, by time; what is no longer delayed is passed over."""
     coherence: Coherence | None = None
     """The order in which tasks that touch the shared state are committed, if any does."""
     proposed: dict[int, TaskProposed] = field(default_factory=dict)
-    """Tasks whose result waits until those before them have ended."""
     finished: int = 0
     failed: int = 0
     skipped: int = 0
@@ -276,6 +270,163 @@ class State(Struct):
     def task_of(self, group: int, member: int) -> int:
         return self.ready_set.numbers.task_of(group, member)
 
+    def is_held(self, now: float) -> bool:
+        """Whether the run is paused, or a usage window is empty."""
+        return self.is_paused or now < self.held_until_s
+
+    def is_put_back(self, fault: Fault, now: float) -> bool:
+        """An attempt that came too late for a hold or a stop, and was refused, was no try at all;
+        neither was one that met a full disk."""
+        is_late = fault.kind == "rate" and (self.is_held(now) or self.is_stopping)
+        return fault.kind == "disk" or is_late
+
+    def offer(self, freed: list[range]) -> None:
+        """Let ready tasks stand in the line; those of a queue when they have their turn."""
+        groups = self.graph.groups
+        for tasks in freed:
+            group = self.ready_set.numbers.group_of(tasks.start)
+            if groups[group].touches is not None:
+                self._offer_open(group, tasks)
+            elif groups[group].queue:
+                self.give_turn(groups[group].queue)
+            else:
+                self.line.put(group, tasks)
+
+    def _offer_open(self, group: int, tasks: range) -> None:
+        assert self.coherence is not None  # Where something touches the state there is one.
+        for task in tasks:
+            if not self.coherence.is_open(task):
+                self.ready_set.states[task] = TAKEN
+            elif not self.graph.groups[group].queue:
+                self.line.put(group, range(task, task + 1))
+        if queue := self.graph.groups[group].queue:
+            self.give_turn(queue)
+
+    def grow(self, group: int) -> None:
+        """The members of a group are known: some of them may touch the shared state."""
+        if self.coherence is not None:
+            self.coherence.expand(group, self.ready_set.numbers.members(group))
+
+    def ripen(self, now: float) -> None:
+        """What was delayed until now is ready. No fact of its own: time alone says it."""
+        wakes = self.wakes
+        while wakes and wakes[0][0] <= now:
+            at_s, task = heapq.heappop(wakes)
+            if self.delayed.get(task) == at_s:
+                del self.delayed[task]
+                self.give_back(task)
+
+    def start(self, event: TaskStarted) -> None:
+        task = event.task
+        group = self.ready_set.numbers.group_of(task)
+        if self.line.has(group, task):
+            self.line.take(group, task)
+        else:
+            self.ready_set.states[task] = TAKEN
+            self.delayed.pop(task, None)
+        self.tried.pop(task, None)
+        self.active[task] = event.attempt
+        if self.graph.groups[group].is_local:
+            self.local += 1
+        else:
+            self.waiting.add(task)
+
+    def end(self, task: int) -> None:
+        group = self.ready_set.numbers.group_of(task)
+        self._leave(task, group)
+        self.finished += 1
+        if self.coherence is not None:
+            self.coherence.commit(task)
+        if freed := self.ready_set.done(task):
+            self.offer(freed)
+        if queue := self.graph.groups[group].queue:
+            self.give_turn(queue)
+
+    def delay(self, event: TaskDelayed) -> None:
+        task = event.task
+        self._leave(task, self.ready_set.numbers.group_of(task))
+        self.tried[task] = event.attempt
+        self.delayed[task] = event.again_s
+        heapq.heappush(self.wakes, (event.again_s, task))
+        if event.again_s == inf or self.is_put_back(event.fault, event.at_s):
+            self.earlier[task] = self.earlier.get(task, 0) + 1
+
+    def propose(self, event: TaskProposed) -> None:
+        self._leave(event.task, self.ready_set.numbers.group_of(event.task))
+        self.proposed[event.task] = event
+        assert self.coherence is not None
+        self.coherence.propose(event.task)
+
+    def outdate(self, event: TaskStale) -> None:
+        """A task runs again because of what it had read; that is no try of its own."""
+        task = event.task
+        self._leave(task, self.ready_set.numbers.group_of(task))
+        self.tried[task] = event.attempt
+        self.earlier[task] = self.earlier.get(task, 0) + 1
+        assert self.coherence is not None
+        self.coherence.stale(task, event.what, event.because)
+        self.give_back(task)
+
+    def pass_over(self, task: int) -> None:
+        """A task will not start: something that it needs has failed."""
+        self.skipped += 1
+        if self.coherence is not None:
+            self.coherence.end(task)
+
+    def fail(self, task: int) -> None:
+        """A task has no result, and neither have those that need one: their queues go on.
+
+        Tasks that only waited for its end, or for theirs, may start.
+        """
+        self._leave(task, self.ready_set.numbers.group_of(task))
+        self.failed += 1
+        freed = self.ready_set.fail(task)[1]
+        if self.coherence is not None:
+            self.coherence.end(task)
+            for group, is_lost in enumerate(self.ready_set.is_lost):
+                if is_lost and not self.ready_set.numbers.is_known(group):
+                    self.coherence.expand(group, range(0))
+        if freed:
+            self.offer(freed)
+        for queue in self.graph.queues:
+            self.give_turn(queue)
+
+    def _leave(self, task: int, group: int) -> None:
+        """A task is not active any more, nor ready if the run took it back before its end."""
+        if self.active.pop(task, None) is None:
+            self.proposed.pop(task, None)
+            self.tried.pop(task, None)
+            self.delayed.pop(task, None)
+            if self.line.has(group, task):
+                self.line.take(group, task)
+        elif self.graph.groups[group].is_local:
+            self.local -= 1
+            self.local_ended += 1
+        self.waiting.discard(task)
+
+    def take_back(self) -> None:
+        """What is active goes back to where it was before it started."""
+        for task, attempt in self.active.items():
+            self.tried[task] = attempt
+            self.give_back(task)
+        self.active.clear()
+        self.waiting.clear()
+        self.local = 0
+
+    def give_back(self, task: int) -> None:
+        self.ready_set.states[task] = READY
+        self.offer([range(task, task + 1)])
+
+    def give_turn(self, queue: str) -> None:
+        """Let the first of a queue stand in the line, if it is ready and does not yet."""
+        if (turn := self.sequencer.turn(queue)) is None:
+            return
+        group, member = turn
+        if self.ready_set.numbers.is_known(group) and not self.line.sizes[group]:
+            task = self.task_of(group, member)
+            if self.ready_set.states[task] == READY:
+                self.line.put(group, range(task, task + 1))
+
 
 def copied(state: State) -> tuple[State, dict[int, Snapshot]]:
     ready_set = copied_ready(state.ready_set)
@@ -290,177 +441,3 @@ def copied(state: State) -> tuple[State, dict[int, Snapshot]]:
         return twin, {}
     twin.coherence, snapshots = copied_coherence(state.coherence)
     return twin, snapshots
-
-
-def is_held(state: State, now: float) -> bool:
-    """Whether the run is paused, or a usage window is empty."""
-    return state.is_paused or now < state.held_until_s
-
-
-def is_put_back(state: State, fault: Fault, now: float) -> bool:
-    """An attempt that came too late for a hold or a stop, and was refused, was no try at all;
-    neither was one that met a full disk."""
-    is_late = fault.kind == "rate" and (is_held(state, now) or state.is_stopping)
-    return fault.kind == "disk" or is_late
-
-
-def offer(state: State, freed: list[range]) -> None:
-    """Let ready tasks stand in the line; those of a queue when they have their turn."""
-    groups = state.graph.groups
-    for tasks in freed:
-        group = state.ready_set.numbers.group_of(tasks.start)
-        if groups[group].touches is not None:
-            _offer_open(state, group, tasks)
-        elif groups[group].queue:
-            give_turn(state, groups[group].queue)
-        else:
-            state.line.put(group, tasks)
-
-
-def _offer_open(state: State, group: int, tasks: range) -> None:
-    assert state.coherence is not None  # Where something touches the state there is one.
-    for task in tasks:
-        if not state.coherence.is_open(task):
-            state.ready_set.states[task] = TAKEN
-        elif not state.graph.groups[group].queue:
-            state.line.put(group, range(task, task + 1))
-    if queue := state.graph.groups[group].queue:
-        give_turn(state, queue)
-
-
-def grow(state: State, group: int) -> None:
-    """The members of a group are known: some of them may touch the shared state."""
-    if state.coherence is not None:
-        state.coherence.expand(group, state.ready_set.numbers.members(group))
-
-
-def ripen(state: State, now: float) -> None:
-    """What was delayed until now is ready. No fact of its own: time alone says it."""
-    wakes = state.wakes
-    while wakes and wakes[0][0] <= now:
-        at_s, task = heapq.heappop(wakes)
-        if state.delayed.get(task) == at_s:
-            del state.delayed[task]
-            give_back(state, task)
-
-
-def start(state: State, event: TaskStarted) -> None:
-    task = event.task
-    group = state.ready_set.numbers.group_of(task)
-    if state.line.has(group, task):
-        state.line.take(group, task)
-    else:
-        state.ready_set.states[task] = TAKEN
-        state.delayed.pop(task, None)
-    state.tried.pop(task, None)
-    state.active[task] = event.attempt
-    if state.graph.groups[group].is_local:
-        state.local += 1
-    else:
-        state.waiting.add(task)
-
-
-def end(state: State, task: int) -> None:
-    group = state.ready_set.numbers.group_of(task)
-    _leave(state, task, group)
-    state.finished += 1
-    if state.coherence is not None:
-        state.coherence.commit(task)
-    if freed := state.ready_set.done(task):
-        offer(state, freed)
-    if queue := state.graph.groups[group].queue:
-        give_turn(state, queue)
-
-
-def delay(state: State, event: TaskDelayed) -> None:
-    task = event.task
-    _leave(state, task, state.ready_set.numbers.group_of(task))
-    state.tried[task] = event.attempt
-    state.delayed[task] = event.again_s
-    heapq.heappush(state.wakes, (event.again_s, task))
-    if event.again_s == inf or is_put_back(state, event.fault, event.at_s):
-        state.earlier[task] = state.earlier.get(task, 0) + 1
-
-
-def propose(state: State, event: TaskProposed) -> None:
-    _leave(state, event.task, state.ready_set.numbers.group_of(event.task))
-    state.proposed[event.task] = event
-    assert state.coherence is not None
-    state.coherence.propose(event.task)
-
-
-def outdate(state: State, event: TaskStale) -> None:
-    """A task runs again because of what it had read; that is no try of its own."""
-    task = event.task
-    _leave(state, task, state.ready_set.numbers.group_of(task))
-    state.tried[task] = event.attempt
-    state.earlier[task] = state.earlier.get(task, 0) + 1
-    assert state.coherence is not None
-    state.coherence.stale(task, event.what, event.because)
-    give_back(state, task)
-
-
-def pass_over(state: State, task: int) -> None:
-    """A task will not start: something that it needs has failed."""
-    state.skipped += 1
-    if state.coherence is not None:
-        state.coherence.end(task)
-
-
-def fail(state: State, task: int) -> None:
-    """A task has no result, and neither have those that need one: their queues go on.
-
-    Tasks that only waited for its end, or for theirs, may start.
-    """
-    _leave(state, task, state.ready_set.numbers.group_of(task))
-    state.failed += 1
-    freed = state.ready_set.fail(task)[1]
-    if state.coherence is not None:
-        state.coherence.end(task)
-        for group, is_lost in enumerate(state.ready_set.is_lost):
-            if is_lost and not state.ready_set.numbers.is_known(group):
-                state.coherence.expand(group, range(0))
-    if freed:
-        offer(state, freed)
-    for queue in state.graph.queues:
-        give_turn(state, queue)
-
-
-def _leave(state: State, task: int, group: int) -> None:
-    """A task is no longer active, nor ready if the run took it back before its end was reported."""
-    if state.active.pop(task, None) is None:
-        state.proposed.pop(task, None)
-        state.tried.pop(task, None)
-        state.delayed.pop(task, None)
-        if state.line.has(group, task):
-            state.line.take(group, task)
-    elif state.graph.groups[group].is_local:
-        state.local -= 1
-        state.local_ended += 1
-    state.waiting.discard(task)
-
-
-def take_back(state: State) -> None:
-    """What is active goes back to where it was before it started."""
-    for task, attempt in state.active.items():
-        state.tried[task] = attempt
-        give_back(state, task)
-    state.active.clear()
-    state.waiting.clear()
-    state.local = 0
-
-
-def give_back(state: State, task: int) -> None:
-    state.ready_set.states[task] = READY
-    offer(state, [range(task, task + 1)])
-
-
-def give_turn(state: State, queue: str) -> None:
-    """Let the first of a queue stand in the line, if it is ready and does not yet."""
-    if (turn := state.sequencer.turn(queue)) is None:
-        return
-    group, member = turn
-    if state.ready_set.numbers.is_known(group) and not state.line.sizes[group]:
-        task = state.task_of(group, member)
-        if state.ready_set.states[task] == READY:
-            state.line.put(group, range(task, task + 1))

@@ -40,22 +40,17 @@ class Resting(Struct, frozen=True):
 
     tasks: int = 0
     queued: int = 0
-    """Of these, for a permit."""
 
 
 class LocalLaw:
-    __slots__ = ("_cores", "_known", "_lent", "_rest", "_since_ended", "_since_s", "places")
-
     def __init__(self, cores: int) -> None:
         self._cores = max(1, cores)
         self.places = float(max(self._cores, FIRST))
         self._known: tuple[float, float] | None = None
-        """The width before this one, and its rate."""
         self._since_s = 0.0
         self._since_ended = -1
         self._rest = 0
         self._lent = 0
-        """Places of tasks that wait, which other tasks have meanwhile."""
 
     @property
     def room(self) -> float:

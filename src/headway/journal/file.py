@@ -17,7 +17,7 @@ import os
 import sqlite3
 import struct
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from itertools import chain, starmap
 from typing import Final, cast
@@ -114,7 +114,6 @@ def is_full(folder: str) -> bool:
 
 Values = tuple[object, ...]
 RowValues = tuple[int, bytes, str | bytes, TaskState, bytes]
-"""Of `ROW_READ_COLUMNS`, if nothing is spoilt."""
 
 ROW_COLUMNS: Final = (
     "id", "key", "name", "state", "started_s", "ended_s", "input_tokens", "output_tokens",
@@ -382,11 +381,6 @@ def body_path(folder: str, name: bytes) -> str:
 class JournalFile:
     """The writing end of a file whose lock this process holds. Used by one thread at a time."""
 
-    __slots__ = (
-        "_database", "_folder", "_ids", "_keeps_bodies", "_known", "_mark", "_next_id", "_older",
-        "_recent", "_seq", "epoch", "header",
-    )  # fmt: skip
-
     def __init__(self, folder: str, database: sqlite3.Connection) -> None:
         self._folder = folder
         self._database = database
@@ -445,7 +439,9 @@ class JournalFile:
                 database.execute("ROLLBACK")
             raise
         self._seq = seq
-        self._remember(bodies)
+        self._recent.update(bodies)
+        if len(self._recent) > RECENT_MAX:
+            self._recent, self._older = set(), self._recent
         self._note()
 
     def close(self, is_clean: bool) -> None:
@@ -508,11 +504,6 @@ class JournalFile:
             else:
                 found[name] = body
         return found
-
-    def _remember(self, bodies: Iterable[bytes]) -> None:
-        self._recent.update(bodies)
-        if len(self._recent) > RECENT_MAX:
-            self._recent, self._older = set(), self._recent
 
     def _insert(
         self, table: str, columns: tuple[str, ...], flat: list[object], tail: str = ""

@@ -44,7 +44,6 @@ class KeptGroup(Struct, frozen=True):
     is_local: bool = False
     queue: str = ""
     is_sharing: bool = False
-    """Whether it touches the shared state."""
     asks_models: bool = False
     """Whether its tasks do nothing but ask a model, as prompts do."""
 
@@ -59,7 +58,6 @@ class RunOutline(Struct, frozen=True):
 
     graph: Graph
     ceiling: float = inf
-    """How many tasks the user allows at once."""
     models: frozenset[str] | None = None
     """The groups whose tasks do nothing but ask a model; None where nobody knows."""
 

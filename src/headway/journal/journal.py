@@ -37,7 +37,6 @@ from headway.journal.reader import (
 # meanwhile form the next batch.
 
 RETRY_S: Final = 1.0
-"""How often a full disk is looked at again."""
 PASSING: Final = (
     sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY,
     sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN,
@@ -70,7 +69,6 @@ class Journal:
             raise
         self.header: Header = self._file.header
         self.epoch: int = self._file.epoch
-        """How many processes have owned the run, this one included."""
         self.fault = ""
         """Why entries are not becoming durable, or soon may not; empty when all is well."""
         self._told = ""

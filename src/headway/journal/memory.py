@@ -24,8 +24,6 @@ class Record(Protocol):
 class NullJournal:
     """Keeps nothing and says that it is durable, as soon as the loop comes round."""
 
-    __slots__ = ("_thens",)
-
     def __init__(self) -> None:
         self._thens: list[Callable[[], None]] = []
 

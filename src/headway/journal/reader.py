@@ -164,16 +164,13 @@ _EVENTS: Final = f"SELECT {','.join(EVENT_COLUMNS)} FROM events WHERE seq>?"
 class RecordedEvent(Struct, frozen=True):
     seq: int
     key: bytes
-    """Of the task that it is about; empty if it is about the run."""
     event: Fact
 
 
 class RunSummary(Struct, frozen=True):
     counts: dict[TaskState, int]
-    """Of tasks that were started, by where they are."""
     input_tokens: float
     output_tokens: float
-    """Of the last attempts that ended."""
     spent_microusd: int
     reserved_microusd: int
     first_s: float
@@ -185,8 +182,6 @@ class RunSummary(Struct, frozen=True):
 
 class JournalReader:
     """A context manager over one connection that only reads."""
-
-    __slots__ = ("_bodies", "_bodies_to", "_database", "_seen", "folder", "header")
 
     def __init__(self, folder: str) -> None:
         """JournalError if there is no journal, or none that can be read."""

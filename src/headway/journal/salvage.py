@@ -189,7 +189,6 @@ def _whole(path: str) -> bytes:
 
 DRAFT: Final = "salvage"
 ASIDE_MAX: Final = 1000
-"""Spoilt files that are kept side by side."""
 
 
 class Salvaged(Struct, frozen=True):
@@ -199,7 +198,6 @@ class Salvaged(Struct, frozen=True):
     missing_events: int
     """So many more are known to have been there."""
     lost_results: int
-    """Tasks that had finished and run again."""
     kept_as: str
 
 

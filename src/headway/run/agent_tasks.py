@@ -281,13 +281,11 @@ class ProgramCall(Struct, frozen=True):
     is_own_model: bool
     """Whether the task names the model, and not the plan for all."""
     environment: Mapping[str, str]
-    """What its program is told, beside what headway was started with."""
     schema: Schema | None = None
     verify: Verify | None = None
     repairs: int = 1
     timeout_s: float | None = None
     permissions: str = ""
-    """What the plan gives beyond the user's settings."""
 
 
 async def perform_program(

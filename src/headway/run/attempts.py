@@ -88,7 +88,7 @@ class ActiveAttempt(Attempt):
         self._attempts = attempts
         self.task, self.group, self.member, self.number = task, group, member, 0
         self.key, self.name = work.key(member), work.label(member)
-        self.row: TaskRow | None = attempts.known_row(task, self.key)
+        self.row = attempts.rows.pop(task, None) or attempts.saved.rows.get(self.key)
         """None until its first event is written."""
         self.inputs, self.journalled, self.kept = b"", 0, ()
         self.charged = self.reserved = UNPAID
@@ -103,7 +103,6 @@ class ActiveAttempt(Attempt):
         self.is_sent = False
         """Whether a call of it had its permit: what became of that, its work alone knows."""
         self.is_abandoned = False
-        """Ended because what it has read has changed."""
 
     def needed(self, name: str) -> list[Needed]:
         return self._attempts.needed(self.group, self.member, name)
@@ -139,7 +138,7 @@ class ActiveAttempt(Attempt):
 class Attempts:
     def __init__(self, driver: Driver, setup: RunSetup) -> None:
         self.driver = driver
-        self.works = setup.works
+        self.works, self.saved = setup.works, setup.saved
         self._setup = setup
         self._state = driver.state
         self._coherence = driver.state.coherence
@@ -148,14 +147,10 @@ class Attempts:
         """Held while the shared state is used: by attempts in threads, and by the loop."""
         self.active: dict[int, ActiveAttempt] = {}
         self.failures: dict[int, Fault] = {}
-        """Why tasks have no result, of those that failed here."""
-        self._rows: dict[int, TaskRow] = {}
-        """Of tasks that wait for another attempt."""
+        self.rows: dict[int, TaskRow] = {}
         self._holders: set[int] = set()
         self._waiters: list[asyncio.Future[None]] = []
-        """For a part of the budget."""
         self.ending = 0
-        """Results that are being written."""
         self._durables: list[tuple[ActiveAttempt, TaskFinished | TaskProposed, Result]] = []
         """Results that have become durable, of which the engine has not heard yet."""
         self._proposed: dict[int, tuple[ActiveAttempt, bytes | None]] = {}
@@ -181,16 +176,13 @@ class Attempts:
             self.active.pop(task, None)
         return entry
 
-    def known_row(self, task: int, key: bytes) -> TaskRow | None:
-        return self._rows.pop(task, None) or self._setup.saved.rows.get(key)
-
     def _known(self, task: int) -> ActiveAttempt:
         return ActiveAttempt(self, task, *self._state.place(task))
 
     def _set_aside(self, active: ActiveAttempt) -> None:
         """An attempt has ended, but not its task: its row is needed again."""
         if active.row is not None:
-            self._rows[active.task] = active.row
+            self.rows[active.task] = active.row
         self.active.pop(active.task, None)
 
     def start(self, task: int) -> None:
@@ -200,7 +192,7 @@ class Attempts:
         if needs:
             numbers = self._state.ready_set.numbers
             active.inputs = self._results.inputs(needs, active.member, numbers)
-        saved = self._setup.saved
+        saved = self.saved
         if saved.rows:
             row = saved.result_of(active.key, active.inputs)
             is_there = saved.keeps_bodies or not self._results.is_needed(active.group)
@@ -318,7 +310,7 @@ class Attempts:
 
     def _reuse(self, active: ActiveAttempt, row: TaskRow) -> None:
         publishes = self.works[active.group].publishes
-        body = self._setup.saved.body(row) if publishes else None
+        body = self.saved.body(row) if publishes else None
         if problem := self.driver.publish(active.group, active.member, body):
             self.driver.feed(_unshown(active, row.ending, problem))
             return
@@ -498,7 +490,7 @@ class Attempts:
 
     def _take_again(self, active: ActiveAttempt, row: TaskRow) -> Again:
         """Whether what an earlier attempt gave is taken: if the state is as it saw it."""
-        coherence, saved = self._coherence, self._setup.saved
+        coherence, saved = self._coherence, self.saved
         if coherence is None or not coherence.has(active.task):
             return "reused"
         touched = saved.fetch(row.ending.access) if saved.fetch and row.ending.access else None

@@ -9,8 +9,9 @@ Laws:
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from headway.agents.shell import ShimClient
 from headway.engine.events import TaskFailed, TaskFinished, TaskProposed, TaskReused, TaskStale
 from headway.engine.record import Header
 from headway.errors import HeadwayError, UsageError
@@ -19,12 +20,12 @@ from headway.journal.reader import JournalReader
 from headway.plans.expand import graph_of
 from headway.plans.load import plan_from
 from headway.plans.sharing import targets_of
+from headway.run.each import EachSource, EachWork
+from headway.run.filling import text_in
+from headway.run.plan_run import PlanSource, with_model
+from headway.run.reduce import inner_keys, reducer
 from headway.run.tasks import Plans, function_of
 from headway.state.shared import Access, Channels, Shared, decode, scan_digest
-
-if TYPE_CHECKING:
-    from headway.run.each import EachSource
-    from headway.run.plan_run import PlanSource
 
 Declared = tuple[dict[bytes, int], dict[bytes, str]]
 """By the keys of tasks: their places, and of the inner calls of reductions their levels."""
@@ -32,9 +33,6 @@ Declared = tuple[dict[bytes, int], dict[bytes, str]]
 
 def declared(reader: JournalReader, folder: str) -> Declared | None:
     """What a run is to do; `folder` is the run's. None if nobody but its own process knows."""
-    from headway.run.each import EachSource
-    from headway.run.plan_run import PlanSource
-
     header = reader.header
     if header.kind == "python":
         return None
@@ -48,17 +46,12 @@ def declared(reader: JournalReader, folder: str) -> Declared | None:
 
 
 def _each(header: Header, source: EachSource) -> Declared:
-    from headway.agents.shell import ShimClient
-    from headway.run.each import EachWork
-
     work = EachWork(source.plan(), header.folder, ShimClient(header.folder))
     return {work.key(member): member for member in range(work.plan.count())}, {}
 
 
 def plans_of(reader: JournalReader, source: PlanSource) -> Plans:
     """The plan of a run, as far as results in its journal make it known."""
-    from headway.run.plan_run import with_model
-
     path = Path(source.path)
     loaded = plan_from(source.text, path.parent, path.name, source.may_leave)
     plans = Plans.of(with_model(loaded.expanded, source))
@@ -68,8 +61,6 @@ def plans_of(reader: JournalReader, source: PlanSource) -> Plans:
 
 
 def _plan(reader: JournalReader, source: PlanSource) -> Declared:
-    from headway.run.reduce import inner_keys
-
     plans = plans_of(reader, source)
     keys = [
         known.key(member)
@@ -81,8 +72,6 @@ def _plan(reader: JournalReader, source: PlanSource) -> Declared:
 
 
 def _grown(reader: JournalReader, plans: Plans) -> bool:
-    from headway.run.filling import text_in
-
     groups = plans.expanded.groups
     names = {group.name: index for index, group in enumerate(groups)}
     is_grown = False
@@ -102,7 +91,6 @@ def _grown(reader: JournalReader, plans: Plans) -> bool:
 # The shared state of a run as its journal tells it: what was committed, in declared order.
 
 EVERYWHERE: Final = 1 << 62
-"""A position behind all tasks."""
 
 KINDS: Final = ("task_finished", "task_proposed", "task_stale", "task_reused", "task_failed")
 
@@ -114,8 +102,6 @@ def committed(
 
     `folder` is the run's.
     """
-    from headway.run.plan_run import PlanSource
-
     if reader.header.kind != "plan":
         raise UsageError(
             f"{reader.header.run} is no run of a plan's file: its journal does not tell how what "
@@ -128,7 +114,6 @@ def committed(
 
 
 def _shared(reader: JournalReader, source: PlanSource) -> Shared:
-    from headway.run.reduce import reducer
     from headway.state.coherence import TaskPositions
 
     plans = plans_of(reader, source)

@@ -10,7 +10,6 @@ Laws:
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,11 +19,11 @@ from typing import Final, Literal, get_args
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from headway.base.codec import as_dict
+from headway.base.codec import as_dict, encode
 from headway.base.folders import folders
 from headway.base.values import Fault
 from headway.errors import BadValueError, HeadwayError, UndeclaredError, did_you_mean
-from headway.journal.folder import list_runs
+from headway.journal.folder import keep_file, list_runs
 from headway.journal.reader import JournalReader
 from headway.plans.expand import ExpandedPlan, GroupPlan
 from headway.plans.graph import Graph
@@ -68,9 +67,7 @@ class DetectorSubject(Struct, frozen=True):
     graph: Graph
     ground: DetectorGround
     folder: str = ""
-    """Of the plan: files in it count; empty if none do."""
     ignored: str = ""
-    """A folder that is headway's own."""
     functions: frozenset[int] = frozenset()
     """Groups that are Python functions, of which it is known what they depend on."""
     commands: frozenset[int] = frozenset()
@@ -85,9 +82,10 @@ def subject_of_graph(graph: Graph, channels: Channels | None = None) -> Detector
     def declared(group: int, member: int) -> DeclaredAccess:
         return DeclaredAccess(_touches(graph, group, member))
 
-    every = [group.touches for group in graph.groups if group.touches is not None]
+    every = [one.touches for one in graph.groups if one.touches is not None]
+    is_declared = any(one.reads or one.writes or one.acts for one in every)
     ground = DetectorGround(
-        _order(graph), declared, _state_rooms(any(map(_says_anything, every))),
+        _order(graph), declared, _state_rooms(is_declared),
         channels or Channels(),
     )  # fmt: skip
     return DetectorSubject(graph, ground, functions=frozenset(range(len(graph))))
@@ -148,10 +146,6 @@ def _touches(graph: Graph, group: int, member: int) -> Touches:
     return ANYTHING if touches is None else touches.of(member)
 
 
-def _says_anything(touches: Touches) -> bool:
-    return bool(touches.reads or touches.writes or touches.acts)
-
-
 def _state_rooms(is_declared: bool) -> frozenset[tuple[Room, bool]]:
     """Whoever declares keys for one task is taken to mean it for all, reading and writing."""
     every: tuple[tuple[Room, bool], ...] = (("state", False), ("state", True), ("effect", True))
@@ -189,7 +183,6 @@ Mode = Literal["warn", "enforce", "learn", "off"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 FILE: Final = "findings.json"
 KEPT_MAX: Final = 1_000
-"""Findings that are kept of one run."""
 
 
 class _Open(Struct):
@@ -209,14 +202,13 @@ class Detector:
         self._open: dict[int, _Open] = {}
         self.dones: dict[tuple[int, int], FinishedAccess] = {}
         self._lost: dict[tuple[int, int], FinishedAccess] = {}
-        """Of attempts that failed."""
         self._found: list[DetectorFinding] = []
         """What is known before the end of the run."""
         self._written: set[str] = set()
-        """Files that tasks have written."""
         self._outputs: set[str] = set()
-        """Files that headway writes itself."""
-        self._trace = _trace_of(mode, subject)
+        # To watch a folder costs something: that is done where it is asked for.
+        is_traced = mode in ("enforce", "learn") and subject.folder and subject.commands
+        self._trace = FolderTrace(subject.folder, subject.ignored) if is_traced else None
         if self._trace is not None:
             self._trace.is_ours = partial(_is_ours, self._open, self._outputs)
 
@@ -351,8 +343,6 @@ class WatchedWork:
 class _StateWatch:
     """Told by a context what its task is about to do."""
 
-    __slots__ = ("_is_strict", "_opened")
-
     def __init__(self, opened: _Open, is_strict: bool) -> None:
         self._opened = opened
         self._is_strict = is_strict
@@ -398,13 +388,6 @@ def _must_keep_to(
         if not is_own and not is_allowed(opened.may, touch):
             detail = _complaint(touch, said_of(opened.may, touch)).render()
             raise AttemptError(Fault("command", detail=detail))
-
-
-def _trace_of(mode: Mode, subject: DetectorSubject) -> FolderTrace | None:
-    """To watch a folder costs something: that is done where it is asked for."""
-    if mode not in ("enforce", "learn") or not subject.folder or not subject.commands:
-        return None
-    return FolderTrace(subject.folder, subject.ignored)
 
 
 def _slips(
@@ -456,17 +439,11 @@ def detector_for(mode: Mode, graph: Graph, channels: Channels) -> Detector:
 
 def keep_findings(folder: str, found: Sequence[DetectorFinding]) -> None:
     """Beside the journal; of a run that was clean, nothing."""
-    path = os.path.join(folder, FILE)
     with suppress(OSError):  # A full disk does not make a run fail that went well.
         if not found:
-            os.unlink(path)
+            os.unlink(os.path.join(folder, FILE))
             return
-        with open(path, "w", encoding="utf-8", opener=_private) as file:
-            json.dump([as_dict(one) for one in found[:KEPT_MAX]], file)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+        keep_file(folder, FILE, encode(found[:KEPT_MAX]), is_durable=False)
 
 
 # The detector of a plan's run: how it is made, and what is asked of it when the run is over.

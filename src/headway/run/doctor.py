@@ -49,7 +49,6 @@ EARLIEST_S: Final = 1_735_689_600.0
 """2025-01-01: a clock before it was never set."""
 
 JOURNALS_MAX: Final = 20
-"""The newest runs, whose journals are read."""
 
 KEYS: Final = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")
 REMOTE: Final = frozenset(("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "afs", "ceph"))

@@ -53,8 +53,7 @@ from headway.journal.memory import Record
 from headway.plans.graph import Graph
 from headway.plans.ready import DONE, FAILED, LOST
 from headway.run.attempts import Attempts
-from headway.run.results import Results
-from headway.run.takeover import Saved, take_over
+from headway.run.results import Results, Saved, take_over
 from headway.state.coherence import Coherence
 from headway.state.outbox import Outbox
 from headway.work import Work
@@ -67,8 +66,6 @@ SLEEP_S_MAX: Final = 5.0
 
 class Alarm:
     """Rings once, at the earliest time that it was set to."""
-
-    __slots__ = ("_at_s", "_clock", "_ring", "_timer")
 
     def __init__(self, clock: Callable[[], float], ring: Callable[[], None]) -> None:
         self._clock = clock
@@ -142,8 +139,6 @@ def own_overhead() -> Callable[[], tuple[float, int]]:
 class GroupDiscovery:
     """Finds out which groups have become known."""
 
-    __slots__ = ("_after", "_graph", "_works", "lenient")
-
     def __init__(self, graph: Graph, works: Sequence[Work]) -> None:
         self._graph = graph
         self._works = works
@@ -211,17 +206,13 @@ class RunSetup(Struct, frozen=True):
     waits_until_s: float = inf
     """How long the run may wait for a usage window, by the clock: `-inf` is not at all."""
     watch: Callable[[Sequence[Event]], None] | None = None
-    """Told of every event, after the engine."""
     resting: Callable[[], Resting] = Resting
     """Who of those that use this machine only waits for a model; nobody, where nobody can tell."""
     coherence: Coherence | None = None
-    """The shared state and the order of its commits, for plans whose tasks touch it."""
     outbox: Outbox | None = None
-    """Performs effects on the world; without one they are asked for in vain."""
     full_disk: Callable[[], str] = str
     """Which disk of the run is full, in words; while one is, nothing starts."""
     overhead: Callable[[], tuple[float, int]] | None = None
-    """CPU seconds and peak memory of headway itself, for the end of the run."""
 
 
 class RunOutcome(Struct, frozen=True):
@@ -229,7 +220,6 @@ class RunOutcome(Struct, frozen=True):
     cause: Cause = ""
     detail: str = ""
     until_s: float = 0.0
-    """When the usage window resets that it did not wait for."""
 
 
 class Driver:
@@ -252,7 +242,6 @@ class Driver:
         self._is_put_off = False
         self._done: asyncio.Future[RunFinished] | None = None
         self._inbox: deque[Input | list[Event]] = deque()
-        """What happened, and facts that are durable."""
         self._is_feeding = False
         self.error: Exception | None = None
         """Why the run ends with an exception, once everything that was started has ended."""

@@ -82,7 +82,6 @@ class EachWork:
         self.timeout_s: float | None = None
         """A command ends itself in time: its output until then is kept."""
         self.ended: dict[int, CommandEnded] = {}
-        """By member, until somebody takes it to show it."""
         self._folder = folder
         self._shim = shim
         self._command_s = timeout_s

@@ -59,8 +59,6 @@ FINGERPRINT_CHARS: Final = 20_000
 class Globals:
     """Module-level values of the modules that are imported from one folder."""
 
-    __slots__ = ("_folder", "_known")
-
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._known: dict[str, str] = {}
@@ -141,7 +139,6 @@ _NETWORK: Final = frozenset(
      "socket.gethostbyname", "socket.gethostbyaddr")
 )  # fmt: skip
 _NONE: Final = 1 << 10
-"""Where no argument is."""
 _PROGRAMS: Final = frozenset(
     ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork",
      "os.forkpty", "pty.spawn", "os.startfile")
@@ -167,7 +164,6 @@ class Confines(Struct):
     """What functions may touch, and who is told of it."""
 
     folders: tuple[str, ...]
-    """Where they may write: absolute, without links."""
     opens: Callable[[str, bool], None]
     """Told of a file within the first folder before it is opened, and whether to be written."""
     owner: int = field(default_factory=threading.get_ident)
@@ -275,9 +271,7 @@ class Scratch:
         self._home = os.path.realpath(tempfile.mkdtemp(prefix="headway-explore-"))
         self._kept = os.path.join(self._home, "kept")
         self.folder = os.path.join(self._home, "plan")
-        """Where functions work."""
         self.temporary = os.path.join(self._home, "tmp")
-        """For files that belong to nobody."""
         try:
             os.mkdir(self.temporary)
             _copy(folder, self._kept)
@@ -302,8 +296,6 @@ class Scratch:
             data = file.read()
         if len(data) <= TEXT_BYTES_MAX:
             return data.decode("utf-8", "replace")
-        from headway.base.digest import digest
-
         return f"{len(data):,} bytes {digest(data).hex()}"
 
     def write(self, path: str, text: str) -> bool:
@@ -395,7 +387,6 @@ class RehearsedStage(HashedStage):
         super().__init__(play)
         self.scratch = scratch
         self.going: dict[int, CalledAttempt] = {}
-        """Attempts by the thread that they run in."""
         self._functions: dict[str, Callable[..., object]] = {}
         self._now: dict[str, list[str]] = {}
         self._globals = Globals(scratch.folder)

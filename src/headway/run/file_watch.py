@@ -58,7 +58,6 @@ class Inotify:
         self._folder = folder.rstrip("/")
         self._is_wanted = is_wanted
         self._names: dict[int, str] = {}
-        """By watch: the folder, as seen from the first one."""
         self._libc = ctypes.CDLL(None, use_errno=True)
         if not hasattr(self._libc, "inotify_init1"):
             raise InotifyError("this system has no inotify: what commands read is not seen")
@@ -161,11 +160,9 @@ class FolderTrace:
         self._source: Inotify | FolderComparison | None = None
         self._reader: int | None = None
         self.problem = ""
-        """Why reads are not seen, if they are not."""
         self.unclear: dict[str, tuple[str, ...]] = {}
         """Files that were written by one of these commands, none of which declares that."""
         self.is_ours: Callable[[str], bool] = lambda _: False
-        """Whether this process has touched a file itself."""
 
     def begin(self, task: int, group: int, name: str, may: DeclaredAccess) -> None:
         if self._source is None:
@@ -305,7 +302,6 @@ class FileLog:
         self.read: dict[str, None] = {}
         self.written: dict[str, None] = {}
         self._drafts: set[str] = set()
-        """What this attempt has made itself."""
 
     def within(self, path: object, handle: object = -1) -> str | None:
         """A path as seen from the plan's folder; None if it is nobody's business."""
@@ -321,7 +317,8 @@ class FileLog:
         whole = os.path.abspath(text)
         for folder in self._folders:
             if whole.startswith(folder):
-                return None if self._is_ignored(whole) else path_of_interest(whole[len(folder) :])
+                is_ignored = self._ignored and whole.startswith(self._ignored)
+                return None if is_ignored else path_of_interest(whole[len(folder) :])
         return None
 
     def reads(self, path: str) -> None:
@@ -352,12 +349,8 @@ class FileLog:
             return
         self.writes(path)
 
-    def _is_ignored(self, whole: str) -> bool:
-        return bool(self._ignored) and whole.startswith(self._ignored)
-
 
 CURRENT: Final[ContextVar[FileLog | None]] = ContextVar("file_log", default=None)
-"""Of the attempt whose code runs here."""
 
 
 def folders_of(folder: str) -> tuple[str, ...]:

@@ -160,9 +160,7 @@ class Filling(Struct, frozen=True):
     member: Member
     attempt: Attempt
     folder: str
-    """Where values are put that a command reads from files."""
     share: AttemptState | None = None
-    """What the attempt has of the shared state, if anything."""
     told: Mapping[str, str] = field(default_factory=dict)
     """What leads the command's calls to the gateway; no variable of the plan changes it."""
 

@@ -24,7 +24,6 @@ from headway.base.folders import Folders, folders
 from headway.base.values import Amounts
 from headway.broker.store import Store, StoredMemory
 from headway.client.accounts import DIALECT_OF_WIRE, account_name, host_name
-from headway.engine.record import TaskRow
 from headway.engine.strategy import Strategy, parse
 from headway.errors import HeadwayError, WireError
 from headway.journal.folder import RunPlace, keep_file, kept_source, list_runs
@@ -48,7 +47,7 @@ from headway.report.forecast import (
     SpreadNumber,
     foresee,
 )
-from headway.report.history import Passages, Piece
+from headway.report.history import Passages
 from headway.report.outline import Outline, OutlineFacts, OutlinePart, outline_of
 from headway.report.sizes import Answered, SeenCall, seen_of
 from headway.run.each import EachSource
@@ -56,7 +55,6 @@ from headway.run.plan_run import ObservedTasks, PlanRun, PlanSource
 from headway.wire.prices import price_of
 
 NAME: Final = "forecast.json"
-"""In a run's folder."""
 
 NONE: Final = "none"
 
@@ -122,10 +120,8 @@ UNREADABLE: Final = (HeadwayError, OSError, ValueError, TypeError, KeyError)
 """What a journal, or what is kept beside it, may fail with: then another one has to do."""
 
 EACH: Final = "each"
-"""The one part of a command for each of many inputs."""
 
 RUNS_MAX: Final = 30
-"""The latest runs that are looked at."""
 
 SAME_MAX: Final = 5
 OTHERS_MAX: Final = 3
@@ -141,14 +137,11 @@ class Earlier(Struct):
     seen: dict[str, list[SeenCall]] = field(default_factory=dict)
     """By part of the plan, and by model."""
     seconds: dict[str, list[float]] = field(default_factory=dict)
-    """By part, what tasks that run on this machine took."""
     calls: dict[str, list[float]] = field(default_factory=dict)
-    """By part, how many calls these made."""
     counts: dict[str, int] = field(default_factory=dict)
     """By part, how many tasks it had in the last of these runs; 0 if that was found as it ran."""
     runs: int = 0
     active: int = 1
-    """The most tasks that were active at once."""
 
     @property
     def words(self) -> str:
@@ -212,8 +205,13 @@ def _hear(found: Earlier, reader: JournalReader, cast: ObservedTasks, is_same: b
             found.seconds.setdefault(part, []).append(max(0.0, row.ended_s - row.started_s))
             found.calls.setdefault(part, []).append(float(row.ending.calls))
         if row.ending.calls and task.reached_s < inf:
-            size = float(cast.sizes_bytes.get(row.key.hex(), 0))
-            answered.append((_answered(part, task.last_service, row, size), model or part))
+            span, ending = task.last_service, row.ending
+            answer = Answered(
+                part, span.from_s, span.to_s, ending.input_tokens, ending.output_tokens,
+                ending.calls, float(cast.sizes_bytes.get(row.key.hex(), 0)),
+                float(ending.spend_microusd),
+            )  # fmt: skip
+            answered.append((answer, model or part))
     if is_same:
         _add(found, [one for one, _ in answered])
         found.counts |= {name: count or 0 for name, (_, count) in cast.parts.items()}
@@ -221,14 +219,6 @@ def _hear(found: Earlier, reader: JournalReader, cast: ObservedTasks, is_same: b
     if answered or measured:
         found.runs += 1
         found.active = max(found.active, history.submitted)
-
-
-def _answered(part: str, span: Piece, row: TaskRow, size: float) -> Answered:
-    ending = row.ending
-    return Answered(
-        part, span.from_s, span.to_s, ending.input_tokens, ending.output_tokens, ending.calls, size,
-        float(ending.spend_microusd),
-    )  # fmt: skip
 
 
 def _add(found: Earlier, answered: list[Answered]) -> None:

@@ -37,7 +37,7 @@ from headway.journal.reader import JournalReader
 from headway.plans.graph import Graph
 from headway.plans.spec import PlanBudget
 from headway.run.driver import Driver, RunOutcome, RunSetup, own_overhead
-from headway.run.takeover import Saved, readable_rows
+from headway.run.results import Saved, readable_rows
 from headway.state.coherence import Coherence
 from headway.state.context import Commons, Watch
 from headway.state.outbox import Outbox, Send
@@ -52,7 +52,6 @@ SIGNALS: Final = {
     "pause": signal.SIGUSR1,
     "continue": signal.SIGUSR2,
 }
-"""What each word is for the owner of a run."""
 
 WORDS: Final = {
     "stop": "stopping {run}: nothing more starts; process {pid} ends when what has started has",
@@ -168,7 +167,6 @@ EXITS: Final = {
 WRITE_S: Final = 1.0
 """How long a stop waits for results that are being written: longer only where the disk is full."""
 LOOK_S: Final = 1.0
-"""How often it is seen whether a full disk has room again."""
 CLOSE_S: Final = 1.0
 """How long a stop waits for each of those who perform tasks."""
 
@@ -178,11 +176,8 @@ class Sharing(Struct, frozen=True):
 
     coherence: Coherence
     find: Callable[[str], Send | None] | None = None
-    """Who performs the effects of a channel."""
     watch: Callable[[Attempt], Watch | None] | None = None
-    """Who is told what an attempt touches, before it does."""
     lends: tuple[Callable[[Commons], None], ...] = ()
-    """Who gives tasks their contexts: told what those have in common."""
 
 
 class Launch(Struct, frozen=True):
@@ -202,7 +197,6 @@ class Launch(Struct, frozen=True):
     heeds_signals: bool = False
     """Whether an interrupt drains the run instead of ending the process."""
     sharing: Sharing | None = None
-    """The state that its tasks share, if they share any."""
 
     @property
     def sees_calls(self) -> bool:
@@ -215,7 +209,6 @@ class Launched(Struct, frozen=True):
     driver: Driver
     saved: Saved
     outbox: Outbox | None = None
-    """What was done to the world, if its tasks could ask for that."""
 
     @property
     def exit_code(self) -> int:
@@ -312,7 +305,6 @@ class _Pauses(Struct):
     left: what cannot be kept must not be bought."""
 
     disks: tuple[str, ...]
-    """Folders, one for each disk."""
     driver: Driver | None = None
     reasons: dict[str, str] = field(default_factory=dict)
 

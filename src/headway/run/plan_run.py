@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from headway.agents.metering import CallMeter
 from headway.base import codec
 from headway.base.digest import digest
 from headway.errors import SourceError, UsageError, WireError
@@ -24,14 +25,14 @@ from headway.plans.references import check_named
 from headway.plans.section import where
 from headway.plans.sharing import targets_of
 from headway.plans.spec import PlanBudget, PlanSpec, Prompt
+from headway.run.agent_tasks import has_programs, models_in, must_be_there, must_have_providers
+from headway.run.reduce import InnerWork, inner_works, reducer
+from headway.run.run_context import Crew
 from headway.run.tasks import Plans, TaskWork, function_of
 
 if TYPE_CHECKING:
-    from headway.agents.metering import CallMeter
     from headway.report.forecast import ModelCalls, PriceGuess
     from headway.run.launch import Launch, Sharing
-    from headway.run.reduce import InnerWork
-    from headway.run.run_context import Crew
 
 MAX_TOKENS_GUESS: Final = 4096
 """How long an answer may be where a plan does not say, for what it may cost."""
@@ -62,9 +63,7 @@ class PlanSource(Struct, frozen=True):
     sim: str | None = None
     """The script of the simulated provider, empty for its default; None if it is a real one."""
     files: str = ""
-    """A digest of the texts in files that the plan names."""
     has_gateway: bool = True
-    """Whether the model calls of its commands are seen and paced."""
     is_foreign: bool = False
     """Whether somebody else wrote it: whoever opens the files that it names judges it again."""
 
@@ -87,7 +86,6 @@ class PlanRun(Struct, frozen=True):
     launch: Launch
     plans: Plans
     works: tuple[TaskWork | InnerWork, ...]
-    """Of all groups of the graph: the declared ones, then the inner levels of reductions."""
     crew: Crew
 
     @property
@@ -109,7 +107,6 @@ def plan_run(
     from headway.engine.state import Rules
     from headway.engine.strategy import parse
     from headway.run.launch import Launch
-    from headway.run.reduce import inner_works
 
     expanded = with_model(expanded, source)
     spec = expanded.spec
@@ -143,8 +140,6 @@ def plan_run(
 
 def with_meter(run: PlanRun, meter: CallMeter) -> PlanRun:
     """The same run, whose commands make their model calls through this meter."""
-    from headway.run.agent_tasks import has_programs
-
     run.crew.meter = meter
     if run.crew.keeps_results and has_programs(run.plans.expanded.spec):
         meter.record(os.path.join(run.crew.run_folder, CALLS))
@@ -153,7 +148,6 @@ def with_meter(run: PlanRun, meter: CallMeter) -> PlanRun:
 
 def _sharing(graph: Graph, spec: PlanSpec, crew: Crew, path: str) -> Sharing | None:
     from headway.run.launch import Sharing
-    from headway.run.reduce import reducer
     from headway.state.coherence import Coherence
     from headway.state.learned_edges import hints_for, recall
     from headway.state.outbox import senders
@@ -204,8 +198,6 @@ def with_model(expanded: ExpandedPlan, source: PlanSource) -> ExpandedPlan:
 
 def must_be_possible(run: PlanRun, environment: Mapping[str, str]) -> None:
     """Refuse what cannot work before anything is spent: a model, a key, a schema, a function."""
-    from headway.run.agent_tasks import must_be_there, must_have_providers
-
     must_be_there(run.plans.expanded.spec, environment)
     check_named(run.plans.expanded, run.crew.folder)
     must_have_providers(run.plans.expanded, environment)
@@ -219,8 +211,6 @@ def must_be_possible(run: PlanRun, environment: Mapping[str, str]) -> None:
 
 
 def models_of(expanded: ExpandedPlan) -> Iterator[str]:
-    from headway.run.agent_tasks import models_in
-
     for group in expanded.groups:
         work = group.task.work
         if isinstance(work, Prompt) and not group.task.is_command:
@@ -301,7 +291,6 @@ def _prompt_bytes(expanded: ExpandedPlan, group: GroupPlan) -> int:
 
 CAST_NAME: Final = "cast.json"
 SIZES_MAX: Final = 2000
-"""Prompts of a group whose size is kept."""
 
 
 class ObservedTasks(Struct, frozen=True):

@@ -91,7 +91,6 @@ def reducer(
 
 
 Shapes = Mapping[int, FanInShape]
-"""By the index of a reduction."""
 
 ANSWER_TOKENS: Final = 1024
 """Room that is left for an answer where all results are given in one call, and nobody says."""
@@ -105,7 +104,6 @@ ROUNDS_MAX: Final = 40
 """Each halves what is left at least, if answers keep to their length: more are for nothing."""
 
 NAMED_TOKENS: Final = 4000
-"""Names of missing results in an answer."""
 
 NOTHING: Final = Result(b"")
 
@@ -182,7 +180,6 @@ class ReductionPrompt(Struct, frozen=True):
     prompt: str
     model: str
     results: int
-    """How many there are, whether they have come or not."""
     context: int | None = None
     asked: CallOverhead = CallOverhead(0)
     shape: FanInShape | None = None

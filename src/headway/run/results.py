@@ -1,26 +1,37 @@
-"""The results that later tasks need: in memory while they fit, then from the journal.
+"""The results of a run: those that later tasks need, and those that a resumed run keeps.
 
 Laws:
-- A result that nothing needs is not kept.
+- A result that nothing needs is not kept in memory; what does not fit there is in the journal.
 - What a task was given is one digest: with the same digest it would be given the same again. Who
   is missing, where that is forgiven, is part of it.
+- A stored result is taken if its task has the same content key and was given the same results;
+  so an edited plan runs again only what changed, and what depends on it if its result changed.
+- Rows are read once; nothing is executed to find out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final
 
+from msgspec import Struct, field
+
 from headway.base.digest import DIGEST_BYTES
+from headway.engine.engine import restore
+from headway.engine.record import TaskRow, without_lost
+from headway.engine.state import State
 from headway.errors import JournalError
+from headway.journal.file import body_path
+from headway.journal.reader import JournalReader
 from headway.plans.graph import Graph, Need, Numbering
+from headway.work import Needed, Work
 
 BYTES_MAX: Final = 256 * 1024 * 1024
 """Results in memory; beyond it they are read from the journal when they are needed."""
 
 ABSENT: Final = bytes(DIGEST_BYTES)
-"""Stands for the result of a task that has none."""
 
 Fetch = Callable[[bytes], bytes | None]
 """The body of a digest, from where bodies are durable; None if it is not there."""
@@ -28,10 +39,6 @@ Fetch = Callable[[bytes], bytes | None]
 
 class Results:
     """Digests of all results that something needs, and the bodies of most."""
-
-    __slots__ = (
-        "_bodies", "_bytes", "_digests", "_fetch", "_inputs", "_needed",
-    )  # fmt: skip
 
     def __init__(self, graph: Graph, fetch: Fetch | None = None) -> None:
         self._fetch = fetch
@@ -49,18 +56,15 @@ class Results:
         if group not in self._needed:
             return
         self._digests[group, member] = digest
-        if body is None:
-            return
-        if digest in self._bodies:
+        if body is None or digest in self._bodies:
             return
         if self._fetch is None or self._bytes + len(body) <= BYTES_MAX:
             self._bodies[digest] = body
             self._bytes += len(body)
 
     def get(self, group: int, member: int) -> bytes:
-        return self.body(self._digests[group, member])
-
-    def body(self, digest: bytes) -> bytes:
+        """The result of a task; JournalError if it is lost."""
+        digest = self._digests[group, member]
         body = self.find(digest)
         if body is None:
             raise JournalError(f"the result {digest.hex()} is lost")
@@ -116,3 +120,98 @@ def needed_members(need: Need, member: int, numbers: Numbering) -> Sequence[int]
         return (member,)
     tasks, first = numbers.needed(need, member), numbers.firsts[need.group]
     return range(tasks.start - first, tasks.stop - first)
+
+
+class Saved(Struct, frozen=True):
+    rows: Mapping[bytes, TaskRow] = field(default_factory=dict)
+    fetch: Callable[[bytes], bytes | None] | None = None
+    keeps_bodies: bool = True
+    """Whether results are there, and not only that they were."""
+    fetch_many: Callable[[Collection[bytes]], Iterable[tuple[bytes, bytes]]] | None = None
+    """The same for many digests at once, with their bodies in any order."""
+
+    def result_of(self, key: bytes, inputs: bytes) -> TaskRow | None:
+        """A row of this key that has a result and was given the same."""
+        row = self.rows.get(key)
+        # What it gave last still holds if it was started again, or passed over, and never ended.
+        is_same = row is not None and row.ending.body and row.ending.inputs == inputs
+        return row if is_same else None
+
+    def body(self, row: TaskRow) -> bytes | None:
+        return None if self.fetch is None else self.fetch(row.ending.body)
+
+    def recall(self, work: Work, members: Iterable[int]) -> Iterator[Needed]:
+        """The results of these tasks that were there before, in any order."""
+        found: dict[bytes, list[tuple[int, str]]] = {}
+        for member in members:
+            row = self.rows.get(work.key(member))
+            # Whatever `result_of` may have taken: a result that waited, or one from before a start.
+            if row is not None and row.ending.body:
+                found.setdefault(row.ending.body, []).append((member, row.name))
+        many = () if self.fetch_many is None else self.fetch_many(tuple(found))
+        for name, body in many:
+            for member, label in found.pop(name):
+                yield Needed(work.name, member, label, body)
+        for name, tasks in found.items():
+            body = (self.fetch(name) if self.fetch is not None else None) or b""
+            for member, label in tasks:
+                yield Needed(work.name, member, label, body)
+
+
+def readable_rows(reader: JournalReader) -> dict[bytes, TaskRow]:
+    """The rows of a run by content key; where the result is lost, the task is not finished."""
+    places = reader.places()
+
+    def has(name: bytes) -> bool:
+        return name in places or os.path.exists(body_path(reader.folder, name))
+
+    is_there = has if reader.header.keeps_bodies else lambda _: True
+    return {row.key: without_lost(row, is_there) for row in reader.rows()}
+
+
+def take_over(
+    state: State, graph: Graph, works: Sequence[Work], saved: Saved, results: Results,
+    publish: Callable[[int, int, bytes | None], str],
+) -> None:  # fmt: skip
+    """Tell the engine which tasks are finished already, and how often the others were tried.
+
+    `publish` takes group and member: a process may have been killed after it made a result durable
+    and before it wrote the output.
+    """
+    if not saved.rows:
+        return
+    finished: list[int] = []
+    attempts: dict[int, int] = {}
+    complete: set[int] = set()
+    numbers = state.ready_set.numbers
+    for index in graph.order:
+        needs, work = graph.groups[index].needs, works[index]
+        if graph.groups[index].count is None:
+            continue
+        # A missing result is tried again, so that lenient needs wait for it, too.
+        is_fed = all(need.group in complete for need in needs if not need.block)
+        # A result that was not kept cannot be given to the tasks that need it.
+        is_gone = not saved.keeps_bodies and results.is_needed(index)
+        # What has read the shared state is judged by it when its turn comes.
+        may_be_done = is_fed and not is_gone and graph.groups[index].touches is None
+        before = len(finished)
+        members = numbers.members(index)
+        for member, task in enumerate(members):
+            row = saved.rows.get(work.key(member))
+            if row is None:
+                continue
+            attempts[task] = row.attempt
+            if row.state != "finished" or not may_be_done:
+                continue
+            if needs and not results.has(needs, member, numbers):
+                continue
+            inputs = results.inputs(needs, member, numbers) if needs else b""
+            if row.ending.inputs == inputs:
+                body = saved.body(row) if work.publishes else None
+                if publish(index, member, body):
+                    continue  # It fails when its turn comes.
+                results.put(index, member, row.ending.body, None)
+                finished.append(task)
+        if len(finished) - before == len(members):
+            complete.add(index)
+    restore(state, finished, attempts)

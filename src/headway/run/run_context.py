@@ -27,9 +27,7 @@ class Crew(Struct):
     """Who performs the tasks of one run; each is made when it is first needed."""
 
     folder: str
-    """Of the plan: where commands run and paths begin."""
     run_folder: str
-    """Of the run: where commands leave their output."""
     run: str
     environment: Mapping[str, str]
     adopted: Adopted | None = None
@@ -43,15 +41,11 @@ class Crew(Struct):
     window: Callable[[float, str], object] | None = None
     """Told when an answer shows that the account's usage window is empty."""
     meter: CallMeter | None = None
-    """Sees the calls that commands make."""
     channels: Channels = field(default_factory=Channels)
-    """Of the state that the tasks share."""
     commons: Commons = field(default_factory=Commons)
-    """What the contexts of the tasks have in common."""
     keeps_results: bool = True
     """Off: what models answered stays in no file of the run, either."""
     notes: list[str] = field(default_factory=list)
-    """What the user should know when the run is over."""
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     _shim: ShimClient | None = None
     _prompts: PromptAgent | None = None

@@ -96,7 +96,6 @@ class TaskWork:
         self.timeout_s = None if keeps_time else self._work_s
         self._schemas: dict[str, Schema] = {}
         self._outlets: dict[str, int] = {}
-        """The member that each path belongs to."""
         self._function: Callable[..., object] | None = None
 
     @property
