@@ -33,7 +33,7 @@ def heard(name: str, data: bytes) -> AgentOutput:
     ("gemini", "run_shell_command", (50_000, 200), 0, ""),
 ])  # fmt: skip
 def test_each_agent_tells_turns_tools_tokens_cost_and_session(
-    name: str, tool: str, tokens: tuple[int, int], microusd: int, session: str
+    name: str, tool: str, tokens: tuple[float, float], microusd: int, session: str
 ) -> None:
     found = heard(name, recorded(name))
     assert found.text.startswith("The commands gave:")
