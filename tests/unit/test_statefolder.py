@@ -110,14 +110,6 @@ def test_whatever_a_command_makes_of_the_folder_comes_back_as_that(
     view.remove()
 
 
-def test_texts_are_plain_files_and_everything_else_is_json(tmp_path: Path) -> None:
-    view = laid_out(tmp_path, {"name": "Ada", "records/1": {"b": 1, "a": [None]}, "total": 3})
-    assert file_of(view, "name").read_text() == "Ada\n"
-    assert file_of(view, "records/1").read_text() == '{"a":[null],"b":1}\n'
-    assert file_of(view, "total").read_text() == "3\n"
-    assert os.stat(os.path.dirname(view.state)).st_mode & 0o777 == 0o700
-
-
 def test_what_is_written_created_and_deleted_comes_back(tmp_path: Path) -> None:
     view = laid_out(tmp_path, {"kept": "x", "text": "old", "data": {"n": 1}, "gone": True})
     file_of(view, "text").write_text("new")
