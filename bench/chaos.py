@@ -16,6 +16,7 @@ from typing import Final, get_args
 
 from msgspec import Struct
 
+from bench.chaos_peers import GnuParallel, LangGraph
 from bench.engine import interpreter
 from bench.engine_peers import PEERS
 from bench.markdown import table
@@ -23,7 +24,7 @@ from bench.results import ROOT, say
 from tests.chaos.campaign import Arm, campaign, spread_over
 from tests.chaos.headway_subject import HeadwayEach, HeadwayRun
 from tests.chaos.judge import Verdict
-from tests.chaos.subject import WIDTH, GnuParallel, Home, LangGraph, Subject
+from tests.chaos.subject import WIDTH, Home, Subject
 
 REPORT: Final = ROOT / "docs" / "benchmarks" / "chaos.md"
 TASKS: Final = 24

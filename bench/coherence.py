@@ -19,18 +19,18 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import astuple
 
+from bench.coherence_commands import STEPS
+from bench.coherence_commands import perform as commands
+from bench.coherence_functions import Where
+from bench.coherence_functions import perform as functions
 from bench.coherence_peers import SEED
 from bench.engine import ENVIRONMENTS
 from bench.engine_own import environment
 from bench.markdown import table
 from bench.results import ROOT, say
 from tests.coherence import catalogue, catalogue_isolation
-from tests.coherence.catalogue_commands import STEPS
-from tests.coherence.catalogue_commands import perform as commands
 from tests.coherence.catalogue_engine import Engine
 from tests.coherence.catalogue_plays import Case
-from tests.coherence.catalogue_runs import Where
-from tests.coherence.catalogue_runs import perform as functions
 from tests.coherence.catalogue_stores import LastWriter, SharedDict, SnapshotIsolation
 from tests.coherence.harness import Begin, Tally, chosen, serial, steps, tally
 

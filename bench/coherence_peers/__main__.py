@@ -13,9 +13,9 @@ import sys
 from collections.abc import Sequence
 
 from bench.coherence_peers import SEED
+from bench.coherence_peers.gate import Runs
 from headway.base.codec import as_dict
 from tests.coherence import catalogue, catalogue_isolation
-from tests.coherence.catalogue_gate import Runs
 from tests.coherence.catalogue_plays import Case
 from tests.coherence.harness import Counting, Tally, chosen, serial, steps
 

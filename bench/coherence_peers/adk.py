@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from tests.coherence.catalogue_gate import Gate, Runs, perform
+from bench.coherence_peers.gate import Gate, Runs, perform
 from tests.coherence.catalogue_plays import Case
 from tests.coherence.catalogue_stores import Plain
 from tests.coherence.harness import Outcome

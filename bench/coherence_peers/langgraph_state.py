@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
-from tests.coherence.catalogue_gate import Gate, Runs, perform
+from bench.coherence_peers.gate import Gate, Runs, perform
 from tests.coherence.catalogue_plays import Case
 from tests.coherence.catalogue_stores import Buffered
 from tests.coherence.harness import Outcome

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from bench.agents_report import HOLD_S
 from tests.agents.agents import CLIENTS, is_installed
 from tests.agents.holding import held
-from tests.agents.report import HOLD_S
 
 pytestmark = [
     pytest.mark.agents,

@@ -17,6 +17,7 @@ from tests.coherence.catalogue_plays import (
     Add,
     Case,
     Get,
+    Program,
     Put,
     Remove,
     Rows,
@@ -24,6 +25,7 @@ from tests.coherence.catalogue_plays import (
     Steps,
     Task,
     number,
+    ops,
     rows,
 )
 
@@ -31,61 +33,23 @@ ROWS: Final = {"rows/1": 10, "rows/2": 20}
 """What most cases begin with."""
 
 EVERY: Final = ("rows/*",)
+LOOK: Final = Scan("rows/*")
+BOTH: Final = (Put("rows/1", 12), Put("rows/2", 18))
 
 
-def _put_both(first: int, second: int) -> Steps:
-    yield Put("rows/1", first)
-    yield Put("rows/2", second)
+def derived(of: str, to: str, more: int = 1) -> Program:
+    """Put under a key what is read under another one, and so much more."""
 
+    def program() -> Steps:
+        seen = yield Get(of)
+        yield Put(to, number(seen) + more)
 
-def _put_and_remove() -> Steps:
-    yield Put("rows/1", 11)
-    yield Remove("rows/2")
-
-
-def _remove_and_put() -> Steps:
-    yield Remove("rows/1")
-    yield Put("rows/2", 22)
+    return program
 
 
 def _put_then_abort() -> Steps:
     yield Put("rows/1", 101)
     raise AbortedError
-
-
-def _derive() -> Steps:
-    seen = yield Get("rows/1")
-    yield Put("rows/2", number(seen) + 1)
-
-
-def _put_twice() -> Steps:
-    yield Put("rows/1", 101)
-    yield Put("rows/1", 11)
-
-
-def _remove_then_put() -> Steps:
-    yield Remove("rows/1")
-    yield Put("rows/1", 11)
-
-
-def _get_all(*keys: str) -> Steps:
-    for key in keys:
-        yield Get(key)
-
-
-def _scan_twice() -> Steps:
-    yield Scan("rows/*")
-    yield Scan("rows/*")
-
-
-def _put_then_get(mine: str, value: int, other: str) -> Steps:
-    yield Put(mine, value)
-    yield Get(other)
-
-
-def _read_then_put(looked_at: str, mine: str) -> Steps:
-    seen = yield Get(looked_at)
-    yield Put(mine, number(seen) + 1)
 
 
 def _find(*divisors: int) -> Steps:
@@ -95,10 +59,6 @@ def _find(*divisors: int) -> Steps:
         found = yield Scan("rows/*")
         counts.append(len(list(_where(rows(found), divisor))))
     yield Put("found", counts)
-
-
-def _insert(key: str, value: int) -> Steps:
-    yield Put(key, value)
 
 
 def _raise_all() -> Steps:
@@ -113,27 +73,9 @@ def _remove_where_twenty() -> Steps:
     yield Scan("rows/*")
 
 
-def _count_up() -> Steps:
-    seen = yield Get("rows/1")
-    yield Put("rows/1", number(seen) + 1)
-
-
 def _report_finding() -> Steps:
     seen = yield Get("rows/1")
     yield Add("findings", number(seen))
-
-
-def _read_then_put_both() -> Steps:
-    yield Get("rows/1")
-    yield Get("rows/2")
-    yield Put("rows/1", 12)
-    yield Put("rows/2", 18)
-
-
-def _scan_then_put_both() -> Steps:
-    yield Scan("rows/*")
-    yield Put("rows/1", 12)
-    yield Put("rows/2", 18)
 
 
 def _move_ten_to_twelve() -> Steps:
@@ -158,25 +100,6 @@ def _read_both_then_put(mine: str) -> Steps:
 def _insert_if_third(key: str, value: int) -> Steps:
     found = rows((yield Scan("rows/*")))
     yield Put(key, value + len(list(_where(found, 3))))
-
-
-def _scan_then_zero() -> Steps:
-    yield Scan("rows/*")
-    yield Put("rows/1", 0)
-
-
-def _add_five() -> Steps:
-    seen = yield Get("rows/2")
-    yield Put("rows/2", number(seen) + 5)
-
-
-def _scan_once() -> Steps:
-    yield Scan("rows/*")
-
-
-def _deposit() -> Steps:
-    balance = number((yield Get("savings")))
-    yield Put("savings", balance + 20)
 
 
 def _withdraw() -> Steps:
@@ -212,51 +135,51 @@ CASES: Final = (
     Case(
         "G0", "write cycle", "each of two writers keeps one of the two rows",
         (
-            Task("one", lambda: _put_both(11, 21), (), ("rows/1", "rows/2")),
-            Task("two", lambda: _put_both(12, 22), (), ("rows/1", "rows/2")),
+            Task("one", ops(Put("rows/1", 11), Put("rows/2", 21)), (), ("rows/1", "rows/2")),
+            Task("two", ops(Put("rows/1", 12), Put("rows/2", 22)), (), ("rows/1", "rows/2")),
         ), ROWS,
     ),
     Case(
         "G0, removal", "write cycle", "each of two writers removes what the other one puts",
         (
-            Task("one", _put_and_remove, (), ("rows/1", "rows/2")),
-            Task("two", _remove_and_put, (), ("rows/1", "rows/2")),
+            Task("one", ops(Put("rows/1", 11), Remove("rows/2")), (), ("rows/1", "rows/2")),
+            Task("two", ops(Remove("rows/1"), Put("rows/2", 22)), (), ("rows/1", "rows/2")),
         ), ROWS,
     ),
     Case(
         "G1a", "aborted read", "work goes on with what a task put there that then failed",
         (
             Task("fails", _put_then_abort, (), ("rows/1",)),
-            Task("derives", _derive, ("rows/1",), ("rows/2",)),
+            Task("derives", derived("rows/1", "rows/2"), ("rows/1",), ("rows/2",)),
         ), ROWS,
     ),
     Case(
         "G1b", "intermediate read", "a first draft is read that its writer then replaces",
         (
-            Task("drafts", _put_twice, (), ("rows/1",)),
-            Task("reads", _scan_twice, EVERY, ()),
+            Task("drafts", ops(Put("rows/1", 101), Put("rows/1", 11)), (), ("rows/1",)),
+            Task("reads", ops(LOOK, LOOK), EVERY, ()),
         ), ROWS,
     ),
     Case(
         "G1b, removal", "intermediate read", "a row is missing while its writer replaces it",
         (
-            Task("replaces", _remove_then_put, (), ("rows/1",)),
-            Task("reads", _scan_twice, EVERY, ()),
+            Task("replaces", ops(Remove("rows/1"), Put("rows/1", 11)), (), ("rows/1",)),
+            Task("reads", ops(LOOK, LOOK), EVERY, ()),
         ), ROWS,
     ),
     Case(
         "G1c", "circular information flow", "each of two tasks sees what the other one put",
         (
-            Task("one", lambda: _put_then_get("rows/1", 11, "rows/2"), ("rows/2",), ("rows/1",)),
-            Task("two", lambda: _put_then_get("rows/2", 22, "rows/1"), ("rows/1",), ("rows/2",)),
+            Task("one", ops(Put("rows/1", 11), Get("rows/2")), ("rows/2",), ("rows/1",)),
+            Task("two", ops(Put("rows/2", 22), Get("rows/1")), ("rows/1",), ("rows/2",)),
         ), ROWS,
     ),
     Case(
         "OTV", "observed task vanishes", "what was seen of a task is gone at the next look",
         (
-            Task("one", lambda: _put_both(11, 19), (), ("rows/1", "rows/2")),
-            Task("two", lambda: _put_both(12, 18), (), ("rows/1", "rows/2")),
-            Task("reads", lambda: _get_all("rows/1", "rows/2", "rows/2", "rows/1"),
+            Task("one", ops(Put("rows/1", 11), Put("rows/2", 19)), (), ("rows/1", "rows/2")),
+            Task("two", ops(Put("rows/1", 12), Put("rows/2", 18)), (), ("rows/1", "rows/2")),
+            Task("reads", ops(*map(Get, ("rows/1", "rows/2", "rows/2", "rows/1"))),
                  ("rows/1", "rows/2"), ()),
         ), ROWS,
     ),
@@ -264,7 +187,7 @@ CASES: Final = (
         "PMP", "predicate-many-preceders", "a second search finds a row that the first did not",
         (
             Task("searches", lambda: _find(30, 3), EVERY, ("found",)),
-            Task("inserts", lambda: _insert("rows/3", 30), (), ("rows/3",)),
+            Task("inserts", ops(Put("rows/3", 30)), (), ("rows/3",)),
         ), ROWS,
     ),
     Case(
@@ -277,8 +200,8 @@ CASES: Final = (
     Case(
         "P4", "lost update", "two tasks count from the same number",
         (
-            Task("one", _count_up, ("rows/1",), ("rows/1",)),
-            Task("two", _count_up, ("rows/1",), ("rows/1",)),
+            Task("one", derived("rows/1", "rows/1"), ("rows/1",), ("rows/1",)),
+            Task("two", derived("rows/1", "rows/1"), ("rows/1",), ("rows/1",)),
         ), ROWS,
     ),
     Case(
@@ -291,8 +214,8 @@ CASES: Final = (
     Case(
         "G-single", "read skew", "one row is read before and the other after both were changed",
         (
-            Task("reads", lambda: _get_all("rows/1", "rows/2"), ("rows/1", "rows/2"), ()),
-            Task("changes", _read_then_put_both, ("rows/1", "rows/2"), ("rows/1", "rows/2")),
+            Task("reads", ops(Get("rows/1"), Get("rows/2")), ("rows/1", "rows/2"), ()),
+            Task("changes", ops(Get("rows/1"), Get("rows/2"), *BOTH), EVERY, ("rows/1", "rows/2")),
         ), ROWS,
     ),
     Case(
@@ -306,7 +229,7 @@ CASES: Final = (
         "G-single, write", "read skew", "a row is removed for a value that goes with another past",
         (
             Task("removes", _read_then_remove_twenty, EVERY, EVERY),
-            Task("changes", _scan_then_put_both, EVERY, ("rows/1", "rows/2")),
+            Task("changes", ops(LOOK, *BOTH), EVERY, ("rows/1", "rows/2")),
         ), ROWS,
     ),
     Case(
@@ -319,9 +242,9 @@ CASES: Final = (
     Case(
         "G2-item, ring", "write skew", "three tasks, each relies on what the one before changes",
         (
-            Task("one", lambda: _read_then_put("rows/1", "rows/2"), ("rows/1",), ("rows/2",)),
-            Task("two", lambda: _read_then_put("rows/2", "rows/3"), ("rows/2",), ("rows/3",)),
-            Task("three", lambda: _read_then_put("rows/3", "rows/1"), ("rows/3",), ("rows/1",)),
+            Task("one", derived("rows/1", "rows/2"), ("rows/1",), ("rows/2",)),
+            Task("two", derived("rows/2", "rows/3"), ("rows/2",), ("rows/3",)),
+            Task("three", derived("rows/3", "rows/1"), ("rows/3",), ("rows/1",)),
         ), ROWS | {"rows/3": 30},
     ),
     Case(
@@ -334,17 +257,17 @@ CASES: Final = (
     Case(
         "G2, two edges", "anti-dependency cycle", "a reader sees one change and not an earlier one",
         (
-            Task("zeroes", _scan_then_zero, EVERY, ("rows/1",)),
-            Task("adds", _add_five, ("rows/2",), ("rows/2",)),
-            Task("reads", _scan_once, EVERY, ()),
+            Task("zeroes", ops(LOOK, Put("rows/1", 0)), EVERY, ("rows/1",)),
+            Task("adds", derived("rows/2", "rows/2", 5), ("rows/2",), ("rows/2",)),
+            Task("reads", ops(LOOK), EVERY, ()),
         ), ROWS,
     ),
     Case(
         "Read-only", "read-only anomaly", "a statement shows no fee, and the fee is charged",
         (
-            Task("deposits", _deposit, ("savings",), ("savings",)),
+            Task("deposits", derived("savings", "savings", 20), ("savings",), ("savings",)),
             Task("withdraws", _withdraw, ("checking", "savings"), ("checking",)),
-            Task("states", lambda: _get_all("checking", "savings"), ("checking", "savings"), ()),
+            Task("states", ops(Get("checking"), Get("savings")), ("checking", "savings"), ()),
         ), {"checking": 0, "savings": 0},
     ),
     Case(

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.coherence.catalogue_plays import Case, Get, Put, Scan, Steps, Task, number, rows
+from tests.coherence.catalogue import derived
+from tests.coherence.catalogue_plays import Case, Get, Put, Scan, Steps, Task, number, ops, rows
 
 APPLE: Final = 1
 PEAR: Final = 2
@@ -21,15 +22,6 @@ def _turn(old: int, new: int) -> Steps:
     for key, fruit in rows((yield Scan("fruit/*"))).items():
         if fruit == old:
             yield Put(key, new)
-
-
-def _enter_receipt() -> Steps:
-    day = yield Get("day")
-    yield Put("receipts/3", number(day))
-
-
-def _close_day() -> Steps:
-    yield Put("day", 23)
 
 
 def _report_receipts() -> Steps:
@@ -59,19 +51,10 @@ def _spend(account: str) -> Steps:
         yield Put(account, balance)
 
 
-def _pay_in() -> Steps:
-    balance = number((yield Get("accounts/y")))
-    yield Put("accounts/y", balance + 20)
-
-
 def _draw() -> Steps:
     x = number((yield Get("accounts/x")))
     y = number((yield Get("accounts/y")))
     yield Put("accounts/x", x - (10 if x + y >= 10 else 11))
-
-
-def _state() -> Steps:
-    yield Scan("accounts/*")
 
 
 def _claim(who: str) -> Steps:
@@ -91,8 +74,8 @@ CASES: Final = (
     Case(
         "receipt report", "read-only anomaly", "a report of a closed day misses a receipt",
         (
-            Task("enters", _enter_receipt, ("day",), ("receipts/3",)),
-            Task("closes", _close_day, (), ("day",)),
+            Task("enters", derived("day", "receipts/3", 0), ("day",), ("receipts/3",)),
+            Task("closes", ops(Put("day", 23)), (), ("day",)),
             Task("reports", _report_receipts, ("day", "receipts/*"), ("report",)),
         ), {"day": 22, "receipts/1": 22, "receipts/2": 22},
     ),
@@ -115,9 +98,10 @@ CASES: Final = (
     Case(
         "read-only anomaly", "read-only anomaly", "a reader alone makes the history impossible",
         (
-            Task("pays in", _pay_in, ("accounts/y",), ("accounts/y",)),
+            Task("pays in", derived("accounts/y", "accounts/y", 20),
+                 ("accounts/y",), ("accounts/y",)),
             Task("draws", _draw, ("accounts/x", "accounts/y"), ("accounts/x",)),
-            Task("states", _state, ("accounts/*",), ()),
+            Task("states", ops(Scan("accounts/*")), ("accounts/*",), ()),
         ), {"accounts/x": 0, "accounts/y": 0},
     ),
     Case(

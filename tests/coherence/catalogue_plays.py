@@ -59,6 +59,16 @@ Program = Callable[[], Steps]
 Rows = dict[str, int]
 
 
+def ops(*operations: Operation) -> Program:
+    """A program that does these, whatever it sees."""
+
+    def program() -> Steps:
+        for operation in operations:
+            _ = yield operation
+
+    return program
+
+
 class AbortedError(Exception):
     """The task fails, by its own decision: nothing that it put may be there."""
 

@@ -7,7 +7,7 @@ published, so that no store loses it by reading first.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
@@ -67,28 +67,33 @@ class SnapshotIsolation:
         self._changed: dict[str, int] = {}
         """When each key was last written: the number of commits before it."""
         self._commits = 0
-        self._views = {task: _Late(self) for task in range(len(case.tasks))}
+        self._since: dict[int, int] = {}
+        """When each task took its first step."""
+        self._views = {task: self._begin(task) for task in range(len(case.tasks))}
 
     def views(self) -> Mapping[int, View]:
         return self._views
 
-    def begin(self) -> tuple[Buffered, int]:
-        """What a task sees that begins now, and when that is."""
-        return Buffered(copy.deepcopy(self._data)), self._commits
+    def _begin(self, task: int) -> Buffered:
+        def first() -> dict[str, object]:
+            self._since[task] = self._commits
+            return copy.deepcopy(self._data)
+
+        return Buffered(first)
 
     def finish(self, task: int, is_failed: bool) -> bool:
         view = self._views.pop(task)
         if is_failed:
             return False
-        buffered, since = view.begun()
-        if any(self._changed.get(key, -1) >= since for key in buffered.puts):
+        since = self._since.get(task, self._commits)
+        if any(self._changed.get(key, -1) >= since for key in view.puts):
             if self._is_retried:
-                self._views[task] = _Late(self)
+                self._views[task] = self._begin(task)
                 return False
             self.aborts += 1
             return True
-        buffered.publish(self._data)
-        self._changed |= dict.fromkeys(buffered.puts, self._commits)
+        view.publish(self._data)
+        self._changed |= dict.fromkeys(view.puts, self._commits)
         self._commits += 1
         return False
 
@@ -127,34 +132,34 @@ class Plain:
         self.data.pop(key, None)
 
 
-class Buffered:
-    """A dict, and over it what the task has put."""
+class Buffered(Plain):
+    """A dict, or what gives one at the first step, and over it what the task has put."""
 
-    def __init__(self, data: dict[str, object]) -> None:
-        self._data = data
+    def __init__(self, data: dict[str, object] | Callable[[], dict[str, object]]) -> None:
+        super().__init__(data)
         self.puts: dict[str, object] = {}
         """None is a key that was taken away."""
         self.adds: list[tuple[str, object]] = []
 
-    def get(self, key: str) -> object:
-        return self.puts[key] if key in self.puts else self._data.get(key)
-
-    def scan(self, pattern: str) -> Mapping[str, object]:
-        found = {**self._data, **self.puts}
-        return {
-            key: value
-            for key, value in found.items()
-            if value is not None and fnmatchcase(key, pattern)
-        }
+    def every(self) -> Mapping[str, object]:
+        self._begin()
+        return {**self.data, **self.puts}
 
     def put(self, key: str, value: object) -> None:
+        self._begin()
         self.puts[key] = value
 
     def add(self, key: str, value: object) -> None:
+        self._begin()
         self.adds.append((key, value))
 
     def remove(self, key: str) -> None:
+        self._begin()
         self.puts[key] = None
+
+    def _begin(self) -> None:
+        if callable(self.data):
+            self.data = self.data()
 
     def publish(self, data: dict[str, object]) -> None:
         """Make it visible for all."""
@@ -166,31 +171,3 @@ class Buffered:
                 direct.put(key, value)
         for key, value in self.adds:
             direct.add(key, value)
-
-
-class _Late:
-    """A snapshot that is taken at the first look."""
-
-    def __init__(self, store: SnapshotIsolation) -> None:
-        self._store = store
-        self._begun: tuple[Buffered, int] | None = None
-
-    def begun(self) -> tuple[Buffered, int]:
-        if self._begun is None:
-            self._begun = self._store.begin()
-        return self._begun
-
-    def get(self, key: str) -> object:
-        return self.begun()[0].get(key)
-
-    def scan(self, pattern: str) -> Mapping[str, object]:
-        return self.begun()[0].scan(pattern)
-
-    def put(self, key: str, value: object) -> None:
-        self.begun()[0].put(key, value)
-
-    def add(self, key: str, value: object) -> None:
-        self.begun()[0].add(key, value)
-
-    def remove(self, key: str) -> None:
-        self.begun()[0].remove(key)

@@ -1,4 +1,4 @@
-"""Eight plans written by hand, of the kinds that agents are used for; all of them are clean."""
+"""Four plans written by hand, of the kinds that agents are used for; all of them are clean."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ def _hand(name: str, body: str, state: str = "", files: Mapping[str, str] | None
     return Hand(name, head + body.replace("@", f"{WORK}:"), files or {})
 
 
-RAW = {"raw/a.csv": "1\n2\n", "raw/b.csv": "3\n", "raw/c.csv": "4\n5\n6\n"}
 MAIL = f"  mail: effect({WORK}:send)\n"
 
 PARSE = """\
@@ -50,26 +49,6 @@ HANDS = (
         "  findings: append\n" + MAIL,
     ),
     _hand(
-        "memory",
-        """\
-  tidy: {python: "@tidy", reads: [], writes: state:scratch}
-  remember: {each: [sun, moon, sea], python: "@remember", reads: [], writes: state:memory}
-  forget: {python: "@forget", needs: tidy, reads: state:memory,
-           writes: [state:facts, state:scratch]}
-  recall: {python: "@recall", reads: state:facts, writes: []}
-""",
-        "  memory: append\n",
-    ),
-    _hand(
-        "app",
-        """\
-  scaffold: {python: "@scaffold", writes: [app/main.py, app/config.json]}
-  tests: {python: "@write_tests", reads: app/main.py, writes: tests/test_main.py}
-  docs: {python: "@document", reads: app/config.json, writes: docs/config.md}
-  release: {python: "@release", reads: [docs/config.md, tests/test_main.py], writes: CHANGES.md}
-""",
-    ),
-    _hand(
         "refactor",
         """\
   fix: {each: [api, cli], python: "@refactor", reads: [style.md, "src/{{ item }}.py"],
@@ -81,16 +60,6 @@ HANDS = (
         files={"style.md": "be brief", "src/api.py": "a = 1\n", "src/cli.py": "b = 1\n"},
     ),
     _hand(
-        "sizes",
-        """\
-  measure: {each: [a, b, c], python: "@measure", reads: "raw/{{ item }}.csv",
-            writes: "state:sizes/{{ item }}"}
-  choose: {python: "@choose", reads: "state:sizes/*", writes: state:largest}
-  show: {python: "@show", reads: [state:largest, raw], writes: largest.txt}
-""",
-        files=RAW,
-    ),
-    _hand(
         "shop",
         """\
   stock: {python: "@stock", reads: [], writes: state:stock}
@@ -98,14 +67,5 @@ HANDS = (
           writes: [state:stock, "state:orders/{{ item }}"]}
   ship: {python: "@ship", reads: "state:orders/*", writes: state:shipped}
 """,
-    ),
-    _hand(
-        "model",
-        """\
-  learn: {each: [p, q, r], python: "@learn", reads: [], writes: state:model}
-  predict: {python: "@predict", reads: state:model, writes: state:prediction}
-  explain: {python: "@explain", reads: [state:model, state:prediction], writes: []}
-""",
-        f"  model: reduce({WORK}:combine)\n",
     ),
 )

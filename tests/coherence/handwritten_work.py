@@ -56,48 +56,6 @@ def announce(*given: Given, ctx: Ctx) -> None:
     ctx.effect("mail", {"subject": "review", "lines": len(ranked)})
 
 
-def remember(item: str, *given: Given, ctx: Ctx) -> None:
-    ctx.add("memory", {"fact": item})
-
-
-def forget(*given: Given, ctx: Ctx) -> None:
-    kept = [one for one in ctx.get("memory", []) if _score(one) != 3]
-    ctx.put("facts", kept)
-    ctx.remove("scratch")
-
-
-def tidy(*given: Given, ctx: Ctx) -> None:
-    ctx.put("scratch", {"temporary": True})
-
-
-def recall(*given: Given, ctx: Ctx) -> int:
-    return len(ctx["facts"])
-
-
-def scaffold() -> str:
-    _write("app/main.py", "print('hello')\n")
-    _write("app/config.json", json.dumps({"port": 80}))
-    return "app"
-
-
-def write_tests() -> str:
-    source = Path("app/main.py").read_text()
-    _write("tests/test_main.py", f"# tests {len(source)} characters\n")
-    return "tests"
-
-
-def document() -> str:
-    config = json.loads(Path("app/config.json").read_text())
-    _write("docs/config.md", f"port: {config['port']}\n")
-    return "docs"
-
-
-def release() -> str:
-    parts = [Path("docs/config.md").read_text(), Path("tests/test_main.py").read_text()]
-    _write("CHANGES.md", "\n".join(parts))
-    return "released"
-
-
 def refactor(item: str) -> str:
     rules = Path("style.md").read_text()
     text = Path(f"src/{item}.py").read_text()
@@ -113,23 +71,6 @@ def lint(item: str) -> str:
 
 def summarise() -> int:
     return sum(int(one.read_text()) for one in sorted(Path("lint").iterdir()))
-
-
-def measure(item: str, *given: Given, ctx: Ctx) -> None:
-    text = Path(f"raw/{item}.csv").read_text()
-    ctx.put(f"sizes/{item}", {"bytes": len(text)})
-
-
-def choose(*given: Given, ctx: Ctx) -> None:
-    sizes = ctx.scan("sizes/*")
-    largest = max(sizes, key=lambda key: (sizes[key]["bytes"], key))
-    ctx.put("largest", {"name": largest.removeprefix("sizes/")})
-
-
-def show(*given: Given, ctx: Ctx) -> str:
-    name = ctx["largest"]["name"]
-    _write("largest.txt", Path(f"raw/{name}.csv").read_text())
-    return str(name)
 
 
 def stock(*given: Given, ctx: Ctx) -> None:
@@ -153,22 +94,3 @@ def ship(*given: Given, ctx: Ctx) -> int:
 
 def send(payload: object, key: str) -> None:
     """Whoever performs effects: these go nowhere."""
-
-
-def combine(one: Any, other: Any) -> Any:
-    """A reducer: the union of two dictionaries."""
-    return {**one, **other}
-
-
-def learn(item: str, *given: Given, ctx: Ctx) -> None:
-    ctx.add("model", {item: _score(item)})
-
-
-def predict(*given: Given, ctx: Ctx) -> int:
-    model = ctx["model"]
-    ctx.put("prediction", {"sum": sum(model.values())})
-    return sum(model.values())
-
-
-def explain(*given: Given, ctx: Ctx) -> str:
-    return f"{ctx['prediction']['sum']} of {len(ctx['model'])}"

@@ -20,6 +20,7 @@ from tests.coherence.programs import COMBINED, Programs, drawn, steps
 
 KINDS = dict(zip(COMBINED, ("append", "counter", "set", "max"), strict=True))
 SENT = Path("sent")
+TIMES = Path("times")
 PAUSE_S = 0.002
 
 
@@ -63,6 +64,8 @@ def function(seed: int, group: int) -> Callable[..., Coroutine[None, None, str]]
 
     async def perform(_item: int, *_needed: str, ctx: headway.Context) -> str:
         every: list[bytes] = []
+        with TIMES.open("a") as file:
+            file.write(f"{ctx.time_s}\n")
         for seen in steps(programs.ops[group], Own(ctx, f"{seed}/"), programs.named(group)):
             every.append(seen)
             await asyncio.sleep(pauses.random() * PAUSE_S)

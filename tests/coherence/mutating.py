@@ -190,13 +190,9 @@ def hand_mutants(text: str) -> Iterator[tuple[str, Mutated, str]]:
             if entry.startswith("state:"):
                 what = entry.removeprefix("state:").replace("{{ item }}", "ITEM")
                 kind = plan.get("state", {}).get(what, "value")
-                if kind not in ("counter", "max") and what not in SCALAR:
+                if kind not in ("counter", "max"):
                     mutated = Mutated(name, entry)
                     yield "aliasing", mutated, _meddling(plan, name, f"changes {what}")
-
-
-SCALAR = frozenset({"bids/*", "winner"})
-"""Keys whose values are numbers or text: they cannot be changed in place."""
 
 
 def _listed(entries: object) -> list[str]:

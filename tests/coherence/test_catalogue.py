@@ -20,8 +20,6 @@ from tests.coherence.harness import (
     Tally,
     chosen,
     count,
-    halves,
-    interleavings,
     serial,
     steps,
     tally,
@@ -110,13 +108,6 @@ def test_snapshot_isolation_refuses_what_headway_runs_again() -> None:
                        "read-write unique"]  # fmt: skip
 
 
-def test_the_catalogue_has_every_class() -> None:
-    names = [case.name for case in catalogue.CASES]
-    assert len(names) == len(set(names)) == 20
-    assert {name.partition(",")[0] for name in names} == HERMITAGE | {"Read-only", "Pipeline"}
-    assert len(catalogue_isolation.CASES) == 6
-
-
 @each_case
 def test_every_task_keeps_to_what_it_declares(case: Case) -> None:
     """Otherwise `declared` would not try what it says."""
@@ -138,18 +129,6 @@ def test_what_is_right_is_what_one_after_another_gives() -> None:
     assert _plain(by_name["Read-only"].state) == {"checking": -10, "savings": 20}
     assert by_name["G1a"].observed[0].endswith("failed")
     assert _plain(by_name["G1a"].state) == {"rows/1": 10, "rows/2": 11}
-
-
-def test_interleavings_are_all_of_them_and_each_once() -> None:
-    found = list(interleavings((2, 1, 2)))
-    assert len(found) == len(set(found)) == count((2, 1, 2)) == 30
-    assert all(sorted(order) == [0, 0, 1, 2, 2] for order in found)
-
-
-def test_halves_are_interleavings_too() -> None:
-    found = list(halves((3, 2)))
-    assert len(found) == 6
-    assert set(found) < set(interleavings((3, 2)))
 
 
 def _is_declared(task: Task, operation: Operation) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.coherence.catalogue_commands import STEPS, perform
+from bench.coherence_commands import STEPS, perform
+from bench.coherence_functions import CASES
 from tests.coherence.catalogue_plays import Case
-from tests.coherence.catalogue_runs import CASES
 from tests.coherence.harness import interleavings, serial
 
 SLICE = ("G0", "G1a", "G1b, removal", "PMP, write", "P4, list", "G2-item, ring", "Pipeline")

@@ -7,9 +7,9 @@ from typing import get_args
 
 import pytest
 
+from bench.coherence_functions import CASES, Where, perform
 from tests.coherence import catalogue
 from tests.coherence.catalogue_plays import Case
-from tests.coherence.catalogue_runs import CASES, Where, perform
 from tests.coherence.harness import chosen, halves, interleavings, serial, steps
 
 SAMPLE = 12

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import headway
-from tests.coherence.killed import SENT, programs_of
+from tests.coherence.killed import SENT, TIMES, programs_of
 from tests.coherence.programs import serial
 
 ROOT = Path(headway.__file__).resolve().parents[2]
@@ -54,6 +54,11 @@ def killed(first: int, folder: Path) -> int:
     assert ended.returncode == 0, ended.stderr
     sent = (folder / SENT).read_text().splitlines() if (folder / SENT).exists() else []
     must_be_serial(first, json.loads(ended.stdout), [json.loads(line) for line in sent], redone)
+    times = (folder / TIMES).read_text().split()
+    assert len(set(times)) == 1, "the run was created once"
+    again = process(folder, first, "")
+    assert json.loads(again.stdout) == json.loads(ended.stdout)
+    assert (folder / TIMES).read_text().split() == times, "nothing is performed again"
     return deaths
 
 

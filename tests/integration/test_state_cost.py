@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from bench import explore
 from bench.coherence_cost import (
     ACCESS_US_MAX,
     COMMIT_US_MAX,
@@ -35,16 +34,6 @@ def test_a_commit_takes_a_fraction_of_a_millisecond() -> None:
 
 def test_tasks_of_a_tenth_of_a_second_hardly_take_longer() -> None:
     assert walls(tasks=1_000).share <= WALL_SHARE_MAX * BUSY
-
-
-@pytest.mark.parametrize("kind", explore.KINDS, ids=lambda kind: kind.name)
-def test_schedules_are_tried_by_the_thousand_also_where_everything_conflicts(
-    kind: explore.Kind,
-) -> None:
-    rate, found = explore.measured(kind, schedules=300, rounds=2)
-    assert found.schedules == 300
-    assert (found.reran > 0) is kind.name.startswith("read everything")
-    assert rate >= explore.PER_S_MIN / BUSY
 
 
 def test_a_process_asks_within_a_millisecond() -> None:

@@ -246,10 +246,6 @@ def test_map_gives_a_state_to_functions_that_want_it() -> None:
     assert headway.run_in_waves(functions, 3) == [0, 1, 2]
 
 
-def test_an_item_that_is_called_ctx_stays_one() -> None:
-    assert headway.map(lambda ctx: ctx + 1, [1, 2]) == [2, 3]
-
-
 @pytest.mark.parametrize("place", ["thread", "process"])
 def test_wrong_use_fails_the_task_and_says_how_it_is_right(place: str) -> None:
     plan = headway.Plan("wrong")
@@ -281,26 +277,6 @@ def test_declarations_that_cannot_be_are_refused(declare: Callable[[], object], 
     assert words in caught.value.render()
 
 
-def test_what_does_not_combine_fails_whoever_reads_it_and_nobody_else() -> None:
-    def strict(one: object, other: object) -> object:
-        raise LookupError("not these")
-
-    async def adds(number: int, ctx: headway.Context) -> None:
-        ctx.add("words", number)
-
-    async def reads(ctx: headway.Context) -> object:
-        return ctx.get("words")
-
-    plan = headway.Plan("broken", state={"words": strict})
-    plan.task("adds", adds, each=[1, 2])
-    plan.task("reads", reads)
-    plan.task("other", lambda: "fine")
-    run = plan.run(return_exceptions=True)
-    assert list(run.errors) == ["reads"]
-    assert "LookupError: not these" in str(run.errors["reads"])
-    assert run.results["other"] == "fine"
-
-
 def test_a_worker_that_is_ended_in_the_middle_of_a_question_leaves_nothing_open() -> None:
     async def main() -> None:
         began, goes, ended = threading.Event(), threading.Event(), threading.Event()
@@ -330,20 +306,6 @@ def test_a_worker_that_is_ended_in_the_middle_of_a_question_leaves_nothing_open(
     asyncio.run(main())
     assert multiprocessing.active_children() == []
     assert len(os.listdir("/proc/self/fd")) <= open_before
-
-
-def test_two_tasks_that_say_the_same_to_the_world_say_it_twice() -> None:
-    sent: list[tuple[object, str]] = []
-    plan = headway.Plan("twice", effects={"mail": lambda payload, key: sent.append((payload, key))})
-
-    def tell(ctx: headway.Context) -> None:
-        ctx.effect("mail", "the same")
-
-    plan.task("one", tell)
-    plan.task("other", tell)
-    plan.run()
-    assert [payload for payload, _ in sent] == ["the same", "the same"]
-    assert len({key for _, key in sent}) == 2
 
 
 def test_a_rerun_is_given_what_the_first_attempt_was_given() -> None:

@@ -301,17 +301,8 @@ class Scene:
 
     def _brokers(self) -> list[int]:
         """Processes of this user that outlive the commands which started them."""
-        mark = f"HEADWAY_STATE_DIR={self.user.env['HEADWAY_STATE_DIR']}".encode()
         own = {process.pid for process in self.user.started}
-        found = []
-        for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                is_ours = mark in (entry / "environ").read_bytes().split(b"\0")
-                if is_ours and os.getsid(int(entry.name)) not in own:
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-        return found
+        return [pid for pid in self.user.processes() if os.getsid(pid) not in own]
 
     def _go_on(self) -> None:
         """Resume the runs that were killed, and start clients again."""

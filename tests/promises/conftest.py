@@ -35,7 +35,7 @@ FIRST: Final = {
     "test_codex_is_paced_however_it_is_started",
     "test_functions_that_are_not_there_are_refused_with_their_places",
     "test_no_verb_lets_text_give_orders_to_a_terminal",
-    "test_prompts_that_wait_for_permits_do_not_time_out",
+    "test_tasks_of_plans_do_not_time_out_while_their_calls_wait",
     "test_the_same_fatal_answer_stops_the_use_of_the_account",
     "test_the_variables_of_the_system_and_of_headway_choose_folders",
     "test_two_interrupts_end_a_program_that_maps",

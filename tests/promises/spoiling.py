@@ -254,29 +254,37 @@ def truncate_journal(folder: Path, chance: random.Random) -> str:
     return f"{path.name} at {size}"
 
 
-def flip(folder: Path, chance: random.Random) -> str:
-    """Some bits of some bytes."""
+def _edited(folder: Path, chance: random.Random, edit: Callable[[bytearray], object]) -> str:
     path = _pick(folder, chance, *BOTH)
     if path is None:
         return ""
     data = bytearray(path.read_bytes())
-    places = [chance.randrange(len(data)) for _ in range(chance.choice((1, 3, 40)))]
-    for place in places:
-        data[place] ^= chance.randrange(1, 256)
+    said = edit(data)
     path.write_bytes(data)
-    return f"{path.name} at {places[:5]}"
+    return f"{path.name} at {said}"
+
+
+def flip(folder: Path, chance: random.Random) -> str:
+    """Some bits of some bytes."""
+
+    def edit(data: bytearray) -> object:
+        places = [chance.randrange(len(data)) for _ in range(chance.choice((1, 3, 40)))]
+        for place in places:
+            data[place] ^= chance.randrange(1, 256)
+        return places[:5]
+
+    return _edited(folder, chance, edit)
 
 
 def flip_text(folder: Path, chance: random.Random) -> str:
     """A byte that is neither zero nor in an empty place."""
-    path = _pick(folder, chance, *BOTH)
-    if path is None:
-        return ""
-    data = bytearray(path.read_bytes())
-    place = chance.choice([n for n, byte in enumerate(data) if byte])
-    data[place] ^= 1 << chance.randrange(8)
-    path.write_bytes(data)
-    return f"{path.name} at {place}"
+
+    def edit(data: bytearray) -> object:
+        place = chance.choice([n for n, byte in enumerate(data) if byte])
+        data[place] ^= 1 << chance.randrange(8)
+        return place
+
+    return _edited(folder, chance, edit)
 
 
 def flip_definitions(folder: Path, chance: random.Random) -> str:
@@ -293,15 +301,15 @@ def flip_definitions(folder: Path, chance: random.Random) -> str:
 
 
 def zero_pages(folder: Path, chance: random.Random) -> str:
-    path = _pick(folder, chance, *BOTH)
-    if path is None:
-        return ""
-    data = bytearray(path.read_bytes())
-    pages = max(1, len(data) // 4096)
-    for page in (picked := chance.sample(range(pages), chance.randint(1, min(3, pages)))):
-        data[page * 4096 : (page + 1) * 4096] = bytes(len(data[page * 4096 : (page + 1) * 4096]))
-    path.write_bytes(data)
-    return f"pages {picked} of {path.name}"
+    def edit(data: bytearray) -> object:
+        pages = max(1, len(data) // 4096)
+        picked = chance.sample(range(pages), chance.randint(1, min(3, pages)))
+        for page in picked:
+            at = slice(page * 4096, (page + 1) * 4096)
+            data[at] = bytes(len(data[at]))
+        return picked
+
+    return _edited(folder, chance, edit)
 
 
 def swap_pages(folder: Path, chance: random.Random) -> str:

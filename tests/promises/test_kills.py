@@ -111,18 +111,8 @@ class Killed(Struct):
             self.owner.close()
         process.kill()
         process.wait()
-        until(lambda: not list(self.left()))
+        until(lambda: not self.owner.processes())
         return whom if whom == "all" else "headway"
-
-    def left(self) -> Iterator[int]:
-        """Processes of the run that live on: its commands; the effects' end by themselves."""
-        mark = f"HEADWAY_STATE_DIR={self.owner.env['HEADWAY_STATE_DIR']}".encode()
-        for entry in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                is_ours = mark in (entry / "environ").read_bytes().split(b"\0")
-                state = (entry / "stat").read_bytes().rpartition(b")")[2].split()[0]
-                if is_ours and state not in b"ZX":
-                    yield int(entry.name)
 
     def must_be_as_serial(self) -> None:
         """Every effect has its payload and one key, in order; the state is that of a serial run."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.promises.user import SOON_S, User, user
+from tests.promises.user import SOON_S, User, speak, user
 
 STAND_IN = Path(__file__).parent / "stand_in.py"
 AGENTS = ("claude", "codex", "opencode", "gemini")
@@ -311,23 +311,9 @@ WHOLE = "permissions: all\n"
 
 def called(someone: User, calls: list[tuple[str, dict[str, str]]]) -> list[dict[str, Any]]:
     """What the tools of `headway mcp` answer, called one after the other."""
-    hello = {"protocolVersion": "2025-06-18", "capabilities": {},
-             "clientInfo": {"name": "test", "version": "1"}}  # fmt: skip
     process = someone.start("mcp", stdin=subprocess.PIPE)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    answers: list[dict[str, Any]] = []
-    asked = [("initialize", hello)]
-    asked += [("tools/call", {"name": name, "arguments": one}) for name, one in calls]
-    for number, (method, params) in enumerate(asked):
-        request = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
-        print(json.dumps(request), file=process.stdin, flush=True)
-        answers.append(json.loads(process.stdout.readline()))
-        if method == "initialize":
-            ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-            print(json.dumps(ready), file=process.stdin, flush=True)
+    results = speak(process, calls)
     process.communicate(timeout=SOON_S)
-    results = [one["result"] for one in answers[1:]]
     return [one.get("structuredContent") or one for one in results]
 
 

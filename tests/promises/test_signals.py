@@ -211,15 +211,8 @@ def scene(tmp_path: Path, state: str, request: pytest.FixtureRequest) -> Iterato
 
 def left_behind(someone: User) -> dict[int, str]:
     """Processes of this user that are neither the broker nor gone."""
-    mark = f"HOME={someone.env['HOME']}".encode()
-    found: dict[int, str] = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            is_theirs = mark in (entry / "environ").read_bytes().split(b"\0")
-            if is_theirs and words and "headway.broker.process" not in words:
-                found[int(entry.name)] = words
-    return found
+    found = someone.processes("HOME").items()
+    return {pid: words for pid, words in found if words and "headway.broker.process" not in words}
 
 
 def ends(someone: User, process: Process, *numbers: signal.Signals) -> tuple[str, float]:

@@ -10,19 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.promises.user import Provider, User, openai_at, provider, user
-
-CALL = """
-import json, os, sys, urllib.request
-body = {"model": "echo", "max_tokens": 50, "messages": [{"role": "user", "content": sys.argv[1]}]}
-for _ in range(int(sys.argv[2]) if len(sys.argv) > 2 else 1):
-    request = urllib.request.Request(
-        os.environ["OPENAI_BASE_URL"] + "/chat/completions", json.dumps(body).encode(),
-        {"authorization": "Bearer " + os.environ["OPENAI_API_KEY"],
-         "content-type": "application/json"})
-    answer = json.load(urllib.request.urlopen(request, timeout=300))
-print(answer["choices"][0]["message"]["content"])
-"""
+from tests.promises.user import CALL, Provider, User, openai_at, provider, user
 
 MAPPED = """
 import asyncio, json, sys
@@ -73,18 +61,24 @@ def someone(tmp_path: Path, slow: Provider) -> Iterator[User]:
         yield one
 
 
-def test_prompts_that_wait_for_permits_do_not_time_out(someone: User) -> None:
-    someone.write("plan.yaml", """
+PLAN = """
 headway: 1
 model: openai/echo
-timeout: 2s
+timeout: 2.5s
 retries: 0
 tasks:
-  ask:
-    each: [1, 2, 3, 4, 5]
-    prompt: "Say {{ item }}."
-""")  # fmt: skip
-    ended = someone.headway("run", "plan.yaml", "--json")
+"""
+NUMBERS = "ask: {each: [1, 2, 3, 4, 5], "
+
+
+@pytest.mark.parametrize("task", [
+    NUMBERS + 'prompt: "Say {{ item }}."}', NUMBERS + "python: mapped:in_a_thread}",
+    NUMBERS + f"run: '{sys.executable} call.py \"$item\"'}}",
+], ids=["prompts", "functions", "commands"])  # fmt: skip
+def test_tasks_of_plans_do_not_time_out_while_their_calls_wait(someone: User, task: str) -> None:
+    someone.write("plan.yaml", f"{PLAN}  {task}\n")
+    someone.write("mapped.py", MAPPED.replace("**asked(text)", "**asked(str(text))"))
+    ended = someone.headway("run", "plan.yaml")
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
@@ -95,20 +89,6 @@ def test_commands_whose_calls_wait_do_not_time_out(someone: User, calls: int) ->
     ended = someone.headway("each", "--timeout", "2.5s", template, ":::", *words)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert sorted(ended.stdout.split()) == words
-
-
-def test_commands_of_plans_do_not_time_out_while_their_calls_wait(someone: User) -> None:
-    someone.write("plan.yaml", f"""
-headway: 1
-timeout: 2.5s
-retries: 0
-tasks:
-  ask:
-    each: [1, 2, 3, 4, 5, 6]
-    run: {sys.executable} call.py "$item"
-""")  # fmt: skip
-    ended = someone.headway("run", "plan.yaml")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 def test_a_loop_with_tools_may_wait_before_each_of_its_calls(tmp_path: Path) -> None:
@@ -149,28 +129,8 @@ def test_mapped_functions_do_not_time_out_while_their_calls_wait(
     assert json.loads(ended.stdout) == [f"item {n}" for n in range(count)]
 
 
-def test_functions_of_plans_do_not_time_out_while_their_calls_wait(someone: User) -> None:
-    someone.write("plan.yaml", """
-headway: 1
-timeout: 2.5s
-retries: 0
-tasks:
-  ask:
-    each: [1, 2, 3, 4, 5]
-    python: mapped:in_a_thread
-""")  # fmt: skip
-    someone.write("mapped.py", MAPPED.replace("**asked(text)", "**asked(str(text))"))
-    ended = someone.headway("run", "plan.yaml")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-
-
 def test_reductions_do_not_time_out_while_their_calls_wait(someone: User) -> None:
-    someone.write("plan.yaml", """
-headway: 1
-model: openai/echo
-timeout: 2.5s
-retries: 0
-tasks:
+    someone.write("plan.yaml", PLAN + """\
   note:
     each: [1, 2, 3, 4, 5, 6]
     run: echo "$item $(seq 1 60)"

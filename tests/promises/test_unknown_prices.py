@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.promises.user import Provider, User, openai_at, provider, user
+from tests.promises.user import CALL, Provider, User, openai_at, provider, user
 
 PLAN = """
 headway: 1
@@ -19,15 +19,6 @@ model: openai/echo
 tasks:
   free: {run: echo hello}
   ask: {each: [1, 2], prompt: "Say {{ item }}.", max_tokens: 50}
-"""
-
-CALL = """
-import json, os, urllib.request
-body = {"model": "echo", "max_tokens": 50, "messages": [{"role": "user", "content": "hello"}]}
-request = urllib.request.Request(
-    os.environ["OPENAI_BASE_URL"] + "/chat/completions", json.dumps(body).encode(),
-    {"authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "content-type": "application/json"})
-urllib.request.urlopen(request, timeout=300).read()
 """
 
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -133,13 +133,22 @@ class User(Struct):
         for process in self.started:
             if process.poll() is None:
                 kill_group(process)
-        mark = f"HEADWAY_STATE_DIR={self.env['HEADWAY_STATE_DIR']}".encode()
+        for pid in self.processes():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def processes(self, variable: str = "HEADWAY_STATE_DIR") -> dict[int, str]:
+        """The processes alive that have this variable of theirs, with their command lines."""
+        mark = f"{variable}={self.env[variable]}".encode()
+        found: dict[int, str] = {}
         for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                if mark in (entry / "environ").read_bytes().split(b"\0"):
-                    os.kill(int(entry.name), signal.SIGKILL)
-            except OSError:
-                continue
+            with suppress(OSError):
+                is_theirs = mark in (entry / "environ").read_bytes().split(b"\0")
+                state = (entry / "stat").read_bytes().rpartition(b")")[2].split()[0]
+                words = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
+                if is_theirs and state not in b"ZX":
+                    found[int(entry.name)] = words.decode(errors="replace")
+        return found
 
 
 def kill_group(process: subprocess.Popen[str]) -> None:
@@ -169,3 +178,42 @@ def user(root: Path, more: Mapping[str, str] | None = None) -> Iterator[User]:
 def openai_at(provider: Provider, key: str) -> dict[str, str]:
     """The variables by which `model: openai/...` reaches a simulated provider."""
     return {"OPENAI_BASE_URL": f"{provider.url}/v1", "OPENAI_API_KEY": key}
+
+
+CALL: Final = """
+import json, os, sys, urllib.error, urllib.request
+text = sys.argv[1] if len(sys.argv) > 1 else "hello"
+count = sys.argv[2] if len(sys.argv) > 2 else 1
+body = {"model": "echo", "max_tokens": 50, "messages": [{"role": "user", "content": text}]}
+for _ in range(int(count)):
+    request = urllib.request.Request(
+        os.environ["OPENAI_BASE_URL"] + "/chat/completions", json.dumps(body).encode(),
+        {"authorization": "Bearer " + os.environ["OPENAI_API_KEY"],
+         "content-type": "application/json"})
+    try:
+        answer = json.load(urllib.request.urlopen(request, timeout=300))
+    except urllib.error.HTTPError as refused:
+        print(refused.code, json.load(refused)["error"]["message"])
+        sys.exit(1)
+print(answer["choices"][0]["message"]["content"])
+"""
+"""A program that calls a model: `call.py [TEXT [COUNT]]`."""
+
+
+def speak(server: subprocess.Popen[str], calls: Sequence[tuple[str, object]]) -> list[Any]:
+    """Call tools of a `headway mcp` one after the other; their results."""
+    assert server.stdin is not None
+    assert server.stdout is not None
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {},
+             "clientInfo": {"name": "test", "version": "1"}}  # fmt: skip
+    asked: list[tuple[str, object]] = [("initialize", hello)]
+    asked += [("tools/call", {"name": name, "arguments": given}) for name, given in calls]
+    results = []
+    for number, (method, params) in enumerate(asked):
+        request = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+        print(json.dumps(request), file=server.stdin, flush=True)
+        results.append(json.loads(server.stdout.readline())["result"])
+        if not number:
+            ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+            print(json.dumps(ready), file=server.stdin, flush=True)
+    return results[1:]

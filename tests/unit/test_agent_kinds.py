@@ -39,38 +39,27 @@ def errand(tmp_path: Path, **changes: object) -> Errand:
     return replace(made, **changes)
 
 
+STARTS = {
+    "claude": (("--session-id", SESSION), ("--resume", SESSION), ["CLAUDE_CONFIG_DIR"]),
+    "gemini": (("--session-id", SESSION), ("--resume", SESSION), ["GEMINI_CLI_HOME"]),
+    "codex": (("-",), ("resume", SESSION, "-"), ["CODEX_HOME"]),
+    "opencode": (("json",), ("--session", SESSION),
+                 ["XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"]),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("name", KINDS)
-def test_a_prompt_is_given_on_stdin_and_never_as_an_argument(name: str, tmp_path: Path) -> None:
-    for goes_on in (False, True):
-        start = KINDS[name].start(errand(tmp_path, goes_on=goes_on))
+def test_an_agent_is_started_in_its_own_home_and_session_with_its_prompt_on_stdin(
+    name: str, tmp_path: Path
+) -> None:
+    *ends, variables = STARTS[name]
+    for goes_on, end in zip((False, True), ends, strict=True):
+        asked = errand(tmp_path, goes_on=goes_on)
+        start = KINDS[name].start(asked)
         assert start.stdin == SECRET.encode()
-        assert start.argv[0] == name
+        assert (start.argv[0], start.argv[-len(end) :]) == (name, end)
         assert not any(SECRET in word for word in (*start.argv, *start.told.values()))
-
-
-def test_sessions_are_pinned_where_that_can_be_and_gone_on_with(tmp_path: Path) -> None:
-    pairs = {"claude": ("--session-id", "--resume"), "gemini": ("--session-id", "--resume")}
-    for name, (first, later) in pairs.items():
-        for goes_on, option in ((False, first), (True, later)):
-            argv = KINDS[name].start(errand(tmp_path, goes_on=goes_on)).argv
-            assert argv[argv.index(option) + 1] == SESSION
-    codex = KINDS["codex"].start(errand(tmp_path, goes_on=True)).argv
-    assert codex[-3:] == ("resume", SESSION, "-")
-    opencode = KINDS["opencode"].start(errand(tmp_path, goes_on=True)).argv
-    assert opencode[-2:] == ("--session", SESSION)
-
-
-def test_everything_that_an_agent_keeps_is_in_its_own_home(tmp_path: Path) -> None:
-    variables = {
-        "claude": ["CLAUDE_CONFIG_DIR"],
-        "codex": ["CODEX_HOME"],
-        "opencode": ["XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"],
-        "gemini": ["GEMINI_CLI_HOME"],
-    }
-    for name, names in variables.items():
-        asked = errand(tmp_path)
-        told = KINDS[name].start(asked).told
-        assert all(told[variable].startswith(f"{asked.home}/") for variable in names)
+        assert all(start.told[variable].startswith(f"{asked.home}/") for variable in variables)
 
 
 def own_files(tmp_path: Path, files: Mapping[str, str]) -> dict[str, str]:

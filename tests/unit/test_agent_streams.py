@@ -27,24 +27,22 @@ def heard(name: str, data: bytes) -> AgentOutput:
     return stream.end()
 
 
-def test_claude_tells_turns_tools_tokens_cost_and_session() -> None:
-    found = heard("claude", recorded("claude"))
+@pytest.mark.parametrize(("name", "tool", "tokens", "microusd", "session"), [
+    ("claude", "Bash", (52_535, 142), 212_980, ""), ("codex", "shell", (41_913, 193), 0, ""),
+    ("opencode", "bash", (35_449, 135), 0, "ses_"),
+    ("gemini", "run_shell_command", (50_000, 200), 0, ""),
+])  # fmt: skip
+def test_each_agent_tells_turns_tools_tokens_cost_and_session(
+    name: str, tool: str, tokens: tuple[float, float], microusd: int, session: str
+) -> None:
+    found = heard(name, recorded(name))
     assert found.text.startswith("The commands gave:")
-    assert found.text.endswith("one\ntwo")
-    assert (found.turns, found.tools, found.is_over) == (4, {"Bash": 3}, True)
-    assert (found.input_tokens, found.output_tokens) == (52_535.0, 142.0)
-    assert found.microusd == 212_980
-    assert len(found.session) == 36
-    assert not found.error
-
-
-def test_codex_tells_turns_tools_tokens_and_session() -> None:
-    found = heard("codex", recorded("codex"))
-    assert found.text.startswith("The commands gave:")
-    assert found.text.endswith("one\ntwo\n")
-    assert (found.turns, found.tools, found.is_over) == (4, {"shell": 3}, True)
-    assert (found.input_tokens, found.output_tokens) == (41_913.0, 193.0)
-    assert (found.microusd, found.error, len(found.session)) == (0, "", 36)
+    assert (found.turns, found.tools, found.is_over) == (4, {tool: 3}, True)
+    counted = (found.input_tokens, found.output_tokens)
+    assert counted == tokens or (name == "gemini" and counted > tokens)
+    assert (found.microusd, found.error) == (microusd, "")
+    assert found.session.startswith(session)
+    assert session or len(found.session) == 36
 
 
 def test_codex_counts_the_whole_session_so_that_what_came_before_is_taken_off() -> None:
@@ -53,25 +51,6 @@ def test_codex_counts_the_whole_session_so_that_what_came_before_is_taken_off() 
     rest = less(found, 20_000, 1_000)
     assert rest.input_tokens == found.input_tokens - 20_000
     assert rest.output_tokens == 0.0
-
-
-def test_opencode_tells_turns_tools_tokens_and_session() -> None:
-    found = heard("opencode", recorded("opencode"))
-    assert found.text == "The commands gave:\n(no output)\n(no output)\none\ntwo\n"
-    assert (found.turns, found.tools, found.is_over) == (4, {"bash": 3}, True)
-    assert (found.input_tokens, found.output_tokens) == (35_449.0, 135.0)
-    assert found.session.startswith("ses_")
-
-
-def test_gemini_tells_turns_tools_tokens_and_session() -> None:
-    found = heard("gemini", recorded("gemini"))
-    assert found.text.startswith("The commands gave:")
-    assert found.text.count("untrusted") == 6
-    assert (found.turns, found.is_over) == (4, True)
-    assert found.tools == {"run_shell_command": 3}
-    assert found.input_tokens > 50_000
-    assert found.output_tokens > 200
-    assert len(found.session) == 36
 
 
 @pytest.mark.parametrize("name", NAMES)

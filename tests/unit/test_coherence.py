@@ -11,7 +11,6 @@ from headway.state.coherence import (
     Early,
     Frontier,
     Hints,
-    Readers,
     TaskPositions,
 )
 from headway.state.shared import Act, Change, Shared
@@ -46,22 +45,6 @@ def judged(found: Coherence, task: int) -> Change | Breach | Early | None:
     return found.judge(task, found.access_of(task))
 
 
-def test_a_task_is_committed_when_nobody_before_it_may_write_what_it_has_read() -> None:
-    found = touching(2)
-    run(found, 1, reads="a")
-    assert judged(found, 1) == Early(found.places.task(0, 0))
-    run(found, 0, writes="b")
-    assert judged(found, 0) is None
-    found.commit(0)
-    assert judged(found, 1) is None
-
-
-def test_a_task_that_read_nothing_waits_for_nobody() -> None:
-    found = touching(2)
-    run(found, 1, writes="a")
-    assert judged(found, 1) is None
-
-
 def test_declared_writes_bind_only_those_who_read_there() -> None:
     found = coherence(
         TaskGroup("writer", touches=Touches((), ("a/x",), ())),
@@ -76,24 +59,6 @@ def test_declared_writes_bind_only_those_who_read_there() -> None:
     # A folder is read with all that lies in it; a key beside what is written is not touched.
     assert verdicts[1] == first
     assert found.judge(3, found.access_of(3)) == Early(found.places.task(1, 0))
-
-
-def test_a_proposed_task_is_looked_at_again_when_the_last_before_it_has_ended() -> None:
-    found = touching(3)
-    run(found, 2, reads="a")
-    found.propose(2)
-    run(found, 1, writes="b")
-    found.commit(1)
-    assert found.ripe == []
-    found.end(0)
-    assert found.ripe == [2]
-
-
-def test_a_task_that_need_not_wait_is_ripe_at_once() -> None:
-    found = touching(1)
-    run(found, 0, reads="a")
-    found.propose(0)
-    assert found.ripe == [0]
 
 
 def test_whoever_has_read_what_changes_is_looked_at_without_waiting_for_his_turn() -> None:
@@ -218,35 +183,6 @@ def test_a_result_of_an_earlier_process_is_judged_when_all_before_it_have_ended(
     assert judged(other, 1) is None
 
 
-def test_effects_are_released_in_the_order_of_the_tasks() -> None:
-    found = touching(3)
-    for task in (2, 1, 0):
-        snapshot = found.snapshot(task)
-        assert snapshot is not None
-        snapshot.act(Act("mail", b"%d" % task))
-        snapshot.act(Act("mail", b"0", is_now=True))
-        found.note(task, snapshot.access())
-        found.commit(task)
-    assert [task for task, _ in found.released] == [0, 1, 2]
-
-
-def test_effects_performed_at_once_and_other_channels_wait_for_nobody() -> None:
-    found = coherence(
-        TaskGroup("mails", touches=Touches((), (), ("mail",))),
-        TaskGroup("posts", touches=Touches((), (), ("post",))),
-        TaskGroup("both", touches=ANYTHING),
-    )
-    for task, channel in ((1, "post"), (2, "mail")):
-        snapshot = found.snapshot(task)
-        assert snapshot is not None
-        snapshot.act(Act(channel, b"1"))
-        found.note(task, snapshot.access())
-        found.commit(task)
-    assert [task for task, _ in found.released] == [1]
-    found.end(0)
-    assert [task for task, _ in found.released] == [1, 2]
-
-
 def test_an_effect_that_was_not_declared_and_comes_too_late_is_a_breach() -> None:
     found = coherence(
         TaskGroup("first", 2, touches=Touches((), (), ())), TaskGroup("last", touches=ANYTHING)
@@ -315,37 +251,6 @@ def test_the_serial_run_keeps_declared_order_but_never_runs_before_a_need() -> N
     assert order == [2, 0, 1, 3]
     assert places.who(places.task(2, 4)) == (2, 4)
     assert places.who(places.group(2)) == (2, -1)
-
-
-def test_a_front_is_left_once_however_often_it_was_joined() -> None:
-    frontier = Frontier()
-    frontier.join(1, ("a/x",))
-    frontier.join(1, ("a/y",))
-    frontier.join(2, ("a/x",))
-    assert not frontier.wait(7, 9, ("a",))
-    assert frontier.end(2, ("a/x",)) == []
-    assert frontier.end(1, ("a/x", "a/y")) == [7]
-    assert frontier.blocker(9, None) is None
-
-
-def test_whoever_stops_waiting_is_not_called() -> None:
-    frontier = Frontier()
-    frontier.join(1, ("a",))
-    assert not frontier.wait(7, 9, ("a",))
-    frontier.forget(7)
-    assert frontier.end(1, ("a",)) == []
-
-
-def test_readers_are_found_by_key_and_by_pattern_until_they_end() -> None:
-    readers = Readers()
-    readers.add(1, "a")
-    readers.add(2, "*")
-    readers.add(3, "a")
-    assert readers.of(("a",)) == [1, 3, 2]
-    readers.forget(1)
-    readers.forget(2)
-    readers.forget(9)
-    assert readers.of(("a", "b")) == [3]
 
 
 def test_a_prefix_covers_itself_and_what_lies_within() -> None:

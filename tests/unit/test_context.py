@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from threading import RLock
@@ -65,35 +64,6 @@ class Scene:
         return self
 
 
-def test_what_is_read_and_changed_changes_nothing() -> None:
-    scene = Scene().before("records/1", {"names": ["a"]})
-    ctx = scene.ctx
-    record = ctx["records/1"]
-    assert isinstance(record, dict)
-    record["names"].append("b")
-    scanned = ctx.scan("records/*")
-    assert scanned == {"records/1": {"names": ["a"]}}
-    record = scanned["records/1"]
-    assert isinstance(record, dict)
-    record.clear()
-    assert ctx.get("records/1") == {"names": ["a"]}
-    assert scene.shared.value("records/1", 99)[0] == b'{"names":["a"]}'
-
-
-def test_what_was_put_and_is_changed_later_changes_nothing() -> None:
-    ctx = Scene().ctx
-    mine = {"names": ["a"]}
-    ctx.put("records/1", mine)
-    mine["names"].append("b")
-    assert ctx["records/1"] == {"names": ["a"]}
-    payload, items = ["hello"], ["x"]
-    ctx.effect("mail", payload)
-    ctx.add("log", items)
-    payload.append("again")
-    items.append("y")
-    assert ctx["log"] == [["x"]]
-
-
 @settings(max_examples=60)
 @given(VALUES)
 def test_every_value_that_json_holds_comes_back_as_it_was(value: object) -> None:
@@ -110,37 +80,6 @@ def test_a_missing_key_gives_the_default_or_a_key_error() -> None:
     assert "a" not in ctx
     with pytest.raises(KeyError, match="a"):
         ctx["a"]
-
-
-def test_nothing_is_not_the_same_as_none() -> None:
-    ctx = Scene().before("a", None).ctx
-    assert ctx.get("a", 7) is None
-    assert "a" in ctx
-    assert ctx["a"] is None
-
-
-def test_a_task_reads_its_own_writes_and_the_same_twice() -> None:
-    scene = Scene().before("a", 1)
-    ctx = scene.ctx
-    assert ctx["a"] == 1
-    other = Snapshot(scene.shared, 2)
-    other.put("a", 2)
-    scene.shared.commit(2, other.access().writes)
-    assert ctx.get("a") == 1
-    ctx.put("a", 3)
-    assert ctx.get("a") == 3
-    ctx.remove("a")
-    assert "a" not in ctx
-    assert ctx.scan("*") == {}
-
-
-def test_what_combines_is_added_to() -> None:
-    ctx = Scene().ctx
-    for number in (3, 1, 3):
-        for key in ("total", "log", "best", "tags"):
-            ctx.add(key, number)
-    assert ctx.scan("*") == {"total": 7, "log": [3, 1, 3], "best": 3, "tags": [1, 3]}
-    assert list(ctx.scan("*")) == ["best", "log", "tags", "total"]
 
 
 def test_a_scan_of_a_plain_key_is_a_look_at_it() -> None:
@@ -198,24 +137,6 @@ def test_wrong_use_says_what_to_do_instead(use: Callable[[Context], None], words
         use(scene.ctx)
     assert words in (caught.value.hint or "")
     assert scene.snapshot.access() == UNTOUCHED
-
-
-def test_without_effects_the_hint_says_how_to_declare_one() -> None:
-    shared = Shared()
-    ctx = Context(LocalReach(Snapshot(shared, 1), RLock()), Circumstances("a"))
-    with pytest.raises(StateError) as caught:
-        ctx.effect("mail")
-    assert "effect(" in (caught.value.hint or "")
-
-
-def test_effects_are_asked_for_in_order_and_those_wanted_now_are_done() -> None:
-    done: list[tuple[Act, int]] = []
-    scene = Scene(perform=lambda act, number: done.append((act, number)))
-    scene.ctx.effect("mail", {"to": "a"})
-    scene.ctx.now("mail", "at once")
-    now = Act("mail", b'"at once"', is_now=True)
-    assert scene.snapshot.access().acts == (Act("mail", b'{"to":"a"}'), now)
-    assert done == [(now, 1)]
 
 
 def test_a_watch_is_told_before_and_can_refuse() -> None:
@@ -282,27 +203,6 @@ def test_a_scan_that_gives_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(StateError, match="at once"):
         ctx.scan("*")
     assert ctx["a"] == "x" * 20
-
-
-def test_threads_of_one_attempt_lose_nothing() -> None:
-    scene = Scene()
-    together = threading.Barrier(4)
-
-    def work(number: int) -> None:
-        together.wait(10)
-        for turn in range(200):
-            scene.ctx.add("total", 1)
-            scene.ctx.put(f"mine/{number}/{turn}", turn)
-            assert scene.ctx[f"mine/{number}/{turn}"] == turn
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert scene.ctx["total"] == 800
-    assert len(scene.ctx.scan("mine/**")) == 800
-    assert scene.ctx.statistics() == ContextStatistics(802, 1600, 0, is_over=False)
 
 
 def test_time_and_chance_are_those_of_the_task() -> None:

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
+from functools import partial
 from math import nan
 
 import pytest
@@ -126,26 +127,25 @@ def test_what_a_function_raises_is_its_tasks_fault_with_the_end_of_its_traceback
     run(body)
 
 
-def test_a_function_that_exits_ends_its_task_and_not_the_run() -> None:
-    async def leave_async() -> None:
-        functions.leave(3)
-
-    async def body(agent: FunctionAgent) -> None:
-        with pytest.raises(AttemptError, match="SystemExit: 3"):
-            await agent.perform(functions.leave, 3)
-        with pytest.raises(AttemptError, match="SystemExit: 3"):
-            await agent.perform(leave_async)
-
-    run(body)
+async def leave_async() -> None:
+    functions.leave(3)
 
 
-def test_a_function_that_raises_stop_iteration_fails_and_nobody_waits_for_ever() -> None:
-    empty: list[int] = []
+async def cancelled() -> None:
+    raise asyncio.CancelledError
 
+
+@pytest.mark.parametrize(("function", "says"), [
+    (partial(functions.leave, 3), "SystemExit: 3"), (leave_async, "SystemExit: 3"),
+    (lambda: next(iter(())), "it raised StopIteration"), (cancelled, "cancelled from inside"),
+])  # fmt: skip
+def test_a_function_that_exits_or_ends_oddly_fails_alone(
+    function: Callable[[], object], says: str
+) -> None:
     async def body(agent: FunctionAgent) -> None:
         async with asyncio.timeout(10):
-            with pytest.raises(AttemptError, match="it raised StopIteration"):
-                await agent.perform(lambda: next(iter(empty)))
+            with pytest.raises(AttemptError, match=says):
+                await agent.perform(function)
 
     run(body)
 
@@ -162,34 +162,6 @@ def test_headways_own_errors_pass_as_they_are() -> None:
             with pytest.raises(type(error)) as caught:
                 await agent.perform(raises)
             assert caught.value is error
-
-    run(body)
-
-
-def test_cancelling_a_task_cancels_its_function() -> None:
-    async def body(agent: FunctionAgent) -> None:
-        inside = asyncio.Event()
-
-        async def waits() -> None:
-            inside.set()
-            await asyncio.Event().wait()
-
-        task = asyncio.ensure_future(agent.perform(waits))
-        await inside.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    run(body)
-
-
-def test_a_function_that_is_cancelled_from_inside_failed() -> None:
-    async def cancelled() -> None:
-        raise asyncio.CancelledError
-
-    async def body(agent: FunctionAgent) -> None:
-        with pytest.raises(AttemptError, match="cancelled from inside"):
-            await agent.perform(cancelled)
 
     run(body)
 

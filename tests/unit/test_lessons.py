@@ -36,15 +36,6 @@ def test_a_lesson_names_tasks_and_what_they_share() -> None:
     )
 
 
-def test_what_is_remembered_is_recalled_and_grows(told: dict[str, str]) -> None:
-    first, second = Lesson("parse", "check", ("a",)), Lesson("parse", "check", ("b",))
-    assert recall(told, PLAN) == ()
-    remember(told, PLAN, (first,))
-    remember(told, PLAN, (second,))
-    remember(told, "/plans/other.yaml", (Lesson("x", "y", ("z",)),))
-    assert recall(told, PLAN) == (Lesson("parse", "check", ("a", "b")),)
-
-
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '{"version": 2, "plan": "/plans/plan.yaml", "lessons": []}',
              '{"version": 1, "plan": "/plans/plan.yaml", "lessons": [{"writer": 1}]}',
@@ -57,13 +48,6 @@ def test_what_cannot_be_read_teaches_nothing(told: dict[str, str], text: str) ->
     assert recall(told, PLAN) == ()
     remember(told, PLAN, (Lesson("parse", "check", ("b",)),))
     assert recall(told, PLAN) == (Lesson("parse", "check", ("b",)),)
-
-
-def test_what_cannot_be_written_is_let_go(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    told = {"HEADWAY_STATE_DIR": str(tmp_path / "file")}
-    remember(told, PLAN, (Lesson("parse", "check", ("a",)),))
-    assert recall(told, PLAN) == ()
 
 
 def test_lessons_of_tasks_that_are_gone_are_no_hints() -> None:

@@ -45,10 +45,6 @@ def wrapped(*arguments: object, **named: object) -> object:
     return behind(*arguments, **named)  # type: ignore[arg-type]
 
 
-async def asynchronous(item: str, ctx: object) -> object:
-    return item, ctx
-
-
 class Callable1:
     def __call__(self, item: str, ctx: object) -> object:
         return item, ctx
@@ -75,16 +71,6 @@ def test_a_parameter_named_ctx_gets_the_context(function: Callable[..., object])
         place = place_of(function, 1)
         assert place is not None
         assert call(function, ("it",), place, "context") == ("it", "context")
-
-
-def test_so_does_that_of_an_asynchronous_function() -> None:
-    assert place_of(asynchronous, 1) is not None
-
-
-def test_arguments_that_a_partial_brings_count() -> None:
-    place = place_of(partial(behind, "it"), 0)
-    assert place is not None
-    assert call(partial(behind, "it"), (), place, "context") == ("it", "context")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import headway
 from headway.state.context import Commons, lent
 from headway.state.shared import Shared, Snapshot
 from headway.testing import FakeAdmission
-from headway.work import TELL_PROMPT
 from tests.unit.attempts import Told
 from tests.unit.paced_provider import ANSWER, PacedProvider, refusal
 
@@ -46,8 +45,3 @@ def test_a_call_that_was_refused_and_sent_again_is_one_prompt() -> None:
     refused = PacedProvider(refusal(429, "rate_limit_exceeded", "Slow down."))
     assert prompts_of(refused, "one") == prompts_of(PacedProvider(), "one")
     assert len(refused.requests) == 2
-
-
-def test_outside_of_a_task_nobody_is_told() -> None:
-    assert TELL_PROMPT.get() is None
-    assert ask(PacedProvider(), "one") == [ANSWER.text]

@@ -13,7 +13,7 @@ from threading import RLock
 import pytest
 
 from headway.agents.worker import RemoteReach, answer
-from headway.errors import StateError, UndeclaredError
+from headway.errors import StateError
 from headway.plans.resources import Channel
 from headway.report.detect import Handed
 from headway.state.context import Circumstances, Context, ContextStatistics, LocalReach, compare
@@ -116,24 +116,6 @@ def test_refusals_are_the_same_as_at_home(use: Callable[[Context], object]) -> N
         assert one.ctx["a"] == 1
 
 
-def test_a_watch_far_away_refuses_too() -> None:
-    class Strict:
-        def reads(self, what: str) -> None:
-            raise UndeclaredError(f"`{what}` is not declared", hint="declare it")
-
-        def writes(self, key: str) -> None: ...
-
-        def acts(self, channel: str, is_now: bool) -> None: ...
-
-        def handed(self, every: object, is_timed: bool) -> None: ...
-
-    with scene() as one:
-        one.local = LocalReach(one.snapshot, RLock(), Strict())
-        with pytest.raises(UndeclaredError) as caught:
-            one.ctx.get("a")
-        assert caught.value.hint == "declare it"
-
-
 @pytest.mark.parametrize("is_timed", [False, True])
 def test_a_watch_gets_values_that_were_changed_in_place_and_whether_time_was_read(
     is_timed: bool,
@@ -178,23 +160,6 @@ def test_what_a_reducer_raises_is_raised_in_the_task() -> None:
         with pytest.raises(StateError, match="LookupError: cannot combine"):
             one.ctx.get("bad")
         assert one.ctx.get("a") is None
-
-
-def test_threads_over_there_take_turns() -> None:
-    with scene() as one:
-
-        def work(number: int) -> None:
-            for turn in range(50):
-                one.ctx.add("total", 1)
-                one.ctx.put(f"k/{number}/{turn}", turn)
-
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert one.ctx["total"] == 200
-        assert len(one.ctx.scan("k/**")) == 200
 
 
 def test_after_the_function_nothing_is_asked_any_more() -> None:

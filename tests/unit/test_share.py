@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable
-from pathlib import Path
 from threading import Event, RLock
 
 import pytest
 
 from headway.base.values import Fault
-from headway.errors import StateError
 from headway.plans.resources import Channel
 from headway.run.tasks import asking
 from headway.state.context import Circumstances, Lent, LocalReach
-from headway.state.folder import VIEWS, AttemptState, in_thread
+from headway.state.folder import AttemptState, in_thread
 from headway.state.shared import Channels, Shared, Snapshot
 from headway.work import AttemptError, Result
 from tests.unit.attempts import Told
@@ -31,29 +28,6 @@ def share(
     return AttemptState(Lent(reach, Circumstances("task")), CHANNELS, reads, output)
 
 
-def test_a_text_is_given_as_it_is_and_everything_else_as_json() -> None:
-    assert share().text("name") == "Ada"
-    assert share().text("data") == '{"n":1}'
-    assert share(("r/*", "name")).text("") == '{"name": "Ada", "r/1": 5, "r/2": 6}'
-    assert share(()).text("") == "{}"
-
-
-def test_what_nobody_has_added_to_is_empty_and_what_nobody_has_put_is_an_error() -> None:
-    assert (share().text("total"), share().text("log")) == ("0", "[]")
-    for key in ("best", "missing"):
-        with pytest.raises(StateError, match="has no value"):
-            share().text(key)
-
-
-def test_a_result_is_put_or_added_where_the_plan_wants_it() -> None:
-    snapshot = Snapshot(Shared(CHANNELS, VALUES), 5)
-    for output, value in (("answer", "x"), ("log", "y"), ("", "nowhere")):
-        share(None, output, snapshot).keep(value, Result(b""))
-    assert [(put.key, put.data) for put in snapshot.access().writes] == [
-        ("answer", b'"x"'), ("log", b'"y"'),
-    ]  # fmt: skip
-
-
 def test_a_result_that_does_not_fit_there_is_unfit_and_is_paid_for() -> None:
     paid = Result(b"many", spend_microusd=5)
     with pytest.raises(AttemptError) as caught:
@@ -61,29 +35,6 @@ def test_a_result_that_does_not_fit_there_is_unfit_and_is_paid_for() -> None:
     assert caught.value.result is paid
     assert caught.value.fault == Fault("unfit", detail=caught.value.fault.detail)
     assert "HW211: `total` is a counter" in caught.value.fault.detail
-
-
-def test_a_folder_is_there_while_its_command_runs_and_not_after(tmp_path: Path) -> None:
-    attempt = Told().attempt()
-    snapshot = Snapshot(Shared(CHANNELS, VALUES), 5)
-
-    async def perform(fails: bool) -> None:
-        mine = share(None, "", snapshot)
-        async with mine.shown(str(tmp_path), attempt) as view:
-            folder = Path(view.environment["HEADWAY_STATE"])
-            assert sorted(os.listdir(folder)) == ["data", "name", "r"]
-            (folder / "name").write_text("Eve\n")
-            if fails:
-                raise AttemptError(Fault("command"))
-            await mine.take(view, Result(b""))
-
-    with pytest.raises(AttemptError):
-        asyncio.run(perform(fails=True))
-    assert not snapshot.access().writes
-    assert [seen.what for seen in snapshot.access().reads] == ["**"]
-    asyncio.run(perform(fails=False))
-    assert [(put.key, put.data) for put in snapshot.access().writes] == [("name", b'"Eve"')]
-    assert os.listdir(tmp_path / VIEWS) == []
 
 
 def test_replies_are_kept_for_the_prompt_that_they_answer() -> None:

@@ -61,15 +61,6 @@ def test_a_task_sees_its_own_writes_and_nobody_elses_before_they_are_committed()
     assert "1 read, 0 written" in repr(other)
 
 
-def test_a_key_that_is_read_twice_gives_the_same_twice() -> None:
-    state = shared(a=1)
-    late = Snapshot(state, 9)
-    assert late.get("a") == b"1"
-    state.commit(3, (Put("a", b"2"),))
-    assert late.get("a") == b"1"
-    assert Snapshot(state, 9).get("a") == b"2"
-
-
 def test_what_combines_is_folded_in_the_order_of_tasks_whoever_came_first() -> None:
     state = shared()
     for position in (4, 2, 6):
@@ -87,18 +78,6 @@ def test_what_combines_is_folded_in_the_order_of_tasks_whoever_came_first() -> N
     assert last.get("seen") == b"[0,2]"
     assert last.get("top") == b"4"
     assert last.get("joined") == b'"2+4"'
-
-
-def test_what_a_task_adds_itself_comes_after_what_was_there() -> None:
-    state = shared()
-    state.commit(1, (Put("log", b"1"), Put("count", b"1"), Put("seen", b"1")))
-    task = Snapshot(state, 2)
-    for key in ("log", "count", "seen", "top"):
-        task.add(key, 7)
-    assert [task.get(key) for key in ("log", "count", "seen", "top")] == [
-        b"[1,7]", b"8", b"[1,7]", b"7",
-    ]  # fmt: skip
-    assert [seen.what for seen in task.access().reads] == ["log", "count", "seen", "top"]
 
 
 def test_a_scan_gives_the_keys_of_a_pattern_with_ones_own_in_place() -> None:
@@ -124,14 +103,6 @@ def test_a_scan_gives_what_is_below_a_folder_whatever_it_begins_with() -> None:
     assert found == ["a/1", "a/\U0010ffff", "a/\U0010ffffz"]
 
 
-def test_a_key_that_was_taken_away_is_not_there() -> None:
-    state = shared(a=1)
-    state.commit(1, (Put("a", None),))
-    assert Snapshot(state, 2).get("a") is None
-    assert Snapshot(state, 2).scan("*") == []
-    assert Snapshot(state, 1).scan("*") == [("a", b"1")]
-
-
 def test_what_was_seen_has_changed_when_its_content_has() -> None:
     state = shared(a=1)
     task = Snapshot(state, 9)
@@ -150,16 +121,6 @@ def test_what_was_seen_has_changed_when_its_content_has() -> None:
     state.commit(5, (Put("r/2", b"1"),))
     assert state.changed(scan, 9) == Change("r/*", 5)
     assert state.changed(StateLook("nobody", b"x" * 16), 9) == Change("nobody", -1)
-
-
-def test_what_is_read_again_from_a_fold_costs_no_second_fold() -> None:
-    state = shared()
-    state.commit(1, (Put("log", b"1"),))
-    first = state.value("log", 9)
-    assert state.value("log", 9)[0] is first[0]
-    state.commit(5, (Put("log", b"5"),))
-    assert state.value("log", 3)[0] is first[0]  # Only later versions are new.
-    assert state.value("log", 9)[0] == b"[1,5]"
 
 
 @pytest.mark.parametrize(
@@ -215,29 +176,6 @@ def test_what_does_not_combine_fails_whoever_reads_it_and_is_a_value_like_others
     with pytest.raises(StateError, match="go together"):
         state.matching("*", 4)
     assert [state.changed(seen, 4) for seen in late.access().reads] == [None, None]
-
-
-def test_prompts_and_effects_are_part_of_what_was_touched() -> None:
-    task = Snapshot(shared(), 1)
-    assert task.act(Act("mail", b"1")) == 0
-    assert task.act(Act("mail", b"2", is_now=True)) == 1
-    task.prompted(b"one")
-    first = task.access().prompts
-    task.prompted(b"two")
-    other = Snapshot(shared(), 1)
-    other.prompted(b"two")
-    other.prompted(b"one")
-    assert len({first, task.access().prompts, other.access().prompts}) == 3
-    assert [act.data for act in task.access().acts] == [b"1", b"2"]
-
-
-def test_whoever_is_told_of_looks_is_told_once() -> None:
-    told: list[str] = []
-    task = Snapshot(shared(a=1), 1, told.append)
-    for _ in range(2):
-        task.get("a")
-        task.scan("*")
-    assert told == ["a", "*"]
 
 
 def test_what_was_touched_is_read_back_equal() -> None:

@@ -110,23 +110,6 @@ def test_whatever_a_command_makes_of_the_folder_comes_back_as_that(
     view.remove()
 
 
-def test_texts_are_plain_files_and_everything_else_is_json(tmp_path: Path) -> None:
-    view = laid_out(tmp_path, {"name": "Ada", "records/1": {"b": 1, "a": [None]}, "total": 3})
-    assert file_of(view, "name").read_text() == "Ada\n"
-    assert file_of(view, "records/1").read_text() == '{"a":[null],"b":1}\n'
-    assert file_of(view, "total").read_text() == "3\n"
-    assert os.stat(os.path.dirname(view.state)).st_mode & 0o777 == 0o700
-
-
-def test_the_value_of_a_key_that_is_a_folder_too_lies_in_it(tmp_path: Path) -> None:
-    view = laid_out(tmp_path, {"a": "own", "a/b": "inner", "5%": "up"})
-    assert file_of(view, "a/%").read_text() == "own\n"
-    assert file_of(view, "5%25").read_text() == "up\n"
-    os.remove(file_of(view, "a/b"))
-    file_of(view, "a/%").write_text("new\n")
-    assert view.changes() == Changes((("a", "new"),), ("a/b",))
-
-
 def test_what_is_written_created_and_deleted_comes_back(tmp_path: Path) -> None:
     view = laid_out(tmp_path, {"kept": "x", "text": "old", "data": {"n": 1}, "gone": True})
     file_of(view, "text").write_text("new")
@@ -285,11 +268,3 @@ def test_what_killed_processes_left_is_removed_and_what_lives_is_left_alone(tmp_
     assert [run.name for run in every if os.path.exists(run / VIEWS)] == [alive.name, stranger.name]
     for handle in handles:
         owner.drop(handle)
-
-
-def test_keys_and_folders_of_one_name_do_not_meet() -> None:
-    keys = ["a", "a/b", "a/b/c", "a/%", "%"]
-    folders = {folder for key in keys for folder in above(key)}
-    paths = {tuple(names_of(key, key in folders)) for key in keys}
-    assert len(paths) == len(keys)
-    assert not any(one != other and other[: len(one)] == one for one in paths for other in paths)

@@ -65,17 +65,6 @@ def test_after_an_interruption_nothing_is_paid_or_done_twice(
         assert again.kept == first.kept
 
 
-@given(scripts, st.sampled_from("xyz"))
-def test_what_belongs_to_another_conversation_is_not_found(script: Script, other: str) -> None:
-    first = Told()
-    asyncio.run(played(first, script))
-    memory = LoopMemory(first.attempt(kept=tuple(first.kept)), other.encode(), 6)
-    assert memory.reply() is None
-    memory = LoopMemory(first.attempt(kept=tuple(first.kept)), b"start", 6)
-    memory.told(other)
-    assert memory.reply() is None
-
-
 def test_a_loop_as_long_as_it_may_be_has_room_for_every_turn() -> None:
     told = Told()
     turns = 50

@@ -18,15 +18,15 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from bench import coherence_command
+from bench.coherence_conductor import Conductor, Ends, doorway
+from bench.coherence_functions import Ran
 from headway.engine.events import Event, TaskFinished, TaskStarted
 from headway.plans.load import plan_from
 from headway.run.launch import launch
 from headway.run.plan_run import PlanSource, plan_run
 from headway.run.run_context import Crew
-from tests.coherence import catalogue_command
-from tests.coherence.catalogue_conductor import Conductor, Ends, doorway
 from tests.coherence.catalogue_plays import Case
-from tests.coherence.catalogue_runs import Ran
 from tests.coherence.harness import Outcome
 
 STEPS: Final = 2
@@ -131,4 +131,4 @@ def _plan(case: Case, door: str, is_declared: bool) -> dict[str, object]:
 
 
 def _command(*arguments: object) -> str:
-    return shlex.join([sys.executable, "-S", catalogue_command.__file__, *map(str, arguments)])
+    return shlex.join([sys.executable, "-S", coherence_command.__file__, *map(str, arguments)])

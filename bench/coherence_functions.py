@@ -17,10 +17,10 @@ from typing import Final, Literal, cast
 from msgspec import Struct
 
 import headway
+from bench.coherence_conductor import Conductor, Ends, ask, doorway
 from headway.api.plans import PlanHow, TaskHandle
 from headway.engine.events import Event, TaskStarted
 from tests.coherence import catalogue, catalogue_isolation
-from tests.coherence.catalogue_conductor import Conductor, Ends, ask, doorway
 from tests.coherence.catalogue_plays import AbortedError, Case, Play
 from tests.coherence.harness import Outcome, serial
 

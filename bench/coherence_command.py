@@ -1,8 +1,8 @@
 """A task of the catalogue as a command, which finds the state in a folder.
 
-    python -S catalogue_command.py begin CASE
-    python -S catalogue_command.py open DOOR NUMBER
-    python -S catalogue_command.py play DOOR NUMBER CASE TASK
+    python -S coherence_command.py begin CASE
+    python -S coherence_command.py open DOOR NUMBER
+    python -S coherence_command.py play DOOR NUMBER CASE TASK
 
 It reads what is there when it starts, and what it leaves is taken when it ends; so it has two steps
 only, which `open`, the task before it, and its own end ask for.
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 
 class Folder:

@@ -1,7 +1,7 @@
 """LangGraph as a subject of kills: one node for each task by `Send`, checkpoints in SQLite.
 
-python -m tests.chaos.langgraph_subject run FOLDER WIDTH COMMANDS
-python -m tests.chaos.langgraph_subject read FOLDER
+python -m bench.chaos_langgraph run FOLDER WIDTH COMMANDS
+python -m bench.chaos_langgraph read FOLDER
 """
 
 from __future__ import annotations

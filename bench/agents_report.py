@@ -1,4 +1,4 @@
-"""Writes the figures of docs/agents.md: `python -m tests.agents.report [turns] [crowds] [holds]`.
+"""Writes the figures of docs/agents.md: `python -m bench.agents_report [turns] [crowds] [holds]`.
 
 Each part is between two marks in the page and is replaced by itself; what is around the marks is
 written by hand.
