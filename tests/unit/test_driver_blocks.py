@@ -6,7 +6,7 @@ import pytest
 
 from headway.plans.graph import Graph, Need, TaskGroup
 from headway.work import Attempt, Result
-from tests.unit.driven import Scene, ScriptedWork, after, fails, passes
+from tests.unit.driven import Scene, ScriptedWork, after, fails
 
 
 async def _given(attempt: Attempt) -> Result:
@@ -81,19 +81,6 @@ def test_blocks_of_nothing_are_none_and_what_needs_all_of_them_still_runs() -> N
 
 
 @pytest.mark.parametrize("count", [5, None])
-def test_a_resume_repeats_one_path_when_who_was_missing_is_there(count: int | None) -> None:
-    before = Scene(_tree(count), _works(1))
-    before.run()
-    again = _works()
-    scene = Scene(_tree(count), again, setup={"saved": before.record.saved()})
-    scene.record.rows.update(before.record.rows)
-    scene.record.bodies.update(before.record.bodies)
-    assert scene.run().finished.finished == 9
-    assert [work.performed for work in again] == [[], [1], [0], [0]]
-    assert _result(scene, "sum/1[0]") == "<map[0] map[1] map[2]|>"
-
-
-@pytest.mark.parametrize("count", [5, None])
 def test_a_resume_in_which_the_same_ones_are_missing_repeats_nothing_else(
     count: int | None,
 ) -> None:
@@ -103,43 +90,6 @@ def test_a_resume_in_which_the_same_ones_are_missing_repeats_nothing_else(
     scene = Scene(_tree(count), again, setup={"saved": before.record.saved()})
     assert scene.run().finished.finished == 8
     assert [work.performed for work in again] == [[], [1], [], []]
-
-
-def test_a_changed_result_repeats_one_path() -> None:
-    before = Scene(_tree(5), _works())
-    before.run()
-    again = _works()
-    again[1].version = "2"
-    saved = before.record.saved()
-    rows = {again[1].key(one): saved.rows[_works()[1].key(one)] for one in (0, 1, 2, 4)}
-    rows |= {key: row for key, row in saved.rows.items() if not row.name.startswith("map")}
-
-    async def another(attempt: Attempt) -> Result:
-        return Result(b"another")
-
-    again[1].act = another
-    scene = Scene(_tree(5), again, setup={"saved": type(saved)(rows, saved.fetch)})
-    scene.run()
-    assert [work.performed for work in again] == [[], [3], [0], [1]]
-
-
-async def _fails_late(attempt: Attempt) -> Result:
-    await passes(5.0)
-    return await fails(attempt.member)(attempt)
-
-
-def test_members_are_found_by_the_end_of_what_is_needed_leniently() -> None:
-    graph = Graph([
-        TaskGroup("list"),
-        TaskGroup("extra", 2),
-        TaskGroup("map", None, (Need(0), Need(1, is_lenient=True))),
-    ])  # fmt: skip
-    works = (
-        ScriptedWork("list", after(1.0, b"a b"), is_group=False),
-        ScriptedWork("extra", _fails_late),
-        ScriptedWork("map", spread_over="list"),
-    )
-    assert Scene(graph, works).run().finished.finished == 3
 
 
 def test_a_group_behind_an_empty_one_that_follows_an_empty_one_is_found() -> None:

@@ -192,13 +192,9 @@ def test_a_redirected_read_is_told_even_if_it_is_in_order() -> None:
 def test_commands_of_members_are_looked_at_with_their_values() -> None:
     tasks = (
         "  a: {run: 'work > \"o/$item\"', each: [p, q]}\n"
-        '  b: {run: work "o/${item}" "$HOME/x" \'$item/y\' -f. {{.x}} o/*, each: [q, r]}\n'
+        "  b: {run: \"work o/${item} $HOME/x '$item/y' -f. {{.x}} o/*\", each: [q, r]}\n"
     )
-    found = one(tasks.replace("{run: work", "{run: work").replace(
-        "run: work \"o/${item}\" \"$HOME/x\" '$item/y' -f. {{.x}} o/*",
-        "run: \"work o/${item} $HOME/x '$item/y' -f. {{.x}} o/*\"",
-    ))  # fmt: skip
-    assert found.message.startswith("the command of `b[q]` names `o/q`")
+    assert one(tasks).message.startswith("the command of `b[q]` names `o/q`")
     values = (
         "  a: {run: x, output: o/v/k}\n"
         "  b: {run: 'work o/$name/$axis', matrix: {axis: [j, k]}, vars: {name: v}}\n"

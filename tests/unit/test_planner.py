@@ -42,40 +42,22 @@ def task(body: str) -> str:
 
 
 INVALID = {
-    "HW001": (
-        "headway: 1\ntasks:\n  a: {prompt: x, needs: b}\n  b: {prompt: x, needs: a}\n",
-        task("prompt: x, needs: t"),
-    ),
-    "HW002": (task("prompt: x, needs: nobody"), task("prompt: x, reduce: nobody")),
-    "HW004": (
-        "headway: 1\ntasks:\n  a: {prompt: x, queue: q, needs: b}\n  b: {prompt: x, queue: q}\n",
-    ),
-    "HW005": (
-        "headway: 1\ntasks: [\n", "", "a: &x 1\nb: *x\n",
-        "headway: 1\nheadway: 1\n", "!!python/object/apply:os.system [id]\n", '{"headway": 1,}\n',
-    ),
-    "HW006": (task("prompt: x, tool: shell"), "headway: 1\nsteps: {}\ntasks: {t: {prompt: x}}\n"),
-    "HW007": (
-        task("prompt: ''"), task("prompt: x, retries: -1"), "headway: 2\ntasks: {t: {prompt: x}}\n",
-        "I am sorry, I cannot do that.\n","headway: 1\ntasks: {'a b': {prompt: x}}\n",
-    ),
-    "HW008": (
-        task("max_tokens: 5"), task("prompt: x, prompt_file: y"), "headway: 1\n", "tasks: {}\n",
-    ),
-    "HW009": (task("prompt: 'x {{ item }}'"), task("prompt: 'x {{ a | b }}'")),
-    "HW010": (
-        "headway: 1\ntasks:\n  a: {prompt: x, output: o.md}\n  b: {prompt: x, output: o.md}\n",
-    ),
-    "HW011": (task("prompt_file: missing.md"), task("prompt: x, each: 'no/*.py'")),
-    "HW012": (
-        task(f"prompt: x, matrix: {{a: {list(range(1100))}, b: {list(range(1000))}}}"),
-    ),
-    "HW013": (
-        "headway: 1\ntasks:\n  a: {each: [x, y], prompt: x}\n"
-        "  b: {reduce: a, context: 100, prompt: merge}\n",
-    ),
-    "HW014": (task("run: rm -rf ."), task("prompt: x, output: .git/hooks/x.md")),
-}  # fmt: skip
+    "HW001": "headway: 1\ntasks:\n  a: {prompt: x, needs: b}\n  b: {prompt: x, needs: a}\n",
+    "HW002": task("prompt: x, needs: nobody"),
+    "HW004": "headway: 1\ntasks:\n  a: {prompt: x, queue: q, needs: b}\n"
+    "  b: {prompt: x, queue: q}\n",
+    "HW005": '{"headway": 1,}\n',
+    "HW006": task("prompt: x, tool: shell"),
+    "HW007": "I am sorry, I cannot do that.\n",
+    "HW008": task("max_tokens: 5"),
+    "HW009": task("prompt: 'x {{ item }}'"),
+    "HW010": "headway: 1\ntasks:\n  a: {prompt: x, output: o.md}\n  b: {prompt: x, output: o.md}\n",
+    "HW011": task("prompt_file: missing.md"),
+    "HW012": task(f"prompt: x, matrix: {{a: {list(range(1100))}, b: {list(range(1000))}}}"),
+    "HW013": "headway: 1\ntasks:\n  a: {each: [x, y], prompt: x}\n"
+    "  b: {reduce: a, context: 100, prompt: merge}\n",
+    "HW014": task("run: rm -rf ."),
+}
 NOT_BY_TEXT = {
     "HW003": "YAML's keys are unique (HW005): two tasks of one name are a Python program's",
     "HW015": "what planning itself says in the end",
@@ -93,7 +75,7 @@ def test_every_code_that_a_plan_can_earn_is_tried() -> None:
     assert set(INVALID) | set(NOT_BY_TEXT) == codes(PlanError)
 
 
-@pytest.mark.parametrize(("code", "text"), [(c, text) for c in INVALID for text in INVALID[c]])
+@pytest.mark.parametrize(("code", "text"), INVALID.items())
 def test_an_invalid_plan_is_repaired_from_our_own_error(
     tmp_path: Path, code: str, text: str
 ) -> None:
@@ -110,7 +92,7 @@ def test_an_invalid_plan_is_repaired_from_our_own_error(
 
 @pytest.mark.parametrize("code", ["HW005", "HW014"])
 def test_a_plan_that_never_gets_right_is_refused_with_its_reason(tmp_path: Path, code: str) -> None:
-    text = INVALID[code][0]
+    text = INVALID[code]
     author = Author([fenced(text)])
     with pytest.raises(NoPlanError) as caught:
         author.plan(tmp_path)
