@@ -23,10 +23,8 @@ from headway.plans.accesses import (
     touched_by,
 )
 from headway.plans.expand import ExpandedPlan, GroupPlan, NeedEdge
-from headway.plans.links import with_need
 from headway.plans.resources import SCHEME
 from headway.plans.section import PlanFaults, shown, where
-from headway.plans.spec import TaskSpec
 
 # What `headway check` remarks on in a plan that can be run: what is odd, where, and the fix.
 
@@ -56,15 +54,6 @@ class Remark(Struct, frozen=True):
     """File, line and column."""
     what: str = ""
     """The path or key that it is about, as declared."""
-
-
-def with_entry(task: TaskSpec, key: Literal["reads", "writes"], entry: str) -> Fix:
-    """The edit that adds an entry to what a task declares."""
-    entries = task.reads if key == "reads" else task.writes
-    if any(name == key for name, _ in task.spots):
-        value = (*entries, entry) if entries else entry
-        return Fix("replace", task.spot(key).value, value=value)
-    return Fix("add", task.body, key, entry)
 
 
 def listed(names: list[str], most: int = 3) -> str:
@@ -174,24 +163,18 @@ def _note(
     detail = f"if `{group.name}` reads before {names} {have} written, it runs again"
     hint = f"add `{key}: {SCHEME}KEY` to `{silent.name}`, or `needs: {needs}` to "
     hint += f"`{group.name}`, and no attempt is paid twice"
-    return Remark(
-        "note", "runs again", silent.name, message, detail, hint, (),
-        where(expanded.spec.file, silent.task.place),
-    )  # fmt: skip
+    place = where(expanded.spec.file, silent.task.place)
+    return Remark("note", "runs again", silent.name, message, detail, hint, (), place)
 
 
 def _siblings(expanded: ExpandedPlan, group: GroupPlan, key: str) -> Remark:
-    task = group.task
-    return Remark(
-        "note",
-        "runs again",
-        group.name,
-        f"members of `{group.name}` read `{SCHEME}{shown(key)}`, which others of them write",
-        "those that read too early run again, until each has seen what those before it wrote",
-        f"add `queue: {group.name}`, so that they run one at a time and no attempt is paid twice",
-        (Fix("add", task.body, "queue", group.name),),
-        where(expanded.spec.file, task.spot("reads").value),
-    )
+    task, name = group.task, group.name
+    message = f"members of `{name}` read `{SCHEME}{shown(key)}`, which others of them write"
+    detail = "those that read too early run again, until each has seen what those before it wrote"
+    hint = f"add `queue: {name}`, so that they run one at a time and no attempt is paid twice"
+    fixes = (Fix("add", task.body, "queue", name),)
+    place = where(expanded.spec.file, task.spot("reads").value)
+    return Remark("note", "runs again", name, message, detail, hint, fixes, place)
 
 
 _Touch = tuple[int, str, str]
@@ -410,7 +393,7 @@ def _tell(
         place, fix = task.spot(what[0][2]).value, Fix("add", task.body, "queue", first)
     else:
         hint = f"add `needs: {first}` to `{task.name}`"
-        place, fix = task.spot(what[1][2]).value, with_need(task, first)
+        place, fix = task.spot(what[1][2]).value, task.extend("needs", first)
         if is_read:
             message += f", but does not need `{first}`"
             hint += f"; or, if it is to read that version, `needs: {task.name}` to `{first}`"

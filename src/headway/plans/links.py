@@ -124,21 +124,6 @@ def check_links(spec: PlanSpec, faults: PlanFaults) -> PlanSpec:
     return replace(spec, tasks=tasks)
 
 
-def without(task: TaskSpec, needed: str, key: str) -> Fix:
-    """The edit that takes a link away."""
-    rest = tuple(name for name in task.needs if name != needed)
-    if key != "needs" or not rest:
-        return Fix("remove", task.spot(key).key)
-    return Fix("replace", task.spot("needs").value, value=rest)
-
-
-def with_need(task: TaskSpec, name: str) -> Fix:
-    """The edit that adds a need."""
-    if task.needs:
-        return Fix("replace", task.spot("needs").value, value=(*task.needs, name))
-    return Fix("add", task.body, "needs", name)
-
-
 def _check_each(task: TaskSpec, named: Mapping[str, TaskSpec], faults: PlanFaults) -> None:
     each = task.each
     if each is None:
@@ -163,14 +148,10 @@ def _unknown(
     verb = "needs" if key == "needs" else "reduces"
     message = f"`{task.name}` {verb} `{shown(needed)}`, which the plan does not have"
     place = task.spot(key).value
+    hint = f"did you mean `{near}`?"
     if not near or near == task.name or near in task.needs:
-        hint = f"remove `{shown(needed)}`, or add a task of this name"
-        faults.add(UnknownNeedError, place, message, hint, without(task, needed, key))
-        return
-    names = tuple(near if name == needed else name for name in task.needs)
-    value = near if key == "reduce" or len(names) == 1 else names
-    fix = Fix("replace", place, value=value)
-    faults.add(UnknownNeedError, place, message, f"did you mean `{near}`?", fix)
+        near, hint = "", f"remove `{shown(needed)}`, or add a task of this name"
+    faults.add(UnknownNeedError, place, message, hint, task.exchange(key, needed, near))
 
 
 def _check_circles(
@@ -193,7 +174,7 @@ def _check_circles(
         # A need is cut rather than what a task is made of.
         one, (needed, key) = min(steps, key=lambda step: step[1][1] != "needs")
         task = tasks[one]
-        fixes = [without(task, *other) for other in links[one] if other[0] == needed]
+        fixes = [task.exchange(other, needed) for name, other in links[one] if name == needed]
         links[one] = [other for other in links[one] if other[0] != needed]
         message = f"tasks need each other in a circle: {path_words([tasks[n].name for n in path])}"
         hint = f"remove `{needed}` from `{task.name}`"

@@ -46,19 +46,30 @@ VISITS_MAX: Final = 1_000_000
 
 PATTERN_PARTS_MAX: Final = 30
 
+TEXT_BYTES_MAX: Final = 2_000_000
+"""Of a prompt or a schema: more than any context."""
+
+TEXTS_BYTES_MAX: Final = 64_000_000
+"""Of all of them together."""
+
+TEXTS_MAX: Final = 10_000
+LINES_BYTES_MAX: Final = 64_000_000
+
 
 class UnusableError(Exception):
     """Why a path or a pattern cannot be used; becomes a `SourceError` once its place is known."""
 
 
 class Folder:
-    """One folder, as far as a plan may look at it."""
+    """The folder that a plan is in, as far as it may look at it, and the texts that it names."""
 
-    __slots__ = ("_may_leave", "_root")
+    __slots__ = ("_bytes", "_may_leave", "_root", "_texts")
 
     def __init__(self, path: Path, may_leave: bool = False) -> None:
         self._root = os.path.realpath(path)
         self._may_leave = may_leave
+        self._texts: dict[str, str] = {}
+        self._bytes = 0
 
     def opened(self, path: str) -> str:
         """Where a path really leads, if it may lead there."""
@@ -164,38 +175,6 @@ class Folder:
         names = [one.name for one in self._entries(folder) if one.name.isprintable()]
         near = nearest(name, names)
         return f"{folder}/{near}" if folder and near else near
-
-
-def _must_be_text(path: str) -> None:
-    """A file that a pattern matches is never left out in silence."""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        name = path.encode(errors="backslashreplace").decode()
-        raise UnusableError(f"matches {name}, whose name is not UTF-8") from None
-
-
-# What a plan's patterns and paths lead to: names of files, lines, and texts, all within bounds.
-
-TEXT_BYTES_MAX: Final = 2_000_000
-"""Of a prompt or a schema: more than any context."""
-
-TEXTS_BYTES_MAX: Final = 64_000_000
-"""Of all of them together."""
-
-TEXTS_MAX: Final = 10_000
-LINES_BYTES_MAX: Final = 64_000_000
-
-
-class Library(Folder):
-    """The folder that a plan is in, with the texts that it names."""
-
-    __slots__ = ("_bytes", "_texts")
-
-    def __init__(self, folder: Path, may_leave: bool = False) -> None:
-        super().__init__(folder, may_leave)
-        self._texts: dict[str, str] = {}
-        self._bytes = 0
 
     def items(self, spec: PlanSpec) -> Sources:
         """What the plan's patterns and files of lines give."""
@@ -324,6 +303,15 @@ class Library(Folder):
         faults.add(SourceError, task.spot("schema").value, message)
 
 
+def _must_be_text(path: str) -> None:
+    """A file that a pattern matches is never left out in silence."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        name = path.encode(errors="backslashreplace").decode()
+        raise UnusableError(f"matches {name}, whose name is not UTF-8") from None
+
+
 class Loaded(Struct, frozen=True):
     """A plan that can be run."""
 
@@ -370,7 +358,7 @@ def load_plan(path: Path, name: str = "", may_leave: bool = False) -> Loaded:
     document, text = read_document(path, name)
     expanded = _expanded(document, path.parent, may_leave)
     # Of a run that has begun, its tasks may have made such links: those tasks fail, and no others.
-    Library(path.parent, may_leave).check_outputs(expanded)
+    Folder(path.parent, may_leave).check_outputs(expanded)
     return Loaded(examined(expanded), text, path.parent)
 
 
@@ -393,7 +381,7 @@ def plan_from(text: str, folder: Path, name: str = "plan.yaml", may_leave: bool 
 
 def _expanded(document: Document, folder: Path, may_leave: bool) -> ExpandedPlan:
     spec = plan_of(document)
-    library = Library(folder, may_leave)
+    library = Folder(folder, may_leave)
     expanded = library.texts(expand(spec, library.items(spec)))
     check_contexts(expanded)
     return expanded
@@ -418,7 +406,7 @@ def load_foreign(
     disk = Disk(partial(is_behind if has_begun else is_taken, root), partial(leads, root))
     check_foreign(spec, allowance, disk)
     # The names that patterns give and the lines of files; prompts and schemas are opened after.
-    check_members(expand(spec, Library(folder).items(spec)), disk)
+    check_members(expand(spec, Folder(folder).items(spec)), disk)
     return plan_from(text, folder, name)
 
 
