@@ -70,7 +70,7 @@ def test_what_cannot_be_done_is_one_error_and_the_server_lives_on(scene: Scene) 
     async def agent() -> None:
         async with scene.client("--budget", "$2") as client:
             said = await client.error("submit_plan", plan=PLAN)
-            assert "submit_plan needs a `budget`" in said
+            assert "submit_plan: Object missing required field `budget`" in said
             assert '"$2" in dollars' in said
             for budget in ("", "much", "-1", "inf", "5", "$0", "$3", "900k", 2):
                 await client.error("submit_plan", plan=PLAN, budget=budget)

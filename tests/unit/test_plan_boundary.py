@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.plans.boundary import Boundary, Coupling, Strand, boundary, breadth
-from headway.plans.check import answers
+from headway.plans.check import Boundary, Coupling, Strand, answers, boundary, breadth
 from tests.unit.plan_texts import surveyed
 
 
