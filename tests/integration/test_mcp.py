@@ -19,7 +19,7 @@ from headway.plans.load import load_foreign
 from headway.plans.spec import PlanBudget
 from headway.report.text.runs import look
 from headway.run.plan_run import PlanSource
-from tests.integration.mcp_scene import PLAN, WAIT_S_MAX, Client, Scene, hear, say
+from tests.integration.mcp_scene import PLAN, WAIT_S_MAX, Scene, hear, say
 
 TOOLS = ["cancel_run", "check_plan", "quota", "run_results", "run_status", "submit_plan"]
 HEAD = "headway: 1\nmodel: anthropic/claude-haiku-4-5\ntasks:\n"
@@ -227,19 +227,20 @@ def test_a_run_is_stopped_and_many_calls_are_answered_at_once(scene: Scene) -> N
             assert first["run"] != second["run"]
             # Perhaps before its process has come to it: then nothing of it begins.
             assert (await client.gave("cancel_run", run=second["run"]))["told"]
-            await client.until(first["run"], "started")
+            await client.until(first["run"], lambda one: one["tasks"].get("started"))
             runs = [client.gave("run_status", run=first["run"]) for _ in range(30)]
             assert {one["state"] for one in await asyncio.gather(*runs)} == {"running"}
             assert (await client.gave("cancel_run", run=first["run"]))["told"]
-            if await _left(client, first["run"], "running") == "stopping":
+            left = await client.until(first["run"], lambda one: one["state"] != "running")
+            if left["state"] == "stopping":
                 # A second word is not more than the first: what was sent may still be answered.
                 again = await client.gave("cancel_run", run=first["run"])
                 assert again["in_words"].endswith("is stopping already")
                 assert (await client.gave("cancel_run", run=first["run"], now=True))["told"]
             status = await client.over(first["run"])
             assert (status["state"], status["tasks"].get("finished")) == ("stopped", None)
-            other = await _left(client, second["run"], "starting")
-            assert other in ("new", "stopping", "stopped")
+            other = await client.until(second["run"], lambda one: one["state"] != "starting")
+            assert other["state"] in ("new", "stopping", "stopped")
 
     asyncio.run(agent())
 
@@ -247,15 +248,6 @@ def test_a_run_is_stopped_and_many_calls_are_answered_at_once(scene: Scene) -> N
 def _is_over(scene: Scene, run: str) -> bool:
     with JournalReader(str(scene.home / "state" / "runs" / run)) as reader:
         return look(reader).standing.finished is not None
-
-
-async def _left(client: Client, run: str, state: str) -> str:
-    """The first state of a run that is another one."""
-    until_s = time.monotonic() + WAIT_S_MAX
-    while (found := str((await client.gave("run_status", run=run))["state"])) == state:
-        assert time.monotonic() < until_s
-        await asyncio.sleep(0.05)
-    return found
 
 
 def _request(number: int, method: str, params: object) -> dict[str, object]:

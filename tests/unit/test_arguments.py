@@ -11,7 +11,6 @@ from headway.plans.each import (
     ARGUMENTS_MAX,
     ArgumentPlan,
     arrange,
-    lines,
     parse,
 )
 
@@ -37,13 +36,6 @@ def test_words_are_told_apart_by_separators() -> None:
             ("values", (), False),
         ],
     )
-
-
-def test_lines_are_values() -> None:
-    assert lines("a\n b \n\nc") == ("a", " b ", "", "c")
-    assert lines("a\n\n", skips_empty=True) == ("a",)
-    assert lines("a\nb\0c\0", is_null=True) == ("a\nb", "c")
-    assert lines("") == ()
 
 
 def test_the_first_source_changes_slowest() -> None:
@@ -86,13 +78,6 @@ def test_words_that_are_kept_apart_mean_themselves() -> None:
 def test_a_task_is_shown_with_its_values_quoted() -> None:
     given = plan("wc {} {2} '{.}' {#}", ["a b.c"])
     assert given.display(0) == "wc 'a b.c'  ''a b'' 1"
-
-
-def test_a_million_combinations_cost_nothing_until_asked_for() -> None:
-    many = [str(i) for i in range(1_000)]
-    given = plan("wc {2} {1}", many, many)
-    assert given.count() == 1_000_000
-    assert given.argv(999_001) == ("wc", "1", "999")
 
 
 @pytest.mark.parametrize(

@@ -80,18 +80,6 @@ def test_blocks_of_nothing_are_none_and_what_needs_all_of_them_still_runs() -> N
     assert _result(scene, "sum") == "nothing"
 
 
-@pytest.mark.parametrize("count", [5, None])
-def test_a_resume_in_which_the_same_ones_are_missing_repeats_nothing_else(
-    count: int | None,
-) -> None:
-    before = Scene(_tree(count), _works(1))
-    before.run()
-    again = _works(1)
-    scene = Scene(_tree(count), again, setup={"saved": before.record.saved()})
-    assert scene.run().finished.finished == 8
-    assert [work.performed for work in again] == [[], [1], [], []]
-
-
 def test_a_group_behind_an_empty_one_that_follows_an_empty_one_is_found() -> None:
     graph = Graph([
         TaskGroup("words"),

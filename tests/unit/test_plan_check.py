@@ -9,7 +9,6 @@ from time import process_time
 
 import pytest
 
-from headway.base.codec import as_dict
 from headway.errors import HazardError, Place
 from headway.plans.check import CheckReport, check
 from headway.plans.expand import Sources, expand
@@ -275,22 +274,6 @@ def test_keys_of_the_state_that_are_declared_make_edges_and_no_remarks() -> None
     assert not found.remarks
 
 
-def test_the_state_is_ordered_as_the_serial_run_would_order_it() -> None:
-    tasks = (
-        "  a: {run: x, writes: 'state:p', reads: [], needs: c}\n"
-        "  b: {run: x, reads: 'state:p', writes: 'state:q'}\n"
-        "  c: {run: x, reads: 'state:q', writes: []}\n"
-    )
-    assert [(one.before, one.after) for one in report(tasks).edges] == [("c", "a"), ("b", "c")]
-
-
-def test_too_many_edges_by_keys_are_none() -> None:
-    tasks = "".join(
-        f"  t{n}: {{run: x, reads: 'state:r', writes: 'state:r'}}\n" for n in range(320)
-    )
-    assert not report(tasks).edges
-
-
 def test_a_task_that_does_not_say_what_it_reads_of_the_state_may_run_again() -> None:
     tasks = "  a: {run: x, writes: 'state:k', reads: []}\n  b: {run: y, writes: 'state:j'}\n"
     (found,) = remarks(tasks)
@@ -317,13 +300,6 @@ def test_members_that_read_what_others_of_them_write_run_again() -> None:
     assert "`state:everything`" in one(everything).message
     unread = "  a: {run: x, each: [p, q], reads: 'state:m', writes: 'state:n'}\n"
     assert not remarks(unread)
-
-
-def test_warnings_come_before_notes_and_all_is_json() -> None:
-    found = report("  a: {run: x, writes: o}\n  b: {run: x, reads: in/b, output: p}\n", [])
-    assert [one.severity for one in found.remarks] == ["warning", "note"]
-    assert found.warnings == (found.remarks[0].message,)
-    assert '"answers": [' in dumps(as_dict(found))
 
 
 def _many(count: int) -> PlanSpec:
@@ -371,3 +347,12 @@ def test_what_tasks_may_do_is_told_of_each() -> None:
     ]  # fmt: skip
     (plain,) = report("  a: {prompt: p, agent: gemini}\n").groups
     assert plain.may == "what your settings of gemini allow"
+
+
+def test_the_state_is_ordered_as_the_serial_run_would_order_it() -> None:
+    tasks = (
+        "  a: {run: x, writes: 'state:p', reads: [], needs: c}\n"
+        "  b: {run: x, reads: 'state:p', writes: 'state:q'}\n"
+        "  c: {run: x, reads: 'state:q', writes: []}\n"
+    )
+    assert [(one.before, one.after) for one in report(tasks).edges] == [("c", "a"), ("b", "c")]

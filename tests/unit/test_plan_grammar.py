@@ -85,16 +85,6 @@ def test_the_json_schema_has_every_key_and_no_other() -> None:
     ]  # fmt: skip
 
 
-def test_a_quorum_is_a_count_or_a_part() -> None:
-    counted = plan(task("prompt: x", "reduce: a", "quorum: 40")).tasks[-1].quorum
-    part = plan(task("prompt: x", "reduce: a", "quorum: 80%")).tasks[-1].quorum
-    assert counted is not None
-    assert part is not None
-    assert (counted.of(50), part.of(50), part.of(51), part.of(1)) == (40, 40, 41, 1)
-    assert only(task("prompt: x", "reduce: a", "quorum: 101%")).code == "HW007"
-    assert only(task("run: x", "quorum: 1")).code == "HW008"
-
-
 def test_a_whole_plan_becomes_records() -> None:
     spec = plan(
         "headway: 1\nname: p\nbudget: [$6, 5M]\nstrategy: waves(4)\nmodel: m\n"
@@ -127,12 +117,6 @@ def test_a_whole_plan_becomes_records() -> None:
     assert c.spot("needs").value == Place(22, 12)
     assert c.spot("queue").key == c.place
     assert [one.is_group for one in spec.tasks] == [True, True, False, False]
-
-
-def test_a_plan_without_a_name_is_called_like_its_file() -> None:
-    text = "headway: 1\ntasks: {a: {run: x}}"
-    assert spec_of(text, "my/first.plan.yaml").name == "first.plan"
-    assert spec_of(text, "plan").name == "plan"
 
 
 def test_a_text_of_each_is_a_task_or_a_pattern() -> None:
@@ -300,13 +284,6 @@ def test_what_to_write_about_the_state_and_tokens_can_be_pasted(
     assert only(task("run: x", *lines, top=STATE)).hint == hint
 
 
-def test_a_command_is_told_where_it_finds_the_state() -> None:
-    error = only(task("run: echo {{ state.total }}", top=STATE))
-    assert error.hint == """write `"$(cat "$HEADWAY_STATE/total")"`"""
-    text = apply_fixes(task("run: echo {{ state.total }}", top=STATE), error.fixes)
-    assert plan(text).tasks[2].work == CommandSpec('echo "$(cat "$HEADWAY_STATE/total")"')
-
-
 @pytest.mark.parametrize(
     ("written", "budget"),
     [
@@ -349,11 +326,6 @@ def test_a_hopeless_plan_is_not_told_in_full() -> None:
     found = errors(f"headway: 1\ntasks:\n{lines}")
     assert len(found) == FAULTS_MAX
     assert found[0].render().endswith(f"and {FAULTS_MAX - 1 - ERRORS_SHOWN_MAX} more")
-
-
-def test_circles_that_share_nothing_are_told_together() -> None:
-    body = "".join(f"  t{n}: {{run: x, needs: t{n}}}\n" for n in range(30))
-    assert len(errors(f"headway: 1\ntasks:\n{body}")) == 10
 
 
 def test_commands_keep_braces_that_are_not_ours() -> None:
