@@ -9,15 +9,14 @@ from typing import Final
 from msgspec import Struct
 
 from headway.errors import (
-    CycleError,
     Fix,
     PlanTooLargeError,
     PlanValueError,
     QueueOrderError,
     SourceError,
 )
-from headway.plans.expand import ExpandedPlan, GroupPlan, NeedEdge, stakes_of
-from headway.plans.links import circle, path_words, reversed_edges, serial
+from headway.plans.expand import ExpandedPlan, GroupPlan, stakes_of
+from headway.plans.links import circle, note_circle, path_words, reversed_edges, serial
 from headway.plans.resources import WILD, Channel, above, fixed_part, inside, led_back
 from headway.plans.section import PlanFaults, shown
 from headway.plans.sharing import entries_of, flaw_of, folder_of, prefix_in
@@ -304,27 +303,13 @@ def order_of(expanded: ExpandedPlan, faults: PlanFaults) -> TaskOrder:
 
 def _circle_fault(expanded: ExpandedPlan, path: list[int], faults: PlanFaults) -> None:
     """A circle that the declared needs alone do not have: a queue or a read closes it."""
-    groups = expanded.groups
-    words = path_words([groups[one].name for one in path])
-    message = f"tasks need each other in a circle: {words}"
-    steps: list[tuple[int, NeedEdge]] = []
+    tasks = [group.task for group in expanded.groups]
+    links = [[(edge.group, edge.key) for edge in group.edges] for group in expanded.groups]
     for one, other in pairwise(path):
-        edges = [edge for edge in groups[one].edges if edge.group == other]
-        if not edges:
-            task = groups[one].task
-            hint = f"take `{task.name}` out of its queue, or declare it earlier"
-            fix = Fix("remove", task.spot("queue").key)
+        if all(need != other for need, _ in links[one]):
+            words, place = path_words([tasks[n].name for n in path]), tasks[one].spot("queue").key
             message = f"tasks wait for each other in a circle: {words}"
-            faults.add(QueueOrderError, task.spot("queue").key, message, hint, fix)
+            hint = f"take `{tasks[one].name}` out of its queue, or declare it earlier"
+            faults.add(QueueOrderError, place, message, hint, Fix("remove", place))
             return
-        steps += ((one, edge) for edge in edges)
-    declared = [step for step in steps if step[1].key != "reads"]
-    one, edge = min(declared, key=lambda step: step[1].key != "needs")
-    task, needed = groups[one].task, groups[edge.group].name
-    fixes = [
-        task.exchange(other.key, needed)
-        for other in groups[one].edges
-        if other.group == edge.group and other.key != "reads"
-    ]
-    place = task.spot(edge.key).value
-    faults.add(CycleError, place, message, f"remove `{needed}` from `{task.name}`", *fixes)
+    note_circle(tasks, path, links, faults)

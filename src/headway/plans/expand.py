@@ -8,7 +8,7 @@ Laws:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from json import JSONDecodeError, dumps, loads
 from math import prod
@@ -35,7 +35,7 @@ from headway.plans.spec import (
     plain,
     text_of,
 )
-from headway.plans.template import Ref, Template, leaders_of, references, template_of
+from headway.plans.template import Ref, Template, leaders_of, template_of
 
 MEMBERS_MAX: Final = 1_000_000
 """Tasks of one run: as many as fit into memory with room to spare."""
@@ -543,11 +543,16 @@ def used_variables(expanded: ExpandedPlan, group: GroupPlan) -> frozenset[str]:
     return frozenset(ref.var for template in templates for ref in template.refs if ref.var)
 
 
+def refs_of(expanded: ExpandedPlan, group: GroupPlan) -> Iterator[Ref]:
+    """Every name that the prompt of a task uses, through its variables too."""
+    texts = [value for _, value in group.task.vars if isinstance(value, str)]
+    for text in (*prompt_texts(expanded, group), *texts):
+        yield from template_of(text).refs
+
+
 def results_used(expanded: ExpandedPlan, group: GroupPlan) -> frozenset[str]:
     """The tasks whose results the texts of a task name."""
-    texts = [value for _, value in group.task.vars if isinstance(value, str)]
-    texts += prompt_texts(expanded, group)
-    return frozenset(ref.task for text in texts for _, ref in references(text))
+    return frozenset(ref.task for ref in refs_of(expanded, group))
 
 
 def _keys(expanded: ExpandedPlan, group: GroupPlan, stem: bytes) -> Keys:

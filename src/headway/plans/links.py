@@ -158,24 +158,39 @@ def _check_circles(
     tasks: tuple[TaskSpec, ...], named: Mapping[str, TaskSpec], faults: PlanFaults
 ) -> None:
     index = {task.name: place for place, task in enumerate(tasks)}
-    links = [[link for link in links_of(task) if link[0] in named] for task in tasks]
+    links = [
+        [(index[name], key) for name, key in links_of(task) if name in named] for task in tasks
+    ]
     for _ in range(CIRCLES_MAX):
-        edges = tuple(tuple(sorted({index[name] for name, _ in some})) for some in links)
+        edges = tuple(tuple(sorted({need for need, _ in some})) for some in links)
         order = serial(edges, reversed_edges(edges))
         if len(order) == len(tasks):
             return
-        path = circle(edges, order)
-        steps = [
-            (one, link)
-            for one, need in pairwise(path)
-            for link in links[one]
-            if index[link[0]] == need
-        ]
-        # A need is cut rather than what a task is made of.
-        one, (needed, key) = min(steps, key=lambda step: step[1][1] != "needs")
-        task = tasks[one]
-        fixes = [task.exchange(other, needed) for name, other in links[one] if name == needed]
-        links[one] = [other for other in links[one] if other[0] != needed]
-        message = f"tasks need each other in a circle: {path_words([tasks[n].name for n in path])}"
-        hint = f"remove `{needed}` from `{task.name}`"
-        faults.add(CycleError, task.spot(key).value, message, hint, *fixes)
+        one, need = note_circle(tasks, circle(edges, order), links, faults)
+        links[one] = [other for other in links[one] if other[0] != need]
+
+
+def note_circle(
+    tasks: Sequence[TaskSpec],
+    path: list[int],
+    links: Sequence[Sequence[tuple[int, str]]],
+    faults: PlanFaults,
+) -> tuple[int, int]:
+    """Note a circle with the need to remove, and say which it is.
+
+    `links` has for each task those that it names, with the key; those by `reads` are not declared.
+    """
+    steps = [
+        (one, need, key)
+        for one, need in pairwise(path)
+        for other, key in links[one]
+        if other == need and key != "reads"
+    ]
+    # A need is cut rather than what a task is made of.
+    one, need, key = min(steps, key=lambda step: step[2] != "needs")
+    task, needed = tasks[one], tasks[need].name
+    fixes = [task.exchange(by, needed) for who, other, by in steps if (who, other) == (one, need)]
+    message = f"tasks need each other in a circle: {path_words([tasks[n].name for n in path])}"
+    hint = f"remove `{needed}` from `{task.name}`"
+    faults.add(CycleError, task.spot(key).value, message, hint, *fixes)
+    return one, need

@@ -411,7 +411,11 @@ def _budget(section: Section, path: str, faults: PlanFaults) -> PlanBudget | Non
             return None
         case Keyed(pairs=((Leaf(text="usd"), _),)):
             inner = f"{path}.budget" if path else "budget"
-            return PlanBudget(Section(node, "budget", inner, faults).money("usd"))
+            return PlanBudget(
+                Section(node, "budget", inner, faults).read(
+                    "usd", money_of, "an amount of dollars above 0"
+                )
+            )
         case DocumentList() if (budget := _amounts(node.items)) is not None:
             return budget
         case Leaf() if (budget := _amounts((node,))) is not None:
