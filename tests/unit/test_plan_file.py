@@ -245,8 +245,8 @@ def test_a_plan_is_loaded_from_its_file(folder: Path) -> None:
 
 def test_a_file_that_is_no_plan_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, message in (
-        ("nothing.yaml", "cannot read"),
-        ("src", "cannot read"),
+        ("nothing.yaml", "cannot be read"),
+        ("src", "cannot be read"),
         ("binary.md", "not UTF-8"),
         ("x\0", "name of a file"),
     ):

@@ -96,10 +96,7 @@ def _http_clients(thing: Any, pacing: Pacing, steps: int) -> Iterator[Any]:
 
 
 def _of_google(client: Any) -> Iterator[Any]:
-    """Both HTTP clients of a google-genai client.
-
-    Asynchronous calls go through aiohttp unless a transport was chosen: it now is.
-    """
+    """Both HTTP clients of a google-genai client; asynchronous calls no longer use aiohttp."""
     if client._httpx_client is not None:
         yield client._httpx_client
     if client._async_httpx_client is not None:

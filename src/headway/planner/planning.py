@@ -46,9 +46,10 @@ from headway.errors import (
     PlanTooLargeError,
     UsageError,
 )
+from headway.plans.document import UnusableError
 from headway.plans.grammar import KEYS, PlanKey
 from headway.plans.graph import Graph, TaskGroup
-from headway.plans.load import Folder, Loaded, UnusableError, load_foreign
+from headway.plans.load import Folder, Loaded, load_foreign
 from headway.plans.spec import PlanBudget
 from headway.plans.untrusted import (
     AGAIN_MAX,
@@ -215,9 +216,7 @@ GIT: Final = (
 
 
 def listed(folder: Path, patterns: Sequence[str] = ()) -> tuple[tuple[str, ...], int]:
-    """Files of a folder that a plan can name, with patterns those that match any; and how many
-    more there are.
-    """
+    """Files of a folder that a plan can name and that match; and how many more there are."""
     found = _matching(folder, patterns) if patterns else _files(folder)
     names = sorted({name for name in found if _is_fit(name)})
     kept: list[str] = []

@@ -107,10 +107,7 @@ class Touched:
         return self._by_group.get(group) or ([], [])
 
     def common(self, before: int, after: int) -> str | None:
-        """What the first writes and the second touches, or the first reads and the second writes.
-
-        The outer one, if one lies in the other.
-        """
+        """The path by which two groups are coupled: one writes what the other touches."""
         reads, writes = self.of_group(before)
         for paths, is_read in ((writes, True), (reads, False)):
             for path in paths[:COMPARED_MAX]:
@@ -201,10 +198,7 @@ def touched_by(expanded: ExpandedPlan, faults: PlanFaults) -> Touched:
 
 
 def paths(group: GroupPlan, text: str) -> Iterator[tuple[str | None, Who, str]]:
-    """The paths that a declared text stands for, who touches each, and its text.
-
-    The path is None if it leads out of the plan's folder.
-    """
+    """The paths of a declared text (None if one leads out), who touches each, and its text."""
     template = template_of(text)
     if not template.refs:
         path = inside(template.render(str))

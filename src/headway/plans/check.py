@@ -105,10 +105,7 @@ class CheckReport(Struct, frozen=True):
 
 
 def check(survey: Survey, absent: Absent = nothing_absent) -> CheckReport:
-    """The report on a plan that was expanded and ordered.
-
-    `absent` tells which of some paths are not there before the run.
-    """
+    """The report on an ordered plan; `absent` tells which paths are not there before the run."""
     expanded = survey.expanded
     graph = graph_of(expanded)
     found = boundary(survey)

@@ -178,10 +178,7 @@ class GroupPlan(Struct, frozen=True):
         results: Callable[[str], str] | None = None,
         state: Callable[[str], str] | None = None,
     ) -> str:
-        """A template of this task with the values of one member.
-
-        `results` gives those of tasks, `state` the text of a key, or of all that it may read ("").
-        """
+        """A template with a member's values, with results of tasks and texts of the state."""
 
         def value(ref: Ref) -> str:
             names = ref.names
@@ -480,10 +477,7 @@ def _shared(expanded: ExpandedPlan, group: GroupPlan, model: str) -> dict[str, o
 
 
 def _reduced(expanded: ExpandedPlan, group: GroupPlan) -> object:
-    """Whose results a reduction brings together, which it is told, and how many it has to have.
-
-    Items that are found at run time are left out: a key does not change while a plan runs.
-    """
+    """Whose results a reduction is given, without items found at run time, and its quorum."""
     task = group.task
     if not task.reduce:
         return False

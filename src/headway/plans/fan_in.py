@@ -194,10 +194,7 @@ def shapes_of(expanded: ExpandedPlan) -> tuple[FanInShape, ...]:
 
 
 def is_tree(expanded: ExpandedPlan, group: GroupPlan) -> bool:
-    """Whether the results of a reduction may come together in more than one call.
-
-    What holds all of them in its own text can only be one call.
-    """
+    """Whether results may come together in more than one call: not if one text holds all."""
     task = group.task
     if not task.reduce or task.context_tokens is None:
         return False

@@ -182,10 +182,7 @@ _Touch = tuple[int, str, str]
 
 
 def filled(group: GroupPlan, text: str) -> Iterator[tuple[int, str]]:
-    """The paths that a declared text stands for, with a member that touches each.
-
-    Of a path that all members touch the first two are given.
-    """
+    """The paths of a declared text with a member that touches each; two if all members do."""
     for path, who, _ in paths(group, text):
         if who == ANYONE:
             yield from ((member, path or "") for member in range(min(2, group.count or 0)) or (-1,))
@@ -244,10 +241,7 @@ def examined(expanded: ExpandedPlan) -> Survey:
 
 
 def tried(expanded: ExpandedPlan) -> tuple[Survey, PlanError | None]:
-    """The same for a plan that is tried all the same, and why a run of it would be refused.
-
-    To show what a hazard does one has to have it. What has no order at all is refused here too.
-    """
+    """The same for a plan that is tried all the same, and why a run of it would be refused."""
     faults = PlanFaults(expanded.spec.file)
     touched = touched_by(expanded, faults)
     order = order_of(expanded, faults)
@@ -369,10 +363,7 @@ def _tell(
     is_paced: bool,
     faults: PlanFaults,
 ) -> None:
-    """Note that one group writes what another one, or itself, touches in no fixed order.
-
-    With `is_paced` the same members come one after the other: only different ones clash.
-    """
+    """Note two groups that touch a path in no fixed order; `is_paced`: only other members clash."""
     groups = (expanded.groups[writer], expanded.groups[other])
     what = next(
         (one, two)

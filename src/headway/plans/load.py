@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from headway.errors import Fix, Place, PlanError, SourceError, nearest
-from headway.plans.document import parse_document, read_document
+from headway.plans.document import UnusableError, parse_document, read_document, read_text
 from headway.plans.expand import (
     MEMBERS_MAX,
     ExpandedPlan,
@@ -56,10 +56,6 @@ TEXTS_MAX: Final = 10_000
 LINES_BYTES_MAX: Final = 64_000_000
 
 
-class UnusableError(Exception):
-    """Why a path or a pattern cannot be used; becomes a `SourceError` once its place is known."""
-
-
 class Folder:
     """The folder that a plan is in, as far as it may look at it, and the texts that it names."""
 
@@ -93,19 +89,9 @@ class Folder:
 
     def text(self, path: str, most: int) -> str:
         real = self.opened(path)
-        try:
-            if not os.path.isfile(real):
-                raise UnusableError("is not a file" if os.path.exists(real) else "is not there")
-            with open(real, "rb") as file:
-                content = file.read(most + 1)
-        except OSError as error:
-            raise UnusableError(f"cannot be read: {error.strerror}") from error
-        if len(content) > most:
-            raise UnusableError(f"is larger than {most:,} bytes")
-        try:
-            return content.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise UnusableError("is not UTF-8 text") from error
+        if not os.path.isfile(real):
+            raise UnusableError("is not a file" if os.path.exists(real) else "is not there")
+        return read_text(real, most)
 
     def glob(self, pattern: str) -> tuple[str, ...]:
         parts = [part for part in pattern.split("/") if part not in ("", ".")]
@@ -397,10 +383,7 @@ def load_foreign(
     name: str = "plan.yaml",
     has_begun: bool = False,
 ) -> Loaded:
-    """The plan in a text of somebody else's. Raises `PlanError` and nothing else.
-
-    Of a run that `has_begun`, some of what it writes may be there.
-    """
+    """The plan in a text of somebody else's; of a run that `has_begun`, its files may be there."""
     spec = plan_of(parse_document(text, name, is_json=name.endswith(".json")))
     root = os.path.realpath(folder)
     disk = Disk(partial(is_behind if has_begun else is_taken, root), partial(leads, root))

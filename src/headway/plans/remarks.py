@@ -190,10 +190,7 @@ GATES_MAX: Final = 20
 
 
 def nobody_reads(survey: Survey, told: frozenset[str]) -> Iterator[Remark]:
-    """Notes on paths that are written and that no other task reads, but for those told already.
-
-    What is put there by `output` is meant for people; what a task writes itself may be, too.
-    """
+    """Notes on declared writes that no other task reads, but for those that were told already."""
     unread = (
         (group, number)
         for group in survey.expanded.groups
@@ -270,10 +267,7 @@ def _place(survey: Survey, group: GroupPlan, number: int) -> str:
 
 
 def carries_nothing(survey: Survey) -> Iterator[Remark]:
-    """Notes on needs by which nothing gets from one task to the other, as far as both declare.
-
-    Such a need may be a gate: deploy if the tests have passed. So it is a note and no more.
-    """
+    """Notes on needs by which nothing gets from one task to the other: they may be gates."""
     looked = 0
     for group in survey.expanded.groups:
         for edge in group.edges:
@@ -294,10 +288,7 @@ def _may_be_idle(survey: Survey, group: GroupPlan, edge: NeedEdge) -> bool:
 
 
 def _meet(survey: Survey, before: int, after: int) -> bool:
-    """Whether one of those up to a need writes what one of those from it on touches, or reads so.
-
-    The need may be what keeps them in order.
-    """
+    """Whether tasks up to a need and tasks from it on share what one of them writes."""
     order = survey.order
     first = order.somehow[before] | 1 << before
     second = 1 << after

@@ -232,10 +232,7 @@ def stake_of(task: TaskSpec, texts: Iterable[str]) -> Stake:
 
 
 def may_touch(task: TaskSpec, texts: Iterable[str], has_section: bool) -> bool:
-    """Whether a task of a plan that shares a state may touch it.
-
-    A function may have an argument for it. A command finds it if the plan has the key `state`.
-    """
+    """Whether a task may touch a shared state; a command needs the plan's key `state`."""
     match task.work:
         case Python():
             return True

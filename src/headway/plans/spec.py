@@ -273,10 +273,7 @@ class PlanSpec(Struct, frozen=True):
         return {key: channel for key, channel, _ in self.state or ()}
 
     def permissions_of(self, task: TaskSpec) -> str:
-        """`edit`, `all`, or empty: what the plan gives the agent of a task, if that is a program.
-
-        A loop has no settings that could be exceeded: its tools are all that it may use.
-        """
+        """`edit`, `all` or empty: what the plan gives the program that performs a task."""
         work = task.work
         if not isinstance(work, Prompt) or work.agent is None or work.agent.name == LOOP:
             return ""

@@ -185,10 +185,7 @@ class Disk(Struct, frozen=True):
 
 
 def check_foreign(spec: PlanSpec, allowance: PlanPermissions, disk: Disk) -> None:
-    """Raise a `ForeignPlanError` with all that such a plan may not have; opens nothing.
-
-    What has `{{ }}` in it is judged by `check_members` again, when its values are known.
-    """
+    """Raise a `ForeignPlanError` with all that such a plan may not have; opens nothing."""
     faults = PlanFaults(spec.file)
     judge = _Judge(spec, allowance, disk, faults)
     judge.plan()
@@ -397,10 +394,7 @@ def _is_loop(task: TaskSpec) -> bool:
 
 
 def _filled_paths(expanded: ExpandedPlan, group: GroupPlan, text: str) -> Iterable[str] | None:
-    """What a path with `{{ }}` becomes; None if an answer would choose it.
-
-    Of members that are found at run time, `*` stands for the number: whatever it will be.
-    """
+    """What a path becomes, with `*` for an unknown number; None if an answer would choose it."""
     if "{{" not in text:
         return ()
     template = template_of(text)
