@@ -492,12 +492,15 @@ DECLARED: Final = ", as far as is declared"
 
 def answers(found: Boundary) -> tuple[str, ...]:
     """What is embarrassingly parallel, what is coupled and by what, where the boundary is."""
-    return (
-        *_parallel(found),
-        *_coupled(found),
-        *_bounded(found),
-        _width(found),
+    most = (
+        f"{found.width:,} tasks at once" if found.width > 1 else "1. More at once would only wait"
     )
+    if found.unknown:
+        have = "has" if len(found.unknown) == 1 else "have"
+        most = f"as many as {listed(found.unknown)} {have} members"
+    elif not found.is_exact:
+        most = f"at most {most}"
+    return (*_parallel(found), *_coupled(found), *_bounded(found), f"Largest safe width: {most}.")
 
 
 def _parallel(found: Boundary) -> list[str]:
@@ -508,8 +511,7 @@ def _parallel(found: Boundary) -> list[str]:
         lines.append(f"Embarrassingly parallel, too: {more}.")
     if found.alone:
         its, verb = ("its", "shares") if len(found.alone) == 1 else ("their", "share")
-        names = listed(list(found.alone))
-        line = f"On {its} own: {names} {verb} nothing with any other task"
+        line = f"On {its} own: {listed(found.alone)} {verb} nothing with any other task"
         lines.append(f"{line}{'' if found.is_proven else DECLARED}.")
     if not lines and len(found.inside) == 1 and found.width > 1:
         return ["Nothing is embarrassingly parallel: every task has to do with another one."]
@@ -527,24 +529,17 @@ def _strand(strand: Strand) -> str:
 
 
 def _coupled(found: Boundary) -> list[str]:
-    if not found.couplings:
-        return []
     own = {name: strand for strand in found.strands for name in strand.groups}
-    shown = [
-        one
-        for one in found.couplings
-        if not (one.memberwise and own.get(one.before) is own.get(one.after, found))
-    ]
     by_after: dict[tuple[str, str, str], list[str]] = {}
-    for one in shown:
-        by_after.setdefault((one.before, one.by, one.what), []).append(one.after)
+    for one in found.couplings:
+        if not one.memberwise or own.get(one.before) is not own.get(one.after, found):
+            by_after.setdefault((one.before, one.by, one.what), []).append(one.after)
     lines = [
         _told(before, after, (by, what), found)
         for (before, by, what), after in list(by_after.items())[:SHOWN_MAX]
     ]
-    hidden = len(by_after) - SHOWN_MAX
-    if hidden > 0:
-        lines.append(f"{hidden:,} more such pairs")
+    if len(by_after) > SHOWN_MAX:
+        lines.append(f"{len(by_after) - SHOWN_MAX:,} more such pairs")
     return [f"Coupled: {'; '.join(lines)}."] if lines else []
 
 
@@ -568,24 +563,20 @@ def _told(before: str, after: list[str], by: tuple[str, str], found: Boundary) -
 
 
 def _bounded(found: Boundary) -> list[str]:
-    lines: list[str] = []
     own = {strand.groups[0]: strand for strand in found.strands}
     sets = [_row(stages, own) for stages in found.inside[:SHOWN_MAX]]
-    hidden = len(found.inside) - SHOWN_MAX
-    if hidden > 0:
-        sets.append(f"{hidden:,} more")
+    if len(found.inside) > SHOWN_MAX:
+        sets.append(f"{len(found.inside) - SHOWN_MAX:,} more")
     has_bars = any(len(stages) > 1 for stages in found.inside)
     bars = " What is left of a bar is done before anything right of it starts." if has_bars else ""
-    if len(sets) == 1:
-        lines.append(f"Coherence boundary: {sets[0]}.{bars}")
-    elif sets:
-        lines.append(f"Coherence boundary, around each of these: {'; '.join(sets)}.{bars} Between "
-                     "them anything goes.")  # fmt: skip
-    elif found.width > 1:
+    around, between = "", ""
+    if len(sets) > 1:
+        around, between = ", around each of these", " Between them anything goes."
+    lines = [f"Coherence boundary{around}: {'; '.join(sets)}.{bars}{between}"] if sets else []
+    if not sets and found.width > 1:
         lines.append("Coherence boundary: none; any task can run before any other.")
     if found.turns:
-        names = listed(list(found.turns))
-        lines.append(f"One at a time, in declared order: the members of {names}.")
+        lines.append(f"One at a time, in declared order: the members of {listed(found.turns)}.")
     return lines
 
 
@@ -601,15 +592,4 @@ def _stage(names: tuple[str, ...], own: Mapping[str, Strand]) -> str:
     if strand is not None and strand.groups == names:
         many = "many" if strand.count is None else f"{strand.count:,}"
         return f"{' -> '.join(f'`{name}`' for name in names)} ({many} at once)"
-    return listed(list(names), SHOWN_MAX)
-
-
-def _width(found: Boundary) -> str:
-    if found.unknown:
-        names = listed(list(found.unknown))
-        have = "has" if len(found.unknown) == 1 else "have"
-        return f"Largest safe width: as many as {names} {have} members."
-    if found.width == 1:
-        return "Largest safe width: 1. More at once would only wait."
-    most = f"{found.width:,}" if found.is_exact else f"at most {found.width:,}"
-    return f"Largest safe width: {most} tasks at once."
+    return listed(names, SHOWN_MAX)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, Literal
 
@@ -56,7 +56,7 @@ class Remark(Struct, frozen=True):
     """The path or key that it is about, as declared."""
 
 
-def listed(names: list[str], most: int = 3) -> str:
+def listed(names: Sequence[str], most: int = 3) -> str:
     """Names in a sentence: `a`, `b` and 7 more."""
     shown = [f"`{name}`" for name in names[:most]]
     if len(names) > most:

@@ -198,14 +198,12 @@ def nobody_reads(survey: Survey, told: frozenset[str]) -> Iterator[Remark]:
         if text not in told and text in group.task.paths_written
         if not _is_read(survey, group, text)
     )
-    users: dict[int, list[GroupPlan]] = {}
-    for group in filter(_opens_files, survey.expanded.groups):
-        for edge in group.edges:
-            users.setdefault(edge.group, []).append(group)
+    # A prompt sees nothing but its text.
+    readers = [one for one in survey.expanded.groups if not isinstance(one.task.work, Prompt)]
     left: list[tuple[GroupPlan, int]] = []
     for group, number in islice(unread, REMARKS_MAX):
-        likely = users.get(group.index) or _silent(survey, group)
-        if likely:
+        users = [one for one in readers if any(edge.group == group.index for edge in one.edges)]
+        if likely := users or _silent(readers, group.index):
             yield _unread(survey, (group, number), likely)
         else:
             left.append((group, number))
@@ -213,17 +211,10 @@ def nobody_reads(survey: Survey, told: frozenset[str]) -> Iterator[Remark]:
         yield _left(survey, left)
 
 
-def _silent(survey: Survey, group: GroupPlan) -> list[GroupPlan]:
-    """Tasks behind another one that wait for nobody and do not say what they read."""
-    later = survey.expanded.groups[group.index + 1 : group.index + 1 + LATER_MAX]
-    return [
-        one for one in later if one.task.state_reads is None and not one.edges and _opens_files(one)
-    ]
-
-
-def _opens_files(group: GroupPlan) -> bool:
-    """A prompt sees nothing but its text."""
-    return not isinstance(group.task.work, Prompt)
+def _silent(readers: Iterable[GroupPlan], index: int) -> list[GroupPlan]:
+    """Tasks not far behind another one that wait for none and do not say what they read."""
+    later = (one for one in readers if index < one.index <= index + LATER_MAX)
+    return [one for one in later if one.task.state_reads is None and not one.edges]
 
 
 def _is_read(survey: Survey, group: GroupPlan, text: str) -> bool:

@@ -182,17 +182,15 @@ class Stake(Struct, frozen=True):
 
     def touches(self, fill: Fill | None) -> Touches:
         """The same for the engine; without `fill`, what one member touches all of them may."""
-        shared = Touches(_folders(self.reads), _folders(self.writes), _folders(self.acts))
-        every = (*(self.reads or ()), *(self.writes or ()), *(self.acts or ()))
-        if fill is None or not any(one.refs for one in every):
+        kinds = (self.reads, self.writes, self.acts)
+        shared = Touches(*(_prefixes(some, folder_of) for some in kinds))
+        if fill is None or not any(one.refs for some in kinds for one in some or ()):
             return shared
 
         def of_member(member: int) -> Touches:
             try:
                 return Touches(
-                    _filled(self.reads, fill, member),
-                    _filled(self.writes, fill, member),
-                    _filled(self.acts, fill, member),
+                    *(_prefixes(some, lambda one: prefix_in(fill(one, member))) for some in kinds)
                 )
             except TemplateError:
                 # An item that was found at run time lacks a field: the task fails when it starts.
@@ -245,16 +243,8 @@ def _templates(texts: tuple[str, ...] | None) -> Whats:
     return None if texts is None else tuple(map(template_of, dict.fromkeys(texts)))
 
 
-def _filled(whats: Whats, fill: Fill, member: int) -> Prefixes:
-    if whats is None:
-        return None
-    return tuple(dict.fromkeys(prefix_in(fill(one, member)) for one in whats))
-
-
-def _folders(whats: Whats) -> Prefixes:
-    if whats is None:
-        return None
-    return tuple(dict.fromkeys(folder_of(one) for one in whats))
+def _prefixes(whats: Whats, of: Callable[[Template], str]) -> Prefixes:
+    return None if whats is None else tuple(dict.fromkeys(map(of, whats)))
 
 
 def folder_of(template: Template) -> str:
