@@ -148,25 +148,6 @@ def test_a_run_outlives_its_client_and_its_server(scene: Scene) -> None:
         assert look(reader).summary.counts == {"finished": 3}
 
 
-def test_runs_of_one_plan_do_not_replace_each_others_files(scene: Scene) -> None:
-    """All were submitted before there was a file: the first that has its result gets the place."""
-
-    async def agent() -> None:
-        async with scene.client() as client:
-            plans = [PLAN.replace("Merge.", f"Say run{n}") for n in range(3)]
-            given = [await client.gave("submit_plan", plan=one, budget="1M") for one in plans]
-            ends = [await client.over(one["run"]) for one in given]
-            assert all(end["is_over"] for end in ends)
-            content = (scene.here / "out/merged.txt").read_text()
-            others = [one["run"] for n, one in enumerate(given) if content != f"said run{n}"]
-            assert len(others) == 2
-            for run in others:
-                (failed,) = (await client.over(run))["failed"]
-                assert "is there already" in failed["reason"]
-
-    asyncio.run(agent())
-
-
 def test_a_plan_is_judged_again_by_the_process_that_opens_its_files(scene: Scene) -> None:
     (scene.here / ".env").write_text("secret-of-the-user")
     names = scene.here / "names.txt"
@@ -265,3 +246,22 @@ def test_an_interrupt_ends_the_server_at_once(scene: Scene) -> None:
         hear(process.stdout)
         os.kill(process.pid, signal.SIGINT)
         assert process.wait(20) == -signal.SIGINT
+
+
+def test_runs_of_one_plan_do_not_replace_each_others_files(scene: Scene) -> None:
+    """All were submitted before there was a file: the first that has its result gets the place."""
+
+    async def agent() -> None:
+        async with scene.client() as client:
+            plans = [PLAN.replace("Merge.", f"Say run{n}") for n in range(3)]
+            given = [await client.gave("submit_plan", plan=one, budget="1M") for one in plans]
+            ends = [await client.over(one["run"]) for one in given]
+            assert all(end["is_over"] for end in ends)
+            content = (scene.here / "out/merged.txt").read_text()
+            others = [one["run"] for n, one in enumerate(given) if content != f"said run{n}"]
+            assert len(others) == 2
+            for run in others:
+                (failed,) = (await client.over(run))["failed"]
+                assert "is there already" in failed["reason"]
+
+    asyncio.run(agent())

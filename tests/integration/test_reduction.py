@@ -163,18 +163,6 @@ def test_a_quorum_does_without_those_that_failed_and_says_who_they_are(here: Sce
     assert len(here.model.prompts) == before + 1
 
 
-def test_a_trace_without_results_says_that_they_were_not_kept(here: Scene) -> None:
-    settings = Path(here("config", "path").out.strip())
-    settings.parent.mkdir(parents=True, exist_ok=True)
-    settings.write_text("keep_results = false\n")
-    here.plan([(number, 200) for number in range(9)], keys(2_000))
-    assert here("run", "plan.yaml").code == 0
-    assert "results 1 to 4; 1 call" in here("results", "--trace", "verdict").out
-    said = here("results", "--trace", "verdict", "total=8")
-    assert said.code == 2
-    assert "were not kept" in said.err
-
-
 STATE = """
 headway: 1
 model: anthropic/claude-add
@@ -243,3 +231,15 @@ def test_below_the_quorum_nothing_is_paid_and_the_missing_are_named(here: Scene)
     failed = {one["task"]: one["reason"] for one in here.stranger.status()["failed"]}
     for name in ("verdict", "voted", "listed"):
         assert "8 of 10 results are there, and its quorum is 9: probe[20]" in failed[name]
+
+
+def test_a_trace_without_results_says_that_they_were_not_kept(here: Scene) -> None:
+    settings = Path(here("config", "path").out.strip())
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text("keep_results = false\n")
+    here.plan([(number, 200) for number in range(9)], keys(2_000))
+    assert here("run", "plan.yaml").code == 0
+    assert "results 1 to 4; 1 call" in here("results", "--trace", "verdict").out
+    said = here("results", "--trace", "verdict", "total=8")
+    assert said.code == 2
+    assert "were not kept" in said.err

@@ -163,20 +163,6 @@ def test_prompts_functions_and_commands_share_one_state(stranger: Stranger) -> N
     assert state_of(stranger, "w*") == {"weather": "sunny", "whole": 'Of {"n": "7"}'}
 
 
-def test_a_value_that_nobody_has_put_is_not_asked_about(stranger: Stranger) -> None:
-    stranger.write(
-        "plan.yaml",
-        "headway: 1\nmodel: openai/echo\nstate: {n: counter}\n"
-        "tasks: {ask: {prompt: '{{ state.n }} and {{ state.nothing }}'}}\n",
-    )
-    assert stranger("run", "plan.yaml", "--sim").code == 1
-    (failed,) = stranger.status()["failed"]
-    assert (
-        "`{{ state.nothing }}` has no value: no task before this one has put one"
-        in (failed["reason"])
-    )
-
-
 def test_a_result_that_waits_is_told_while_the_run_goes_on(stranger: Stranger) -> None:
     stranger.write(
         "plan.yaml",
@@ -259,3 +245,17 @@ def test_folders_of_commands_are_their_users_alone(stranger: Stranger) -> None:
     )
     assert stranger("run", "plan.yaml", "--no-gateway").out.split() == ["700", "700"]
     assert not list(stranger.runs()[-1].glob("views"))
+
+
+def test_a_value_that_nobody_has_put_is_not_asked_about(stranger: Stranger) -> None:
+    stranger.write(
+        "plan.yaml",
+        "headway: 1\nmodel: openai/echo\nstate: {n: counter}\n"
+        "tasks: {ask: {prompt: '{{ state.n }} and {{ state.nothing }}'}}\n",
+    )
+    assert stranger("run", "plan.yaml", "--sim").code == 1
+    (failed,) = stranger.status()["failed"]
+    assert (
+        "`{{ state.nothing }}` has no value: no task before this one has put one"
+        in (failed["reason"])
+    )

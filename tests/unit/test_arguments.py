@@ -54,11 +54,6 @@ def test_tasks_get_as_many_values_as_asked_for() -> None:
     assert all_arguments(plan("wc", "abc", arguments_max=0)) == [(), (), ()]
 
 
-def test_columns_are_arguments() -> None:
-    given = arrange(["wc"], [(["a,b", "c, d e"], False)], column_separator=",")
-    assert all_arguments(given) == [("a", "b"), ("c", "d e")]
-
-
 def test_no_values_are_no_tasks_but_an_empty_source_among_others_has_one() -> None:
     assert plan("wc", ()).count() == 0
     assert all_arguments(plan("wc", "a", ())) == [("a", "")]
@@ -67,12 +62,6 @@ def test_no_values_are_no_tasks_but_an_empty_source_among_others_has_one() -> No
 def test_a_place_is_added_where_none_is() -> None:
     assert plan("wc -l", ["a b"]).argv(0) == ("wc", "-l", "a b")
     assert plan("wc {#}", ["a b"]).argv(0) == ("wc", "1")
-
-
-def test_words_that_are_kept_apart_mean_themselves() -> None:
-    words = ["wc", "a b", "$x", "p{}q r", ""]
-    given = arrange(words, [(["x y"], False)], is_quoted=True)
-    assert given.argv(0) == ("wc", "a b", "$x", "px yq r", "")
 
 
 def test_a_task_is_shown_with_its_values_quoted() -> None:
@@ -98,3 +87,14 @@ def test_what_is_wrong_is_said_before_anything_starts(
     with pytest.raises(UsageError, match=message) as refused:
         arrange(words, [([value], False)], number, separator)
     assert refused.value.hint
+
+
+def test_columns_are_arguments() -> None:
+    given = arrange(["wc"], [(["a,b", "c, d e"], False)], column_separator=",")
+    assert all_arguments(given) == [("a", "b"), ("c", "d e")]
+
+
+def test_words_that_are_kept_apart_mean_themselves() -> None:
+    words = ["wc", "a b", "$x", "p{}q r", ""]
+    given = arrange(words, [(["x y"], False)], is_quoted=True)
+    assert given.argv(0) == ("wc", "a b", "$x", "px yq r", "")

@@ -53,27 +53,6 @@ def test_a_member_is_given_its_block_and_told_who_is_missing(count: int | None) 
     assert _result(scene, "sum") == "<<map[0] map[2]|map[1]> <map[3] map[4]|>|>"
 
 
-def test_those_that_were_skipped_are_missing_too() -> None:
-    graph = Graph([
-        TaskGroup("first", 3),
-        TaskGroup("map", 3, (Need(0, block=1),)),
-        TaskGroup("sum", 1, (Need(1, is_lenient=True),)),
-    ])  # fmt: skip
-    works = ScriptedWork("first", fails(0, 2)), ScriptedWork("map"), ScriptedWork("sum", _given)
-    scene = Scene(graph, works)
-    assert scene.run().finished.skipped == 2
-    assert _result(scene, "sum[0]") == "<map[1]|map[0] map[2]>"
-
-
-def test_who_does_not_forgive_is_skipped_with_its_block_alone() -> None:
-    scene = Scene(_tree(5, is_lenient=False), _works(1))
-    scene.run()
-    states = scene.record.states()
-    assert (states["sum/1[0]"], states["sum/1[1]"], states["sum"]) == (
-        "skipped", "finished", "skipped",
-    )  # fmt: skip
-
-
 def test_blocks_of_nothing_are_none_and_what_needs_all_of_them_still_runs() -> None:
     scene = Scene(_tree(None), _works(words=b""))
     assert scene.run().finished.finished == 2

@@ -178,16 +178,6 @@ def test_a_command_that_names_what_an_unordered_task_writes_must_say_so() -> Non
     assert inner.hint == "add `reads: out/a` to `b`"
 
 
-def test_a_redirected_read_is_told_even_if_it_is_in_order() -> None:
-    tasks = "  a: {run: x, writes: out/a}\n  b: {needs: a, run: work < out/a}\n"
-    assert [(one.severity, one.kind) for one in remarks(tasks)] == [("note", "undeclared")]
-    silent = "  a: {run: work > out/a}\n  b: {needs: a, run: work < out/a}\n"
-    assert not remarks(silent)
-    assert [one.task for one in remarks(silent.replace("needs: a, ", ""))] == ["b"]
-    assert not remarks("  a: {run: 'work > out/a; work < out/a'}\n  b: {run: z, writes: o}\n"
-                       "  c: {run: z, reads: o}\n")  # fmt: skip
-
-
 def test_commands_of_members_are_looked_at_with_their_values() -> None:
     tasks = (
         "  a: {run: 'work > \"o/$item\"', each: [p, q]}\n"
@@ -254,24 +244,6 @@ def test_what_is_read_before_the_run_cannot_be_written_by_it() -> None:
     self_made = "  all: {run: x, each: {lines: names.txt}, writes: names.txt, queue: q}\n"
     kinds = [one.kind for one in report(self_made, None, sources).remarks]
     assert kinds == ["nobody reads"]
-
-
-def test_keys_of_the_state_that_are_declared_make_edges_and_no_remarks() -> None:
-    tasks = (
-        "  parse: {run: x, each: [p, q], reads: [], writes: 'state:r/{{ item }}'}\n"
-        "  mine: {run: x, each: [p, q], reads: 'state:r/{{ item }}', writes: []}\n"
-        "  two: {run: x, each: [p, q, r], reads: 'state:r/{{ item }}', writes: []}\n"
-        "  all: {run: x, reads: 'state:r/*', writes: 'state:end'}\n"
-        "  before: {run: x, reads: 'state:end', writes: []}\n"
-    )
-    found = report(tasks)
-    assert [(one.before, one.after, one.memberwise) for one in found.edges] == [
-        ("parse", "mine", True),
-        ("parse", "two", False),
-        ("parse", "all", False),
-        ("all", "before", False),
-    ]
-    assert not found.remarks
 
 
 def test_a_task_that_does_not_say_what_it_reads_of_the_state_may_run_again() -> None:

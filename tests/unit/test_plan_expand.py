@@ -89,17 +89,6 @@ def test_groups_come_from_items_patterns_lines_and_tasks() -> None:
     assert plan.count == 11
 
 
-def test_what_is_found_at_run_time_is_known_to_those_who_follow() -> None:
-    plan = expanded("  one: {run: x}\n  late: {run: x, each: one, matrix: {v: [a, b]}}\n"
-                    "  later: {run: x, each: late}\n")  # fmt: skip
-    with pytest.raises(InternalError, match="not known yet"):
-        plan.groups[1].label(0)
-    assert keys_of(plan)[1] is None
-    plan = found(plan, 1, ("p", "q"))
-    assert [group.count for group in plan.groups] == [1, 4, 4]
-    assert plan.groups[2].label(3) == "later[q, b]"
-
-
 def test_results_give_items_by_line_or_as_json() -> None:
     assert items_of("a\n\n b \n") == ("a", "b")
     assert items_of(' [1, {"a": [2]}]') == (1, Fields((("a", (2,)),)))

@@ -168,11 +168,6 @@ def test_a_pattern_does_not_leave_the_folder(folder: Path, pattern: str) -> None
     assert fault(folder, f"each: '{pattern}'", "run: x").code == "HW011"
 
 
-def test_a_pattern_looks_at_only_so_much(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load_module, "VISITS_MAX", 3)
-    assert "looks at more than 3" in fault(folder, "each: '**/*.py'", "run: x").message
-
-
 def test_lines_are_items(folder: Path) -> None:
     assert plan(folder, "each: {lines: lines.txt}", "run: x") == ["t[one]", "t[two]", "t[three]"]
 
@@ -212,12 +207,6 @@ def test_texts_have_a_bound(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert "one too many" in fault(folder, *lines).message
     monkeypatch.setattr(load_module, "TEXT_BYTES_MAX", 10)
     assert "larger than 10 bytes" in fault(folder, *lines).message
-
-
-def test_outside_is_allowed_if_the_user_says_so(folder: Path) -> None:
-    text = "headway: 1\ntasks: {t: {prompt_file: ../secret.md}}"
-    loaded = plan_from(text, folder, may_leave=True)
-    assert loaded.expanded.sources.files == {"../secret.md": "secret"}
 
 
 def test_the_template_of_a_prompts_file_is_checked_there(folder: Path) -> None:

@@ -298,18 +298,8 @@ def test_a_budget_is_dollars_tokens_or_both(written: str, budget: PlanBudget) ->
     assert plan(task("run: x", f"budget: {written}")).tasks[2].budget == budget
 
 
-def test_nested_values_of_the_plan_are_no_templates() -> None:
-    error = only(task("run: x", top="vars: {x: ['{{ item }}']}\n"))
-    assert (error.code, error.hint) == ("HW009", None)
-
-
 def test_a_misspelt_version_is_told_once() -> None:
     assert only("headwy: 1\ntasks: {a: {run: x}}").hint == "did you mean `headway`?"
-
-
-def test_a_file_that_is_not_a_mapping_is_no_plan() -> None:
-    assert "a list" in only("[1, 2]").message
-    assert "`hello`" in only("hello").message
 
 
 def test_all_that_is_wrong_is_told_at_once_in_the_order_of_the_file() -> None:
@@ -334,11 +324,6 @@ def test_commands_keep_braces_that_are_not_ours() -> None:
 
 def test_a_task_that_is_wrong_is_not_blamed_for_its_templates_too() -> None:
     assert only(task("prompt: '{{ item }}'", "each: []")).code == "HW007"
-
-
-def test_the_second_error_in_one_text_is_told_as_well() -> None:
-    found = errors(task("prompt: '{{ itm }} {{ indx }}'", "each: [a]"))
-    assert [error.hint for error in found] == ["did you mean `item`?", "did you mean `index`?"]
 
 
 READ_BY_PROGRAMS = {"http_proxy": "my_http", "HTTPS_PROXY": "my_https", "yarn_x": "my_yarn_x"}

@@ -54,22 +54,9 @@ def test_a_reader_waits_for_the_writers_before_it() -> None:
     assert edges(tasks) == ["a -> c", "b -> c", "b -> d"]
 
 
-def test_no_edge_is_added_where_an_order_is_declared() -> None:
-    assert edges("  a: {run: x, writes: o}\n  b: {run: x, reads: o, needs: a}\n") == []
-    assert edges("  a: {run: x, writes: o, needs: b}\n  b: {run: x, reads: o}\n") == []
-
-
 def test_tasks_that_change_one_file_form_a_chain() -> None:
     tasks = "".join(f"  t{n}: {{run: x, reads: s, writes: s}}\n" for n in range(4))
     assert edges(tasks) == ["t0 -> t1", "t1 -> t2", "t2 -> t3"]
-
-
-def test_a_reader_passes_over_writers_that_come_after_it() -> None:
-    tasks = (
-        "  a: {run: x, writes: o}\n  b: {run: x, writes: o, needs: c}\n  c: {run: x, reads: o}\n"
-    )
-    assert edges(tasks) == ["a -> c"]
-    assert edges(tasks.replace("  a: {run: x, writes: o}\n", "")) == []
 
 
 def test_a_reader_before_a_writer_would_read_what_is_stale() -> None:
@@ -152,12 +139,6 @@ def test_groups_of_unknown_size_are_compared_by_the_text_of_their_paths() -> Non
     assert edges(late.replace("reads: 'o/{{ item }}'", "reads: 'o/{{ item }}.c'")) == ["b -> c"]
     with_vars = late.replace("reads: 'o/{{ item }}'", "vars: {v: 1}, reads: 'o/{{ vars.v }}'")
     assert edges(with_vars) == ["b -> c"]
-
-
-def test_tasks_of_one_queue_are_in_order() -> None:
-    queue = "  a: {run: x, writes: o, queue: q}\n  b: {run: x, writes: o, queue: q}\n"
-    assert not errors(queue)
-    assert edges(queue + "  c: {run: x, reads: o}\n") == ["b -> c"]
 
 
 def test_a_queue_that_contradicts_a_need_is_refused() -> None:
