@@ -82,24 +82,18 @@ __all__ = [
 ]
 
 _HOMES = {
-    "BrokerUnavailableError": "headway.errors",
-    "BudgetReachedError": "headway.errors",
-    "Context": "headway.state.context",
-    "HeadwayError": "headway.errors",
-    "Plan": "headway.api.plans",
-    "QueueDeadlineError": "headway.errors",
-    "Run": "headway.api.plans",
-    "TasksFailedError": "headway.errors",
-    "as_completed": "headway.api.maps",
-    "map": "headway.api.maps",
-    "map_async": "headway.api.maps",
-    "pace": "headway.api.clients",
-    "plan": "headway.planner.planning",
-    "plan_async": "headway.planner.planning",
-    "run_in_waves": "headway.api.maps",
-    "run_in_waves_async": "headway.api.maps",
-    "summarize": "headway.api.summaries",
-    "summarize_async": "headway.api.summaries",
+    name: f"headway.{home}"
+    for home, names in {
+        "api.clients": "pace",
+        "api.maps": "as_completed map map_async run_in_waves run_in_waves_async",
+        "api.plans": "Plan Run",
+        "api.summaries": "summarize summarize_async",
+        "errors": "BrokerUnavailableError BudgetReachedError HeadwayError QueueDeadlineError "
+        "TasksFailedError",
+        "planner.planning": "plan plan_async",
+        "state.context": "Context",
+    }.items()
+    for name in names.split()
 }
 """Where each public name lives; at most 20 of them."""
 

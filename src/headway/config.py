@@ -125,20 +125,18 @@ def parsed(content: bytes, path: str) -> Configured:
     return Configured(Configuration(**changes), path, is_there=True, set_here=frozenset(found))
 
 
-def _checked(path: str, key: str, value: object, default: object) -> float | str | bool:
-    if isinstance(value, bool) or isinstance(default, bool):
-        if isinstance(value, bool) and isinstance(default, bool):
-            return value
-    elif isinstance(default, float):
-        if isinstance(value, int | float) and 0.0 <= value < float("inf"):
-            return float(value)
-    elif isinstance(value, str) and value:
-        return value
-    wanted = {bool: "true or false", float: "a number, at least 0", str: "text in quotes"}
-    raise _refused(
-        path, f"sets `{key}` to {value!r}, which has to be {wanted[type(default)]}",
-        f"{ABOUT[key]}",
-    )  # fmt: skip
+def _checked(path: str, key: str, value: Any, default: object) -> float | str | bool:
+    kinds = {
+        bool: (bool, "true or false"),
+        float: (int | float, "a number, at least 0"),
+        str: (str, "text in quotes"),
+    }
+    kind, wanted = kinds[type(default)]
+    is_fit = isinstance(value, kind) and isinstance(value, bool) is isinstance(default, bool)
+    if is_fit and value != "" and (isinstance(value, str) or 0 <= value < float("inf")):
+        return float(value) if isinstance(default, float) else value
+    why = f"sets `{key}` to {value!r}, which has to be {wanted}"
+    raise _refused(path, why, ABOUT[key])
 
 
 def _tables(path: str, key: str, value: object) -> tuple[AgentSetting | McpServer, ...]:

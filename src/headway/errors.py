@@ -334,10 +334,7 @@ class UnknownPermitError(InternalError):
 
 
 def nearest(word: str, choices: Iterable[str], cutoff: float = 0.6) -> str:
-    """The choice that was probably meant; empty if none is near.
-
-    Among many choices, which are slow to compare, only those that begin alike compete.
-    """
+    """The choice that was probably meant, or empty; of many, one that begins alike."""
     from difflib import get_close_matches
 
     known = list(choices)

@@ -47,16 +47,15 @@ class Result(Struct, frozen=True):
     """Calls whose price is unknown: `spend_microusd` does not contain their cost."""
 
 
+CONSUMED: Final = (
+    "input_tokens", "output_tokens", "spend_microusd", "calls", "extra_tokens", "unpriced",
+)  # fmt: skip
+
+
 def charged(result: Result, taken: Result) -> Result:
     """The same result, with what something else took on top."""
     return replace(
-        result,
-        input_tokens=result.input_tokens + taken.input_tokens,
-        output_tokens=result.output_tokens + taken.output_tokens,
-        spend_microusd=result.spend_microusd + taken.spend_microusd,
-        calls=result.calls + taken.calls,
-        extra_tokens=result.extra_tokens + taken.extra_tokens,
-        unpriced=result.unpriced + taken.unpriced,
+        result, **{name: getattr(result, name) + getattr(taken, name) for name in CONSUMED}
     )
 
 
@@ -272,10 +271,7 @@ it what they ask, from any thread."""
 
 @contextmanager
 def waiting_for_permit(refused: str = "") -> Iterator[Callable[[str], None]]:
-    """Around the wait of a call: the task that it is part of, if there is one, knows.
-
-    `refused` is why the call was turned away; what it gives is to be told the permit's reason.
-    """
+    """Tell the task of a call that it waits, and why; gives how to tell the permit's reason."""
     from headway.pacing.quota import waited_for
 
     tell, reasons = TELL_WAIT.get(), [""]

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
@@ -76,24 +76,15 @@ class Client:
 
     async def over(self, run: str) -> dict[str, Any]:
         """The status of a run when it is over."""
-        until_s = time.monotonic() + WAIT_S_MAX
-        while True:
-            status = await self.gave("run_status", run=run)
-            if status["is_over"]:
-                return status
-            assert time.monotonic() < until_s, status
-            await asyncio.sleep(0.1)
+        return await self.until(run, lambda status: bool(status["is_over"]))
 
-    async def until(self, run: str, state: str) -> dict[str, Any]:
-        """The status of a run when some task is in a state."""
+    async def until(self, run: str, is_so: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """The first status of a run of which this is so."""
         until_s = time.monotonic() + WAIT_S_MAX
-        while True:
-            status = await self.gave("run_status", run=run)
-            if status["tasks"].get(state):
-                return status
-            assert not status["is_over"], status
+        while not is_so(status := await self.gave("run_status", run=run)):
             assert time.monotonic() < until_s, status
             await asyncio.sleep(0.05)
+        return status
 
 
 class Scene:

@@ -200,22 +200,6 @@ def test_an_agent_without_sessions_is_answered_from_the_recording(scene: Scene) 
         assert row[name] == row["agent"]["metered"][name] == truth["reported"][name]
 
 
-def test_an_agent_that_failed_is_answered_from_what_it_was_answered_before(scene: Scene) -> None:
-    """In the same process: the recording is read again."""
-    scene.plan(
-        "headway: 1\ntasks:\n  one:\n    agent: hermes\n    model: hash\n    prompt: 'Hello.'\n"
-        "    retries: 1\n"
-    )
-    fails = scene.folder / "fails"
-    fails.touch()
-    scene.env["HERMES_FAILS"] = str(fails)
-    _, err = scene.headway("run", "plan.yaml", "--yes")
-    assert "one began again, its recorded calls replayed (hermes): 0 of 2 calls paid twice" in err
-    assert scene.calls == 3
-    (row,) = scene.results()
-    assert (row["attempts"], row["agent"]["replayed"]) == (2, 2)
-
-
 def test_agents_that_nobody_knows_or_has_are_refused_before_anything_runs(scene: Scene) -> None:
     scene.plan(EDITS.replace("agent: claude", "agent: cluade"))
     for verb in ("check", "run"):

@@ -86,13 +86,6 @@ def test_a_plan_can_be_run_at_once_within_a_budget(scene: Scene) -> None:
     assert status["tasks"] == {"total": 3, "finished": 3}
 
 
-def test_a_budget_that_is_too_small_ends_with_4_and_no_file(scene: Scene) -> None:
-    scene.script(GOOD)
-    said = scene.plan("--run", "--budget", "2k")
-    assert said.code == 4, said.err
-    assert scene.files == []
-
-
 def test_a_model_that_never_gets_right_is_refused_and_its_draft_is_kept(scene: Scene) -> None:
     scene.script(HOSTILE)
     said = scene.plan("--run", "--budget", "1M")
@@ -143,15 +136,3 @@ def test_what_makes_no_sense_is_refused_before_anything_is_asked(
 ) -> None:
     said = scene("plan", "Greet Ada", "--model", "openai/m", *options)
     assert (said.code, told in said.err) == (2, True)
-
-
-def test_the_configuration_can_allow_more(scene: Scene) -> None:
-    scene.script("headway: 1\ntasks:\n  t: {run: echo from a command}\n")
-    config = scene.here.parent / "config" / "headway"
-    config.mkdir(parents=True)
-    (config / "config.toml").write_text('foreign_works = "run"\n')
-    said = scene.plan("--run", "--budget", "1M")
-    assert (said.code, said.out) == (0, "from a command\n")
-    (config / "config.toml").write_text('foreign_works = "runs"\n')
-    wrong = scene("plan", "x", "--model", "openai/m", "--dry-run", "-o", "b.yaml")
-    assert (wrong.code, "did you mean `run`?" in wrong.err) == (2, True)

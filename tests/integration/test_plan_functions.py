@@ -52,11 +52,3 @@ def test_a_text_is_filled_in_and_put_out_as_it_is(stranger: Stranger) -> None:
     assert results["told[texts/b.txt]"] == "two\nlines\n"
     joined = (stranger.here / "build" / "joined.txt").read_text()
     assert joined == 'HE SAID "HELLO"! brief\n\nTWO\nLINES! brief'
-
-
-def test_a_file_that_may_not_be_read_is_named_with_the_reason(stranger: Stranger) -> None:
-    stranger.write("texts/passwords.txt", "secret")
-    ended = stranger("run", "plan.yaml", "--quiet")
-    assert ended.code == 1
-    said = stranger("why", "last", "read[texts/passwords.txt]").out
-    assert "`texts/passwords.txt` may hold a key or a password" in said

@@ -163,43 +163,6 @@ def test_a_quorum_does_without_those_that_failed_and_says_who_they_are(here: Sce
     assert len(here.model.prompts) == before + 1
 
 
-NAMES = """
-headway: 1
-model: anthropic/claude-add
-tasks:
-  probe: {{each: [{items}], run: "echo nothing here, total=1"}}
-  verdict: {{reduce: probe, prompt: Add up all totals., {limits}}}
-  listed: {{reduce: probe, run: cat}}
-"""
-
-
-def test_another_item_with_an_equal_result_is_told_by_its_own_name(here: Scene) -> None:
-    limits = keys(2_000)
-    named = [f"a{number}" for number in range(9)]
-    here.stranger.write("plan.yaml", NAMES.format(items=", ".join(named), limits=limits))
-    assert here("run", "plan.yaml").code == 0
-    named[1] = "other"
-    here.stranger.write("plan.yaml", NAMES.format(items=", ".join(named), limits=limits))
-    assert here("resume", "last", "--changed").code == 0
-    last = here.model.prompts[-1]
-    assert "## probe[other]" in last
-    assert "## probe[a1]" not in last
-    listed = here.stranger.results()["listed"].splitlines()
-    assert [json.loads(line)["task"] for line in listed] == [f"probe[{name}]" for name in named]
-
-
-def test_a_trace_without_results_says_that_they_were_not_kept(here: Scene) -> None:
-    settings = Path(here("config", "path").out.strip())
-    settings.parent.mkdir(parents=True, exist_ok=True)
-    settings.write_text("keep_results = false\n")
-    here.plan([(number, 200) for number in range(9)], keys(2_000))
-    assert here("run", "plan.yaml").code == 0
-    assert "results 1 to 4; 1 call" in here("results", "--trace", "verdict").out
-    said = here("results", "--trace", "verdict", "total=8")
-    assert said.code == 2
-    assert "were not kept" in said.err
-
-
 STATE = """
 headway: 1
 model: anthropic/claude-add
@@ -268,3 +231,15 @@ def test_below_the_quorum_nothing_is_paid_and_the_missing_are_named(here: Scene)
     failed = {one["task"]: one["reason"] for one in here.stranger.status()["failed"]}
     for name in ("verdict", "voted", "listed"):
         assert "8 of 10 results are there, and its quorum is 9: probe[20]" in failed[name]
+
+
+def test_a_trace_without_results_says_that_they_were_not_kept(here: Scene) -> None:
+    settings = Path(here("config", "path").out.strip())
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text("keep_results = false\n")
+    here.plan([(number, 200) for number in range(9)], keys(2_000))
+    assert here("run", "plan.yaml").code == 0
+    assert "results 1 to 4; 1 call" in here("results", "--trace", "verdict").out
+    said = here("results", "--trace", "verdict", "total=8")
+    assert said.code == 2
+    assert "were not kept" in said.err

@@ -86,18 +86,6 @@ def started(stranger: Stranger, *words: str) -> subprocess.Popen[bytes]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("delays", [("0", "0.1", "0.2"), ("0.2", "0.1", "0")], ids="-".join)
-def test_commands_without_needs_give_the_state_of_one_after_another(
-    stranger: Stranger, delays: tuple[str, str, str]
-) -> None:
-    stranger.write("plan.yaml", PIPELINE)
-    told = dict(zip(("PARSE_S", "ENRICH_S", "VALIDATE_S"), delays, strict=True))
-    said = stranger("run", "plan.yaml", "--no-gateway", "--detect", "off", **told)
-    assert said.code == 0, said.err
-    assert state_of(stranger) == SERIAL
-    assert not list(stranger.runs()[-1].glob("views"))
-
-
 @pytest.mark.parametrize("crash", ["result:2", "durable:1"])
 def test_a_killed_run_goes_on_to_the_same_state_and_repeats_nothing_committed(
     stranger: Stranger, crash: str
@@ -146,32 +134,6 @@ def test_a_channel_whose_function_is_missing_is_refused_where_it_is_named(
     ]
 
 
-def test_an_end_that_is_no_good_changes_nothing_and_says_why(stranger: Stranger) -> None:
-    stranger.write(
-        "plan.yaml",
-        "headway: 1\nstate: {total: counter}\ntasks:\n"
-        "  first: {python: fns:first, writes: 'state:data'}\n"
-        "  broken: {needs: first, run: 'echo \"{\" > $HEADWAY_STATE/data'}\n"
-        "  link: {run: 'ln -s /etc/passwd $HEADWAY_STATE/secret'}\n"
-        "  number: {run: 'echo many > $HEADWAY_PUT/total'}\n"
-        "  combined: {run: 'echo 5 > $HEADWAY_STATE/total'}\n"
-        "  lost: {run: 'echo x > $HEADWAY_STATE/x; exit 3'}\n"
-        "  good: {run: 'echo y > $HEADWAY_STATE/y'}\n",
-    )
-    stranger.write("fns.py", "def first(ctx):\n    ctx.put('data', {'n': 1})\n")
-    assert stranger("run", "plan.yaml", "--detect", "off").code == 1
-    failed = {one["task"]: one["reason"] for one in stranger.status()["failed"]}
-    assert failed.pop("lost") == "command: exit code 3"
-    assert failed.pop("broken").startswith(
-        "unfit: $HEADWAY_STATE/data was JSON and is not any more"
-    )
-    assert failed.pop("link") == ("unfit: secret is a symbolic link: only files and folders count")
-    assert failed.pop("number").startswith("unfit: HW211: `total` is a counter and takes")
-    assert "write a line to $HEADWAY_PUT/total" in failed.pop("combined")
-    assert not failed
-    assert state_of(stranger) == {"data": {"n": 1}, "y": "y"}
-
-
 def test_prompts_functions_and_commands_share_one_state(stranger: Stranger) -> None:
     stranger.write(
         "plan.yaml",
@@ -199,20 +161,6 @@ def test_prompts_functions_and_commands_share_one_state(stranger: Stranger) -> N
     }  # fmt: skip
     assert (stranger.here / "sent").read_text() == "['It is sunny']\n"
     assert state_of(stranger, "w*") == {"weather": "sunny", "whole": 'Of {"n": "7"}'}
-
-
-def test_a_value_that_nobody_has_put_is_not_asked_about(stranger: Stranger) -> None:
-    stranger.write(
-        "plan.yaml",
-        "headway: 1\nmodel: openai/echo\nstate: {n: counter}\n"
-        "tasks: {ask: {prompt: '{{ state.n }} and {{ state.nothing }}'}}\n",
-    )
-    assert stranger("run", "plan.yaml", "--sim").code == 1
-    (failed,) = stranger.status()["failed"]
-    assert (
-        "`{{ state.nothing }}` has no value: no task before this one has put one"
-        in (failed["reason"])
-    )
 
 
 def test_a_result_that_waits_is_told_while_the_run_goes_on(stranger: Stranger) -> None:
@@ -297,3 +245,17 @@ def test_folders_of_commands_are_their_users_alone(stranger: Stranger) -> None:
     )
     assert stranger("run", "plan.yaml", "--no-gateway").out.split() == ["700", "700"]
     assert not list(stranger.runs()[-1].glob("views"))
+
+
+def test_a_value_that_nobody_has_put_is_not_asked_about(stranger: Stranger) -> None:
+    stranger.write(
+        "plan.yaml",
+        "headway: 1\nmodel: openai/echo\nstate: {n: counter}\n"
+        "tasks: {ask: {prompt: '{{ state.n }} and {{ state.nothing }}'}}\n",
+    )
+    assert stranger("run", "plan.yaml", "--sim").code == 1
+    (failed,) = stranger.status()["failed"]
+    assert (
+        "`{{ state.nothing }}` has no value: no task before this one has put one"
+        in (failed["reason"])
+    )

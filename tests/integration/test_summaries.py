@@ -13,7 +13,6 @@ from headway.api.plan_files import PlanResults
 from headway.api.summaries import Summary, SummaryPart, given, named_results
 from headway.errors import (
     BadValueError,
-    BudgetReachedError,
     ContextTooSmallError,
     TasksFailedError,
     UsageError,
@@ -83,13 +82,6 @@ def test_the_doors_for_event_loops_do_the_same() -> None:
     assert str(summary) == "fact-1"
 
 
-def test_a_run_that_its_budget_does_not_hold_says_how_to_go_on() -> None:
-    draft = headway.plan("Greet a and b", model=MODEL)
-    with pytest.raises(BudgetReachedError) as caught:
-        draft.run(budget="10")
-    assert (caught.value.hint or "").startswith("headway resume ")
-
-
 def test_a_task_that_fails_is_told_with_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     draft = headway.plan("Greet a and b", model=MODEL)
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
@@ -150,8 +142,3 @@ def test_what_cannot_be_summarised_is_refused_before_anything_is_asked() -> None
         headway.summarize(["x"], model=MODEL, context=50)
     with pytest.raises(UsageError, match="was given by a Python program"):
         given("x")
-
-
-def test_a_summary_keeps_to_its_budget() -> None:
-    with pytest.raises(BudgetReachedError):
-        headway.summarize(["fact-1"], model=MODEL, budget="20")

@@ -69,15 +69,6 @@ def test_every_result_is_read_once_whole_in_order_in_calls_that_fit(
         assert order == sorted(order)
 
 
-@given(LEAVES, CONTEXTS)
-@settings(max_examples=30, deadline=None)
-def test_the_way_to_the_answer_is_logarithmic(sizes: list[int], limits: tuple[int, int]) -> None:
-    leaves = [text_of(number, words) for number, words in enumerate(sizes)]
-    found = played(leaves, *limits)
-    rooms = sum(1 + tokens_at_most(text) // (limits[0] // 4) for text in leaves)
-    assert found.depth() <= 2 + 2 * rooms.bit_length()
-
-
 @given(LEAVES, CONTEXTS, st.data())
 @settings(max_examples=40, deadline=None)
 def test_one_changed_result_changes_the_calls_on_its_path_alone(

@@ -11,7 +11,6 @@ from headway.plans.each import (
     ARGUMENTS_MAX,
     ArgumentPlan,
     arrange,
-    lines,
     parse,
 )
 
@@ -39,13 +38,6 @@ def test_words_are_told_apart_by_separators() -> None:
     )
 
 
-def test_lines_are_values() -> None:
-    assert lines("a\n b \n\nc") == ("a", " b ", "", "c")
-    assert lines("a\n\n", skips_empty=True) == ("a",)
-    assert lines("a\nb\0c\0", is_null=True) == ("a\nb", "c")
-    assert lines("") == ()
-
-
 def test_the_first_source_changes_slowest() -> None:
     given = plan("wc", "ab", "12")
     assert all_arguments(given) == [("a", "1"), ("a", "2"), ("b", "1"), ("b", "2")]
@@ -62,11 +54,6 @@ def test_tasks_get_as_many_values_as_asked_for() -> None:
     assert all_arguments(plan("wc", "abc", arguments_max=0)) == [(), (), ()]
 
 
-def test_columns_are_arguments() -> None:
-    given = arrange(["wc"], [(["a,b", "c, d e"], False)], column_separator=",")
-    assert all_arguments(given) == [("a", "b"), ("c", "d e")]
-
-
 def test_no_values_are_no_tasks_but_an_empty_source_among_others_has_one() -> None:
     assert plan("wc", ()).count() == 0
     assert all_arguments(plan("wc", "a", ())) == [("a", "")]
@@ -77,22 +64,9 @@ def test_a_place_is_added_where_none_is() -> None:
     assert plan("wc {#}", ["a b"]).argv(0) == ("wc", "1")
 
 
-def test_words_that_are_kept_apart_mean_themselves() -> None:
-    words = ["wc", "a b", "$x", "p{}q r", ""]
-    given = arrange(words, [(["x y"], False)], is_quoted=True)
-    assert given.argv(0) == ("wc", "a b", "$x", "px yq r", "")
-
-
 def test_a_task_is_shown_with_its_values_quoted() -> None:
     given = plan("wc {} {2} '{.}' {#}", ["a b.c"])
     assert given.display(0) == "wc 'a b.c'  ''a b'' 1"
-
-
-def test_a_million_combinations_cost_nothing_until_asked_for() -> None:
-    many = [str(i) for i in range(1_000)]
-    given = plan("wc {2} {1}", many, many)
-    assert given.count() == 1_000_000
-    assert given.argv(999_001) == ("wc", "1", "999")
 
 
 @pytest.mark.parametrize(
@@ -113,3 +87,14 @@ def test_what_is_wrong_is_said_before_anything_starts(
     with pytest.raises(UsageError, match=message) as refused:
         arrange(words, [([value], False)], number, separator)
     assert refused.value.hint
+
+
+def test_columns_are_arguments() -> None:
+    given = arrange(["wc"], [(["a,b", "c, d e"], False)], column_separator=",")
+    assert all_arguments(given) == [("a", "b"), ("c", "d e")]
+
+
+def test_words_that_are_kept_apart_mean_themselves() -> None:
+    words = ["wc", "a b", "$x", "p{}q r", ""]
+    given = arrange(words, [(["x y"], False)], is_quoted=True)
+    assert given.argv(0) == ("wc", "a b", "$x", "px yq r", "")

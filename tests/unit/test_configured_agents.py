@@ -8,8 +8,6 @@ import pytest
 
 from headway.config import Configuration, parsed, read_configuration
 from headway.errors import PlanValueError, StateFileError, UsageError
-from headway.plans.check import check
-from headway.plans.expand import graph_of
 from headway.plans.load import plan_from
 from headway.plans.spec import LOOP
 from headway.report.text.doctor import settings
@@ -114,13 +112,3 @@ def test_an_agent_that_is_not_installed_is_missed_before_anything_is_spent(tmp_p
     (tmp_path / "codex").write_text("#!/bin/sh\n")
     (tmp_path / "codex").chmod(0o755)
     must_be_there(spec, environ)
-
-
-def test_an_agent_that_is_a_program_need_not_be_told_its_model(tmp_path: Path) -> None:
-    texts = [PLAN.replace("model: openai/gpt-5-mini\n", "").format(agent=one)
-             for one in ("claude", f"{LOOP}(files)")]  # fmt: skip
-    remarks = [check(plan_from(text, tmp_path).survey).remarks for text in texts]
-    assert [any(one.kind == "no model" for one in found) for found in remarks] == [False, True]
-    programs, loop = (plan_from(text, tmp_path).expanded for text in texts)
-    assert graph_of(programs).groups[0].is_local
-    assert not graph_of(loop).groups[0].is_local

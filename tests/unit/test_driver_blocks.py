@@ -6,7 +6,7 @@ import pytest
 
 from headway.plans.graph import Graph, Need, TaskGroup
 from headway.work import Attempt, Result
-from tests.unit.driven import Scene, ScriptedWork, after, fails, passes
+from tests.unit.driven import Scene, ScriptedWork, after, fails
 
 
 async def _given(attempt: Attempt) -> Result:
@@ -53,93 +53,10 @@ def test_a_member_is_given_its_block_and_told_who_is_missing(count: int | None) 
     assert _result(scene, "sum") == "<<map[0] map[2]|map[1]> <map[3] map[4]|>|>"
 
 
-def test_those_that_were_skipped_are_missing_too() -> None:
-    graph = Graph([
-        TaskGroup("first", 3),
-        TaskGroup("map", 3, (Need(0, block=1),)),
-        TaskGroup("sum", 1, (Need(1, is_lenient=True),)),
-    ])  # fmt: skip
-    works = ScriptedWork("first", fails(0, 2)), ScriptedWork("map"), ScriptedWork("sum", _given)
-    scene = Scene(graph, works)
-    assert scene.run().finished.skipped == 2
-    assert _result(scene, "sum[0]") == "<map[1]|map[0] map[2]>"
-
-
-def test_who_does_not_forgive_is_skipped_with_its_block_alone() -> None:
-    scene = Scene(_tree(5, is_lenient=False), _works(1))
-    scene.run()
-    states = scene.record.states()
-    assert (states["sum/1[0]"], states["sum/1[1]"], states["sum"]) == (
-        "skipped", "finished", "skipped",
-    )  # fmt: skip
-
-
 def test_blocks_of_nothing_are_none_and_what_needs_all_of_them_still_runs() -> None:
     scene = Scene(_tree(None), _works(words=b""))
     assert scene.run().finished.finished == 2
     assert _result(scene, "sum") == "nothing"
-
-
-@pytest.mark.parametrize("count", [5, None])
-def test_a_resume_repeats_one_path_when_who_was_missing_is_there(count: int | None) -> None:
-    before = Scene(_tree(count), _works(1))
-    before.run()
-    again = _works()
-    scene = Scene(_tree(count), again, setup={"saved": before.record.saved()})
-    scene.record.rows.update(before.record.rows)
-    scene.record.bodies.update(before.record.bodies)
-    assert scene.run().finished.finished == 9
-    assert [work.performed for work in again] == [[], [1], [0], [0]]
-    assert _result(scene, "sum/1[0]") == "<map[0] map[1] map[2]|>"
-
-
-@pytest.mark.parametrize("count", [5, None])
-def test_a_resume_in_which_the_same_ones_are_missing_repeats_nothing_else(
-    count: int | None,
-) -> None:
-    before = Scene(_tree(count), _works(1))
-    before.run()
-    again = _works(1)
-    scene = Scene(_tree(count), again, setup={"saved": before.record.saved()})
-    assert scene.run().finished.finished == 8
-    assert [work.performed for work in again] == [[], [1], [], []]
-
-
-def test_a_changed_result_repeats_one_path() -> None:
-    before = Scene(_tree(5), _works())
-    before.run()
-    again = _works()
-    again[1].version = "2"
-    saved = before.record.saved()
-    rows = {again[1].key(one): saved.rows[_works()[1].key(one)] for one in (0, 1, 2, 4)}
-    rows |= {key: row for key, row in saved.rows.items() if not row.name.startswith("map")}
-
-    async def another(attempt: Attempt) -> Result:
-        return Result(b"another")
-
-    again[1].act = another
-    scene = Scene(_tree(5), again, setup={"saved": type(saved)(rows, saved.fetch)})
-    scene.run()
-    assert [work.performed for work in again] == [[], [3], [0], [1]]
-
-
-async def _fails_late(attempt: Attempt) -> Result:
-    await passes(5.0)
-    return await fails(attempt.member)(attempt)
-
-
-def test_members_are_found_by_the_end_of_what_is_needed_leniently() -> None:
-    graph = Graph([
-        TaskGroup("list"),
-        TaskGroup("extra", 2),
-        TaskGroup("map", None, (Need(0), Need(1, is_lenient=True))),
-    ])  # fmt: skip
-    works = (
-        ScriptedWork("list", after(1.0, b"a b"), is_group=False),
-        ScriptedWork("extra", _fails_late),
-        ScriptedWork("map", spread_over="list"),
-    )
-    assert Scene(graph, works).run().finished.finished == 3
 
 
 def test_a_group_behind_an_empty_one_that_follows_an_empty_one_is_found() -> None:

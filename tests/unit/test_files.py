@@ -34,13 +34,6 @@ def test_a_file_is_given_as_it_is(folder: Path) -> None:
         assert text("src/a.py") == "print('ä')\n"
 
 
-def test_without_a_plan_paths_begin_in_the_working_folder(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(folder)
-    assert text("src/a.py") == "print('ä')\n"
-
-
 @pytest.mark.parametrize("path", ["../secret.md", "/etc/hostname", "src/../../secret.md"])
 def test_nothing_outside_of_the_folder_is_read(folder: Path, path: str) -> None:
     (folder.parent / "secret.md").write_text("secret")
@@ -77,14 +70,14 @@ def test_what_is_no_text_is_a_fault(folder: Path) -> None:
     assert "no path of a file, but dict" in problem_of(folder, {"path": "a"})
 
 
-def test_what_is_too_large_is_not_cut_but_refused(folder: Path) -> None:
-    (folder / "large.txt").write_text("x" * (TEXT_BYTES_MAX + 1))
-    assert "1,000,001 bytes: a text has at most 1,000,000" in problem_of(folder, "large.txt")
-
-
 def test_a_plan_that_an_agent_wrote_may_use_it() -> None:
     plan = f"headway: 1\ntasks:\n  read: {{each: 'src/*.py', python: '{READER}'}}\n"
     disk = Disk(lambda path: False)
     check_foreign(spec_of(plan), PlanPermissions(), disk)
     with pytest.raises(ForeignPlanError):
         check_foreign(spec_of(plan.replace(":text", ":within")), PlanPermissions(), disk)
+
+
+def test_what_is_too_large_is_not_cut_but_refused(folder: Path) -> None:
+    (folder / "large.txt").write_text("x" * (TEXT_BYTES_MAX + 1))
+    assert "1,000,001 bytes: a text has at most 1,000,000" in problem_of(folder, "large.txt")

@@ -9,7 +9,6 @@ import pytest
 
 from headway.errors import (
     CycleError,
-    DuplicateTaskError,
     InternalError,
     QueueOrderError,
     UnknownNeedError,
@@ -21,9 +20,6 @@ from headway.plans.ready import DONE, ReadySet
 def _graph(**needs: str) -> Graph:
     """`_graph(a="", b="a")`: tasks in order, with their needs separated by spaces."""
     return Graph.of(Task(name, tuple(before.split())) for name, before in needs.items())
-
-
-DIAMOND = {"top": "", "left": "top", "right": "top", "bottom": "left right"}
 
 
 def test_an_empty_graph_has_no_path() -> None:
@@ -49,20 +45,6 @@ def test_an_unknown_need_comes_with_the_nearest_name() -> None:
         "  tasks.validate.needs\n"
         "hint: did you mean `enrich`?"
     )
-
-
-def test_two_tasks_of_one_name_are_refused() -> None:
-    with pytest.raises(DuplicateTaskError) as caught:
-        Graph.of([Task("a"), Task("b"), Task("a")])
-    assert caught.value.message == "two tasks have the name `a`"
-    assert caught.value.where == "tasks 1 and 3"
-
-
-def test_width_counts_the_fullest_level() -> None:
-    graph = _graph(**DIAMOND, third="top", alone="")
-    assert graph.width() == 3
-    assert graph.order == (0, 5, 1, 2, 4, 3)
-    assert (len(graph), len(graph.levels)) == (6, 3)
 
 
 def test_a_group_counts_once_in_a_path_and_with_all_its_members_in_the_width() -> None:

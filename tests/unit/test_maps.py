@@ -75,13 +75,6 @@ def test_22_tasks_are_6_waves_in_order(capfd: pytest.CaptureFixture[str]) -> Non
     assert [n for what, n in witness.seen[-4:] if what == "begins"] == [20, 21]
 
 
-def test_waves_of_synchronous_functions_run_in_threads() -> None:
-    witness = Witness()
-    tasks = [partial(witness.synchronous, n) for n in range(TASKS)]
-    assert headway.run_in_waves(tasks, batch_size=4) == [n * n for n in range(TASKS)]
-    witness.must_be_waves(4)
-
-
 def test_one_failure_in_a_wave_loses_nobody_elses_result() -> None:
     witness = Witness(failing=5)
     tasks = [partial(witness.asynchronous, n) for n in range(TASKS)]
@@ -245,25 +238,6 @@ def test_equal_items_of_a_durable_map_are_tasks_of_their_own() -> None:
     assert len(headway.map(note, ["a", "a", "b"], durable="same")) == len(calls) == 3
 
 
-def adding(number: int) -> Callable[[int], int]:
-    return lambda n: n + number
-
-
-def plus(number: int, n: int) -> int:
-    return n + number
-
-
-def test_functions_are_told_apart_by_what_they_were_made_with() -> None:
-    assert _identity(adding(1)) == _identity(adding(1)) != _identity(adding(2))
-    assert _identity(partial(plus, 1)) == _identity(partial(plus, 1)) != _identity(partial(plus, 2))
-    assert _identity(1) != _identity("1") != _identity(True)
-
-    def calls_itself(n: int) -> int:
-        return calls_itself(n - 1)
-
-    assert _identity(calls_itself)
-
-
 def test_functions_run_in_processes_when_asked() -> None:
     pids = headway.map(process_of, range(4), in_processes=True)
     assert os.getpid() not in pids
@@ -298,3 +272,22 @@ def test_a_map_follows_what_waits_for_permits_even_in_threads() -> None:
     found = headway.map(ask, range(100))
     opening.join()
     assert (found, waiting) == (list(range(100)), [LOOKAHEAD])
+
+
+def adding(number: int) -> Callable[[int], int]:
+    return lambda n: n + number
+
+
+def plus(number: int, n: int) -> int:
+    return n + number
+
+
+def test_functions_are_told_apart_by_what_they_were_made_with() -> None:
+    assert _identity(adding(1)) == _identity(adding(1)) != _identity(adding(2))
+    assert _identity(partial(plus, 1)) == _identity(partial(plus, 1)) != _identity(partial(plus, 2))
+    assert _identity(1) != _identity("1") != _identity(True)
+
+    def calls_itself(n: int) -> int:
+        return calls_itself(n - 1)
+
+    assert _identity(calls_itself)

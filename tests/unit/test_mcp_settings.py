@@ -11,7 +11,7 @@ from headway.errors import BadValueError, UsageError
 from headway.journal.folder import new_run
 from headway.journal.journal import Journal
 from headway.mcp import service as handover
-from headway.mcp.service import McpSettings, Service, budget_in
+from headway.mcp.service import McpSettings, Service
 from headway.mcp.tools import TOOLS
 from headway.plans.spec import PlanBudget
 
@@ -58,12 +58,6 @@ def test_runs_of_other_folders_are_not_there_unless_the_user_says_so(home: Path)
     assert every.run(outside).id == every.run("last").id == outside
 
 
-@pytest.mark.parametrize("text", ["5", "0", "$0", "-1k", "inf", "$inf", "$nan", "", "two", "$"])
-def test_an_amount_is_never_guessed(text: str) -> None:
-    with pytest.raises(BadValueError):
-        budget_in(text)
-
-
 def test_one_run_gets_no_more_than_the_user_said() -> None:
     settings = McpSettings("/", most=PlanBudget(microusd=2_000_000))
     assert settings.budget("$2") == PlanBudget(microusd=2_000_000)
@@ -77,16 +71,15 @@ def test_arguments_are_checked_before_anything_is_done(home: Path) -> None:
     service = Service(McpSettings(str(home)))
     tools = {tool.name: tool for tool in TOOLS}
     for name, given, words in (
-        ("run_status", {}, "run_status needs a `run`"),
-        ("run_status", {"run": 5}, "`run` has to be text"),
-        ("check_plan", {"plan": "x" * 1_000_001}, "at most 1,000,000 characters"),
-        ("run_results", {"run": "x", "limit": 0}, "`limit` has to be a whole number from 1"),
-        ("run_results", {"run": "x", "limit": True}, "`limit` has to be a whole number"),
-        ("cancel_run", {"run": "x", "now": "yes"}, "`now` has to be true or false"),
-        ("cancel_run", {"run": "x", "nwo": True}, "cancel_run has no argument `nwo`"),
-        ("submit_plan", {"plan": "x"}, "submit_plan needs a `budget`"),
-        ("submit_plan", {"plan": "x", "budget": 2}, "`budget` has to be text"),
-        ("run_status", {"run": "x", "more": None}, "run_status has no argument `more`"),
+        ("run_status", {}, "missing required field `run`"),
+        ("run_status", {"run": 5}, "Expected `str`, got `int` - at `\\$.run`"),
+        ("check_plan", {"plan": "x" * 1_000_001}, "length <= 1000000"),
+        ("run_results", {"run": "x", "limit": 0}, "`int` >= 1"),
+        ("run_results", {"run": "x", "limit": True}, "got `bool`"),
+        ("cancel_run", {"run": "x", "now": "yes"}, "Expected `bool`"),
+        ("cancel_run", {"run": "x", "nwo": True}, "unknown field `nwo`"),
+        ("submit_plan", {"plan": "x"}, "missing required field `budget`"),
+        ("submit_plan", {"plan": "x", "budget": 2}, "Expected `str`"),
         ("check_plan", {"plan": "x", "folder": "\ud800"}, "cannot be the name of a folder"),
         ("check_plan", {"plan": "x", "folder": "\0"}, "cannot be the name of a folder"),
         ("check_plan", {"plan": "x", "model": "openai/{{ vars.x }}"}, "the name of a model"),

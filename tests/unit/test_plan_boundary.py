@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.plans.boundary import Boundary, Coupling, Strand, boundary, breadth
-from headway.plans.check import answers
+from headway.plans.check import Boundary, Coupling, Strand, answers, boundary, breadth
 from tests.unit.plan_texts import surveyed
 
 
@@ -83,21 +82,6 @@ def test_what_gets_over_is_told() -> None:
     assert words[0].endswith("which share nothing that changes, as far as is declared.")
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "what"),
-    [
-        ("writes: o/a", "writes: o", "o"),
-        ("writes: o", "writes: o/a", "o"),
-        ("reads: o/a", "writes: o", "o"),
-        ("reads: o", "writes: o/a", "o"),
-        ("reads: o", "reads: o", ""),
-    ],
-)
-def test_paths_couple_whoever_writes_them(first: str, second: str, what: str) -> None:
-    (one,) = found(f"  a: {{run: x, {first}}}\n  b: {{run: x, needs: a, {second}}}\n").couplings
-    assert one.what == what
-
-
 def test_keys_of_the_state_couple_too() -> None:
     tasks = (
         "  a: {run: x, reads: [], writes: 'state:k/1'}\n"
@@ -151,13 +135,6 @@ def test_turns_are_taken_one_at_a_time() -> None:
         " starts.",
         "One at a time, in declared order: the members of `q`.",
         "Largest safe width: 3 tasks at once.",
-    )
-
-
-def test_one_task_is_on_its_own() -> None:
-    assert answers(found("  a: {prompt: x}\n")) == (
-        "On its own: `a` shares nothing with any other task.",
-        "Largest safe width: 1. More at once would only wait.",
     )
 
 

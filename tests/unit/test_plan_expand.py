@@ -89,24 +89,6 @@ def test_groups_come_from_items_patterns_lines_and_tasks() -> None:
     assert plan.count == 11
 
 
-def test_a_zero_byte_is_found_anywhere_in_a_value() -> None:
-    values: list[object] = ["a\0", ["b", ["\0"]], {"k": {"l": "\0"}}, {"\0": 1}]
-    assert all(has_zero(frozen(value)) for value in values)
-    harmless: list[object] = ["a", None, 0, [], {"k": [1, "\\0"]}]
-    assert not any(has_zero(frozen(value)) for value in harmless)
-
-
-def test_what_is_found_at_run_time_is_known_to_those_who_follow() -> None:
-    plan = expanded("  one: {run: x}\n  late: {run: x, each: one, matrix: {v: [a, b]}}\n"
-                    "  later: {run: x, each: late}\n")  # fmt: skip
-    with pytest.raises(InternalError, match="not known yet"):
-        plan.groups[1].label(0)
-    assert keys_of(plan)[1] is None
-    plan = found(plan, 1, ("p", "q"))
-    assert [group.count for group in plan.groups] == [1, 4, 4]
-    assert plan.groups[2].label(3) == "later[q, b]"
-
-
 def test_results_give_items_by_line_or_as_json() -> None:
     assert items_of("a\n\n b \n") == ("a", "b")
     assert items_of(' [1, {"a": [2]}]') == (1, Fields((("a", (2,)),)))
@@ -215,14 +197,6 @@ def test_a_reduction_is_known_by_the_items_that_it_is_told_and_by_its_quorum(
     assert (after[-1] in before) == (changed == 0)
 
 
-def test_a_reduction_of_what_is_found_keeps_its_key_when_that_is_known() -> None:
-    plan = expanded("  ls: {run: x}\n  a: {run: y, each: ls}\n  b: {run: z, reduce: a}\n")
-    before, after = keys_of(plan)[2], keys_of(found(plan, 1, ("p", "q")))[2]
-    assert before is not None
-    assert after is not None
-    assert before.key(0) == after.key(0)
-
-
 def test_the_text_of_files_is_part_of_a_key() -> None:
     tasks = ("  a: {prompt_file: 'p/{{ matrix.v }}.md', matrix: {v: [x, y]}}\n"
              "  b: {prompt_file: p/x.md, schema: s.json}\n")  # fmt: skip
@@ -261,6 +235,16 @@ def test_a_report_says_what_a_plan_is() -> None:
     assert not any("vars.unused" in warning for warning in report.warnings)
 
 
-def test_a_variable_that_nobody_can_use_is_told() -> None:
-    report = check(examined(expanded("  a: {prompt: x}\n", top="vars: {unused: 2}\nmodel: m\n")))
-    assert report.warnings == ("`vars.unused` is used by no task",)
+def test_a_zero_byte_is_found_anywhere_in_a_value() -> None:
+    values: list[object] = ["a\0", ["b", ["\0"]], {"k": {"l": "\0"}}, {"\0": 1}]
+    assert all(has_zero(frozen(value)) for value in values)
+    harmless: list[object] = ["a", None, 0, [], {"k": [1, "\\0"]}]
+    assert not any(has_zero(frozen(value)) for value in harmless)
+
+
+def test_a_reduction_of_what_is_found_keeps_its_key_when_that_is_known() -> None:
+    plan = expanded("  ls: {run: x}\n  a: {run: y, each: ls}\n  b: {run: z, reduce: a}\n")
+    before, after = keys_of(plan)[2], keys_of(found(plan, 1, ("p", "q")))[2]
+    assert before is not None
+    assert after is not None
+    assert before.key(0) == after.key(0)

@@ -168,11 +168,6 @@ def test_a_pattern_does_not_leave_the_folder(folder: Path, pattern: str) -> None
     assert fault(folder, f"each: '{pattern}'", "run: x").code == "HW011"
 
 
-def test_a_pattern_looks_at_only_so_much(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load_module, "VISITS_MAX", 3)
-    assert "looks at more than 3" in fault(folder, "each: '**/*.py'", "run: x").message
-
-
 def test_lines_are_items(folder: Path) -> None:
     assert plan(folder, "each: {lines: lines.txt}", "run: x") == ["t[one]", "t[two]", "t[three]"]
 
@@ -214,12 +209,6 @@ def test_texts_have_a_bound(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert "larger than 10 bytes" in fault(folder, *lines).message
 
 
-def test_outside_is_allowed_if_the_user_says_so(folder: Path) -> None:
-    text = "headway: 1\ntasks: {t: {prompt_file: ../secret.md}}"
-    loaded = plan_from(text, folder, may_leave=True)
-    assert loaded.expanded.sources.files == {"../secret.md": "secret"}
-
-
 def test_the_template_of_a_prompts_file_is_checked_there(folder: Path) -> None:
     error = fault(folder, "prompt_file: prompt.md", "each: [a]", top="vars: {tune: x}\n")
     assert (error.code, error.where) == ("HW009", "prompt.md:2:6")
@@ -245,8 +234,8 @@ def test_a_plan_is_loaded_from_its_file(folder: Path) -> None:
 
 def test_a_file_that_is_no_plan_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, message in (
-        ("nothing.yaml", "cannot read"),
-        ("src", "cannot read"),
+        ("nothing.yaml", "cannot be read"),
+        ("src", "cannot be read"),
         ("binary.md", "not UTF-8"),
         ("x\0", "name of a file"),
     ):

@@ -85,16 +85,6 @@ def test_the_json_schema_has_every_key_and_no_other() -> None:
     ]  # fmt: skip
 
 
-def test_a_quorum_is_a_count_or_a_part() -> None:
-    counted = plan(task("prompt: x", "reduce: a", "quorum: 40")).tasks[-1].quorum
-    part = plan(task("prompt: x", "reduce: a", "quorum: 80%")).tasks[-1].quorum
-    assert counted is not None
-    assert part is not None
-    assert (counted.of(50), part.of(50), part.of(51), part.of(1)) == (40, 40, 41, 1)
-    assert only(task("prompt: x", "reduce: a", "quorum: 101%")).code == "HW007"
-    assert only(task("run: x", "quorum: 1")).code == "HW008"
-
-
 def test_a_whole_plan_becomes_records() -> None:
     spec = plan(
         "headway: 1\nname: p\nbudget: [$6, 5M]\nstrategy: waves(4)\nmodel: m\n"
@@ -129,12 +119,6 @@ def test_a_whole_plan_becomes_records() -> None:
     assert [one.is_group for one in spec.tasks] == [True, True, False, False]
 
 
-def test_a_plan_without_a_name_is_called_like_its_file() -> None:
-    text = "headway: 1\ntasks: {a: {run: x}}"
-    assert spec_of(text, "my/first.plan.yaml").name == "first.plan"
-    assert spec_of(text, "plan").name == "plan"
-
-
 def test_a_text_of_each_is_a_task_or_a_pattern() -> None:
     spec = plan(task("each: a", "run: x") + "  u:\n    each: src/*.py\n    run: y\n")
     assert [one.each for one in spec.tasks[2:]] == [
@@ -152,10 +136,8 @@ WRONG = {
     ],
     "HW007": [
         task("run: x", "budget: {dollars: 5}"),
-        task("run: x", "budget: {usd: 5, tokes: 5}"),
         "headway: 2\ntasks: {a: {run: x}}",
         "headway: 1\ntasks: []",
-        "headway: 1\ntasks: {}",
         "headway: 1\ntasks: {a: x}",
         "headway: 1\ntasks:\n  a:\n",
         "headway: 1\ntasks: {my task: {run: x}, my-task: {run: y}}",
@@ -164,77 +146,50 @@ WRONG = {
         "headway: 1\nstrategy: wave\ntasks: {a: {run: x}}",
         "headway: 1\nvars: [1]\ntasks: {a: {run: x}}",
         "headway: 1\nvars: {X: 1, x: 2}\ntasks: {a: {run: x}}",
-        "headway: 1\nvars: {'9': 1}\ntasks: {a: {run: x}}",
         task("run: [x]"),
         task("run: x", "timeout: 90"),
-        task("run: x", "timeout: soon"),
         task("run: x", "timeout: 0s"),
         task("run: x", "retries: 2.5"),
-        task("run: x", "retries: -1"),
         task("run: x", "priority: high"),
         task("run: x", "budget: 5"),
-        task("run: x", "budget: much"),
         task("run: x", "budget: {usd: 0}"),
-        task("run: x", "budget: {}"),
-        task("run: x", "budget: $x"),
-        task("run: x", "budget: xM"),
         task("run: x", "budget: []"),
         task("run: x", "budget: [$6, $7]"),
-        task("run: x", "budget: [5M, 6k]"),
         task("run: x", "budget: [$6, 5M, 7]"),
-        task("run: x", "budget: [[$6]]"),
         task("run: x", "output: 'state:'"),
         task("run: x", "output: state:a/*"),
-        task("run: x", "output: effect:mail", top=STATE),
         task("run: x", "output: state:mail", top=STATE),
-        task("run: x", "reads: 'state:'"),
         task("run: x", "reads: state:a//b"),
         task("run: x", "reads: [x, state:../b, state:../b, y]"),
-        task("run: x", "reads: effect:mail", top=STATE),
         task("run: x", "reads: [effect:mail, state:total]", top=STATE),
-        task("run: x", "reads: state:mail", top=STATE),
         task("run: x", "writes: [state:mail, out]", top=STATE),
         task("run: x", "writes: effect:mial", top=STATE),
-        task("run: x", "writes: effect:total", top=STATE),
-        task("run: x", "writes: 'effect:a b'", top=STATE),
-        task("run: x", "writes: effect:zzz/*", top=STATE),
         task("run: x", "writes: [out, 'effect:']", top=STATE),
         task("run: x", top="state: [total]\n"),
-        task("run: x", top="state: counter\n"),
         task("run: x", top="state: {total: cuonter}\n"),
-        task("run: x", top="state: {total: sum of all}\n"),
-        task("run: x", top="state: {total: null}\n"),
         task("run: x", top="state: {total: {counter: 5}}\n"),
         task("run: x", top="state: {total: counter(5)}\n"),
         task("run: x", top="state: {best: reduce}\n"),
-        task("run: x", top="state: {best: reduce(better)}\n"),
         task("run: x", top="state: {mail: effect}\n"),
-        task("run: x", top="state: {mail: effect()}\n"),
         task("run: x", top="state: {a//b: value, a/b: value}\n"),
-        task("run: x", top="state: {'': value}\n"),
         task("run: x", top="state:\n  'records/{{ item }}': value\n"),
         task("run: x", "writes: effect:mail", top="state: {mail: efect(m:f)}\n"),
         task("python: nothing"),
         task("run: x", "each: []"),
         task("run: x", "each: 5"),
-        task("run: x", "each: {}"),
         task("run: x", "matrix: []"),
         task("run: x", "matrix: {view: code}"),
         task("run: x", "matrix: {view: [a, a]}"),
         task("run: x", "matrix:", "  view:", "  - a", "  - b", "  - a"),
         task("run: x", "matrix: {VIEW: [a]}"),
-        task("run: x", "matrix: {item: [a]}"),
         task("run: x", "vars: {index: a}"),
-        task("run: x", "needs: {a: b}"),
         task("run: x", "needs: []"),
-        task("run: x", "reads: [[a]]"),
         task("run: x", "reads: null"),
         task("prompt: x", "max_tokens: 0"),
         task("run: ''"),
     ],
     "HW008": [
         "tasks: {a: {run: x}}",
-        "{tasks: {a: {run: x}}}",
         "headway: 1",
         task("needs: a"),
         task("run: x", "prompt: y"),
@@ -254,12 +209,9 @@ WRONG = {
     ],
     "HW002": [
         task("run: x", "needs: aa"),
-        task("run: x", "needs: [a, bb]"),
         task("run: x", "needs: zzz"),
         task("run: x", "needs: [a, zzz]"),
-        task("run: x", "needs: [a, aa]"),
         task("prompt: x", "reduce: bb"),
-        task("prompt: x", "reduce: zzz"),
     ],
     "HW001": [
         task("run: x", "needs: t"),
@@ -271,25 +223,20 @@ WRONG = {
     "HW009": [
         task("run: echo {{ item }}"),
         task("run: echo '{{ item }}'", "each: [a]"),
-        task("run: x", "verify: test {{ vars.x }}"),
         task("run: echo {{ tasks.a.stdout }} {{tasks.a.stdout}}", "needs: a"),
         task("run: echo {{ item.name }}", "each: [{name: 1}]", "vars: {name: y}"),
         task("run: echo {{ tasks.9.output }}"),
-        task("run: echo {{ vars.X }}"),
         task("prompt: '{{ tasks.a.output }}'"),
-        task("prompt: '{{ tasks.a.output }}'", "needs: b"),
         task("prompt: '{{ tasks.t.output }}'"),
         task("prompt: '{{ nothing }}'"),
         task("prompt: '{{ itm }}'", "each: [a]"),
         task("prompt: '{{ item.nme }}'", "each: [{name: a}, {name: b, x: c}]"),
         task("prompt: '{{ item.x }}'", "each: [{name: a}, {name: b, x: c}]"),
-        task("prompt: '{{ item.x }}'", "each: [a, {x: c}]"),
         task("prompt: '{{ a | b }} {{ index }}'", "each: [a]"),
         task("prompt: 'open {{ '"),
         task("prompt: x", "vars: {x: '{{ vars.y }}'}"),
         task("prompt: x", "output: 'out/{{ tasks.a.output }}'", "needs: a"),
         task("prompt: x", "reads: ['{{ index }}']"),
-        task("prompt: x", "writes: '{{ index }}'"),
         task("prompt: x", "schema: '{{ item }}.json'", "each: a"),
         task("prompt_file: '{{ vars.d }}'", "needs: a", "vars: {d: '{{ tasks.a.output }}'}"),
         task("prompt: x", "model: '{{ tasks.a.output }}'"),
@@ -300,7 +247,6 @@ WRONG = {
         task("run: x", "writes: 'state:{{ state.total }}'", top=STATE),
         task("prompt: '{{ state.mail }}'", top=STATE),
         task("prompt: '{{ state.total.x }}'", top=STATE),
-        task("prompt: '{{ stat.total }}'", top=STATE),
         task("prompt: '{{ state }} and {{ state }}'", "reads: data", top=STATE),
         task("prompt: '{{ state }}'", "reads: []"),
         task("prompt: x", "output: 'state:{{ itm }}'", "each: [a]"),
@@ -327,7 +273,6 @@ def test_what_is_wrong_is_refused_with_its_code_a_place_and_a_hint_that_helps(
         (["writes: effect:mial"], "write `effect:mail`"),
         (["writes: effect:total"], "write `state:total`"),
         (["writes: state:mail"], "write `effect:mail`"),
-        (["writes: effect:report"], "add `report: effect(package.module:function)` under `state`"),
         (["reads: effect:mail"], "remove `effect:mail`"),
         (["reads: state:/a/./b/"], "write `state:a/b`"),
         (["output: state:re*ports/*"], "write `state:reports`"),
@@ -337,13 +282,6 @@ def test_what_to_write_about_the_state_and_tokens_can_be_pasted(
     lines: list[str], hint: str
 ) -> None:
     assert only(task("run: x", *lines, top=STATE)).hint == hint
-
-
-def test_a_command_is_told_where_it_finds_the_state() -> None:
-    error = only(task("run: echo {{ state.total }}", top=STATE))
-    assert error.hint == """write `"$(cat "$HEADWAY_STATE/total")"`"""
-    text = apply_fixes(task("run: echo {{ state.total }}", top=STATE), error.fixes)
-    assert plan(text).tasks[2].work == CommandSpec('echo "$(cat "$HEADWAY_STATE/total")"')
 
 
 @pytest.mark.parametrize(
@@ -360,18 +298,8 @@ def test_a_budget_is_dollars_tokens_or_both(written: str, budget: PlanBudget) ->
     assert plan(task("run: x", f"budget: {written}")).tasks[2].budget == budget
 
 
-def test_nested_values_of_the_plan_are_no_templates() -> None:
-    error = only(task("run: x", top="vars: {x: ['{{ item }}']}\n"))
-    assert (error.code, error.hint) == ("HW009", None)
-
-
 def test_a_misspelt_version_is_told_once() -> None:
     assert only("headwy: 1\ntasks: {a: {run: x}}").hint == "did you mean `headway`?"
-
-
-def test_a_file_that_is_not_a_mapping_is_no_plan() -> None:
-    assert "a list" in only("[1, 2]").message
-    assert "`hello`" in only("hello").message
 
 
 def test_all_that_is_wrong_is_told_at_once_in_the_order_of_the_file() -> None:
@@ -390,22 +318,12 @@ def test_a_hopeless_plan_is_not_told_in_full() -> None:
     assert found[0].render().endswith(f"and {FAULTS_MAX - 1 - ERRORS_SHOWN_MAX} more")
 
 
-def test_circles_that_share_nothing_are_told_together() -> None:
-    body = "".join(f"  t{n}: {{run: x, needs: t{n}}}\n" for n in range(30))
-    assert len(errors(f"headway: 1\ntasks:\n{body}")) == 10
-
-
 def test_commands_keep_braces_that_are_not_ours() -> None:
     assert not errors(task("run: docker ps --format '{{.Names}} {{end}}'"))
 
 
 def test_a_task_that_is_wrong_is_not_blamed_for_its_templates_too() -> None:
     assert only(task("prompt: '{{ item }}'", "each: []")).code == "HW007"
-
-
-def test_the_second_error_in_one_text_is_told_as_well() -> None:
-    found = errors(task("prompt: '{{ itm }} {{ indx }}'", "each: [a]"))
-    assert [error.hint for error in found] == ["did you mean `item`?", "did you mean `index`?"]
 
 
 READ_BY_PROGRAMS = {"http_proxy": "my_http", "HTTPS_PROXY": "my_https", "yarn_x": "my_yarn_x"}

@@ -8,7 +8,6 @@ from headway.errors import Place, PlanError, PlanTooLargeError
 from headway.plans.accesses import PAIRS_MAX, Touched
 from headway.plans.expand import ExpandedPlan, Sources, expand
 from headway.plans.hazards import examined
-from headway.plans.resources import above, fixed_part, inside, led_back
 from headway.plans.spec import CommandSpec, PlanSpec, TaskSpec
 from tests.unit.plan_texts import HEAD, apply_fixes, surveyed
 
@@ -55,27 +54,9 @@ def test_a_reader_waits_for_the_writers_before_it() -> None:
     assert edges(tasks) == ["a -> c", "b -> c", "b -> d"]
 
 
-def test_no_edge_is_added_where_an_order_is_declared() -> None:
-    assert edges("  a: {run: x, writes: o}\n  b: {run: x, reads: o, needs: a}\n") == []
-    assert edges("  a: {run: x, writes: o, needs: b}\n  b: {run: x, reads: o}\n") == []
-
-
-def test_a_pattern_stands_for_its_folder() -> None:
-    assert edges("  a: {run: x, writes: o/x}\n  b: {run: x, reads: 'o/*.md'}\n") == ["a -> b"]
-    assert edges("  a: {run: x, writes: o/x}\n  b: {run: x, reads: .}\n") == ["a -> b"]
-
-
 def test_tasks_that_change_one_file_form_a_chain() -> None:
     tasks = "".join(f"  t{n}: {{run: x, reads: s, writes: s}}\n" for n in range(4))
     assert edges(tasks) == ["t0 -> t1", "t1 -> t2", "t2 -> t3"]
-
-
-def test_a_reader_passes_over_writers_that_come_after_it() -> None:
-    tasks = (
-        "  a: {run: x, writes: o}\n  b: {run: x, writes: o, needs: c}\n  c: {run: x, reads: o}\n"
-    )
-    assert edges(tasks) == ["a -> c"]
-    assert edges(tasks.replace("  a: {run: x, writes: o}\n", "")) == []
 
 
 def test_a_reader_before_a_writer_would_read_what_is_stale() -> None:
@@ -141,21 +122,6 @@ def test_members_of_two_groups_are_named_with_what_they_share() -> None:
     assert error.message.startswith("a member of `a` and `c` write `o` and `o/z`")
 
 
-def test_a_member_that_touches_all_is_told_beside_another_one() -> None:
-    tasks = "  a: {run: x, each: [o/k, o, o/m], writes: ['{{ item }}', '{{ item }}/more']}\n"
-    assert refused(tasks, "HW010").message == (
-        "`a[o]` and `a[o/k]` write `o` and `o/k`, which lies within it"
-    )
-
-
-def test_members_that_follow_others_keep_their_pace_if_they_touch_only_their_own() -> None:
-    own = (
-        "  a: {run: x, each: [1, 2], writes: 'o/{{ item }}'}\n"
-        "  b: {run: x, each: a, reads: 'o/{{ item }}', writes: 'o/{{ item }}/b'}\n"
-    )
-    assert edges(own) == []
-
-
 def test_a_follower_that_reads_everything_waits_for_all() -> None:
     tasks = (
         "  a: {run: x, each: [1, 2], writes: 'o/{{ item }}'}\n"
@@ -173,12 +139,6 @@ def test_groups_of_unknown_size_are_compared_by_the_text_of_their_paths() -> Non
     assert edges(late.replace("reads: 'o/{{ item }}'", "reads: 'o/{{ item }}.c'")) == ["b -> c"]
     with_vars = late.replace("reads: 'o/{{ item }}'", "vars: {v: 1}, reads: 'o/{{ vars.v }}'")
     assert edges(with_vars) == ["b -> c"]
-
-
-def test_tasks_of_one_queue_are_in_order() -> None:
-    queue = "  a: {run: x, writes: o, queue: q}\n  b: {run: x, writes: o, queue: q}\n"
-    assert not errors(queue)
-    assert edges(queue + "  c: {run: x, reads: o}\n") == ["b -> c"]
 
 
 def test_a_queue_that_contradicts_a_need_is_refused() -> None:
@@ -229,14 +189,3 @@ def test_overlaps_without_end_are_refused() -> None:
     touched.count(PAIRS_MAX)
     with pytest.raises(PlanTooLargeError):
         touched.count(1)
-
-
-def test_paths_are_text() -> None:
-    assert [inside(path) for path in ("a/./b//c/..", "a/../..", "/a", "~", "x\0", ".")] == [
-        "a/b", None, None, None, None, "",
-    ]  # fmt: skip
-    assert inside("a" * 5000) is None
-    assert led_back("/../~/etc/./x") == "etc/x"
-    assert led_back("../..") == "."
-    assert [fixed_part(path) for path in ("a/b", "a/*.md", "**", "a[1]/b")] == ["a/b", "a", "", ""]
-    assert list(above("a/b/c")) == ["a/b", "a", ""]

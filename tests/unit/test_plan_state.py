@@ -6,24 +6,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.errors import InternalError, Place, PlanError
+from headway.errors import InternalError, PlanError
 from headway.plans.expand import ExpandedPlan, Sources, found, graph_of, keys_of
 from headway.plans.hazards import examined
 from headway.plans.resources import (
-    KEY_CHARS_MAX,
     VALUE,
     Channel,
     Touches,
-    better_key,
     channel_in,
     covers,
     is_pattern,
-    is_well_formed,
     matches,
     prefix_of,
 )
-from headway.plans.sharing import Stake, targets_of
-from headway.plans.spec import Fields, Spot
+from headway.plans.sharing import Stake
+from headway.plans.spec import Fields
 from headway.plans.template import Template, parse_template
 from tests.unit.plan_texts import expanded_of
 
@@ -55,16 +52,6 @@ def test_a_key_has_the_channel_of_the_longest_pattern_that_it_matches() -> None:
     assert channel_in({}, "a") == VALUE
 
 
-def test_a_key_that_leads_out_of_a_folder_or_says_nothing_is_none() -> None:
-    wrong = ["", "a//b", "/a", "a/", "a/../b", ".", "a\nb", "a" * (KEY_CHARS_MAX + 1)]
-    assert not any(map(is_well_formed, wrong))
-    assert [better_key(key) for key in wrong[:-1]] == [
-        "key", "a/b", "a", "a", "a/b", "key", "ab",
-    ]  # fmt: skip
-    assert all(is_well_formed(better_key(key)) for key in wrong)
-    assert better_key("a" * (KEY_CHARS_MAX - 3) + "/..b") == "key"
-
-
 KEYS = st.lists(st.text("ab", min_size=1, max_size=2), min_size=1, max_size=3).map("/".join)
 PATTERNS = st.lists(st.text("ab*?", min_size=1, max_size=3), min_size=1, max_size=3).map("/".join)
 
@@ -76,25 +63,6 @@ def test_whatever_a_pattern_matches_lies_within_its_prefix(pattern: str, key: st
     if matches(pattern, key):
         assert covers((prefix_of(pattern),), key)
     assert is_pattern(pattern) or matches(pattern, key) is (pattern == key)
-
-
-def test_a_plan_names_what_is_to_be_imported_when_it_runs_and_nothing_twice() -> None:
-    plan = expanded("  a: {run: x}\n", STATE)
-    assert targets_of(plan.spec, "reduce") == ("m.n:better",)
-    assert targets_of(plan.spec, "effect") == ("m.n:send",)
-    assert plan.spec.channels["posts/*"] == Channel("effect", "m.n:send")
-    assert plan.spec.state is not None
-    assert plan.spec.state[0][2] == Spot(Place(2, 9), Place(2, 16))
-
-
-def test_a_plan_without_a_word_about_the_state_has_nothing_to_do_with_it() -> None:
-    tasks = "  a: {run: x, reads: d}\n  b: {python: 'm:f'}\n  c: {prompt: the state of things}\n"
-    assert touches(tasks) == [None, None, None]
-
-
-def test_with_the_key_state_commands_and_functions_may_touch_anything() -> None:
-    tasks = "  a: {run: x}\n  b: {python: 'm:f'}\n  c: {prompt: hello}\n"
-    assert touches(tasks, "state: {}\n") == [Touches(), Touches(), None]
 
 
 def test_one_who_shares_makes_functions_share_and_leaves_commands_alone() -> None:

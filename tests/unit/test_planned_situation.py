@@ -42,15 +42,6 @@ def test_the_values_of_a_matrix_are_views_of_what_they_are_given(tmp_path: Path)
     assert found.common_tokens == pytest.approx(1_000, rel=0.05)
 
 
-def test_a_chain_is_coupled(tmp_path: Path) -> None:
-    chain = "".join(
-        f"  t{number}:\n    prompt: Go on.\n" + (f"    needs: t{number - 1}\n" if number else "")
-        for number in range(4)
-    )
-    assert situation(chain, tmp_path).coupled_share == 1.0
-    assert situation("  t:\n    prompt: Alone.\n", tmp_path).coupled_share == 0.0
-
-
 def test_members_that_are_found_later_are_taken_to_be_ten(tmp_path: Path) -> None:
     found = situation(
         "  list:\n    run: ls\n  look:\n    each: list\n    prompt: Look at {{ item }}\n",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headway.errors import UsageError
-from headway.plans.shell import NESTING_MAX, found_at, part_of, quoted, read
+from headway.plans.shell import NESTING_MAX, part_of, quoted, read
 from tests.promises.templates import EXECUTING, HARMLESS
 
 
@@ -147,12 +147,6 @@ def test_parts_of_a_value(value: str, part: str, expected: str) -> None:
 )
 def test_a_value_is_shown_as_parallel_shows_it(value: str, expected: str) -> None:
     assert quoted(value) == expected
-
-
-def test_only_replacement_strings_are_found() -> None:
-    for text in ("{x}", "{ }", "{0}", "{..}", "x", "{/2}", "{1"):
-        assert found_at(text, 0) is None
-    assert found_at("x{-2/.}", 1) is not None
 
 
 @pytest.mark.parametrize("template", [template for template, _ in EXECUTING])

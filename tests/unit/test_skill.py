@@ -46,16 +46,6 @@ def test_the_skill_is_small_and_has_every_key() -> None:
         assert is_told is (key.name != "permissions"), key.name
 
 
-def test_its_frontmatter_is_as_agents_want_it() -> None:
-    import yaml
-
-    _, front, _ = skill_text().split("---\n", 2)
-    said = yaml.safe_load(front)
-    assert said["name"] == "headway"
-    assert set(said) == {"name", "description"}
-    assert 0 < len(said["description"]) <= 1024
-
-
 def test_every_example_of_the_skill_passes_the_check(here: Path) -> None:
     (here / "src").mkdir()
     for name in ("src/a.py", "src/b.py", "records.txt"):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import gzip
 import json
 from pathlib import Path
-from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -40,11 +38,6 @@ def test_a_small_vocabulary_may_need_a_quarter_more_for_what_it_hardly_knows() -
     for text in json.loads(gzip.decompress(TEXTS.read_bytes())):
         most = (1.26 if text["kind"] == "korean" else 1.0) * tokens_at_most(text["text"])
         assert most >= text["tokens"]["smollm2"]
-
-
-def test_base64_is_dear() -> None:
-    text = base64.b64encode(Random(1).randbytes(3000)).decode()
-    assert count(text) < 0.5 * len(text) < tokens_at_most(text)
 
 
 @given(st.one_of(st.text(max_size=80), CLOSE), st.integers(3, 9))

@@ -1,4 +1,4 @@
 """The Python front door.
 
-Reading order: `clients`, `maps`, `functions`, `plans`, `plan_files`, `sharing`, `summaries`.
+Reading order: `clients`, `functions`, `sharing`, `maps`, `plans`, `plan_files`, `summaries`.
 """

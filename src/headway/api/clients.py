@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from math import isfinite
-from typing import Final, Protocol, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 import httpx2
 
@@ -58,58 +58,31 @@ def pace(
     return client
 
 
-class _HTTPClient(Protocol):
-    """What clients of httpx2 and httpx have in common, for whoever changes their transports."""
-
-    _transport: _Transport
-    _mounts: dict[object, _Transport | None]
-
-
-class _Provider(Protocol):
-    """What a pydantic-ai provider that makes its own HTTP clients keeps."""
-
-    _http_client_factory: Callable[[], _HTTPClient]
-
-
-class _GoogleOptions(Protocol):
-    """How a google-genai client makes its HTTP clients."""
-
-    async_client_args: dict[str, object] | None
-
-
-class _GoogleClient(Protocol):
-    """What is behind a google-genai client: an HTTP client for each kind of call."""
-
-    _http_options: _GoogleOptions
-    _httpx_client: _HTTPClient | None
-    _async_httpx_client: _HTTPClient | None
-
-
 class _PacedFactory:
     """Makes HTTP clients that are paced: pydantic-ai takes a new one for every event loop."""
 
-    def __init__(self, factory: Callable[[], _HTTPClient], pacing: Pacing) -> None:
+    def __init__(self, factory: Callable[[], Any], pacing: Pacing) -> None:
         self.factory = factory
         self.pacing = pacing
 
     def __repr__(self) -> str:
         return f"<_PacedFactory around {self.factory!r}>"
 
-    def __call__(self) -> _HTTPClient:
+    def __call__(self) -> Any:
         client = self.factory()
         _wrap(client, self.pacing)
         return client
 
 
-def _http_clients(thing: object, pacing: Pacing, steps: int) -> Iterator[_HTTPClient]:
+def _http_clients(thing: Any, pacing: Pacing, steps: int) -> Iterator[Any]:
     """The HTTP clients that `thing` leads to; factories of more, met on the way, are paced."""
     if _kind_for(thing) is not None:
-        yield cast("_HTTPClient", thing)
+        yield thing
     elif getattr(thing, "_async_httpx_client", None) is not None:
-        yield from _of_google(cast("_GoogleClient", thing))
+        yield from _of_google(thing)
     elif steps > 0 and thing is not None and not isinstance(thing, (str, type)):
         if getattr(thing, "_http_client_factory", None) is not None:
-            _pace_factory(cast("_Provider", thing), pacing)
+            _pace_factory(thing, pacing)
         for name in STEPS:
             step = getattr(thing, name, None)
             found = [
@@ -122,11 +95,8 @@ def _http_clients(thing: object, pacing: Pacing, steps: int) -> Iterator[_HTTPCl
                 return
 
 
-def _of_google(client: _GoogleClient) -> Iterator[_HTTPClient]:
-    """Both HTTP clients of a google-genai client.
-
-    Asynchronous calls go through aiohttp unless a transport was chosen: it now is.
-    """
+def _of_google(client: Any) -> Iterator[Any]:
+    """Both HTTP clients of a google-genai client; asynchronous calls no longer use aiohttp."""
     if client._httpx_client is not None:
         yield client._httpx_client
     if client._async_httpx_client is not None:
@@ -135,13 +105,13 @@ def _of_google(client: _GoogleClient) -> Iterator[_HTTPClient]:
         yield client._async_httpx_client
 
 
-def _pace_factory(provider: _Provider, pacing: Pacing) -> None:
+def _pace_factory(provider: Any, pacing: Pacing) -> None:
     factory = provider._http_client_factory
     own = factory.factory if isinstance(factory, _PacedFactory) else factory
     provider._http_client_factory = _PacedFactory(own, pacing)
 
 
-def _wrap(client: _HTTPClient, pacing: Pacing) -> None:
+def _wrap(client: Any, pacing: Pacing) -> None:
     """Pace every transport of an HTTP client, those of its proxies as well."""
     kind = _kind_for(client)
     if kind is None:

@@ -16,22 +16,13 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Final, TypeVar, Unpack, cast, overload
 
-from headway.api.functions import (
-    FunctionWork,
-    How,
-    agent_of,
-    journal_of,
-    must_be_known,
-    rules_of,
-    wait_for,
-)
-from headway.api.sharing import Shares, sharing_of, touches_of
+from headway.api.functions import FunctionWork, How, agent_of, must_be_known, wait_for
+from headway.api.sharing import Shares, performed, touches_of
 from headway.engine.events import Event, RunBegan, TaskFailed, TaskFinished, TaskReused, WaveBegan
 from headway.errors import TasksFailedError, UsageError
-from headway.plans.graph import Graph, TaskGroup
+from headway.plans.graph import TaskGroup
 from headway.plans.ready import DONE
 from headway.run.driver import Driver
-from headway.run.launch import Launch, launch
 from headway.state.context import Context
 
 Item = TypeVar("Item")
@@ -301,19 +292,11 @@ async def _run(
     began: Callable[[Driver], None] | None = None,
 ) -> None:  # fmt: skip
     items = work.items or ()
-    retries = how.get("retries", 0)
-    touches = touches_of(work, 1, None, None)
+    retries, touches = how.get("retries", 0), touches_of(work, 1, None, None)
     group = TaskGroup(
         work.name, len(items), retries=retries, is_local=work.is_local, touches=touches
     )
-    graph = Graph((group,))
-    sharing = sharing_of(Shares(), graph, (work,))
-    async with work.agent:
-        with journal_of(how, len(items)) as journal:
-            run = Launch(graph, (work,), rules_of(how), watch=watch, sharing=sharing)
-            done = await launch(run, journal, began)
-            _recalled(work, done.driver)
-            work.note(done.driver.failures.items())
+    await performed((work,), (group,), how, Shares(), watch, began)
 
 
 def _recalled(work: FunctionWork, driver: Driver) -> list[int]:

@@ -70,11 +70,7 @@ async def perform_plan(
     budget: PlanBudget | None,
     environment: Mapping[str, str] | None = None,
 ) -> PlanResults:
-    """Perform a plan that a model wrote; `path` is the file that a resume would look for.
-
-    Raises TasksFailedError, whose `results` are what there is, BudgetReachedError, or what else
-    ended it: the run can be resumed.
-    """
+    """Perform a plan that a model wrote; `path` is the file that a resume would look for."""
     from headway.run.plan_run import PlanSource
 
     source = PlanSource(path, loaded.text, budget=budget, is_foreign=True)

@@ -11,16 +11,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from headway.agents.function import FunctionAgent
-from headway.api.functions import (
-    FunctionWork,
-    How,
-    agent_of,
-    journal_of,
-    must_be_known,
-    rules_of,
-    wait_for,
-)
-from headway.api.sharing import Keys, Reducer, shares_of, sharing_of, state_in, touches_of
+from headway.api.functions import FunctionWork, How, agent_of, must_be_known, wait_for
+from headway.api.sharing import Keys, Reducer, performed, shares_of, state_in, touches_of
 from headway.engine.events import Event
 from headway.errors import (
     BadValueError,
@@ -30,9 +22,8 @@ from headway.errors import (
     did_you_mean,
 )
 from headway.plans.graph import Graph, Need, TaskGroup
-from headway.plans.ready import DONE
 from headway.run.driver import RunOutcome
-from headway.run.launch import Launch, Launched, launch
+from headway.run.launch import Launch, Sharing
 from headway.state.coherence import Coherence
 
 if TYPE_CHECKING:
@@ -197,6 +188,7 @@ class Run(Struct):
     _news: threading.Condition = field(default_factory=threading.Condition)
     _thread: threading.Thread | None = None
     _error: BaseException | None = None
+    _sharing: Sharing | None = None
     _coherence: Coherence | None = None
     _detector: Detector | None = None
     _unperformed: tuple[str, ...] = ()
@@ -276,20 +268,14 @@ class Run(Struct):
                 replace(one, retries=retries or one.retries, is_local=in_processes)
                 for one in groups
             )
-        graph, works = Graph(groups), self.plan.works
-        agent = agent_of(self.how)
+        works, agent = self.plan.works, agent_of(self.how)
         for work in works:
             work.begin(agent, bool(self.how.get("durable")), in_processes)
             work.timeout_s = self.how.get("timeout_s") if work.own_s is None else work.own_s
-        sharing = sharing_of(self.plan.shares, graph, works)
-        rules = rules_of(self.how)
-        run = self._watched(Launch(graph, works, rules, watch=self._watch, sharing=sharing))
-        async with agent:
-            with journal_of(self.how, sum(group.count or 0 for group in groups)) as journal:
-                done = await launch(run, journal)
-                _take_over(works, done)
+        shares = self.plan.shares
+        done = await performed(works, groups, self.how, shares, self._watch, around=self._watched)
         with self._news:
-            self._coherence = None if sharing is None else sharing.coherence
+            self._coherence = None if self._sharing is None else self._sharing.coherence
             if done.outbox is not None:
                 self._unperformed = tuple(done.outbox.failures())
             self.outcome = done.outcome
@@ -312,6 +298,7 @@ class Run(Struct):
         return self
 
     def _watched(self, launched: Launch) -> Launch:
+        self._sharing = launched.sharing
         mode = self.how.get("detect", "warn")
         if launched.sharing is None or mode == "off":
             return launched
@@ -336,24 +323,6 @@ class Run(Struct):
     @property
     def _has_ended(self) -> bool:
         return self.outcome is not None or self._error is not None
-
-
-def _take_over(works: Sequence[FunctionWork], done: Launched) -> None:
-    """Tell the works how many members they had, what earlier processes gave, and what failed."""
-    ready_set = done.driver.state.ready_set
-    for index, work in enumerate(works):
-        tasks = ready_set.numbers.members(index)
-        work.size = len(tasks)
-        states = enumerate(ready_set.states[tasks.start : tasks.stop])
-        ended = {member for member, state in states if state == DONE}
-        # What a stale attempt gave is no result, if no other one has given any.
-        for member in [member for member in work.values if member not in ended]:
-            del work.values[member]
-        if done.saved.rows:
-            work.recall(done.saved.recall(work, sorted(ended)))
-    for task, why in done.driver.failures.items():
-        index, member = ready_set.numbers.place(task)
-        works[index].note(((member, why),))
 
 
 def _result(work: FunctionWork) -> object:

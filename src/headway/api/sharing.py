@@ -12,10 +12,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from headway.agents.worker import place_of
-from headway.api.functions import FunctionWork
+from headway.api.functions import FunctionWork, How, agent_of, journal_of, rules_of
 from headway.base.digest import digest
 from headway.errors import BadValueError
-from headway.plans.graph import Graph
+from headway.plans.graph import Graph, TaskGroup
+from headway.plans.ready import DONE
 from headway.plans.resources import (
     ACTS,
     ANYTHING,
@@ -27,12 +28,14 @@ from headway.plans.resources import (
     is_well_formed,
     prefix_of,
 )
+from headway.run.driver import Driver
+from headway.run.launch import Launch, Launched, Sharing, launch
 from headway.run.reduce import reducer
 from headway.state.coherence import Coherence
 from headway.state.shared import Channels, Shared
 
 if TYPE_CHECKING:
-    from headway.run.launch import Sharing
+    from headway.engine.events import Event
     from headway.state.context import Commons
     from headway.state.outbox import Function
 
@@ -116,12 +119,50 @@ def sharing_of(shares: Shares, graph: Graph, works: Sequence[FunctionWork]) -> S
     """The shared state of a run that is about to begin; None if no task can reach it."""
     if all(group.touches is None for group in graph.groups):
         return None
-    from headway.run.launch import Sharing
     from headway.state.outbox import senders
 
     find = senders(shares.channels, shares.functions, _loaded)
     coherence = Coherence(graph, Shared(shares.channels))
     return Sharing(coherence, find, lends=tuple(partial(_lend, work) for work in works))
+
+
+async def performed(
+    works: Sequence[FunctionWork],
+    groups: Sequence[TaskGroup],
+    how: How,
+    shares: Shares,
+    watch: Callable[[Sequence[Event]], None] | None,
+    began: Callable[[Driver], None] | None = None,
+    around: Callable[[Launch], Launch] | None = None,
+) -> Launched:
+    """Perform works of one agent to their end; they know their values and errors then."""
+    graph = Graph(groups)
+    sharing = sharing_of(shares, graph, works)
+    run = Launch(graph, works, rules_of(how), watch=watch, sharing=sharing)
+    run = run if around is None else around(run)
+    async with works[0].agent if works else agent_of(how):
+        with journal_of(how, sum(group.count or 0 for group in groups)) as journal:
+            done = await launch(run, journal, began)
+            _take_over(works, done)
+    return done
+
+
+def _take_over(works: Sequence[FunctionWork], done: Launched) -> None:
+    """Tell the works how many members they had, what earlier processes gave, and what failed."""
+    ready_set = done.driver.state.ready_set
+    for index, work in enumerate(works):
+        tasks = ready_set.numbers.members(index)
+        work.size = len(tasks)
+        states = enumerate(ready_set.states[tasks.start : tasks.stop])
+        ended = {member for member, state in states if state == DONE}
+        # What a stale attempt gave is no result, if no other one has given any.
+        for member in [member for member in work.values if member not in ended]:
+            del work.values[member]
+        if done.saved.rows:
+            work.recall(done.saved.recall(work, sorted(ended)))
+    for task, why in done.driver.failures.items():
+        index, member = ready_set.numbers.place(task)
+        works[index].note(((member, why),))
 
 
 def state_in(coherence: Coherence | None) -> dict[str, object]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, Literal
+from typing import Annotated, Final
 
-from msgspec import Struct
+from msgspec import Meta, Struct, ValidationError, convert, defstruct
+from msgspec.json import schema_components
+from msgspec.structs import asdict
 
-from headway.errors import BadValueError, did_you_mean
+from headway.errors import BadValueError
 from headway.mcp.service import (
     BYTES,
     BYTES_MAX,
@@ -19,7 +21,6 @@ from headway.mcp.service import (
     Told,
 )
 
-Takes = Literal["string", "integer", "boolean"]
 Given = Mapping[str, object]
 
 INSTRUCTIONS: Final = """\
@@ -51,51 +52,14 @@ TEXT_CHARS_MAX: Final = 1_000
 """Of a path or a name."""
 
 
-class Argument(Struct, frozen=True):
-    """One argument of a tool."""
-
-    name: str
-    takes: Takes
-    about: str
-    is_needed: bool = False
-    least: int = 0
-    most: int = 0
-    """Of an integer; of text, its characters."""
-
-    def schema(self) -> dict[str, object]:
-        """As JSON Schema."""
-        shape: dict[str, object] = {"type": self.takes, "description": self.about}
-        if self.takes == "integer":
-            return {**shape, "minimum": self.least, "maximum": self.most}
-        return {**shape, "maxLength": self._chars_max} if self.takes == "string" else shape
-
-    def checked(self, value: object) -> object:
-        """The value, if it is one that this can have."""
-        if self.takes == "integer":
-            is_fit = type(value) is int and self.least <= value <= self.most
-            wanted = f"a whole number from {self.least} to {self.most:,}"
-        elif self.takes == "boolean":
-            is_fit, wanted = isinstance(value, bool), "true or false"
-        else:
-            is_fit = isinstance(value, str) and len(value) <= self._chars_max
-            wanted = f"text of at most {self._chars_max:,} characters"
-        if not is_fit:
-            hint = NEEDS_BUDGET if self.name == "budget" else f"pass {wanted}"
-            raise BadValueError(f"`{self.name}` has to be {wanted}", hint=hint)
-        return value
-
-    @property
-    def _chars_max(self) -> int:
-        return self.most or TEXT_CHARS_MAX
-
-
 class McpTool(Struct, frozen=True):
     """One tool."""
 
     name: str
     title: str
     about: str
-    arguments: tuple[Argument, ...]
+    arguments: tuple[tuple[str, object] | tuple[str, object, object], ...]
+    """Name, type, and the default of one that may be missing."""
     gives: str
     """The properties of its result with their types."""
     is_read_only: bool = True
@@ -104,13 +68,14 @@ class McpTool(Struct, frozen=True):
     is_open: bool = False
     """It reaches beyond this machine."""
 
+    @property
+    def given(self) -> type[Struct]:
+        """The record that its arguments make."""
+        return defstruct(self.name, self.arguments, forbid_unknown_fields=True)
+
     def input_schema(self) -> dict[str, object]:
-        return {
-            "type": "object",
-            "properties": {one.name: one.schema() for one in self.arguments},
-            "required": [one.name for one in self.arguments if one.is_needed],
-            "additionalProperties": False,
-        }
+        _, found = schema_components((self.given,))
+        return dict(found[self.name])
 
     def output_schema(self) -> dict[str, object]:
         """Additive: what is not listed here may come later."""
@@ -119,19 +84,17 @@ class McpTool(Struct, frozen=True):
 
     def call(self, service: Service, given: Given) -> Told:
         """Check the arguments and call the method of the same name; HeadwayError if that fails."""
-        known = {one.name: one for one in self.arguments}
-        for name in given:
-            if name not in known:
-                message = f"{self.name} has no argument `{name[:40]}`"
-                raise BadValueError(message, hint=did_you_mean(name, known))
-        for one in self.arguments:
-            # What is empty is missing as well: some clients send every argument.
-            if one.is_needed and given.get(one.name) in (None, ""):
-                hint = NEEDS_BUDGET if one.name == "budget" else one.about.splitlines()[0]
-                raise BadValueError(f"{self.name} needs a `{one.name}`", hint=hint)
-        there = {name: value for name, value in given.items() if value is not None}
+        # What is empty is missing as well: some clients send every argument.
+        there = {name: value for name, value in given.items() if value not in (None, "")}
+        try:
+            arguments = convert(there, self.given)
+        except ValidationError as fault:
+            hint = (
+                NEEDS_BUDGET if "`budget`" in f"{fault}" or "$.budget" in f"{fault}" else self.about
+            )
+            raise BadValueError(f"{self.name}: {fault}", hint=hint) from None
         method: Callable[..., Told] = getattr(service, self.name)
-        return method(**{name: known[name].checked(value) for name, value in there.items()})
+        return method(**asdict(arguments))
 
 
 def _type(words: str) -> dict[str, object]:
@@ -142,14 +105,22 @@ def _type(words: str) -> dict[str, object]:
     return {"type": kinds if len(kinds) > 1 else words}
 
 
-_PLAN: Final = Argument("plan", "string", PLAN, is_needed=True, most=PLAN_CHARS_MAX)
-_FOLDER: Final = Argument(
-    "folder", "string",
+def _text(name: str, about: str, most: int = TEXT_CHARS_MAX) -> tuple[str, object, str]:
+    return name, Annotated[str, Meta(max_length=most, description=about)], ""
+
+
+def _number(name: str, about: str, default: int, least: int, most: int) -> tuple[str, object, int]:
+    return name, Annotated[int, Meta(ge=least, le=most, description=about)], default
+
+
+_PLAN: Final = ("plan", _text("", PLAN, PLAN_CHARS_MAX)[1])
+_FOLDER: Final = _text(
+    "folder",
     "Where the plan's paths begin: a folder inside the one that this server was started in, which "
     "is the default.",
-)  # fmt: skip
-_MODEL: Final = Argument("model", "string", "For prompts that name none: provider/model.")
-_ID: Final = Argument("run", "string", "What submit_plan returned, or `last`.", is_needed=True)
+)
+_MODEL: Final = _text("model", "For prompts that name none: provider/model.")
+_ID: Final = ("run", _text("", "What submit_plan returned, or `last`.")[1])
 
 TOOLS: Final = (
     McpTool(
@@ -169,8 +140,8 @@ TOOLS: Final = (
         "Results go to the run, and to new text files if tasks have `output`.",
         (
             _PLAN,
-            Argument("budget", "string", f"Required: {NEEDS_BUDGET}.", is_needed=True),
-            _FOLDER, _MODEL, Argument("name", "string", "What the run is called."),
+            ("budget", _text("", f"Required: {NEEDS_BUDGET}.")[1]),
+            _FOLDER, _MODEL, _text("name", "What the run is called."),
         ),
         "run: string, tasks: integer, budget: object, next: string",
         is_read_only=False, is_idempotent=False, is_open=True,
@@ -192,15 +163,13 @@ TOOLS: Final = (
         "Free. If the plan has a reduction, ask for that `task` alone: the others are in it.",
         (
             _ID,
-            Argument("task", "string", "Only this task, or all of this group."),
-            Argument("offset", "integer", "Results to leave out at the beginning.",
-                     most=10_000_000),
-            Argument("limit", "integer", f"Results at most: {LIMIT} if not said.", least=1,
-                     most=LIMIT_MAX),
-            Argument("max_bytes", "integer", f"Of results on this page: {BYTES:,} if not said.",
-                     least=BYTES_MIN, most=BYTES_MAX),
-            Argument("from_byte", "integer", "Where to go on within the first result, if it was "
-                     "cut.", most=1_000_000_000),
+            _text("task", "Only this task, or all of this group."),
+            _number("offset", "Results to leave out at the beginning.", 0, 0, 10_000_000),
+            _number("limit", f"Results at most: {LIMIT} if not said.", LIMIT, 1, LIMIT_MAX),
+            _number("max_bytes", f"Of results on this page: {BYTES:,} if not said.", BYTES,
+                    BYTES_MIN, BYTES_MAX),
+            _number("from_byte", "Where to go on within the first result, if it was cut.", 0, 0,
+                    1_000_000_000),
         ),
         "run: string, state: string, results: [object], left_out: string, next: object or null",
     ),
@@ -209,7 +178,7 @@ TOOLS: Final = (
         "Stop a run: nothing more starts, and it ends when the calls in flight have. With `now` "
         "these are cut off too, and what they cost is lost. What is finished is kept, and "
         "`headway resume` can go on.",
-        (_ID, Argument("now", "boolean", "Also cut off what has started.")),
+        (_ID, ("now", Annotated[bool, Meta(description="Also cut off what has started.")], False)),
         "run: string, told: boolean, in_words: string",
         is_read_only=False, is_destructive=True,
     ),

@@ -46,9 +46,10 @@ from headway.errors import (
     PlanTooLargeError,
     UsageError,
 )
+from headway.plans.document import UnusableError
 from headway.plans.grammar import KEYS, PlanKey
 from headway.plans.graph import Graph, TaskGroup
-from headway.plans.load import Folder, Loaded, UnusableError, load_foreign
+from headway.plans.load import Folder, Loaded, load_foreign
 from headway.plans.spec import PlanBudget
 from headway.plans.untrusted import (
     AGAIN_MAX,
@@ -215,9 +216,7 @@ GIT: Final = (
 
 
 def listed(folder: Path, patterns: Sequence[str] = ()) -> tuple[tuple[str, ...], int]:
-    """Files of a folder that a plan can name, with patterns those that match any; and how many
-    more there are.
-    """
+    """Files of a folder that a plan can name and that match; and how many more there are."""
     found = _matching(folder, patterns) if patterns else _files(folder)
     names = sorted({name for name in found if _is_fit(name)})
     kept: list[str] = []
@@ -510,10 +509,9 @@ async def drafted(
     is_priced = goal.budget is not None and goal.budget.microusd is not None
     if is_priced:
         must_have_ceilings((goal.model,), goal.environment)
-    examination = _Examination(goal, tell or (lambda _: None))
     settings = settings or PromptSettings("plan", goal.environment)
     async with PromptAgent(replace(settings, must_be_priced=is_priced)) as agent:
-        work = _Planning(goal, agent, examination)
+        work = _Planning(goal, agent, tell or (lambda _: None))
         done = await launch(
             Launch(
                 Graph((TaskGroup("plan", 1),)),
@@ -523,25 +521,41 @@ async def drafted(
                 waits_until_s=waits_until_s,
             )
         )
-    if work.result is None or examination.accepted is None:
-        raise _failed(done, examination)
-    text, loaded = examination.accepted
+    if work.result is None or work.accepted is None:
+        raise _failed(done, work)
+    text, loaded = work.accepted
     return Draft(text, loaded, work.result, _left(goal.budget, work.result))
 
 
-class _Examination(Struct):
-    """Looks at replies and keeps what is to be known of the last one."""
+class _Planning(Work):
+    """The one task of planning: looks at replies and keeps what is to be known of the last one."""
 
-    goal: Goal
-    tell: Callable[[str], None]
-    accepted: tuple[str, Loaded] | None = None
-    text: str = ""
-    error: PlanError | None = None
-    replies: int = 0
+    name = "plan"
+    is_idle_until_sent = True
 
-    async def examine(self, reply: str) -> str | None:
+    def __init__(self, goal: Goal, agent: PromptAgent, tell: Callable[[str], None]) -> None:
+        self.result: Result | None = None
+        self.accepted: tuple[str, Loaded] | None = None
+        self.text = ""
+        self.error: PlanError | None = None
+        self.replies = 0
+        self._goal, self._agent, self._tell = goal, agent, tell
+        self._call = PromptCall(
+            goal.request, goal.model, PLAN_TOKENS_MAX, goal.system, verify=self._examine,
+            repairs=REPAIRS,
+        )  # fmt: skip
+
+    def key(self, member: int) -> bytes:
+        del member
+        return digest(f"{self._call.system}\n{self._call.prompt}".encode("utf-8", "replace"))
+
+    async def perform(self, attempt: Attempt) -> Result:
+        self.result = await self._agent.perform(self._call, attempt)
+        return self.result
+
+    async def _examine(self, reply: str) -> str | None:
         """What is wrong with the plan in a reply, in the words of our errors; or nothing."""
-        goal = self.goal
+        goal = self._goal
         self.replies += 1
         # What is longer than any plan is not even looked through.
         self.text = plan_in(reply) if len(reply) <= PLAN_CHARS_MAX else reply
@@ -555,36 +569,9 @@ class _Examination(Struct):
         except PlanError as error:
             self.error = error
             more = f", and {len(error.others)} more" if error.others else ""
-            self.tell(f"refused: {error.code}: {error.message}{more}")
+            self._tell(f"refused: {error.code}: {error.message}{more}")
             return error.render()
         return None
-
-    def is_stale(self, fault: Fault) -> bool:
-        """Whether what ended it was not said of the last plan: it was cut, or cost too much."""
-        return self.error is None or not self.error.render().startswith(fault.detail)
-
-
-class _Planning(Work):
-    """The one task of planning."""
-
-    name = "plan"
-    is_idle_until_sent = True
-
-    def __init__(self, goal: Goal, agent: PromptAgent, examination: _Examination) -> None:
-        self.result: Result | None = None
-        self._agent = agent
-        self._call = PromptCall(
-            goal.request, goal.model, PLAN_TOKENS_MAX, goal.system, verify=examination.examine,
-            repairs=REPAIRS,
-        )  # fmt: skip
-
-    def key(self, member: int) -> bytes:
-        del member
-        return digest(f"{self._call.system}\n{self._call.prompt}".encode("utf-8", "replace"))
-
-    async def perform(self, attempt: Attempt) -> Result:
-        self.result = await self._agent.perform(self._call, attempt)
-        return self.result
 
 
 def _left(budget: PlanBudget | None, took: Result) -> PlanBudget | None:
@@ -596,22 +583,23 @@ def _left(budget: PlanBudget | None, took: Result) -> PlanBudget | None:
     return PlanBudget(tokens=max(1, (budget.tokens or 0) - tokens))
 
 
-def _failed(done: Launched, examination: _Examination) -> PlanError:
-    """Why there is no plan; what is nobody's plan's fault is raised as what it is."""
+def _failed(done: Launched, work: _Planning) -> PlanError:
+    """Why there is no plan; what is no fault of a plan is raised as what it is."""
     fault = next(iter(done.driver.failures.values()), Fault("request"))
     if fault.kind != "unfit":
         must_go_on(done.outcome, f"{fault.kind}: {fault.detail}")
-    count = examination.replies
-    tries = "one try" if count == 1 else f"{count} tries"
+    tries = "one try" if work.replies == 1 else f"{work.replies} tries"
+    # The last plan may not be what ended it: the reply was cut, or cost too much.
+    is_told = work.error is not None and work.error.render().startswith(fault.detail)
     error = NoPlanError(
         f"the model gave no plan that can be used, in {tries}",
-        detail=None if examination.error and not examination.is_stale(fault) else fault.detail,
+        detail=None if is_told else fault.detail,
         hint="say the goal more simply, or write the plan yourself: docs/plan.md",
     )
-    error.draft = examination.text
-    if examination.error is not None:
+    error.draft = work.text
+    if work.error is not None:
         # Beside each other: the first would bring the others along once more.
-        first, others = copy(examination.error), examination.error.others
+        first, others = copy(work.error), work.error.others
         first.others = ()
         error.others = (first, *others)
     return error

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
 from msgspec import Struct
 
 from headway.errors import (
-    CycleError,
     Fix,
     PlanTooLargeError,
     PlanValueError,
     QueueOrderError,
     SourceError,
 )
-from headway.plans.expand import ExpandedPlan, GroupPlan, NeedEdge, stakes_of
-from headway.plans.links import circle, path_words, reversed_edges, serial, without
+from headway.plans.expand import ExpandedPlan, GroupPlan, stakes_of
+from headway.plans.links import circle, note_circle, path_words, reversed_edges, serial
 from headway.plans.resources import WILD, Channel, above, fixed_part, inside, led_back
 from headway.plans.section import PlanFaults, shown
 from headway.plans.sharing import entries_of, flaw_of, folder_of, prefix_in
@@ -25,8 +24,6 @@ from headway.plans.template import Template, template_of
 
 PAIRS_MAX: Final = 1_000_000
 """Overlaps between groups that are looked at: as many as take about a second."""
-
-LEADS_OUT: Final = "leads out of the plan's folder"
 
 Who = int | str
 """A member by number; by the text of a path that every member fills differently; or anyone."""
@@ -66,11 +63,7 @@ class Touched:
 
     def put(self, entries: Entries, path: str, group: int, who: Who) -> None:
         """A member touches a path."""
-        groups = entries.get(path)
-        if groups is None:
-            entries[path] = {group: who}
-        else:
-            _merge(groups, group, who)
+        _merge(entries.setdefault(path, {}), group, who)
 
     def around(self, path: str) -> tuple[str, ...]:
         """Every declared folder that a path lies in, the nearest first. Ask when all are put."""
@@ -114,10 +107,7 @@ class Touched:
         return self._by_group.get(group) or ([], [])
 
     def common(self, before: int, after: int) -> str | None:
-        """What the first writes and the second touches, or the first reads and the second writes.
-
-        The outer one, if one lies in the other.
-        """
+        """The path by which two groups are coupled: one writes what the other touches."""
         reads, writes = self.of_group(before)
         for paths, is_read in ((writes, True), (reads, False)):
             for path in paths[:COMPARED_MAX]:
@@ -200,23 +190,15 @@ def touched_by(expanded: ExpandedPlan, faults: PlanFaults) -> Touched:
         ):
             for text in texts:
                 for path, who, one in paths(group, text):
-                    if path is not None:
-                        touched.put(entries, path, group.index, who)
-                        continue
-                    if one == text:
-                        _leads_out(group, key, text, faults)
-                    else:
-                        message = f"{_of_member(group, key, one, who)} {LEADS_OUT}"
-                        faults.add(SourceError, task.spot(key).value, message)
-                    break
+                    if path is None:
+                        _leads_out(group, key, text, _of_member(group, key, one, who), faults)
+                        break
+                    touched.put(entries, path, group.index, who)
     return touched
 
 
 def paths(group: GroupPlan, text: str) -> Iterator[tuple[str | None, Who, str]]:
-    """The paths that a declared text stands for, who touches each, and its text.
-
-    The path is None if it leads out of the plan's folder.
-    """
+    """The paths of a declared text (None if one leads out), who touches each, and its text."""
     template = template_of(text)
     if not template.refs:
         path = inside(template.render(str))
@@ -244,19 +226,18 @@ def _check_keys(group: GroupPlan, channels: dict[str, Channel], faults: PlanFaul
 
 
 def _of_member(group: GroupPlan, key: str, text: str, member: Who) -> str:
-    name = group.label(member) if isinstance(member, int) else group.name
+    name = group.label(member) if isinstance(member, int) and member >= 0 else group.name
     return f"`{shown(text)}` in `{key}` of `{name}`"
 
 
-def _leads_out(group: GroupPlan, key: str, text: str, faults: PlanFaults) -> None:
-    task = group.task
-    texts: Sequence[str] = {"reads": task.reads, "writes": task.writes}.get(key, (text,))
-    better = tuple(led_back(other) if other == text else other for other in texts)
-    place = task.spot(key).value
-    message = f"`{shown(text)}` in `{key}` of `{task.name}` {LEADS_OUT}"
-    value = better if len(better) > 1 else better[0]
-    hint = f"write `{shown(led_back(text))}`"
-    faults.add(SourceError, place, message, hint, Fix("replace", place, value=value))
+def _leads_out(group: GroupPlan, key: str, text: str, what: str, faults: PlanFaults) -> None:
+    task, better = group.task, led_back(text)
+    place, message = task.spot(key).value, f"{what} leads out of the plan's folder"
+    if better == text:
+        faults.add(SourceError, place, message)
+    else:
+        fix = task.exchange(key, text, better)
+        faults.add(SourceError, place, message, f"write `{shown(better)}`", fix)
 
 
 # Who comes before whom in a plan: by needs, by what is read, and by turns in a queue.
@@ -316,27 +297,13 @@ def order_of(expanded: ExpandedPlan, faults: PlanFaults) -> TaskOrder:
 
 def _circle_fault(expanded: ExpandedPlan, path: list[int], faults: PlanFaults) -> None:
     """A circle that the declared needs alone do not have: a queue or a read closes it."""
-    groups = expanded.groups
-    words = path_words([groups[one].name for one in path])
-    message = f"tasks need each other in a circle: {words}"
-    steps: list[tuple[int, NeedEdge]] = []
+    tasks = [group.task for group in expanded.groups]
+    links = [[(edge.group, edge.key) for edge in group.edges] for group in expanded.groups]
     for one, other in pairwise(path):
-        edges = [edge for edge in groups[one].edges if edge.group == other]
-        if not edges:
-            task = groups[one].task
-            hint = f"take `{task.name}` out of its queue, or declare it earlier"
-            fix = Fix("remove", task.spot("queue").key)
+        if all(need != other for need, _ in links[one]):
+            words, place = path_words([tasks[n].name for n in path]), tasks[one].spot("queue").key
             message = f"tasks wait for each other in a circle: {words}"
-            faults.add(QueueOrderError, task.spot("queue").key, message, hint, fix)
+            hint = f"take `{tasks[one].name}` out of its queue, or declare it earlier"
+            faults.add(QueueOrderError, place, message, hint, Fix("remove", place))
             return
-        steps += ((one, edge) for edge in edges)
-    declared = [step for step in steps if step[1].key != "reads"]
-    one, edge = min(declared, key=lambda step: step[1].key != "needs")
-    task, needed = groups[one].task, groups[edge.group].name
-    fixes = [
-        without(task, needed, other.key)
-        for other in groups[one].edges
-        if other.group == edge.group and other.key != "reads"
-    ]
-    place = task.spot(edge.key).value
-    faults.add(CycleError, place, message, f"remove `{needed}` from `{task.name}`", *fixes)
+    note_circle(tasks, path, links, faults)

@@ -1,17 +1,33 @@
-"""What `headway check` reports: shape, order, size, remarks."""
+"""What `headway check` reports: shape, order, size, remarks, and the coherence boundary.
+
+Three answers, from what a plan declares:
+- strands: members that share nothing, and so are embarrassingly parallel;
+- couplings: which task must come before which, and by what: a result, a path, a key, a queue;
+- boundaries: sets of tasks that are coupled with each other and with no other. Inside of one the
+  order counts; between them anything goes.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Final, Literal
 
 from msgspec import Struct
 
-from headway.plans.boundary import Boundary, Strand, boundary
-from headway.plans.expand import ExpandedPlan, GroupPlan, graph_of, prompt_paths, used_variables
+from headway.plans.accesses import ANYONE, StateTouched
+from headway.plans.expand import (
+    ExpandedPlan,
+    GroupPlan,
+    graph_of,
+    prompt_paths,
+    results_used,
+    used_variables,
+)
 from headway.plans.graph import Graph
 from headway.plans.hazards import Remark, Survey, listed, runs_again
+from headway.plans.links import Edges, levels, reversed_edges
 from headway.plans.remarks import (
     Absent,
     carries_nothing,
@@ -22,7 +38,7 @@ from headway.plans.remarks import (
     undeclared,
 )
 from headway.plans.section import where
-from headway.plans.spec import CommandSpec, Prompt, Python, text_of
+from headway.plans.spec import CommandSpec, Prompt, Python, TaskSpec, text_of
 
 BYTES_PER_TOKEN: Final = 4.0
 """Of English text; a first guess that the first calls correct."""
@@ -89,10 +105,7 @@ class CheckReport(Struct, frozen=True):
 
 
 def check(survey: Survey, absent: Absent = nothing_absent) -> CheckReport:
-    """The report on a plan that was expanded and ordered.
-
-    `absent` tells which of some paths are not there before the run.
-    """
+    """The report on an ordered plan; `absent` tells which paths are not there before the run."""
     expanded = survey.expanded
     graph = graph_of(expanded)
     found = boundary(survey)
@@ -225,6 +238,249 @@ def _settings(expanded: ExpandedPlan) -> Iterator[Remark]:
                          where=where(spec.file, task.place))  # fmt: skip
 
 
+# How many tasks of a plan can be active at once: the largest set of which none waits for another.
+
+TRANSITIVE_GROUPS_MAX: Final = 200
+"""Groups up to which chains over tasks between them are looked for."""
+
+
+def breadth(sizes: Sequence[int], before: Sequence[int], direct: Edges) -> tuple[int, bool]:
+    """The most tasks at once of groups of these sizes, and whether it is exact: it may be less.
+
+    `before` has for each group all that come before it, as bits; `direct` those that it waits for
+    itself. Tasks in one chain never run at once, so that the chains that cover all tasks are a
+    bound; all tasks of one level can run at once, so that the bound is exact if a level reaches it.
+    """
+    after = reversed_edges(direct)
+    spare, room = list(sizes), list(sizes)
+    steps = [
+        (one, other)
+        for other, needs in enumerate(direct)
+        for one in sorted(needs, key=lambda need: len(after[need]))
+    ]
+    if len(sizes) <= TRANSITIVE_GROUPS_MAX:
+        groups = range(len(sizes))
+        steps += [(one, n) for n, mask in enumerate(before) for one in groups if mask >> one & 1]
+    for one, other in steps:
+        amount = min(spare[one], room[other])
+        spare[one] -= amount
+        room[other] -= amount
+    bound = sum(room)
+    widest = max((sum(sizes[one] for one in level) for level in levels(direct, after)), default=0)
+    return bound, bound == widest
+
+
+By = Literal["result", "items", "order", "path", "key", "queue"]
+"""Its result is used | it says who the members are | nothing gets over, but it comes first | a file
+or folder | a key of the shared state | turns."""
+
+
+class Strand(Struct, frozen=True):
+    """Tasks of one item each, one after another; strands of different items share nothing."""
+
+    groups: tuple[str, ...]
+    """In order; usually one."""
+    count: int | None
+    """How many strands there are; `None` if that is found at run time."""
+    is_proven: bool
+    """They declare all that they touch, or are prompts, which touch nothing."""
+
+
+class Coupling(Struct, frozen=True):
+    """One group that must come before another, and why."""
+
+    before: str
+    after: str
+    by: By
+    what: str
+    """The path, the key or the queue."""
+    memberwise: bool
+    """Each member before the same member of the other group only."""
+
+
+class Boundary(Struct, frozen=True):
+    """A plan, as far as coherence goes."""
+
+    strands: tuple[Strand, ...]
+    alone: tuple[str, ...]
+    """Single tasks that share nothing with any other."""
+    is_proven: bool
+    """Those say all that they touch, or are prompts."""
+    couplings: tuple[Coupling, ...]
+    inside: tuple[tuple[tuple[str, ...], ...], ...]
+    """Sets of groups that are coupled. Each is a row of stages: all of a stage is done before
+    anything of the next one starts."""
+    turns: tuple[str, ...]
+    """Groups whose members run one at a time."""
+    width: int
+    """The most tasks that can be active at once without one seeing a half-done other."""
+    is_exact: bool
+    """If not, it may be less."""
+    unknown: tuple[str, ...]
+    """Groups whose members are found at run time; they count as one each."""
+
+
+def boundary(survey: Survey) -> Boundary:
+    """What may run beside what, in a plan that was ordered."""
+    groups = survey.expanded.groups
+    strands = _strands(survey)
+    sizes = [1 if group.task.queue or group.count is None else group.count for group in groups]
+    width, is_exact = breadth(sizes, survey.order.somehow, survey.order.direct)
+    inside = _components(survey)
+    coupled = {name for stages in inside for names in stages for name in names}
+    striped = {name for strand in strands for name in strand.groups}
+    alone = [
+        group
+        for group in groups
+        if group.name not in coupled and group.name not in striped and not group.task.queue
+    ]
+    return Boundary(
+        strands=strands,
+        alone=tuple(group.name for group in alone),
+        is_proven=all(_is_proven(group.task) for group in alone),
+        couplings=tuple(_couplings(survey)),
+        inside=inside,
+        turns=tuple(group.name for group in groups if group.task.queue and group.count != 1),
+        width=width,
+        is_exact=is_exact,
+        unknown=tuple(
+            group.name for group in groups if group.count is None and not group.task.queue
+        ),
+    )
+
+
+def _components(survey: Survey) -> tuple[tuple[tuple[str, ...], ...], ...]:
+    direct = survey.order.direct
+    root = list(range(len(direct)))
+
+    def find(one: int) -> int:
+        while root[one] != one:
+            root[one] = root[root[one]]
+            one = root[one]
+        return one
+
+    for one, needs in enumerate(direct):
+        for need in needs:
+            root[find(one)] = find(need)
+    for one, other in _shared_keys(survey.state):
+        root[find(one)] = find(other)
+    sets: dict[int, list[int]] = {}
+    for one in sorted(range(len(direct)), key=survey.order.position.__getitem__):
+        sets.setdefault(find(one), []).append(one)
+    return tuple(tuple(_stages(survey, some)) for some in sets.values() if len(some) > 1)
+
+
+def _stages(survey: Survey, some: list[int]) -> Iterator[tuple[str, ...]]:
+    """Groups in serial order, cut wherever all that is left comes after all that went before."""
+    groups, entirely = survey.expanded.groups, survey.order.entirely
+    shared = [-1] * (len(some) + 1)
+    """Of those from each place on: who comes before all of them, as bits."""
+    for place in range(len(some) - 1, -1, -1):
+        shared[place] = shared[place + 1] & entirely[some[place]]
+    stage: list[str] = []
+    seen = 0
+    for place, one in enumerate(some):
+        stage.append(groups[one].name)
+        seen |= 1 << one
+        if not seen & ~shared[place + 1]:
+            yield tuple(stage)
+            stage = []
+
+
+def _shared_keys(state: StateTouched) -> Iterator[tuple[int, int]]:
+    """Groups that share the state in some way, in a row: nobody keeps those apart who say less."""
+    keys = state.keys
+    for prefix, writers in keys.writes.items():
+        first = next(iter(writers))
+        for is_write in (False, True):
+            for groups in keys.overlapping(prefix, is_write):
+                yield from ((first, other) for other in groups)
+    free = {*state.readers, *state.writers}
+    if free:
+        named = (*keys.reads.values(), *keys.writes.values())
+        yield from pairwise(sorted(free.union(*named)))
+
+
+def _strands(survey: Survey) -> tuple[Strand, ...]:
+    """Groups of several members that share nothing, those of the same items together."""
+    groups = survey.expanded.groups
+    loose = {group.index for group in groups if _is_loose(survey.state, group)}
+    chains: dict[int, list[int]] = {}
+    chain_of: dict[int, int] = {}
+    for one in sorted(loose, key=survey.order.position.__getitem__):
+        total = {edge.group for edge in groups[one].edges if not edge.memberwise}
+        paced = {edge.group for edge in groups[one].edges if edge.memberwise} - total
+        first = next((chain_of[need] for need in sorted(paced) if need in chain_of), one)
+        # A member that waits for all of an earlier group of its strand is where strands meet.
+        if first != one and total.intersection(chains[first]):
+            first = one
+        chain_of[one] = first
+        chains.setdefault(first, []).append(one)
+    return tuple(
+        Strand(
+            tuple(groups[one].name for one in chain),
+            groups[first].count,
+            all(_is_proven(groups[one].task) for one in chain),
+        )
+        for first, chain in chains.items()
+    )
+
+
+def _is_loose(state: StateTouched, group: GroupPlan) -> bool:
+    """Whether members of a group share nothing that one of them changes."""
+    index = group.index
+    if group.count in (0, 1) or group.task.queue:
+        return False
+    reads, writes = state.keys.of_group(index)
+    if index in state.readers and (writes or index in state.writers):
+        return False
+    if index in state.writers and reads:
+        return False
+    for what in writes:
+        who = state.keys.writes[what][index]
+        readers = state.keys.overlapping(what, False)
+        if any(index in found and (found[index] != who or who == ANYONE) for found in readers):
+            return False
+    return True
+
+
+def _is_proven(task: TaskSpec) -> bool:
+    return task.says_all or isinstance(task.work, Prompt)
+
+
+def _couplings(survey: Survey) -> Iterator[Coupling]:
+    """Every edge and every turn, with what gets over it."""
+    groups = survey.expanded.groups
+    last: dict[str, GroupPlan] = {}
+    for group in groups:
+        used: frozenset[str] | None = None
+        for edge in group.edges:
+            if used is None:
+                used = results_used(survey.expanded, group)
+            before = groups[edge.group]
+            by, what = _carried(survey, before, group, edge.key)
+            if by == "order" and (before.name in used or isinstance(group.task.work, Python)):
+                by = "result"
+            yield Coupling(before.name, group.name, by, what, edge.memberwise)
+        if queue := group.task.queue:
+            if queue in last:
+                yield Coupling(last[queue].name, group.name, "queue", queue, False)
+            last[queue] = group
+
+
+def _carried(survey: Survey, before: GroupPlan, after: GroupPlan, key: str) -> tuple[By, str]:
+    """What gets from one group to another, as far as that can be seen without their texts."""
+    if key == "each" and not before.task.is_group:
+        return "items", ""
+    if key == "reduce":
+        return "result", ""
+    path = survey.touched.common(before.index, after.index)
+    if path is not None:
+        return "path", path or "."
+    found = survey.state.keys.common(before.index, after.index)
+    return ("order", "") if found is None else ("key", found or "everything")
+
+
 # The questions of "The Parallelization Trap", answered for one plan in plain sentences.
 
 SHOWN_MAX: Final = 6
@@ -236,12 +492,15 @@ DECLARED: Final = ", as far as is declared"
 
 def answers(found: Boundary) -> tuple[str, ...]:
     """What is embarrassingly parallel, what is coupled and by what, where the boundary is."""
-    return (
-        *_parallel(found),
-        *_coupled(found),
-        *_bounded(found),
-        _width(found),
+    most = (
+        f"{found.width:,} tasks at once" if found.width > 1 else "1. More at once would only wait"
     )
+    if found.unknown:
+        have = "has" if len(found.unknown) == 1 else "have"
+        most = f"as many as {listed(found.unknown)} {have} members"
+    elif not found.is_exact:
+        most = f"at most {most}"
+    return (*_parallel(found), *_coupled(found), *_bounded(found), f"Largest safe width: {most}.")
 
 
 def _parallel(found: Boundary) -> list[str]:
@@ -252,8 +511,7 @@ def _parallel(found: Boundary) -> list[str]:
         lines.append(f"Embarrassingly parallel, too: {more}.")
     if found.alone:
         its, verb = ("its", "shares") if len(found.alone) == 1 else ("their", "share")
-        names = listed(list(found.alone))
-        line = f"On {its} own: {names} {verb} nothing with any other task"
+        line = f"On {its} own: {listed(found.alone)} {verb} nothing with any other task"
         lines.append(f"{line}{'' if found.is_proven else DECLARED}.")
     if not lines and len(found.inside) == 1 and found.width > 1:
         return ["Nothing is embarrassingly parallel: every task has to do with another one."]
@@ -271,24 +529,17 @@ def _strand(strand: Strand) -> str:
 
 
 def _coupled(found: Boundary) -> list[str]:
-    if not found.couplings:
-        return []
     own = {name: strand for strand in found.strands for name in strand.groups}
-    shown = [
-        one
-        for one in found.couplings
-        if not (one.memberwise and own.get(one.before) is own.get(one.after, found))
-    ]
     by_after: dict[tuple[str, str, str], list[str]] = {}
-    for one in shown:
-        by_after.setdefault((one.before, one.by, one.what), []).append(one.after)
+    for one in found.couplings:
+        if not one.memberwise or own.get(one.before) is not own.get(one.after, found):
+            by_after.setdefault((one.before, one.by, one.what), []).append(one.after)
     lines = [
         _told(before, after, (by, what), found)
         for (before, by, what), after in list(by_after.items())[:SHOWN_MAX]
     ]
-    hidden = len(by_after) - SHOWN_MAX
-    if hidden > 0:
-        lines.append(f"{hidden:,} more such pairs")
+    if len(by_after) > SHOWN_MAX:
+        lines.append(f"{len(by_after) - SHOWN_MAX:,} more such pairs")
     return [f"Coupled: {'; '.join(lines)}."] if lines else []
 
 
@@ -312,24 +563,20 @@ def _told(before: str, after: list[str], by: tuple[str, str], found: Boundary) -
 
 
 def _bounded(found: Boundary) -> list[str]:
-    lines: list[str] = []
     own = {strand.groups[0]: strand for strand in found.strands}
     sets = [_row(stages, own) for stages in found.inside[:SHOWN_MAX]]
-    hidden = len(found.inside) - SHOWN_MAX
-    if hidden > 0:
-        sets.append(f"{hidden:,} more")
+    if len(found.inside) > SHOWN_MAX:
+        sets.append(f"{len(found.inside) - SHOWN_MAX:,} more")
     has_bars = any(len(stages) > 1 for stages in found.inside)
     bars = " What is left of a bar is done before anything right of it starts." if has_bars else ""
-    if len(sets) == 1:
-        lines.append(f"Coherence boundary: {sets[0]}.{bars}")
-    elif sets:
-        lines.append(f"Coherence boundary, around each of these: {'; '.join(sets)}.{bars} Between "
-                     "them anything goes.")  # fmt: skip
-    elif found.width > 1:
+    around, between = "", ""
+    if len(sets) > 1:
+        around, between = ", around each of these", " Between them anything goes."
+    lines = [f"Coherence boundary{around}: {'; '.join(sets)}.{bars}{between}"] if sets else []
+    if not sets and found.width > 1:
         lines.append("Coherence boundary: none; any task can run before any other.")
     if found.turns:
-        names = listed(list(found.turns))
-        lines.append(f"One at a time, in declared order: the members of {names}.")
+        lines.append(f"One at a time, in declared order: the members of {listed(found.turns)}.")
     return lines
 
 
@@ -345,15 +592,4 @@ def _stage(names: tuple[str, ...], own: Mapping[str, Strand]) -> str:
     if strand is not None and strand.groups == names:
         many = "many" if strand.count is None else f"{strand.count:,}"
         return f"{' -> '.join(f'`{name}`' for name in names)} ({many} at once)"
-    return listed(list(names), SHOWN_MAX)
-
-
-def _width(found: Boundary) -> str:
-    if found.unknown:
-        names = listed(list(found.unknown))
-        have = "has" if len(found.unknown) == 1 else "have"
-        return f"Largest safe width: as many as {names} {have} members."
-    if found.width == 1:
-        return "Largest safe width: 1. More at once would only wait."
-    most = f"{found.width:,}" if found.is_exact else f"at most {found.width:,}"
-    return f"Largest safe width: {most} tasks at once."
+    return listed(names, SHOWN_MAX)

@@ -157,10 +157,7 @@ def program_of(word: str) -> str:
 
 
 def refusal_of(said: Sequence[str], is_fed: bool) -> str:
-    """What to write instead, if a value of this command is read as code; nothing if none is.
-
-    `is_fed` says that a value, as it is, comes on stdin.
-    """
+    """What to write instead if a value is read as code; `is_fed`: a value comes on stdin."""
     at = next((i for i, word in enumerate(said) if not ASSIGNMENT.fullmatch(word)), len(said))
     hint, words = _by_assignment(said[:at]), said[at:]
     if hint or not words:

@@ -54,7 +54,10 @@ _WORDS: Final[dict[str, Scalar]] = {
 def read_document(path: Path, name: str = "") -> tuple[Document, str]:
     """A plan's file as a document, and its text."""
     name = name or str(path)
-    text = _content(path, name)
+    try:
+        text = read_text(path, FILE_BYTES_MAX)
+    except UnusableError as fault:
+        raise PlanFileError(f"the file {fault}", where=name) from fault
     return parse_document(text, name, is_json=path.suffix == ".json"), text
 
 
@@ -231,20 +234,25 @@ def _not_yaml(text: str, name: str, mark: Mark | FastMark | None, problem: str |
     return PlanFileError(f"this is not YAML: {problem}", where=where(name, place))
 
 
-def _content(path: Path, name: str) -> str:
+class UnusableError(Exception):
+    """Why a path or a pattern cannot be used; becomes a plan's error once its place is known."""
+
+
+def read_text(path: str | Path, most: int) -> str:
+    """The text of a file, within a bound; `UnusableError` says why there is none."""
     try:
-        with path.open("rb") as file:
-            content = file.read(FILE_BYTES_MAX + 1)
+        with open(path, "rb") as file:
+            content = file.read(most + 1)
     except OSError as error:
-        raise PlanFileError(f"cannot read the file: {error.strerror}", where=name) from error
+        raise UnusableError(f"cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise PlanFileError("this cannot be the name of a file", where=name) from error
-    if len(content) > FILE_BYTES_MAX:
-        raise PlanFileError(f"the file is larger than {FILE_BYTES_MAX:,} bytes", where=name)
+        raise UnusableError("cannot be the name of a file") from error
+    if len(content) > most:
+        raise UnusableError(f"is larger than {most:,} bytes")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise PlanFileError("the file is not UTF-8 text", where=name) from error
+        raise UnusableError("is not UTF-8 text") from error
 
 
 # Which of the paths that a plan reads are there before its run; none of them is opened.

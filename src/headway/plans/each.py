@@ -146,10 +146,7 @@ def arrange(
     column_separator: str | None = None,
     is_quoted: bool = False,
 ) -> ArgumentPlan:
-    """Check a template and its sources; UsageError says what is wrong and what to write.
-
-    With `is_quoted` (`-q`) the template's words are words, not text for a shell.
-    """
+    """Check a template and its sources; with `is_quoted` (`-q`) its words are no shell text."""
     if not "".join(template).strip():
         raise UsageError(
             "there is no command: values are not executed by themselves",

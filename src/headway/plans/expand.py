@@ -8,7 +8,7 @@ Laws:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from json import JSONDecodeError, dumps, loads
 from math import prod
@@ -35,7 +35,7 @@ from headway.plans.spec import (
     plain,
     text_of,
 )
-from headway.plans.template import Ref, Template, leaders_of, references, template_of
+from headway.plans.template import Ref, Template, leaders_of, template_of
 
 MEMBERS_MAX: Final = 1_000_000
 """Tasks of one run: as many as fit into memory with room to spare."""
@@ -178,10 +178,7 @@ class GroupPlan(Struct, frozen=True):
         results: Callable[[str], str] | None = None,
         state: Callable[[str], str] | None = None,
     ) -> str:
-        """A template of this task with the values of one member.
-
-        `results` gives those of tasks, `state` the text of a key, or of all that it may read ("").
-        """
+        """A template with a member's values, with results of tasks and texts of the state."""
 
         def value(ref: Ref) -> str:
             names = ref.names
@@ -480,10 +477,7 @@ def _shared(expanded: ExpandedPlan, group: GroupPlan, model: str) -> dict[str, o
 
 
 def _reduced(expanded: ExpandedPlan, group: GroupPlan) -> object:
-    """Whose results a reduction brings together, which it is told, and how many it has to have.
-
-    Items that are found at run time are left out: a key does not change while a plan runs.
-    """
+    """Whose results a reduction is given, without items found at run time, and its quorum."""
     task = group.task
     if not task.reduce:
         return False
@@ -543,11 +537,16 @@ def used_variables(expanded: ExpandedPlan, group: GroupPlan) -> frozenset[str]:
     return frozenset(ref.var for template in templates for ref in template.refs if ref.var)
 
 
+def refs_of(expanded: ExpandedPlan, group: GroupPlan) -> Iterator[Ref]:
+    """Every name that the prompt of a task uses, through its variables too."""
+    texts = [value for _, value in group.task.vars if isinstance(value, str)]
+    for text in (*prompt_texts(expanded, group), *texts):
+        yield from template_of(text).refs
+
+
 def results_used(expanded: ExpandedPlan, group: GroupPlan) -> frozenset[str]:
     """The tasks whose results the texts of a task name."""
-    texts = [value for _, value in group.task.vars if isinstance(value, str)]
-    texts += prompt_texts(expanded, group)
-    return frozenset(ref.task for text in texts for _, ref in references(text))
+    return frozenset(ref.task for ref in refs_of(expanded, group))
 
 
 def _keys(expanded: ExpandedPlan, group: GroupPlan, stem: bytes) -> Keys:

@@ -13,7 +13,7 @@ Laws:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -21,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from headway.errors import ContextTooSmallError, Fix
-from headway.plans.expand import ExpandedPlan, GroupPlan, prompt_texts
+from headway.plans.expand import ExpandedPlan, GroupPlan, prompt_texts, refs_of
 from headway.plans.graph import Graph, Need, TaskGroup
 from headway.plans.section import PlanFaults
 from headway.plans.spec import Prompt, text_of
@@ -184,7 +184,7 @@ def shapes_of(expanded: ExpandedPlan) -> tuple[FanInShape, ...]:
     for group in expanded.groups:
         if not is_tree(expanded, group):
             continue
-        if any(ref.names[0] == "state" for ref in _refs(expanded, group)):
+        if any(ref.names[0] == "state" for ref in refs_of(expanded, group)):
             continue
         results = expanded.groups[group.source].count
         fit = static_fit(expanded, group, FAN_MAX if results is not None else FOUND_FAN_MAX)
@@ -194,16 +194,13 @@ def shapes_of(expanded: ExpandedPlan) -> tuple[FanInShape, ...]:
 
 
 def is_tree(expanded: ExpandedPlan, group: GroupPlan) -> bool:
-    """Whether the results of a reduction may come together in more than one call.
-
-    What holds all of them in its own text can only be one call.
-    """
+    """Whether results may come together in more than one call: not if one text holds all."""
     task = group.task
     if not task.reduce or task.context_tokens is None:
         return False
     if not isinstance(task.work, Prompt) or task.work.agent is not None:
         return False
-    return all(ref.names[:2] != ("tasks", task.reduce) for ref in _refs(expanded, group))
+    return all(ref.names[:2] != ("tasks", task.reduce) for ref in refs_of(expanded, group))
 
 
 def static_fit(expanded: ExpandedPlan, group: GroupPlan, fan_max: int = FAN_MAX) -> Fit:
@@ -257,13 +254,6 @@ def _value(group: GroupPlan, ref: Ref) -> str:
         return ""
     found = group.vars.get(ref.names[1], "")
     return found.render(lambda _: "") if isinstance(found, Template) else text_of(found)
-
-
-def _refs(expanded: ExpandedPlan, group: GroupPlan) -> Iterator[Ref]:
-    """Every name that the prompt of a task uses, through its variables too."""
-    texts = [*prompt_texts(expanded, group), *(v for _, v in group.task.vars if isinstance(v, str))]
-    for text in texts:
-        yield from template_of(text).refs
 
 
 def with_levels(graph: Graph, expanded: ExpandedPlan, shapes: Sequence[FanInShape]) -> Graph:

@@ -188,96 +188,85 @@ def _object(holder: Holder, required: tuple[str, ...]) -> dict[str, object]:
     return {**shape, "required": list(required)} if required else shape
 
 
-def _whole(pattern: re.Pattern[str]) -> str:
-    """A pattern as JSON Schema has it: the whole text, and groups without names."""
-    return f"^(?:{re.sub(r'[?]P<[a-z]+>', '', pattern.pattern)})$"
+Shape = dict[str, object]
+"""A part of a JSON Schema."""
 
 
-_TEXT: Final[dict[str, object]] = {"type": "string", "minLength": 1}
-_TOKENS: Final[dict[str, object]] = {
-    "oneOf": [
-        {"type": "integer", "minimum": 1},
-        {"type": "string", "pattern": r"^[0-9][0-9_]*(\.[0-9]+)?[kKM]?$"},
-    ]
-}
-_MONEY: Final[dict[str, object]] = {
-    "oneOf": [
-        {"type": "number", "exclusiveMinimum": 0},
-        {"type": "string", "pattern": r"^\$?[0-9][0-9_]*(\.[0-9]+)?[kKM]?$"},
-    ]
-}
-_ONE_OR_MORE: Final[dict[str, object]] = {
-    "oneOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]
-}
-_ANY: Final[dict[str, object]] = {"oneOf": [_TEXT, {"type": "array", "items": _TEXT}]}
-_AMOUNT: Final[dict[str, object]] = {
-    "type": "string",
-    "pattern": r"^(\$[0-9.]+[kKM]?|[0-9.]+[kKM])$",
-}
-_CHANNEL: Final[dict[str, object]] = {
-    "type": "string",
-    "pattern": r"^(value|append|set|counter|max|(reduce|effect)\(.+\))$",
-}
-_VARIABLES: Final[dict[str, object]] = {"pattern": _whole(VARIABLE_NAME)}
-_SCHEMAS: Final[Mapping[Takes, dict[str, object]]] = {
+def _text(pattern: str | re.Pattern[str]) -> Shape:
+    """Text of a pattern; one of ours as a whole, with groups without names."""
+    if isinstance(pattern, re.Pattern):
+        pattern = f"^(?:{re.sub(r'[?]P<[a-z]+>', '', pattern.pattern)})$"
+    return {"type": "string", "pattern": pattern}
+
+
+def _any_of(*shapes: Shape) -> Shape:
+    return {"oneOf": list(shapes)}
+
+
+def _list(items: Shape, **more: int) -> Shape:
+    return {"type": "array", "items": items, **more}
+
+
+_TEXT: Final[Shape] = {"type": "string", "minLength": 1}
+_NAMES: Final[Shape] = {"pattern": _text(VARIABLE_NAME)["pattern"]}
+_COUNT: Final[Shape] = {"type": "integer", "minimum": 1}
+_AMOUNT: Final = _text(r"^(\$[0-9.]+[kKM]?|[0-9.]+[kKM])$")
+_MONEY: Final = _any_of(
+    {"type": "number", "exclusiveMinimum": 0}, _text(r"^\$?[0-9][0-9_]*(\.[0-9]+)?[kKM]?$")
+)
+_SCHEMAS: Final[Mapping[Takes, Shape]] = {
     "version": {"const": 1},
     "text": _TEXT,
     "path": _TEXT,
     "model": _TEXT,
     "name": {**_TEXT, "maxLength": NAME_CHARS_MAX},
-    "group": {"type": "string", "pattern": _whole(TASK_NAME)},
-    "target": {"type": "string", "pattern": _whole(TARGET)},
-    "strategy": {"type": "string", "pattern": _whole(STRATEGY)},
-    "agent": {"type": "string", "pattern": _whole(AGENT)},
+    "group": _text(TASK_NAME),
+    "target": _text(TARGET),
+    "strategy": _text(STRATEGY),
+    "agent": _text(AGENT),
     "permissions": {"enum": list(PERMISSIONS)},
-    "quorum": {
-        "oneOf": [
-            {"type": "integer", "minimum": 1},
-            {"type": "string", "pattern": r"^([1-9][0-9]?|100)%$"},
-        ]
-    },
-    "duration": {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?[smhd]$"},
+    "quorum": _any_of(_COUNT, _text(r"^([1-9][0-9]?|100)%$")),
+    "duration": _text(r"^[0-9]+(\.[0-9]+)?[smhd]$"),
     "count": {"type": "integer", "minimum": 0, "maximum": 100},
     "priority": {"type": "number"},
-    "tokens": _TOKENS,
+    "tokens": _any_of(_COUNT, _text(r"^[0-9][0-9_]*(\.[0-9]+)?[kKM]?$")),
     "money": _MONEY,
-    "needs": _ONE_OR_MORE,
-    "paths": _ANY,
-    "vars": {"type": "object", "propertyNames": _VARIABLES},
-    "state": {"type": "object", "additionalProperties": _CHANNEL},
+    "needs": _any_of(_TEXT, _list(_TEXT, minItems=1)),
+    "paths": _any_of(_TEXT, _list(_TEXT)),
+    "vars": {"type": "object", "propertyNames": _NAMES},
+    "state": {
+        "type": "object",
+        "additionalProperties": _text(r"^(value|append|set|counter|max|(reduce|effect)\(.+\))$"),
+    },
     "matrix": {
         "type": "object",
-        "propertyNames": _VARIABLES,
+        "propertyNames": _NAMES,
         "minProperties": 1,
         "additionalProperties": {"type": "array", "minItems": 1},
     },
-    "budget": {
-        "oneOf": [
-            _AMOUNT,
-            {"type": "array", "items": _AMOUNT, "minItems": 1, "maxItems": 2},
-            {
-                "type": "object",
-                "properties": {"usd": _MONEY},
-                "additionalProperties": False,
-                "minProperties": 1,
-            },
-        ]
-    },
-    "each": {
-        "oneOf": [
-            _TEXT,
-            {"type": "array", "minItems": 1},
-            {
-                "type": "object",
-                "properties": {"lines": _TEXT},
-                "additionalProperties": False,
-                "required": ["lines"],
-            },
-        ]
-    },
+    "budget": _any_of(
+        _AMOUNT,
+        _list(_AMOUNT, minItems=1, maxItems=2),
+        {
+            "type": "object",
+            "properties": {"usd": _MONEY},
+            "additionalProperties": False,
+            "minProperties": 1,
+        },
+    ),
+    "each": _any_of(
+        _TEXT,
+        {"type": "array", "minItems": 1},
+        {
+            "type": "object",
+            "properties": {"lines": _TEXT},
+            "additionalProperties": False,
+            "required": ["lines"],
+        },
+    ),
     "tasks": {
         "type": "object",
-        "propertyNames": {"pattern": _whole(TASK_NAME)},
+        "propertyNames": {"pattern": _text(TASK_NAME)["pattern"]},
         "additionalProperties": {"$ref": "#/$defs/task"},
         "minProperties": 1,
     },

@@ -162,10 +162,7 @@ class Graph:
         return (rank[path[0]] if path else 0.0), tuple(path)
 
     def width(self) -> int:
-        """The most tasks on one level, where a task's level is the longest chain before it.
-
-        A group of unknown size counts as one task. The largest antichain may be larger.
-        """
+        """The most tasks on one level; a group of unknown size counts as one task."""
         sizes = [1 if group.count is None else group.count for group in self.groups]
         return max((sum(sizes[group] for group in level) for level in self.levels), default=0)
 
@@ -292,10 +289,7 @@ def blocks_in(count: int, block: int) -> int:
 
 
 def _blocks(group: TaskGroup) -> tuple[Need, ...]:
-    """A group of one, or of none, needs all of what is one block, or none: the same, and simpler.
-
-    Where a group is needed in both ways, all of it is needed.
-    """
+    """Needs of blocks that remain: one block, or all of a group as well, is the whole group."""
     if group.count in {0, 1}:
         return ()
     entirely = {need.group for need in group.needs if not need.block}

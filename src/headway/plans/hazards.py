@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, Literal
 
@@ -23,10 +23,8 @@ from headway.plans.accesses import (
     touched_by,
 )
 from headway.plans.expand import ExpandedPlan, GroupPlan, NeedEdge
-from headway.plans.links import with_need
 from headway.plans.resources import SCHEME
 from headway.plans.section import PlanFaults, shown, where
-from headway.plans.spec import TaskSpec
 
 # What `headway check` remarks on in a plan that can be run: what is odd, where, and the fix.
 
@@ -58,16 +56,7 @@ class Remark(Struct, frozen=True):
     """The path or key that it is about, as declared."""
 
 
-def with_entry(task: TaskSpec, key: Literal["reads", "writes"], entry: str) -> Fix:
-    """The edit that adds an entry to what a task declares."""
-    entries = task.reads if key == "reads" else task.writes
-    if any(name == key for name, _ in task.spots):
-        value = (*entries, entry) if entries else entry
-        return Fix("replace", task.spot(key).value, value=value)
-    return Fix("add", task.body, key, entry)
-
-
-def listed(names: list[str], most: int = 3) -> str:
+def listed(names: Sequence[str], most: int = 3) -> str:
     """Names in a sentence: `a`, `b` and 7 more."""
     shown = [f"`{name}`" for name in names[:most]]
     if len(names) > most:
@@ -174,24 +163,18 @@ def _note(
     detail = f"if `{group.name}` reads before {names} {have} written, it runs again"
     hint = f"add `{key}: {SCHEME}KEY` to `{silent.name}`, or `needs: {needs}` to "
     hint += f"`{group.name}`, and no attempt is paid twice"
-    return Remark(
-        "note", "runs again", silent.name, message, detail, hint, (),
-        where(expanded.spec.file, silent.task.place),
-    )  # fmt: skip
+    place = where(expanded.spec.file, silent.task.place)
+    return Remark("note", "runs again", silent.name, message, detail, hint, (), place)
 
 
 def _siblings(expanded: ExpandedPlan, group: GroupPlan, key: str) -> Remark:
-    task = group.task
-    return Remark(
-        "note",
-        "runs again",
-        group.name,
-        f"members of `{group.name}` read `{SCHEME}{shown(key)}`, which others of them write",
-        "those that read too early run again, until each has seen what those before it wrote",
-        f"add `queue: {group.name}`, so that they run one at a time and no attempt is paid twice",
-        (Fix("add", task.body, "queue", group.name),),
-        where(expanded.spec.file, task.spot("reads").value),
-    )
+    task, name = group.task, group.name
+    message = f"members of `{name}` read `{SCHEME}{shown(key)}`, which others of them write"
+    detail = "those that read too early run again, until each has seen what those before it wrote"
+    hint = f"add `queue: {name}`, so that they run one at a time and no attempt is paid twice"
+    fixes = (Fix("add", task.body, "queue", name),)
+    place = where(expanded.spec.file, task.spot("reads").value)
+    return Remark("note", "runs again", name, message, detail, hint, fixes, place)
 
 
 _Touch = tuple[int, str, str]
@@ -199,10 +182,7 @@ _Touch = tuple[int, str, str]
 
 
 def filled(group: GroupPlan, text: str) -> Iterator[tuple[int, str]]:
-    """The paths that a declared text stands for, with a member that touches each.
-
-    Of a path that all members touch the first two are given.
-    """
+    """The paths of a declared text with a member that touches each; two if all members do."""
     for path, who, _ in paths(group, text):
         if who == ANYONE:
             yield from ((member, path or "") for member in range(min(2, group.count or 0)) or (-1,))
@@ -261,10 +241,7 @@ def examined(expanded: ExpandedPlan) -> Survey:
 
 
 def tried(expanded: ExpandedPlan) -> tuple[Survey, PlanError | None]:
-    """The same for a plan that is tried all the same, and why a run of it would be refused.
-
-    To show what a hazard does one has to have it. What has no order at all is refused here too.
-    """
+    """The same for a plan that is tried all the same, and why a run of it would be refused."""
     faults = PlanFaults(expanded.spec.file)
     touched = touched_by(expanded, faults)
     order = order_of(expanded, faults)
@@ -386,10 +363,7 @@ def _tell(
     is_paced: bool,
     faults: PlanFaults,
 ) -> None:
-    """Note that one group writes what another one, or itself, touches in no fixed order.
-
-    With `is_paced` the same members come one after the other: only different ones clash.
-    """
+    """Note two groups that touch a path in no fixed order; `is_paced`: only other members clash."""
     groups = (expanded.groups[writer], expanded.groups[other])
     what = next(
         (one, two)
@@ -410,7 +384,7 @@ def _tell(
         place, fix = task.spot(what[0][2]).value, Fix("add", task.body, "queue", first)
     else:
         hint = f"add `needs: {first}` to `{task.name}`"
-        place, fix = task.spot(what[1][2]).value, with_need(task, first)
+        place, fix = task.spot(what[1][2]).value, task.extend("needs", first)
         if is_read:
             message += f", but does not need `{first}`"
             hint += f"; or, if it is to read that version, `needs: {task.name}` to `{first}`"

@@ -124,21 +124,6 @@ def check_links(spec: PlanSpec, faults: PlanFaults) -> PlanSpec:
     return replace(spec, tasks=tasks)
 
 
-def without(task: TaskSpec, needed: str, key: str) -> Fix:
-    """The edit that takes a link away."""
-    rest = tuple(name for name in task.needs if name != needed)
-    if key != "needs" or not rest:
-        return Fix("remove", task.spot(key).key)
-    return Fix("replace", task.spot("needs").value, value=rest)
-
-
-def with_need(task: TaskSpec, name: str) -> Fix:
-    """The edit that adds a need."""
-    if task.needs:
-        return Fix("replace", task.spot("needs").value, value=(*task.needs, name))
-    return Fix("add", task.body, "needs", name)
-
-
 def _check_each(task: TaskSpec, named: Mapping[str, TaskSpec], faults: PlanFaults) -> None:
     each = task.each
     if each is None:
@@ -163,38 +148,49 @@ def _unknown(
     verb = "needs" if key == "needs" else "reduces"
     message = f"`{task.name}` {verb} `{shown(needed)}`, which the plan does not have"
     place = task.spot(key).value
+    hint = f"did you mean `{near}`?"
     if not near or near == task.name or near in task.needs:
-        hint = f"remove `{shown(needed)}`, or add a task of this name"
-        faults.add(UnknownNeedError, place, message, hint, without(task, needed, key))
-        return
-    names = tuple(near if name == needed else name for name in task.needs)
-    value = near if key == "reduce" or len(names) == 1 else names
-    fix = Fix("replace", place, value=value)
-    faults.add(UnknownNeedError, place, message, f"did you mean `{near}`?", fix)
+        near, hint = "", f"remove `{shown(needed)}`, or add a task of this name"
+    faults.add(UnknownNeedError, place, message, hint, task.exchange(key, needed, near))
 
 
 def _check_circles(
     tasks: tuple[TaskSpec, ...], named: Mapping[str, TaskSpec], faults: PlanFaults
 ) -> None:
     index = {task.name: place for place, task in enumerate(tasks)}
-    links = [[link for link in links_of(task) if link[0] in named] for task in tasks]
+    links = [
+        [(index[name], key) for name, key in links_of(task) if name in named] for task in tasks
+    ]
     for _ in range(CIRCLES_MAX):
-        edges = tuple(tuple(sorted({index[name] for name, _ in some})) for some in links)
+        edges = tuple(tuple(sorted({need for need, _ in some})) for some in links)
         order = serial(edges, reversed_edges(edges))
         if len(order) == len(tasks):
             return
-        path = circle(edges, order)
-        steps = [
-            (one, link)
-            for one, need in pairwise(path)
-            for link in links[one]
-            if index[link[0]] == need
-        ]
-        # A need is cut rather than what a task is made of.
-        one, (needed, key) = min(steps, key=lambda step: step[1][1] != "needs")
-        task = tasks[one]
-        fixes = [without(task, *other) for other in links[one] if other[0] == needed]
-        links[one] = [other for other in links[one] if other[0] != needed]
-        message = f"tasks need each other in a circle: {path_words([tasks[n].name for n in path])}"
-        hint = f"remove `{needed}` from `{task.name}`"
-        faults.add(CycleError, task.spot(key).value, message, hint, *fixes)
+        one, need = note_circle(tasks, circle(edges, order), links, faults)
+        links[one] = [other for other in links[one] if other[0] != need]
+
+
+def note_circle(
+    tasks: Sequence[TaskSpec],
+    path: list[int],
+    links: Sequence[Sequence[tuple[int, str]]],
+    faults: PlanFaults,
+) -> tuple[int, int]:
+    """Note a circle with the need to remove, and say which it is.
+
+    `links` has for each task those that it names, with the key; those by `reads` are not declared.
+    """
+    steps = [
+        (one, need, key)
+        for one, need in pairwise(path)
+        for other, key in links[one]
+        if other == need and key != "reads"
+    ]
+    # A need is cut rather than what a task is made of.
+    one, need, key = min(steps, key=lambda step: step[2] != "needs")
+    task, needed = tasks[one], tasks[need].name
+    fixes = [task.exchange(by, needed) for who, other, by in steps if (who, other) == (one, need)]
+    message = f"tasks need each other in a circle: {path_words([tasks[n].name for n in path])}"
+    hint = f"remove `{needed}` from `{task.name}`"
+    faults.add(CycleError, task.spot(key).value, message, hint, *fixes)
+    return one, need

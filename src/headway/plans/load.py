@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from headway.errors import Fix, Place, PlanError, SourceError, nearest
-from headway.plans.document import parse_document, read_document
+from headway.plans.document import UnusableError, parse_document, read_document, read_text
 from headway.plans.expand import (
     MEMBERS_MAX,
     ExpandedPlan,
@@ -46,19 +46,26 @@ VISITS_MAX: Final = 1_000_000
 
 PATTERN_PARTS_MAX: Final = 30
 
+TEXT_BYTES_MAX: Final = 2_000_000
+"""Of a prompt or a schema: more than any context."""
 
-class UnusableError(Exception):
-    """Why a path or a pattern cannot be used; becomes a `SourceError` once its place is known."""
+TEXTS_BYTES_MAX: Final = 64_000_000
+"""Of all of them together."""
+
+TEXTS_MAX: Final = 10_000
+LINES_BYTES_MAX: Final = 64_000_000
 
 
 class Folder:
-    """One folder, as far as a plan may look at it."""
+    """The folder that a plan is in, as far as it may look at it, and the texts that it names."""
 
-    __slots__ = ("_may_leave", "_root")
+    __slots__ = ("_bytes", "_may_leave", "_root", "_texts")
 
     def __init__(self, path: Path, may_leave: bool = False) -> None:
         self._root = os.path.realpath(path)
         self._may_leave = may_leave
+        self._texts: dict[str, str] = {}
+        self._bytes = 0
 
     def opened(self, path: str) -> str:
         """Where a path really leads, if it may lead there."""
@@ -82,19 +89,9 @@ class Folder:
 
     def text(self, path: str, most: int) -> str:
         real = self.opened(path)
-        try:
-            if not os.path.isfile(real):
-                raise UnusableError("is not a file" if os.path.exists(real) else "is not there")
-            with open(real, "rb") as file:
-                content = file.read(most + 1)
-        except OSError as error:
-            raise UnusableError(f"cannot be read: {error.strerror}") from error
-        if len(content) > most:
-            raise UnusableError(f"is larger than {most:,} bytes")
-        try:
-            return content.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise UnusableError("is not UTF-8 text") from error
+        if not os.path.isfile(real):
+            raise UnusableError("is not a file" if os.path.exists(real) else "is not there")
+        return read_text(real, most)
 
     def glob(self, pattern: str) -> tuple[str, ...]:
         parts = [part for part in pattern.split("/") if part not in ("", ".")]
@@ -164,38 +161,6 @@ class Folder:
         names = [one.name for one in self._entries(folder) if one.name.isprintable()]
         near = nearest(name, names)
         return f"{folder}/{near}" if folder and near else near
-
-
-def _must_be_text(path: str) -> None:
-    """A file that a pattern matches is never left out in silence."""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        name = path.encode(errors="backslashreplace").decode()
-        raise UnusableError(f"matches {name}, whose name is not UTF-8") from None
-
-
-# What a plan's patterns and paths lead to: names of files, lines, and texts, all within bounds.
-
-TEXT_BYTES_MAX: Final = 2_000_000
-"""Of a prompt or a schema: more than any context."""
-
-TEXTS_BYTES_MAX: Final = 64_000_000
-"""Of all of them together."""
-
-TEXTS_MAX: Final = 10_000
-LINES_BYTES_MAX: Final = 64_000_000
-
-
-class Library(Folder):
-    """The folder that a plan is in, with the texts that it names."""
-
-    __slots__ = ("_bytes", "_texts")
-
-    def __init__(self, folder: Path, may_leave: bool = False) -> None:
-        super().__init__(folder, may_leave)
-        self._texts: dict[str, str] = {}
-        self._bytes = 0
 
     def items(self, spec: PlanSpec) -> Sources:
         """What the plan's patterns and files of lines give."""
@@ -324,6 +289,15 @@ class Library(Folder):
         faults.add(SourceError, task.spot("schema").value, message)
 
 
+def _must_be_text(path: str) -> None:
+    """A file that a pattern matches is never left out in silence."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        name = path.encode(errors="backslashreplace").decode()
+        raise UnusableError(f"matches {name}, whose name is not UTF-8") from None
+
+
 class Loaded(Struct, frozen=True):
     """A plan that can be run."""
 
@@ -370,7 +344,7 @@ def load_plan(path: Path, name: str = "", may_leave: bool = False) -> Loaded:
     document, text = read_document(path, name)
     expanded = _expanded(document, path.parent, may_leave)
     # Of a run that has begun, its tasks may have made such links: those tasks fail, and no others.
-    Library(path.parent, may_leave).check_outputs(expanded)
+    Folder(path.parent, may_leave).check_outputs(expanded)
     return Loaded(examined(expanded), text, path.parent)
 
 
@@ -393,7 +367,7 @@ def plan_from(text: str, folder: Path, name: str = "plan.yaml", may_leave: bool 
 
 def _expanded(document: Document, folder: Path, may_leave: bool) -> ExpandedPlan:
     spec = plan_of(document)
-    library = Library(folder, may_leave)
+    library = Folder(folder, may_leave)
     expanded = library.texts(expand(spec, library.items(spec)))
     check_contexts(expanded)
     return expanded
@@ -409,16 +383,13 @@ def load_foreign(
     name: str = "plan.yaml",
     has_begun: bool = False,
 ) -> Loaded:
-    """The plan in a text of somebody else's. Raises `PlanError` and nothing else.
-
-    Of a run that `has_begun`, some of what it writes may be there.
-    """
+    """The plan in a text of somebody else's; of a run that `has_begun`, its files may be there."""
     spec = plan_of(parse_document(text, name, is_json=name.endswith(".json")))
     root = os.path.realpath(folder)
     disk = Disk(partial(is_behind if has_begun else is_taken, root), partial(leads, root))
     check_foreign(spec, allowance, disk)
     # The names that patterns give and the lines of files; prompts and schemas are opened after.
-    check_members(expand(spec, Library(folder).items(spec)), disk)
+    check_members(expand(spec, Folder(folder).items(spec)), disk)
     return plan_from(text, folder, name)
 
 

@@ -90,10 +90,7 @@ class ReadySet:
         return new
 
     def expand(self, group: int, count: int) -> list[range]:
-        """The members of a group are known: which of them, or behind them, may start.
-
-        Those of groups of which it needs blocks must be known before.
-        """
+        """The members of a group are known: which of them, or behind them, may start."""
         self.numbers.expand(group, count)
         self.unknown -= 1
         self.states.extend(bytes(count))

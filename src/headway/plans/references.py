@@ -266,10 +266,7 @@ UNJUDGED: Final = ReferenceFault("cannot be judged without importing it", is_mis
 
 
 def check_named(expanded: ExpandedPlan, folder: str) -> tuple[Remark, ...]:
-    """Refuse schemas that are none and functions that are not there, each with its place.
-
-    The remarks name functions that cannot be judged.
-    """
+    """Refuse schemas that are none and functions that are not there; remark on the unjudged."""
     spec, errors, remarks = expanded.spec, [*_bad_schemas(expanded)], list[Remark]()
     judged: dict[str, ReferenceFault | None] = {}
     for owner, key, target, place in _functions(expanded):

@@ -11,8 +11,7 @@ from typing import Final, Literal
 from headway.errors import Fix, nearest
 from headway.plans.accesses import Touched
 from headway.plans.expand import GroupPlan, NeedEdge, prompt_paths, results_used
-from headway.plans.hazards import Remark, Survey, filled, listed, with_entry
-from headway.plans.links import without
+from headway.plans.hazards import Remark, Severity, Survey, filled, listed
 from headway.plans.resources import WILD, above, fixed_part, inside
 from headway.plans.section import shown, where
 from headway.plans.spec import CommandSpec, Prompt, Python, text_of
@@ -169,16 +168,15 @@ def _remark(survey: Survey, index: int, seen: _Seen) -> Remark:
         detail = f"if {who} runs first, `{other.name}` overwrites it"
         if not is_write:
             detail = f"if `{other.name}` runs first, it reads the version from before the run"
-    return Remark(
-        "note" if is_ordered and is_read else "warning",
-        "undeclared",
-        group.name,
-        f"the command of {who} {how} `{shown(path)}`, and `{group.name}` does not declare it",
-        detail,
+    message = f"the command of {who} {how} `{shown(path)}`, and `{group.name}` does not declare it"
+    hint, fix = (
         f"add `{key}: {shown(declared)}` to `{group.name}`",
-        (with_entry(group.task, key, declared),),
-        where(survey.expanded.spec.file, group.task.spot("run").value),
-        declared,
+        group.task.extend(key, declared),
+    )
+    place = where(survey.expanded.spec.file, group.task.spot("run").value)
+    severity: Severity = "note" if is_ordered and is_read else "warning"
+    return Remark(
+        severity, "undeclared", group.name, message, detail, hint, (fix,), place, declared
     )
 
 
@@ -192,10 +190,7 @@ GATES_MAX: Final = 20
 
 
 def nobody_reads(survey: Survey, told: frozenset[str]) -> Iterator[Remark]:
-    """Notes on paths that are written and that no other task reads, but for those told already.
-
-    What is put there by `output` is meant for people; what a task writes itself may be, too.
-    """
+    """Notes on declared writes that no other task reads, but for those that were told already."""
     unread = (
         (group, number)
         for group in survey.expanded.groups
@@ -203,14 +198,12 @@ def nobody_reads(survey: Survey, told: frozenset[str]) -> Iterator[Remark]:
         if text not in told and text in group.task.paths_written
         if not _is_read(survey, group, text)
     )
-    users: dict[int, list[GroupPlan]] = {}
-    for group in filter(_opens_files, survey.expanded.groups):
-        for edge in group.edges:
-            users.setdefault(edge.group, []).append(group)
+    # A prompt sees nothing but its text.
+    readers = [one for one in survey.expanded.groups if not isinstance(one.task.work, Prompt)]
     left: list[tuple[GroupPlan, int]] = []
     for group, number in islice(unread, REMARKS_MAX):
-        likely = users.get(group.index) or _silent(survey, group)
-        if likely:
+        users = [one for one in readers if any(edge.group == group.index for edge in one.edges)]
+        if likely := users or _silent(readers, group.index):
             yield _unread(survey, (group, number), likely)
         else:
             left.append((group, number))
@@ -218,17 +211,10 @@ def nobody_reads(survey: Survey, told: frozenset[str]) -> Iterator[Remark]:
         yield _left(survey, left)
 
 
-def _silent(survey: Survey, group: GroupPlan) -> list[GroupPlan]:
-    """Tasks behind another one that wait for nobody and do not say what they read."""
-    later = survey.expanded.groups[group.index + 1 : group.index + 1 + LATER_MAX]
-    return [
-        one for one in later if one.task.state_reads is None and not one.edges and _opens_files(one)
-    ]
-
-
-def _opens_files(group: GroupPlan) -> bool:
-    """A prompt sees nothing but its text."""
-    return not isinstance(group.task.work, Prompt)
+def _silent(readers: Iterable[GroupPlan], index: int) -> list[GroupPlan]:
+    """Tasks not far behind another one that wait for none and do not say what they read."""
+    later = (one for one in readers if index < one.index <= index + LATER_MAX)
+    return [one for one in later if one.task.state_reads is None and not one.edges]
 
 
 def _is_read(survey: Survey, group: GroupPlan, text: str) -> bool:
@@ -249,18 +235,13 @@ def _unread(survey: Survey, what: tuple[GroupPlan, int], likely: list[GroupPlan]
     detail = "it is taken for something that the plan leaves behind"
     if not likely[0].edges:
         detail += f"; {names} would not wait for it"
-    fixes = (with_entry(likely[0].task, "reads", text),) if len(likely) == 1 else ()
-    return Remark(
-        "note",
-        "nobody reads",
-        group.name,
-        f"`{group.name}` writes `{shown(text)}`, which no task reads",
-        detail,
+    fixes = (likely[0].task.extend("reads", text),) if len(likely) == 1 else ()
+    message = f"`{group.name}` writes `{shown(text)}`, which no task reads"
+    hint, place = (
         f"if {names} reads it, add `reads: {shown(text)}` there",
-        fixes,
         _place(survey, group, number),
-        text,
     )
+    return Remark("note", "nobody reads", group.name, message, detail, hint, fixes, place, text)
 
 
 def _left(survey: Survey, left: list[tuple[GroupPlan, int]]) -> Remark:
@@ -277,10 +258,7 @@ def _place(survey: Survey, group: GroupPlan, number: int) -> str:
 
 
 def carries_nothing(survey: Survey) -> Iterator[Remark]:
-    """Notes on needs by which nothing gets from one task to the other, as far as both declare.
-
-    Such a need may be a gate: deploy if the tests have passed. So it is a note and no more.
-    """
+    """Notes on needs by which nothing gets from one task to the other: they may be gates."""
     looked = 0
     for group in survey.expanded.groups:
         for edge in group.edges:
@@ -301,10 +279,7 @@ def _may_be_idle(survey: Survey, group: GroupPlan, edge: NeedEdge) -> bool:
 
 
 def _meet(survey: Survey, before: int, after: int) -> bool:
-    """Whether one of those up to a need writes what one of those from it on touches, or reads so.
-
-    The need may be what keeps them in order.
-    """
+    """Whether tasks up to a need and tasks from it on share what one of them writes."""
     order = survey.order
     first = order.somehow[before] | 1 << before
     second = 1 << after
@@ -332,16 +307,12 @@ def _bits(groups: Iterable[int]) -> int:
 
 
 def _idle(survey: Survey, group: GroupPlan, needed: GroupPlan) -> Remark:
-    return Remark(
-        "note",
-        "carries nothing",
-        group.name,
-        f"`{group.name}` needs `{needed.name}`, and nothing gets from one to the other",
-        "no result is used and no path is shared: without the need they could run at once",
-        f"remove `{needed.name}` from `needs`, unless it is a gate",
-        (without(group.task, needed.name, "needs"),),
-        where(survey.expanded.spec.file, group.task.spot("needs").value),
-    )
+    message = f"`{group.name}` needs `{needed.name}`, and nothing gets from one to the other"
+    detail = "no result is used and no path is shared: without the need they could run at once"
+    hint = f"remove `{needed.name}` from `needs`, unless it is a gate"
+    fixes = (group.task.exchange("needs", needed.name),)
+    place = where(survey.expanded.spec.file, group.task.spot("needs").value)
+    return Remark("note", "carries nothing", group.name, message, detail, hint, fixes, place)
 
 
 Absent = Callable[[Sequence[str]], frozenset[str]]
@@ -392,11 +363,9 @@ def _absent(survey: Survey, group: GroupPlan, text: str, missing: list[tuple[int
     more = f" (and {len(missing) - 1:,} more)" if len(missing) > 1 else ""
     message = f"`{who}` reads `{shown(path)}`{more}, which no task writes before and is not there"
     hint, fixes = _way_out(survey, group, text, path)
-    place = group.task.spot(f"reads.{group.task.reads.index(text)}", "reads").value
-    return Remark(
-        "warning", "nobody writes", group.name, message, "it would find nothing there", hint, fixes,
-        where(survey.expanded.spec.file, place),
-    )  # fmt: skip
+    spot = group.task.spot(f"reads.{group.task.reads.index(text)}", "reads")
+    place, detail = where(survey.expanded.spec.file, spot.value), "it would find nothing there"
+    return Remark("warning", "nobody writes", group.name, message, detail, hint, fixes, place)
 
 
 def _way_out(survey: Survey, group: GroupPlan, text: str, path: str) -> tuple[str, tuple[Fix, ...]]:
@@ -406,9 +375,7 @@ def _way_out(survey: Survey, group: GroupPlan, text: str, path: str) -> tuple[st
     some = islice(survey.touched.writes, LOOKED_MAX)
     written = [one for one in some if one.rpartition("/")[0] == folder]
     if near := nearest(path, written, 0.8):
-        value = tuple(near if one == text else one for one in task.reads)
-        fix = Fix("replace", task.spot("reads").value, value=value if len(value) > 1 else value[0])
-        return f"did you mean `{shown(near)}`?", (fix,)
+        return f"did you mean `{shown(near)}`?", (task.exchange("reads", text, near),)
     before = [
         other
         for other in survey.expanded.groups[max(0, group.index - LOOKED_MAX) : group.index]
@@ -419,7 +386,7 @@ def _way_out(survey: Survey, group: GroupPlan, text: str, path: str) -> tuple[st
     if len(likely) == 1 and group.count == 1:
         writer = likely[0]
         hint = f"if `{writer.name}` writes it, add `writes: {shown(text)}` to `{writer.name}`"
-        return hint, (with_entry(writer.task, "writes", text),)
+        return hint, (writer.task.extend("writes", text),)
     return f"add `writes: {shown(text)}` to the task that writes it", ()
 
 
@@ -466,13 +433,7 @@ def _early(survey: Survey, group: GroupPlan, key: str, path: str, writer: int) -
     if key == "prompt_file":
         what = f"the prompt of `{group.name}` is"
         hint = f"give the text as a result: `needs: {name}` and `{{{{ tasks.{name}.output }}}}`"
-    return Remark(
-        "warning",
-        "read too early",
-        group.name,
-        f"{what} read before the run, and `{name}` writes `{shown(path)}`",
-        f"`{group.name}` uses what was there before, whatever `{name}` writes",
-        hint,
-        (),
-        where(survey.expanded.spec.file, group.task.spot(key).value),
-    )
+    message = f"{what} read before the run, and `{name}` writes `{shown(path)}`"
+    detail = f"`{group.name}` uses what was there before, whatever `{name}` writes"
+    place = where(survey.expanded.spec.file, group.task.spot(key).value)
+    return Remark("warning", "read too early", group.name, message, detail, hint, (), place)

@@ -110,7 +110,7 @@ def plan_of(document: Document) -> PlanSpec:
     stem = document.name.rpartition("/")[2].rpartition(".")[0] or document.name
     named = section.text("name", _is_name, f"1 to {NAME_CHARS_MAX} printable characters")
     before = len(faults.found)
-    state, state_body = state_of(section, faults)
+    state = state_of(section, faults)
     is_state_sound = len(faults.found) == before
     spec = PlanSpec(
         name=named or shown(stem),
@@ -125,7 +125,6 @@ def plan_of(document: Document) -> PlanSpec:
         file=document.name,
         state=state,
         body=root.place,
-        state_body=state_body,
     )
     spec = check_links(spec, faults)
     if is_state_sound:
@@ -412,7 +411,11 @@ def _budget(section: Section, path: str, faults: PlanFaults) -> PlanBudget | Non
             return None
         case Keyed(pairs=((Leaf(text="usd"), _),)):
             inner = f"{path}.budget" if path else "budget"
-            return PlanBudget(Section(node, "budget", inner, faults).money("usd"))
+            return PlanBudget(
+                Section(node, "budget", inner, faults).read(
+                    "usd", money_of, "an amount of dollars above 0"
+                )
+            )
         case DocumentList() if (budget := _amounts(node.items)) is not None:
             return budget
         case Leaf() if (budget := _amounts((node,))) is not None:

@@ -137,10 +137,6 @@ class Section:
             name, lambda text: _within(seconds_of(text), 1e-3, DURATION_MAX_S), expects, "s"
         )
 
-    def money(self, name: str) -> int | None:
-        """Dollars, as micro-dollars."""
-        return self.read(name, money_of, "an amount of dollars above 0")
-
     def leaves(self, name: str) -> tuple[Leaf, ...]:
         """One text or a list of them."""
         node = self.node(name)

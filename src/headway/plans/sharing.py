@@ -15,7 +15,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from headway.errors import Fix, Place, PlanShapeError, PlanValueError, TemplateError, nearest
+from headway.errors import Fix, PlanError, PlanShapeError, PlanValueError, TemplateError, nearest
 from headway.plans.grammar import TARGET
 from headway.plans.resources import (  # fmt: skip
     ACTS,
@@ -52,23 +52,21 @@ KEYS_MAX: Final = 200
 """Entries under `state`: whatever is touched is compared with each of them. Patterns help."""
 
 EXPECTS: Final = "value, append, set, counter, max, reduce(module:name) or effect(module:name)"
-EFFECT: Final = "effect(package.module:function)"
 _HOLE: Final = re.compile(r"\{\{.*?\}\}|\{\{", re.DOTALL)
-_SIMPLE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*", re.ASCII)
 
 
 Flaw = tuple[str, str]
 """What is wrong with an entry, and what could stand there: nothing, if it is to go."""
 
 
-def state_of(section: Section, faults: PlanFaults) -> tuple[tuple[StateKey, ...] | None, Place]:
-    """What stands under `state`, and where something can be added to it."""
+def state_of(section: Section, faults: PlanFaults) -> tuple[StateKey, ...] | None:
+    """What stands under `state`."""
     node = section.node("state")
     if node is None:
-        return None, section.place
+        return None
     if not isinstance(node, Keyed) or len(node.pairs) > KEYS_MAX:
         section.wrong("state", node, f"up to {KEYS_MAX:,} keys with a channel each")
-        return None, section.place
+        return None
     taken = {key.text for key, _ in node.pairs}
     entries: list[StateKey] = []
     for key, value in node.pairs:
@@ -79,7 +77,7 @@ def state_of(section: Section, faults: PlanFaults) -> tuple[tuple[StateKey, ...]
             entries.append((key.text, channel, Spot(key.place, value.place)))
         else:
             _bad_channel(key, value, faults)
-    return tuple(entries), node.place
+    return tuple(entries)
 
 
 def check_sharing(spec: PlanSpec, faults: PlanFaults) -> None:
@@ -92,7 +90,7 @@ def check_sharing(spec: PlanSpec, faults: PlanFaults) -> None:
             for text in dict.fromkeys(texts):
                 flaw = None if "{{" in text else flaw_of(channels, key, text)
                 if flaw is not None:
-                    _note(spec, task, key, text, flaw, faults)
+                    _note(task, key, text, flaw, faults)
 
 
 def entries_of(task: TaskSpec) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -153,26 +151,17 @@ def _bad_channel(key: Leaf, value: Located, faults: PlanFaults) -> None:
     faults.add(PlanValueError, value.place, message, f"write `{shown(key.text)}: {better}`", fix)
 
 
-def _note(
-    spec: PlanSpec, task: TaskSpec, key: str, text: str, flaw: Flaw, faults: PlanFaults
-) -> None:
+def _note(task: TaskSpec, key: str, text: str, flaw: Flaw, faults: PlanFaults) -> None:
     problem, better = flaw
     texts = {"reads": task.reads, "writes": task.writes}.get(key, (text,))
     place = task.spot(f"{key}.{texts.index(text)}", key).value
     message = f"`{shown(text)}` in `{key}` of `{task.name}`: {problem}"
-    name = text.removeprefix(ACTS)
-    if not better and key == "writes" and _SIMPLE.fullmatch(name):
-        target = spec.body if spec.state is None else spec.state_body
-        path = f"state.{name}" if spec.state is None else name
-        hint = f"add `{name}: {EFFECT}` under `state`"
-        faults.add(PlanShapeError, place, message, hint, Fix("add", target, path, EFFECT))
-        return
-    rest = tuple(filter(None, (better if one == text else one for one in texts)))
+    kind: type[PlanError] = PlanValueError
     hint = f"write `{shown(better)}`" if better else f"remove `{shown(text)}`"
-    fix = Fix("remove", task.spot(key).key)
-    if rest:
-        fix = Fix("replace", task.spot(key).value, value=rest if len(rest) > 1 else rest[0])
-    faults.add(PlanValueError, place, message, hint, fix)
+    if not better and key == "writes":
+        kind = PlanShapeError
+        hint += ", or declare it under `state` as effect(package.module:function)"
+    faults.add(kind, place, message, hint, task.exchange(key, text, better))
 
 
 # What a declared task may touch of the shared state: its declarations, and what its texts read.
@@ -193,17 +182,15 @@ class Stake(Struct, frozen=True):
 
     def touches(self, fill: Fill | None) -> Touches:
         """The same for the engine; without `fill`, what one member touches all of them may."""
-        shared = Touches(_folders(self.reads), _folders(self.writes), _folders(self.acts))
-        every = (*(self.reads or ()), *(self.writes or ()), *(self.acts or ()))
-        if fill is None or not any(one.refs for one in every):
+        kinds = (self.reads, self.writes, self.acts)
+        shared = Touches(*(_prefixes(some, folder_of) for some in kinds))
+        if fill is None or not any(one.refs for some in kinds for one in some or ()):
             return shared
 
         def of_member(member: int) -> Touches:
             try:
                 return Touches(
-                    _filled(self.reads, fill, member),
-                    _filled(self.writes, fill, member),
-                    _filled(self.acts, fill, member),
+                    *(_prefixes(some, lambda one: prefix_in(fill(one, member))) for some in kinds)
                 )
             except TemplateError:
                 # An item that was found at run time lacks a field: the task fails when it starts.
@@ -243,10 +230,7 @@ def stake_of(task: TaskSpec, texts: Iterable[str]) -> Stake:
 
 
 def may_touch(task: TaskSpec, texts: Iterable[str], has_section: bool) -> bool:
-    """Whether a task of a plan that shares a state may touch it.
-
-    A function may have an argument for it. A command finds it if the plan has the key `state`.
-    """
+    """Whether a task may touch a shared state; a command needs the plan's key `state`."""
     match task.work:
         case Python():
             return True
@@ -259,16 +243,8 @@ def _templates(texts: tuple[str, ...] | None) -> Whats:
     return None if texts is None else tuple(map(template_of, dict.fromkeys(texts)))
 
 
-def _filled(whats: Whats, fill: Fill, member: int) -> Prefixes:
-    if whats is None:
-        return None
-    return tuple(dict.fromkeys(prefix_in(fill(one, member)) for one in whats))
-
-
-def _folders(whats: Whats) -> Prefixes:
-    if whats is None:
-        return None
-    return tuple(dict.fromkeys(folder_of(one) for one in whats))
+def _prefixes(whats: Whats, of: Callable[[Template], str]) -> Prefixes:
+    return None if whats is None else tuple(dict.fromkeys(map(of, whats)))
 
 
 def folder_of(template: Template) -> str:

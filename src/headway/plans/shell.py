@@ -400,10 +400,7 @@ class Scan(Struct):
 
 
 def _assigned(said: list[str], tainted: set[str]) -> set[str]:
-    """Variables that are assigned a value, or the name of one that has a value.
-
-    In arithmetic, the name of a variable stands for its content.
-    """
+    """Variables that are assigned a value, or the name of one: arithmetic reads its content."""
     names = set[str]()
     for word in said:
         found, content = ASSIGNMENT.fullmatch(word), word.partition("=")[2]

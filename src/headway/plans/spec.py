@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from headway.errors import Place, nearest
+from headway.errors import Fix, Place, nearest
 from headway.plans.resources import ACTS, SCHEME, Channel
 
 Scalar = str | int | float | bool | None
@@ -180,6 +180,21 @@ class TaskSpec(Struct, frozen=True):
         found = (spot for key in keys for name, spot in self.spots if name == key)
         return next(found, Spot(self.place, self.body))
 
+    def exchange(self, key: str, old: str, new: str = "") -> Fix:
+        """The edit that puts another entry of a key in the place of one, or takes it away."""
+        entries = {"needs": self.needs, "reads": self.reads, "writes": self.writes}.get(key, (old,))
+        rest = tuple(filter(None, (new if one == old else one for one in entries)))
+        if not rest:
+            return Fix("remove", self.spot(key).key)
+        return Fix("replace", self.spot(key).value, value=rest if len(rest) > 1 else rest[0])
+
+    def extend(self, key: Literal["needs", "reads", "writes"], entry: str) -> Fix:
+        """The edit that adds an entry to a key."""
+        if not any(name == key for name, _ in self.spots):
+            return Fix("add", self.body, key, entry)
+        entries = {"needs": self.needs, "reads": self.reads, "writes": self.writes}[key]
+        return Fix("replace", self.spot(key).value, value=(*entries, entry) if entries else entry)
+
     @property
     def says_all(self) -> bool:
         """Whether it declares what it reads and what it writes."""
@@ -251,8 +266,6 @@ class PlanSpec(Struct, frozen=True):
     """What its tasks share; None if the plan has no such key."""
     body: Place = Place(0, 0)
     """Of its first key: where another one can be added."""
-    state_body: Place = Place(0, 0)
-    """Of the first key under `state`."""
 
     @property
     def channels(self) -> dict[str, Channel]:
@@ -260,10 +273,7 @@ class PlanSpec(Struct, frozen=True):
         return {key: channel for key, channel, _ in self.state or ()}
 
     def permissions_of(self, task: TaskSpec) -> str:
-        """`edit`, `all`, or empty: what the plan gives the agent of a task, if that is a program.
-
-        A loop has no settings that could be exceeded: its tools are all that it may use.
-        """
+        """`edit`, `all` or empty: what the plan gives the program that performs a task."""
         work = task.work
         if not isinstance(work, Prompt) or work.agent is None or work.agent.name == LOOP:
             return ""

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from headway.errors import Fix, InternalError, Place, TemplateError, nearest
 from headway.plans.grammar import VARIABLE_NAME, variable_name
-from headway.plans.links import links_of, with_need
+from headway.plans.links import links_of
 from headway.plans.resources import SCHEME
 from headway.plans.section import PlanFaults, shown
 from headway.plans.spec import (
@@ -311,7 +311,7 @@ def check_text(
             message = (
                 f"`{{{{ {ref} }}}}` in `{text.path}`: `{task.name}` does not need `{ref.task}`"
             )
-            fix = with_need(task, ref.task)
+            fix = task.extend("needs", ref.task)
             faults.add(TemplateError, place, message, f"add `needs: {ref.task}`", fix)
             continue
         near = nearest(str(ref), scope.names())

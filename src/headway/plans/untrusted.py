@@ -170,12 +170,22 @@ class Disk(Struct, frozen=True):
     leads: Callable[[str], str] = str
     """Where a path leads when all links are followed, seen from the project."""
 
+    def unreadable(self, path: str) -> str:
+        """What is wrong with a path that is read: its own name, or that of the file it leads to."""
+        problem = unreadable(path)
+        if not problem and (behind := unreadable(self.leads(path))):
+            return f"is a link to what {behind}"
+        return problem
+
+    def unwritable(self, path: str) -> str:
+        """What is wrong with a path that is written; a pattern has a new folder to itself."""
+        # In its shortest form, as it is written: `new/../old.md` is there if `old.md` is.
+        is_taken = self.exists(fixed_part(inside(path) or ""))
+        return unwritable(path) or ("is there already, or behind a link" if is_taken else "")
+
 
 def check_foreign(spec: PlanSpec, allowance: PlanPermissions, disk: Disk) -> None:
-    """Raise a `ForeignPlanError` with all that such a plan may not have; opens nothing.
-
-    What has `{{ }}` in it is judged by `check_members` again, when its values are known.
-    """
+    """Raise a `ForeignPlanError` with all that such a plan may not have; opens nothing."""
     faults = PlanFaults(spec.file)
     judge = _Judge(spec, allowance, disk, faults)
     judge.plan()
@@ -372,10 +382,10 @@ def _touched(task: TaskSpec, disk: Disk) -> Iterator[_Touched]:
     source = each.source if each is not None and each.kind in ("glob", "lines") else ""
     read = {"prompt_file": (file,), "schema": (task.schema,), "each": (source,)}
     for key, texts in {**read, "reads": task.paths_read}.items():
-        yield key, tuple(filter(None, texts)), _open(disk)
+        yield key, tuple(filter(None, texts)), disk.unreadable
     # What a loop declares is what its tools let it write; for all others it is only an order.
-    yield "writes", task.paths_written, _new(disk) if _is_loop(task) else unreadable
-    yield "output", tuple(filter(None, (task.output,))), _new(disk)
+    yield "writes", task.paths_written, disk.unwritable if _is_loop(task) else unreadable
+    yield "output", tuple(filter(None, (task.output,))), disk.unwritable
 
 
 def _is_loop(task: TaskSpec) -> bool:
@@ -384,10 +394,7 @@ def _is_loop(task: TaskSpec) -> bool:
 
 
 def _filled_paths(expanded: ExpandedPlan, group: GroupPlan, text: str) -> Iterable[str] | None:
-    """What a path with `{{ }}` becomes; None if an answer would choose it.
-
-    Of members that are found at run time, `*` stands for the number: whatever it will be.
-    """
+    """What a path becomes, with `*` for an unknown number; None if an answer would choose it."""
     if "{{" not in text:
         return ()
     template = template_of(text)
@@ -424,29 +431,6 @@ def written_budget(budget: PlanBudget) -> str:
     tokens = [] if budget.tokens is None else [f"{budget.tokens / 1e3:.15g}k"]
     amounts = [text.rstrip(".") for text in (*dollars, *tokens)]
     return f"[{', '.join(amounts)}]" if len(amounts) > 1 else "".join(amounts)
-
-
-def _open(disk: Disk) -> Callable[[str], str]:
-    """What is wrong with a path that is read: its own name, or that of the file it leads to."""
-
-    def problem_of(path: str) -> str:
-        problem = unreadable(path)
-        if not problem and (behind := unreadable(disk.leads(path))):
-            return f"is a link to what {behind}"
-        return problem
-
-    return problem_of
-
-
-def _new(disk: Disk) -> Callable[[str], str]:
-    """What is wrong with a path that is to be written; a pattern has a new folder to itself."""
-
-    def problem_of(path: str) -> str:
-        # In its shortest form, as it is written: `new/../old.md` is there if `old.md` is.
-        is_taken = disk.exists(fixed_part(inside(path) or ""))
-        return unwritable(path) or ("is there already, or behind a link" if is_taken else "")
-
-    return problem_of
 
 
 def _better(key: str) -> str:

@@ -20,8 +20,7 @@ from msgspec.structs import replace
 from headway.base.values import HOUR_S, Amounts
 from headway.engine.state import Rules
 from headway.engine.strategy import Strategy
-from headway.plans.boundary import Boundary
-from headway.plans.check import BYTES_PER_TOKEN, CheckReport
+from headway.plans.check import BYTES_PER_TOKEN, Boundary, CheckReport
 from headway.plans.expand import ExpandedPlan, GroupPlan, prompt_texts
 from headway.plans.spec import Prompt
 from headway.report.bound import bound
