@@ -112,10 +112,6 @@ def kept_in(scene: Scene) -> list[Foreseen]:
     return [one for one in found if one is not None]
 
 
-def test_checking_sends_nothing(scene: Scene) -> None:
-    assert scene.sent == (LEARNED, LEARNED)
-
-
 def test_before_anything_ran_everything_is_assumed_and_said(scene: Scene) -> None:
     blind = scene.blind
     assert (blind["tasks"], blind["learned_calls"]) == (LEARNED, 0)
@@ -126,6 +122,7 @@ def test_before_anything_ran_everything_is_assumed_and_said(scene: Scene) -> Non
 
 
 def test_a_run_teaches_what_the_next_one_takes(scene: Scene) -> None:
+    assert scene.sent == (LEARNED, LEARNED), "a check sends nothing"
     found = scene.checked
     assert (found["tasks"], found["learned_calls"]) == (FORESEEN, LEARNED)
     assert found["learned_from"] == "1 earlier run"
@@ -247,13 +244,6 @@ def test_other_plans_tell_of_the_models_that_they_asked(scene: Scene, tmp_path: 
     assert set(others.seen) == {MODEL}
     assert (others.counts, others.words) == ({}, "2 earlier runs")
     assert look(place).memory.lanes
-
-
-def test_nothing_is_known_where_nobody_ran_anything(tmp_path: Path) -> None:
-    place = folders({"HEADWAY_STATE_DIR": str(tmp_path / "none")})
-    assert look(place).memory.lanes == ()
-    found = earlier_plans([], "plan.yaml")
-    assert (found.words, found.seen, found.active) == ("", {}, 1)
 
 
 @pytest.mark.soak

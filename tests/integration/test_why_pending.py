@@ -41,40 +41,36 @@ def known(is_local: bool = False) -> KnownRun:
     return KnownRun(graph, Rules(), lambda group, member: NAMES[2 * group + member])
 
 
-def written(state: Path) -> Writer:
-    writer = Writer(state, NAMES).tell(RunBegan(BEGAN_S, "fixed:1"))
+def written(state: Path, strategy: str = "fixed:1") -> Writer:
+    writer = Writer(state, NAMES).tell(RunBegan(BEGAN_S, strategy))
     return writer.tell(TaskStarted(0, 1, BEGAN_S, "room"))
 
 
-def test_a_task_that_has_not_started_is_told_what_keeps_it(tmp_path: Path) -> None:
+PLACES = "all 1 places are taken"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "task", "is_local", "because"),
+    [
+        ("fixed:1", "verd", False, "needs probe[a] and probe[b], which are not finished"),
+        ("fixed:1", "probe[b]", False, PLACES),
+        ("fixed:1", "probe[b]", True, PLACES),
+        ("adaptive", "probe[b]", True, "this machine has no room beside 1 task of this run"),
+    ],
+)
+def test_a_task_that_has_not_started_is_told_what_keeps_it(
+    tmp_path: Path, strategy: str, task: str, is_local: bool, because: str
+) -> None:
     async def whole() -> None:
-        writer = written(tmp_path)
+        writer = written(tmp_path, strategy)
         journal = await writer.write()
         try:
             with JournalReader(writer.place.folder) as reader:
-                verdict = cause_of(reader, "verd", known)
-                second = cause_of(reader, "probe[b]", known)
-                here = cause_of(reader, "probe[b]", lambda: known(is_local=True))
+                found = cause_of(reader, task, lambda: known(is_local))
         finally:
             journal.close()
-        assert (verdict.state, verdict.task) == ("not started", "verdict")
-        assert "needs probe[a] and probe[b], which are not finished" in verdict.because
-        assert second.because == "all 1 places are taken"
-        assert here.because == "all 1 places are taken"
-
-    asyncio.run(whole())
-
-
-def test_a_machine_without_room_is_named(tmp_path: Path) -> None:
-    async def whole() -> None:
-        writer = Writer(tmp_path, NAMES).tell(RunBegan(BEGAN_S, "adaptive"))
-        journal = await writer.tell(TaskStarted(0, 1, BEGAN_S, "room")).write()
-        try:
-            with JournalReader(writer.place.folder) as reader:
-                here = cause_of(reader, "probe[b]", lambda: known(is_local=True))
-        finally:
-            journal.close()
-        assert here.because == "this machine has no room beside 1 task of this run"
+        assert found.state == "not started"
+        assert because in found.because
 
     asyncio.run(whole())
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from math import inf
 
 import pytest
 from msgspec.structs import replace
 
 from headway.pacing.estimate import Price
-from headway.report.advise import WidthPoint, advise, sweet_spot, width_curve, widths_up_to
+from headway.report.advise import width_curve
 from headway.report.options import (
     ADAPTIVE,
     ONE,
@@ -114,12 +113,6 @@ def test_a_way_that_loses_a_task_never_ends() -> None:
     assert found.time_s == inf
 
 
-def test_advice_for_22_agents_takes_about_a_second() -> None:
-    before = time.process_time()
-    advise(TRAPPED, TRAP)
-    assert time.process_time() - before < CPU_S_MAX
-
-
 def test_the_curve_of_the_trap_has_its_peak_at_3_to_5_and_rises_again() -> None:
     curve = width_curve(TRAPPED, TRAP)
     assert curve.sweet in (3, 4, 5)
@@ -136,20 +129,8 @@ def test_the_curve_of_a_roomy_account_only_falls() -> None:
     assert len({round(point.microusd) for point in curve.points}) == 1
 
 
-def test_the_sweet_spot_is_the_smallest_width_within_two_hundredths_of_the_best() -> None:
-    points = [WidthPoint(width, time_s, 0.0, 0)
-              for width, time_s in ((1, 100.0), (2, 51.1), (3, 50.9), (4, 50.0))]  # fmt: skip
-    assert sweet_spot(points) == 3
-
-
 def test_no_wider_pool_is_tried_once_it_is_hopeless() -> None:
     spec = ProviderSpec("steep", Terms(), Latency(1.0, 0.01, kappa=1.0))
     curve = width_curve(Situation(20, 5_000.0, 300.0), AccountGuess(spec))
     assert curve.points[-1].width < 20
     assert curve.sweet == 1
-
-
-def test_of_many_agents_not_every_width_is_tried() -> None:
-    assert widths_up_to(3) == (1, 2, 3)
-    assert widths_up_to(25)[-2:] == (24, 25)
-    assert width_curve(Situation(500, 3_000.0, 200.0), WIDE).agents < 500

@@ -7,18 +7,22 @@ from math import inf, isclose
 import pytest
 
 from headway.plans.graph import Graph, Need, TaskGroup
-from headway.report.afterwards import (
+from headway.report.forecast import Foreseen, SpreadNumber
+from headway.report.history import AttemptUsage, Kind, Passage, Piece
+from headway.report.time_use import (
+    Cause,
+    CauseShare,
     GroupAfter,
+    Lineage,
     SerialShare,
+    Spent,
     binding,
     compared,
     groups_after,
+    lineage,
     slowest,
     variation,
 )
-from headway.report.forecast import Foreseen, SpreadNumber
-from headway.report.history import AttemptUsage, Kind, Passage, Piece
-from headway.report.time_use import Cause, CauseShare, Lineage, Spent, lineage
 
 FORESEEN = Foreseen(
     "adaptive",

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from headway.base.values import Limit, LimitReading
-from headway.engine.strategy import ADAPTIVE, Strategy
+from headway.engine.strategy import Strategy
 from headway.pacing.account import Profile
 from headway.pacing.estimate import Price
 from headway.pacing.memory import AccountTerms, LaneMemory
@@ -77,13 +77,6 @@ def told(
     return foresee(asks(count), Knowledge(footing, seen(), "2 earlier runs"), depth=depth)
 
 
-def test_the_same_question_has_the_same_answer() -> None:
-    assert told(40, REQUESTS) == told(40, REQUESTS)
-    footing = Footing(memory(REQUESTS, left=1.0))
-    other = foresee(asks(40), Knowledge(footing, seen(), "2 earlier runs"), seed=2, depth=QUICKLY)
-    assert other.time_s != told(40, REQUESTS).time_s
-
-
 def test_a_forecast_says_what_it_was_asked_and_from_what_it_is() -> None:
     found = told(120, REQUESTS)
     assert (found.strategy, found.tasks, found.learned_calls) == ("adaptive", 120, 40)
@@ -116,21 +109,6 @@ def test_what_was_used_up_has_to_flow_in_again() -> None:
     assert rested.time_s.mid == pytest.approx(full.time_s.mid, rel=0.15)
 
 
-def test_half_of_the_rate_takes_twice_as_long() -> None:
-    whole = told(120, REQUESTS, left=0.0)
-    half = told(120, REQUESTS, left=0.0, terms=AccountTerms(share=0.5))
-    assert half.time_s.mid / whole.time_s.mid == pytest.approx(2.0, rel=0.15)
-    assert half.bound_s / whole.bound_s == pytest.approx(2.0, rel=0.15)
-
-
-def test_twice_the_work_takes_twice_as_long_beyond_the_burst() -> None:
-    once, twice = told(120, REQUESTS), told(240, REQUESTS)
-    assert twice.time_s.mid - once.time_s.mid == pytest.approx(120.0, rel=0.1)
-    assert twice.microusd is not None
-    assert once.microusd is not None
-    assert twice.microusd.mid / once.microusd.mid == pytest.approx(2.0, rel=0.05)
-
-
 def test_more_that_was_seen_makes_it_surer() -> None:
     limit = Limit("output", 2000.0, source="header")
     widths = []
@@ -143,20 +121,6 @@ def test_more_that_was_seen_makes_it_surer() -> None:
     blind = nothing.output_tokens
     assert (blind.high - blind.low) / blind.mid > 2.0 * widths[0]
     assert nothing.learned_calls == 0
-
-
-def test_waves_of_four_are_slower_than_as_many_as_there_is_room_for() -> None:
-    knowledge = Knowledge(
-        Footing(memory(Limit("requests", 6000.0, source="header"), left=1.0)), seen()
-    )
-    waves = foresee(asks(60), knowledge, Strategy("waves", 4), depth=QUICKLY)
-    adaptive = foresee(asks(60), knowledge, ADAPTIVE, depth=QUICKLY)
-    alone = foresee(asks(60), knowledge, Strategy("fixed", 1), depth=QUICKLY)
-    assert waves.time_s.mid > 2.0 * adaptive.time_s.mid
-    assert alone.time_s.mid == pytest.approx(60 * 1.5, rel=0.15)
-    assert waves.strategy == "waves:4"
-    assert alone.width == pytest.approx(1.0, abs=0.05)
-    assert waves.width < 4.0
 
 
 @pytest.mark.parametrize(

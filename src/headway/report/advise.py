@@ -41,7 +41,7 @@ from headway.report.options import (
     value_of,
     work_of,
 )
-from headway.report.rules import PEAK_SLOWDOWN, RULES, RuleFacts, Side
+from headway.report.rules import PEAK_SLOWDOWN, RuleFacts, Side, opinions
 from headway.sim.clients import PATIENT, UnpacedDoor
 from headway.sim.provider import Provider
 from headway.sim.rehearsal import Rehearsal, RehearsalSetup
@@ -161,11 +161,11 @@ def recommend(
     many = [option for option in options if option.way.is_several]
     several = best_of(many) if many else one
     facts = RuleFacts(situation, one, several)
-    found = [(name, word) for name, rule in RULES if many and (word := rule(facts)) is not None]
-    side: Side = found[0][1][0] if found else "one"
+    found = opinions(facts) if many else []
+    side: Side = found[0][1] if found else "one"
     reasons = tuple(
         Reason(name, favours, why, "" if favours == side else found[0][0])
-        for name, (favours, why) in found
+        for name, favours, why in found
     )
     best = several if side == "several" else one
     when, why = _when(facts, best)
@@ -243,7 +243,6 @@ class WidthPoint(Struct, frozen=True):
     width: int
     time_s: float
     microusd: float
-    """Of its tokens, those of calls that were given up included."""
     refused: int
 
 
@@ -256,7 +255,6 @@ class WidthCurve(Struct, frozen=True):
     bound_s: float
     binding: str
     sweet: int
-    """The smallest width within 2 % of the best."""
 
 
 def width_curve(situation: Situation, guess: AccountGuess, seed: int = 1) -> WidthCurve:

@@ -70,7 +70,6 @@ class ExploreSubject(Struct, frozen=True):
     original: Mapping[int, int] = field(default_factory=dict)
     """By group, how many members it has in the plan."""
     is_slow: bool = False
-    """Whether functions are really called."""
 
 
 def subject_of(expanded: ExpandedPlan, members_max: int = MEMBERS_MAX) -> ExploreSubject:
@@ -142,14 +141,12 @@ class Difference(Struct, frozen=True):
 
     kind: Kind
     where: str
-    """The task, the key, the file, or the channel."""
     serial: str
     """The first line that differs, as it is in the serial run."""
     got: str
     line: int = 0
     """Of a prompt: which line that is, from 1."""
     before: str = ""
-    """The line above it."""
 
 
 def play(
@@ -222,7 +219,6 @@ def _prompts(label: str, serial: TrialResult | None, got: TrialResult | None) ->
 
 
 def _lines(label: str, serial: str, got: str) -> Difference:
-    """Where two texts part."""
     both = list(zip_longest(serial.split("\n"), got.split("\n"), fillvalue=""))
     number = next(number for number, (one, other) in enumerate(both) if one != other)
     before = both[number - 1][0] if number else ""
@@ -262,7 +258,6 @@ def _parting(one: str, other: str) -> int:
 
 
 def _cut(text: str, start: int) -> str:
-    """A part of a long line, around where it matters."""
     if len(text) <= EXCERPT_CHARS:
         return text
     first = max(0, min(start - EXCERPT_CHARS // 4, len(text) - EXCERPT_CHARS))
@@ -291,9 +286,7 @@ class PairVerdict(Struct, frozen=True):
     count: int = 1
     """Pairs of members that this one stands for."""
     edge: str = ""
-    """Why it cannot happen."""
     reran: int = 0
-    """Attempts that were done again."""
     shares: tuple[str, ...] = ()
     """What both touch and one of them changes."""
     difference: Difference | None = None
@@ -341,7 +334,6 @@ def _touched_by_group(explorer: Explorer) -> dict[int, list[TrialTouch]]:
 def _turned(
     explorer: Explorer, pair: PairOf, both: tuple[int, int], known: PairVerdict
 ) -> PairVerdict:
-    """What comes of it if the second one runs before the first one completes."""
     reran = 0
     for way, steps in _ways(explorer, both):
         line = ScheduleText("pair", both, way, steps)
@@ -355,7 +347,8 @@ def _turned(
         if changed is None:
             continue
         shared = shared_by(played.touches(both[0]), played.touches(both[1]))
-        if not shared and not hidden_by(played.touches(both[0]), played.touches(both[1])):
+        are_opaque = all(any(one.kind == PROCESS for one in played.touches(at)) for at in both)
+        if not shared and not are_opaque:
             continue  # The second one has passed others too, and it was one of them.
         if not shared or changed.where not in (known.first, known.second):
             again = explorer.difference(explorer.play(late))
@@ -381,7 +374,6 @@ def _ways(explorer: Explorer, both: tuple[int, int]) -> Iterator[tuple[Way, int]
 
 
 def _fix(explorer: Explorer, first: Node, second: Node) -> str:
-    """What to add to the plan, as it is written there."""
     groups = explorer.subject.expanded.groups
     task, needed = groups[second[0]].task, groups[first[0]].name
     if first[0] == second[0]:
@@ -407,11 +399,6 @@ def shared_by(first: list[TrialTouch], second: list[TrialTouch]) -> tuple[str, .
     known = [touch for touch in first if touch.kind != PROCESS]
     found = overlap(known, second)
     return tuple(dict.fromkeys(f"{one.kind} `{one.what}`" for one in found))
-
-
-def hidden_by(first: list[TrialTouch], second: list[TrialTouch]) -> bool:
-    """Whether both are code that may share what nobody sees."""
-    return all(any(touch.kind == PROCESS for touch in one) for one in (first, second))
 
 
 ALL_MAX: Final = 150_000
@@ -567,7 +554,6 @@ class Explorer:
         return self._drawn(found, options.schedules or self.most(DRAWN_MAX))
 
     def _every(self, found: Explored, search: Search, most: int) -> Explored:
-        """Depth first, up to so many."""
         count = reran = differing = 0
         failures = list(found.failures)
         total = min(most, orders(list(Counter(self.serial.path).values())))
@@ -592,7 +578,6 @@ class Explorer:
         )  # fmt: skip
 
     def _drawn(self, found: Explored, most: int) -> Explored:
-        """By priorities, and by chance."""
         options = self._options
         for number in range(most):
             seed = options.seed + number // 2

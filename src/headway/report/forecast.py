@@ -87,9 +87,7 @@ class Foreseen(Struct, frozen=True):
     binding: str
     """What makes the bound so long: `input/60s`, `width`, `critical path`."""
     width: float
-    """Calls in flight, on average."""
     refused: float
-    """Calls that are turned away, on average."""
     learned_calls: int
     """Calls that sizes and speeds were learned from; 0: they are what is usual."""
     learned_from: str
@@ -111,7 +109,6 @@ class Foreseen(Struct, frozen=True):
 # How long work takes if calls were a fluid: the model that names what binds, and costs nothing.
 
 WIDTH_MAX: Final = 4096
-"""The widest that is looked at."""
 
 PATH: Final = "critical path"
 WIDTH: Final = "width"
@@ -123,46 +120,23 @@ LAST_SHARE: Final = 0.5
 """The last call is one of ordinary length: the middle one."""
 
 
-class LimitRoom(Struct, frozen=True):
-    """A limit, and what may be had of it."""
-
-    limit: Limit
-    free: float
-    """Now."""
-    rate_per_s: float
-    """What flows in for us: less than all of it if the user set a ceiling."""
-
-
-class Rooms(Struct, frozen=True):
-    """All that may be had."""
-
-    limits: tuple[LimitRoom, ...] = ()
-    width_max: float = inf
-    """Calls in flight at once."""
-    places: float = inf
-    """Tasks that this machine takes at once."""
-    keeps: bool = False
-    """Whether all of `max_tokens` counts, used or not."""
+LimitRoom = tuple[Limit, float, float]
+"""A limit, what is free of it now, and what flows in for us a second: less if there is a ceiling.
+"""
 
 
 class Flow(Struct, frozen=True):
-    """How long the work takes, and what each of its terms says."""
+    """How long the work takes, and what makes it so long."""
 
     time_s: float
     binding: str
-    terms: tuple[tuple[str, float], ...]
     width: float
     """Calls in flight on average, if it takes that long."""
     least_s: float
     """The same with the shortest call as the last one: nothing is faster."""
 
 
-def flow_of(
-    one: DrawnPlan,
-    latency: Latency,
-    room: Rooms,
-    times: float = 1.0,
-) -> Flow:
+def flow_of(one: DrawnPlan, latency: Latency, ground: ForecastGround, times: float = 1.0) -> Flow:
     """The model, for one draw.
 
     A draw of a part of the work stands for so many `times` as much; its chains are no longer.
@@ -170,13 +144,13 @@ def flow_of(
     calls = [call for made in one.calls for call in made]
     works = sorted(latency.work_s(call.output_tokens) for call in calls)
     work_s = times * sum(works)
-    width = best_width(latency, min(room.width_max, max(1.0, times * len(calls))))
-    terms = [(PATH, path_s(one, latency)), (HERE, times * sum(one.seconds) / room.places)]
+    width = best_width(latency, min(ground.width_max, max(1.0, times * len(calls))))
+    terms = [(PATH, path_s(one, latency)), (HERE, times * sum(one.seconds) / ground.places)]
     if calls:
         terms.append((WIDTH, work_s * latency.slowdown(width) / width))
     last_s = works[int(LAST_SHARE * len(works))] if works else 0.0
     given, gave = times * one.amounts.input_tokens, times * one.amounts.output_tokens
-    if room.keeps:
+    if ground.keeps:
         gave = times * sum(call.max_tokens for call in calls)
     taken: dict[Resource, float] = {
         "requests": times * len(calls),
@@ -185,14 +159,14 @@ def flow_of(
         "tokens": given + gave,
         "spend": times * one.amounts.spend_microusd,
     }
-    for one_limit in room.limits:
-        need = max(0.0, taken.get(one_limit.limit.resource, 0.0) - one_limit.free)
-        if need > 0.0 and one_limit.rate_per_s > 0.0:
-            terms.append((one_limit.limit.name, need / one_limit.rate_per_s + last_s))
+    for limit, free, rate_per_s in ground.rooms:
+        need = max(0.0, taken.get(limit.resource, 0.0) - free)
+        if need > 0.0 and rate_per_s > 0.0:
+            terms.append((limit.name, need / rate_per_s + last_s))
     binding, time_s = max(terms, key=lambda term: term[1])
     least_s = time_s - (last_s - works[0]) if binding not in FREE else time_s
     width = min(width, work_s / max(time_s, 1e-9))
-    return Flow(time_s, binding, tuple(terms), width * latency.slowdown(width), least_s)
+    return Flow(time_s, binding, width * latency.slowdown(width), least_s)
 
 
 def best_width(latency: Latency, most: float) -> float:
@@ -220,9 +194,6 @@ def path_s(one: DrawnPlan, latency: Latency) -> float:
 
 # What a plan will cost, before anything is sent: about so much, and at most so much.
 
-ASK_MICROUSD: Final = 5_000_000
-"""Above five dollars nobody's plan should start by accident."""
-
 FRAME_TOKENS: Final = 80
 """What formats add around a prompt, at most."""
 
@@ -235,9 +206,7 @@ class ModelCalls(Struct, frozen=True):
     """`None`: nobody knows it."""
     members: int
     prompt_bytes: int
-    """Of all members together."""
     max_tokens: int
-    """The longest answer of each."""
     repairs: int = 0
     """How often each may be asked again, with its answer in the prompt."""
     content: str = "english"
@@ -385,7 +354,13 @@ class ForecastGround(Struct, frozen=True):
     sizes: Mapping[str, Sizes]
     speed: Speed
     spec: ProviderSpec
-    rooms: Rooms
+    rooms: tuple[LimitRoom, ...]
+    width_max: float
+    """Calls in flight at once."""
+    places: float
+    """Tasks that this machine takes at once."""
+    keeps: bool
+    """Whether all of `max_tokens` counts, used or not."""
     lengths: tuple[tuple[str, SeenCall], ...]
     share: float
     calls: int
@@ -395,9 +370,8 @@ class ForecastGround(Struct, frozen=True):
 
     def under(self, strategy: Strategy) -> ForecastGround:
         """The same where no more tasks are active at once than a strategy lets."""
-        most, rooms = strategy.room(0), self.rooms
-        width, places = min(rooms.width_max, most), min(rooms.places, most)
-        return replace(self, rooms=replace(rooms, width_max=width, places=places))
+        most = strategy.room(0)
+        return replace(self, width_max=min(self.width_max, most), places=min(self.places, most))
 
 
 def ground_of(knowledge: Knowledge) -> ForecastGround:
@@ -411,10 +385,10 @@ def ground_of(knowledge: Knowledge) -> ForecastGround:
         speed = UNKNOWN
     others = _others(knowledge.footing.memory.chronicle)
     rooms, used = _rooms(lane, knowledge.footing.terms.share, others)
-    slots = min(
-        lane.quota.belief.width.cap.limit, *(one.amount for one in _gauges(knowledge.footing)), inf
-    )
-    limits = tuple(room.limit for room in rooms)
+    told = (*knowledge.footing.terms.limits, *knowledge.footing.memory.profile.limits)
+    gauges = (one.amount for one in told if one.resource == "concurrency")
+    slots = min(lane.quota.belief.width.cap.limit, *gauges, inf)
+    limits = tuple(limit for limit, _, _ in rooms)
     if slots < inf:
         limits = (*limits, Limit("concurrency", slots, 0.0, "gauge"))
     neighbour = Neighbour(share=others) if others > 0.0 else None
@@ -425,10 +399,10 @@ def ground_of(knowledge: Knowledge) -> ForecastGround:
     assumed = tuple(_assumed(rooms, slots, speed, len(every)))
     if others > 0.0:
         assumed = (*assumed, f"others on the account go on taking {others:.0%} of its limits")
-    room = Rooms(rooms, slots, knowledge.places, keeps=bool(profile.kept))
     return ForecastGround(
-        sizes, speed, spec, room, tuple(lengths[-LENGTHS_SEEN_MAX:]),
-        knowledge.footing.terms.share, len(every), assumed, bool(profile.curve),
+        sizes, speed, spec, rooms, slots, knowledge.places, bool(profile.kept),
+        tuple(lengths[-LENGTHS_SEEN_MAX:]), knowledge.footing.terms.share, len(every), assumed,
+        bool(profile.curve),
     )  # fmt: skip
 
 
@@ -477,11 +451,10 @@ def _draw(
 ) -> tuple[DrawnPlan, Flow]:
     """One way in which the plan may go, and how long that takes as a fluid."""
     one = drawn(outline, ground.sizes, ground.speed, seed)
-    return one, flow_of(one, _latency(ground.speed, seed), ground.rooms, scale)
+    return one, flow_of(one, _latency(ground.speed, seed), ground, scale)
 
 
 def _latency(speed: Speed, seed: int) -> Latency:
-    """The provider's speed as it may really be."""
     known, times = speed.latency, exp(speed.doubt * normal(seed, SPEED_STREAM, 0))
     return replace(
         known,
@@ -583,21 +556,15 @@ def _rooms(
         taken = max(0.0, capacity - max(0.0, mirror.balance.level(0.0)))
         used.append((limit.name, taken))
         free = max(0.0, share * capacity - taken)
-        rooms.append(LimitRoom(limit, free, min(share, 1.0 - others) * limit.rate_per_s))
+        rooms.append((limit, free, min(share, 1.0 - others) * limit.rate_per_s))
     return tuple(rooms), tuple(used)
 
 
 def _others(chronicle: ChronicleMemory) -> float:
-    """The share of the limits that neighbours are taken to have."""
     seen_min = max(1, minutes_seen(chronicle, LATELY_MIN))
     others = lately(chronicle, LATELY_MIN).neighbours
     least = max(OTHERS_MIN, OTHERS_DOUBT / sqrt(seen_min))
     return 0.0 if others < least else min(OTHERS_MAX, others)
-
-
-def _gauges(footing: Footing) -> Iterator[Limit]:
-    known = (*footing.terms.limits, *footing.memory.profile.limits)
-    return (one for one in known if one.resource == "concurrency")
 
 
 def _assumed(rooms: Sequence[LimitRoom], slots: float, speed: Speed, calls: int) -> Iterator[str]:

@@ -122,7 +122,6 @@ class Standing(Struct, frozen=True):
     """How many processes have had it: one more than it was resumed."""
     strategy: str = ""
     began_s: float = 0.0
-    """When the present part began."""
     grown: int = 0
     """Tasks that became known in the present part, beyond those that were declared."""
     wave: int = 0
@@ -214,7 +213,6 @@ class Passage(Struct):
     state: TaskState | None = None
     attempt: int = 0
     started_s: float = 0.0
-    """When the last attempt began."""
     calls: int = 0
     """Permits of the last attempt."""
     output_tokens: float = 0.0
@@ -229,14 +227,11 @@ class Passage(Struct):
     """When an attempt first had its permit, or began to work without one."""
     ended_s: float | None = None
     taken: AttemptUsage = field(default_factory=AttemptUsage)
-    """By all attempts."""
     lost: AttemptUsage = field(default_factory=AttemptUsage)
-    """By attempts that gave nothing."""
     retries: int = 0
     stale: int = 0
     refused: int = 0
     fault: str = ""
-    """Why the last attempt failed that did."""
     is_paid: bool = False
     """What the present attempt took is counted."""
     is_sent: bool = False
@@ -292,13 +287,11 @@ class Passages:
         self.holds: list[tuple[float, float]] = []
         """When the run was held, until when; infinity if it still is."""
         self.refusals: dict[str, int] = {}
-        """Calls that were turned away, by why."""
         self.is_measured = True
         """Whether every process that had the run said at its end what it took of the machine."""
         self.elapsed_s = 0.0
         """Time of the run so far; it never goes back."""
         self.parts = 0
-        """How many processes have had the run."""
         self.submitted = 0
         """The most tasks that had started and not ended at one time."""
         self.active_s = 0.0
@@ -363,7 +356,6 @@ class Passages:
             self.holds[-1] = (self.holds[-1][0], now_s)
 
     def _cut(self, now_s: float) -> None:
-        """Nobody performs the run any more: what was in flight is lost."""
         for key in self._active:
             passage = self.tasks[key]
             _count_cut(passage)
@@ -426,7 +418,6 @@ class Passages:
     def _failed(
         self, passage: Passage, event: TaskStale | TaskDelayed | TaskFailed, now_s: float
     ) -> None:
-        """An attempt was for nothing."""
         _pay(passage, event.ending)
         passage.lost.add(event.ending)
         if event.ending.is_in_doubt and event.ending.calls:
@@ -483,7 +474,6 @@ def _serve(passage: Passage, now_s: float) -> None:
 
 
 def _waste(passage: Passage, now_s: float, then: Kind) -> None:
-    """What the present attempt worked was for nothing."""
     _serve(passage, now_s)
     passage.move(then, now_s)
     passage.relabel("service", "lost", passage.attempt_from)

@@ -55,9 +55,7 @@ class AccountState(Struct, frozen=True):
     used: tuple[tuple[str, float], ...] = ()
     """Of each limit by its name, the share that is taken: `("tokens/60s", 0.4)`."""
     refused_share: float | None = None
-    """Of the calls lately, those that were refused."""
     slowdown: float | None = None
-    """How many times slower than usual answers come."""
     is_peak: bool | None = None
     """As the user says or the hours of the day show; if None, the slowdown decides."""
 
@@ -66,9 +64,7 @@ class Situation(Struct, frozen=True):
     """The work, the month's budget, and the state of the account."""
 
     agents: int = 4
-    """Slices, or views."""
     tokens_each: float = 17_000.0
-    """Input and output of one of several agents."""
     output_each: float = 1_000.0
     """Of these, its answers: about what a review writes."""
     calls_each: int = 1
@@ -78,9 +74,7 @@ class Situation(Struct, frozen=True):
     coupled: float | None = None
     """Share of the agents that need what another one found; None: as the shape says."""
     budget: MonthlyBudget = MonthlyBudget()
-    """For a month."""
     spent: Spend = Spend()
-    """Of it, so far."""
     state: AccountState = field(default_factory=AccountState)
 
     @property
@@ -132,7 +126,6 @@ class AccountGuess(Struct, frozen=True):
     profile: Profile | None = None
     price: Price | None = None
     share: float = 1.0
-    """The user's ceiling on every limit."""
     learned_calls: int = 0
     learned_from: str = ""
     state: AccountState = field(default_factory=AccountState)
@@ -243,7 +236,6 @@ def as_it_is_now(guess: AccountGuess, state: AccountState) -> AccountGuess:
 
 
 def _neighbour(view: LaneView) -> Neighbour | None:
-    """Somebody else who draws on the account, all the time."""
     shares = [one.neighbours_per_s / one.limit.rate_per_s for one in view.limits
               if one.limit.rate_per_s > 0]  # fmt: skip
     share = max(shares, default=0.0)
@@ -459,7 +451,6 @@ class _Run(Struct, frozen=True):
 
 
 def _part(situation: Situation) -> int:
-    """How many of the agents are rehearsed."""
     return min(situation.agents, max(2, REHEARSED_CALLS_MAX // situation.calls_each))
 
 

@@ -40,7 +40,6 @@ from headway.state.coherence import TaskPositions
 # Pairs of tasks to be turned around: A is declared before B, and B is to run before A completes.
 
 ALL: Final = -1
-"""Every member of a group."""
 
 SHARING_MAX: Final = 100_000
 """Pairs of groups that are looked at, in a plan in which everything touches everything."""
@@ -149,7 +148,6 @@ def edge_between(expanded: ExpandedPlan, graph: Graph, first: Node, second: Node
 
 
 def _word(expanded: ExpandedPlan, graph: Graph, later: int, earlier: int) -> str:
-    """One edge in words."""
     names = graph.groups[later].name, graph.groups[earlier].name
     keys = [edge.key for edge in expanded.groups[later].edges if edge.group == earlier]
     if not keys:
@@ -165,7 +163,6 @@ def _word(expanded: ExpandedPlan, graph: Graph, later: int, earlier: int) -> str
 
 
 STEPS_TEXT_MAX: Final = 100_000
-"""Steps of a schedule that is given as a text."""
 
 HINT: Final = "copy the whole text between the quotes: pct:seed=7:d=3, random:seed=7, steps:0.0.1"
 
@@ -360,7 +357,6 @@ class _Fork(Struct):
 
     path: list[int]
     frozen: Trial | None
-    """The trial as it was here; None if it cannot be copied."""
     rest: list[int]
     """Who is still to go first from here, the next one last."""
     slept: dict[int, Footprint]
@@ -427,7 +423,6 @@ def _opened(cast: TrialCast, is_reduced: bool) -> Trial:
 
 
 def _returned(cast: TrialCast, fork: _Fork, is_reduced: bool) -> Trial:
-    """The trial as it was at a fork."""
     if fork.frozen is not None:
         return copied(fork.frozen) if fork.rest else fork.frozen  # Nobody comes back to the last.
     trial = _opened(cast, is_reduced)

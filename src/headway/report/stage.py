@@ -153,7 +153,6 @@ class TaskDeclaration(Struct, frozen=True):
     """Keys and patterns of the shared state; None is everything."""
     keys_written: tuple[str, ...]
     acts: tuple[str, ...]
-    """Effect channels."""
 
 
 class Play(Struct):
@@ -342,14 +341,15 @@ def _asked_and_answered(stage: HashedStage, asked: TrialAttempt) -> tuple[str, s
     known = play.answers.get(key)
     if known is None:
         text = _prompt(play, asked, dict(given), dict(state))
-        prompt = "\n".join([text, *_file_lines(files), *_state_lines(state)])
-        known = play.answers[key] = prompt, answer_of(asked.label, prompt)
+        lines = [text]
+        for path, entries in files:
+            seen = entries or ((path, AS_BEFORE),)
+            lines += (f"reads {one}: {content}" for one, content in seen)
+        lines += (f"state {name}: {text_in(data)}" for name, data in state)
+        prompt = "\n".join(lines)
+        hashed = digest(f"{asked.label}: {prompt}".encode()).hex()[:HASH_CHARS]
+        known = play.answers[key] = prompt, f"{asked.label} {hashed}"
     return known
-
-
-def answer_of(label: str, prompt: str) -> str:
-    """The hash of a prompt, with the name of who was asked."""
-    return f"{label} {digest(f'{label}: {prompt}'.encode()).hex()[:HASH_CHARS]}"
 
 
 def read_state(keys: tuple[str, ...] | None, snapshot: Snapshot) -> Reads:
@@ -400,7 +400,6 @@ def _told(
     group: GroupPlan, member: Member, names: Mapping[str, tuple[bytes, ...]],
     result: Callable[[str], str],
 ) -> str:  # fmt: skip
-    """What a command or a function is told."""
     work = group.task.work
     lines = [f"$ {work.command}" if isinstance(work, CommandSpec) else getattr(work, "target", "")]
     if member.item is not None:
@@ -417,19 +416,6 @@ def _told(
     return "\n".join(lines)
 
 
-def _file_lines(files: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]) -> list[str]:
-    lines: list[str] = []
-    for path, entries in files:
-        if not entries:
-            lines.append(f"reads {path}: {AS_BEFORE}")
-        lines += (f"reads {one}: {text}" for one, text in entries)
-    return lines
-
-
-def _state_lines(state: Reads) -> list[str]:
-    return [f"state {key}: {text_in(data)}" for key, data in state]
-
-
 def text_in(data: bytes | None) -> str:
     """A value of the shared state as text; nothing where there is none."""
     if data is None:
@@ -439,7 +425,6 @@ def text_in(data: bytes | None) -> str:
 
 
 def _write(stage: HashedStage, asked: TrialAttempt, answer: str) -> None:
-    """All that a task declares to write, with what it answered."""
     declared = stage.play.declared(asked.group, asked.member, asked.grown)
     for path in declared.writes:
         stage.write(path, answer)

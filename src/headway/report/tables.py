@@ -127,7 +127,6 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _task_times(ran: Rehearsed) -> list[float]:
-    """Of each task with a result, the time since it first reached the provider."""
     reached_s: dict[int, float] = {}
     for stay in ran.spans:
         if stay.kind != "here":
@@ -138,7 +137,6 @@ def _task_times(ran: Rehearsed) -> list[float]:
 
 
 def _in_flight_mean(ran: Rehearsed) -> float:
-    """Calls in service, averaged over the time until the last one ended."""
     last_s = max((ended_s for _, ended_s in ran.calls), default=0.0)
     if last_s == 0.0:
         return 0.0

@@ -73,7 +73,6 @@ class TrialCast(Struct, frozen=True):
 
     graph: Graph
     stage: Callable[[], HashedStage]
-    """A new world."""
     channels: Channels = field(default_factory=Channels)
     initial: Mapping[str, bytes] = field(default_factory=dict)
     spread: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
@@ -119,7 +118,6 @@ class Trial:
         self.ready: list[int] = []
         """The places of tasks that can take a step, in serial order."""
         self._at: dict[int, int] = {}
-        """Their numbers."""
         self._active: dict[int, tuple[int, Going | None]] = {}
         self._snapshots: dict[int, Snapshot | None] = {}
         self._given: dict[int, TrialKept] = {}
@@ -133,7 +131,6 @@ class Trial:
         self._grown: Grown = ()
         self._now = 0.0
         self.path: list[int] = []
-        """The places that took its steps."""
         self.trace: list[tuple[int, TrialTouch]] | None = None
         """What was touched, and by which place, if that is recorded."""
         self.facts: list[Event] | None = [] if kill_at else None
@@ -234,7 +231,6 @@ class Trial:
             _feed(self, Finished(task, attempt, ending))
 
     def _leave(self, task: int, place: int) -> int:
-        """An attempt is over: its number."""
         del self.ready[bisect_left(self.ready, place)]
         del self._at[place]
         return self._active.pop(task)[0]
@@ -307,7 +303,6 @@ def resumed(old: Trial) -> Trial:
 
 
 def _feed(trial: Trial, happened: Input) -> None:
-    """Tell the engine, and do what it asks for."""
     waiting: list[Input | TaskProposed] = [happened]
     for one in waiting:
         if isinstance(one, TaskProposed):
@@ -419,7 +414,6 @@ def _perform(trial: Trial, effect: Release) -> None:
 
 
 def _access(trial: Trial, task: int) -> Access:
-    """What the attempt of a task touched, of which the shared state hears."""
     snapshot = trial._snapshots.pop(task, None)
     if snapshot is None:
         return UNTOUCHED
@@ -431,7 +425,6 @@ def _access(trial: Trial, task: int) -> Access:
 
 
 def _trace(trial: Trial, place: int, touched: list[TrialTouch]) -> None:
-    """Note what was touched, and that it is about this task."""
     assert trial.trace is not None
     trial.trace.append((place, TrialTouch("task", str(place), True)))
     trial.trace += ((place, one) for one in touched)
