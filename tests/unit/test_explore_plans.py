@@ -19,13 +19,7 @@ from headway.report.explore import (
     explore,
     subject_of,
 )
-from headway.report.stage import (
-    PROCESS,
-    Going,
-    HashedStage,
-    TrialAttempt,
-    TrialTouch,
-)
+from headway.report.stage import PROCESS, Going, HashedStage, TrialAttempt, TrialTouch
 
 HEAD = "headway: 1\nname: tried\nmodel: openai/gpt-5-mini\n"
 

@@ -6,12 +6,7 @@ import pytest
 
 from headway.errors import UsageError
 from headway.plans.graph import Graph, TaskGroup
-from headway.report.schedules import (
-    Pair,
-    pct_schedule,
-    read_line,
-    written,
-)
+from headway.report.schedules import Pair, pct_schedule, read_line, written
 from headway.state.coherence import TaskPositions
 
 PLACES = TaskPositions(Graph([TaskGroup("a"), TaskGroup("b", 3), TaskGroup("c")]))

@@ -6,12 +6,7 @@ import pytest
 
 from headway.base.values import Limit
 from headway.pacing.account import Profile
-from headway.pacing.memory import (
-    AccountTerms,
-    Chronicle,
-    LaneMemory,
-    ObservedAnswer,
-)
+from headway.pacing.memory import AccountTerms, Chronicle, LaneMemory, ObservedAnswer
 from headway.report.forecast import QUICK, ROUGH, Footing, Foreseen, Knowledge, foresee
 from headway.report.outline import Outline, OutlinePart
 

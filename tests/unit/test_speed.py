@@ -6,13 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headway.report.sizes import (
-    SPEED_SEEN_MIN,
-    UNKNOWN,
-    UNKNOWN_LUCK,
-    SeenCall,
-    speed_of,
-)
+from headway.report.sizes import SPEED_SEEN_MIN, UNKNOWN, UNKNOWN_LUCK, SeenCall, speed_of
 from headway.sim.draw import lognormal, uniform
 from headway.sim.provider import Latency
 

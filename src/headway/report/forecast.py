@@ -24,13 +24,7 @@ from headway.pacing.estimate import InputRatio, Price
 from headway.pacing.headers import DIALECTS, PLAIN
 from headway.pacing.lane import Lane, lane_of, new_lane
 from headway.pacing.length import OutputLength
-from headway.pacing.memory import (
-    AccountTerms,
-    ChronicleMemory,
-    LaneMemory,
-    lately,
-    minutes_seen,
-)
+from headway.pacing.memory import AccountTerms, ChronicleMemory, LaneMemory, lately, minutes_seen
 from headway.report.bound import bound
 from headway.report.outline import DrawnPlan, Outline, cropped, drawn, workload_of
 from headway.report.sizes import UNKNOWN, SeenCall, Sizes, Speed, sizes_of, speed_of

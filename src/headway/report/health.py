@@ -19,15 +19,7 @@ from msgspec import Struct
 
 from headway.base.numbers import date_of, day_of, next_month
 from headway.pacing.admission import BookView, LaneView
-from headway.pacing.memory import (
-    HOUR_UNKNOWN,
-    Spell,
-    Spend,
-    hours_of,
-    lately,
-    total,
-    without,
-)
+from headway.pacing.memory import HOUR_UNKNOWN, Spell, Spend, hours_of, lately, total, without
 
 Level = Literal["good", "watch", "bad"]
 
@@ -165,10 +157,7 @@ def _refusals(recent: Spell) -> Iterator[Finding]:
             if count
         ]
         share = recent.share(recent.refused)
-        yield (
-            _level(share, REFUSED),
-            f"{share:.1%} of calls were refused ({', '.join(kinds)})",
-        )
+        yield (_level(share, REFUSED), f"{share:.1%} of calls were refused ({', '.join(kinds)})")
     away = recent.overload + recent.failed
     if away >= REFUSALS_LEAST:
         share = recent.share(away)
