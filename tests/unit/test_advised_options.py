@@ -7,7 +7,6 @@ from math import inf
 import pytest
 from msgspec.structs import replace
 
-from headway.pacing.estimate import Price
 from headway.report.advise import width_curve
 from headway.report.options import (
     ADAPTIVE,
@@ -75,13 +74,6 @@ def test_every_way_is_between_its_ends_and_no_faster_than_the_bound() -> None:
     assert found.way.name == "adaptive"
 
 
-def test_a_known_price_is_told_as_such() -> None:
-    price = Price(1_000_000, 2_000_000)
-    found = option_of(Situation(), replace(WIDE, price=price), ONE)
-    assert found.foreseen.microusd is not None
-    assert found.microusd == pytest.approx(31_000 + 2 * 4_000, abs=8)
-
-
 def test_a_wider_way_is_faster_where_there_is_room_and_not_where_there_is_none() -> None:
     wide = [
         option_of(Situation(12), WIDE, way).time_s for way in (SERIAL, Way("pool", 4), ADAPTIVE)
@@ -119,14 +111,6 @@ def test_the_curve_of_the_trap_has_its_peak_at_3_to_5_and_rises_again() -> None:
     assert curve.points[-1].time_s > 1.8 * min(point.time_s for point in curve.points)
     assert curve.points[0].time_s > 2 * min(point.time_s for point in curve.points)
     assert all(point.time_s >= 0.999 * curve.bound_s for point in curve.points)
-
-
-def test_the_curve_of_a_roomy_account_only_falls() -> None:
-    curve = width_curve(Situation(12), WIDE)
-    times = [point.time_s for point in curve.points]
-    assert times == sorted(times, reverse=True)
-    assert [point.width for point in curve.points] == list(range(1, 13))
-    assert len({round(point.microusd) for point in curve.points}) == 1
 
 
 def test_no_wider_pool_is_tried_once_it_is_hopeless() -> None:

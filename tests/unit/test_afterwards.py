@@ -21,7 +21,6 @@ from headway.report.time_use import (
     groups_after,
     lineage,
     slowest,
-    variation,
 )
 
 FORESEEN = Foreseen(
@@ -181,10 +180,3 @@ def test_one_hung_task_is_named(slow_s: float, others: int, is_straggler: bool) 
     assert (bound.straggler == b"a[slow]") is is_straggler
     if is_straggler:
         assert (bound.straggler_s, bound.usual_s) == (40.0, 4.0)
-
-
-def test_how_far_runs_vary() -> None:
-    assert variation([10.0, 10.0, 10.0]) == 0.0
-    assert variation([8.0, 12.0]) == pytest.approx(0.2828, abs=1e-4)
-    assert variation([10.0]) is None
-    assert variation([0.0, 0.0]) is None

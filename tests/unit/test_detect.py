@@ -6,23 +6,17 @@ import pytest
 
 from headway.plans.resources import Channel, Touches
 from headway.report.detect import (
-    PAIRS_MAX,
     DeclaredAccess,
     DetectorFinding,
     DetectorGround,
     FinishedAccess,
-    ObservedTouch,
     Room,
     declarations,
     findings,
     folder_of,
     general,
-    is_allowed,
     order_by,
-    said_of,
-    touches_of,
 )
-from headway.report.detect import _Judge as Judge
 from headway.state.shared import Access, Act, Channels, Put, StateLook
 
 STATE: frozenset[tuple[Room, bool]] = frozenset(
@@ -185,15 +179,6 @@ def test_members_are_told_once_with_their_item() -> None:
     assert (found.count, found.fix) == (5, 'add "state:r/*" to `writes`')
 
 
-def test_a_finding_has_the_place_of_the_key_in_the_plan() -> None:
-    base = ground(state((), ()))
-    asked = DetectorGround(
-        base.is_ordered, base.declared, STATE, where=lambda g, key: f"p.yaml:{g}{key}"
-    )
-    (found,) = findings((done(0, writes=("a",)),), asked)
-    assert found.where == "p.yaml:0writes"
-
-
 def test_members_that_touch_one_key_are_a_hazard_but_not_in_a_queue() -> None:
     every = tuple(done(0, f"t0[{n}]", n, writes=("a",)) for n in range(3))
     free = DetectorGround(order_by(((),), ()), channels=CHANNELS)
@@ -228,22 +213,6 @@ def test_needs_blocks_and_queues_order_tasks(name: str) -> None:
     is_ordered, ordered, free = ORDERS[name]
     assert all(is_ordered(*pair) for pair in ordered)
     assert not any(is_ordered(*pair) for pair in free)
-
-
-def test_only_so_many_pairs_are_looked_at() -> None:
-    touches = [*touches_of(done(0, writes=("a",)), CHANNELS)]
-    touches += touches_of(done(1, writes=("a",)), CHANNELS)
-    judge = Judge(ground(rooms=frozenset()), touches)
-    judge.pairs = PAIRS_MAX
-    assert [*judge.hazards()] == []
-
-
-def test_who_declares_nothing_may_do_anything() -> None:
-    touch = ObservedTouch(0, 0, "t", "state", "a", True)
-    assert is_allowed(DeclaredAccess(), touch)
-    assert is_allowed(state((), ("a",)), touch)
-    assert not is_allowed(state((), ()), touch)
-    assert said_of(paths((), ()), ObservedTouch(0, 0, "t", "path", "a", True)) is None
 
 
 def test_many_of_one_folder_are_told_as_the_folder() -> None:

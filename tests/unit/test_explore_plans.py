@@ -293,25 +293,6 @@ tasks:
     assert found.apart == 4
 
 
-def test_a_task_that_gives_another_answer_on_the_same_is_told_as_such(tmp_path: Path) -> None:
-    loaded, _ = load_unrefused(_written(tmp_path, "tasks:\n  a: {run: ./a.sh}\n"))
-    subject = subject_of(loaded.expanded)
-
-    class Moody(HashedStage):
-        moods = 0
-
-        def publish(self, place, grown, body):  # type: ignore[no-untyped-def]
-            Moody.moods += 1
-            self.write("mood", str(Moody.moods))
-
-    moody = replace(subject, cast=replace(subject.cast, stage=lambda: Moody(subject.play)))
-    found = explore(moody, ExploreOptions(), quiet)
-    assert found.nondeterministic is not None
-    assert found.nondeterministic.where == "mood"
-    assert found.differs
-    assert found.pairs == ()
-
-
 def test_a_crash_that_changes_the_end_is_told_with_its_line(tmp_path: Path) -> None:
     loaded, _ = load_unrefused(_written(tmp_path, "tasks:\n  a: {run: ./a.sh}\n"))
     subject = subject_of(loaded.expanded)

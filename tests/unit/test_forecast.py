@@ -11,10 +11,11 @@ from headway.base.values import Limit, LimitReading
 from headway.engine.strategy import Strategy
 from headway.pacing.account import Profile
 from headway.pacing.estimate import Price
-from headway.pacing.memory import AccountTerms, LaneMemory
+from headway.pacing.memory import AccountTerms, Chronicle, LaneMemory, ObservedAnswer
 from headway.plans.graph import Need
 from headway.report import forecast
 from headway.report.forecast import (
+    QUICK,
     Depth,
     Footing,
     Foreseen,
@@ -149,19 +150,6 @@ def test_a_model_without_a_price_is_named_and_the_cost_is_not() -> None:
     assert found.tasks == 20
 
 
-def test_what_nobody_knows_is_said() -> None:
-    blank = Footing(LaneMemory("", "", "plain", Profile()))
-    found = foresee(asks(10), Knowledge(blank), depth=QUICKLY)
-    assert [one.partition(":")[0] for one in found.assumed] == [
-        "no limit of the account is known yet",
-        "answers begin after 1.0 s and take 20 ms a token",
-        "answers are as long as is usual",
-    ]
-    slots = AccountTerms((Limit("concurrency", 2.0, 0.0, "gauge"),))
-    known = foresee(asks(10), Knowledge(Footing(blank.memory, slots), seen()), depth=QUICKLY)
-    assert known.assumed == ()
-
-
 def test_speeds_are_those_of_calls_or_of_the_account_or_usual() -> None:
     curve = ((4, 10.0, 0.005),)
     lane = memory(REQUESTS, left=1.0, curve=curve)
@@ -242,3 +230,30 @@ def test_a_chain_takes_as_long_as_its_links() -> None:
     found = foresee(Outline(parts), Knowledge(wide, seen()), depth=QUICKLY)
     assert found.binding == "critical path"
     assert found.time_s.mid == pytest.approx(15.0, rel=0.15)
+
+
+def test_neighbours_of_the_last_minutes_are_foreseen_to_go_on() -> None:
+    def foreseen(neighbours: float, minutes: int = 1) -> Foreseen:
+        chronicle = Chronicle()
+        for number in range(20):
+            answer = ObservedAnswer(100.0, 100.0, 0.5, 1.0, neighbours=neighbours)
+            chronicle.answered(answer, 60.0 * (number * minutes // 20))
+        terms = AccountTerms((Limit("requests", 60.0), Limit("output", 6000.0)))
+        memory = LaneMemory(
+            "account",
+            "model",
+            "anthropic",
+            Profile(curve=((4, 9.0, 0.01),)),
+            (),
+            chronicle.memory(60.0 * (minutes - 1)),
+        )
+        outline = Outline((OutlinePart("ask", 180, model="model", sizes_bytes=(400.0,)),))
+        return foresee(outline, Knowledge(Footing(memory, terms)), depth=QUICK)
+
+    alone, beside = foreseen(0.0), foreseen(0.4)
+    assert beside.time_s.mid > 1.3 * alone.time_s.mid
+    assert any("40%" in words for words in beside.assumed)
+    assert not any("others" in words for words in alone.assumed)
+    # A tenth may be what estimates are off by, unless it goes on.
+    assert foreseen(0.1) == alone
+    assert any("10%" in words for words in foreseen(0.1, minutes=10).assumed)
