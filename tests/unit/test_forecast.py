@@ -239,14 +239,8 @@ def test_neighbours_of_the_last_minutes_are_foreseen_to_go_on() -> None:
             answer = ObservedAnswer(100.0, 100.0, 0.5, 1.0, neighbours=neighbours)
             chronicle.answered(answer, 60.0 * (number * minutes // 20))
         terms = AccountTerms((Limit("requests", 60.0), Limit("output", 6000.0)))
-        memory = LaneMemory(
-            "account",
-            "model",
-            "anthropic",
-            Profile(curve=((4, 9.0, 0.01),)),
-            (),
-            chronicle.memory(60.0 * (minutes - 1)),
-        )
+        profile, seen_to = Profile(curve=((4, 9.0, 0.01),)), chronicle.memory(60.0 * (minutes - 1))
+        memory = LaneMemory("account", "model", "anthropic", profile, (), seen_to)
         outline = Outline((OutlinePart("ask", 180, model="model", sizes_bytes=(400.0,)),))
         return foresee(outline, Knowledge(Footing(memory, terms)), depth=QUICK)
 

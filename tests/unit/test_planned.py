@@ -88,11 +88,8 @@ def test_commands_take_what_they_took_and_ask_as_often_as_they_did(tmp_path: Pat
     facts = OutlineFacts(lambda _: PRICE, {"build": [3.0, 4.0]}, {}, {"test": 2.5})
     known = named(outline(tmp_path, tasks, facts))
     assert known["build"].seconds == (3.0, 4.0)
-    assert (known["test"].model, known["test"].calls, known["test"].price) == (
-        "openai/m",
-        2.5,
-        PRICE,
-    )
+    test = known["test"]
+    assert (test.model, test.calls, test.price) == ("openai/m", 2.5, PRICE)
     assert known["test"].asks
 
 

@@ -259,7 +259,7 @@ class WidthCurve(Struct, frozen=True):
 
 def width_curve(situation: Situation, guess: AccountGuess, seed: int = 1) -> WidthCurve:
     """Rehearse a pool of every width that there are agents for."""
-    agents = min(situation.agents, max(2, REHEARSED_CALLS_MAX // situation.calls_each))
+    agents = situation.rehearsed_agents
     work = work_of(situation, SERIAL, seed, agents=agents)
     paid = cost_of(guess, amounts_of(work))
     points: list[WidthPoint] = []

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from itertools import zip_longest
+from itertools import combinations_with_replacement, zip_longest
 from math import ceil, comb
 from typing import Final, Literal
 
@@ -32,7 +32,6 @@ from headway.report.schedules import (
     Way,
     ancestors,
     edge_between,
-    every_pair,
     interleavings,
     pairs_of,
     pct_schedule,
@@ -43,15 +42,7 @@ from headway.report.schedules import (
     steps_schedule,
     written,
 )
-from headway.report.stage import (
-    HASH_CHARS,
-    PROCESS,
-    HashedStage,
-    Play,
-    TrialResult,
-    TrialTouch,
-    overlap,
-)
+from headway.report.stage import HASH_CHARS, PROCESS, HashedStage, Play, TrialTouch, overlap
 from headway.report.trial import Trial, TrialCast, TrialOutcome, resumed
 from headway.state.shared import Channels, canonical
 
@@ -193,11 +184,21 @@ def difference(
 ) -> Difference | None:
     """What differs first: prompts in serial order, then results, state, files and effects."""
     places = sorted(serial.results.keys() | got.results.keys())
-    for compare in (_prompts, _results):
-        for place in places:
-            found = compare(label(place), serial.results.get(place), got.results.get(place))
-            if found is not None:
-                return found
+    pairs = [(label(place), serial.results.get(place), got.results.get(place)) for place in places]
+    for name, one, other in pairs:
+        if one is not None and other is not None:
+            for text, changed in zip_longest(one.prompts, other.prompts, fillvalue=""):
+                if text != changed:
+                    return _lines(name, text, changed)
+    for name, one, other in pairs:
+        if one is None or other is None:
+            there = "it has no result"
+            return Difference("missing", name, "" if one else there, "" if other else there)
+        if one.fault != other.fault:
+            return Difference("failure", name, one.fault or "a result", other.fault or "a result")
+        if one.body != other.body:
+            bodies = (body.decode("utf-8", "replace") for body in (one.body, other.body))
+            return _parted("result", name, *bodies)
     return (
         _entries("state", {key: name.hex() for key, name in serial.state},
                  {key: name.hex() for key, name in got.state})
@@ -210,51 +211,27 @@ def _told(effects: Mapping[str, tuple[bytes, ...]]) -> dict[str, str]:
     return {name: ", ".join(one.decode() for one in data) for name, data in effects.items()}
 
 
-def _prompts(label: str, serial: TrialResult | None, got: TrialResult | None) -> Difference | None:
-    if serial is None or got is None:
-        return None
-    both = zip_longest(serial.prompts, got.prompts, fillvalue="")
-    parting = ((one, other) for one, other in both if one != other)
-    return next((_lines(label, one, other) for one, other in parting), None)
-
-
 def _lines(label: str, serial: str, got: str) -> Difference:
+    """The first line of a prompt that differs."""
     both = list(zip_longest(serial.split("\n"), got.split("\n"), fillvalue=""))
     number = next(number for number, (one, other) in enumerate(both) if one != other)
     before = both[number - 1][0] if number else ""
-    one, other = both[number]
-    start = _parting(one, other)
-    return Difference(
-        "prompt", label, _cut(one, start), _cut(other, start), number + 1, _cut(before, 0)
-    )
-
-
-def _results(label: str, serial: TrialResult | None, got: TrialResult | None) -> Difference | None:
-    if serial == got:
-        return None
-    if serial is None or got is None:
-        there = "it has no result"
-        return Difference("missing", label, "" if serial else there, "" if got else there)
-    if serial.fault != got.fault:
-        return Difference("failure", label, serial.fault or "a result", got.fault or "a result")
-    one, other = serial.body.decode("utf-8", "replace"), got.body.decode("utf-8", "replace")
-    start = _parting(one, other)
-    return Difference("result", label, _cut(one, start), _cut(other, start))
+    return replace(_parted("prompt", label, *both[number]), line=number + 1, before=_cut(before, 0))
 
 
 def _entries(kind: Kind, serial: Mapping[str, str], got: Mapping[str, str]) -> Difference | None:
     for name in sorted(serial.keys() | got.keys()):
         one, other = serial.get(name, "nothing"), got.get(name, "nothing")
         if one != other:
-            start = _parting(one, other)
-            return Difference(kind, name, _cut(one, start), _cut(other, start))
+            return _parted(kind, name, one, other)
     return None
 
 
-def _parting(one: str, other: str) -> int:
-    """How many characters two texts have in common."""
+def _parted(kind: Kind, where: str, one: str, other: str) -> Difference:
+    """Two texts, cut around where they part."""
     pairs = enumerate(zip(one, other, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+    start = next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+    return Difference(kind, where, _cut(one, start), _cut(other, start))
 
 
 def _cut(text: str, start: int) -> str:
@@ -301,10 +278,10 @@ def turned_pairs(explorer: Explorer) -> Iterator[PairVerdict]:
     """Every pair, turned around; of very many, those that share something."""
     expanded, labels = explorer.subject.expanded, explorer.labels
     order = sorted(range(len(expanded.groups)), key=explorer.places.group)
-    groups = every_pair(order)
+    groups = combinations_with_replacement(order, 2)
     if comb(len(order) + 1, 2) > PAIRS_MAX:
         sharing = sharing_pairs(order, _touched_by_group(explorer))
-        explorer.apart = comb(len(order) + 1, 2) - len(sharing)
+        explorer.found.apart = comb(len(order) + 1, 2) - len(sharing)
         groups = iter(sharing)
     every = list(pairs_of(expanded, groups, explorer.counts, explorer.subject.original))
     most, tried = explorer.most(PAIRS_MAX, WAYS), 0
@@ -438,7 +415,7 @@ class FailedSchedule(Struct, frozen=True):
     difference: Difference
 
 
-class Explored(Struct, frozen=True):
+class Explored(Struct):
     """What was tried, and what came of it."""
 
     plan: str
@@ -455,7 +432,7 @@ class Explored(Struct, frozen=True):
     crashes: int = 0
     differing: int = 0
     """Schedules and crashes that end differently."""
-    failures: tuple[FailedSchedule, ...] = ()
+    failures: list[FailedSchedule] = field(default_factory=list)
     nondeterministic: Difference | None = None
     failed: tuple[str, ...] = ()
     """Tasks that fail in the serial run too, and why."""
@@ -476,22 +453,19 @@ Tell = Callable[[str, int, int], None]
 def explore(subject: ExploreSubject, options: ExploreOptions, tell: Tell) -> Explored:
     """Try a plan."""
     explorer = Explorer(subject, options, tell)
-    found = Explored(
-        subject.expanded.spec.name, len(explorer.labels),
-        failed=tuple(
-            f"{explorer.labels[place]}: {done.fault}"
-            for place, done in sorted(explorer.serial.results.items())
-            if done.fault
-        ),
-    )  # fmt: skip
-    changed = explorer.difference(explorer.play(ScheduleText("serial")))
-    if changed is not None:
-        return replace(found, nondeterministic=changed)
-    pairs = tuple(turned_pairs(explorer))
-    found = replace(found, pairs=pairs, apart=explorer.apart)
-    if options.is_pairs_only:
-        return found
-    return explorer.crash(explorer.search(found))
+    found = explorer.found
+    found.failed = tuple(
+        f"{explorer.labels[place]}: {done.fault}"
+        for place, done in sorted(explorer.serial.results.items())
+        if done.fault
+    )
+    found.nondeterministic = explorer.difference(explorer.play(ScheduleText("serial")))
+    if found.nondeterministic is None:
+        found.pairs = tuple(turned_pairs(explorer))
+        if not options.is_pairs_only:
+            explorer.search()
+            explorer.crash()
+    return found
 
 
 class Explorer:
@@ -502,12 +476,11 @@ class Explorer:
         self._options = options
         self.tell = tell
         self._slow = SLOW if subject.is_slow else 1
-        self.apart = 0
-        """Pairs of groups that share nothing, where not all are tried."""
         self.places = subject.cast.places()
         self.serial = play(subject.cast, ScheduleText("serial"), is_traced=True)
         self.labels = self.serial.labels()
         self.counts = self.serial.counts()
+        self.found = Explored(subject.expanded.spec.name, len(self.labels))
 
     def play(self, line: ScheduleText, is_traced: bool = False) -> Trial:
         """Take all steps of a schedule."""
@@ -523,73 +496,35 @@ class Explorer:
     def replay(self, text: str) -> Explored:
         """One schedule again."""
         line = read_line(text, self.places)
-        found = Explored(self.subject.expanded.spec.name, len(self.labels), schedules=1)
         played = self.play(line)
         if line.crash > played.durable:
             raise UsageError(
                 f"`{text}` kills nothing: only {played.durable} facts are durable in this schedule",
                 hint=f"pass crash=1 to crash={played.durable}",
             )
-        changed = self.difference(played)
-        if changed is None:
-            return found
-        again = written(line, self.places)
-        return replace(found, differing=1, failures=(FailedSchedule(again, changed),))
+        self.found = Explored(self.found.plan, self.found.tasks, schedules=1)
+        self._judge(played, line)
+        return self.found
 
     def most(self, wanted: int, plays: int = 1) -> int:
         """So many that it takes no longer than people wait."""
         steps = self._slow * plays * (len(self.serial.path) + 1)
         return max(1, min(wanted // self._slow, WORK_MAX // steps))
 
-    def search(self, found: Explored) -> Explored:
+    def search(self) -> None:
         """Whole schedules: all, one of each kind, or some that are drawn."""
         options = self._options
         counts = list(Counter(self.serial.path).values())
         if len(counts) <= options.tasks_max and orders(counts) <= ALL_MAX // self._slow:
-            return self._every(found, "all", options.schedules or ALL_MAX)
+            self._every("all", options.schedules or ALL_MAX, orders(counts))
+            return
         if len(counts) <= REDUCED_TASKS_MAX:
-            found = self._every(found, "reduced", options.schedules or self.most(REDUCED_MAX))
-        if found.is_complete:
-            return found
-        return self._drawn(found, options.schedules or self.most(DRAWN_MAX))
+            most = options.schedules or self.most(REDUCED_MAX)
+            self._every("reduced", most, orders(counts))
+        if not self.found.is_complete:
+            self._drawn(options.schedules or self.most(DRAWN_MAX))
 
-    def _every(self, found: Explored, search: Search, most: int) -> Explored:
-        count = reran = differing = 0
-        failures = list(found.failures)
-        total = min(most, orders(list(Counter(self.serial.path).values())))
-        for trial in interleavings(self.subject.cast, is_reduced=search == "reduced"):
-            if count == most:
-                break
-            count += 1
-            reran += bool(trial.reran)
-            changed = self.difference(trial)
-            if changed is not None:
-                differing += 1
-                if len(failures) < DIFFERENCES_MAX:
-                    line = written(ScheduleText("steps", tuple(trial.path)), self.places)
-                    failures.append(FailedSchedule(line, changed))
-            if count % 64 == 0:
-                self.tell("schedules", count, total)
-        else:
-            found = replace(found, is_complete=True)
-        return replace(
-            found, search=search, schedules=count, reran=reran,
-            differing=found.differing + differing, failures=tuple(failures),
-        )  # fmt: skip
-
-    def _drawn(self, found: Explored, most: int) -> Explored:
-        options = self._options
-        for number in range(most):
-            seed = options.seed + number // 2
-            line = ScheduleText("random", seed=seed)
-            if number % 2 == 0 and len(self.labels) <= PRIORITIES_MAX:
-                line = ScheduleText("pct", seed=seed, depth=options.depth)
-            found = self._one(found, line)
-            found = replace(found, search="drawn", schedules=found.schedules + 1)
-            self.tell("schedules", number + 1, most)
-        return found
-
-    def crash(self, found: Explored) -> Explored:
+    def crash(self) -> None:
         """Killed after every durable fact of some schedules, and resumed."""
         lines = [ScheduleText("serial")]
         lines += (ScheduleText("random", seed=self._options.seed + number) for number in range(3))
@@ -602,17 +537,46 @@ class Explorer:
         chosen = points[:: ceil(len(points) / self.most(CRASHES_MAX))]
         for number, line in enumerate(chosen):
             self.tell("crashes", number, len(chosen))
-            found = self._one(found, line)
-        return replace(found, crashes=len(chosen))
+            self._judge(self.play(line), line)
+        self.found.crashes = len(chosen)
 
-    def _one(self, found: Explored, line: ScheduleText) -> Explored:
-        played = self.play(line)
-        changed = self.difference(played)
-        found = replace(found, reran=found.reran + bool(played.reran and not line.crash))
+    def _every(self, search: Search, most: int, total: int) -> None:
+        found = self.found
+        found.search = search
+        for trial in interleavings(self.subject.cast, is_reduced=search == "reduced"):
+            if found.schedules == most:
+                break
+            found.schedules += 1
+            found.reran += bool(trial.reran)
+            self._judge(trial)
+            if found.schedules % 64 == 0:
+                self.tell("schedules", found.schedules, min(most, total))
+        else:
+            found.is_complete = True
+
+    def _drawn(self, most: int) -> None:
+        options, found = self._options, self.found
+        found.search = "drawn"
+        for number in range(most):
+            seed = options.seed + number // 2
+            line = ScheduleText("random", seed=seed)
+            if number % 2 == 0 and len(self.labels) <= PRIORITIES_MAX:
+                line = ScheduleText("pct", seed=seed, depth=options.depth)
+            trial = self.play(line)
+            found.schedules += 1
+            found.reran += bool(trial.reran)
+            self._judge(trial, line)
+            self.tell("schedules", number + 1, most)
+
+    def _judge(self, trial: Trial, line: ScheduleText | None = None) -> None:
+        """Keep how a schedule differs, if it does; without a line it is its steps."""
+        changed = self.difference(trial)
         if changed is None:
-            return found
-        failures = (*found.failures, FailedSchedule(written(line, self.places), changed))
-        return replace(found, differing=found.differing + 1, failures=failures[:DIFFERENCES_MAX])
+            return
+        self.found.differing += 1
+        if len(self.found.failures) < DIFFERENCES_MAX:
+            text = written(line or ScheduleText("steps", tuple(trial.path)), self.places)
+            self.found.failures.append(FailedSchedule(text, changed))
 
 
 def orders(counts: list[int]) -> int:

@@ -45,6 +45,9 @@ COMMON_SHARE: Final = 11 / 17
 HOUR_MICROUSD: Final = 60_000_000
 """An hour of waiting, at what an hour of a person costs."""
 
+REHEARSED_CALLS_MAX: Final = 32
+"""Calls of one rehearsal: more of them, and all ways together would take longer than a second."""
+
 Shape = Literal["slices", "views", "coupled"]
 """Each its own part | each another view of the same thing | each needs what others found."""
 
@@ -87,6 +90,11 @@ class Situation(Struct, frozen=True):
     def own_tokens(self) -> float:
         """What each agent has for itself, its answers included."""
         return self.tokens_each - self.common_tokens
+
+    @property
+    def rehearsed_agents(self) -> int:
+        """How many of the agents are rehearsed."""
+        return min(self.agents, max(2, REHEARSED_CALLS_MAX // self.calls_each))
 
     @property
     def coupled_share(self) -> float:
@@ -256,9 +264,6 @@ DOUBT: Final = 0.2
 TENTH: Final = 1.2816
 """Deviations below which, and above which, one in ten lies."""
 
-REHEARSED_CALLS_MAX: Final = 32
-"""Calls of one rehearsal: more of them, and all ways together would take longer than a second."""
-
 STEPS_MAX: Final = 50_000
 """A rehearsal of this many steps is taken to have no end: fifty times as many as are usual."""
 
@@ -339,10 +344,11 @@ def work_of(
     """
     own = _own_calls(situation, seed, scale, agents or situation.agents)
     common = scale * situation.common_tokens
-    if way.is_several:
-        return _workload([[_with_input(mine[0], common), *mine[1:]] for mine in own])
-    every = [call for mine in own for call in mine]
-    return _workload([[_with_input(every[0], common), *every[1:]]])
+    if not way.is_several:
+        own = [[call for mine in own for call in mine]]
+    for mine in own:
+        mine[0] = replace(mine[0], input_tokens=mine[0].input_tokens + common)
+    return _workload(own)
 
 
 def rehearsed(work: Workload, guess: AccountGuess, strategy: Strategy, seed: int = 1) -> Rehearsed:
@@ -363,11 +369,19 @@ def option_of(situation: Situation, guess: AccountGuess, way: Way, seed: int = 1
     scales = (exp(-TENTH * DOUBT), 1.0, exp(TENTH * DOUBT))
     work = work_of(situation, way, seed)
     least = bound(guess.spec, work.calls, work.needs, guess.share)
-    if _part(situation) < situation.agents:
-        whole = _continued(situation, guess, way, seed, least.time_s)
-        runs = [whole.times(scale) for scale in scales]
+    if situation.rehearsed_agents < situation.agents:
+        mid = _continued(situation, guess, way, seed, least.time_s)
+        runs = [
+            replace(
+                mid, time_s=mid.time_s * scale,
+                amounts=Amounts(mid.amounts.input_tokens * scale,
+                                mid.amounts.output_tokens * scale),
+            )
+            for scale in scales
+        ]  # fmt: skip
     else:
-        runs = [_Run.of(situation, guess, way, seed, scale) for scale in scales]
+        works = (work_of(situation, way, seed, scale) for scale in scales)
+        runs = [_run(work, guess, way.strategy, seed) for work in works]
     mid = runs[1]
     foreseen = Foreseen(
         way.name, situation.agents if way.is_several else 1,
@@ -423,44 +437,27 @@ class _Run(Struct, frozen=True):
     refused: float
     width: float
 
-    @staticmethod
-    def of(
-        situation: Situation,
-        guess: AccountGuess,
-        way: Way,
-        seed: int,
-        scale: float,
-        agents: int = 0,
-    ) -> _Run:
-        work = work_of(situation, way, seed, scale, agents or _part(situation))
-        ran = rehearsed(work, guess, way.strategy, seed)
-        amounts = amounts_of(work)
-        beyond = max(0.0, ran.used_tokens - amounts.input_tokens - amounts.output_tokens)
-        busy_s = sum(ended_s - sent_s for sent_s, ended_s in ran.calls)
-        return _Run(
-            ran.makespan_s if not ran.failed else inf,
-            replace(amounts, input_tokens=amounts.input_tokens + beyond),
-            float(sum(map(len, work.calls))), float(ran.refused),
-            busy_s / max(1e-9, ran.makespan_s),
-        )  # fmt: skip
 
-    def times(self, scale: float) -> _Run:
-        """The same, if everything were so many times as large."""
-        amounts = Amounts(self.amounts.input_tokens * scale, self.amounts.output_tokens * scale)
-        return replace(self, time_s=self.time_s * scale, amounts=amounts)
-
-
-def _part(situation: Situation) -> int:
-    return min(situation.agents, max(2, REHEARSED_CALLS_MAX // situation.calls_each))
+def _run(work: Workload, guess: AccountGuess, strategy: Strategy, seed: int) -> _Run:
+    ran, amounts = rehearsed(work, guess, strategy, seed), amounts_of(work)
+    beyond = max(0.0, ran.used_tokens - amounts.input_tokens - amounts.output_tokens)
+    busy_s = sum(ended_s - sent_s for sent_s, ended_s in ran.calls)
+    return _Run(
+        ran.makespan_s if not ran.failed else inf,
+        replace(amounts, input_tokens=amounts.input_tokens + beyond),
+        float(sum(map(len, work.calls))), float(ran.refused), busy_s / max(1e-9, ran.makespan_s),
+    )  # fmt: skip
 
 
 def _continued(
     situation: Situation, guess: AccountGuess, way: Way, seed: int, least_s: float
 ) -> _Run:
     """All agents, by a line through a part and half of it, and no faster than the bound."""
-    part = _part(situation)
-    whole = _Run.of(situation, guess, way, seed, 1.0, part)
-    half = _Run.of(situation, guess, way, seed, 1.0, part // 2)
+    part = situation.rehearsed_agents
+    whole, half = (
+        _run(work_of(situation, way, seed, agents=agents), guess, way.strategy, seed)
+        for agents in (part, part // 2)
+    )
     more = (situation.agents - part) / (part - part // 2)
     work = work_of(situation, way, seed)
     time_s = max(least_s, whole.time_s + more * max(0.0, whole.time_s - half.time_s))
@@ -495,10 +492,6 @@ def _factors(seed: int, stream: int, count: int) -> list[float]:
     drawn = [lognormal(seed, stream, index, SIZES_SPREAD) for index in range(count)]
     mean = sum(drawn) / count
     return [one / mean for one in drawn]
-
-
-def _with_input(call: SimulatedCall, more: float) -> SimulatedCall:
-    return replace(call, input_tokens=call.input_tokens + more)
 
 
 def _workload(calls: Sequence[Sequence[SimulatedCall]]) -> Workload:

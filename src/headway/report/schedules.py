@@ -72,11 +72,6 @@ def pairs_of(
             yield ((one, size - 1), (other, last), pairs)
 
 
-def every_pair(order: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """All pairs of groups, each with itself too, in serial order."""
-    return ((one, other) for at, one in enumerate(order) for other in order[at:])
-
-
 def sharing_pairs(
     order: Sequence[int], touched: Mapping[int, Iterable[TrialTouch]]
 ) -> list[tuple[int, int]]:

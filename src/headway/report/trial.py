@@ -143,6 +143,11 @@ class Trial:
         self.is_killed = False
 
     @property
+    def _coherence(self) -> Coherence:
+        assert self._state.coherence is not None
+        return self._state.coherence
+
+    @property
     def is_over(self) -> bool:
         return self._state.over or self.is_killed
 
@@ -169,9 +174,8 @@ class Trial:
         if not self._state.over:
             raise InternalError(f"the trial is not over after {len(self.path)} steps")
         if self._outcome is None:
-            coherence = self._state.coherence
-            assert coherence is not None
-            state = tuple((key, name) for key, _, name in coherence.shared.found("**", END))
+            found = self._coherence.shared.found("**", END)
+            state = tuple((key, name) for key, _, name in found)
             effects = {channel: tuple(data) for channel, data in self._effects.items()}
             self._outcome = TrialOutcome(self.results, state, self.stage.world(), effects)
         return self._outcome
@@ -205,9 +209,7 @@ class Trial:
         }
 
     def _begin(self, task: int, attempt: int) -> Going:
-        coherence = self._state.coherence
-        assert coherence is not None
-        snapshot = self._snapshots[task] = coherence.snapshot(task)
+        snapshot = self._snapshots[task] = self._coherence.snapshot(task)
         group, member = self._state.place(task)
         label = self.stage.label(group, member, self._grown)
         given = given_to(self, task)
@@ -379,8 +381,7 @@ def _taken_again(
 
     What it was given is the same: that was durable before, and is taken again before.
     """
-    coherence = trial._state.coherence
-    assert coherence is not None
+    coherence = trial._coherence
     if not coherence.has(task):
         return Reused(task, attempt)
     verdict = coherence.judge(task, access)
@@ -418,9 +419,7 @@ def _access(trial: Trial, task: int) -> Access:
     if snapshot is None:
         return UNTOUCHED
     access = snapshot.access()
-    coherence = trial._state.coherence
-    assert coherence is not None
-    coherence.note(task, access)
+    trial._coherence.note(task, access)
     return access
 
 
