@@ -83,7 +83,7 @@ class FinishedAccess(Struct, frozen=True):
     inputs: bytes = b""
     calls: int = 0
     is_function: bool = True
-    """Rather than a program or a model, of which nobody knows what they depend on."""
+    """Rather than a program or a model, whose inputs are not all known."""
     is_timed: bool = False
     """It may have asked when its run was created, which is another time in every run."""
 
@@ -143,7 +143,7 @@ def said_of(declared: DeclaredAccess, touch: ObservedTouch) -> Prefixes:
         return declared.state.acts
     touches = declared.state if touch.room == "state" else declared.paths
     said = touches.writes if touch.is_write else touches.reads
-    # Whoever lists keys only says nothing of paths.
+    # A list of keys only declares nothing about paths.
     return (said or None) if touch.room == "path" else said
 
 

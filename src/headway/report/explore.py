@@ -94,12 +94,10 @@ def cropped(expanded: ExpandedPlan, members_max: int) -> ExpandedPlan:
 def _some(members: Members, most: int) -> Members:
     if members.count <= most:
         return members
-    if members.items is None:
-        matrix = members.matrix
-    else:
+    if members.items is not None:
         matrix = tuple((name, values[:1]) for name, values in members.matrix)
         return Members.of(members.items[:most], matrix)
-    (name, values), *others = matrix
+    (name, values), *others = members.matrix
     return Members.of(None, ((name, values[:most]), *((one, few[:1]) for one, few in others)))
 
 
@@ -391,7 +389,6 @@ PRIORITIES_MAX: Final = 500
 """Of more tasks these take too long to find out who is next: chance does not."""
 CRASHES_MAX: Final = 300
 DIFFERENCES_MAX: Final = 20
-"""Differences that are kept: whoever has more starts with these."""
 
 Search = Literal["none", "all", "reduced", "drawn"]
 
@@ -447,7 +444,7 @@ class Explored(Struct):
 
 
 Tell = Callable[[str, int, int], None]
-"""Told what is being tried, how much of it is done, and of how much (0 if nobody knows)."""
+"""Takes what is being tried, how much of it is done, and of how much (0 if unknown)."""
 
 
 def explore(subject: ExploreSubject, options: ExploreOptions, tell: Tell) -> Explored:

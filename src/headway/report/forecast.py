@@ -4,7 +4,7 @@ Laws:
 - Nothing is sent and nothing is learned: forecasting twice gives the same numbers.
 - Many draws of sizes and speeds say how uncertain the work is; a few of them are rehearsed with the
   engine, the quota and a provider like the account, and say what the fluid model leaves out.
-- What nobody knows is assumed, and said.
+- What is unknown is assumed, and listed.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Foreseen(Struct, frozen=True):
     input_tokens: SpreadNumber
     output_tokens: SpreadNumber
     microusd: SpreadNumber | None
-    """None: nobody knows the price of a model in it."""
+    """None: the price of a model in it is unknown."""
     bound_s: float
     """The least time in which the middle one of the draws can be done."""
     binding: str
@@ -88,7 +88,7 @@ class Foreseen(Struct, frozen=True):
     portions: tuple[Portion, ...] = ()
     unpriced: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
-    """What nobody knows and was taken as given, a sentence each."""
+    """What is unknown and was assumed, a sentence each."""
     budget_width: int | None = None
     """Calls that may be in flight at once for the budgets' sake: each may cost as much as it can
     until it has ended. None: no budget, or one that covers all calls at once."""
@@ -174,15 +174,10 @@ def best_width(latency: Latency, most: float) -> float:
 def path_s(one: DrawnPlan, latency: Latency) -> float:
     """The longest chain of tasks that need one another, each alone on the account."""
     ends: list[float] = []
-    number = 0
-    for part in one.outline.parts:
-        for _ in range(part.count):
-            begins_s = max((ends[other] for other in one.needs[number]), default=0.0)
-            takes_s = one.seconds[number] + sum(
-                latency.work_s(call.output_tokens) for call in one.calls[number]
-            )
-            ends.append(begins_s + takes_s)
-            number += 1
+    for number, calls in enumerate(one.calls):
+        begins_s = max((ends[other] for other in one.needs[number]), default=0.0)
+        calls_s = sum(latency.work_s(call.output_tokens) for call in calls)
+        ends.append(begins_s + one.seconds[number] + calls_s)
     return max(ends, default=0.0)
 
 
@@ -197,7 +192,6 @@ class ModelCalls(Struct, frozen=True):
 
     model: str
     price: Price | None
-    """`None`: nobody knows it."""
     members: int
     prompt_bytes: int
     max_tokens: int
@@ -214,7 +208,7 @@ class PriceGuess(Struct, frozen=True):
     """If every answer is as long as it may be, and every repair is needed."""
     calls: int = 0
     unpriced: tuple[str, ...] = ()
-    """Models whose price nobody knows: what they cost is not in the sums."""
+    """Models without a known price: what they cost is not in the sums."""
 
     def is_above(self, microusd: int) -> bool:
         """Whether it will probably cost more than this."""
@@ -267,7 +261,7 @@ REHEARSAL_SEED: Final = 104_729
 LATELY_MIN: Final = 15
 OTHERS_MIN: Final = 0.05
 OTHERS_DOUBT: Final = 0.15
-"""Less than this is what estimates are off by, and nobody: in one minute the larger share, in many
+"""Less than this is an error of estimates, not a neighbour: in one minute the larger share, in many
 minutes by the root of their number less."""
 
 OTHERS_MAX: Final = 0.5
@@ -275,7 +269,7 @@ OTHERS_MAX: Final = 0.5
 the most: more is not theirs."""
 
 LENGTHS_SEEN_MAX: Final = 200
-"""Calls that lengths are told of before a rehearsal."""
+"""Calls that lengths are learned from before a rehearsal."""
 
 LOW: Final = 0.1
 HIGH: Final = 0.9

@@ -44,12 +44,12 @@ from headway.engine.events import (
 )
 from headway.engine.record import Fact, MoneyReserved, TaskState
 
-# What state a run is in, by its facts and by whether somebody still performs it.
+# The state of a run, by its facts and by whether a process performs it.
 
 RunState = Literal[
     "new",  # nothing has happened yet
     "running",
-    "paused",  # until somebody lets it go on
+    "paused",  # until the user continues it
     "waiting",  # for a usage window
     "stopping",  # nothing more starts; what is started ends
     "done",
@@ -109,7 +109,7 @@ FAST_SHARE: Final = 0.1
 """The fastest tenth of a group shows how fast an answer comes when nothing is before it."""
 
 FAST_TASKS_MIN: Final = 5
-"""With fewer answers nobody can tell a slow one from a long one."""
+"""With fewer answers a slow one cannot be told from a long one."""
 
 QUEUED_FROM: Final = 2.0
 """An answer that takes up to so many times as long, per token, is slow; beyond, it was in line."""
@@ -127,7 +127,7 @@ class Standing(Struct, frozen=True):
     wave: int = 0
     waves: int = 0
     held_until_s: float | None = None
-    """Nothing starts until then; infinity is until somebody says so."""
+    """Nothing starts until then; infinity is until the user continues it."""
     held_for: str = ""
     stopping_for: str | None = None
     is_now: bool = False
@@ -327,7 +327,7 @@ class Passages:
         self.submitted = max(self.submitted, len(self._active))
 
     def close(self, now_s: float, is_live: bool = True) -> None:
-        """Nothing more is heard: what has no end lasts until now, or was cut off."""
+        """No more facts follow: what has no end lasts until now, or was cut off."""
         if not is_live:
             for key in self._active:
                 _count_cut(self.tasks[key])
@@ -409,7 +409,7 @@ class Passages:
                 pass
 
     def _work(self, passage: Passage) -> None:
-        """Whoever works before it calls anybody has worked since its attempt began."""
+        """A task that works before its first call has worked since its attempt began."""
         kind, since_s = passage.where
         if kind == "start" and self._works_alone(passage.key):
             passage.where = "service", since_s
@@ -466,7 +466,7 @@ def _pay(passage: Passage, ending: Ending) -> None:
 
 
 def _serve(passage: Passage, now_s: float) -> None:
-    """An attempt has ended well; whoever asked for no permit has worked all the time."""
+    """An attempt has ended well; one that needed no permit has worked all the time."""
     if passage.is_active and not passage.has_asked:
         since_s = passage.where[1]
         passage.where = "service", since_s

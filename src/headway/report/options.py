@@ -82,7 +82,7 @@ class Situation(Struct, frozen=True):
 
     @property
     def common_tokens(self) -> float:
-        """What all agents read; an answer is nobody's but one's."""
+        """What all agents read; an answer is never common."""
         share = COMMON_SHARE if self.common is None else self.common
         return min(share * self.tokens_each, self.tokens_each - self.output_each)
 
@@ -117,7 +117,7 @@ DOCUMENTED: Final = (
 """The account of "Concurrent vs. Parallel Execution"."""
 
 PRICE_GUESS: Final = Price(3_000_000, 15_000_000)
-"""Three dollars a million tokens in and fifteen out, where nobody knows the model."""
+"""Three dollars a million tokens in and fifteen out, for a model without a known price."""
 
 CURVE_WIDTHS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 CURVE_WEIGHT: Final = 5.0
@@ -153,7 +153,7 @@ def unknown_account(price: Price | None = None) -> AccountGuess:
 
 
 def described_account(spec: ProviderSpec, price: Price | None = None) -> AccountGuess:
-    """An account that somebody described: as well known as after some runs."""
+    """An account that was described: as well known as after some runs."""
     said = f"the account is `{spec.name}` as described, as well known as after earlier runs"
     profile = profile_of(spec)
     return AccountGuess(spec, profile, price, learned_from=f"`{spec.name}`", assumed=(said,))
@@ -237,7 +237,7 @@ def as_it_is_now(guess: AccountGuess, state: AccountState) -> AccountGuess:
         )
     taken = max((share for _, share in state.used), default=0.0)
     if taken > 0.0 and spec.terms.neighbour is None:
-        # Somebody who has taken it before we start, and then is silent.
+        # A neighbour that has taken it before the start, and then is silent.
         gone = Neighbour(taken, shape="burst", on_s=MINUTE_S, off_s=inf)
         spec = replace(spec, terms=replace(spec.terms, neighbour=gone))
     return replace(guess, spec=spec, state=state)
@@ -317,7 +317,7 @@ class Option(Struct, frozen=True):
     way: Way
     foreseen: Foreseen
     microusd: float
-    """What its tokens cost, at a price that was guessed where nobody knows it."""
+    """What its tokens cost, at a guessed price where it is unknown."""
     runs_a_month: int | None
     """That the whole budget pays for; None without one."""
 
@@ -365,7 +365,7 @@ def rehearsed(work: Workload, guess: AccountGuess, strategy: Strategy, seed: int
 
 
 def option_of(situation: Situation, guess: AccountGuess, way: Way, seed: int = 1) -> Option:
-    """One way, rehearsed small, as told and large."""
+    """One way, rehearsed with small, stated and large sizes."""
     scales = (exp(-TENTH * DOUBT), 1.0, exp(TENTH * DOUBT))
     work = work_of(situation, way, seed)
     least = bound(guess.spec, work.calls, work.needs, guess.share)
@@ -413,7 +413,7 @@ def priced(situation: Situation, way: Way, foreseen: Foreseen, microusd: float) 
 
 
 def options_for(situation: Situation, guess: AccountGuess, width: int) -> tuple[Option, ...]:
-    """Every way there is; `width` is the one worth having, for those that must be told one."""
+    """Every way there is; `width` is the one worth having, for ways that need one."""
     return tuple(option_of(situation, guess, way) for way in ways_at(situation, width))
 
 

@@ -41,7 +41,7 @@ class OutlinePart(Struct, frozen=True):
     needs: tuple[Need, ...] = ()
     """Of other parts, by their place in the outline."""
     model: str = ""
-    """Who is asked; empty for tasks that ask nobody."""
+    """Empty for tasks that call none."""
     sizes_bytes: tuple[float, ...] = ()
     """Of the prompts, as far as they can be written now; by turns, if fewer than tasks."""
     given: tuple[int, ...] = ()
@@ -143,7 +143,7 @@ def needs_of(outline: Outline) -> tuple[tuple[int, ...], ...]:
 def workload_of(one: DrawnPlan) -> Workload:
     """The same as the engine and the simulated provider take it.
 
-    Nobody knows beforehand which task of a part will take long: all of them weigh the same.
+    Which task of a part will take long is unknown: all of them weigh the same.
     """
     tasks: list[Task] = []
     number = 0

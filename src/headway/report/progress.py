@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from headway.pacing.admission import LimitView
 
 
-# When the last of many will have ended, told from how long others took.
+# When the last of many will have ended, from how long others took.
 
 STILL: Final = log(2.0)
 
@@ -56,7 +56,7 @@ HALVINGS: Final = 24
 """The end is found to a ten-millionth of the longest that it could be."""
 
 PATIENCE: Final = 8.0
-"""As a multiple of the longest that anybody took or takes: by then all but a few have ended."""
+"""As a multiple of the longest time so far: by then all but a few have ended."""
 
 
 def last_s(taken_s: Sequence[float], ages_s: Sequence[float], begins: int, until_s: float) -> float:

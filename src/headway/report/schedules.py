@@ -6,7 +6,7 @@
     pair:a=0:b=2:before       B runs before A starts
     pair:a=0:b=2:inside=1     A takes so many steps, then B runs, then A goes on
     pair:a=0:b=2:around=1     B takes so many steps, then A runs, then B goes on
-    pair:...:late             the same, but A waits for all before B, and B passes nobody else
+    pair:...:late             the same, but A waits for all before B, and B passes no other
     random:seed=7             any task that can take one
     pct:seed=7:d=3            by priorities drawn at first, which change at d - 1 steps
     ...:crash=4               the same, killed after so many durable facts, and resumed
@@ -244,7 +244,7 @@ class Pair(Struct):
         return ready[0]
 
     def _towards(self, which: int, ready: Sequence[int]) -> int | None:
-        """The task itself, or one that it waits for; nobody, if it cannot go on without others."""
+        """The task itself, or one that it waits for; None if it cannot go on without others."""
         target = (self.first, self.second)[which]
         held = (self.first, self.second)[1 - which]
         if self.is_late:
@@ -399,7 +399,7 @@ def _interleavings(cast: TrialCast, is_reduced: bool) -> Iterator[Trial]:
 def _step(
     trial: Trial, place: int, slept: dict[int, Footprint], is_reduced: bool
 ) -> dict[int, Footprint]:
-    """Take a step; who sleeps after it. Whoever took it sleeps where orders part."""
+    """Take a step; the tasks that sleep after it. The one that took it sleeps at the fork."""
     if not is_reduced:
         trial.take(place)
         return slept
@@ -419,7 +419,9 @@ def _opened(cast: TrialCast, is_reduced: bool) -> Trial:
 
 def _returned(cast: TrialCast, fork: _Fork, is_reduced: bool) -> Trial:
     if fork.frozen is not None:
-        return copied(fork.frozen) if fork.rest else fork.frozen  # Nobody comes back to the last.
+        return (
+            copied(fork.frozen) if fork.rest else fork.frozen
+        )  # The last one is not needed again.
     trial = _opened(cast, is_reduced)
     for place in fork.path:
         trial.take(place)

@@ -43,9 +43,9 @@ class Answered(Struct, frozen=True):
     output_tokens: float
     calls: int = 1
     size_bytes: float = 0.0
-    """Of its prompt, without results of other tasks; 0 if nobody knows."""
+    """Of its prompt, without results of other tasks; 0 if unknown."""
     microusd: float = 0.0
-    """What was charged for all of its calls; 0 if nobody knows."""
+    """What was charged for all of its calls; 0 if unknown."""
 
 
 def seen_of(answered: Sequence[Answered]) -> dict[str, list[SeenCall]]:
@@ -133,7 +133,7 @@ class SeenCall(Struct, frozen=True):
     calls: int = 1
     """Of the task that it was made for."""
     microusd: float = 0.0
-    """What was charged for it; 0 if nobody knows."""
+    """What was charged for it; 0 if unknown."""
 
 
 class _Line(Struct, frozen=True):

@@ -49,7 +49,7 @@ PRECEDENCE: Final[tuple[Cause, ...]] = (
     "fan-in", "lost", "commit", "again", "headway",
 )  # fmt: skip
 """Of several things that go on at an instant, the first is why the run was not faster then: who
-waits for a limit could have been served; where nobody waits, whatever is in service is waited for.
+waits for a limit could have been served; where none waits, what is in service is waited for.
 """
 
 WORK: Final[tuple[Cause, ...]] = ("provider", "function", "machine", "fan-in")
@@ -144,7 +144,7 @@ def _slots(piece: Piece, ready_s: float, nature: Nature) -> list[tuple[_Slot, fl
         found = [(_Slot("needs"), from_s, split_s), (_Slot("place", where, "turn"), split_s, to_s)]
         return [one for one in found if one[2] > one[1]]
     if kind == "service":
-        # Whoever calls a model waits for that; what else it does then, nobody sees.
+        # A task that calls a model waits for that; what else it does then is not recorded.
         is_call = what == CALL and nature.service != "fan-in"
         return [(_Slot("provider" if is_call else nature.service), from_s, to_s)]
     return [(_Slot(_OWN[kind], what if kind == "quota" else ""), from_s, to_s)]
@@ -227,7 +227,7 @@ class Lineage(Struct, frozen=True):
     chain: tuple[bytes, ...]
     """The tasks of the critical path, the first first."""
     is_known: bool
-    """Whether anybody knows who needed whom."""
+    """Whether it is known which task needed which."""
 
 
 def lineage(
@@ -333,7 +333,7 @@ STRAGGLER_SHARE: Final = 0.2
 """...if what it took beyond that is such a share of the run's time."""
 
 ALIKE_MIN: Final = 3
-"""With fewer tasks nobody can tell what is usual in a group."""
+"""With fewer tasks it is unknown what is usual in a group."""
 
 
 class ForecastComparison(Struct, frozen=True):
@@ -356,7 +356,7 @@ class ForecastComparison(Struct, frozen=True):
 def compared(
     foreseen: Foreseen, elapsed_s: float, taken: AttemptUsage
 ) -> tuple[ForecastComparison, ...]:
-    """Time, cost, calls, tokens; the cost only where somebody knew the prices."""
+    """Time, cost, calls, tokens; the cost only where prices were known."""
     found = [ForecastComparison("time", foreseen.time_s, elapsed_s)]
     if foreseen.microusd is not None:
         found.append(ForecastComparison("cost", foreseen.microusd, float(taken.microusd)))
@@ -402,7 +402,7 @@ class GroupAfter(Struct):
     taken: AttemptUsage = field(default_factory=AttemptUsage)
     lost: AttemptUsage = field(default_factory=AttemptUsage)
     times_s: list[float] = field(default_factory=list)
-    """Of the tasks that finished, since each first reached whoever worked on it."""
+    """Of the tasks that finished, since each was first worked on."""
 
     @property
     def p50_s(self) -> float:

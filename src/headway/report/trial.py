@@ -1,7 +1,7 @@
 """One run of a plan under a chosen schedule: the real engine, simulated agents.
 
 Laws:
-- Whoever tries chooses which task takes its next step, and nothing else: what starts, waits, is
+- A schedule chooses which task takes its next step, and nothing else: what starts, waits, is
   committed or runs again is decided by the engine that real runs use.
 - Tasks are named by their places in the serial run, which no schedule changes.
 - A trial that is killed goes on with what was durable and with the world as it was left; results
@@ -185,7 +185,7 @@ class Trial:
         return [one for who, one in self.trace or () if who == place and one.kind != "task"]
 
     def close(self) -> None:
-        """Nobody goes on."""
+        """End what goes on."""
         for _, going in self._active.values():
             if going is not None:
                 going.stop()
@@ -324,7 +324,7 @@ def _feed(trial: Trial, happened: Input) -> None:
             elif isinstance(effect, Release):
                 _perform(trial, effect)
             else:
-                assert isinstance(effect, WakeAt)  # Nobody stops a trial.
+                assert isinstance(effect, WakeAt)  # A trial is never stopped.
                 trial._now = max(trial._now, effect.at_s)
                 waiting.append(Ticked())
 
