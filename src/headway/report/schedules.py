@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, Literal
 
-from msgspec import Struct
+from msgspec import Struct, convert
 
 from headway.errors import UsageError
 from headway.plans.expand import ExpandedPlan
@@ -158,11 +158,25 @@ def _word(expanded: ExpandedPlan, graph: Graph, later: int, earlier: int) -> str
 
 
 STEPS_TEXT_MAX: Final = 100_000
+DEPTH_MAX: Final = 100
 
 HINT: Final = "copy the whole text between the quotes: pct:seed=7:d=3, random:seed=7, steps:0.0.1"
 
 Way = Literal["before", "inside", "around"]
-_PLACE: Final = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
+ScheduleKind = Literal["serial", "steps", "random", "pct", "pair"]
+
+_TASK: Final = r"\d{1,9}(?:-\d{1,9})?"
+_FORMS: Final[dict[ScheduleKind, str]] = {
+    "serial": "serial",
+    "steps": rf"steps:(?P<tasks>{_TASK}(?:\.{_TASK})*)",
+    "random": r"random:seed=(?P<seed>\d{1,18})",
+    "pct": r"pct:seed=(?P<seed>\d{1,18}):d=(?P<depth>\d{1,18})",
+    "pair": (
+        rf"pair:a=(?P<a>{_TASK}):b=(?P<b>{_TASK})"
+        r":(?P<way>before|inside|around)(?:=(?P<steps>\d{1,18}))?(?P<late>:late)?"
+    ),
+}
+_CRASH: Final = r"(?::crash=(?P<crash>\d{1,18}))?"
 
 
 Schedule = Callable[[Sequence[int], int], int]
@@ -197,7 +211,7 @@ def random_schedule(seed: int) -> Schedule:
 
 def pct_schedule(seed: int, depth: int, length: int) -> Schedule:
     """By priorities; at depth - 1 of so many steps, the first task becomes the last."""
-    changes = [int(uniform(seed, 2, one) * length) for one in range(depth - 1)]
+    changes = [int(uniform(seed, 2, one) * length) for one in range(min(depth, DEPTH_MAX) - 1)]
     lowered: dict[int, int] = {}
 
     def priority(place: int) -> float:
@@ -258,7 +272,7 @@ class Pair(Struct):
 class ScheduleText(Struct, frozen=True):
     """A schedule as text, read."""
 
-    kind: Literal["serial", "steps", "pair", "random", "pct"]
+    kind: ScheduleKind
     places: tuple[int, ...] = ()
     way: Way = "before"
     steps: int = 1
@@ -270,32 +284,18 @@ class ScheduleText(Struct, frozen=True):
 
 def read_line(text: str, places: TaskPositions) -> ScheduleText:
     """The schedule that a text stands for; UsageError if it is none."""
-    kind, *rest = text.strip().split(":")
-    named = dict(part.partition("=")[::2] for part in rest)
-    crash = _number(named.pop("crash", "0"), text)
-    is_late = kind == "pair" and named.pop("late", None) is not None
-    match kind:
-        case "serial" if not named:
-            return ScheduleText("serial", crash=crash)
-        case "steps":
-            steps = next(iter(named), "")
-            if len(steps) > STEPS_TEXT_MAX:
-                raise _unreadable(text)
-            return ScheduleText(
-                "steps", tuple(_place(one, places, text) for one in steps.split(".")), crash=crash
-            )
-        case "random" if list(named) == ["seed"]:
-            return ScheduleText("random", seed=_number(named["seed"], text), crash=crash)
-        case "pct" if list(named) == ["seed", "d"]:
-            depth = min(max(1, _number(named["d"], text)), 100)
-            return ScheduleText("pct", seed=_number(named["seed"], text), depth=depth, crash=crash)
-        case "pair" if list(named)[:2] == ["a", "b"] and len(named) == 3:
-            pair = _place(named["a"], places, text), _place(named["b"], places, text)
-            for way in ("before", "inside", "around"):
-                if way in named:
-                    steps_taken = _number(named[way] or "1", text)
-                    return ScheduleText("pair", pair, way, steps_taken, is_late, crash=crash)
-    raise _unreadable(text)
+    for kind, form in _FORMS.items():
+        found = re.fullmatch(form + _CRASH, text.strip()) if len(text) <= STEPS_TEXT_MAX else None
+        if found is not None:
+            named = {name: value for name, value in found.groupdict().items() if value}
+            names = ".".join(named.pop(name) for name in ("tasks", "a", "b") if name in named)
+            tasks = [one.partition("-")[::2] for one in names.split(".") if one]
+            if all(int(group) < len(places) for group, _ in tasks):
+                chosen = tuple(places.task(int(group), int(one or 0)) for group, one in tasks)
+                is_late = named.pop("late", "") != ""
+                fields = {"kind": kind, "places": chosen, "is_late": is_late, **named}
+                return convert(fields, ScheduleText, strict=False)
+    raise UsageError(f"`{text:.80}` is no schedule of this plan", hint=HINT)
 
 
 def written(line: ScheduleText, places: TaskPositions) -> str:
@@ -320,23 +320,6 @@ def name_of(place: int, places: TaskPositions) -> str:
     """A task in a schedule's text: the number of its group, and of its member if not the first."""
     group, member = places.who(place)
     return f"{group}-{member}" if member else str(group)
-
-
-def _place(text: str, places: TaskPositions, whole: str) -> int:
-    found = _PLACE.fullmatch(text)
-    if found is None or int(found[1]) >= len(places):
-        raise _unreadable(whole)
-    return places.task(int(found[1]), int(found[2] or 0))
-
-
-def _number(text: str, whole: str) -> int:
-    if not re.fullmatch(r"\d{1,18}", text):
-        raise _unreadable(whole)
-    return int(text)
-
-
-def _unreadable(text: str) -> UsageError:
-    return UsageError(f"`{text:.80}` is no schedule of this plan", hint=HINT)
 
 
 # Every order in which tasks can take their steps, or one of each kind.
@@ -419,9 +402,7 @@ def _opened(cast: TrialCast, is_reduced: bool) -> Trial:
 
 def _returned(cast: TrialCast, fork: _Fork, is_reduced: bool) -> Trial:
     if fork.frozen is not None:
-        return (
-            copied(fork.frozen) if fork.rest else fork.frozen
-        )  # The last one is not needed again.
+        return copied(fork.frozen) if fork.rest else fork.frozen  # The last needs no copy.
     trial = _opened(cast, is_reduced)
     for place in fork.path:
         trial.take(place)

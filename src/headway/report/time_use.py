@@ -253,15 +253,16 @@ def lineage(
         walk.enter(group, needs)
     for one in every:  # Of a group that an edit has removed.
         walk.ready_s.setdefault(one.key, 0.0)
-    return walk.found()
+    last = max(walk.paths, key=walk.paths.__getitem__, default=b"")
+    path_s, chain = walk.paths.get(last, 0.0), list[bytes]()
+    while last:
+        chain.append(last)
+        last = walk.before[last]
+    return Lineage(walk.ready_s, path_s, tuple(reversed(chain)), is_known=True)
 
 
-class _Whole(Struct, frozen=True):
-    """A group as those see it that need all of it."""
-
-    ended_s: float
-    path_s: float
-    last: bytes
+_Whole = tuple[float, float, bytes]
+"""A group as those see it that need all of it: its end, its longest chain, and whose that is."""
 
 
 class _Walk:
@@ -270,9 +271,9 @@ class _Walk:
     def __init__(self, members: Sequence[list[Passage]]) -> None:
         self._members = members
         self._numbers = [[one.number for one in group] for group in members]
-        self._wholes: list[_Whole] = [_Whole(0.0, 0.0, b"")] * len(members)
-        self._paths: dict[bytes, float] = {}
-        self._before: dict[bytes, bytes] = {}
+        self._wholes: list[_Whole] = [(0.0, 0.0, b"")] * len(members)
+        self.paths: dict[bytes, float] = {}
+        self.before: dict[bytes, bytes] = {}
         self.ready_s: dict[bytes, float] = {}
 
     def enter(self, group: int, needs: Sequence[Need]) -> None:
@@ -282,26 +283,16 @@ class _Walk:
         for one in members:
             ready_s, path_s, last = 0.0, 0.0, b""
             for need in needs:
-                whole = self._needed(need, one.number - first)
-                ready_s = max(ready_s, whole.ended_s)
-                if whole.path_s > path_s:
-                    path_s, last = whole.path_s, whole.last
+                ended_s, longest_s, whose = self._needed(need, one.number - first)
+                ready_s = max(ready_s, ended_s)
+                if longest_s > path_s:
+                    path_s, last = longest_s, whose
             self.ready_s[one.key] = ready_s
-            self._paths[one.key] = path_s + one.served_s
-            self._before[one.key] = last
+            self.paths[one.key] = path_s + one.served_s
+            self.before[one.key] = last
         # A group without a task passes on what it needs itself.
         passed = [self._wholes[need.group] for need in needs] if not members else []
         self._wholes[group] = self._whole(members, passed)
-
-    def found(self) -> Lineage:
-        """The longest chain, from its end to its beginning."""
-        last = max(self._paths, key=self._paths.__getitem__, default=b"")
-        path_s = self._paths.get(last, 0.0)
-        chain = []
-        while last:
-            chain.append(last)
-            last = self._before[last]
-        return Lineage(self.ready_s, path_s, tuple(reversed(chain)), is_known=True)
 
     def _needed(self, need: Need, member: int) -> _Whole:
         """What of a group a member needs: all of it, or its own block."""
@@ -315,13 +306,13 @@ class _Walk:
         return self._whole(block, []) if block else self._wholes[need.group]
 
     def _whole(self, members: Sequence[Passage], passed: Sequence[_Whole]) -> _Whole:
-        ended_s = max((one.ended_s for one in passed), default=0.0)
-        path_s, last = max(((one.path_s, one.last) for one in passed), default=(0.0, b""))
+        ended_s = max((one[0] for one in passed), default=0.0)
+        path_s, last = max((one[1:] for one in passed), default=(0.0, b""))
         for one in members:
             ended_s = max(ended_s, inf if one.ended_s is None else one.ended_s)
-            if self._paths[one.key] >= path_s:
-                path_s, last = self._paths[one.key], one.key
-        return _Whole(ended_s, path_s, last)
+            if self.paths[one.key] >= path_s:
+                path_s, last = self.paths[one.key], one.key
+        return ended_s, path_s, last
 
 
 # What limited a run, and how it compares with its forecast.
