@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
-
 import pytest
 from msgspec.structs import replace
 
@@ -165,36 +163,25 @@ def test_speeds_are_those_of_calls_or_of_the_account_or_usual() -> None:
 
 
 class _Counting(Rehearsal):
-    """Counts the calls of all rehearsals, and can lose one."""
+    """Counts the calls of all rehearsals."""
 
     calls = 0
-    refused = 0
-    is_endless = False
 
     def run(self) -> Rehearsed:
         done = super().run()
         _Counting.calls += len(done.calls)
-        done.refused += _Counting.refused
-        if _Counting.is_endless:
-            done.makespan_s = inf
         return done
 
 
-@pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> type[_Counting]:
-    _Counting.calls, _Counting.refused, _Counting.is_endless = 0, 0, False
-    monkeypatch.setattr(forecast, "Rehearsal", _Counting)
-    return _Counting
-
-
 def test_a_large_plan_costs_no_more_to_foresee_than_a_middling_one(
-    counted: type[_Counting],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(forecast, "Rehearsal", _Counting)
     fast = Limit("requests", 6000.0, source="header")
     told(200, fast, depth=CUT)
-    middling, counted.calls = counted.calls, 0
+    middling, _Counting.calls = _Counting.calls, 0
     large = told(10_000, fast, depth=CUT)
-    assert 0 < counted.calls <= 2 * middling
+    assert 0 < _Counting.calls <= 2 * middling
     # Two minutes' worth: what is not let go at once goes by 100 a second.
     assert 40.0 < large.time_s.mid < 50.0
     assert large.bound_s == pytest.approx(40.0, rel=0.05)

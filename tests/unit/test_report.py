@@ -14,6 +14,7 @@ from headway.report.tables import (  # fmt: skip
     Cell,
     RunNumbers,
     TimelineRow,
+    lanes_of,
     outcome_of,
     row_of,
     timeline,
@@ -46,7 +47,7 @@ def _drawn(lane: TimelineRow) -> str:
 
 
 def _draw(ran: Rehearsed, tasks: int = 1, until_s: float = 10.0, columns: int = 10) -> list[str]:
-    return [_drawn(lane) for lane in timeline(ran, tasks, until_s, columns)]
+    return [_drawn(lane) for lane in timeline(lanes_of(ran, tasks), until_s, columns)]
 
 
 def test_the_first_result_is_the_first_task_that_is_done() -> None:
@@ -183,5 +184,5 @@ def test_a_rehearsal_can_be_folded(columns: int) -> None:
     assert outcome.in_flight_most == 2
     assert 1.0 < outcome.in_flight_mean <= 2.0
     assert outcome.first_result_s < outcome.makespan_s
-    lanes = timeline(ran, 5, ran.makespan_s, columns)
+    lanes = timeline(lanes_of(ran, 5), ran.makespan_s, columns)
     assert [len(lane.cells) for lane in lanes] == [columns] * 5

@@ -25,6 +25,7 @@ from headway.plans.check import BYTES_PER_TOKEN, CheckReport
 from headway.plans.expand import ExpandedPlan, GroupPlan, prompt_texts
 from headway.plans.spec import Prompt
 from headway.report.bound import bound
+from headway.report.forecast import rehearse
 from headway.report.options import (
     COMMON_SHARE,
     REHEARSED_CALLS_MAX,
@@ -44,7 +45,6 @@ from headway.report.options import (
 from headway.report.rules import PEAK_SLOWDOWN, RuleFacts, Side, opinions
 from headway.sim.clients import PATIENT, UnpacedDoor
 from headway.sim.provider import Provider
-from headway.sim.rehearsal import Rehearsal, RehearsalSetup
 
 # A plan as a situation: agents, sizes, shape.
 
@@ -266,11 +266,9 @@ def width_curve(situation: Situation, guess: AccountGuess, seed: int = 1) -> Wid
     for width in widths_up_to(agents):
         if points and points[-1].time_s > HOPELESS * min(one.time_s for one in points):
             break
-        provider = Provider(guess.spec, seed)
-        provider.advance(0.0)
-        door = UnpacedDoor(PATIENT, seed)
+        provider, door = Provider(guess.spec, seed), UnpacedDoor(PATIENT, seed)
         rules = Rules(Strategy("fixed", width), retries=0)
-        ran = Rehearsal(RehearsalSetup(work, provider, door, rules, steps_max=STEPS_MAX)).run()
+        ran = rehearse(work, provider, door, rules, STEPS_MAX)
         wasted = cost_of(guess, Amounts(ran.wasted_tokens, 0.0))
         time_s = inf if ran.failed else ran.makespan_s
         points.append(WidthPoint(width, time_s, paid + wasted, ran.refused))

@@ -11,7 +11,7 @@ Laws:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import combinations_with_replacement, zip_longest
 from math import ceil, comb
 from typing import Final, Literal
@@ -276,11 +276,11 @@ def turned_pairs(explorer: Explorer) -> Iterator[PairVerdict]:
     """Every pair, turned around; of very many, those that share something."""
     expanded, labels = explorer.subject.expanded, explorer.labels
     order = sorted(range(len(expanded.groups)), key=explorer.places.group)
-    groups = combinations_with_replacement(order, 2)
+    groups: Iterable[tuple[int, int]] = combinations_with_replacement(order, 2)
     if comb(len(order) + 1, 2) > PAIRS_MAX:
         sharing = sharing_pairs(order, _touched_by_group(explorer))
         explorer.found.apart = comb(len(order) + 1, 2) - len(sharing)
-        groups = iter(sharing)
+        groups = sharing
     every = list(pairs_of(expanded, groups, explorer.counts, explorer.subject.original))
     most, tried = explorer.most(PAIRS_MAX, WAYS), 0
     for number, pair in enumerate(every):

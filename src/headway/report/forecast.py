@@ -29,10 +29,10 @@ from headway.report.bound import bound
 from headway.report.outline import DrawnPlan, Outline, cropped, drawn, workload_of
 from headway.report.sizes import UNKNOWN, SeenCall, Sizes, Speed, sizes_of, speed_of
 from headway.sim.account import Terms
-from headway.sim.clients import PacedDoor
+from headway.sim.clients import ClientPort, PacedDoor
 from headway.sim.draw import Neighbour, normal
 from headway.sim.provider import Latency, Provider, ProviderSpec
-from headway.sim.rehearsal import Rehearsal, RehearsalSetup, Rehearsed
+from headway.sim.rehearsal import STEPS_MAX, Rehearsal, RehearsalSetup, Rehearsed, Workload
 
 # What a run will probably take: the record that forecasts give and reports compare with.
 
@@ -443,12 +443,23 @@ def _draw(
 
 
 def _latency(speed: Speed, seed: int) -> Latency:
-    known, times = speed.latency, exp(speed.doubt * normal(seed, SPEED_STREAM, 0))
+    return slower(speed.latency, exp(speed.doubt * normal(seed, SPEED_STREAM, 0)))
+
+
+def slower(latency: Latency, times: float) -> Latency:
+    """The same speed, so many times slower."""
     return replace(
-        known,
-        first_byte_s=known.first_byte_s * times,
-        per_output_token_s=known.per_output_token_s * times,
-    )
+        latency, first_byte_s=latency.first_byte_s * times,
+        per_output_token_s=latency.per_output_token_s * times,
+    )  # fmt: skip
+
+
+def rehearse(
+    work: Workload, provider: Provider, door: ClientPort, rules: Rules, steps_max: int = STEPS_MAX
+) -> Rehearsed:
+    """One run in virtual time; what holds at the start, as a neighbour's share, holds before it."""
+    provider.advance(0.0)
+    return Rehearsal(RehearsalSetup(work, provider, door, rules, steps_max=steps_max)).run()
 
 
 def _chosen(order: Sequence[int], outline: Outline, depth: Depth) -> list[int]:
@@ -476,13 +487,11 @@ def _rehearsed(
         provider = Provider(spec, seed + REHEARSAL_SEED)
         # Streams tell how many at once are worth it; where that is known they are only slow.
         provider.shows_progress = not ground.is_known
-        provider.advance(0.0)
         lengths = OutputLength()
         for kind, seen in ground.lengths:
             lengths.observe(kind, seen.input_tokens, seen.output_tokens)
         door = PacedDoor(knowledge.footing.lane().quota, lengths)
-        setup = RehearsalSetup(workload_of(one), provider, door, Rules(strategy))
-        done = Rehearsal(setup).run()
+        done = rehearse(workload_of(one), provider, door, Rules(strategy))
         if done.makespan_s < inf:
             pairs.append((flow.time_s, done.makespan_s))
             ran.append(done)

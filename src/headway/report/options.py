@@ -29,12 +29,12 @@ from headway.pacing.memory import LaneMemory, MonthlyBudget, Spend
 from headway.pacing.quota import Quota
 from headway.plans.graph import Graph, Task
 from headway.report.bound import bound
-from headway.report.forecast import Foreseen, Portion, SpreadNumber
+from headway.report.forecast import Foreseen, Portion, SpreadNumber, rehearse, slower
 from headway.sim.account import Terms
 from headway.sim.clients import PacedDoor
 from headway.sim.draw import Neighbour, lognormal
 from headway.sim.provider import FaultModel, Latency, Provider, ProviderSpec, SimulatedCall
-from headway.sim.rehearsal import Rehearsal, RehearsalSetup, Rehearsed, Workload
+from headway.sim.rehearsal import Rehearsed, Workload
 
 # What is asked, by whom and under which circumstances: all that advice is given on.
 
@@ -226,15 +226,7 @@ def as_it_is_now(guess: AccountGuess, state: AccountState) -> AccountGuess:
     """The same account in this state: so much of it is taken, and it is so slow."""
     spec, slowdown = guess.spec, state.slowdown
     if slowdown is not None and slowdown != 1.0:
-        latency = spec.latency
-        spec = replace(
-            spec,
-            latency=replace(
-                latency,
-                first_byte_s=latency.first_byte_s * slowdown,
-                per_output_token_s=latency.per_output_token_s * slowdown,
-            ),
-        )
+        spec = replace(spec, latency=slower(spec.latency, slowdown))
     taken = max((share for _, share in state.used), default=0.0)
     if taken > 0.0 and spec.terms.neighbour is None:
         # A neighbour that has taken it before the start, and then is silent.
@@ -354,14 +346,10 @@ def work_of(
 def rehearsed(work: Workload, guess: AccountGuess, strategy: Strategy, seed: int = 1) -> Rehearsed:
     """One run in virtual time, paced as headway paces."""
     provider = Provider(guess.spec, seed)
-    # Whatever holds at the start, such as a neighbour's share, holds before the first call.
-    provider.advance(0.0)
     provider.shows_progress = True
     config = QuotaConfig(DIALECTS[guess.spec.dialect], (), guess.share, "fast", guess.profile)
     door = PacedDoor(Quota(config, 0.0), _lengths(work))
-    return Rehearsal(
-        RehearsalSetup(work, provider, door, Rules(strategy), steps_max=STEPS_MAX)
-    ).run()
+    return rehearse(work, provider, door, Rules(strategy), STEPS_MAX)
 
 
 def option_of(situation: Situation, guess: AccountGuess, way: Way, seed: int = 1) -> Option:
