@@ -20,7 +20,6 @@ from msgspec.structs import replace
 from headway.base.values import HOUR_S, Amounts
 from headway.engine.state import Rules
 from headway.engine.strategy import Strategy
-from headway.plans.boundary import Boundary
 from headway.plans.check import BYTES_PER_TOKEN, CheckReport
 from headway.plans.expand import ExpandedPlan, GroupPlan, prompt_texts
 from headway.plans.spec import Prompt
@@ -72,10 +71,15 @@ def situation_of(expanded: ExpandedPlan, report: CheckReport, asked: Situation) 
     if not agents:
         return replace(asked, agents=0)
     tokens = tokens_in + output
+    # Views, if most of the agents are the values of a matrix rather than items.
+    views = sum(g.count or 0 for g in groups if g.task.matrix and g.task.each is None)
+    shape: Shape = "views" if 2 * views > sum(g.count or 0 for g in groups) else "slices"
+    # No agent is coupled if all can be active at once; all are, if only one can.
+    width = min(report.boundary.width, agents)
+    coupled = 1.0 - (width - 1) / (agents - 1) if agents > 1 else 0.0
     return replace(
         asked, agents=agents, tokens_each=tokens / agents, output_each=output / agents,
-        common=min(0.95, common / tokens), shape=_shape(groups),
-        coupled=_coupled(report.boundary, agents),
+        common=min(0.95, common / tokens), shape=shape, coupled=coupled,
     )  # fmt: skip
 
 
@@ -96,18 +100,6 @@ def _group_sizes(
     longest = work.max_tokens if isinstance(work, Prompt) else None
     answer = min(ANSWER_TOKENS, longest or ANSWER_TOKENS)
     return max(own, template) + given, template + given, answer
-
-
-def _shape(groups: list[GroupPlan]) -> Shape:
-    """Views, if most of the agents are the values of a matrix rather than items."""
-    views = sum(g.count or 0 for g in groups if g.task.matrix and g.task.each is None)
-    return "views" if 2 * views > sum(g.count or 0 for g in groups) else "slices"
-
-
-def _coupled(found: Boundary, agents: int) -> float:
-    """None of them, if all can be active at once; all, if only one can."""
-    width = min(found.width, agents)
-    return 1.0 - (width - 1) / (agents - 1) if agents > 1 else 0.0
 
 
 ADAPTIVE_MARGIN: Final = 0.06

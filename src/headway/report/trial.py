@@ -104,8 +104,8 @@ class Trial:
 
     __slots__ = (
         "_active", "_at", "_effects", "_given", "_grown", "_kill_at", "_now", "_outcome",
-        "_performed", "_places", "_saved", "_snapshots", "_state", "cast", "durable", "facts",
-        "is_killed", "path", "ready", "reran", "results", "stage", "trace",
+        "_performed", "_places", "_saved", "_snapshots", "_state", "cast", "durable",
+        "is_killed", "path", "ready", "reran", "results", "rows", "stage", "trace",
     )  # fmt: skip
 
     def __init__(self, cast: TrialCast, kill_at: int = 0, stage: HashedStage | None = None) -> None:
@@ -133,8 +133,8 @@ class Trial:
         self.path: list[int] = []
         self.trace: list[tuple[int, TrialTouch]] | None = None
         """What was touched, and by which place, if that is recorded."""
-        self.facts: list[Event] | None = [] if kill_at else None
-        """What is durable, if that is recorded."""
+        self.rows: dict[int, TaskRow] | None = {} if kill_at else None
+        """What is durable of every task, by place, if that is recorded."""
         self.durable = 0
         """How many facts were, before a kill too."""
         self._outcome: TrialOutcome | None = None
@@ -225,7 +225,7 @@ class Trial:
         if self.trace is not None:
             _trace(self, place, state_touches(access))
         ending = NOTHING
-        if self.facts is not None and not done.fault:
+        if self.rows is not None and not done.fault:
             ending = Ending(digest(done.body))
         if done.fault:
             _feed(self, Failed(task, attempt, Fault("function", detail=done.fault), ending))
@@ -254,7 +254,7 @@ def copied(trial: Trial) -> Trial:
     twin._effects = {channel: data[:] for channel, data in trial._effects.items()}
     twin._performed = trial._performed.copy()
     twin.trace = None if trial.trace is None else trial.trace[:]
-    twin.facts = None if trial.facts is None else trial.facts[:]
+    twin.rows = None if trial.rows is None else trial.rows.copy()
     return twin
 
 
@@ -280,12 +280,7 @@ def given_to(trial: Trial, task: int) -> Given:
 
 def resumed(old: Trial) -> Trial:
     """The run that goes on after a kill, in the world as it was left."""
-    rows: dict[int, TaskRow] = {}
-    for fact in old.facts or ():
-        task = getattr(fact, "task", None)
-        if task is not None:
-            place = old.place(task)
-            rows[place] = fold(rows.get(place), fact, b"", "")
+    rows = old.rows or {}
     for task, (_, going) in old._active.items():
         if going is not None:
             going.stop()
@@ -340,8 +335,11 @@ def _hear(trial: Trial, event: Event, waiting: list[Input | TaskProposed]) -> No
         trial.reran[pair] = trial.reran.get(pair, 0) + 1
         if trial.trace is not None:
             _trace(trial, place, [])
-    if trial.facts is not None and not isinstance(event, RunFinished):
-        trial.facts.append(event)
+    if trial.rows is not None and not isinstance(event, RunFinished):
+        task = getattr(event, "task", None)
+        if task is not None:
+            place = trial.place(task)
+            trial.rows[place] = fold(trial.rows.get(place), event, b"", "")
         trial.durable += 1
         trial.is_killed = trial.durable == trial._kill_at
 
