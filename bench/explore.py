@@ -72,7 +72,8 @@ def measured(
         gc.collect()
         explorer = Explorer(subject(kind), ExploreOptions(schedules=schedules), lambda *_: None)
         began_s = process_time()
-        found = explorer.search(Explored(kind.name, len(NAMES)))
+        explorer.search()
+        found = explorer.found
         rates.append(found.schedules / (process_time() - began_s))
         if found.differs:
             raise SystemExit(f"{kind.name}: {found.failures[0]}")

@@ -24,7 +24,6 @@ from headway.report.tables import RunNumbers, StrategyRow, row_of
 from headway.report.text.table import caption, conclusion, draw_table
 from headway.report.text.timeline import Picture, draw_timelines
 from headway.report.text.words import ASCII, console_for, glyphs_for
-from headway.sim.rehearsal import Rehearsed
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -308,7 +307,7 @@ def test_a_table_is_aligned_with_wide_characters() -> None:
 def test_a_timeline_is_aligned_with_wide_characters() -> None:
     stream = StringIO()
     labels = ["見直し", "a", "a name that is longer than there is room for"]
-    draw_timelines(console_for(stream), [Picture("run", Rehearsed(), labels)], 10.0)
+    draw_timelines(console_for(stream), [Picture("run", [((), None)] * len(labels), labels)], 10.0)
     lines = stream.getvalue().splitlines()
     assert lines[2].index("·") + 3 == lines[3].index("·") == lines[4].index("·") == 22
 
@@ -316,5 +315,5 @@ def test_a_timeline_is_aligned_with_wide_characters() -> None:
 def test_a_timeline_of_many_agents_is_cut() -> None:
     stream = StringIO()
     labels = [f"agent {number}" for number in range(100)]
-    draw_timelines(console_for(stream), [Picture("run", Rehearsed(), labels)], 10.0)
+    draw_timelines(console_for(stream), [Picture("run", [((), None)] * len(labels), labels)], 10.0)
     assert "and 60 more" in stream.getvalue()

@@ -127,14 +127,6 @@ def test_learn_proposes_what_to_declare(tmp_path: Path) -> None:
     assert "    writes: [count.txt]" in said
 
 
-def test_a_race_is_found_although_the_run_was_lucky(tmp_path: Path) -> None:
-    told, _ = run(tmp_path / "plan", {
-        "one": {"python": "work:log"}, "other": {"python": "work:log"},
-    })  # fmt: skip
-    assert kinds(told) == [("hazard", "log.txt")]
-    assert told["findings"][0]["fix"] == "needs: one"
-
-
 def test_a_task_that_rolls_dice_is_found_by_the_next_run(tmp_path: Path) -> None:
     tasks = {"roll": {"python": "work:roll", "writes": ["state:dice"], "reads": []}}
     told, _ = run(tmp_path / "plan", tasks)

@@ -14,11 +14,8 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from headway.base.folders import folders
-from headway.journal.folder import list_runs
 from headway.report.forecast import Foreseen
-from headway.run.forecasts import earlier_plans, look, read_forecast
-from headway.run.plan_run import ObservedTasks
+from headway.run.forecasts import read_forecast
 from headway.sim.server import launched, truth_of
 from tests.integration.strangers_shell import Said, Stranger
 
@@ -112,10 +109,6 @@ def kept_in(scene: Scene) -> list[Foreseen]:
     return [one for one in found if one is not None]
 
 
-def test_checking_sends_nothing(scene: Scene) -> None:
-    assert scene.sent == (LEARNED, LEARNED)
-
-
 def test_before_anything_ran_everything_is_assumed_and_said(scene: Scene) -> None:
     blind = scene.blind
     assert (blind["tasks"], blind["learned_calls"]) == (LEARNED, 0)
@@ -126,6 +119,7 @@ def test_before_anything_ran_everything_is_assumed_and_said(scene: Scene) -> Non
 
 
 def test_a_run_teaches_what_the_next_one_takes(scene: Scene) -> None:
+    assert scene.sent == (LEARNED, LEARNED), "a check sends nothing"
     found = scene.checked
     assert (found["tasks"], found["learned_calls"]) == (FORESEEN, LEARNED)
     assert found["learned_from"] == "1 earlier run"
@@ -142,6 +136,9 @@ def test_a_run_teaches_what_the_next_one_takes(scene: Scene) -> None:
     assert found["microusd"]["mid"] == pytest.approx(status["usd"] * 1e6, rel=0.3)
     assert found["input_tokens"]["mid"] == pytest.approx(status["input_tokens"], rel=0.15)
     assert found["output_tokens"]["mid"] == pytest.approx(status["output_tokens"], rel=0.5)
+    # The first run was started without `--forecast`; the second kept its own, and reports it.
+    assert read_forecast(str(min(scene.stranger.runs()))).foreseen is None
+    assert "foreseen" in json.dumps(json.loads(scene.told("report", "--json").out))
 
 
 def test_while_it_goes_on_the_end_is_told_beside_the_bound(scene: Scene) -> None:
@@ -155,18 +152,6 @@ def test_while_it_goes_on_the_end_is_told_beside_the_bound(scene: Scene) -> None
     assert any(bound_s is not None and by for bound_s, by in bounds), bounds
     # Of a run that is over there is no end to tell.
     assert "eta_s" not in scene.status
-
-
-def test_what_was_foreseen_is_kept_beside_the_run_and_reported(scene: Scene) -> None:
-    first, second = sorted(scene.stranger.runs())
-    (kept,) = kept_in(scene)
-    assert (kept.tasks, kept.learned_calls, kept.strategy) == (FORESEEN, LEARNED, "fixed:2")
-    # The first run was started without `--forecast`.
-    assert read_forecast(str(first)).foreseen is None
-    assert ObservedTasks.kept(str(second)).parts == {"ask": (MODEL, FORESEEN)}
-    assert len(ObservedTasks.kept(str(second)).sizes_bytes) == FORESEEN
-    report = json.loads(scene.told("report", "--json").out)
-    assert "foreseen" in json.dumps(report)
 
 
 def test_one_line_says_what_is_foreseen_when_a_run_begins(scene: Scene, tmp_path: Path) -> None:
@@ -232,28 +217,6 @@ def test_whatever_is_spoilt_a_check_works_and_says_less(
     else:
         assert found["learned_calls"] == LEARNED + FORESEEN
         assert found["assumed"] == []
-
-
-def test_other_plans_tell_of_the_models_that_they_asked(scene: Scene, tmp_path: Path) -> None:
-    place = folders(scene.stranger.environment)
-    same = earlier_plans(list_runs(place.state), str(scene.stranger.here / "plan.yaml"))
-    assert same.runs == 2
-    assert set(same.seen) == {"ask", MODEL}
-    assert len(same.seen["ask"]) == LEARNED + FORESEEN
-    assert same.counts == {"ask": FORESEEN}
-    assert all(one.size_bytes > 0 and one.took_s > 0.05 for one in same.seen["ask"])
-    assert all(one.beside >= 1.0 for one in same.seen["ask"])
-    others = earlier_plans(list_runs(place.state), str(tmp_path / "another.yaml"))
-    assert set(others.seen) == {MODEL}
-    assert (others.counts, others.words) == ({}, "2 earlier runs")
-    assert look(place).memory.lanes
-
-
-def test_nothing_is_known_where_nobody_ran_anything(tmp_path: Path) -> None:
-    place = folders({"HEADWAY_STATE_DIR": str(tmp_path / "none")})
-    assert look(place).memory.lanes == ()
-    found = earlier_plans([], "plan.yaml")
-    assert (found.words, found.seen, found.active) == ("", {}, 1)
 
 
 @pytest.mark.soak

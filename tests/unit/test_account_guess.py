@@ -53,10 +53,6 @@ def test_speeds_in_company_come_back_from_what_was_measured_at_several_widths() 
         assert found.slowdown(width) == pytest.approx(latency.slowdown(width), rel=0.1)
 
 
-def test_without_a_curve_speed_does_not_depend_on_company() -> None:
-    assert latency_of(Profile(first_byte_s=3.0, per_token_s=0.1)) == Latency(3.0, 0.1)
-
-
 def test_a_described_account_is_known_with_its_limits_its_cap_and_its_worth() -> None:
     trap = described_account(PROVIDERS["trap"].spec)
     assert trap.profile is not None
@@ -93,11 +89,8 @@ def test_an_account_that_told_of_no_limit_is_taken_to_have_none() -> None:
     assert guess.spec.terms == Terms()
     assert guess.spec.dialect == "plain"
     assert "no limit" in guess.assumed[0]
-    assert guess.state.refused_share is None
-
-
-def test_providers_that_reserve_are_rehearsed_as_such() -> None:
     assert remembered_account(lane(Profile(), "openai"), view()).spec.terms.charging == "reserved"
+    assert guess.state.refused_share is None
 
 
 def test_what_is_taken_of_a_limit_is_gone_when_a_rehearsal_begins() -> None:
@@ -106,14 +99,9 @@ def test_what_is_taken_of_a_limit_is_gone_when_a_rehearsal_begins() -> None:
     assert now.spec.terms.neighbour is not None
     assert now.spec.terms.neighbour.wants(0.0) == pytest.approx(0.8 * 60)
     assert now.spec.terms.neighbour.wants(30.0) == 0.0
-    assert as_it_is_now(guess, AccountState()).spec == guess.spec
+    assert as_it_is_now(guess, AccountState(slowdown=1.0)).spec == guess.spec
+    slow = as_it_is_now(guess, AccountState(slowdown=2.0)).spec.latency
+    assert slow.first_byte_s == 2.0 * guess.spec.latency.first_byte_s
     # Who draws all the time is there already.
     again = as_it_is_now(now, AccountState((("tokens/60s", 0.1),)))
     assert again.spec.terms.neighbour == now.spec.terms.neighbour
-
-
-def test_slow_hours_slow_every_answer() -> None:
-    plain = AccountGuess(ProviderSpec("p", latency=Latency(1.0, 0.02)))
-    now = as_it_is_now(plain, AccountState(slowdown=2.0)).spec.latency
-    assert (now.first_byte_s, now.per_output_token_s) == (2.0, 0.04)
-    assert as_it_is_now(plain, AccountState(slowdown=1.0)).spec == plain.spec

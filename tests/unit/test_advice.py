@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
+import pytest
 from msgspec.structs import replace
 
 from headway.pacing.memory import MonthlyBudget
@@ -53,13 +54,10 @@ def test_an_answer_is_nobodys_but_ones_so_it_is_never_common() -> None:
 def test_a_single_agent_has_one_way_and_nothing_to_decide() -> None:
     situation = Situation(agents=1)
     assert ways_at(situation, 1) == (ONE,)
+    assert ways_at(Situation(agents=10), 1) == (ONE, SERIAL, ADAPTIVE)
+    assert Way("waves", 5) in ways_at(Situation(agents=10), 6), "as even as they can be"
     advice = advise(situation, WIDE)
     assert (advice.side, advice.best.way, advice.reasons) == ("one", ONE, ())
-
-
-def test_waves_are_as_even_as_they_can_be() -> None:
-    assert Way("waves", 5) in ways_at(Situation(agents=10), 6)
-    assert ways_at(Situation(agents=10), 1) == (ONE, SERIAL, ADAPTIVE)
 
 
 def test_adaptive_is_taken_unless_another_is_better_by_more_than_luck() -> None:
@@ -73,23 +71,21 @@ def test_adaptive_is_taken_unless_another_is_better_by_more_than_luck() -> None:
     assert best_of(ways).way == wave
 
 
-def test_it_is_later_if_answers_are_slow_now() -> None:
-    slow = Situation(state=AccountState(slowdown=1.8))
-    advice = weigh(slow, both(slow))
-    assert (advice.when, "1.8 times" in advice.when_reason) == ("later", True)
-
-
-def test_what_would_never_end_is_for_later() -> None:
-    situation = Situation()
-    advice = weigh(situation, both(situation, 1.0, 1.0, inf))
-    assert (advice.when, "would not end" in advice.when_reason) == ("later", True)
-
-
-def test_a_larger_budget_makes_it_now_again() -> None:
-    poor = Situation(budget=MonthlyBudget(tokens=50_000.0))
-    assert weigh(poor, both(poor)).when == "later"
-    rich = Situation(budget=MonthlyBudget(tokens=5e6))
-    assert weigh(rich, both(rich)).when == "now"
+@pytest.mark.parametrize(
+    ("situation", "one_s", "words"),
+    [
+        (Situation(state=AccountState(slowdown=1.8)), 100.0, "1.8 times"),
+        (Situation(), inf, "would not end"),
+        (Situation(budget=MonthlyBudget(tokens=50_000.0)), 100.0, "does not pay for a run"),
+        (Situation(budget=MonthlyBudget(tokens=5e6)), 100.0, ""),
+    ],
+)
+def test_it_is_later_if_answers_are_slow_or_never_come_or_cannot_be_paid(
+    situation: Situation, one_s: float, words: str
+) -> None:
+    advice = weigh(situation, both(situation, one_s=one_s))
+    assert advice.when == ("later" if words else "now")
+    assert words in advice.when_reason
 
 
 def test_a_usage_window_that_is_too_small_makes_it_later_until_its_reset() -> None:

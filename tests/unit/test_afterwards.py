@@ -7,34 +7,27 @@ from math import inf, isclose
 import pytest
 
 from headway.plans.graph import Graph, Need, TaskGroup
-from headway.report.afterwards import (
+from headway.report.forecast import Foreseen, SpreadNumber
+from headway.report.history import AttemptUsage, Kind, Passage, Piece
+from headway.report.time_use import (
+    Cause,
+    CauseShare,
     GroupAfter,
+    Lineage,
     SerialShare,
+    Spent,
     binding,
     compared,
     groups_after,
+    lineage,
     slowest,
-    variation,
 )
-from headway.report.forecast import Foreseen, SpreadNumber
-from headway.report.history import AttemptUsage, Kind, Passage, Piece
-from headway.report.time_use import Cause, CauseShare, Lineage, Spent, lineage
 
 FORESEEN = Foreseen(
-    "adaptive",
-    22,
-    SpreadNumber(20, 22, 30),
-    SpreadNumber(35, 41, 60),
-    SpreadNumber(1e5, 2e5, 3e5),
-    SpreadNumber(1e4, 2e4, 3e4),
-    SpreadNumber(100_000, 200_000, 300_000),
-    40.0,
-    "input/60s",
-    4.0,
-    0.0,
-    12,
-    "earlier runs",
-)
+    "adaptive", 22, SpreadNumber(20, 22, 30), SpreadNumber(35, 41, 60),
+    SpreadNumber(1e5, 2e5, 3e5), SpreadNumber(1e4, 2e4, 3e4),
+    SpreadNumber(100_000, 200_000, 300_000), 40.0, "input/60s", 4.0, 0.0, 12, "earlier runs",
+)  # fmt: skip
 
 
 def way(name: str, number: int, from_s: float, to_s: float, state: str = "finished") -> Passage:
@@ -177,10 +170,3 @@ def test_one_hung_task_is_named(slow_s: float, others: int, is_straggler: bool) 
     assert (bound.straggler == b"a[slow]") is is_straggler
     if is_straggler:
         assert (bound.straggler_s, bound.usual_s) == (40.0, 4.0)
-
-
-def test_how_far_runs_vary() -> None:
-    assert variation([10.0, 10.0, 10.0]) == 0.0
-    assert variation([8.0, 12.0]) == pytest.approx(0.2828, abs=1e-4)
-    assert variation([10.0]) is None
-    assert variation([0.0, 0.0]) is None

@@ -2,25 +2,21 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from headway.plans.resources import Channel, Touches
 from headway.report.detect import (
-    PAIRS_MAX,
     DeclaredAccess,
     DetectorFinding,
     DetectorGround,
     FinishedAccess,
-    ObservedTouch,
     Room,
     declarations,
     findings,
     folder_of,
     general,
-    is_allowed,
     order_by,
-    said_of,
-    touches_of,
 )
-from headway.report.detect import _Judge as Judge
 from headway.state.shared import Access, Act, Channels, Put, StateLook
 
 STATE: frozenset[tuple[Room, bool]] = frozenset(
@@ -72,123 +68,103 @@ def kinds(found: tuple[DetectorFinding, ...]) -> list[tuple[str, str, str, str]]
     return [(one.kind, one.task, one.what, one.other) for one in found]
 
 
-def test_what_is_declared_is_fine() -> None:
-    every = (
-        done(0, writes=("a",)),
-        done(1, reads=("a",), writes=("b/1",)),
-        done(2, reads=("b/*",)),
-    )
-    said = (state((), ("a",)), state(("a",), ("b",)), state(("b",), ()))
-    assert findings(every, ground(*said)) == ()
+A_THEN_READ = (done(0, writes=("a",)), done(1, reads=("a",)))
+DRAFTS = (done(0, makes=("out/.a.json.tmp", "out/a.json", "other/a.json.tmp", "b")),)
+CONF = (done(0, opens=("conf.json",)),)
+NOT_DECLARED = DeclaredAccess()
+FREE = ground(rooms=frozenset())
+
+Kinds = list[tuple[str, str, str, str]]
+CASES: dict[str, tuple[tuple[FinishedAccess, ...], DetectorGround, Kinds]] = {
+    "what is declared": (
+        (*A_THEN_READ[:1], done(1, reads=("a",), writes=("b/1",)), done(2, reads=("b/*",))),
+        ground(state((), ("a",)), state(("a",), ("b",)), state(("b",), ())), [],
+    ),
+    "a read that is not listed": (
+        A_THEN_READ, ground(state((), ("a",)), state(("x",), ())),
+        [("undeclared-read", "t1", "state:a", "t0")],
+    ),
+    "a write that is not listed": (
+        A_THEN_READ, ground(state((), ("b",)), state(("a",), ())),
+        [("undeclared-write", "t0", "state:a", "t1")],
+    ),
+    "nothing declared where others declare": (
+        A_THEN_READ[:1], ground(NOT_DECLARED), [("undeclared-write", "t0", "state:a", "")],
+    ),
+    "nothing declared where none does": (A_THEN_READ[:1], FREE, []),
+    "an effect that is not listed": (
+        (done(0, acts=("mail",)),), ground(state((), ())),
+        [("undeclared-effect", "t0", "effect:mail", "")],
+    ),
+    "what headway writes as an output": (
+        (done(0, writes=("a",), makes=("OUT.md",)),),
+        ground(DeclaredAccess(outputs=("state:a", "OUT.md")), rooms=STATE | FILES), [],
+    ),
+    "in no order": (A_THEN_READ, FREE, [("hazard", "t1", "state:a", "t0")]),
+    "in order by needs": (
+        A_THEN_READ, ground(rooms=frozenset(), needs=((), ((0, False),))), [],
+    ),
+    "in order because both declare": (
+        A_THEN_READ, ground(state(None, ("a",)), state(("a",), None)), [],
+    ),
+    "two writers": (
+        (*A_THEN_READ[:1], done(1, writes=("a",))), FREE, [("hazard", "t1", "state:a", "t0")],
+    ),
+    "two that add": ((done(0, writes=("total",)), done(1, writes=("total",))), FREE, []),
+    "one that adds, one that reads the sum": (
+        (done(0, writes=("total",)), done(1, reads=("total",))), FREE,
+        [("hazard", "t1", "state:total", "t0")],
+    ),
+    "a scan and a write below it": (
+        (done(0, writes=("b/1",)), done(1, reads=("b/*",)), done(2, writes=("bc",))), FREE,
+        [("hazard", "t1", "state:b/*", "t0")],
+    ),
+    "its own reads and writes": ((done(0, reads=("a",), writes=("a",)),), FREE, []),
+    "a file where no paths are listed": (CONF, ground(paths(()), rooms=STATE), []),
+    "a file that is not listed": (
+        CONF, ground(paths(("data.csv",)), rooms=FILES),
+        [("undeclared-read", "t0", "conf.json", "")],
+    ),
+    "a program's own files": (
+        (FinishedAccess(0, 0, "t0", paths_read=("tool.py",), is_function=False),),
+        ground(paths(("data.csv",)), rooms=FILES), [],
+    ),
+    "a file that another task writes": (
+        (done(0, makes=("out/a",)), done(1, opens=("out/a",))),
+        ground(paths((), ("out",)), paths(), rooms=FILES),
+        [("undeclared-read", "t1", "out/a", "t0")],
+    ),
+    "drafts beside what may be written": (
+        DRAFTS, ground(paths((), ("out/a.json",)), rooms=FILES),
+        [("undeclared-write", "t0", "b", ""), ("undeclared-write", "t0", "other/a.json.tmp", "")],
+    ),
+    "a hazard of what is undeclared": (
+        (*A_THEN_READ[:1], done(1, writes=("a",)), done(2, reads=("a",))),
+        ground(state((), ("a",)), state((), ("a",)), state((), ())),
+        [("undeclared-read", "t2", "state:a", "t0")],
+    ),
+}  # fmt: skip
 
 
-def test_a_key_that_a_task_does_not_list_is_found_with_whoever_else_touches_it() -> None:
-    every = (done(0, writes=("a",)), done(1, reads=("a",)))
-    said = (state((), ("a",)), state(("x",), ()))
-    (found,) = findings(every, ground(*said))
-    assert (found.kind, found.task, found.what, found.other) == (
-        "undeclared-read", "t1", "state:a", "t0",
-    )  # fmt: skip
-    assert found.words == "`t1` reads `state:a` and does not declare it; `t0` writes it"
-    assert found.fix == "add state:a to `reads`"
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_undeclared_or_in_no_order_is_found_and_nothing_else(name: str) -> None:
+    every, by, expected = CASES[name]
+    assert kinds(findings(every, by)) == expected
 
 
-def test_a_write_that_is_not_listed_is_found_with_its_readers() -> None:
-    every = (done(0, writes=("a",)), done(1, reads=("a",)))
-    (found,) = findings(every, ground(state((), ("b",)), state(("a",), ())))
-    assert (found.kind, found.what, found.other) == ("undeclared-write", "state:a", "t1")
-    assert found.words.endswith("; `t1` reads it")
-
-
-def test_a_task_that_declares_nothing_is_found_where_others_declare() -> None:
-    every = (done(0, writes=("a",)),)
-    (found,) = findings(every, ground(DeclaredAccess()))
-    assert (found.kind, found.fix) == ("undeclared-write", "writes: state:a")
-    assert findings(every, ground(DeclaredAccess(), rooms=frozenset())) == ()
-
-
-def test_an_effect_that_is_not_listed_is_found() -> None:
-    every = (done(0, acts=("mail",)),)
-    (found,) = findings(every, ground(state((), ())))
-    assert (found.kind, found.what) == ("undeclared-effect", "effect:mail")
-    assert "asks for" in found.words
-
-
-def test_what_headway_writes_for_a_task_is_declared_by_its_output() -> None:
-    every = (done(0, writes=("a",), makes=("OUT.md",)),)
-    said = DeclaredAccess(outputs=("state:a", "OUT.md"))
-    assert findings(every, ground(said, rooms=STATE | FILES)) == ()
-
-
-def test_two_that_nothing_orders_are_a_hazard_although_it_went_well() -> None:
-    every = (done(0, writes=("a",)), done(1, reads=("a",)))
-    (found,) = findings(every, ground(rooms=frozenset()))
-    assert kinds((found,)) == [("hazard", "t1", "state:a", "t0")]
-    assert "kept the declared order" in found.words
-    assert found.fix == "needs: t0"
-    assert findings(every, ground(rooms=frozenset(), needs=((), ((0, False),)))) == ()
-
-
-def test_two_writers_in_no_order_are_a_hazard_unless_their_writes_add_up() -> None:
-    both = (done(0, writes=("a",)), done(1, writes=("a",)))
-    (found,) = findings(both, ground(rooms=frozenset()))
-    assert found.words.startswith("`t0` and `t1` both write `state:a`")
-    adding = (done(0, writes=("total",)), done(1, writes=("total",)))
-    assert findings(adding, ground(rooms=frozenset())) == ()
-
-
-def test_who_adds_and_who_reads_the_sum_are_a_hazard() -> None:
-    every = (done(0, writes=("total",)), done(1, reads=("total",)))
-    assert kinds(findings(every, ground(rooms=frozenset()))) == [
-        ("hazard", "t1", "state:total", "t0")
-    ]
-
-
-def test_a_scan_and_a_write_below_it_are_a_hazard() -> None:
-    every = (done(0, writes=("b/1",)), done(1, reads=("b/*",)), done(2, writes=("bc",)))
-    assert kinds(findings(every, ground(rooms=frozenset()))) == [
-        ("hazard", "t1", "state:b/*", "t0")
-    ]
-
-
-def test_both_that_declare_it_are_in_declared_order() -> None:
-    every = (done(0, writes=("a",)), done(1, reads=("a",)))
-    assert findings(every, ground(state(None, ("a",)), state(("a",), None))) == ()
-
-
-def test_a_file_that_nobody_writes_is_found_only_where_paths_are_listed() -> None:
-    every = (done(0, opens=("conf.json",)),)
-    assert findings(every, ground(paths(), rooms=STATE)) == ()
-    assert findings(every, ground(paths(()), rooms=STATE)) == ()
-    assert len(findings(every, ground(paths(()), rooms=FILES))) == 1
-    (found,) = findings(every, ground(paths(("data.csv",)), rooms=FILES))
-    assert kinds((found,)) == [("undeclared-read", "t0", "conf.json", "")]
-
-
-def test_a_program_may_read_the_files_that_it_is_made_of() -> None:
-    loose = FinishedAccess(0, 0, "t0", paths_read=("tool.py",), is_function=False)
-    assert findings((loose,), ground(paths(("data.csv",)), rooms=FILES)) == ()
-
-
-def test_a_file_that_another_task_writes_is_found() -> None:
-    every = (done(0, makes=("out/a",)), done(1, opens=("out/a",)))
-    found = findings(every, ground(paths((), ("out",)), paths(), rooms=FILES))
-    assert kinds(found) == [("undeclared-read", "t1", "out/a", "t0")]
-
-
-def test_files_in_no_order_are_right_by_luck() -> None:
-    every = (done(0, makes=("out/a",)), done(1, opens=("out/*",)))
-    (found,) = findings(every, ground(paths(), paths(), rooms=frozenset()))
-    assert found.kind == "hazard"
-    assert found.words.endswith("this run came out right by luck")
-
-
-def test_a_draft_beside_what_may_be_written_is_part_of_it() -> None:
-    every = (done(0, makes=("out/.a.json.tmp", "out/a.json", "other/a.json.tmp", "b")),)
-    found = findings(every, ground(paths((), ("out/a.json", "out")), rooms=FILES))
-    assert [one.what for one in found] == ["b", "other/a.json.tmp"]
-    found = findings(every, ground(paths((), ("out/a.json",)), rooms=FILES))
-    assert [one.what for one in found] == ["b", "other/a.json.tmp"]
+def test_a_finding_says_what_is_wrong_and_what_mends_it() -> None:
+    (read,) = findings(A_THEN_READ, ground(state((), ("a",)), state(("x",), ())))
+    assert read.words == "`t1` reads `state:a` and does not declare it; `t0` writes it"
+    assert read.fix == "add state:a to `reads`"
+    (silent,) = findings(A_THEN_READ[:1], ground(NOT_DECLARED))
+    assert silent.fix == "writes: state:a"
+    (hazard,) = findings(A_THEN_READ, FREE)
+    assert "kept the declared order" in hazard.words
+    assert hazard.fix == "needs: t0"
+    both = (*A_THEN_READ[:1], done(1, writes=("a",)))
+    assert findings(both, FREE)[0].words.startswith("`t0` and `t1` both write `state:a`")
+    files = (done(0, makes=("out/a",)), done(1, opens=("out/*",)))
+    assert findings(files, FREE)[0].words.endswith("this run came out right by luck")
 
 
 def test_members_are_told_once_with_their_item() -> None:
@@ -203,15 +179,6 @@ def test_members_are_told_once_with_their_item() -> None:
     assert (found.count, found.fix) == (5, 'add "state:r/*" to `writes`')
 
 
-def test_a_finding_has_the_place_of_the_key_in_the_plan() -> None:
-    base = ground(state((), ()))
-    asked = DetectorGround(
-        base.is_ordered, base.declared, STATE, where=lambda g, key: f"p.yaml:{g}{key}"
-    )
-    (found,) = findings((done(0, writes=("a",)),), asked)
-    assert found.where == "p.yaml:0writes"
-
-
 def test_members_that_touch_one_key_are_a_hazard_but_not_in_a_queue() -> None:
     every = tuple(done(0, f"t0[{n}]", n, writes=("a",)) for n in range(3))
     free = DetectorGround(order_by(((),), ()), channels=CHANNELS)
@@ -222,57 +189,30 @@ def test_members_that_touch_one_key_are_a_hazard_but_not_in_a_queue() -> None:
     assert findings(every, queued) == ()
 
 
-def test_what_a_task_reads_and_writes_itself_is_its_own_business() -> None:
-    assert findings((done(0, reads=("a",), writes=("a",)),), ground(rooms=frozenset())) == ()
+ORDERS = {
+    "members": (
+        order_by(((), ((0, True),), ((1, False),), ((0, True), (2, True))), ()),
+        (((0, 1), (1, 1)), ((0, 1), (2, 7)), ((2, 0), (1, 5)), ((3, 1), (0, 2))),
+        (((0, 1), (1, 2)), ((3, 1), (2, 2))),
+    ),
+    "blocks": (
+        order_by(((), ((0, 4),), ((1, 2),), ((2, 0),)), ()),
+        (((0, 7), (1, 1)), ((2, 1), (0, 15)), ((0, 99), (3, 0))),
+        (((0, 7), (1, 7)), ((2, 1), (0, 16))),
+    ),
+    "queues": (
+        order_by(((), (), ()), ((0, 2),)),
+        (((0, 1), (2, 3)), ((0, 1), (0, 2))),
+        (((1, 0), (1, 1)), ((0, 0), (1, 0))),
+    ),
+}
 
 
-def test_memberwise_needs_order_the_same_members_only() -> None:
-    ordered = order_by(((), ((0, True),), ((1, False),), ((0, True), (2, True))), ())
-    assert ordered((0, 1), (1, 1))
-    assert not ordered((0, 1), (1, 2))
-    assert ordered((0, 1), (2, 7))
-    assert ordered((2, 0), (1, 5))
-    assert ordered((3, 1), (0, 2)), "by way of 2 it comes after all of 0"
-    assert not ordered((3, 1), (2, 2))
-
-
-def test_needs_of_blocks_order_the_members_of_a_block() -> None:
-    ordered = order_by(((), ((0, 4),), ((1, 2),), ((2, 0),)), ())
-    assert ordered((0, 7), (1, 1))
-    assert not ordered((0, 7), (1, 7))
-    assert ordered((2, 1), (0, 15)), "of four blocks of four each has two"
-    assert not ordered((2, 1), (0, 16))
-    assert ordered((0, 99), (3, 0))
-
-
-def test_queues_order_their_groups() -> None:
-    ordered = order_by(((), (), ()), ((0, 2),))
-    assert ordered((0, 1), (2, 3))
-    assert ordered((0, 1), (0, 2))
-    assert not ordered((1, 0), (1, 1))
-    assert not ordered((0, 0), (1, 0))
-
-
-def test_only_so_many_pairs_are_looked_at() -> None:
-    touches = [*touches_of(done(0, writes=("a",)), CHANNELS)]
-    touches += touches_of(done(1, writes=("a",)), CHANNELS)
-    judge = Judge(ground(rooms=frozenset()), touches)
-    judge.pairs = PAIRS_MAX
-    assert [*judge.hazards()] == []
-
-
-def test_who_declares_nothing_may_do_anything() -> None:
-    touch = ObservedTouch(0, 0, "t", "state", "a", True)
-    assert is_allowed(DeclaredAccess(), touch)
-    assert is_allowed(state((), ("a",)), touch)
-    assert not is_allowed(state((), ()), touch)
-    assert said_of(paths((), ()), ObservedTouch(0, 0, "t", "path", "a", True)) is None
-
-
-def test_an_undeclared_read_is_not_told_again_as_a_hazard() -> None:
-    every = (done(0, writes=("a",)), done(1, writes=("a",)), done(2, reads=("a",)))
-    said = (state((), ("a",)), state((), ("a",)), state((), ()))
-    assert [one.kind for one in findings(every, ground(*said))] == ["undeclared-read"]
+@pytest.mark.parametrize("name", ORDERS)
+def test_needs_blocks_and_queues_order_tasks(name: str) -> None:
+    is_ordered, ordered, free = ORDERS[name]
+    assert all(is_ordered(*pair) for pair in ordered)
+    assert not any(is_ordered(*pair) for pair in free)
 
 
 def test_many_of_one_folder_are_told_as_the_folder() -> None:

@@ -6,14 +6,7 @@ import pytest
 
 from headway.errors import UsageError
 from headway.plans.graph import Graph, TaskGroup
-from headway.report.schedules import (
-    Pair,
-    pct_schedule,
-    random_schedule,
-    read_line,
-    steps_schedule,
-    written,
-)
+from headway.report.schedules import Pair, pct_schedule, read_line, written
 from headway.state.coherence import TaskPositions
 
 PLACES = TaskPositions(Graph([TaskGroup("a"), TaskGroup("b", 3), TaskGroup("c")]))
@@ -56,20 +49,6 @@ def test_what_is_no_schedule_is_refused(text: str) -> None:
         read_line(text, PLACES)
 
 
-def test_steps_are_taken_as_told_and_then_serially() -> None:
-    steps = steps_schedule((5, 3))
-    assert [steps([3, 5], number) for number in range(3)] == [5, 3, 3]
-    with pytest.raises(UsageError, match="step 1 of the schedule cannot be taken"):
-        steps([3], 0)
-
-
-def test_draws_reach_everybody_and_are_the_same_again() -> None:
-    ready = [3, 5, 7]
-    chosen = [random_schedule(1)(ready, number) for number in range(50)]
-    assert set(chosen) == set(ready)
-    assert chosen == [random_schedule(1)(ready, number) for number in range(50)]
-
-
 def test_priorities_hold_until_a_change_point() -> None:
     ready = [3, 5, 7]
     steady = pct_schedule(1, 1, 10)
@@ -81,41 +60,27 @@ def test_priorities_hold_until_a_change_point() -> None:
     assert chosen[-1] != first
 
 
-def pair(way: str, *, is_late: bool = False, steps: int = 1) -> Pair:
-    """The task at 2 is declared before that at 8; that at 4 comes before 8 in any case."""
-    nobody: frozenset[int] = frozenset()
-    return Pair(2, 8, way, steps, (nobody, frozenset({4})), is_late)  # type: ignore[arg-type]
+Choices = tuple[tuple[tuple[int, ...], int], ...]
+"""Which places can take a step, and which one takes it, step by step."""
+
+PAIRS: dict[str, tuple[str, int, bool, Choices]] = {
+    "with what the second task waits for": (
+        "before", 1, False, (((2, 4, 6), 4), ((2, 6, 8), 8), ((2, 6), 2)),
+    ),
+    "late: all others keep their places": (
+        "before", 1, True, (((2, 4, 6, 9), 4), ((2, 6, 8, 9), 6), ((2, 8, 9), 8), ((2, 9), 2)),
+    ),
+    "inside the first task": ("inside", 2, False, (*(((2, 8), 2),) * 2, ((2, 8), 8), ((2,), 2))),
+    "around the first task": ("around", 1, False, (((2, 8), 8), ((2, 8), 2), ((8,), 8))),
+    "a second task that cannot begin": ("around", 1, False, (((2, 6), 2),)),
+    "a first task that cannot begin": ("inside", 1, False, (((6, 8), 8),)),
+}  # fmt: skip
+"""The task at 2 is declared before that at 8; that at 4 comes before 8 in any case."""
 
 
-def test_before_lets_the_second_task_run_with_what_it_waits_for() -> None:
-    turned = pair("before")
-    assert turned.choose([2, 4, 6], 0) == 4
-    assert turned.choose([2, 6, 8], 1) == 8
-    assert turned.choose([2, 6], 2) == 2
-
-
-def test_late_keeps_all_others_in_their_places() -> None:
-    turned = pair("before", is_late=True)
-    assert turned.choose([2, 4, 6, 9], 0) == 4
-    assert turned.choose([2, 6, 8, 9], 1) == 6
-    assert turned.choose([2, 8, 9], 2) == 8
-    assert turned.choose([2, 9], 3) == 2
-
-
-def test_inside_lets_the_first_task_begin() -> None:
-    turned = pair("inside", steps=2)
-    assert [turned.choose([2, 8], number) for number in range(4)] == [2, 2, 8, 8]
-    assert turned.choose([2], 4) == 2
-
-
-def test_around_lets_the_second_task_begin() -> None:
-    turned = pair("around")
-    assert [turned.choose([2, 8], number) for number in range(3)] == [8, 2, 2]
-    assert turned.choose([8], 3) == 8
-
-
-def test_a_task_that_cannot_begin_is_not_waited_for() -> None:
-    turned = pair("around")
-    assert turned.choose([2, 6], 0) == 2
-    blocked = pair("inside")
-    assert blocked.choose([6, 8], 0) == 8
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_pair_is_turned_around(name: str) -> None:
+    way, steps, is_late, choices = PAIRS[name]
+    before = (frozenset[int](), frozenset({4}))
+    turned = Pair(2, 8, way, steps, before, is_late)  # type: ignore[arg-type]
+    assert [turned.choose(ready, 0) for ready, _ in choices] == [chosen for _, chosen in choices]

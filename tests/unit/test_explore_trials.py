@@ -6,11 +6,9 @@ import json
 from copy import deepcopy
 from random import Random
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.errors import InternalError
 from headway.plans.graph import Need, TaskGroup
 from headway.plans.resources import ANYTHING, Touches
 from headway.report.explore import difference, play
@@ -92,18 +90,6 @@ def test_a_pair_that_is_turned_around_gives_the_serial_state(seed: int) -> None:
             assert outcome_of(cast, line) == serial_of(cast)
 
 
-def test_tasks_of_two_steps_have_as_many_orders_as_combinatorics_says() -> None:
-    groups = [TaskGroup(f"t{one}") for one in range(3)]
-    count = sum(1 for _ in interleavings(cast_of([[("look", "f")]] * 3, groups)))
-    assert count == 90
-
-
-def test_steps_that_touch_nothing_of_each_other_need_one_order_only() -> None:
-    groups = [TaskGroup(f"t{one}") for one in range(5)]
-    ops = [[("write", f"f/{one}")] for one in range(5)]
-    assert sum(1 for _ in interleavings(cast_of(ops, groups), is_reduced=True)) == 1
-
-
 def test_orders_are_the_same_whether_trials_are_copied_or_done_again() -> None:
     ops = [[("write", "f")], [("look", "f")], [("put", "a")]]
     groups = [TaskGroup(f"t{one}", touches=ANYTHING if one == 2 else None) for one in range(3)]
@@ -113,11 +99,6 @@ def test_orders_are_the_same_whether_trials_are_copied_or_done_again() -> None:
     ]
     assert paths[0] == paths[1]
     assert len(set(paths[0])) == len(paths[0]) == 90
-
-
-def test_a_file_that_nobody_orders_gives_several_outcomes() -> None:
-    cast = cast_of([[("write", "f")], [("look", "f")]], [TaskGroup("a"), TaskGroup("b")])
-    assert len(outcomes_of(cast, is_reduced=False)[0]) == 2
 
 
 def test_a_group_that_is_spread_at_run_time_is_named_alike_in_every_schedule() -> None:
@@ -138,16 +119,6 @@ def test_a_group_that_is_spread_at_run_time_is_named_alike_in_every_schedule() -
         assert outcome_of(cast, ScheduleText("serial", crash=crash)) == serial_of(cast)
 
 
-def test_a_failed_task_is_tried_again_if_its_plan_says_so() -> None:
-    ops = [[("fail", "")]]
-    names = [f"t{one}" for one in range(8)]
-    for retries in (0, 1):
-        groups = [TaskGroup(name, retries=retries) for name in names]
-        cast = cast_of(ops * 8, groups)
-        assert any(done.fault for done in serial_of(cast).results.values())
-        assert outcome_of(cast, ScheduleText("random", seed=3)) == serial_of(cast)
-
-
 def test_effects_are_released_in_declared_order_and_once_after_a_kill() -> None:
     ops = [[("act", "mail")]] * 3
     groups = [TaskGroup(f"t{one}", touches=Touches((), (), ("mail",))) for one in range(3)]
@@ -156,14 +127,6 @@ def test_effects_are_released_in_declared_order_and_once_after_a_kill() -> None:
     for crash in range(1, 14):
         line = ScheduleText("random", seed=crash, crash=crash)
         assert outcome_of(cast, line).effects == serial_of(cast).effects
-
-
-def test_a_trial_that_is_not_over_has_no_outcome() -> None:
-    trial = Trial(cast_of([[]], [TaskGroup("a")])).open()
-    with pytest.raises(InternalError, match="not over"):
-        trial.outcome()
-    trial.take(trial.ready[0])
-    trial.close()
 
 
 def walked(trial: Trial, rng: Random, most: int = 1000) -> list[object]:

@@ -64,13 +64,6 @@ def test_what_is_not_is_not_said() -> None:
     assert lines(replace(FOUND, refused=2.6))[2].endswith("3 refusals")
 
 
-def test_what_was_assumed_comes_last() -> None:
-    assert lines(replace(FOUND, assumed=("a is b", "c is d")))[-2:] == [
-        "assumed: a is b",
-        "assumed: c is d",
-    ]
-
-
 def test_a_budget_is_compared_with_what_is_taken() -> None:
     takes = SpreadNumber(40_000.0, 50_000.0, 60_000.0)
     enough = Portion("tokens of all accounts in 2026-11", 100_000.0, 10_000.0, takes)

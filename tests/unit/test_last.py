@@ -13,15 +13,6 @@ EVEN = tuple(float(number) for number in range(1, 101))
 """Times from 1 to 100 s, each as likely as any other."""
 
 
-def test_one_that_has_just_begun_ends_by_even_chance_near_the_middle() -> None:
-    assert last_s(EVEN, [0.0], 0, 0.0) == pytest.approx(100.0 * (1.0 - log(2.0)), abs=1.0)
-
-
-def test_one_that_has_gone_on_for_long_is_one_of_the_long_ones() -> None:
-    """Ten are left that took longer than 90 s: by even chance another 3 or 4 s."""
-    assert last_s(EVEN, [90.0], 0, 0.0) == pytest.approx(4.0, abs=1.0)
-
-
 def test_whoever_takes_longer_than_all_others_takes_a_share_of_its_age_more() -> None:
     older, old = last_s(EVEN, [1000.0], 0, 0.0), last_s(EVEN, [200.0], 0, 0.0)
     assert old == pytest.approx(200.0 * (log(2.0) ** -0.5 - 1.0), rel=1e-3)

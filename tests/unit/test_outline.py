@@ -5,7 +5,6 @@ from __future__ import annotations
 from statistics import mean
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.pacing.estimate import Price
@@ -143,15 +142,3 @@ def test_a_large_plan_is_cropped_evenly_and_no_part_is_lost() -> None:
 
 
 COUNTS = st.lists(st.integers(0, 3000), min_size=1, max_size=6)
-
-
-@given(COUNTS, st.integers(1, 500))
-def test_cropping_keeps_every_part_and_makes_none_larger(counts: list[int], most: int) -> None:
-    outline = Outline(
-        tuple(OutlinePart(f"p{at}", count, model="m") for at, count in enumerate(counts))
-    )
-    small = cropped(outline, most)
-    for before, after in zip(outline.parts, small.parts, strict=True):
-        assert min(1, before.count) <= after.count <= before.count
-    assert small.calls <= max(most, 0) + len(counts) or small is outline
-    assert small.tasks == sum(part.count for part in small.parts)

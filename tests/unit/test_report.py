@@ -12,6 +12,7 @@ from headway.engine.strategy import Strategy
 from headway.report.tables import (  # fmt: skip
     Cell,
     RunNumbers,
+    lanes_of,
     outcome_of,
     row_of,
     timeline,
@@ -90,7 +91,7 @@ def test_a_cell_shows_what_a_task_did(
         tasks=[Ended(0, at_s, done) for at_s, done in ends],
         spans=[RehearsalSpan(0, *span) for span in spans],
     )
-    (lane,) = timeline(ran, 1, 10.0, 10)
+    (lane,) = timeline(lanes_of(ran, 1), 10.0, 10)
     assert "".join(SIGNS[cell] for cell in lane.cells) == drawn
 
 
@@ -104,5 +105,5 @@ def test_a_rehearsal_can_be_folded(columns: int) -> None:
     assert outcome.in_flight_most == 2
     assert 1.0 < outcome.in_flight_mean <= 2.0
     assert outcome.first_result_s < outcome.makespan_s
-    lanes = timeline(ran, 5, ran.makespan_s, columns)
+    lanes = timeline(lanes_of(ran, 5), ran.makespan_s, columns)
     assert [len(lane.cells) for lane in lanes] == [columns] * 5

@@ -1,15 +1,9 @@
 """Values that were changed in place, and tasks that do not do the same twice."""
 
+import pytest
 from msgspec.structs import replace
 
-from headway.report.detect import (
-    FinishedAccess,
-    Handed,
-    across,
-    aliased,
-    merged,
-    unsteady,
-)
+from headway.report.detect import FinishedAccess, Handed, across, aliased, merged, unsteady
 from headway.state.shared import Access, Put, StateLook
 
 
@@ -30,12 +24,9 @@ def test_what_was_changed_after_it_was_put_is_lost_although_it_is_the_result() -
     assert "what it had put under `r`" in found.words
 
 
-def test_what_was_not_changed_is_fine() -> None:
-    assert aliased("fix", "", [Handed("r", b"[1]", b"[1]", False)]) == ()
-
-
-def test_what_was_put_returned_or_passed_on_is_not_lost() -> None:
+def test_what_was_not_changed_or_put_or_returned_is_not_lost() -> None:
     changed = [Handed("r", b"[1]", b"[1,2]", False)]
+    assert aliased("fix", "", [Handed("r", b"[1]", b"[1]", False)]) == ()
     assert aliased("fix", "", changed, (b'{"all":[1,2]}',)) == ()
     assert aliased("fix", "", changed, (), (b"[1,2]",)) == ()
 
@@ -55,33 +46,30 @@ def test_members_are_told_together() -> None:
     assert [(one.task, one.count) for one in merged(every)] == [("fix[a]", 2), ("see", 1)]
 
 
-def test_another_prompt_after_the_same_reads_is_found() -> None:
-    (found,) = unsteady([tried(b"p", 1)], [tried(b"q", 1)])
-    assert (found.kind, found.task, found.what) == ("nondeterminism", "ask", "prompt")
-    assert "its prompt was another one" in found.words
+WROTE = tried(b"", 0, Put("b", b"1"), Put("c", b"1"))
+TWICE: dict[str, tuple[FinishedAccess, FinishedAccess, str]] = {
+    "another prompt": (tried(b"p", 1), tried(b"q", 1), "prompt"),
+    "another prompt after other reads": (tried(b"p", 1), tried(b"q", 1, seen=b"2"), ""),
+    "prompts after answers": (tried(b"p", 2), tried(b"q", 2), ""),
+    "prompts after more answers": (tried(b"p", 1), tried(b"q", 2), ""),
+    "what a model answered": (
+        tried(b"p", 1, Put("b", b"1")), tried(b"p", 1, Put("b", b"2")), "",
+    ),
+    "another value": (WROTE, tried(b"", 0, Put("b", b"1"), Put("c", b"2")), "state:c"),
+    "fewer values": (WROTE, tried(b"", 0, Put("c", b"1")), "state:b"),
+    "the same": (WROTE, WROTE, ""),
+    "the same in another order": (WROTE, tried(b"", 0, Put("c", b"1"), Put("b", b"1")), ""),
+}  # fmt: skip
+"""What a task did twice under the same conditions, and what is found of it."""
 
 
-def test_another_prompt_after_other_reads_is_fine() -> None:
-    assert unsteady([tried(b"p", 1)], [tried(b"q", 1, seen=b"2")]) == ()
-
-
-def test_prompts_after_answers_prove_nothing() -> None:
-    assert unsteady([tried(b"p", 2)], [tried(b"q", 2)]) == ()
-    assert unsteady([tried(b"p", 1)], [tried(b"q", 2)]) == ()
-
-
-def test_what_a_model_answered_is_written_whatever_it_is() -> None:
-    assert unsteady([tried(b"p", 1, Put("b", b"1"))], [tried(b"p", 1, Put("b", b"2"))]) == ()
-
-
-def test_a_function_that_writes_something_else_is_found() -> None:
-    before = tried(b"", 0, Put("b", b"1"), Put("c", b"1"))
-    (found,) = unsteady([before], [tried(b"", 0, Put("b", b"1"), Put("c", b"2"))])
-    assert found.what == "state:c"
-    (found,) = unsteady([before], [tried(b"", 0, Put("c", b"1"))])
-    assert found.what == "state:b"
-    assert unsteady([before], [before]) == ()
-    assert unsteady([before], [tried(b"", 0, Put("c", b"1"), Put("b", b"1"))]) == ()
+@pytest.mark.parametrize("name", TWICE)
+def test_a_task_that_does_something_else_under_the_same_conditions_is_found(name: str) -> None:
+    before, done, what = TWICE[name]
+    found = unsteady([before], [done])
+    assert [(one.kind, one.task, one.what) for one in found] == (
+        [("nondeterminism", "ask", what)] if what else []
+    )
 
 
 def test_the_same_within_one_run_is_compared_too_and_told_once() -> None:

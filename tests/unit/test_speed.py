@@ -6,13 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headway.report.sizes import (
-    SPEED_SEEN_MIN,
-    UNKNOWN,
-    UNKNOWN_LUCK,
-    SeenCall,
-    speed_of,
-)
+from headway.report.sizes import SPEED_SEEN_MIN, UNKNOWN, UNKNOWN_LUCK, SeenCall, speed_of
 from headway.sim.draw import lognormal, uniform
 from headway.sim.provider import Latency
 
@@ -86,36 +80,22 @@ def test_no_time_is_negative_however_calls_look() -> None:
     assert 0.0 < found.per_output_token_s <= 1e-6
 
 
-def test_company_never_makes_calls_faster() -> None:
-    faster = [
-        SeenCall(
-            1.0,
-            various(at),
-            took_s=Latency(0.5, 0.01).work_s(various(at)) / (1.0 + at / 20.0),
-            beside=1.0 + at,
-        )
-        for at in range(30)
-    ]
-    found = speed_of(faster).latency
-    assert (found.sigma, found.kappa) == (0.0, 0.0)
-    # Slower with the first, and then no more: less than linear.
-    levels = [
-        SeenCall(1.0, various(at), took_s=Latency(0.5, 0.01).work_s(various(at)) * (1.0 + at**0.5),
-             beside=1.0 + at) for at in range(40)
-    ]  # fmt: skip
-    found = speed_of(levels).latency
-    assert found.kappa == 0.0
-    assert found.sigma > 0.05
-    # More than linear.
-    steep = [
-        SeenCall(
-            1.0,
-            various(at),
-            took_s=Latency(0.5, 0.01).work_s(various(at)) * (1.0 + at**3 / 2e3),
-            beside=1.0 + at,
-        )
-        for at in range(40)
-    ]
-    found = speed_of(steep).latency
-    assert found.sigma == 0.0
-    assert found.kappa > 0.005
+@pytest.mark.parametrize(
+    ("slower", "sigma", "kappa"),
+    [
+        (lambda at: 1.0 / (1.0 + at / 20.0), (0.0, 0.0), (0.0, 0.0)),
+        (lambda at: 1.0 + at**0.5, (0.05, 9.0), (0.0, 0.0)),
+        (lambda at: 1.0 + at**3 / 2e3, (0.0, 0.0), (0.005, 9.0)),
+    ],
+    ids=["faster", "less than linear", "more than linear"],
+)
+def test_company_never_makes_calls_faster(
+    slower: Tokens, sigma: tuple[float, float], kappa: tuple[float, float]
+) -> None:
+    seen = []
+    for at in range(40):
+        took_s = Latency(0.5, 0.01).work_s(various(at)) * slower(at)
+        seen.append(SeenCall(1.0, various(at), took_s=took_s, beside=1.0 + at))
+    found = speed_of(seen).latency
+    assert sigma[0] <= found.sigma <= sigma[1]
+    assert kappa[0] <= found.kappa <= kappa[1]

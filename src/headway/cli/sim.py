@@ -199,6 +199,7 @@ def _run(experiment: Experiment, contenders: Sequence[Contender]) -> Comparison:
 
 
 def _show(experiment: Experiment, compared: Comparison, drawn: Sequence[int], about: str) -> None:
+    from headway.report.tables import lanes_of
     from headway.report.text.table import caption, conclusion, draw_table
     from headway.report.text.timeline import Picture, draw_timelines
     from headway.report.text.words import console_for
@@ -213,7 +214,11 @@ def _show(experiment: Experiment, compared: Comparison, drawn: Sequence[int], ab
     console = console_for(sys.stdout)
     draw_table(console, rows, (caption(rows, compared.binding),))
     pictures = [
-        Picture(f"{rows[i].strategy}, seed {experiment.seeds[0]}", compared.first[i], labels)
+        Picture(
+            f"{rows[i].strategy}, seed {experiment.seeds[0]}",
+            lanes_of(compared.first[i], len(labels)),
+            labels,
+        )
         for i in drawn
     ]
     ends = [compared.first[i].makespan_s for i in drawn if compared.first[i].makespan_s < inf]

@@ -20,10 +20,11 @@ from msgspec.structs import replace
 from headway.base.values import HOUR_S, Amounts
 from headway.engine.state import Rules
 from headway.engine.strategy import Strategy
-from headway.plans.check import BYTES_PER_TOKEN, Boundary, CheckReport
+from headway.plans.check import BYTES_PER_TOKEN, CheckReport
 from headway.plans.expand import ExpandedPlan, GroupPlan, prompt_texts
 from headway.plans.spec import Prompt
 from headway.report.bound import bound
+from headway.report.forecast import rehearse
 from headway.report.options import (
     COMMON_SHARE,
     REHEARSED_CALLS_MAX,
@@ -40,10 +41,9 @@ from headway.report.options import (
     value_of,
     work_of,
 )
-from headway.report.rules import PEAK_SLOWDOWN, RULES, RuleFacts, Side
+from headway.report.rules import PEAK_SLOWDOWN, RuleFacts, Side, opinions
 from headway.sim.clients import PATIENT, UnpacedDoor
 from headway.sim.provider import Provider
-from headway.sim.rehearsal import Rehearsal
 
 # A plan as a situation: agents, sizes, shape.
 
@@ -71,10 +71,15 @@ def situation_of(expanded: ExpandedPlan, report: CheckReport, asked: Situation) 
     if not agents:
         return replace(asked, agents=0)
     tokens = tokens_in + output
+    # Views, if most of the agents are the values of a matrix rather than items.
+    views = sum(g.count or 0 for g in groups if g.task.matrix and g.task.each is None)
+    shape: Shape = "views" if 2 * views > sum(g.count or 0 for g in groups) else "slices"
+    # No agent is coupled if all can be active at once; all are, if only one can.
+    width = min(report.boundary.width, agents)
+    coupled = 1.0 - (width - 1) / (agents - 1) if agents > 1 else 0.0
     return replace(
         asked, agents=agents, tokens_each=tokens / agents, output_each=output / agents,
-        common=min(0.95, common / tokens), shape=_shape(groups),
-        coupled=_coupled(report.boundary, agents),
+        common=min(0.95, common / tokens), shape=shape, coupled=coupled,
     )  # fmt: skip
 
 
@@ -95,18 +100,6 @@ def _group_sizes(
     longest = work.max_tokens if isinstance(work, Prompt) else None
     answer = min(ANSWER_TOKENS, longest or ANSWER_TOKENS)
     return max(own, template) + given, template + given, answer
-
-
-def _shape(groups: list[GroupPlan]) -> Shape:
-    """Views, if most of the agents are the values of a matrix rather than items."""
-    views = sum(g.count or 0 for g in groups if g.task.matrix and g.task.each is None)
-    return "views" if 2 * views > sum(g.count or 0 for g in groups) else "slices"
-
-
-def _coupled(found: Boundary, agents: int) -> float:
-    """None of them, if all can be active at once; all, if only one can."""
-    width = min(found.width, agents)
-    return 1.0 - (width - 1) / (agents - 1) if agents > 1 else 0.0
 
 
 ADAPTIVE_MARGIN: Final = 0.06
@@ -160,11 +153,11 @@ def recommend(
     many = [option for option in options if option.way.is_several]
     several = best_of(many) if many else one
     facts = RuleFacts(situation, one, several)
-    found = [(name, word) for name, rule in RULES if many and (word := rule(facts)) is not None]
-    side: Side = found[0][1][0] if found else "one"
+    found = opinions(facts) if many else []
+    side: Side = found[0][1] if found else "one"
     reasons = tuple(
         Reason(name, favours, why, "" if favours == side else found[0][0])
-        for name, (favours, why) in found
+        for name, favours, why in found
     )
     best = several if side == "several" else one
     when, why = _when(facts, best)
@@ -242,7 +235,6 @@ class WidthPoint(Struct, frozen=True):
     width: int
     time_s: float
     microusd: float
-    """Of its tokens, those of calls that were given up included."""
     refused: int
 
 
@@ -255,23 +247,20 @@ class WidthCurve(Struct, frozen=True):
     bound_s: float
     binding: str
     sweet: int
-    """The smallest width within 2 % of the best."""
 
 
 def width_curve(situation: Situation, guess: AccountGuess, seed: int = 1) -> WidthCurve:
     """Rehearse a pool of every width that there are agents for."""
-    agents = min(situation.agents, max(2, REHEARSED_CALLS_MAX // situation.calls_each))
+    agents = situation.rehearsed_agents
     work = work_of(situation, SERIAL, seed, agents=agents)
     paid = cost_of(guess, amounts_of(work))
     points: list[WidthPoint] = []
     for width in widths_up_to(agents):
         if points and points[-1].time_s > HOPELESS * min(one.time_s for one in points):
             break
-        provider = Provider(guess.spec, seed)
-        provider.advance(0.0)
-        door = UnpacedDoor(PATIENT, seed)
+        provider, door = Provider(guess.spec, seed), UnpacedDoor(PATIENT, seed)
         rules = Rules(Strategy("fixed", width), retries=0)
-        ran = Rehearsal(work, provider, door, rules, steps_max=STEPS_MAX).run()
+        ran = rehearse(work, provider, door, rules, STEPS_MAX)
         wasted = cost_of(guess, Amounts(ran.wasted_tokens, 0.0))
         time_s = inf if ran.failed else ran.makespan_s
         points.append(WidthPoint(width, time_s, paid + wasted, ran.refused))

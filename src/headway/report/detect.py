@@ -37,7 +37,6 @@ FindingKind = Literal[
     "nondeterminism",
 ]  # fmt: skip
 Room = Literal["state", "path", "effect"]
-"""Where something is that can be touched."""
 
 PAIRS_MAX: Final = 500_000
 """Overlaps between tasks that are looked at: as many as take about a second."""
@@ -56,9 +55,7 @@ class DetectorFinding(Struct, frozen=True):
     """The task that it comes between, if there is one."""
     words: str = ""
     fix: str = ""
-    """A line of the plan, or of the task's code."""
     where: str = ""
-    """The place in the plan's file, if there is one."""
     count: int = 1
     """Of how many tasks of the group the same is true."""
 
@@ -84,10 +81,9 @@ class FinishedAccess(Struct, frozen=True):
     key: bytes = b""
     """Of the task's content, by which other runs know it."""
     inputs: bytes = b""
-    """The digest of the results that it was given."""
     calls: int = 0
     is_function: bool = True
-    """Rather than a program or a model, of which nobody knows what they depend on."""
+    """Rather than a program or a model, whose inputs are not all known."""
     is_timed: bool = False
     """It may have asked when its run was created, which is another time in every run."""
 
@@ -102,7 +98,6 @@ class ObservedTouch(Struct, frozen=True):
     what: str
     is_write: bool
     is_addition: bool = False
-    """It combines with what others add."""
     is_loose: bool = False
     """Of a program, which reads its own files too."""
 
@@ -113,7 +108,6 @@ class ObservedTouch(Struct, frozen=True):
 
 
 Task = tuple[int, int]
-"""A group, and a member of it."""
 
 
 class DetectorGround(Struct, frozen=True):
@@ -125,9 +119,7 @@ class DetectorGround(Struct, frozen=True):
     """What the plan has declarations of, to be read and (true) to be written."""
     channels: Channels = field(default_factory=Channels)
     item: Callable[[int, int], str] = lambda _group, _member: ""
-    """What a member of a group works on, as text."""
     where: Callable[[int, str], str] = lambda _group, _key: ""
-    """The place of a group's key in the plan's file."""
 
 
 def touches_of(done: FinishedAccess, channels: Channels) -> Iterator[ObservedTouch]:
@@ -151,7 +143,7 @@ def said_of(declared: DeclaredAccess, touch: ObservedTouch) -> Prefixes:
         return declared.state.acts
     touches = declared.state if touch.room == "state" else declared.paths
     said = touches.writes if touch.is_write else touches.reads
-    # Whoever lists keys only says nothing of paths.
+    # A list of keys only declares nothing about paths.
     return (said or None) if touch.room == "path" else said
 
 
@@ -261,7 +253,6 @@ class _Judge:
         return not are_said and not self.ground.is_ordered(who, whom)
 
     def _written(self, room: Room, what: str) -> list[tuple[Room, str]]:
-        """The written things that one, or a pattern, stands for."""
         if not is_pattern(what):
             return [(room, what)] if (room, what) in self._writers else []
         folder = prefix_of(what)
@@ -270,7 +261,6 @@ class _Judge:
         return [key for key in self._keys[first:last] if matches(what, key[1])]
 
     def _other(self, touch: ObservedTouch) -> ObservedTouch | None:
-        """Another task that touches the same, and with which it is in conflict."""
         found: list[ObservedTouch] = []
         for thing in self._written(touch.room, touch.what):
             found += _some(self._writers[thing])
@@ -460,11 +450,9 @@ class Handed(Struct, frozen=True):
 
     key: str
     before: bytes
-    """Its bytes when it was handed over."""
     after: bytes | None
     """Its bytes at the end of the attempt; None if it is no JSON any more."""
     is_given: bool
-    """By the task to the state."""
 
 
 def aliased(
@@ -644,7 +632,6 @@ def declarations(dones: Sequence[FinishedAccess], ground: DetectorGround) -> tup
 
 
 def _has(written: Collection[str], what: str) -> bool:
-    """Whether a path was written, or with a pattern one of its paths."""
     return what in written or (is_pattern(what) and any(matches(what, one) for one in written))
 
 

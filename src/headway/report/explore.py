@@ -11,8 +11,8 @@ Laws:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from itertools import zip_longest
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import combinations_with_replacement, zip_longest
 from math import ceil, comb
 from typing import Final, Literal
 
@@ -32,7 +32,6 @@ from headway.report.schedules import (
     Way,
     ancestors,
     edge_between,
-    every_pair,
     interleavings,
     pairs_of,
     pct_schedule,
@@ -43,15 +42,7 @@ from headway.report.schedules import (
     steps_schedule,
     written,
 )
-from headway.report.stage import (
-    HASH_CHARS,
-    PROCESS,
-    HashedStage,
-    Play,
-    TrialResult,
-    TrialTouch,
-    overlap,
-)
+from headway.report.stage import HASH_CHARS, PROCESS, HashedStage, Play, TrialTouch, overlap
 from headway.report.trial import Trial, TrialCast, TrialOutcome, resumed
 from headway.state.shared import Channels, canonical
 
@@ -70,7 +61,6 @@ class ExploreSubject(Struct, frozen=True):
     original: Mapping[int, int] = field(default_factory=dict)
     """By group, how many members it has in the plan."""
     is_slow: bool = False
-    """Whether functions are really called."""
 
 
 def subject_of(expanded: ExpandedPlan, members_max: int = MEMBERS_MAX) -> ExploreSubject:
@@ -104,12 +94,10 @@ def cropped(expanded: ExpandedPlan, members_max: int) -> ExpandedPlan:
 def _some(members: Members, most: int) -> Members:
     if members.count <= most:
         return members
-    if members.items is None:
-        matrix = members.matrix
-    else:
+    if members.items is not None:
         matrix = tuple((name, values[:1]) for name, values in members.matrix)
         return Members.of(members.items[:most], matrix)
-    (name, values), *others = matrix
+    (name, values), *others = members.matrix
     return Members.of(None, ((name, values[:most]), *((one, few[:1]) for one, few in others)))
 
 
@@ -142,14 +130,12 @@ class Difference(Struct, frozen=True):
 
     kind: Kind
     where: str
-    """The task, the key, the file, or the channel."""
     serial: str
     """The first line that differs, as it is in the serial run."""
     got: str
     line: int = 0
     """Of a prompt: which line that is, from 1."""
     before: str = ""
-    """The line above it."""
 
 
 def play(
@@ -196,11 +182,21 @@ def difference(
 ) -> Difference | None:
     """What differs first: prompts in serial order, then results, state, files and effects."""
     places = sorted(serial.results.keys() | got.results.keys())
-    for compare in (_prompts, _results):
-        for place in places:
-            found = compare(label(place), serial.results.get(place), got.results.get(place))
-            if found is not None:
-                return found
+    pairs = [(label(place), serial.results.get(place), got.results.get(place)) for place in places]
+    for name, one, other in pairs:
+        if one is not None and other is not None:
+            for text, changed in zip_longest(one.prompts, other.prompts, fillvalue=""):
+                if text != changed:
+                    return _lines(name, text, changed)
+    for name, one, other in pairs:
+        if one is None or other is None:
+            there = "it has no result"
+            return Difference("missing", name, "" if one else there, "" if other else there)
+        if one.fault != other.fault:
+            return Difference("failure", name, one.fault or "a result", other.fault or "a result")
+        if one.body != other.body:
+            bodies = (body.decode("utf-8", "replace") for body in (one.body, other.body))
+            return _parted("result", name, *bodies)
     return (
         _entries("state", {key: name.hex() for key, name in serial.state},
                  {key: name.hex() for key, name in got.state})
@@ -213,56 +209,30 @@ def _told(effects: Mapping[str, tuple[bytes, ...]]) -> dict[str, str]:
     return {name: ", ".join(one.decode() for one in data) for name, data in effects.items()}
 
 
-def _prompts(label: str, serial: TrialResult | None, got: TrialResult | None) -> Difference | None:
-    if serial is None or got is None:
-        return None
-    both = zip_longest(serial.prompts, got.prompts, fillvalue="")
-    parting = ((one, other) for one, other in both if one != other)
-    return next((_lines(label, one, other) for one, other in parting), None)
-
-
 def _lines(label: str, serial: str, got: str) -> Difference:
-    """Where two texts part."""
+    """The first line of a prompt that differs."""
     both = list(zip_longest(serial.split("\n"), got.split("\n"), fillvalue=""))
     number = next(number for number, (one, other) in enumerate(both) if one != other)
     before = both[number - 1][0] if number else ""
-    one, other = both[number]
-    start = _parting(one, other)
-    return Difference(
-        "prompt", label, _cut(one, start), _cut(other, start), number + 1, _cut(before, 0)
-    )
-
-
-def _results(label: str, serial: TrialResult | None, got: TrialResult | None) -> Difference | None:
-    if serial == got:
-        return None
-    if serial is None or got is None:
-        there = "it has no result"
-        return Difference("missing", label, "" if serial else there, "" if got else there)
-    if serial.fault != got.fault:
-        return Difference("failure", label, serial.fault or "a result", got.fault or "a result")
-    one, other = serial.body.decode("utf-8", "replace"), got.body.decode("utf-8", "replace")
-    start = _parting(one, other)
-    return Difference("result", label, _cut(one, start), _cut(other, start))
+    return replace(_parted("prompt", label, *both[number]), line=number + 1, before=_cut(before, 0))
 
 
 def _entries(kind: Kind, serial: Mapping[str, str], got: Mapping[str, str]) -> Difference | None:
     for name in sorted(serial.keys() | got.keys()):
         one, other = serial.get(name, "nothing"), got.get(name, "nothing")
         if one != other:
-            start = _parting(one, other)
-            return Difference(kind, name, _cut(one, start), _cut(other, start))
+            return _parted(kind, name, one, other)
     return None
 
 
-def _parting(one: str, other: str) -> int:
-    """How many characters two texts have in common."""
+def _parted(kind: Kind, where: str, one: str, other: str) -> Difference:
+    """Two texts, cut around where they part."""
     pairs = enumerate(zip(one, other, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+    start = next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+    return Difference(kind, where, _cut(one, start), _cut(other, start))
 
 
 def _cut(text: str, start: int) -> str:
-    """A part of a long line, around where it matters."""
     if len(text) <= EXCERPT_CHARS:
         return text
     first = max(0, min(start - EXCERPT_CHARS // 4, len(text) - EXCERPT_CHARS))
@@ -291,9 +261,7 @@ class PairVerdict(Struct, frozen=True):
     count: int = 1
     """Pairs of members that this one stands for."""
     edge: str = ""
-    """Why it cannot happen."""
     reran: int = 0
-    """Attempts that were done again."""
     shares: tuple[str, ...] = ()
     """What both touch and one of them changes."""
     difference: Difference | None = None
@@ -308,11 +276,11 @@ def turned_pairs(explorer: Explorer) -> Iterator[PairVerdict]:
     """Every pair, turned around; of very many, those that share something."""
     expanded, labels = explorer.subject.expanded, explorer.labels
     order = sorted(range(len(expanded.groups)), key=explorer.places.group)
-    groups = every_pair(order)
+    groups: Iterable[tuple[int, int]] = combinations_with_replacement(order, 2)
     if comb(len(order) + 1, 2) > PAIRS_MAX:
         sharing = sharing_pairs(order, _touched_by_group(explorer))
-        explorer.apart = comb(len(order) + 1, 2) - len(sharing)
-        groups = iter(sharing)
+        explorer.found.apart = comb(len(order) + 1, 2) - len(sharing)
+        groups = sharing
     every = list(pairs_of(expanded, groups, explorer.counts, explorer.subject.original))
     most, tried = explorer.most(PAIRS_MAX, WAYS), 0
     for number, pair in enumerate(every):
@@ -341,7 +309,6 @@ def _touched_by_group(explorer: Explorer) -> dict[int, list[TrialTouch]]:
 def _turned(
     explorer: Explorer, pair: PairOf, both: tuple[int, int], known: PairVerdict
 ) -> PairVerdict:
-    """What comes of it if the second one runs before the first one completes."""
     reran = 0
     for way, steps in _ways(explorer, both):
         line = ScheduleText("pair", both, way, steps)
@@ -355,7 +322,8 @@ def _turned(
         if changed is None:
             continue
         shared = shared_by(played.touches(both[0]), played.touches(both[1]))
-        if not shared and not hidden_by(played.touches(both[0]), played.touches(both[1])):
+        are_opaque = all(any(one.kind == PROCESS for one in played.touches(at)) for at in both)
+        if not shared and not are_opaque:
             continue  # The second one has passed others too, and it was one of them.
         if not shared or changed.where not in (known.first, known.second):
             again = explorer.difference(explorer.play(late))
@@ -381,7 +349,6 @@ def _ways(explorer: Explorer, both: tuple[int, int]) -> Iterator[tuple[Way, int]
 
 
 def _fix(explorer: Explorer, first: Node, second: Node) -> str:
-    """What to add to the plan, as it is written there."""
     groups = explorer.subject.expanded.groups
     task, needed = groups[second[0]].task, groups[first[0]].name
     if first[0] == second[0]:
@@ -409,11 +376,6 @@ def shared_by(first: list[TrialTouch], second: list[TrialTouch]) -> tuple[str, .
     return tuple(dict.fromkeys(f"{one.kind} `{one.what}`" for one in found))
 
 
-def hidden_by(first: list[TrialTouch], second: list[TrialTouch]) -> bool:
-    """Whether both are code that may share what nobody sees."""
-    return all(any(touch.kind == PROCESS for touch in one) for one in (first, second))
-
-
 ALL_MAX: Final = 150_000
 """Schedules that are all tried, without reduction: five tasks of two steps have 113,400."""
 REDUCED_MAX: Final = 5_000
@@ -427,7 +389,6 @@ PRIORITIES_MAX: Final = 500
 """Of more tasks these take too long to find out who is next: chance does not."""
 CRASHES_MAX: Final = 300
 DIFFERENCES_MAX: Final = 20
-"""Differences that are kept: whoever has more starts with these."""
 
 Search = Literal["none", "all", "reduced", "drawn"]
 
@@ -451,7 +412,7 @@ class FailedSchedule(Struct, frozen=True):
     difference: Difference
 
 
-class Explored(Struct, frozen=True):
+class Explored(Struct):
     """What was tried, and what came of it."""
 
     plan: str
@@ -468,7 +429,7 @@ class Explored(Struct, frozen=True):
     crashes: int = 0
     differing: int = 0
     """Schedules and crashes that end differently."""
-    failures: tuple[FailedSchedule, ...] = ()
+    failures: list[FailedSchedule] = field(default_factory=list)
     nondeterministic: Difference | None = None
     failed: tuple[str, ...] = ()
     """Tasks that fail in the serial run too, and why."""
@@ -483,28 +444,25 @@ class Explored(Struct, frozen=True):
 
 
 Tell = Callable[[str, int, int], None]
-"""Told what is being tried, how much of it is done, and of how much (0 if nobody knows)."""
+"""Takes what is being tried, how much of it is done, and of how much (0 if unknown)."""
 
 
 def explore(subject: ExploreSubject, options: ExploreOptions, tell: Tell) -> Explored:
     """Try a plan."""
     explorer = Explorer(subject, options, tell)
-    found = Explored(
-        subject.expanded.spec.name, len(explorer.labels),
-        failed=tuple(
-            f"{explorer.labels[place]}: {done.fault}"
-            for place, done in sorted(explorer.serial.results.items())
-            if done.fault
-        ),
-    )  # fmt: skip
-    changed = explorer.difference(explorer.play(ScheduleText("serial")))
-    if changed is not None:
-        return replace(found, nondeterministic=changed)
-    pairs = tuple(turned_pairs(explorer))
-    found = replace(found, pairs=pairs, apart=explorer.apart)
-    if options.is_pairs_only:
-        return found
-    return explorer.crash(explorer.search(found))
+    found = explorer.found
+    found.failed = tuple(
+        f"{explorer.labels[place]}: {done.fault}"
+        for place, done in sorted(explorer.serial.results.items())
+        if done.fault
+    )
+    found.nondeterministic = explorer.difference(explorer.play(ScheduleText("serial")))
+    if found.nondeterministic is None:
+        found.pairs = tuple(turned_pairs(explorer))
+        if not options.is_pairs_only:
+            explorer.search()
+            explorer.crash()
+    return found
 
 
 class Explorer:
@@ -515,12 +473,11 @@ class Explorer:
         self._options = options
         self.tell = tell
         self._slow = SLOW if subject.is_slow else 1
-        self.apart = 0
-        """Pairs of groups that share nothing, where not all are tried."""
         self.places = subject.cast.places()
         self.serial = play(subject.cast, ScheduleText("serial"), is_traced=True)
         self.labels = self.serial.labels()
         self.counts = self.serial.counts()
+        self.found = Explored(subject.expanded.spec.name, len(self.labels))
 
     def play(self, line: ScheduleText, is_traced: bool = False) -> Trial:
         """Take all steps of a schedule."""
@@ -536,75 +493,35 @@ class Explorer:
     def replay(self, text: str) -> Explored:
         """One schedule again."""
         line = read_line(text, self.places)
-        found = Explored(self.subject.expanded.spec.name, len(self.labels), schedules=1)
         played = self.play(line)
         if line.crash > played.durable:
             raise UsageError(
                 f"`{text}` kills nothing: only {played.durable} facts are durable in this schedule",
                 hint=f"pass crash=1 to crash={played.durable}",
             )
-        changed = self.difference(played)
-        if changed is None:
-            return found
-        again = written(line, self.places)
-        return replace(found, differing=1, failures=(FailedSchedule(again, changed),))
+        self.found = Explored(self.found.plan, self.found.tasks, schedules=1)
+        self._judge(played, line)
+        return self.found
 
     def most(self, wanted: int, plays: int = 1) -> int:
         """So many that it takes no longer than people wait."""
         steps = self._slow * plays * (len(self.serial.path) + 1)
         return max(1, min(wanted // self._slow, WORK_MAX // steps))
 
-    def search(self, found: Explored) -> Explored:
+    def search(self) -> None:
         """Whole schedules: all, one of each kind, or some that are drawn."""
         options = self._options
         counts = list(Counter(self.serial.path).values())
         if len(counts) <= options.tasks_max and orders(counts) <= ALL_MAX // self._slow:
-            return self._every(found, "all", options.schedules or ALL_MAX)
+            self._every("all", options.schedules or ALL_MAX, orders(counts))
+            return
         if len(counts) <= REDUCED_TASKS_MAX:
-            found = self._every(found, "reduced", options.schedules or self.most(REDUCED_MAX))
-        if found.is_complete:
-            return found
-        return self._drawn(found, options.schedules or self.most(DRAWN_MAX))
+            most = options.schedules or self.most(REDUCED_MAX)
+            self._every("reduced", most, orders(counts))
+        if not self.found.is_complete:
+            self._drawn(options.schedules or self.most(DRAWN_MAX))
 
-    def _every(self, found: Explored, search: Search, most: int) -> Explored:
-        """Depth first, up to so many."""
-        count = reran = differing = 0
-        failures = list(found.failures)
-        total = min(most, orders(list(Counter(self.serial.path).values())))
-        for trial in interleavings(self.subject.cast, is_reduced=search == "reduced"):
-            if count == most:
-                break
-            count += 1
-            reran += bool(trial.reran)
-            changed = self.difference(trial)
-            if changed is not None:
-                differing += 1
-                if len(failures) < DIFFERENCES_MAX:
-                    line = written(ScheduleText("steps", tuple(trial.path)), self.places)
-                    failures.append(FailedSchedule(line, changed))
-            if count % 64 == 0:
-                self.tell("schedules", count, total)
-        else:
-            found = replace(found, is_complete=True)
-        return replace(
-            found, search=search, schedules=count, reran=reran,
-            differing=found.differing + differing, failures=tuple(failures),
-        )  # fmt: skip
-
-    def _drawn(self, found: Explored, most: int) -> Explored:
-        """By priorities, and by chance."""
-        options = self._options
-        for number in range(most):
-            seed = options.seed + number // 2
-            line = ScheduleText("random", seed=seed)
-            if number % 2 == 0 and len(self.labels) <= PRIORITIES_MAX:
-                line = ScheduleText("pct", seed=seed, depth=options.depth)
-            found = self._one(found, line)
-            found = replace(found, search="drawn", schedules=found.schedules + 1)
-            self.tell("schedules", number + 1, most)
-        return found
-
-    def crash(self, found: Explored) -> Explored:
+    def crash(self) -> None:
         """Killed after every durable fact of some schedules, and resumed."""
         lines = [ScheduleText("serial")]
         lines += (ScheduleText("random", seed=self._options.seed + number) for number in range(3))
@@ -617,17 +534,46 @@ class Explorer:
         chosen = points[:: ceil(len(points) / self.most(CRASHES_MAX))]
         for number, line in enumerate(chosen):
             self.tell("crashes", number, len(chosen))
-            found = self._one(found, line)
-        return replace(found, crashes=len(chosen))
+            self._judge(self.play(line), line)
+        self.found.crashes = len(chosen)
 
-    def _one(self, found: Explored, line: ScheduleText) -> Explored:
-        played = self.play(line)
-        changed = self.difference(played)
-        found = replace(found, reran=found.reran + bool(played.reran and not line.crash))
+    def _every(self, search: Search, most: int, total: int) -> None:
+        found = self.found
+        found.search = search
+        for trial in interleavings(self.subject.cast, is_reduced=search == "reduced"):
+            if found.schedules == most:
+                break
+            found.schedules += 1
+            found.reran += bool(trial.reran)
+            self._judge(trial)
+            if found.schedules % 64 == 0:
+                self.tell("schedules", found.schedules, min(most, total))
+        else:
+            found.is_complete = True
+
+    def _drawn(self, most: int) -> None:
+        options, found = self._options, self.found
+        found.search = "drawn"
+        for number in range(most):
+            seed = options.seed + number // 2
+            line = ScheduleText("random", seed=seed)
+            if number % 2 == 0 and len(self.labels) <= PRIORITIES_MAX:
+                line = ScheduleText("pct", seed=seed, depth=options.depth)
+            trial = self.play(line)
+            found.schedules += 1
+            found.reran += bool(trial.reran)
+            self._judge(trial, line)
+            self.tell("schedules", number + 1, most)
+
+    def _judge(self, trial: Trial, line: ScheduleText | None = None) -> None:
+        """Keep how a schedule differs, if it does; without a line it is its steps."""
+        changed = self.difference(trial)
         if changed is None:
-            return found
-        failures = (*found.failures, FailedSchedule(written(line, self.places), changed))
-        return replace(found, differing=found.differing + 1, failures=failures[:DIFFERENCES_MAX])
+            return
+        self.found.differing += 1
+        if len(self.found.failures) < DIFFERENCES_MAX:
+            text = written(line or ScheduleText("steps", tuple(trial.path)), self.places)
+            self.found.failures.append(FailedSchedule(text, changed))
 
 
 def orders(counts: list[int]) -> int:

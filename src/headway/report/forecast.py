@@ -4,7 +4,7 @@ Laws:
 - Nothing is sent and nothing is learned: forecasting twice gives the same numbers.
 - Many draws of sizes and speeds say how uncertain the work is; a few of them are rehearsed with the
   engine, the quota and a provider like the account, and say what the fluid model leaves out.
-- What nobody knows is assumed, and said.
+- What is unknown is assumed, and listed.
 """
 
 from __future__ import annotations
@@ -24,21 +24,15 @@ from headway.pacing.estimate import InputRatio, Price
 from headway.pacing.headers import DIALECTS, PLAIN
 from headway.pacing.lane import Lane, lane_of, new_lane
 from headway.pacing.length import OutputLength
-from headway.pacing.memory import (
-    AccountTerms,
-    ChronicleMemory,
-    LaneMemory,
-    lately,
-    minutes_seen,
-)
+from headway.pacing.memory import AccountTerms, ChronicleMemory, LaneMemory, lately, minutes_seen
 from headway.report.bound import bound
 from headway.report.outline import DrawnPlan, Outline, cropped, drawn, workload_of
 from headway.report.sizes import UNKNOWN, SeenCall, Sizes, Speed, sizes_of, speed_of
 from headway.sim.account import Terms
-from headway.sim.clients import PacedDoor
+from headway.sim.clients import ClientPort, PacedDoor
 from headway.sim.draw import Neighbour, normal
 from headway.sim.provider import Latency, Provider, ProviderSpec
-from headway.sim.rehearsal import Rehearsal, Rehearsed
+from headway.sim.rehearsal import STEPS_MAX, Rehearsal, Rehearsed, Workload
 
 # What a run will probably take: the record that forecasts give and reports compare with.
 
@@ -81,22 +75,20 @@ class Foreseen(Struct, frozen=True):
     input_tokens: SpreadNumber
     output_tokens: SpreadNumber
     microusd: SpreadNumber | None
-    """None: nobody knows the price of a model in it."""
+    """None: the price of a model in it is unknown."""
     bound_s: float
     """The least time in which the middle one of the draws can be done."""
     binding: str
     """What makes the bound so long: `input/60s`, `width`, `critical path`."""
     width: float
-    """Calls in flight, on average."""
     refused: float
-    """Calls that are turned away, on average."""
     learned_calls: int
     """Calls that sizes and speeds were learned from; 0: they are what is usual."""
     learned_from: str
     portions: tuple[Portion, ...] = ()
     unpriced: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
-    """What nobody knows and was taken as given, a sentence each."""
+    """What is unknown and was assumed, a sentence each."""
     budget_width: int | None = None
     """Calls that may be in flight at once for the budgets' sake: each may cost as much as it can
     until it has ended. None: no budget, or one that covers all calls at once."""
@@ -111,7 +103,6 @@ class Foreseen(Struct, frozen=True):
 # How long work takes if calls were a fluid: the model that names what binds, and costs nothing.
 
 WIDTH_MAX: Final = 4096
-"""The widest that is looked at."""
 
 PATH: Final = "critical path"
 WIDTH: Final = "width"
@@ -123,46 +114,23 @@ LAST_SHARE: Final = 0.5
 """The last call is one of ordinary length: the middle one."""
 
 
-class LimitRoom(Struct, frozen=True):
-    """A limit, and what may be had of it."""
-
-    limit: Limit
-    free: float
-    """Now."""
-    rate_per_s: float
-    """What flows in for us: less than all of it if the user set a ceiling."""
-
-
-class Rooms(Struct, frozen=True):
-    """All that may be had."""
-
-    limits: tuple[LimitRoom, ...] = ()
-    width_max: float = inf
-    """Calls in flight at once."""
-    places: float = inf
-    """Tasks that this machine takes at once."""
-    keeps: bool = False
-    """Whether all of `max_tokens` counts, used or not."""
+LimitRoom = tuple[Limit, float, float]
+"""A limit, what is free of it now, and what flows in for us a second: less if there is a ceiling.
+"""
 
 
 class Flow(Struct, frozen=True):
-    """How long the work takes, and what each of its terms says."""
+    """How long the work takes, and what makes it so long."""
 
     time_s: float
     binding: str
-    terms: tuple[tuple[str, float], ...]
     width: float
     """Calls in flight on average, if it takes that long."""
     least_s: float
     """The same with the shortest call as the last one: nothing is faster."""
 
 
-def flow_of(
-    one: DrawnPlan,
-    latency: Latency,
-    room: Rooms,
-    times: float = 1.0,
-) -> Flow:
+def flow_of(one: DrawnPlan, latency: Latency, ground: ForecastGround, times: float = 1.0) -> Flow:
     """The model, for one draw.
 
     A draw of a part of the work stands for so many `times` as much; its chains are no longer.
@@ -170,13 +138,13 @@ def flow_of(
     calls = [call for made in one.calls for call in made]
     works = sorted(latency.work_s(call.output_tokens) for call in calls)
     work_s = times * sum(works)
-    width = best_width(latency, min(room.width_max, max(1.0, times * len(calls))))
-    terms = [(PATH, path_s(one, latency)), (HERE, times * sum(one.seconds) / room.places)]
+    width = best_width(latency, min(ground.width_max, max(1.0, times * len(calls))))
+    terms = [(PATH, path_s(one, latency)), (HERE, times * sum(one.seconds) / ground.places)]
     if calls:
         terms.append((WIDTH, work_s * latency.slowdown(width) / width))
     last_s = works[int(LAST_SHARE * len(works))] if works else 0.0
     given, gave = times * one.amounts.input_tokens, times * one.amounts.output_tokens
-    if room.keeps:
+    if ground.keeps:
         gave = times * sum(call.max_tokens for call in calls)
     taken: dict[Resource, float] = {
         "requests": times * len(calls),
@@ -185,14 +153,14 @@ def flow_of(
         "tokens": given + gave,
         "spend": times * one.amounts.spend_microusd,
     }
-    for one_limit in room.limits:
-        need = max(0.0, taken.get(one_limit.limit.resource, 0.0) - one_limit.free)
-        if need > 0.0 and one_limit.rate_per_s > 0.0:
-            terms.append((one_limit.limit.name, need / one_limit.rate_per_s + last_s))
+    for limit, free, rate_per_s in ground.rooms:
+        need = max(0.0, taken.get(limit.resource, 0.0) - free)
+        if need > 0.0 and rate_per_s > 0.0:
+            terms.append((limit.name, need / rate_per_s + last_s))
     binding, time_s = max(terms, key=lambda term: term[1])
     least_s = time_s - (last_s - works[0]) if binding not in FREE else time_s
     width = min(width, work_s / max(time_s, 1e-9))
-    return Flow(time_s, binding, tuple(terms), width * latency.slowdown(width), least_s)
+    return Flow(time_s, binding, width * latency.slowdown(width), least_s)
 
 
 def best_width(latency: Latency, most: float) -> float:
@@ -206,22 +174,14 @@ def best_width(latency: Latency, most: float) -> float:
 def path_s(one: DrawnPlan, latency: Latency) -> float:
     """The longest chain of tasks that need one another, each alone on the account."""
     ends: list[float] = []
-    number = 0
-    for part in one.outline.parts:
-        for _ in range(part.count):
-            begins_s = max((ends[other] for other in one.needs[number]), default=0.0)
-            takes_s = one.seconds[number] + sum(
-                latency.work_s(call.output_tokens) for call in one.calls[number]
-            )
-            ends.append(begins_s + takes_s)
-            number += 1
+    for number, calls in enumerate(one.calls):
+        begins_s = max((ends[other] for other in one.needs[number]), default=0.0)
+        calls_s = sum(latency.work_s(call.output_tokens) for call in calls)
+        ends.append(begins_s + one.seconds[number] + calls_s)
     return max(ends, default=0.0)
 
 
 # What a plan will cost, before anything is sent: about so much, and at most so much.
-
-ASK_MICROUSD: Final = 5_000_000
-"""Above five dollars nobody's plan should start by accident."""
 
 FRAME_TOKENS: Final = 80
 """What formats add around a prompt, at most."""
@@ -232,12 +192,9 @@ class ModelCalls(Struct, frozen=True):
 
     model: str
     price: Price | None
-    """`None`: nobody knows it."""
     members: int
     prompt_bytes: int
-    """Of all members together."""
     max_tokens: int
-    """The longest answer of each."""
     repairs: int = 0
     """How often each may be asked again, with its answer in the prompt."""
     content: str = "english"
@@ -251,7 +208,7 @@ class PriceGuess(Struct, frozen=True):
     """If every answer is as long as it may be, and every repair is needed."""
     calls: int = 0
     unpriced: tuple[str, ...] = ()
-    """Models whose price nobody knows: what they cost is not in the sums."""
+    """Models without a known price: what they cost is not in the sums."""
 
     def is_above(self, microusd: int) -> bool:
         """Whether it will probably cost more than this."""
@@ -304,7 +261,7 @@ REHEARSAL_SEED: Final = 104_729
 LATELY_MIN: Final = 15
 OTHERS_MIN: Final = 0.05
 OTHERS_DOUBT: Final = 0.15
-"""Less than this is what estimates are off by, and nobody: in one minute the larger share, in many
+"""Less than this is an error of estimates, not a neighbour: in one minute the larger share, in many
 minutes by the root of their number less."""
 
 OTHERS_MAX: Final = 0.5
@@ -312,7 +269,7 @@ OTHERS_MAX: Final = 0.5
 the most: more is not theirs."""
 
 LENGTHS_SEEN_MAX: Final = 200
-"""Calls that lengths are told of before a rehearsal."""
+"""Calls that lengths are learned from before a rehearsal."""
 
 LOW: Final = 0.1
 HIGH: Final = 0.9
@@ -385,7 +342,13 @@ class ForecastGround(Struct, frozen=True):
     sizes: Mapping[str, Sizes]
     speed: Speed
     spec: ProviderSpec
-    rooms: Rooms
+    rooms: tuple[LimitRoom, ...]
+    width_max: float
+    """Calls in flight at once."""
+    places: float
+    """Tasks that this machine takes at once."""
+    keeps: bool
+    """Whether all of `max_tokens` counts, used or not."""
     lengths: tuple[tuple[str, SeenCall], ...]
     share: float
     calls: int
@@ -395,9 +358,8 @@ class ForecastGround(Struct, frozen=True):
 
     def under(self, strategy: Strategy) -> ForecastGround:
         """The same where no more tasks are active at once than a strategy lets."""
-        most, rooms = strategy.room(0), self.rooms
-        width, places = min(rooms.width_max, most), min(rooms.places, most)
-        return replace(self, rooms=replace(rooms, width_max=width, places=places))
+        most = strategy.room(0)
+        return replace(self, width_max=min(self.width_max, most), places=min(self.places, most))
 
 
 def ground_of(knowledge: Knowledge) -> ForecastGround:
@@ -411,10 +373,10 @@ def ground_of(knowledge: Knowledge) -> ForecastGround:
         speed = UNKNOWN
     others = _others(knowledge.footing.memory.chronicle)
     rooms, used = _rooms(lane, knowledge.footing.terms.share, others)
-    slots = min(
-        lane.quota.belief.width.cap.limit, *(one.amount for one in _gauges(knowledge.footing)), inf
-    )
-    limits = tuple(room.limit for room in rooms)
+    told = (*knowledge.footing.terms.limits, *knowledge.footing.memory.profile.limits)
+    gauges = (one.amount for one in told if one.resource == "concurrency")
+    slots = min(lane.quota.belief.width.cap.limit, *gauges, inf)
+    limits = tuple(limit for limit, _, _ in rooms)
     if slots < inf:
         limits = (*limits, Limit("concurrency", slots, 0.0, "gauge"))
     neighbour = Neighbour(share=others) if others > 0.0 else None
@@ -425,10 +387,10 @@ def ground_of(knowledge: Knowledge) -> ForecastGround:
     assumed = tuple(_assumed(rooms, slots, speed, len(every)))
     if others > 0.0:
         assumed = (*assumed, f"others on the account go on taking {others:.0%} of its limits")
-    room = Rooms(rooms, slots, knowledge.places, keeps=bool(profile.kept))
     return ForecastGround(
-        sizes, speed, spec, room, tuple(lengths[-LENGTHS_SEEN_MAX:]),
-        knowledge.footing.terms.share, len(every), assumed, bool(profile.curve),
+        sizes, speed, spec, rooms, slots, knowledge.places, bool(profile.kept),
+        tuple(lengths[-LENGTHS_SEEN_MAX:]), knowledge.footing.terms.share, len(every), assumed,
+        bool(profile.curve),
     )  # fmt: skip
 
 
@@ -477,17 +439,27 @@ def _draw(
 ) -> tuple[DrawnPlan, Flow]:
     """One way in which the plan may go, and how long that takes as a fluid."""
     one = drawn(outline, ground.sizes, ground.speed, seed)
-    return one, flow_of(one, _latency(ground.speed, seed), ground.rooms, scale)
+    return one, flow_of(one, _latency(ground.speed, seed), ground, scale)
 
 
 def _latency(speed: Speed, seed: int) -> Latency:
-    """The provider's speed as it may really be."""
-    known, times = speed.latency, exp(speed.doubt * normal(seed, SPEED_STREAM, 0))
+    return slower(speed.latency, exp(speed.doubt * normal(seed, SPEED_STREAM, 0)))
+
+
+def slower(latency: Latency, times: float) -> Latency:
+    """The same speed, so many times slower."""
     return replace(
-        known,
-        first_byte_s=known.first_byte_s * times,
-        per_output_token_s=known.per_output_token_s * times,
-    )
+        latency, first_byte_s=latency.first_byte_s * times,
+        per_output_token_s=latency.per_output_token_s * times,
+    )  # fmt: skip
+
+
+def rehearse(
+    work: Workload, provider: Provider, door: ClientPort, rules: Rules, steps_max: int = STEPS_MAX
+) -> Rehearsed:
+    """One run in virtual time; what holds at the start, as a neighbour's share, holds before it."""
+    provider.advance(0.0)
+    return Rehearsal(work, provider, door, rules, steps_max=steps_max).run()
 
 
 def _chosen(order: Sequence[int], outline: Outline, depth: Depth) -> list[int]:
@@ -515,12 +487,11 @@ def _rehearsed(
         provider = Provider(spec, seed + REHEARSAL_SEED)
         # Streams tell how many at once are worth it; where that is known they are only slow.
         provider.shows_progress = not ground.is_known
-        provider.advance(0.0)
         lengths = OutputLength()
         for kind, seen in ground.lengths:
             lengths.observe(kind, seen.input_tokens, seen.output_tokens)
         door = PacedDoor(knowledge.footing.lane().quota, lengths)
-        done = Rehearsal(workload_of(one), provider, door, Rules(strategy)).run()
+        done = rehearse(workload_of(one), provider, door, Rules(strategy))
         if done.makespan_s < inf:
             pairs.append((flow.time_s, done.makespan_s))
             ran.append(done)
@@ -582,21 +553,15 @@ def _rooms(
         taken = max(0.0, capacity - max(0.0, mirror.balance.level(0.0)))
         used.append((limit.name, taken))
         free = max(0.0, share * capacity - taken)
-        rooms.append(LimitRoom(limit, free, min(share, 1.0 - others) * limit.rate_per_s))
+        rooms.append((limit, free, min(share, 1.0 - others) * limit.rate_per_s))
     return tuple(rooms), tuple(used)
 
 
 def _others(chronicle: ChronicleMemory) -> float:
-    """The share of the limits that neighbours are taken to have."""
     seen_min = max(1, minutes_seen(chronicle, LATELY_MIN))
     others = lately(chronicle, LATELY_MIN).neighbours
     least = max(OTHERS_MIN, OTHERS_DOUBT / sqrt(seen_min))
     return 0.0 if others < least else min(OTHERS_MAX, others)
-
-
-def _gauges(footing: Footing) -> Iterator[Limit]:
-    known = (*footing.terms.limits, *footing.memory.profile.limits)
-    return (one for one in known if one.resource == "concurrency")
 
 
 def _assumed(rooms: Sequence[LimitRoom], slots: float, speed: Speed, calls: int) -> Iterator[str]:

@@ -12,21 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import ceil
+from operator import attrgetter
 from typing import Final, Literal
 
 from msgspec import Struct
 
 from headway.base.numbers import date_of, day_of, next_month
 from headway.pacing.admission import BookView, LaneView
-from headway.pacing.memory import (
-    HOUR_UNKNOWN,
-    Spell,
-    Spend,
-    hours_of,
-    lately,
-    total,
-    without,
-)
+from headway.pacing.memory import HOUR_UNKNOWN, Spell, Spend, hours_of, lately, total, without
 
 Level = Literal["good", "watch", "bad"]
 
@@ -58,7 +51,6 @@ REFUSED: Final = (0.02, 0.10)
 """Shares of calls that are refused, or that meet an overloaded or failing provider: watch, bad."""
 
 SLOWER: Final = (1.5, 3.0)
-"""How many times slower than usual."""
 
 NEIGHBOURS: Final = (0.25, 0.50)
 """Shares of a limit that others take."""
@@ -69,7 +61,6 @@ class Quiet(Struct, frozen=True):
 
     from_hour: int
     to_hour: int
-    """The hour at which they end."""
     faster: float
     """How many times faster an output token comes then; 1 if unknown."""
     refused: float
@@ -88,7 +79,6 @@ class Condition(Struct, frozen=True):
     headroom: tuple[tuple[str, float], ...]
     """What is left of each limit, by its name, 0 to 1."""
     binding: str
-    """The limit that calls wait for now, if any."""
     is_peak: bool | None
     """Whether other hours of the day are better; None if unknown."""
     quiet: Quiet | None
@@ -126,8 +116,8 @@ def condition_of(lane: LaneView, hour: int) -> Condition:
     found.sort(key=lambda one: -ORDER.index(one[0]))
     quiet = _quiet(by_hour, hour)
     known = _known(by_hour)
-    is_peak = None if hour not in known else True if quiet is not None else None
-    if is_peak is None and hour in known and len(known) > HOURS_KNOWN:
+    is_peak = True if quiet is not None else None
+    if quiet is None and hour in known and len(known) > HOURS_KNOWN:
         is_peak = False
     return Condition(
         lane.account, lane.group, found[0][0] if found else "good",
@@ -167,10 +157,7 @@ def _refusals(recent: Spell) -> Iterator[Finding]:
             if count
         ]
         share = recent.share(recent.refused)
-        yield (
-            _level(share, REFUSED),
-            f"{share:.1%} of calls were refused ({', '.join(kinds)})",
-        )
+        yield (_level(share, REFUSED), f"{share:.1%} of calls were refused ({', '.join(kinds)})")
     away = recent.overload + recent.failed
     if away >= REFUSALS_LEAST:
         share = recent.share(away)
@@ -285,7 +272,6 @@ class BudgetOutlook(Struct, frozen=True):
     """What calls in flight may still take."""
     date: str
     turns_on: str
-    """The first day of the next month."""
     past: tuple[tuple[str, float], ...]
     """Spent by the end of each day of this month, as far back as it was recorded."""
     pace_per_day: float
@@ -313,15 +299,13 @@ def outlooks(view: BookView, passed: float) -> tuple[BudgetOutlook, ...]:
     date = view.date or f"{view.month}-01"
     found: list[BudgetOutlook] = []
     for account, ledger in view.ledgers:
-        budget, spent, claimed = ledger.budget, ledger.spent, ledger.claimed
-        if budget.tokens is not None:
-            by_day = {day.date: day.tokens for day in days.get(account, ())}
-            amounts = (budget.tokens, spent.tokens, claimed.tokens)
-            found.append(_outlook(account, "tokens", amounts, date, by_day, passed))
-        if budget.microusd is not None:
-            by_day = {day.date: float(day.microusd) for day in days.get(account, ())}
-            money = (budget.microusd, spent.microusd, claimed.microusd)
-            found.append(_outlook(account, "microusd", money, date, by_day, passed))
+        units: tuple[Unit, ...] = ("tokens", "microusd")
+        for unit in units:
+            of = attrgetter(unit)
+            if of(ledger.budget) is not None:
+                by_day = {day.date: float(of(day)) for day in days.get(account, ())}
+                amounts = (of(ledger.budget), of(ledger.spent), of(ledger.claimed))
+                found.append(_outlook(account, unit, amounts, date, by_day, passed))
     return tuple(found)
 
 

@@ -44,12 +44,12 @@ from headway.engine.events import (
 )
 from headway.engine.record import Fact, MoneyReserved, TaskState
 
-# What state a run is in, by its facts and by whether somebody still performs it.
+# The state of a run, by its facts and by whether a process performs it.
 
 RunState = Literal[
     "new",  # nothing has happened yet
     "running",
-    "paused",  # until somebody lets it go on
+    "paused",  # until the user continues it
     "waiting",  # for a usage window
     "stopping",  # nothing more starts; what is started ends
     "done",
@@ -109,7 +109,7 @@ FAST_SHARE: Final = 0.1
 """The fastest tenth of a group shows how fast an answer comes when nothing is before it."""
 
 FAST_TASKS_MIN: Final = 5
-"""With fewer answers nobody can tell a slow one from a long one."""
+"""With fewer answers a slow one cannot be told from a long one."""
 
 QUEUED_FROM: Final = 2.0
 """An answer that takes up to so many times as long, per token, is slow; beyond, it was in line."""
@@ -122,13 +122,12 @@ class Standing(Struct, frozen=True):
     """How many processes have had it: one more than it was resumed."""
     strategy: str = ""
     began_s: float = 0.0
-    """When the present part began."""
     grown: int = 0
     """Tasks that became known in the present part, beyond those that were declared."""
     wave: int = 0
     waves: int = 0
     held_until_s: float | None = None
-    """Nothing starts until then; infinity is until somebody says so."""
+    """Nothing starts until then; infinity is until the user continues it."""
     held_for: str = ""
     stopping_for: str | None = None
     is_now: bool = False
@@ -214,7 +213,6 @@ class Passage(Struct):
     state: TaskState | None = None
     attempt: int = 0
     started_s: float = 0.0
-    """When the last attempt began."""
     calls: int = 0
     """Permits of the last attempt."""
     output_tokens: float = 0.0
@@ -229,14 +227,11 @@ class Passage(Struct):
     """When an attempt first had its permit, or began to work without one."""
     ended_s: float | None = None
     taken: AttemptUsage = field(default_factory=AttemptUsage)
-    """By all attempts."""
     lost: AttemptUsage = field(default_factory=AttemptUsage)
-    """By attempts that gave nothing."""
     retries: int = 0
     stale: int = 0
     refused: int = 0
     fault: str = ""
-    """Why the last attempt failed that did."""
     is_paid: bool = False
     """What the present attempt took is counted."""
     is_sent: bool = False
@@ -292,13 +287,11 @@ class Passages:
         self.holds: list[tuple[float, float]] = []
         """When the run was held, until when; infinity if it still is."""
         self.refusals: dict[str, int] = {}
-        """Calls that were turned away, by why."""
         self.is_measured = True
         """Whether every process that had the run said at its end what it took of the machine."""
         self.elapsed_s = 0.0
         """Time of the run so far; it never goes back."""
         self.parts = 0
-        """How many processes have had the run."""
         self.submitted = 0
         """The most tasks that had started and not ended at one time."""
         self.active_s = 0.0
@@ -334,7 +327,7 @@ class Passages:
         self.submitted = max(self.submitted, len(self._active))
 
     def close(self, now_s: float, is_live: bool = True) -> None:
-        """Nothing more is heard: what has no end lasts until now, or was cut off."""
+        """No more facts follow: what has no end lasts until now, or was cut off."""
         if not is_live:
             for key in self._active:
                 _count_cut(self.tasks[key])
@@ -363,7 +356,6 @@ class Passages:
             self.holds[-1] = (self.holds[-1][0], now_s)
 
     def _cut(self, now_s: float) -> None:
-        """Nobody performs the run any more: what was in flight is lost."""
         for key in self._active:
             passage = self.tasks[key]
             _count_cut(passage)
@@ -417,7 +409,7 @@ class Passages:
                 pass
 
     def _work(self, passage: Passage) -> None:
-        """Whoever works before it calls anybody has worked since its attempt began."""
+        """A task that works before its first call has worked since its attempt began."""
         kind, since_s = passage.where
         if kind == "start" and self._works_alone(passage.key):
             passage.where = "service", since_s
@@ -426,7 +418,6 @@ class Passages:
     def _failed(
         self, passage: Passage, event: TaskStale | TaskDelayed | TaskFailed, now_s: float
     ) -> None:
-        """An attempt was for nothing."""
         _pay(passage, event.ending)
         passage.lost.add(event.ending)
         if event.ending.is_in_doubt and event.ending.calls:
@@ -475,7 +466,7 @@ def _pay(passage: Passage, ending: Ending) -> None:
 
 
 def _serve(passage: Passage, now_s: float) -> None:
-    """An attempt has ended well; whoever asked for no permit has worked all the time."""
+    """An attempt has ended well; one that needed no permit has worked all the time."""
     if passage.is_active and not passage.has_asked:
         since_s = passage.where[1]
         passage.where = "service", since_s
@@ -483,7 +474,6 @@ def _serve(passage: Passage, now_s: float) -> None:
 
 
 def _waste(passage: Passage, now_s: float, then: Kind) -> None:
-    """What the present attempt worked was for nothing."""
     _serve(passage, now_s)
     passage.move(then, now_s)
     passage.relabel("service", "lost", passage.attempt_from)

@@ -29,12 +29,12 @@ from headway.pacing.memory import LaneMemory, MonthlyBudget, Spend
 from headway.pacing.quota import Quota
 from headway.plans.graph import Graph, Task
 from headway.report.bound import bound
-from headway.report.forecast import Foreseen, Portion, SpreadNumber
+from headway.report.forecast import Foreseen, Portion, SpreadNumber, rehearse, slower
 from headway.sim.account import Terms
 from headway.sim.clients import PacedDoor
 from headway.sim.draw import Neighbour, lognormal
 from headway.sim.provider import FaultModel, Latency, Provider, ProviderSpec, SimulatedCall
-from headway.sim.rehearsal import Rehearsal, Rehearsed, Workload
+from headway.sim.rehearsal import Rehearsed, Workload
 
 # What is asked, by whom and under which circumstances: all that advice is given on.
 
@@ -44,6 +44,9 @@ COMMON_SHARE: Final = 11 / 17
 
 HOUR_MICROUSD: Final = 60_000_000
 """An hour of waiting, at what an hour of a person costs."""
+
+REHEARSED_CALLS_MAX: Final = 32
+"""Calls of one rehearsal: more of them, and all ways together would take longer than a second."""
 
 Shape = Literal["slices", "views", "coupled"]
 """Each its own part | each another view of the same thing | each needs what others found."""
@@ -55,9 +58,7 @@ class AccountState(Struct, frozen=True):
     used: tuple[tuple[str, float], ...] = ()
     """Of each limit by its name, the share that is taken: `("tokens/60s", 0.4)`."""
     refused_share: float | None = None
-    """Of the calls lately, those that were refused."""
     slowdown: float | None = None
-    """How many times slower than usual answers come."""
     is_peak: bool | None = None
     """As the user says or the hours of the day show; if None, the slowdown decides."""
 
@@ -66,9 +67,7 @@ class Situation(Struct, frozen=True):
     """The work, the month's budget, and the state of the account."""
 
     agents: int = 4
-    """Slices, or views."""
     tokens_each: float = 17_000.0
-    """Input and output of one of several agents."""
     output_each: float = 1_000.0
     """Of these, its answers: about what a review writes."""
     calls_each: int = 1
@@ -78,14 +77,12 @@ class Situation(Struct, frozen=True):
     coupled: float | None = None
     """Share of the agents that need what another one found; None: as the shape says."""
     budget: MonthlyBudget = MonthlyBudget()
-    """For a month."""
     spent: Spend = Spend()
-    """Of it, so far."""
     state: AccountState = field(default_factory=AccountState)
 
     @property
     def common_tokens(self) -> float:
-        """What all agents read; an answer is nobody's but one's."""
+        """What all agents read; an answer is never common."""
         share = COMMON_SHARE if self.common is None else self.common
         return min(share * self.tokens_each, self.tokens_each - self.output_each)
 
@@ -93,6 +90,11 @@ class Situation(Struct, frozen=True):
     def own_tokens(self) -> float:
         """What each agent has for itself, its answers included."""
         return self.tokens_each - self.common_tokens
+
+    @property
+    def rehearsed_agents(self) -> int:
+        """How many of the agents are rehearsed."""
+        return min(self.agents, max(2, REHEARSED_CALLS_MAX // self.calls_each))
 
     @property
     def coupled_share(self) -> float:
@@ -115,7 +117,7 @@ DOCUMENTED: Final = (
 """The account of "Concurrent vs. Parallel Execution"."""
 
 PRICE_GUESS: Final = Price(3_000_000, 15_000_000)
-"""Three dollars a million tokens in and fifteen out, where nobody knows the model."""
+"""Three dollars a million tokens in and fifteen out, for a model without a known price."""
 
 CURVE_WIDTHS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 CURVE_WEIGHT: Final = 5.0
@@ -132,7 +134,6 @@ class AccountGuess(Struct, frozen=True):
     profile: Profile | None = None
     price: Price | None = None
     share: float = 1.0
-    """The user's ceiling on every limit."""
     learned_calls: int = 0
     learned_from: str = ""
     state: AccountState = field(default_factory=AccountState)
@@ -152,7 +153,7 @@ def unknown_account(price: Price | None = None) -> AccountGuess:
 
 
 def described_account(spec: ProviderSpec, price: Price | None = None) -> AccountGuess:
-    """An account that somebody described: as well known as after some runs."""
+    """An account that was described: as well known as after some runs."""
     said = f"the account is `{spec.name}` as described, as well known as after earlier runs"
     profile = profile_of(spec)
     return AccountGuess(spec, profile, price, learned_from=f"`{spec.name}`", assumed=(said,))
@@ -225,25 +226,16 @@ def as_it_is_now(guess: AccountGuess, state: AccountState) -> AccountGuess:
     """The same account in this state: so much of it is taken, and it is so slow."""
     spec, slowdown = guess.spec, state.slowdown
     if slowdown is not None and slowdown != 1.0:
-        latency = spec.latency
-        spec = replace(
-            spec,
-            latency=replace(
-                latency,
-                first_byte_s=latency.first_byte_s * slowdown,
-                per_output_token_s=latency.per_output_token_s * slowdown,
-            ),
-        )
+        spec = replace(spec, latency=slower(spec.latency, slowdown))
     taken = max((share for _, share in state.used), default=0.0)
     if taken > 0.0 and spec.terms.neighbour is None:
-        # Somebody who has taken it before we start, and then is silent.
+        # A neighbour that has taken it before the start, and then is silent.
         gone = Neighbour(taken, shape="burst", on_s=MINUTE_S, off_s=inf)
         spec = replace(spec, terms=replace(spec.terms, neighbour=gone))
     return replace(guess, spec=spec, state=state)
 
 
 def _neighbour(view: LaneView) -> Neighbour | None:
-    """Somebody else who draws on the account, all the time."""
     shares = [one.neighbours_per_s / one.limit.rate_per_s for one in view.limits
               if one.limit.rate_per_s > 0]  # fmt: skip
     share = max(shares, default=0.0)
@@ -263,9 +255,6 @@ DOUBT: Final = 0.2
 """Log-deviation of how large everything is: who says 17k means 14k to 21k."""
 TENTH: Final = 1.2816
 """Deviations below which, and above which, one in ten lies."""
-
-REHEARSED_CALLS_MAX: Final = 32
-"""Calls of one rehearsal: more of them, and all ways together would take longer than a second."""
 
 STEPS_MAX: Final = 50_000
 """A rehearsal of this many steps is taken to have no end: fifty times as many as are usual."""
@@ -320,7 +309,7 @@ class Option(Struct, frozen=True):
     way: Way
     foreseen: Foreseen
     microusd: float
-    """What its tokens cost, at a price that was guessed where nobody knows it."""
+    """What its tokens cost, at a guessed price where it is unknown."""
     runs_a_month: int | None
     """That the whole budget pays for; None without one."""
 
@@ -347,33 +336,40 @@ def work_of(
     """
     own = _own_calls(situation, seed, scale, agents or situation.agents)
     common = scale * situation.common_tokens
-    if way.is_several:
-        return _workload([[_with_input(mine[0], common), *mine[1:]] for mine in own])
-    every = [call for mine in own for call in mine]
-    return _workload([[_with_input(every[0], common), *every[1:]]])
+    if not way.is_several:
+        own = [[call for mine in own for call in mine]]
+    for mine in own:
+        mine[0] = replace(mine[0], input_tokens=mine[0].input_tokens + common)
+    return _workload(own)
 
 
 def rehearsed(work: Workload, guess: AccountGuess, strategy: Strategy, seed: int = 1) -> Rehearsed:
     """One run in virtual time, paced as headway paces."""
     provider = Provider(guess.spec, seed)
-    # Whatever holds at the start, such as a neighbour's share, holds before the first call.
-    provider.advance(0.0)
     provider.shows_progress = True
     config = QuotaConfig(DIALECTS[guess.spec.dialect], (), guess.share, "fast", guess.profile)
     door = PacedDoor(Quota(config, 0.0), _lengths(work))
-    return Rehearsal(work, provider, door, Rules(strategy), steps_max=STEPS_MAX).run()
+    return rehearse(work, provider, door, Rules(strategy), STEPS_MAX)
 
 
 def option_of(situation: Situation, guess: AccountGuess, way: Way, seed: int = 1) -> Option:
-    """One way, rehearsed small, as told and large."""
+    """One way, rehearsed with small, stated and large sizes."""
     scales = (exp(-TENTH * DOUBT), 1.0, exp(TENTH * DOUBT))
     work = work_of(situation, way, seed)
     least = bound(guess.spec, work.calls, work.needs, guess.share)
-    if _part(situation) < situation.agents:
-        whole = _continued(situation, guess, way, seed, least.time_s)
-        runs = [whole.times(scale) for scale in scales]
+    if situation.rehearsed_agents < situation.agents:
+        mid = _continued(situation, guess, way, seed, least.time_s)
+        runs = [
+            replace(
+                mid, time_s=mid.time_s * scale,
+                amounts=Amounts(mid.amounts.input_tokens * scale,
+                                mid.amounts.output_tokens * scale),
+            )
+            for scale in scales
+        ]  # fmt: skip
     else:
-        runs = [_Run.of(situation, guess, way, seed, scale) for scale in scales]
+        works = (work_of(situation, way, seed, scale) for scale in scales)
+        runs = [_run(work, guess, way.strategy, seed) for work in works]
     mid = runs[1]
     foreseen = Foreseen(
         way.name, situation.agents if way.is_several else 1,
@@ -405,7 +401,7 @@ def priced(situation: Situation, way: Way, foreseen: Foreseen, microusd: float) 
 
 
 def options_for(situation: Situation, guess: AccountGuess, width: int) -> tuple[Option, ...]:
-    """Every way there is; `width` is the one worth having, for those that must be told one."""
+    """Every way there is; `width` is the one worth having, for ways that need one."""
     return tuple(option_of(situation, guess, way) for way in ways_at(situation, width))
 
 
@@ -429,45 +425,27 @@ class _Run(Struct, frozen=True):
     refused: float
     width: float
 
-    @staticmethod
-    def of(
-        situation: Situation,
-        guess: AccountGuess,
-        way: Way,
-        seed: int,
-        scale: float,
-        agents: int = 0,
-    ) -> _Run:
-        work = work_of(situation, way, seed, scale, agents or _part(situation))
-        ran = rehearsed(work, guess, way.strategy, seed)
-        amounts = amounts_of(work)
-        beyond = max(0.0, ran.used_tokens - amounts.input_tokens - amounts.output_tokens)
-        busy_s = sum(ended_s - sent_s for sent_s, ended_s in ran.calls)
-        return _Run(
-            ran.makespan_s if not ran.failed else inf,
-            replace(amounts, input_tokens=amounts.input_tokens + beyond),
-            float(sum(map(len, work.calls))), float(ran.refused),
-            busy_s / max(1e-9, ran.makespan_s),
-        )  # fmt: skip
 
-    def times(self, scale: float) -> _Run:
-        """The same, if everything were so many times as large."""
-        amounts = Amounts(self.amounts.input_tokens * scale, self.amounts.output_tokens * scale)
-        return replace(self, time_s=self.time_s * scale, amounts=amounts)
-
-
-def _part(situation: Situation) -> int:
-    """How many of the agents are rehearsed."""
-    return min(situation.agents, max(2, REHEARSED_CALLS_MAX // situation.calls_each))
+def _run(work: Workload, guess: AccountGuess, strategy: Strategy, seed: int) -> _Run:
+    ran, amounts = rehearsed(work, guess, strategy, seed), amounts_of(work)
+    beyond = max(0.0, ran.used_tokens - amounts.input_tokens - amounts.output_tokens)
+    busy_s = sum(ended_s - sent_s for sent_s, ended_s in ran.calls)
+    return _Run(
+        ran.makespan_s if not ran.failed else inf,
+        replace(amounts, input_tokens=amounts.input_tokens + beyond),
+        float(sum(map(len, work.calls))), float(ran.refused), busy_s / max(1e-9, ran.makespan_s),
+    )  # fmt: skip
 
 
 def _continued(
     situation: Situation, guess: AccountGuess, way: Way, seed: int, least_s: float
 ) -> _Run:
     """All agents, by a line through a part and half of it, and no faster than the bound."""
-    part = _part(situation)
-    whole = _Run.of(situation, guess, way, seed, 1.0, part)
-    half = _Run.of(situation, guess, way, seed, 1.0, part // 2)
+    part = situation.rehearsed_agents
+    whole, half = (
+        _run(work_of(situation, way, seed, agents=agents), guess, way.strategy, seed)
+        for agents in (part, part // 2)
+    )
     more = (situation.agents - part) / (part - part // 2)
     work = work_of(situation, way, seed)
     time_s = max(least_s, whole.time_s + more * max(0.0, whole.time_s - half.time_s))
@@ -502,10 +480,6 @@ def _factors(seed: int, stream: int, count: int) -> list[float]:
     drawn = [lognormal(seed, stream, index, SIZES_SPREAD) for index in range(count)]
     mean = sum(drawn) / count
     return [one / mean for one in drawn]
-
-
-def _with_input(call: SimulatedCall, more: float) -> SimulatedCall:
-    return replace(call, input_tokens=call.input_tokens + more)
 
 
 def _workload(calls: Sequence[Sequence[SimulatedCall]]) -> Workload:

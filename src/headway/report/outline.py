@@ -41,7 +41,7 @@ class OutlinePart(Struct, frozen=True):
     needs: tuple[Need, ...] = ()
     """Of other parts, by their place in the outline."""
     model: str = ""
-    """Who is asked; empty for tasks that ask nobody."""
+    """Empty for tasks that call none."""
     sizes_bytes: tuple[float, ...] = ()
     """Of the prompts, as far as they can be written now; by turns, if fewer than tasks."""
     given: tuple[int, ...] = ()
@@ -91,11 +91,8 @@ class DrawnPlan(Struct, frozen=True):
 
     outline: Outline
     calls: tuple[tuple[SimulatedCall, ...], ...]
-    """Of every task."""
     needs: tuple[tuple[int, ...], ...]
-    """Of every task, the tasks that it needs, by number."""
     amounts: Amounts
-    """Of all calls together."""
     seconds: tuple[float, ...]
     """Of every task, what it takes on this machine."""
 
@@ -146,7 +143,7 @@ def needs_of(outline: Outline) -> tuple[tuple[int, ...], ...]:
 def workload_of(one: DrawnPlan) -> Workload:
     """The same as the engine and the simulated provider take it.
 
-    Nobody knows beforehand which task of a part will take long: all of them weigh the same.
+    Which task of a part will take long is unknown: all of them weigh the same.
     """
     tasks: list[Task] = []
     number = 0
@@ -183,7 +180,6 @@ def _calls(
     part: OutlinePart, sizes: Sizes, own: Mood, member: int, answers: Sequence[Sequence[float]],
     speed: Speed,
 ) -> tuple[SimulatedCall, ...]:  # fmt: skip
-    """The calls of one task, one after another."""
     count = calls_drawn(sizes, own, member, part.calls)
     size = part.sizes_bytes[member % len(part.sizes_bytes)] if part.sizes_bytes else 0.0
     dearer = sizes.dearer(part.price) if part.price is not None else 1.0
@@ -237,10 +233,8 @@ def _demand(call: SimulatedCall, part: OutlinePart) -> Demand:
 # A plan as an outline: what its tasks ask, how large their prompts are, who needs whom.
 
 UNKNOWN_MEMBERS: Final = 10
-"""Members that a group of unknown size is taken to have."""
 
 MAX_TOKENS: Final = 4096.0
-"""The longest answer where a plan names none."""
 
 PROMPTS_MAX: Final = 400
 """Prompts of a group that are written to be measured; of more, these are spread over all."""

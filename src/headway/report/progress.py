@@ -15,6 +15,7 @@ from math import log
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.base.values import Resource
 from headway.engine.events import (
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from headway.pacing.admission import LimitView
 
 
-# When the last of many will have ended, told from how long others took.
+# When the last of many will have ended, from how long others took.
 
 STILL: Final = log(2.0)
 
@@ -55,7 +56,7 @@ HALVINGS: Final = 24
 """The end is found to a ten-millionth of the longest that it could be."""
 
 PATIENCE: Final = 8.0
-"""As a multiple of the longest that anybody took or takes: by then all but a few have ended."""
+"""As a multiple of the longest time so far: by then all but a few have ended."""
 
 
 def last_s(taken_s: Sequence[float], ages_s: Sequence[float], begins: int, until_s: float) -> float:
@@ -157,7 +158,6 @@ class RunningAttempt(Struct):
     admitted_s: float | None = None
     """None while it waits for a permit."""
     begun_s: float | None = None
-    """When it had its first permit."""
 
     @property
     def serving_s(self) -> float:
@@ -173,28 +173,27 @@ class TimeLeft(Struct, frozen=True):
     per_s: float | None = None
     bound_s: float | None = None
     binding: str = ""
-    """The limit that the bound comes from."""
 
 
-class ProgressStatistics(Struct, frozen=True):
+class ProgressStatistics(Struct):
     """The run at an instant."""
 
-    total: int
-    is_total_known: bool
-    finished: int
-    reused: int
-    failed: int
-    skipped: int
-    running: int
-    waiting: int
+    total: int = 0
+    is_total_known: bool = False
+    finished: int = 0
+    reused: int = 0
+    failed: int = 0
+    skipped: int = 0
+    running: int = 0
+    waiting: int = 0
     """Of the running ones: those that wait for a permit."""
-    delayed: int
-    retries: int
-    refused: int
-    input_tokens: float
-    output_tokens: float
-    spent_microusd: int
-    paid_twice_microusd: int
+    delayed: int = 0
+    retries: int = 0
+    refused: int = 0
+    input_tokens: float = 0.0
+    output_tokens: float = 0.0
+    spent_microusd: int = 0
+    paid_twice_microusd: int = 0
     """By attempts that gave nothing."""
     proposed: int = 0
     """Ended, and waiting until those before them have, whose writes they may have missed."""
@@ -218,24 +217,19 @@ class RunProgress:
         self.standing = Standing()
         self.first_s: float | None = None
         self._delayed: set[int] = set()
-        self._waiting = 0
-        self._reused = self._retries = self._refused = self._calls = 0
-        self._input = self._output = self._busy_s = 0.0
-        self._spent = self._wasted = self._unpriced = 0
-        self._performed = 0
+        self._sums = ProgressStatistics()
+        self._calls = self._performed = 0
+        self._busy_s = 0.0
         self._proposed: dict[int, float] = {}
         """How long the attempts took whose tasks wait to be committed."""
-        self._stale = self._stale_microusd = 0
-        self._stale_s = 0.0
         self._samples: deque[tuple[float, int]] = deque(maxlen=SAMPLES_MAX)
         self._taken: deque[float] = deque(maxlen=TAKEN_MAX)
-        """How long tasks were served that gave something."""
 
     def restored(self, counts: Sequence[int]) -> None:
         """So many members of each group were finished before this process took over."""
         for group, count in zip(self.groups, counts, strict=True):
             group.finished += count
-            self._reused += count
+            self._sums.reused += count
 
     def hear(self, events: Iterable[Event]) -> None:
         """Take facts, in order."""
@@ -246,15 +240,13 @@ class RunProgress:
 
     def statistics(self) -> ProgressStatistics:
         groups = self.groups
-        return ProgressStatistics(
-            sum(group.total or 0 for group in groups),
-            all(group.total is not None for group in groups),
-            sum(group.finished for group in groups), self._reused,
-            sum(group.failed for group in groups), sum(group.skipped for group in groups),
-            len(self.running), self._waiting, len(self._delayed), self._retries, self._refused,
-            self._input, self._output, self._spent, self._wasted,
-            len(self._proposed), self._stale, self._stale_s, self._stale_microusd,
-            self._unpriced,
+        return replace(
+            self._sums, total=sum(group.total or 0 for group in groups),
+            is_total_known=all(group.total is not None for group in groups),
+            finished=sum(group.finished for group in groups),
+            failed=sum(group.failed for group in groups),
+            skipped=sum(group.skipped for group in groups),
+            running=len(self.running), delayed=len(self._delayed), proposed=len(self._proposed),
         )  # fmt: skip
 
     def rest(self, limits: Sequence[LimitView], now_s: float) -> TimeLeft:
@@ -290,13 +282,20 @@ class RunProgress:
                 turn_s = max(turn_s, unsent * mean_s * one.holds / max(room, one.holds))
         seen_s = last_s(taken, served, unsent, max(0.0, turn_s, until_s))
         passed_s = now_s - (now_s if self.first_s is None else self.first_s)
-        eta_s = _foreseen(seen_s, self.cast.foreseen_s, ended / total, passed_s)
-        return TimeLeft(left, eta_s, per_s, bound_s, binding)
+        foreseen_s, done = self.cast.foreseen_s, ended / total
+        if foreseen_s is not None:
+            # Early in a run its forecast says more than what has been seen.
+            seen_s = done * seen_s + (1.0 - done) * max(0.0, foreseen_s - passed_s)
+        return TimeLeft(left, seen_s, per_s, bound_s, binding)
 
     def _one(self, event: Event) -> None:
         match event:
-            case TaskStarted():
-                self._started(event)
+            case TaskStarted(task=task):
+                self._delayed.discard(task)
+                self._group(task).active += 1
+                self._sums.waiting += 1
+                self._sample(event.at_s)
+                self.running[task] = RunningAttempt(task, event.attempt, event.at_s)
             case CallWaited(task=task) | CallAdmitted(task=task):
                 self._admission(task, event)
             case TaskFinished() | TaskReused() | TaskDelayed() | TaskFailed():
@@ -312,13 +311,6 @@ class RunProgress:
             case _:
                 pass
 
-    def _started(self, event: TaskStarted) -> None:
-        self._delayed.discard(event.task)
-        self._group(event.task).active += 1
-        self._waiting += 1
-        self._sample(event.at_s)
-        self.running[event.task] = RunningAttempt(event.task, event.attempt, event.at_s)
-
     def _admission(self, task: int, event: CallWaited | CallAdmitted) -> None:
         running = self.running.get(task)
         if running is None:
@@ -328,11 +320,11 @@ class RunProgress:
             running.admitted_s = event.at_s
             if running.begun_s is None:
                 running.begun_s = event.at_s
-            self._waiting -= was_waiting
+            self._sums.waiting -= was_waiting
         elif running.admitted_s is not None:
             self._busy_s += event.at_s - running.admitted_s
             running.admitted_s = None
-            self._waiting += 1
+            self._sums.waiting += 1
 
     def _ended(self, event: TaskFinished | TaskReused | TaskDelayed | TaskFailed) -> None:
         group = self._group(event.task)
@@ -340,7 +332,7 @@ class RunProgress:
         is_paid = self._proposed.pop(event.task, None) is not None
         if isinstance(event, TaskReused):
             group.finished += 1
-            self._reused += 1
+            self._sums.reused += 1
             return
         self._took(NOTHING if is_paid else event.ending)
         if isinstance(event, TaskFinished):
@@ -348,11 +340,11 @@ class RunProgress:
             self._performed += 1
             self._sample(event.at_s)
             return
-        self._wasted += event.ending.spend_microusd
+        self._sums.paid_twice_microusd += event.ending.spend_microusd
         if event.fault.kind in TURNED_AWAY:
-            self._refused += 1
+            self._sums.refused += 1
         if isinstance(event, TaskDelayed):
-            self._retries += 1
+            self._sums.retries += 1
             self._delayed.add(event.task)
         else:
             group.failed += 1
@@ -366,10 +358,10 @@ class RunProgress:
         if isinstance(event, TaskProposed):
             self._proposed[event.task] = took_s
             return
-        self._stale += 1
-        self._stale_s += took_s if held_s is None else held_s
-        self._stale_microusd += event.ending.spend_microusd
-        self._wasted += event.ending.spend_microusd
+        self._sums.stale += 1
+        self._sums.stale_s += took_s if held_s is None else held_s
+        self._sums.stale_microusd += event.ending.spend_microusd
+        self._sums.paid_twice_microusd += event.ending.spend_microusd
 
     def _stopped(self, task: int, at_s: float, *, has_given: bool) -> float:
         """An attempt is no longer in flight, if it was: how long it took."""
@@ -380,16 +372,16 @@ class RunProgress:
         if has_given:
             self._taken.append(at_s - running.serving_s)
         if running.admitted_s is None:
-            self._waiting -= 1
+            self._sums.waiting -= 1
         else:
             self._busy_s += at_s - running.admitted_s
         return at_s - running.started_s
 
     def _took(self, ending: Ending) -> None:
-        self._input += ending.input_tokens
-        self._output += ending.output_tokens
-        self._spent += ending.spend_microusd
-        self._unpriced += ending.unpriced
+        self._sums.input_tokens += ending.input_tokens
+        self._sums.output_tokens += ending.output_tokens
+        self._sums.spent_microusd += ending.spend_microusd
+        self._sums.unpriced += ending.unpriced
         self._calls += ending.calls
 
     def _sample(self, at_s: float) -> None:
@@ -398,13 +390,6 @@ class RunProgress:
 
     def _group(self, task: int) -> GroupProgress:
         return self.groups[self.cast.group_of(task)]
-
-
-def _foreseen(eta_s: float, foreseen_s: float | None, done: float, passed_s: float) -> float:
-    """Early in a run what was foreseen of it knows more than what has been seen."""
-    if foreseen_s is None:
-        return eta_s
-    return done * eta_s + (1.0 - done) * max(0.0, foreseen_s - passed_s)
 
 
 def _speed(samples: Iterable[tuple[float, int]], performed: int, now_s: float) -> float | None:
@@ -428,9 +413,9 @@ def _bound(
     each = 1.0 / run._performed
     demand: dict[Resource, float] = {
         "requests": run._calls * unsent * each,
-        "input": run._input * unsent * each,
-        "output": run._output * left * each,
-        "tokens": (run._input * unsent + run._output * left) * each,
+        "input": run._sums.input_tokens * unsent * each,
+        "output": run._sums.output_tokens * left * each,
+        "tokens": (run._sums.input_tokens * unsent + run._sums.output_tokens * left) * each,
         "concurrency": run._busy_s * left * each,
     }
     calls = demand["requests"]

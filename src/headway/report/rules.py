@@ -1,21 +1,15 @@
 """The rules by which `advise` recommends one agent or several.
 
-Each rule looks at one number that was measured or rehearsed. It favours several agents, favours
-one agent, or does not apply. The first rule of `RULES` that applies decides; the others are shown
-as agreeing or overruled. The order:
-1. What is impossible: parts that need each other, or a cost above the budget.
-2. Money, if little of the budget is left.
-3. Several views of one thing, if they cost about twice as much as one agent or less.
-4. Rehearsed time and cost, where they differ by more than they err. They include the state of the
-   account.
-5. Signs of trouble on the account decide between ways that are otherwise alike: for one agent.
-6. Then what favours several: independent slices, room in the limits and the budget, quiet hours.
-If no rule applies, one agent is as good, and simpler.
+Each rule looks at one number that was measured or rehearsed. The first rule that applies decides;
+the others are shown as agreeing or overruled. The order: what is impossible; money, if little is
+left; several views of one thing; rehearsed time and cost, where they differ by more than they err;
+signs of trouble on the account, for one agent; then what favours several. If no rule applies, one
+agent is as good, and simpler.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from math import inf
 from typing import Final, Literal
 
@@ -42,8 +36,8 @@ QUIET_SLOWDOWN: Final = 1.2
 """How many times slower than usual: from here on it is peak time, and up to here it is quiet."""
 
 Side = Literal["several", "one"]
-Opinion = tuple[Side, str] | None
-"""What a rule favours and why; None if it does not apply."""
+Opinion = tuple[str, Side, str]
+"""The name of a rule that applies, what it favours, and why."""
 
 
 class RuleFacts(Struct, frozen=True):
@@ -79,114 +73,79 @@ class RuleFacts(Struct, frozen=True):
         return max(shares, default=None)
 
 
-def _coupled(facts: RuleFacts) -> Opinion:
-    share = facts.situation.coupled_share
-    if share <= COUPLED_SHARE:
-        return None
-    return "one", f"{share:.0%} of the parts need what another one finds"
+def opinions(facts: RuleFacts) -> list[Opinion]:
+    """Every rule that applies; the first one decides."""
+    return [*_possible(facts), *_rehearsed(facts), *_trouble(facts), *_several(facts)]
 
 
-def _over_budget(facts: RuleFacts) -> Opinion:
+def _possible(facts: RuleFacts) -> Iterator[Opinion]:
+    """What is impossible, and money if little of it is left."""
+    coupled = facts.situation.coupled_share
+    if coupled > COUPLED_SHARE:
+        yield "coupled", "one", f"{coupled:.0%} of the parts need what another one finds"
     share = facts.budget_share(facts.several)
-    if share is None or share <= 1.0:
-        return None
-    return "one", f"several would take {_percent(share)} of what is left of the budget"
+    if share is None:
+        return
+    if share > 1.0:
+        words = f"several would take {_percent(share)} of what is left of the budget"
+        yield "over budget", "one", words
+    if share > BUDGET_SHARE and facts.cost_ratio > 1.0 + ALIKE:
+        words = f"a run by several takes {_percent(share)} of what is left of the budget"
+        yield "limited budget", "one", words
 
 
-def _limited_budget(facts: RuleFacts) -> Opinion:
-    share = facts.budget_share(facts.several)
-    if share is None or share <= BUDGET_SHARE or facts.cost_ratio <= 1.0 + ALIKE:
-        return None
-    return "one", f"a run by several takes {_percent(share)} of what is left of the budget"
-
-
-def _perspectives(facts: RuleFacts) -> Opinion:
-    situation, ratio = facts.situation, facts.cost_ratio
-    if situation.shape != "views" or ratio > WORTH_VIEWS:
-        return None
-    what = f"each of {situation.agents} views of the same thing is worth it"
-    return "several", f"{what}, though several cost {ratio:.1f} times as much"
-
-
-def _time_and_cost(facts: RuleFacts) -> Opinion:
+def _rehearsed(facts: RuleFacts) -> Iterator[Opinion]:
+    """Several views, and time and cost where they differ by more than they err."""
+    ratio = facts.cost_ratio
+    if facts.situation.shape == "views" and ratio <= WORTH_VIEWS:
+        what = f"each of {facts.situation.agents} views of the same thing is worth it"
+        yield "perspectives", "several", f"{what}, though several cost {ratio:.1f} times as much"
     one, several = value_of(facts.one), value_of(facts.several)
     best, other = min(one, several), max(one, several)
-    if other == best or other < best * (1.0 + ALIKE):
-        return None
-    share = f"{(other / best - 1.0):.0%} more" if other < inf else "without end"
-    if several < one:
-        return "several", f"one agent would cost {share}, with time at its worth"
-    return "one", f"several would cost {share}, with time at its worth"
+    if other != best and other >= best * (1.0 + ALIKE):
+        more = f"{(other / best - 1.0):.0%} more" if other < inf else "without end"
+        whom = "one agent" if several < one else "several"
+        words = f"{whom} would cost {more}, with time at its worth"
+        yield "time and cost", "several" if several < one else "one", words
 
 
-def _refusals(facts: RuleFacts) -> Opinion:
-    share = facts.situation.state.refused_share
-    if share is None or share <= REFUSED_SHARE:
-        return None
-    return "one", f"{share:.0%} of the calls were refused lately"
-
-
-def _near_limits(facts: RuleFacts) -> Opinion:
+def _trouble(facts: RuleFacts) -> Iterator[Opinion]:
+    """Signs of trouble on the account."""
+    state = facts.situation.state
+    if state.refused_share is not None and state.refused_share > REFUSED_SHARE:
+        words = f"{state.refused_share:.0%} of the calls were refused lately"
+        yield "refusals", "one", words
     for resources, most in ((("tokens", "input", "output"), NEAR_TOKENS),
                             (("requests", "concurrency"), NEAR_REQUESTS)):  # fmt: skip
         used = facts.used(*resources)
         if used is not None and used > most:
-            return "one", f"{used:.0%} of the limit on {resources[0]} is in use"
-    return None
-
-
-def _peak(facts: RuleFacts) -> Opinion:
-    state = facts.situation.state
+            yield "near limits", "one", f"{used:.0%} of the limit on {resources[0]} is in use"
+            break
     if state.is_peak:
-        return "one", "it is peak time: queues make several slow"
-    if state.is_peak is False or state.slowdown is None or state.slowdown < PEAK_SLOWDOWN:
-        return None
-    return "one", f"it is peak time: answers take {state.slowdown:.1f} times as long as usual"
+        yield "peak", "one", "it is peak time: queues make several slow"
+    elif state.is_peak is None and (state.slowdown or 0.0) >= PEAK_SLOWDOWN:
+        words = f"it is peak time: answers take {state.slowdown:.1f} times as long as usual"
+        yield "peak", "one", words
 
 
-def _independent(facts: RuleFacts) -> Opinion:
-    if facts.situation.shape != "slices" or facts.cost_ratio > 1.0 + ALIKE:
-        return None
-    return "several", "the slices need nothing of each other, and share nothing to be read"
-
-
-def _room(facts: RuleFacts) -> Opinion:
-    used = facts.used("tokens", "input", "output", "requests", "concurrency")
-    if used is None or used >= WELL_BELOW:
-        return None
-    return "several", f"at most {used:.0%} of any limit is in use"
-
-
-def _budget_permits(facts: RuleFacts) -> Opinion:
-    share = facts.budget_share(facts.several)
-    if share is None or share > BUDGET_SHARE:
-        return None
-    return "several", f"a run takes {_percent(share)} of what is left of the budget"
-
-
-def _off_peak(facts: RuleFacts) -> Opinion:
+def _several(facts: RuleFacts) -> Iterator[Opinion]:
+    """What favours several, if nothing else decides."""
     state = facts.situation.state
+    if facts.situation.shape == "slices" and facts.cost_ratio <= 1.0 + ALIKE:
+        words = "the slices need nothing of each other, and share nothing to be read"
+        yield "independent", "several", words
+    used = facts.used("tokens", "input", "output", "requests", "concurrency")
+    if used is not None and used < WELL_BELOW:
+        yield "room", "several", f"at most {used:.0%} of any limit is in use"
+    share = facts.budget_share(facts.several)
+    if share is not None and share <= BUDGET_SHARE:
+        words = f"a run takes {_percent(share)} of what is left of the budget"
+        yield "budget permits", "several", words
     if state.is_peak is False:
-        return "several", "it is not peak time"
-    if state.is_peak or state.slowdown is None or state.slowdown > QUIET_SLOWDOWN:
-        return None
-    return "several", f"answers come at {state.slowdown:.1f} times their usual time"
-
-
-RULES: Final[tuple[tuple[str, Callable[[RuleFacts], Opinion]], ...]] = (
-    ("coupled", _coupled),
-    ("over budget", _over_budget),
-    ("limited budget", _limited_budget),
-    ("perspectives", _perspectives),
-    ("time and cost", _time_and_cost),
-    ("refusals", _refusals),
-    ("near limits", _near_limits),
-    ("peak", _peak),
-    ("independent", _independent),
-    ("room", _room),
-    ("budget permits", _budget_permits),
-    ("off-peak", _off_peak),
-)
+        yield "off-peak", "several", "it is not peak time"
+    elif state.is_peak is None and state.slowdown is not None and state.slowdown <= QUIET_SLOWDOWN:
+        words = f"answers come at {state.slowdown:.1f} times their usual time"
+        yield "off-peak", "several", words
 
 
 def _percent(share: float) -> str:

@@ -6,7 +6,7 @@
     pair:a=0:b=2:before       B runs before A starts
     pair:a=0:b=2:inside=1     A takes so many steps, then B runs, then A goes on
     pair:a=0:b=2:around=1     B takes so many steps, then A runs, then B goes on
-    pair:...:late             the same, but A waits for all before B, and B passes nobody else
+    pair:...:late             the same, but A waits for all before B, and B passes no other
     random:seed=7             any task that can take one
     pct:seed=7:d=3            by priorities drawn at first, which change at d - 1 steps
     ...:crash=4               the same, killed after so many durable facts, and resumed
@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, Literal
 
-from msgspec import Struct
+from msgspec import Struct, convert
 
 from headway.errors import UsageError
 from headway.plans.expand import ExpandedPlan
@@ -40,7 +40,6 @@ from headway.state.coherence import TaskPositions
 # Pairs of tasks to be turned around: A is declared before B, and B is to run before A completes.
 
 ALL: Final = -1
-"""Every member of a group."""
 
 SHARING_MAX: Final = 100_000
 """Pairs of groups that are looked at, in a plan in which everything touches everything."""
@@ -71,11 +70,6 @@ def pairs_of(
             yield ((one, last), (other, 0), pairs - whole)
         elif size and last >= 0:
             yield ((one, size - 1), (other, last), pairs)
-
-
-def every_pair(order: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """All pairs of groups, each with itself too, in serial order."""
-    return ((one, other) for at, one in enumerate(order) for other in order[at:])
 
 
 def sharing_pairs(
@@ -149,7 +143,6 @@ def edge_between(expanded: ExpandedPlan, graph: Graph, first: Node, second: Node
 
 
 def _word(expanded: ExpandedPlan, graph: Graph, later: int, earlier: int) -> str:
-    """One edge in words."""
     names = graph.groups[later].name, graph.groups[earlier].name
     keys = [edge.key for edge in expanded.groups[later].edges if edge.group == earlier]
     if not keys:
@@ -165,12 +158,25 @@ def _word(expanded: ExpandedPlan, graph: Graph, later: int, earlier: int) -> str
 
 
 STEPS_TEXT_MAX: Final = 100_000
-"""Steps of a schedule that is given as a text."""
+DEPTH_MAX: Final = 100
 
 HINT: Final = "copy the whole text between the quotes: pct:seed=7:d=3, random:seed=7, steps:0.0.1"
 
 Way = Literal["before", "inside", "around"]
-_PLACE: Final = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
+ScheduleKind = Literal["serial", "steps", "random", "pct", "pair"]
+
+_TASK: Final = r"\d{1,9}(?:-\d{1,9})?"
+_FORMS: Final[dict[ScheduleKind, str]] = {
+    "serial": "serial",
+    "steps": rf"steps:(?P<tasks>{_TASK}(?:\.{_TASK})*)",
+    "random": r"random:seed=(?P<seed>\d{1,18})",
+    "pct": r"pct:seed=(?P<seed>\d{1,18}):d=(?P<depth>\d{1,18})",
+    "pair": (
+        rf"pair:a=(?P<a>{_TASK}):b=(?P<b>{_TASK})"
+        r":(?P<way>before|inside|around)(?:=(?P<steps>\d{1,18}))?(?P<late>:late)?"
+    ),
+}
+_CRASH: Final = r"(?::crash=(?P<crash>\d{1,18}))?"
 
 
 Schedule = Callable[[Sequence[int], int], int]
@@ -205,7 +211,7 @@ def random_schedule(seed: int) -> Schedule:
 
 def pct_schedule(seed: int, depth: int, length: int) -> Schedule:
     """By priorities; at depth - 1 of so many steps, the first task becomes the last."""
-    changes = [int(uniform(seed, 2, one) * length) for one in range(depth - 1)]
+    changes = [int(uniform(seed, 2, one) * length) for one in range(min(depth, DEPTH_MAX) - 1)]
     lowered: dict[int, int] = {}
 
     def priority(place: int) -> float:
@@ -252,7 +258,7 @@ class Pair(Struct):
         return ready[0]
 
     def _towards(self, which: int, ready: Sequence[int]) -> int | None:
-        """The task itself, or one that it waits for; nobody, if it cannot go on without others."""
+        """The task itself, or one that it waits for; None if it cannot go on without others."""
         target = (self.first, self.second)[which]
         held = (self.first, self.second)[1 - which]
         if self.is_late:
@@ -266,7 +272,7 @@ class Pair(Struct):
 class ScheduleText(Struct, frozen=True):
     """A schedule as text, read."""
 
-    kind: Literal["serial", "steps", "pair", "random", "pct"]
+    kind: ScheduleKind
     places: tuple[int, ...] = ()
     way: Way = "before"
     steps: int = 1
@@ -278,32 +284,18 @@ class ScheduleText(Struct, frozen=True):
 
 def read_line(text: str, places: TaskPositions) -> ScheduleText:
     """The schedule that a text stands for; UsageError if it is none."""
-    kind, *rest = text.strip().split(":")
-    named = dict(part.partition("=")[::2] for part in rest)
-    crash = _number(named.pop("crash", "0"), text)
-    is_late = kind == "pair" and named.pop("late", None) is not None
-    match kind:
-        case "serial" if not named:
-            return ScheduleText("serial", crash=crash)
-        case "steps":
-            steps = next(iter(named), "")
-            if len(steps) > STEPS_TEXT_MAX:
-                raise _unreadable(text)
-            return ScheduleText(
-                "steps", tuple(_place(one, places, text) for one in steps.split(".")), crash=crash
-            )
-        case "random" if list(named) == ["seed"]:
-            return ScheduleText("random", seed=_number(named["seed"], text), crash=crash)
-        case "pct" if list(named) == ["seed", "d"]:
-            depth = min(max(1, _number(named["d"], text)), 100)
-            return ScheduleText("pct", seed=_number(named["seed"], text), depth=depth, crash=crash)
-        case "pair" if list(named)[:2] == ["a", "b"] and len(named) == 3:
-            pair = _place(named["a"], places, text), _place(named["b"], places, text)
-            for way in ("before", "inside", "around"):
-                if way in named:
-                    steps_taken = _number(named[way] or "1", text)
-                    return ScheduleText("pair", pair, way, steps_taken, is_late, crash=crash)
-    raise _unreadable(text)
+    for kind, form in _FORMS.items():
+        found = re.fullmatch(form + _CRASH, text.strip()) if len(text) <= STEPS_TEXT_MAX else None
+        if found is not None:
+            named = {name: value for name, value in found.groupdict().items() if value}
+            names = ".".join(named.pop(name) for name in ("tasks", "a", "b") if name in named)
+            tasks = [one.partition("-")[::2] for one in names.split(".") if one]
+            if all(int(group) < len(places) for group, _ in tasks):
+                chosen = tuple(places.task(int(group), int(one or 0)) for group, one in tasks)
+                is_late = named.pop("late", "") != ""
+                fields = {"kind": kind, "places": chosen, "is_late": is_late, **named}
+                return convert(fields, ScheduleText, strict=False)
+    raise UsageError(f"`{text:.80}` is no schedule of this plan", hint=HINT)
 
 
 def written(line: ScheduleText, places: TaskPositions) -> str:
@@ -330,23 +322,6 @@ def name_of(place: int, places: TaskPositions) -> str:
     return f"{group}-{member}" if member else str(group)
 
 
-def _place(text: str, places: TaskPositions, whole: str) -> int:
-    found = _PLACE.fullmatch(text)
-    if found is None or int(found[1]) >= len(places):
-        raise _unreadable(whole)
-    return places.task(int(found[1]), int(found[2] or 0))
-
-
-def _number(text: str, whole: str) -> int:
-    if not re.fullmatch(r"\d{1,18}", text):
-        raise _unreadable(whole)
-    return int(text)
-
-
-def _unreadable(text: str) -> UsageError:
-    return UsageError(f"`{text:.80}` is no schedule of this plan", hint=HINT)
-
-
 # Every order in which tasks can take their steps, or one of each kind.
 
 Footprint = list[TrialTouch]
@@ -360,7 +335,6 @@ class _Fork(Struct):
 
     path: list[int]
     frozen: Trial | None
-    """The trial as it was here; None if it cannot be copied."""
     rest: list[int]
     """Who is still to go first from here, the next one last."""
     slept: dict[int, Footprint]
@@ -408,7 +382,7 @@ def _interleavings(cast: TrialCast, is_reduced: bool) -> Iterator[Trial]:
 def _step(
     trial: Trial, place: int, slept: dict[int, Footprint], is_reduced: bool
 ) -> dict[int, Footprint]:
-    """Take a step; who sleeps after it. Whoever took it sleeps where orders part."""
+    """Take a step; the tasks that sleep after it. The one that took it sleeps at the fork."""
     if not is_reduced:
         trial.take(place)
         return slept
@@ -427,9 +401,8 @@ def _opened(cast: TrialCast, is_reduced: bool) -> Trial:
 
 
 def _returned(cast: TrialCast, fork: _Fork, is_reduced: bool) -> Trial:
-    """The trial as it was at a fork."""
     if fork.frozen is not None:
-        return copied(fork.frozen) if fork.rest else fork.frozen  # Nobody comes back to the last.
+        return copied(fork.frozen) if fork.rest else fork.frozen  # The last needs no copy.
     trial = _opened(cast, is_reduced)
     for place in fork.path:
         trial.take(place)

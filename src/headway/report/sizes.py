@@ -13,7 +13,7 @@ Laws:
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from math import exp, log, sqrt
@@ -36,18 +36,16 @@ class Answered(Struct, frozen=True):
     """A task whose calls were all answered."""
 
     part: str
-    """Of its plan."""
     from_s: float
     """When its last call was let go."""
     to_s: float
     input_tokens: float
-    """Of all of its calls."""
     output_tokens: float
     calls: int = 1
     size_bytes: float = 0.0
-    """Of its prompt, without results of other tasks; 0 if nobody knows."""
+    """Of its prompt, without results of other tasks; 0 if unknown."""
     microusd: float = 0.0
-    """What was charged for all of its calls; 0 if nobody knows."""
+    """What was charged for all of its calls; 0 if unknown."""
 
 
 def seen_of(answered: Sequence[Answered]) -> dict[str, list[SeenCall]]:
@@ -55,22 +53,18 @@ def seen_of(answered: Sequence[Answered]) -> dict[str, list[SeenCall]]:
     company = _company([(one.from_s, one.to_s) for one in answered])
     seen: dict[str, list[SeenCall]] = {}
     for one in answered:
-        calls = max(1, one.calls)
+        calls, tokens_in = max(1, one.calls), one.input_tokens
+        if not tokens_in and one.size_bytes:
+            # The provider does not report it: what so many bytes usually are.
+            tokens_in = calls * usual_tokens(one.size_bytes)
         took_s = one.to_s - one.from_s if one.calls == 1 else 0.0
         seen.setdefault(one.part, []).append(
             SeenCall(
-                _input_tokens(one) / calls, one.output_tokens / calls, one.size_bytes,
+                tokens_in / calls, one.output_tokens / calls, one.size_bytes,
                 took_s, company(one.from_s, one.to_s), calls, one.microusd / calls,
             )
         )  # fmt: skip
     return seen
-
-
-def _input_tokens(one: Answered) -> float:
-    """What the provider told; if it tells nothing, what so many bytes usually are."""
-    if one.input_tokens or not one.size_bytes:
-        return one.input_tokens
-    return max(1, one.calls) * usual_tokens(one.size_bytes)
 
 
 def _company(spans: Sequence[tuple[float, float]]) -> Callable[[float, float], float]:
@@ -139,7 +133,7 @@ class SeenCall(Struct, frozen=True):
     calls: int = 1
     """Of the task that it was made for."""
     microusd: float = 0.0
-    """What was charged for it; 0 if nobody knows."""
+    """What was charged for it; 0 if unknown."""
 
 
 class _Line(Struct, frozen=True):
@@ -170,7 +164,6 @@ class Sizes(Struct, frozen=True):
     bare: tuple[float, ...] = ()
     """Logs of the inputs, for prompts of which nothing is known."""
     calls: tuple[float, ...] = ()
-    """Of each task."""
     charged: Amounts = Amounts()
     """Tokens of all calls that money was charged for, and that money."""
 
@@ -194,7 +187,6 @@ class Mood(Struct, frozen=True):
 
     seed: int
     sums: tuple[float, ...]
-    """Running sums of the weights."""
     input_slope: float
     output_slope: float
     input_off: float
@@ -203,11 +195,7 @@ class Mood(Struct, frozen=True):
     def pick(self, index: int) -> int:
         """The observation that draw number `index` is like."""
         target = uniform(self.seed, PICK_STREAM, index) * self.sums[-1]
-        low, high = 0, len(self.sums) - 1
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (middle + 1, high) if self.sums[middle] < target else (low, middle)
-        return low
+        return min(bisect_left(self.sums, target), len(self.sums) - 1)
 
 
 def sizes_of(seen: Sequence[SeenCall]) -> Sizes:
@@ -218,9 +206,8 @@ def sizes_of(seen: Sequence[SeenCall]) -> Sizes:
         return Sizes()
     ins = [log(one.input_tokens) for one in known]
     outs = [log(one.output_tokens) for one in known]
-    sized = all(one.size_bytes > 0.0 for one in known)
     inputs = None
-    if sized:
+    if all(one.size_bytes > 0.0 for one in known):
         inputs = _line([log(one.size_bytes) for one in known], ins, 1.0, BYTES_PRIOR)
     outputs = _line(ins, outs, 0.0, sqrt(1.0 / SLOPE_PRIOR))
     charged = [one for one in known if one.microusd]
@@ -234,11 +221,10 @@ def sizes_of(seen: Sequence[SeenCall]) -> Sizes:
 def mood(sizes: Sizes, seed: int) -> Mood:
     """Draw one way in which things may really be."""
     count = max(1, sizes.count)
-    weights = [-log(uniform(seed, WEIGHT_STREAM, index)) for index in range(count)]
-    sums: list[float] = []
-    for weight in weights:
-        sums.append(weight + (sums[-1] if sums else 0.0))
-    ins = _bare_offs(sizes.bare) if sizes.inputs is None else sizes.inputs.offs
+    sums = accumulate(-log(uniform(seed, WEIGHT_STREAM, index)) for index in range(count))
+    middle = sum(sizes.bare) / count
+    bare = [one - middle for one in sizes.bare]
+    ins = bare if sizes.inputs is None else sizes.inputs.offs
     outs = () if sizes.outputs is None else sizes.outputs.offs
     off_in = _level_doubt(ins, INPUT_DOUBT) * normal(seed, LEVEL_STREAM, 0)
     off_out = _level_doubt(outs, OUTPUT_DOUBT) * normal(seed, LEVEL_STREAM, 1)
@@ -283,12 +269,6 @@ def _level_doubt(offs: Sequence[float], usual: float) -> float:
     if count < SEEN_MIN:
         return usual / sqrt(1.0 + count)
     return LEVEL_DOUBT * sqrt(sum(off * off for off in offs)) / count
-
-
-def _bare_offs(bare: Sequence[float]) -> list[float]:
-    """How far inputs were off their middle, where nothing else is known of them."""
-    middle = sum(bare) / max(1, len(bare))
-    return [one - middle for one in bare]
 
 
 def _slope(line: _Line | None, seed: int, which: int) -> float:
@@ -365,13 +345,12 @@ def speed_of(seen: Sequence[SeenCall], before: Latency | None = None) -> Speed:
     latency = Latency(before.first_byte_s, before.per_output_token_s) if before else Latency()
     for _ in range(TURNS):
         latency = _company_of(points, _alone(points, latency))
-    offs = [log(point.took_s / _expected(latency, point)) for point in points]
+    offs = []
+    for point in points:
+        expected = latency.work_s(point.output_tokens) * latency.slowdown(point.beside)
+        offs.append(log(point.took_s / max(1e-6, expected)))
     luck = min(LUCK_MAX, sqrt(sum(off * off for off in offs) / max(1, len(offs) - 3)))
     return Speed(latency, luck, luck / sqrt(len(points)), len(points))
-
-
-def _expected(latency: Latency, point: SeenCall) -> float:
-    return max(1e-6, latency.work_s(point.output_tokens) * latency.slowdown(point.beside))
 
 
 def _alone(points: Sequence[SeenCall], latency: Latency) -> Latency:

@@ -2,7 +2,7 @@
 
 Laws:
 - An attempt is a sequence of steps; what others do can come between two of them and nowhere else.
-- The world (files, and whatever else has no versions) shows a write at once, to everybody.
+- The world (files, and whatever else has no versions) shows a write at once, to all tasks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headway.plans.template import Template, parse_template
 from headway.state.shared import Act, Snapshot, canonical
 
 PROCESS: Final = "process"
-"""The kind of what code does that nobody can look into: all of it may touch all other of it."""
+"""The kind of what code does unseen: all of it may touch all other of it."""
 
 
 class TrialResult(Struct, frozen=True):
@@ -74,14 +74,11 @@ class Going(Protocol):
         """One visible step; what the attempt gave, if that was the last one."""
 
     def stop(self) -> None:
-        """End it: what it has read has changed, or nobody wants to know how it goes on."""
+        """End it: what it has read has changed, or its end does not matter."""
 
 
 class TrialFiles(Struct):
-    """Declared files, as short texts that say who wrote them. Whoever writes a folder replaces it.
-
-    What nobody has written is as it was before the run.
-    """
+    """Declared files, as short texts that name their writer. Writing a folder replaces it."""
 
     texts: dict[str, str] = field(default_factory=dict)
     _paths: list[str] = field(default_factory=list)
@@ -134,9 +131,6 @@ def _meet(one: TrialTouch, other: TrialTouch) -> bool:
 # What the tasks of a plan would do if every answer was a hash of all that was asked.
 
 HASH_CHARS: Final = 12
-LINES_MAX: Final = 200
-"""Results that a prompt names one by one; more are named by their digest."""
-
 AS_BEFORE: Final = "as before the run"
 Reads = tuple[tuple[str, bytes | None], ...]
 """Keys of the shared state, and their values."""
@@ -145,7 +139,6 @@ Reads = tuple[tuple[str, bytes | None], ...]
 class TaskDeclaration(Struct, frozen=True):
     """What one task says that it touches, its holes filled; of a pattern of files, its folder."""
 
-    label: str
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     output: tuple[str, ...]
@@ -153,7 +146,6 @@ class TaskDeclaration(Struct, frozen=True):
     """Keys and patterns of the shared state; None is everything."""
     keys_written: tuple[str, ...]
     acts: tuple[str, ...]
-    """Effect channels."""
 
 
 class Play(Struct):
@@ -221,7 +213,7 @@ class Play(Struct):
         stake = stake or Stake((), (), ())
         writes = keys((*(stake.writes or ()), *map(self.template, filter(None, [task.output_key]))))
         return TaskDeclaration(
-            group.label(number), paths(task.paths_read), paths(task.paths_written),
+            paths(task.paths_read), paths(task.paths_written),
             paths([task.output]), None if stake.reads is None else keys(stake.reads), writes,
             tuple(one for one in keys(stake.acts or ()) if not is_pattern(one)),
         )  # fmt: skip
@@ -342,14 +334,15 @@ def _asked_and_answered(stage: HashedStage, asked: TrialAttempt) -> tuple[str, s
     known = play.answers.get(key)
     if known is None:
         text = _prompt(play, asked, dict(given), dict(state))
-        prompt = "\n".join([text, *_file_lines(files), *_state_lines(state)])
-        known = play.answers[key] = prompt, answer_of(asked.label, prompt)
+        lines = [text]
+        for path, entries in files:
+            seen = entries or ((path, AS_BEFORE),)
+            lines += (f"reads {one}: {content}" for one, content in seen)
+        lines += (f"state {name}: {text_in(data)}" for name, data in state)
+        prompt = "\n".join(lines)
+        hashed = digest(f"{asked.label}: {prompt}".encode()).hex()[:HASH_CHARS]
+        known = play.answers[key] = prompt, f"{asked.label} {hashed}"
     return known
-
-
-def answer_of(label: str, prompt: str) -> str:
-    """The hash of a prompt, with the name of who was asked."""
-    return f"{label} {digest(f'{label}: {prompt}'.encode()).hex()[:HASH_CHARS]}"
 
 
 def read_state(keys: tuple[str, ...] | None, snapshot: Snapshot) -> Reads:
@@ -369,7 +362,7 @@ def _prompt(
     play: Play, asked: TrialAttempt, given: Mapping[int, tuple[bytes, ...]],
     state: Mapping[str, bytes | None],
 ) -> str:  # fmt: skip
-    """A prompt as it is sent; of a command or a function, what it is told."""
+    """A prompt as it is sent; of a command or a function, what it is given."""
     expanded = play.at(asked.grown)
     group = expanded.groups[asked.group]
     member, work = group.known.member(asked.member), group.task.work
@@ -400,7 +393,6 @@ def _told(
     group: GroupPlan, member: Member, names: Mapping[str, tuple[bytes, ...]],
     result: Callable[[str], str],
 ) -> str:  # fmt: skip
-    """What a command or a function is told."""
     work = group.task.work
     lines = [f"$ {work.command}" if isinstance(work, CommandSpec) else getattr(work, "target", "")]
     if member.item is not None:
@@ -411,23 +403,8 @@ def _told(
         lines.append(f"{name}={text}")
     for name, bodies in names.items():
         texts = [body.decode("utf-8", "replace") for body in bodies]
-        if len(texts) > LINES_MAX:
-            texts = [f"{len(texts)} results {digest(b''.join(bodies)).hex()[:HASH_CHARS]}"]
         lines += (f"given by {name}: {text}" for text in texts)
     return "\n".join(lines)
-
-
-def _file_lines(files: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]) -> list[str]:
-    lines: list[str] = []
-    for path, entries in files:
-        if not entries:
-            lines.append(f"reads {path}: {AS_BEFORE}")
-        lines += (f"reads {one}: {text}" for one, text in entries)
-    return lines
-
-
-def _state_lines(state: Reads) -> list[str]:
-    return [f"state {key}: {text_in(data)}" for key, data in state]
 
 
 def text_in(data: bytes | None) -> str:
@@ -439,7 +416,6 @@ def text_in(data: bytes | None) -> str:
 
 
 def _write(stage: HashedStage, asked: TrialAttempt, answer: str) -> None:
-    """All that a task declares to write, with what it answered."""
     declared = stage.play.declared(asked.group, asked.member, asked.grown)
     for path in declared.writes:
         stage.write(path, answer)

@@ -14,14 +14,19 @@ from typing import TYPE_CHECKING, Final, Literal
 from msgspec import Struct
 
 from headway.base.numbers import median, percentile
+from headway.report.history import StayKind
 
 if TYPE_CHECKING:
-    from headway.sim.rehearsal import RehearsalSpan, Rehearsed, TaskTime
+    from headway.sim.rehearsal import Rehearsed
 
 P95: Final = 0.95
 
 Cell = Literal["here", "provider", "busy", "done", "failed", "over"]
 """What a task mostly did during one column of a timeline; `over` is after its end."""
+
+
+TimelineLane = tuple[Sequence[tuple[StayKind, float, float]], tuple[float, bool] | None]
+"""Of a task: where it was while it did not wait here; when it ended, and whether it is done."""
 
 
 class RunNumbers(Struct, frozen=True):
@@ -104,22 +109,33 @@ def row_of(strategy: str, outcomes: Sequence[RunNumbers]) -> StrategyRow:
     )  # fmt: skip
 
 
-def timeline(ran: Rehearsed, tasks: int, until_s: float, columns: int) -> tuple[TimelineRow, ...]:
-    """One lane per task, `columns` cells that together last `until_s`.
+def lanes_of(ran: Rehearsed, tasks: int) -> list[TimelineLane]:
+    """The first so many tasks of a rehearsal."""
+    stays: list[list[tuple[StayKind, float, float]]] = [[] for _ in range(tasks)]
+    for one in ran.spans:
+        if one.kind != "here" and one.task < tasks:
+            stays[one.task].append((one.kind, one.from_s, one.to_s))
+    ends = {end.task: (end.ended_s, end.done) for end in ran.tasks}
+    return [(stays[task], ends.get(task)) for task in range(tasks)]
 
-    A cell shows what filled most of it. The cell after a task's end tells how it ended. Tasks
-    beyond `tasks` are left out.
+
+def timeline(
+    lanes: Sequence[TimelineLane], until_s: float, columns: int
+) -> tuple[TimelineRow, ...]:
+    """A row for every task, of `columns` cells that together last `until_s`.
+
+    A cell shows what filled most of it. The cell after a task's end tells how it ended.
     """
     step_s = until_s / columns
-    spent = [[[0.0, 0.0] for _ in range(columns)] for _ in range(tasks)]
-    for stay in ran.spans:
-        if stay.kind != "here" and stay.task < tasks:
-            _spread(stay, spent[stay.task], step_s)
-    endings = {ending.task: ending for ending in ran.tasks}
-    return tuple(
-        TimelineRow(task, tuple(_cells(spent[task], endings.get(task), step_s)))
-        for task in range(tasks)
-    )
+    rows: list[TimelineRow] = []
+    for task, (stays, end) in enumerate(lanes):
+        spent = [[0.0, 0.0] for _ in range(columns)]
+        for kind, from_s, to_s in stays:
+            for index in range(int(from_s / step_s), min(columns, int(to_s / step_s) + 1)):
+                overlap_s = min(to_s, (index + 1) * step_s) - max(from_s, index * step_s)
+                spent[index][kind == "busy"] += overlap_s
+        rows.append(TimelineRow(task, tuple(_cells(spent, end, step_s))))
+    return tuple(rows)
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -127,7 +143,6 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _task_times(ran: Rehearsed) -> list[float]:
-    """Of each task with a result, the time since it first reached the provider."""
     reached_s: dict[int, float] = {}
     for stay in ran.spans:
         if stay.kind != "here":
@@ -138,29 +153,20 @@ def _task_times(ran: Rehearsed) -> list[float]:
 
 
 def _in_flight_mean(ran: Rehearsed) -> float:
-    """Calls in service, averaged over the time until the last one ended."""
     last_s = max((ended_s for _, ended_s in ran.calls), default=0.0)
     if last_s == 0.0:
         return 0.0
     return sum(ended_s - sent_s for sent_s, ended_s in ran.calls) / last_s
 
 
-def _spread(stay: RehearsalSpan, cells: list[list[float]], step_s: float) -> None:
-    """Add the time of a stay to the cells that it touches."""
-    first = int(stay.from_s / step_s)
-    for index in range(first, min(len(cells), int(stay.to_s / step_s) + 1)):
-        overlap_s = min(stay.to_s, (index + 1) * step_s) - max(stay.from_s, index * step_s)
-        cells[index][stay.kind == "busy"] += overlap_s
-
-
-def _cells(spent: list[list[float]], ending: TaskTime | None, step_s: float) -> list[Cell]:
-    ended_s = ending.ended_s if ending is not None else inf
+def _cells(spent: list[list[float]], end: tuple[float, bool] | None, step_s: float) -> list[Cell]:
+    ended_s, is_done = end or (inf, False)
     cells: list[Cell] = []
     for index, (turned_away_s, busy_s) in enumerate(spent):
         begin_s = index * step_s
-        if ending is not None and begin_s >= ended_s:
+        if begin_s >= ended_s:
             is_first = not cells or cells[-1] not in ("done", "failed", "over")
-            after: Cell = "done" if ending.done else "failed"
+            after: Cell = "done" if is_done else "failed"
             cells.append(after if is_first else "over")
             continue
         here_s = min(step_s, ended_s - begin_s) - turned_away_s - busy_s

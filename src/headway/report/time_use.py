@@ -1,16 +1,28 @@
-"""Where the time of a run went, and who waited for whom."""
+"""Where the time of a run went, who waited for whom, and what limited it.
+
+Laws:
+- Amdahl: with a share `s` of the work on the critical path, no width is more than 1/s times as
+  fast as one task after another; from where a run was, twice the width halves what is not on it.
+- A truth that lies within the ends of a spread was foreseen, however far it is from the middle.
+- What bound a run is what most of its time went to; a task on the critical path that took far
+  longer than its like comes before that.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import inf
+from heapq import nlargest
+from math import inf, sqrt
 from typing import Final, Literal, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
 
+from headway.base.numbers import median, percentile
 from headway.plans.graph import Graph, Need
-from headway.report.history import CALL, Kind, Passage, Piece
+from headway.report.forecast import Foreseen, SpreadNumber
+from headway.report.history import CALL, AttemptUsage, Kind, Passage, Piece
+from headway.report.tables import P95
 
 # Where the time of a run went: every second of every task, and every second of the run.
 
@@ -37,7 +49,7 @@ PRECEDENCE: Final[tuple[Cause, ...]] = (
     "fan-in", "lost", "commit", "again", "headway",
 )  # fmt: skip
 """Of several things that go on at an instant, the first is why the run was not faster then: who
-waits for a limit could have been served; where nobody waits, whatever is in service is waited for.
+waits for a limit could have been served; where none waits, what is in service is waited for.
 """
 
 WORK: Final[tuple[Cause, ...]] = ("provider", "function", "machine", "fan-in")
@@ -51,7 +63,6 @@ class Nature(Struct, frozen=True):
     service: Service = "provider"
     """Who works on them."""
     is_local: bool = False
-    """Whether they use this machine rather than an account."""
     is_ordered: bool = False
     """Whether a queue, or the shared state, says whose turn it is."""
 
@@ -133,7 +144,7 @@ def _slots(piece: Piece, ready_s: float, nature: Nature) -> list[tuple[_Slot, fl
         found = [(_Slot("needs"), from_s, split_s), (_Slot("place", where, "turn"), split_s, to_s)]
         return [one for one in found if one[2] > one[1]]
     if kind == "service":
-        # Whoever calls a model waits for that; what else it does then, nobody sees.
+        # A task that calls a model waits for that; what else it does then is not recorded.
         is_call = what == CALL and nature.service != "fan-in"
         return [(_Slot("provider" if is_call else nature.service), from_s, to_s)]
     return [(_Slot(_OWN[kind], what if kind == "quota" else ""), from_s, to_s)]
@@ -190,7 +201,6 @@ def _pass(
 def _kept_by(
     where: str, going: Mapping[Cause, tuple[int, str]], is_held: bool, is_bounded: bool
 ) -> tuple[Cause, str]:
-    """Why tasks that could start have not."""
     if is_held:
         return "held", ""
     if where == "order":
@@ -217,7 +227,7 @@ class Lineage(Struct, frozen=True):
     chain: tuple[bytes, ...]
     """The tasks of the critical path, the first first."""
     is_known: bool
-    """Whether anybody knows who needed whom."""
+    """Whether it is known which task needed which."""
 
 
 def lineage(
@@ -238,25 +248,21 @@ def lineage(
             members[group].append(one)
     walk = _Walk([sorted(group, key=lambda one: one.number) for group in members])
     for group in graph.order:
-        walk.enter(group, _all_needs(graph, group))
+        in_blocks = {need.group: need for need in graph.blocks[group]}
+        needs = [in_blocks.get(other) or Need(other) for other in graph.needs[group]]
+        walk.enter(group, needs)
     for one in every:  # Of a group that an edit has removed.
         walk.ready_s.setdefault(one.key, 0.0)
-    return walk.found()
+    last = max(walk.paths, key=walk.paths.__getitem__, default=b"")
+    path_s, chain = walk.paths.get(last, 0.0), list[bytes]()
+    while last:
+        chain.append(last)
+        last = walk.before[last]
+    return Lineage(walk.ready_s, path_s, tuple(reversed(chain)), is_known=True)
 
 
-def _all_needs(graph: Graph, group: int) -> list[Need]:
-    """What a group needs, of every other one in one way."""
-    in_blocks = {need.group: need for need in graph.blocks[group]}
-    return [in_blocks.get(other) or Need(other) for other in graph.needs[group]]
-
-
-class _Whole(Struct, frozen=True):
-    """A group as those see it that need all of it."""
-
-    ended_s: float
-    path_s: float
-    last: bytes
-    """Whose chain is the longest."""
+_Whole = tuple[float, float, bytes]
+"""A group as those see it that need all of it: its end, its longest chain, and whose that is."""
 
 
 class _Walk:
@@ -265,9 +271,9 @@ class _Walk:
     def __init__(self, members: Sequence[list[Passage]]) -> None:
         self._members = members
         self._numbers = [[one.number for one in group] for group in members]
-        self._wholes: list[_Whole] = [_Whole(0.0, 0.0, b"")] * len(members)
-        self._paths: dict[bytes, float] = {}
-        self._before: dict[bytes, bytes] = {}
+        self._wholes: list[_Whole] = [(0.0, 0.0, b"")] * len(members)
+        self.paths: dict[bytes, float] = {}
+        self.before: dict[bytes, bytes] = {}
         self.ready_s: dict[bytes, float] = {}
 
     def enter(self, group: int, needs: Sequence[Need]) -> None:
@@ -277,26 +283,16 @@ class _Walk:
         for one in members:
             ready_s, path_s, last = 0.0, 0.0, b""
             for need in needs:
-                whole = self._needed(need, one.number - first)
-                ready_s = max(ready_s, whole.ended_s)
-                if whole.path_s > path_s:
-                    path_s, last = whole.path_s, whole.last
+                ended_s, longest_s, whose = self._needed(need, one.number - first)
+                ready_s = max(ready_s, ended_s)
+                if longest_s > path_s:
+                    path_s, last = longest_s, whose
             self.ready_s[one.key] = ready_s
-            self._paths[one.key] = path_s + one.served_s
-            self._before[one.key] = last
+            self.paths[one.key] = path_s + one.served_s
+            self.before[one.key] = last
         # A group without a task passes on what it needs itself.
         passed = [self._wholes[need.group] for need in needs] if not members else []
         self._wholes[group] = self._whole(members, passed)
-
-    def found(self) -> Lineage:
-        """The longest chain, from its end to its beginning."""
-        last = max(self._paths, key=self._paths.__getitem__, default=b"")
-        path_s = self._paths.get(last, 0.0)
-        chain = []
-        while last:
-            chain.append(last)
-            last = self._before[last]
-        return Lineage(self.ready_s, path_s, tuple(reversed(chain)), is_known=True)
 
     def _needed(self, need: Need, member: int) -> _Whole:
         """What of a group a member needs: all of it, or its own block."""
@@ -310,10 +306,197 @@ class _Walk:
         return self._whole(block, []) if block else self._wholes[need.group]
 
     def _whole(self, members: Sequence[Passage], passed: Sequence[_Whole]) -> _Whole:
-        ended_s = max((one.ended_s for one in passed), default=0.0)
-        path_s, last = max(((one.path_s, one.last) for one in passed), default=(0.0, b""))
+        ended_s = max((one[0] for one in passed), default=0.0)
+        path_s, last = max((one[1:] for one in passed), default=(0.0, b""))
         for one in members:
             ended_s = max(ended_s, inf if one.ended_s is None else one.ended_s)
-            if self._paths[one.key] >= path_s:
-                path_s, last = self._paths[one.key], one.key
-        return _Whole(ended_s, path_s, last)
+            if self.paths[one.key] >= path_s:
+                path_s, last = self.paths[one.key], one.key
+        return ended_s, path_s, last
+
+
+# What limited a run, and how it compares with its forecast.
+
+STRAGGLER_TIMES: Final = 3.0
+"""A task that took so many times as long as the middle one of its group is a straggler..."""
+
+STRAGGLER_SHARE: Final = 0.2
+"""...if what it took beyond that is such a share of the run's time."""
+
+ALIKE_MIN: Final = 3
+"""With fewer tasks it is unknown what is usual in a group."""
+
+
+class ForecastComparison(Struct, frozen=True):
+    """One amount, as foreseen and as it was."""
+
+    name: str
+    foreseen: SpreadNumber
+    real: float
+
+    @property
+    def is_within(self) -> bool:
+        return self.foreseen.low <= self.real <= self.foreseen.high
+
+    @property
+    def error(self) -> float | None:
+        """How much more it was than the middle, as a share of that."""
+        return self.real / self.foreseen.mid - 1.0 if self.foreseen.mid else None
+
+
+def compared(
+    foreseen: Foreseen, elapsed_s: float, taken: AttemptUsage
+) -> tuple[ForecastComparison, ...]:
+    """Time, cost, calls, tokens; the cost only where prices were known."""
+    found = [ForecastComparison("time", foreseen.time_s, elapsed_s)]
+    if foreseen.microusd is not None:
+        found.append(ForecastComparison("cost", foreseen.microusd, float(taken.microusd)))
+    found.append(ForecastComparison("calls", foreseen.calls, float(taken.calls)))
+    found.append(ForecastComparison("tokens", foreseen.tokens, taken.tokens))
+    return tuple(found)
+
+
+class SerialShare(Struct, frozen=True):
+    """What of the work could not overlap, and what Amdahl's law makes of it."""
+
+    work_s: float
+    """All that was worked on to some end: one after another it would have taken so long."""
+    critical_path_s: float
+    elapsed_s: float
+
+    @property
+    def share(self) -> float:
+        return self.critical_path_s / self.work_s if self.work_s else 1.0
+
+    @property
+    def speed_up(self) -> float:
+        """Times as fast as one task after another."""
+        return self.work_s / self.elapsed_s if self.elapsed_s else 1.0
+
+    @property
+    def speed_up_max(self) -> float:
+        """With any width."""
+        return self.work_s / self.critical_path_s if self.critical_path_s else 1.0
+
+    @property
+    def doubled_s(self) -> float:
+        """What it would have taken with twice the width, if nothing but the width bound it."""
+        return (self.elapsed_s + min(self.critical_path_s, self.elapsed_s)) / 2.0
+
+
+class GroupAfter(Struct):
+    """One group: what it took, and how alike its tasks were."""
+
+    name: str
+    tasks: int = 0
+    finished: int = 0
+    taken: AttemptUsage = field(default_factory=AttemptUsage)
+    lost: AttemptUsage = field(default_factory=AttemptUsage)
+    times_s: list[float] = field(default_factory=list)
+    """Of the tasks that finished, since each was first worked on."""
+
+    @property
+    def p50_s(self) -> float:
+        return median(self.times_s) if self.times_s else 0.0
+
+    @property
+    def p95_s(self) -> float:
+        return percentile(self.times_s, P95) if self.times_s else 0.0
+
+
+def groups_after(
+    passages: Iterable[Passage], group_of: Callable[[bytes], str]
+) -> dict[str, GroupAfter]:
+    """Every group by name, in declared order."""
+    found: dict[str, GroupAfter] = {}
+    for one in sorted(passages, key=lambda one: one.number):
+        name = group_of(one.key)
+        group = found.setdefault(name, GroupAfter(name))
+        group.tasks += 1
+        group.taken.add(one.taken)
+        group.lost.add(one.lost)
+        if one.state == "finished":
+            group.finished += 1
+            if one.ended_s is not None and one.reached_s <= one.ended_s:
+                group.times_s.append(one.ended_s - one.reached_s)
+    return found
+
+
+class Slow(Struct, frozen=True):
+    """A task that took long, and what for."""
+
+    key: bytes
+    took_s: float
+    kind: Kind
+    what: str
+    kind_s: float
+
+
+def slowest(passages: Iterable[Passage], many: int) -> list[Slow]:
+    """The tasks that took longest once they had started."""
+    found = []
+    for one in passages:
+        begun = [piece for piece in one.pieces if piece.kind != "idle"]
+        if begun and one.ended_s is not None:
+            found.append((one.ended_s - begun[0].from_s, one))
+    slow = []
+    for took_s, one in nlargest(many, found, key=lambda pair: pair[0]):
+        sums: dict[tuple[Kind, str], float] = {}
+        for kind, from_s, to_s, what in one.pieces:
+            sums[kind, what] = sums.get((kind, what), 0.0) + to_s - from_s
+        sums.pop(("idle", ""), None)
+        (kind, what), kind_s = max(sums.items(), key=lambda item: item[1])
+        slow.append(Slow(one.key, took_s, kind, what, kind_s))
+    return slow
+
+
+class Binding(Struct, frozen=True):
+    """What most of a run's time went to."""
+
+    cause: Cause
+    what: str
+    share: float
+    straggler: bytes = b""
+    """The one task that the run waited for, if there was one."""
+    straggler_s: float = 0.0
+    usual_s: float = 0.0
+
+
+def binding(
+    spent: Spent,
+    chain: Lineage,
+    tasks: Mapping[bytes, Passage],
+    groups: Mapping[str, GroupAfter],
+    group_of: Callable[[bytes], str],
+) -> Binding | None:
+    """What bound the run; None if it took no time."""
+    if spent.wall_s <= 0.0:
+        return None
+    # One limit may be named in several ways, as may work: causes are added up first.
+    sums: dict[tuple[Cause, str], float] = {}
+    for share in spent.shares:
+        key: tuple[Cause, str] = (
+            ("provider", "") if share.cause in WORK else (share.cause, share.what)
+        )
+        sums[key] = sums.get(key, 0.0) + share.wall_s
+    (cause, what), wall_s = max(sums.items(), key=lambda item: item[1])
+    found = Binding(cause, what, wall_s / spent.wall_s)
+    worst = max(chain.chain, key=lambda key: tasks[key].served_s, default=b"")
+    if worst:
+        group = groups[group_of(worst)]
+        took_s, usual_s = tasks[worst].served_s, group.p50_s
+        is_beyond = took_s - usual_s >= STRAGGLER_SHARE * spent.wall_s
+        is_alone = len(group.times_s) >= ALIKE_MIN and took_s >= STRAGGLER_TIMES * usual_s
+        if is_beyond and is_alone:
+            return Binding(cause, what, found.share, worst, took_s, usual_s)
+    return found
+
+
+def variation(values: Sequence[float]) -> float | None:
+    """The coefficient of variation: how far values are from their mean, as a share of that."""
+    if len(values) < 2:
+        return None
+    mean = sum(values) / len(values)
+    if mean <= 0.0:
+        return None
+    return sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1)) / mean

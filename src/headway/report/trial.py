@@ -1,7 +1,7 @@
 """One run of a plan under a chosen schedule: the real engine, simulated agents.
 
 Laws:
-- Whoever tries chooses which task takes its next step, and nothing else: what starts, waits, is
+- A schedule chooses which task takes its next step, and nothing else: what starts, waits, is
   committed or runs again is decided by the engine that real runs use.
 - Tasks are named by their places in the serial run, which no schedule changes.
 - A trial that is killed goes on with what was durable and with the world as it was left; results
@@ -73,7 +73,6 @@ class TrialCast(Struct, frozen=True):
 
     graph: Graph
     stage: Callable[[], HashedStage]
-    """A new world."""
     channels: Channels = field(default_factory=Channels)
     initial: Mapping[str, bytes] = field(default_factory=dict)
     spread: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
@@ -105,8 +104,8 @@ class Trial:
 
     __slots__ = (
         "_active", "_at", "_effects", "_given", "_grown", "_kill_at", "_now", "_outcome",
-        "_performed", "_places", "_saved", "_snapshots", "_state", "cast", "durable", "facts",
-        "is_killed", "path", "ready", "reran", "results", "stage", "trace",
+        "_performed", "_places", "_saved", "_snapshots", "_state", "cast", "durable",
+        "is_killed", "path", "ready", "reran", "results", "rows", "stage", "trace",
     )  # fmt: skip
 
     def __init__(self, cast: TrialCast, kill_at: int = 0, stage: HashedStage | None = None) -> None:
@@ -119,7 +118,6 @@ class Trial:
         self.ready: list[int] = []
         """The places of tasks that can take a step, in serial order."""
         self._at: dict[int, int] = {}
-        """Their numbers."""
         self._active: dict[int, tuple[int, Going | None]] = {}
         self._snapshots: dict[int, Snapshot | None] = {}
         self._given: dict[int, TrialKept] = {}
@@ -133,17 +131,21 @@ class Trial:
         self._grown: Grown = ()
         self._now = 0.0
         self.path: list[int] = []
-        """The places that took its steps."""
         self.trace: list[tuple[int, TrialTouch]] | None = None
         """What was touched, and by which place, if that is recorded."""
-        self.facts: list[Event] | None = [] if kill_at else None
-        """What is durable, if that is recorded."""
+        self.rows: dict[int, TaskRow] | None = {} if kill_at else None
+        """What is durable of every task, by place, if that is recorded."""
         self.durable = 0
         """How many facts were, before a kill too."""
         self._outcome: TrialOutcome | None = None
         self._kill_at = kill_at
         self._saved: dict[int, tuple[TaskRow, TrialKept]] = {}
         self.is_killed = False
+
+    @property
+    def _coherence(self) -> Coherence:
+        assert self._state.coherence is not None
+        return self._state.coherence
 
     @property
     def is_over(self) -> bool:
@@ -172,9 +174,8 @@ class Trial:
         if not self._state.over:
             raise InternalError(f"the trial is not over after {len(self.path)} steps")
         if self._outcome is None:
-            coherence = self._state.coherence
-            assert coherence is not None
-            state = tuple((key, name) for key, _, name in coherence.shared.found("**", END))
+            found = self._coherence.shared.found("**", END)
+            state = tuple((key, name) for key, _, name in found)
             effects = {channel: tuple(data) for channel, data in self._effects.items()}
             self._outcome = TrialOutcome(self.results, state, self.stage.world(), effects)
         return self._outcome
@@ -184,7 +185,7 @@ class Trial:
         return [one for who, one in self.trace or () if who == place and one.kind != "task"]
 
     def close(self) -> None:
-        """Nobody goes on."""
+        """End what goes on."""
         for _, going in self._active.values():
             if going is not None:
                 going.stop()
@@ -208,9 +209,7 @@ class Trial:
         }
 
     def _begin(self, task: int, attempt: int) -> Going:
-        coherence = self._state.coherence
-        assert coherence is not None
-        snapshot = self._snapshots[task] = coherence.snapshot(task)
+        snapshot = self._snapshots[task] = self._coherence.snapshot(task)
         group, member = self._state.place(task)
         label = self.stage.label(group, member, self._grown)
         given = given_to(self, task)
@@ -226,7 +225,7 @@ class Trial:
         if self.trace is not None:
             _trace(self, place, state_touches(access))
         ending = NOTHING
-        if self.facts is not None and not done.fault:
+        if self.rows is not None and not done.fault:
             ending = Ending(digest(done.body))
         if done.fault:
             _feed(self, Failed(task, attempt, Fault("function", detail=done.fault), ending))
@@ -234,7 +233,6 @@ class Trial:
             _feed(self, Finished(task, attempt, ending))
 
     def _leave(self, task: int, place: int) -> int:
-        """An attempt is over: its number."""
         del self.ready[bisect_left(self.ready, place)]
         del self._at[place]
         return self._active.pop(task)[0]
@@ -256,7 +254,7 @@ def copied(trial: Trial) -> Trial:
     twin._effects = {channel: data[:] for channel, data in trial._effects.items()}
     twin._performed = trial._performed.copy()
     twin.trace = None if trial.trace is None else trial.trace[:]
-    twin.facts = None if trial.facts is None else trial.facts[:]
+    twin.rows = None if trial.rows is None else trial.rows.copy()
     return twin
 
 
@@ -282,12 +280,7 @@ def given_to(trial: Trial, task: int) -> Given:
 
 def resumed(old: Trial) -> Trial:
     """The run that goes on after a kill, in the world as it was left."""
-    rows: dict[int, TaskRow] = {}
-    for fact in old.facts or ():
-        task = getattr(fact, "task", None)
-        if task is not None:
-            place = old.place(task)
-            rows[place] = fold(rows.get(place), fact, b"", "")
+    rows = old.rows or {}
     for task, (_, going) in old._active.items():
         if going is not None:
             going.stop()
@@ -307,7 +300,6 @@ def resumed(old: Trial) -> Trial:
 
 
 def _feed(trial: Trial, happened: Input) -> None:
-    """Tell the engine, and do what it asks for."""
     waiting: list[Input | TaskProposed] = [happened]
     for one in waiting:
         if isinstance(one, TaskProposed):
@@ -327,7 +319,7 @@ def _feed(trial: Trial, happened: Input) -> None:
             elif isinstance(effect, Release):
                 _perform(trial, effect)
             else:
-                assert isinstance(effect, WakeAt)  # Nobody stops a trial.
+                assert isinstance(effect, WakeAt)  # A trial is never stopped.
                 trial._now = max(trial._now, effect.at_s)
                 waiting.append(Ticked())
 
@@ -343,8 +335,11 @@ def _hear(trial: Trial, event: Event, waiting: list[Input | TaskProposed]) -> No
         trial.reran[pair] = trial.reran.get(pair, 0) + 1
         if trial.trace is not None:
             _trace(trial, place, [])
-    if trial.facts is not None and not isinstance(event, RunFinished):
-        trial.facts.append(event)
+    if trial.rows is not None and not isinstance(event, RunFinished):
+        task = getattr(event, "task", None)
+        if task is not None:
+            place = trial.place(task)
+            trial.rows[place] = fold(trial.rows.get(place), event, b"", "")
         trial.durable += 1
         trial.is_killed = trial.durable == trial._kill_at
 
@@ -384,8 +379,7 @@ def _taken_again(
 
     What it was given is the same: that was durable before, and is taken again before.
     """
-    coherence = trial._state.coherence
-    assert coherence is not None
+    coherence = trial._coherence
     if not coherence.has(task):
         return Reused(task, attempt)
     verdict = coherence.judge(task, access)
@@ -419,19 +413,15 @@ def _perform(trial: Trial, effect: Release) -> None:
 
 
 def _access(trial: Trial, task: int) -> Access:
-    """What the attempt of a task touched, of which the shared state hears."""
     snapshot = trial._snapshots.pop(task, None)
     if snapshot is None:
         return UNTOUCHED
     access = snapshot.access()
-    coherence = trial._state.coherence
-    assert coherence is not None
-    coherence.note(task, access)
+    trial._coherence.note(task, access)
     return access
 
 
 def _trace(trial: Trial, place: int, touched: list[TrialTouch]) -> None:
-    """Note what was touched, and that it is about this task."""
     assert trial.trace is not None
     trial.trace.append((place, TrialTouch("task", str(place), True)))
     trial.trace += ((place, one) for one in touched)

@@ -21,18 +21,6 @@ from headway.journal.folder import RunOutline, RunPlace, kept_shape, list_runs
 from headway.journal.reader import JournalReader, RecordedEvent
 from headway.pacing.admission import BUDGETED, FOLLOWS
 from headway.plans.graph import Graph
-from headway.report.afterwards import (
-    Binding,
-    ForecastComparison,
-    GroupAfter,
-    SerialShare,
-    Slow,
-    binding,
-    compared,
-    groups_after,
-    slowest,
-    variation,
-)
 from headway.report.history import (
     AttemptUsage,
     Passages,
@@ -48,12 +36,22 @@ from headway.report.text.timeline import group_name
 from headway.report.text.words import count, duration, one_line
 from headway.report.time_use import (
     WORK,
+    Binding,
     Cause,
+    ForecastComparison,
+    GroupAfter,
     Lineage,
     Nature,
+    SerialShare,
+    Slow,
     Spent,
+    binding,
+    compared,
+    groups_after,
     lineage,
+    slowest,
     spent,
+    variation,
 )
 from headway.run.forecasts import KeptForecast, read_forecast
 

@@ -7,7 +7,6 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
 from headway.base.numbers import short
-from headway.report.afterwards import ForecastComparison, GroupAfter
 from headway.report.history import AttemptUsage
 from headway.report.text.afterwards import (
     Afterwards,
@@ -22,6 +21,7 @@ from headway.report.text.afterwards import (
 )
 from headway.report.text.runs import LABEL_CELLS, STYLES, count_words
 from headway.report.text.words import cost, count, known_usd, one_line, usd
+from headway.report.time_use import ForecastComparison, GroupAfter
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -11,10 +11,9 @@ from msgspec import Struct
 from headway.journal.folder import kept_shape
 from headway.journal.reader import JournalReader
 from headway.report.history import Passage, Passages, effective_width, in_line, stays
-from headway.report.tables import Cell, TimelineRow, timeline
+from headway.report.tables import Cell, TimelineLane, TimelineRow, timeline
 from headway.report.text.runs import Glance, look
 from headway.report.text.words import Glyphs, count, duration, glyphs_for, one_line
-from headway.sim.rehearsal import RehearsalSpan, Rehearsed, TaskTime
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -69,17 +68,14 @@ def draw_played(console: Console, run: TimelineView, *, is_whole: bool) -> None:
         console.print("nothing has started yet")
         return
     lanes_max = len(run.tasks) if is_whole else LANES_MAX
-    drawn = Rehearsed()
-    for lane, task in enumerate(run.tasks[:lanes_max]):
-        shown = stays(task, run.lines.get(task.key, 0.0))
-        drawn.spans += (RehearsalSpan(lane, *stay) for stay in shown)
-        if task.ended_s is not None:
-            is_done = task.state == "finished"
-            drawn.tasks.append(TaskTime(lane, task.started_s, task.ended_s, is_done))
+    lanes: list[TimelineLane] = []
+    for task in run.tasks[:lanes_max]:
+        end = None if task.ended_s is None else (task.ended_s, task.state == "finished")
+        lanes.append((stays(task, run.lines.get(task.key, 0.0)), end))
     names = [one_line(name, NAME_CELLS_MAX) for name in run.names]
     header = run.glance.header
     title = f"{one_line(header.name, NAME_CELLS_MAX)}, {count(len(run.tasks), 'task')}"
-    picture = Picture(title, drawn, names, lanes_max)
+    picture = Picture(title, lanes, names, lanes_max)
     draw_timelines(console, [picture], max(LEAST_S, run.elapsed_s), "queued at the provider")
     console.print()
     for line in sentences(run):
@@ -158,7 +154,7 @@ class Picture(Struct, frozen=True):
     """One run to be drawn: its title, what it left behind, and its agents' names."""
 
     title: str
-    ran: Rehearsed
+    lanes: Sequence[TimelineLane]
     labels: Sequence[str]
     lanes_max: int = LANES_MAX
 
@@ -187,7 +183,7 @@ def _lines(picture: Picture, until_s: float, width: int, glyphs: Glyphs) -> list
     label_cells = min(LABEL_CELLS_MAX, max(cell_len(label) for label in shown))
     columns = max(10, width - label_cells - 2)
     # The last column begins where the longest run ends, so that its end can be seen.
-    lanes = timeline(picture.ran, len(shown), until_s * columns / (columns - 1), columns)
+    lanes = timeline(picture.lanes[: len(shown)], until_s * columns / (columns - 1), columns)
     lines = []
     for label, lane in zip(shown, lanes, strict=True):
         line = Text(set_cell_size(label, label_cells) + "  ")
