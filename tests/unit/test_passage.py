@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import inf
 
+import pytest
+
 from headway.base.values import Fault
 from headway.engine.events import (
     CallAdmitted,
