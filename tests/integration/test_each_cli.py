@@ -72,13 +72,6 @@ def test_fewer_than_all_cores_may_be_asked_for(stranger: Stranger) -> None:
     assert (said.code, said.out) == (0, "a\n")
 
 
-def test_a_folder_for_results_takes_long_names_of_any_script(stranger: Stranger) -> None:
-    said = stranger("each", "--results", "kept", "echo {#}", ":::", "한" * 100)
-    assert said.code == 0
-    (kept,) = (stranger.here / "kept" / "1").iterdir()
-    assert (kept / "stdout").read_text() == "1\n"
-
-
 def test_a_resume_goes_on_with_the_inputs_that_were_asked_for_last(stranger: Stranger) -> None:
     command = "echo {} >> done; test -e go"
     assert stranger("each", command, ":::", "a").code == 1

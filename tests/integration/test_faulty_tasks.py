@@ -52,14 +52,6 @@ class Ran(Struct, frozen=True):
     launched: Launched
     rows: list[TaskRow]
 
-    @property
-    def tokens(self) -> tuple[float, float]:
-        rows = self.rows
-        return (
-            sum(row.ending.input_tokens for row in rows),
-            sum(row.ending.output_tokens for row in rows),
-        )
-
 
 def perform(folder: Path, url: str, port: Port, strategy: str, count: int) -> Ran:
     """Run the plan over so many items; each is asked twice."""

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from headway.base.digest import digest
 from headway.base.locks import look
-from headway.engine.events import CallWaited, RunBegan, RunFinished, TaskStarted
+from headway.engine.events import CallWaited, RunBegan, TaskStarted
 from headway.engine.record import JournalEntry, ReplyKept, fold
 from headway.errors import InternalError, JournalError
 from headway.journal.file import BODY_BYTES_MAX, JournalFile, connect, path_of, say
@@ -320,23 +320,6 @@ def test_events_may_be_followed_while_they_are_written(folder: str, journal: Jou
             assert more.event == CallWaited(1, 1.5)
             of_one = [recorded.seq for recorded in reader.events(key=key_of(1))]
             assert of_one == [2, 3]
-
-    run(journal, act)
-
-
-def test_a_summary_counts_tasks_by_state(folder: str, journal: Journal) -> None:
-    async def act() -> None:
-        with JournalReader(folder) as reader:
-            assert reader.summary().counts == {}
-        journal.write([*whole(range(5)), began(5), JournalEntry(RunFinished(50.0, 5, 0, 0, 1))])
-        await journal.flush()
-        with JournalReader(folder) as reader:
-            found = reader.summary()
-            assert found.counts == {"finished": 5, "started": 1}
-            assert (found.input_tokens, found.spent_microusd, found.events) == (45.0, 350, 12)
-            assert (found.first_s, found.last_s) == (1.0, 50.0)
-            assert [row.name for row in reader.rows(state="started")] == ["review[5]"]
-            assert [row.state for row in reader.rows(name="review[2]")] == ["finished"]
 
     run(journal, act)
 

@@ -6,7 +6,7 @@ from math import inf
 
 from hypothesis import given, settings
 
-from headway.engine.engine import advance, apply, begin, decide, starts, step
+from headway.engine.engine import advance, apply, begin, decide, starts
 from headway.engine.events import (
     Began,
     Event,
@@ -326,14 +326,3 @@ def test_a_group_is_found_once(graph: Graph, rules: Rules, course: list[Moment])
     for group, count in sizes.items():
         for need in graph.blocks[group]:
             assert blocks_in(sizes[need.group], need.block) == count
-
-
-@given(graphs(), RULES)
-@settings(max_examples=40)
-def test_a_step_is_what_is_decided_and_what_follows(graph: Graph, rules: Rules) -> None:
-    one, two = begin(graph, rules), begin(graph, rules)
-    whole = step(one, Began(), 0.0)
-    decided = decide(two, Began(), 0.0)
-    taken = advance(two, decided, 0.0)
-    assert whole.events == (*decided, *taken.events)
-    assert whole.effects == taken.effects

@@ -45,7 +45,6 @@ from headway.engine.events import (
     TaskDelayed,
     TaskFailed,
     TaskFinished,
-    TaskReused,
     TaskStarted,
     Ticked,
     Waiting,
@@ -531,25 +530,6 @@ def test_replay_gives_the_state_that_the_process_had() -> None:
     assert (again.active, again.waiting) == (lived.active, lived.waiting)
     assert (again.finished, again.is_begun) == (1, True)
     assert why(again, 3, 1.0) == why(lived, 3, 1.0)
-
-
-def test_what_an_earlier_process_finished_is_finished() -> None:
-    facts: list[Fact] = [
-        RunBegan(0.0, "fixed:2"),
-        TaskStarted(0, 1, 0.0, "room"),
-        TaskStarted(1, 1, 0.0, "room"),
-        TaskFinished(0, 1, 1.0),
-        TaskStarted(2, 1, 1.0, "room"),
-        TaskReused(2, 1.0),
-        RunBegan(9.0, "fixed:2"),
-        TaskStarted(1, 2, 9.0, "room"),
-    ]
-    state = replayed(graph(), RULES, facts)
-    assert state.active == {1: 2}
-    assert state.finished == 2
-    answer = why(state, 3, 9.0)
-    assert answer.status == "blocked"
-    assert answer.words == "needs probe[1], which is started"
 
 
 def test_a_group_that_an_earlier_process_found_is_known() -> None:

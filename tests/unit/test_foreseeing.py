@@ -8,8 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from headway.base.folders import folders
-from headway.base.values import Limit
-from headway.broker.store import Store, StoredMemory
+from headway.broker.store import StoredMemory
 from headway.engine.strategy import Strategy
 from headway.errors import WireError
 from headway.journal.folder import list_runs
@@ -26,7 +25,6 @@ from headway.run.forecasts import (
     earlier_plans,
     footing_of,
     foreseen_each,
-    look,
     prospect_of,
 )
 from headway.run.plan_run import ObservedTasks
@@ -168,20 +166,6 @@ def test_a_model_that_nobody_can_ask_has_no_account(home: dict[str, str], model:
     footing, account = footing_of(model, StoredMemory(PacingMemory()), home)
     assert account == ""
     assert footing.memory.dialect == "plain"
-
-
-def test_what_the_broker_wrote_is_read_and_nothing_if_it_is_spoilt(home: dict[str, str]) -> None:
-    place = folders(home)
-    assert look(place) == StoredMemory(PacingMemory())
-    Path(place.memory).parent.mkdir(parents=True)
-    limit = (Limit("requests", 60.0),)
-    lane = LaneMemory("account", "m", "plain", Profile(limits=limit))
-    Store(place.memory).save(PacingMemory(lanes=(lane,)))
-    assert look(place).memory.lanes == (lane,)
-    Path(place.memory).write_bytes(b"{")
-    assert look(place) == StoredMemory(PacingMemory())
-    # It is as it was: somebody else moves it aside.
-    assert Path(place.memory).read_bytes() == b"{"
 
 
 def test_a_cast_is_read_as_it_was_written_and_a_spoilt_one_is_an_error(tmp_path: Path) -> None:

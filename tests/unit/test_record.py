@@ -185,6 +185,11 @@ def test_a_result_that_is_taken_again_stays_as_it_was() -> None:
     assert (asked.state, asked.ending, asked.ended_s) == ("finished", PAID, 12.0)
 
 
+def test_a_task_may_be_skipped_before_it_ever_started() -> None:
+    skipped = TaskRow(KEY, "review[7]", "skipped", ended_s=5.0)
+    assert folded(TaskSkipped(7, 5.0, because=3)) == skipped
+
+
 def row_of(state: TaskState, ending: Ending, kept: tuple[bytes, ...] = ()) -> TaskRow:
     return TaskRow(b"k", "task", state, 1, 1.0, 2.0, ending, kept=kept)
 

@@ -296,14 +296,3 @@ def test_a_blank_answer_of_an_inner_call_is_never_used(tmp_path: Path, count: in
 
     with pytest.raises(AttemptError, match="gave no answer to an inner call"):
         play(tmp_path, large(count), "    context: 2000\n    max_tokens: 200", model=Blank())
-
-
-def test_inner_calls_are_in_the_guess_of_what_a_plan_costs(tmp_path: Path) -> None:
-    from headway.run.plan_run import price_guess
-
-    tasks = "  probe: {each: {lines: l.txt}, prompt: x, max_tokens: %d}\n"
-    tasks += "  v: {reduce: probe, context: 8k, prompt: merge}\n"
-    (tmp_path / "l.txt").write_text("\n".join(map(str, range(64))))
-    told = {"OPENAI_API_KEY": "k"}
-    assert price_guess(expanded_of(tasks % 10, tmp_path), told).calls == 64 + 1
-    assert price_guess(expanded_of(tasks % 1000, tmp_path), told).calls == 64 + 16 + 4 + 1

@@ -16,14 +16,15 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
+from msgspec import MsgspecError, Struct, convert
+from msgspec.structs import replace
 
 from headway.base import locks as owner
 from headway.errors import HeadwayError, JournalError, UsageError, did_you_mean
 from headway.journal.file import path_of, write_file
 
 if TYPE_CHECKING:
-    from headway.plans.graph import Graph, TaskGroup
+    from headway.plans.graph import Graph
     from headway.work import Work
 
 
@@ -33,24 +34,6 @@ NAME: Final = "shape.json"
 
 GROUPS_MAX: Final = 20_000
 """Larger graphs are not kept: a run begins at once, and nobody reads so many groups."""
-
-
-class KeptGroup(Struct, frozen=True):
-    """One group: how many, what it needs as (group, block), and whether it uses this machine."""
-
-    name: str
-    count: int | None
-    needs: tuple[tuple[int, int], ...] = ()
-    is_local: bool = False
-    queue: str = ""
-    is_sharing: bool = False
-    asks_models: bool = False
-    """Whether its tasks do nothing but ask a model, as prompts do."""
-
-
-class GraphShape(Struct, frozen=True):
-    groups: tuple[KeptGroup, ...]
-    ceiling: float = inf
 
 
 class RunOutline(Struct, frozen=True):
@@ -65,42 +48,31 @@ class RunOutline(Struct, frozen=True):
 def keep_shape(folder: str, graph: Graph, works: Sequence[Work], ceiling: float) -> None:
     """Replace what is kept. A disk that is full holds the run elsewhere: here it is passed over."""
     from headway.base.codec import encode
+    from headway.plans.resources import ANYTHING
 
     if len(graph) > GROUPS_MAX:
         return
-    groups = tuple(
-        KeptGroup(
-            one.name, one.count, tuple((need.group, need.block) for need in one.needs),
-            one.is_local, one.queue, one.touches is not None, work.is_idle_until_sent,
-        )
-        for one, work in zip(graph.groups, works, strict=True)
-    )  # fmt: skip
+    groups = [
+        replace(one, touches=None if one.touches is None else ANYTHING) for one in graph.groups
+    ]
+    both = zip(graph.groups, works, strict=True)
+    models = [one.name for one, work in both if work.is_idle_until_sent]
     with suppress(OSError):
-        keep_file(folder, NAME, encode(GraphShape(groups, ceiling)), is_durable=False)
+        keep_file(folder, NAME, encode((groups, ceiling, models)), is_durable=False)
 
 
 def kept_shape(folder: str) -> RunOutline | None:
     """The graph that the run last had, as far as its shape goes."""
-    from headway.base.codec import decode
-    from headway.plans.graph import Graph
+    from headway.base.codec import parse
+    from headway.plans.graph import Graph, TaskGroup
 
     try:
         with open(os.path.join(folder, NAME), "rb") as file:
-            shape = decode(GraphShape, file.read())
-        models = frozenset(one.name for one in shape.groups if one.asks_models)
-        return RunOutline(Graph(map(_group, shape.groups)), shape.ceiling, models)
-    except (OSError, HeadwayError, IndexError, ValueError):
+            shape = tuple[tuple[TaskGroup, ...], float, frozenset[str]]
+            groups, ceiling, models = convert(parse(file.read()), shape)
+        return RunOutline(Graph(groups), ceiling, models)
+    except (OSError, HeadwayError, MsgspecError, IndexError, ValueError):
         return None
-
-
-def _group(one: KeptGroup) -> TaskGroup:
-    from headway.plans.graph import Need, TaskGroup
-    from headway.plans.resources import ANYTHING
-
-    return TaskGroup(
-        one.name, one.count, tuple(Need(*need) for need in one.needs), queue=one.queue,
-        is_local=one.is_local, touches=ANYTHING if one.is_sharing else None,
-    )  # fmt: skip
 
 
 FOLDER: Final = "runs"

@@ -376,11 +376,18 @@ _installed: Final[list[bool]] = []
 
 
 def _hook(event: str, arguments: tuple[object, ...]) -> None:
-    told = _EVENTS.get(event)
-    if told is not None:
-        log = CURRENT.get()
-        if log is not None:
-            told(log, arguments)
+    if event not in _EVENTS and event not in _PATHS:
+        return
+    log = CURRENT.get()
+    if log is None:
+        return
+    if event in _EVENTS:
+        _EVENTS[event](log, arguments)
+        return
+    for at, handle_at, does in _PATHS[event]:
+        name = log.within(arguments[at], arguments[handle_at] if handle_at else -1)
+        if name is not None:
+            does(log, name)
 
 
 def _opened(log: FileLog, arguments: tuple[object, ...]) -> None:
@@ -411,37 +418,11 @@ def _is_interpreter() -> bool:
     return False
 
 
-def _removed(log: FileLog, arguments: tuple[object, ...]) -> None:
-    name = log.within(*arguments[:2])
-    if name is not None:
-        log.removes(name)
-
-
 def _made(log: FileLog, arguments: tuple[object, ...]) -> None:
     path, _, handle = arguments
     name = log.within(path, handle)
     if name is not None and isinstance(path, str) and not os.path.isdir(path):
         log.makes(name)
-
-
-def _renamed(log: FileLog, arguments: tuple[object, ...]) -> None:
-    old, new, old_handle, new_handle = arguments
-    for path, handle, told in ((old, old_handle, log.removes), (new, new_handle, log.writes)):
-        name = log.within(path, handle)
-        if name is not None:
-            told(name)
-
-
-def _linked(log: FileLog, arguments: tuple[object, ...]) -> None:
-    name = log.within(arguments[1], arguments[-1])
-    if name is not None:
-        log.writes(name)
-
-
-def _cut(log: FileLog, arguments: tuple[object, ...]) -> None:
-    name = log.within(arguments[0])
-    if name is not None:
-        log.writes(name)
 
 
 def _listed(log: FileLog, arguments: tuple[object, ...]) -> None:
@@ -472,15 +453,13 @@ def _folder_of(handle: int) -> str:
 
 
 _EVENTS: Final[dict[str, Callable[[FileLog, tuple[object, ...]], None]]] = {
-    "open": _opened,
-    "os.remove": _removed,
-    "os.rmdir": _removed,
-    "os.mkdir": _made,
-    "os.rename": _renamed,
-    "os.link": _linked,
-    "os.symlink": _linked,
-    "os.truncate": _cut,
-    "os.listdir": _listed,
-    "os.scandir": _listed,
+    "open": _opened, "os.mkdir": _made, "os.listdir": _listed, "os.scandir": _listed,
     "sqlite3.connect": _connected,
-}
+}  # fmt: skip
+_PATHS: Final[dict[str, tuple[tuple[int, int, Callable[[FileLog, str], None]], ...]]] = {
+    "os.remove": ((0, 1, FileLog.removes),), "os.rmdir": ((0, 1, FileLog.removes),),
+    "os.rename": ((0, 2, FileLog.removes), (1, 3, FileLog.writes)),
+    "os.link": ((1, -1, FileLog.writes),), "os.symlink": ((1, -1, FileLog.writes),),
+    "os.truncate": ((0, 0, FileLog.writes),),
+}  # fmt: skip
+"""By event: the place of a path, that of the folder it is seen from (0: none), and what is done."""

@@ -31,7 +31,14 @@ from headway.journal.reader import JournalReader
 from headway.pacing.account import Profile
 from headway.pacing.headers import PLAIN
 from headway.pacing.lane import terms_of
-from headway.pacing.memory import EVERY_ACCOUNT, LaneMemory, PacingMemory, Spend, model_group
+from headway.pacing.memory import (
+    EVERY_ACCOUNT,
+    LaneMemory,
+    MonthlyBudget,
+    PacingMemory,
+    Spend,
+    model_group,
+)
 from headway.plans.expand import ExpandedPlan
 from headway.plans.spec import PlanBudget
 from headway.report.forecast import (
@@ -292,26 +299,21 @@ class Prospect(Struct, frozen=True):
         return portions, unsized
 
     def _portions(self, found: Foreseen) -> tuple[Portion, ...]:
-        memory, portions = self.memory, list[Portion]()
-        budgets = [
-            (
-                f"{key or 'all accounts'} in {memory.month}",
-                terms.budget,
-                dict(memory.spent).get(key),
-            )
-            for key, terms in memory.terms
+        spent, month = dict(self.memory.spent), self.memory.month
+        portions: list[Portion] = []
+        budgets: list[tuple[str, MonthlyBudget | PlanBudget, Spend]] = [
+            (f"{key or 'all accounts'} in {month}", terms.budget, spent.get(key, Spend()))
+            for key, terms in self.memory.terms
             if key in (EVERY_ACCOUNT, self.account)
         ]
-        rows = [(name, one.tokens, one.microusd, spent) for name, one, spent in budgets]
         if self.budget is not None:
-            rows.append((RUN_BUDGET, self.budget.tokens, self.budget.microusd, None))
-        for name, tokens, microusd, spent in rows:
-            used = spent or Spend()
-            if tokens is not None:
-                portions.append(Portion(f"tokens of {name}", tokens, used.tokens, found.tokens))
-            if microusd is not None and found.microusd is not None:
+            budgets.append((RUN_BUDGET, self.budget, Spend()))
+        for name, one, used in budgets:
+            if one.tokens is not None:
+                portions.append(Portion(f"tokens of {name}", one.tokens, used.tokens, found.tokens))
+            if one.microusd is not None and found.microusd is not None:
                 portions.append(
-                    Portion(f"{MONEY} of {name}", microusd, used.microusd, found.microusd)
+                    Portion(f"{MONEY} of {name}", one.microusd, used.microusd, found.microusd)
                 )
         return tuple(portions)
 

