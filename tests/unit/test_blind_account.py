@@ -30,20 +30,6 @@ def _widened(width: int = 4) -> Blind:
     return blind
 
 
-def test_the_first_suspect_of_a_refusal_at_a_new_width_is_the_crowd() -> None:
-    blind = _widened(4)
-    assert blind.refused(CALL, 1.5, 4, 2.0) == "crowd"
-    assert blind.when(CALL, 2.0) == 2.0
-
-
-def test_the_crowd_is_cleared_when_more_are_served() -> None:
-    blind = _widened(4)
-    blind.refused(CALL, 1.5, 4, 2.0)
-    assert blind.accepted(CALL, 1.9, 4, 2.5) is None
-    assert blind.accepted(CALL, 3.0, 5, 3.5) == "crowd"
-    assert blind.accepted(CALL, 4.0, 6, 4.5) is None
-
-
 def test_after_wrong_alarms_the_crowd_is_suspected_no_more_for_a_while() -> None:
     blind = _widened(4)
     now = 10.0

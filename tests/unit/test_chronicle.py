@@ -14,6 +14,7 @@ from headway.pacing.memory import (
     PacingMemory,
     Spell,
     lately,
+    minutes_seen,
     total,
     without,
 )
@@ -31,6 +32,7 @@ def test_an_answer_is_told_by_its_tokens_its_speed_and_its_company() -> None:
     assert found.per_token_s == pytest.approx(5.0 / 400.0)
     assert found.company == pytest.approx(7.0)
     assert found.neighbours == pytest.approx(0.125)
+    assert [minutes_seen(chronicle.memory(now), 1) for now in (7.0, 60.0)] == [1, 0]
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,8 @@ reported limit replaces the guess: unknown
     go 0; began 0 0.5 599; levels 0.5 = 600; serve 0 1; go 1; levels 1 = 599
 reading of a call that was sent before the limit was known: unknown
     go 0; go 0.1; began 0 0.5 500; began 1 0.6 300; levels 0.6 = 305
+reading that says too little shows no limit: unknown
+    go 0; began 0 0.5 -; levels 0.5 = ''; go 1
 reading corrects the limit that it is about: both
     go 0; began 0 0 300; levels 0 = 8900 300
 smooth flow bunches at most a second: smooth
@@ -230,8 +232,8 @@ class Scene:
         assert isinstance(wait, Wait), wait
         return f"{wait.resource} {round(wait.until_s, 5):g} {wait.reason}"
 
-    def began(self, number: float, now: float, left: float | None = None) -> None:
-        reading = Reading() if left is None else _reading(left)
+    def began(self, number: float, now: float, left: float | str | None = None) -> None:
+        reading = Reading() if left is None else _reading(None if left == "-" else float(left))
         self.quota.first_byte(self.permits[int(number)].id, reading, now)
 
     def progress(self, number: float, tokens: float, now: float) -> None:
@@ -297,7 +299,7 @@ def _call(tokens: float = 100.0, spend: float = 0.0) -> Demand:
     return Demand(Amounts(tokens, 10.0, int(spend)), Amounts(tokens, 40.0, int(spend)))
 
 
-def _reading(*left: float) -> Reading:
+def _reading(*left: float | None) -> Reading:
     """What is left of requests, per minute and per day."""
     known = ((600.0, 60.0),) if len(left) == 1 else ((100.0, 60.0), (100.0, 86_400.0))
     return Reading(

@@ -33,7 +33,6 @@ from headway.base.values import (
 from headway.pacing.headers import Dialect
 from headway.pacing.limits import (
     BIN_S,
-    AnyMeter,
     Bucket,
     FixedWindow,
     Gauge,
@@ -90,10 +89,13 @@ class Balance:
     ) -> None:
         self.limit = limit
         self.toll = Toll(limit.resource, charging)
-        self.meter = _meter_of(limit, now)
+        longer, flows = 1 + SLIDE_MARGIN if limit.kind == "sliding" else 1.0, self.toll.flows
+        self.meter = meter_of(replace(limit, period_s=limit.period_s * longer), now)
         """What the provider counts with; readings correct it."""
-        self.count = _count_of(self.meter, self.toll.flows, rounding, now)
-        self.ceiling = _ceiling_of(limit, self.toll.flows, share, now) if share < 1 else None
+        self.count: ReserveMeter | Projection = ReserveMeter(self.meter, flows, rounding)
+        if flows and isinstance(self.meter, Bucket):
+            self.count = Projection(self.meter, now)
+        self.ceiling = _ceiling_of(limit, flows, share, now) if share < 1 else None
         self._counts = (self.count,) if self.ceiling is None else (self.count, self.ceiling)
         self._has_plenty = isinstance(self.meter, Bucket) and self.ceiling is None
         """Whether a look at the level may be enough: no floor is above its share."""
@@ -240,20 +242,6 @@ class Balance:
             count.level(now)
             count.correct(extra, sent_s, now)
             count.end(stream, later, took, now)
-
-
-def _meter_of(limit: Limit, now: float) -> AnyMeter:
-    if limit.kind == "sliding":
-        return SlidingWindow(limit.amount, limit.period_s * (1 + SLIDE_MARGIN))
-    return meter_of(limit, now)
-
-
-def _count_of(
-    meter: AnyMeter, flows: bool, rounding: float, now: float
-) -> ReserveMeter | Projection:
-    if flows and isinstance(meter, Bucket):
-        return Projection(meter, now)
-    return ReserveMeter(meter, flows, rounding)
 
 
 def _ceiling_of(limit: Limit, flows: bool, share: float, now: float) -> ReserveMeter | Rolling:

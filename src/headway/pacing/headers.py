@@ -400,9 +400,7 @@ def _imf_minute_s(text: str) -> int | None:
 @lru_cache(maxsize=STAMPS_KEPT)
 def _rfc3339_minute_s(text: str) -> int | None:
     match = _RFC3339_MINUTE.fullmatch(text)
-    if match is None:
-        return None
-    return _minute_s(int(match[1]), int(match[2]), int(match[3]), match[4], match[5])
+    return match and _minute_s(int(match[1]), int(match[2]), int(match[3]), match[4], match[5])
 
 
 def _minute_s(year: int, month: int, day: int, hour: str, minute: str) -> int | None:
