@@ -310,12 +310,6 @@ Absent = Callable[[Sequence[str]], frozenset[str]]
 """Tells which of some paths are not there before the run."""
 
 
-def nothing_absent(paths: Sequence[str]) -> frozenset[str]:
-    """Whoever does not look takes all of them to be there."""
-    del paths
-    return frozenset()
-
-
 LOOKED_MAX: Final = 1_000
 """Written paths among which a misspelt one is looked for."""
 
