@@ -82,16 +82,10 @@ class PlanError(InputError):
     exit_code = 3
 
     def __init__(
-        self,
-        message: str | None = None,
-        *,
-        where: str | None = None,
-        detail: str | None = None,
-        hint: str | None = None,
-        fixes: tuple[Fix, ...] = (),
+        self, message: str | None = None, *, fixes: tuple[Fix, ...] = (), **more: str | None
     ) -> None:
         """As every error; `fixes` are what the hint says, as edits of the plan."""
-        super().__init__(message, where=where, detail=detail, hint=hint)
+        super().__init__(message, **more)
         self.fixes = fixes
         self.others: tuple[PlanError, ...] = ()
         """What else is wrong with the same plan, independently of this."""

@@ -114,11 +114,6 @@ class Say(Protocol):
     def __call__(self, why: str = "", /) -> None: ...
 
 
-def _none_missing(_group: str) -> list[str]:
-    """Where no need is lenient, all tasks that a task needs have finished."""
-    return []
-
-
 class _Alarm(Struct, eq=False):
     """What happens when the attempt's own time reaches `due_s`."""
 
@@ -244,7 +239,7 @@ class Attempt:
     """The shared state as this attempt sees it; None if it has nothing to do with it."""
     lock: RLock = field(default_factory=RLock)
     """To be held whenever the snapshot is used: others may be committed meanwhile."""
-    missing: Callable[[str], list[str]] = _none_missing
+    missing: Callable[[str], list[str]] = lambda _: []
     """The labels of those members of a needed group that failed or were skipped, in declared order:
     of those that this task needs, where a need is lenient."""
     charged: Cost = NOTHING

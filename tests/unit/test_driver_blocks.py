@@ -53,12 +53,6 @@ def test_a_member_is_given_its_block_and_told_who_is_missing(count: int | None) 
     assert _result(scene, "sum") == "<<map[0] map[2]|map[1]> <map[3] map[4]|>|>"
 
 
-def test_blocks_of_nothing_are_none_and_what_needs_all_of_them_still_runs() -> None:
-    scene = Scene(_tree(None), _works(words=b""))
-    assert scene.run().finished.finished == 2
-    assert _result(scene, "sum") == "nothing"
-
-
 def test_a_group_behind_an_empty_one_that_follows_an_empty_one_is_found() -> None:
     graph = Graph([
         TaskGroup("words"),

@@ -91,14 +91,6 @@ def test_blocks_are_as_many_as_members_need_them() -> None:
         Graph([TaskGroup("a", 9), TaskGroup("b", 2, (Need(0, block=4),))])
 
 
-def test_the_members_of_a_block_have_numbers_in_a_row() -> None:
-    numbers = Numbering([TaskGroup("x", 3), TaskGroup("a", 9), TaskGroup("later", None)])
-    assert numbers.needed(Need(1), 5) == range(3, 12)
-    assert numbers.needed(Need(1, 1), 5) == range(8, 9)
-    assert numbers.needed(Need(1, 4), 2) == range(11, 12), "the last block is smaller"
-    assert len(numbers.needed(Need(2, 4), 0)) == 0
-
-
 def test_unknown_sizes_of_blocks_go_along_one_chain() -> None:
     first = [TaskGroup("a", None), TaskGroup("b", None, (Need(0, block=2),))]
     Graph([*first, TaskGroup("c", None, (Need(1, block=2), Need(0, block=4)))])

@@ -138,16 +138,6 @@ def test_turns_are_taken_one_at_a_time() -> None:
     )
 
 
-def test_sets_that_know_nothing_of_each_other_are_told_apart() -> None:
-    tasks = "  a: {run: x}\n  b: {run: x, needs: a}\n  c: {run: x}\n  d: {run: x, needs: c}\n"
-    told = answers(found(tasks))
-    assert told[0] == "Coupled: `b` must come after `a`; `d` must come after `c`."
-    assert told[1] == (
-        "Coherence boundary, around each of these: `a` | `b`; `c` | `d`. What is left of a bar is"
-        " done before anything right of it starts. Between them anything goes."
-    )
-
-
 def test_large_plans_are_told_in_few_lines() -> None:
     pairs = "".join(f"  a{n}: {{run: x}}\n  b{n}: {{run: x, needs: a{n}}}\n" for n in range(9))
     many = "".join(f"  m{n}: {{prompt: '{{{{ item }}}}', each: [p, q]}}\n" for n in range(6))

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from json import dumps
-from time import process_time
 
 import pytest
 
-from headway.errors import HazardError, Place
+from headway.errors import HazardError
 from headway.plans.check import CheckReport, check
-from headway.plans.expand import Sources, expand
-from headway.plans.hazards import Remark, examined
-from headway.plans.spec import CommandSpec, PlanSpec, TaskSpec
-from tests.unit.plan_texts import HEAD, apply_fixes, spec_of, surveyed
+from headway.plans.expand import Sources
+from headway.plans.hazards import Remark
+from tests.unit.plan_texts import HEAD, apply_fixes, surveyed
 
 
 def report(
@@ -272,37 +269,6 @@ def test_members_that_read_what_others_of_them_write_run_again() -> None:
     assert "`state:everything`" in one(everything).message
     unread = "  a: {run: x, each: [p, q], reads: 'state:m', writes: 'state:n'}\n"
     assert not remarks(unread)
-
-
-def _many(count: int) -> PlanSpec:
-    """Chains of five, each task with a file of its own."""
-    return PlanSpec("p", tuple(
-        TaskSpec(f"t{n}", Place(0, 0), CommandSpec("x"), writes=(f"o/{n}",),
-                 reads=(f"in/{n}", *((f"o/{n - 1}",) if n % 5 else ())))
-        for n in range(count)
-    ))  # fmt: skip
-
-
-def _members(count: int) -> PlanSpec:
-    items = dumps([f"f{n}" for n in range(count)])
-    text = (
-        f"  a: {{run: x, each: {items}, reads: 'in/{{{{ item }}}}', writes: 'o/{{{{ item }}}}'}}\n"
-        "  b: {run: y, each: a, reads: 'o/{{ item }}', writes: 'p/{{ item }}'}\n"
-        "  c: {run: z, reads: p, output: done}\n"
-    )
-    return spec_of(HEAD + text)
-
-
-@pytest.mark.soak
-@pytest.mark.bench
-@pytest.mark.parametrize("spec", [_many(10_000), _members(10_000)], ids=["groups", "members"])
-def test_ten_thousand_tasks_are_checked_in_seconds(spec: PlanSpec) -> None:
-    start = process_time()
-    found = check(examined(expand(spec, Sources())), frozenset)
-    assert found.tasks >= 10_000
-    assert len(found.answers) <= 12
-    # The bound is generous, for a busy machine that counts every branch; `bench.check` has figures.
-    assert process_time() - start < 12.0
 
 
 def test_what_tasks_may_do_is_told_of_each() -> None:

@@ -13,7 +13,7 @@ from headway.plans import document as document_module
 from headway.plans import load as load_module
 from headway.plans.document import parse_document
 from headway.plans.load import load_plan, plan_from
-from headway.plans.spec import DocumentList, Keyed, Leaf, Located, Scalar
+from headway.plans.spec import DocumentList, Leaf, Located, Scalar
 
 
 def plain(node: Located) -> object:
@@ -46,20 +46,6 @@ def refused(text: str, name: str = "plan.yaml") -> PlanError:
 )  # fmt: skip
 def test_words_are_text_unless_they_are_numbers_truths_or_nothing(text: str, value: Scalar) -> None:
     assert plain(read(text)) == value
-
-
-def test_every_value_has_its_place() -> None:
-    root = read("a: 1\nb:\n  - x\n  - {c: d}\n")
-    assert isinstance(root, Keyed)
-    (_, one), (key, two) = root.pairs
-    assert (one.place, key.place) == (Place(1, 4), Place(2, 1))
-    assert isinstance(two, DocumentList)
-    assert [item.place for item in two.items] == [Place(3, 5), Place(4, 5)]
-
-
-def test_json_is_read_with_places_too() -> None:
-    root = read('{\t"a": ["\\ud83d\\ude00", "\\/"]}', "plan.json")
-    assert plain(root) == {"a": ["\N{GRINNING FACE}", "/"]}
 
 
 @pytest.mark.parametrize(
@@ -244,3 +230,8 @@ def test_a_file_that_is_no_plan_is_refused(folder: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(document_module, "FILE_BYTES_MAX", 1)
     with pytest.raises(PlanFileError, match="larger than 1 bytes"):
         load_plan(folder / "lines.txt")
+
+
+def test_json_is_read_with_places_too() -> None:
+    root = read('{\t"a": ["\\ud83d\\ude00", "\\/"]}', "plan.json")
+    assert plain(root) == {"a": ["\N{GRINNING FACE}", "/"]}

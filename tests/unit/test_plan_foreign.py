@@ -154,10 +154,8 @@ BAD = {
         task("prompt: x", "model: 'a{{ item }}'", "each: [b]"),
     ),
     "which may not be asked": (task("prompt: x", "model: o9-gold"),),
-    "it takes 0 to 10": (
-        task("prompt: x", top="retries: 100\n"), task("prompt: x", "schema: a", "repairs: 11"),
-    ),
     "it takes up to": (
+        task("prompt: x", top="retries: 100\n"), task("prompt: x", "schema: a", "repairs: 11"),
         task("prompt: x", "max_tokens: 1M"),
         HEAD + "tasks:\n  a: {each: [x], prompt: hi}\n"
         "  b: {reduce: a, prompt: m, context: 1000M}\n",

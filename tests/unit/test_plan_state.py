@@ -65,13 +65,6 @@ def test_whatever_a_pattern_matches_lies_within_its_prefix(pattern: str, key: st
     assert is_pattern(pattern) or matches(pattern, key) is (pattern == key)
 
 
-def test_one_who_shares_makes_functions_share_and_leaves_commands_alone() -> None:
-    tasks = "  a: {run: x}\n  b: {python: 'm:f'}\n  c: {prompt: 'of {{ state.total }}'}\n"
-    assert touches(tasks) == [None, Touches(), Touches(("total",), (), ())]
-    tasks = "  a: {run: x, writes: state:y}\n  b: {python: 'm:f'}\n  c: {run: x}\n"
-    assert touches(tasks) == [Touches(None, ("y",), ()), Touches(), None]
-
-
 def test_whoever_declares_touches_what_it_says_and_no_more() -> None:
     tasks = (
         "  a: {run: x, reads: [data, state:records/*], writes: [out, state:a/b, effect:mail]}\n"

@@ -32,25 +32,6 @@ def test_an_agent_with_tools_that_it_cannot_have_is_refused(text: str, better: s
 
 
 @pytest.mark.parametrize(
-    ("lines", "top", "given"),
-    [
-        ("agent: claude", "", ""),
-        ("agent: claude", "permissions: edit\n", "edit"),
-        ("agent: claude, permissions: all", "permissions: edit\n", "all"),
-        ("agent: tools(files)", "permissions: all\n", ""),
-        ("max_tokens: 1", "permissions: all\n", ""),
-    ],
-)
-def test_permissions_are_those_of_the_task_or_else_of_the_plan(
-    lines: str, top: str, given: str
-) -> None:
-    text = f"headway: 1\n{top}tasks:\n  a: {{prompt: x, {lines}}}\n  b: {{run: x}}\n"
-    spec = spec_of(text)
-    assert spec.permissions_of(spec.tasks[0]) == given
-    assert spec.permissions_of(spec.tasks[1]) == "", "a command has no agent"
-
-
-@pytest.mark.parametrize(
     ("lines", "top", "code"),
     [
         ("agent: claude, permissions: most", "", "HW007"),

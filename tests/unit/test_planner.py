@@ -102,13 +102,6 @@ def test_a_plan_that_never_gets_right_is_refused_with_its_reason(tmp_path: Path,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_answer_that_is_cut_is_no_plan(tmp_path: Path) -> None:
-    author = Author([fenced(GOOD)], is_cut=True)
-    with pytest.raises(NoPlanError) as caught:
-        author.plan(tmp_path)
-    assert "was cut at max_tokens" in caught.value.render()
-
-
 def test_a_provider_that_fails_is_not_called_a_bad_plan(tmp_path: Path) -> None:
     class Failing(Author):
         def reply(self, request):  # type: ignore[no-untyped-def]
@@ -266,3 +259,10 @@ def test_only_the_users_models_are_asked(tmp_path: Path) -> None:
 def test_a_plan_is_saved_where_its_paths_begin(tmp_path: Path, path: str) -> None:
     with pytest.raises(BadValueError, match="where the plan's paths begin"):
         Author([fenced(GOOD)]).plan(tmp_path).save(path)
+
+
+def test_an_answer_that_is_cut_is_no_plan(tmp_path: Path) -> None:
+    author = Author([fenced(GOOD)], is_cut=True)
+    with pytest.raises(NoPlanError) as caught:
+        author.plan(tmp_path)
+    assert "was cut at max_tokens" in caught.value.render()

@@ -65,9 +65,6 @@ class _PacedFactory:
         self.factory = factory
         self.pacing = pacing
 
-    def __repr__(self) -> str:
-        return f"<_PacedFactory around {self.factory!r}>"
-
     def __call__(self) -> Any:
         client = self.factory()
         _wrap(client, self.pacing)

@@ -241,7 +241,7 @@ class Run(Struct):
                 told += 1
             with self._news:
                 while told == len(self._told):
-                    if self._has_ended:
+                    if self.outcome is not None or self._error is not None:
                         return
                     self._news.wait()
 
@@ -319,10 +319,6 @@ class Run(Struct):
             with self._news:
                 self._error = error
                 self._news.notify_all()
-
-    @property
-    def _has_ended(self) -> bool:
-        return self.outcome is not None or self._error is not None
 
 
 def _result(work: FunctionWork) -> object:

@@ -223,27 +223,18 @@ class SubmittedRuns:
         # Somebody has to hear of its end, or it would stay in the table of processes.
         Thread(target=process.wait, name=f"wait-{place.id}", daemon=True).start()
 
-    def is_starting(self, run: str) -> bool:
-        """Whether the process of a run was started here and has not ended."""
-        process = self._process(run)
-        return process is not None and process.returncode is None
+    def is_alive(self, run: str) -> bool | None:
+        """Whether the process of a run goes on; None if it was not started here."""
+        with self._lock:
+            process = self._processes.get(run)
+        return None if process is None else process.returncode is None
 
     def end(self, run: str) -> bool:
         """End the process of a run; whether there was one."""
-        process = self._process(run)
-        if process is None or process.returncode is not None:
+        if not self.is_alive(run):
             return False
-        process.terminate()  # Does nothing to a later process of its number.
+        self._processes[run].terminate()  # Does nothing to a later process of its number.
         return True
-
-    def has_ended(self, run: str) -> bool:
-        """Whether it was started here and has ended."""
-        process = self._process(run)
-        return process is not None and process.returncode is not None
-
-    def _process(self, run: str) -> subprocess.Popen[bytes] | None:
-        with self._lock:
-            return self._processes.get(run)
 
 
 def written(loaded: Loaded, source: PlanSource, name: str) -> RunPlace:
@@ -519,7 +510,7 @@ class Service:
             return state, clean(last_detail(place))
         if state != "new":
             return state, reason
-        if self._handover.is_starting(place.id):
+        if self._handover.is_alive(place.id):
             return "starting", ""
         return state, clean(last_words(place))
 
@@ -529,7 +520,7 @@ class Service:
             return state != "starting" and not glance.verdict.is_live
         # Another server of this folder may have started it just now.
         age_s = glance.now_s - glance.header.created_s
-        return age_s > START_S_MAX or self._handover.has_ended(place.id)
+        return age_s > START_S_MAX or self._handover.is_alive(place.id) is False
 
     def _cancel_new(self, place: RunPlace) -> Told:
         was_told = self._handover.end(place.id)

@@ -89,9 +89,8 @@ class McpTool(Struct, frozen=True):
         try:
             arguments = convert(there, self.given)
         except ValidationError as fault:
-            hint = (
-                NEEDS_BUDGET if "`budget`" in f"{fault}" or "$.budget" in f"{fault}" else self.about
-            )
+            hint = f"its arguments are {', '.join(one[0] for one in self.arguments)}"
+            hint = NEEDS_BUDGET if "budget" in str(fault) else hint
             raise BadValueError(f"{self.name}: {fault}", hint=hint) from None
         method: Callable[..., Told] = getattr(service, self.name)
         return method(**asdict(arguments))

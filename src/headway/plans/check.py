@@ -33,7 +33,6 @@ from headway.plans.remarks import (
     carries_nothing,
     nobody_reads,
     nobody_writes,
-    nothing_absent,
     read_too_early,
     undeclared,
 )
@@ -104,7 +103,7 @@ class CheckReport(Struct, frozen=True):
     """What may run in parallel, what is coupled, where the boundary is: in sentences."""
 
 
-def check(survey: Survey, absent: Absent = nothing_absent) -> CheckReport:
+def check(survey: Survey, absent: Absent = lambda _: frozenset()) -> CheckReport:
     """The report on an ordered plan; `absent` tells which paths are not there before the run."""
     expanded = survey.expanded
     graph = graph_of(expanded)

@@ -9,7 +9,6 @@ from itertools import islice
 from typing import Final, Literal
 
 from headway.errors import Fix, nearest
-from headway.plans.accesses import Touched
 from headway.plans.expand import GroupPlan, NeedEdge, prompt_paths, results_used
 from headway.plans.hazards import Remark, Severity, Survey, filled, listed
 from headway.plans.resources import WILD, above, fixed_part, inside
@@ -280,25 +279,17 @@ def _may_be_idle(survey: Survey, group: GroupPlan, edge: NeedEdge) -> bool:
 
 def _meet(survey: Survey, before: int, after: int) -> bool:
     """Whether tasks up to a need and tasks from it on share what one of them writes."""
-    order = survey.order
-    first = order.somehow[before] | 1 << before
-    second = 1 << after
-    for index, mask in enumerate(order.somehow):
-        second |= (mask >> after & 1) << index
-    return any(_share(touched, first, second) for touched in (survey.touched, survey.state.keys))
-
-
-def _share(touched: Touched, first: int, second: int) -> bool:
-    """Whether a group of one set writes what a group of the other touches; sets are bits."""
-    for path, writers in touched.writes.items():
-        mask = _bits(writers)
-        if mask & (first | second):
-            others = 0
-            for is_write in (False, True):
-                for groups in touched.overlapping(path, is_write):
-                    others |= _bits(groups)
-            if (mask & first and others & second) or (mask & second and others & first):
-                return True
+    somehow = survey.order.somehow
+    first = somehow[before] | 1 << before
+    second = _bits(index for index, mask in enumerate(somehow) if mask >> after & 1) | 1 << after
+    for touched in (survey.touched, survey.state.keys):
+        for path, writers in touched.writes.items():
+            mask = _bits(writers)
+            if mask & (first | second):
+                found = (touched.overlapping(path, is_write) for is_write in (False, True))
+                others = _bits({group for some in found for groups in some for group in groups})
+                if (mask & first and others & second) or (mask & second and others & first):
+                    return True
     return False
 
 
@@ -317,12 +308,6 @@ def _idle(survey: Survey, group: GroupPlan, needed: GroupPlan) -> Remark:
 
 Absent = Callable[[Sequence[str]], frozenset[str]]
 """Tells which of some paths are not there before the run."""
-
-
-def nothing_absent(paths: Sequence[str]) -> frozenset[str]:
-    """Whoever does not look takes all of them to be there."""
-    del paths
-    return frozenset()
 
 
 LOOKED_MAX: Final = 1_000

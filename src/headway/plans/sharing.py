@@ -182,21 +182,24 @@ class Stake(Struct, frozen=True):
 
     def touches(self, fill: Fill | None) -> Touches:
         """The same for the engine; without `fill`, what one member touches all of them may."""
-        kinds = (self.reads, self.writes, self.acts)
-        shared = Touches(*(_prefixes(some, folder_of) for some in kinds))
-        if fill is None or not any(one.refs for some in kinds for one in some or ()):
+        shared = self._touches(folder_of)
+        every = (*(self.reads or ()), *(self.writes or ()), *(self.acts or ()))
+        if fill is None or not any(one.refs for one in every):
             return shared
 
         def of_member(member: int) -> Touches:
             try:
-                return Touches(
-                    *(_prefixes(some, lambda one: prefix_in(fill(one, member))) for some in kinds)
-                )
+                return self._touches(lambda one: prefix_in(fill(one, member)))
             except TemplateError:
                 # An item that was found at run time lacks a field: the task fails when it starts.
                 return shared
 
         return replace(shared, by_member=of_member)
+
+    def _touches(self, of: Callable[[Template], str]) -> Touches:
+        return Touches(
+            _prefixes(self.reads, of), _prefixes(self.writes, of), _prefixes(self.acts, of)
+        )
 
 
 def state_refs(text: str) -> tuple[Ref, ...]:

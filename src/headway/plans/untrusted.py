@@ -238,7 +238,7 @@ class _Judge(Struct, frozen=True):
         self._model("model", spec.model, spec.body)
         if spec.permissions:
             self._note(spec.body, "`permissions` raises what agents may do", ONLY_USER)
-        self._again("retries", spec.retries, spec.body)
+        self._at_most("retries", spec.retries, AGAIN_MAX, spec.body)
         self._seen("vars", [value for _, value in spec.vars], spec.body)
         for key, channel, spot in spec.state or ():
             target, place = channel.target, spot.value
@@ -253,9 +253,13 @@ class _Judge(Struct, frozen=True):
         self._work(task, path)
         self._paths(task, path)
         self._budget(f"{path}.budget", task.budget, task.spot("budget").value)
-        self._again(f"{path}.retries", task.retries, task.spot("retries").value)
-        self._again(f"{path}.repairs", task.repairs, task.spot("repairs").value)
-        self._tokens(task, "context", task.context_tokens, CONTEXT_TOKENS_MAX)
+        for key, value, most in (
+            ("retries", task.retries, AGAIN_MAX),
+            ("repairs", task.repairs, AGAIN_MAX),
+            ("context", task.context_tokens, CONTEXT_TOKENS_MAX),
+            ("max_tokens", getattr(task.work, "max_tokens", None), ANSWER_TOKENS_MAX),
+        ):
+            self._at_most(f"{path}.{key}", value, most, task.spot(key).value)
         values: list[Value] = [value for _, value in task.vars]
         values += [value for _, axis in task.matrix for value in axis]
         values += () if task.each is None else task.each.items
@@ -280,7 +284,6 @@ class _Judge(Struct, frozen=True):
         if isinstance(work, Prompt):
             self._agent(task, work, path)
             self._model(f"{path}.model", work.model, task.spot("model").value)
-            self._tokens(task, "max_tokens", work.max_tokens, ANSWER_TOKENS_MAX)
             self._seen(f"{path}.prompt", [work.text], task.spot("prompt").value)
             self._size(task, work)
 
@@ -336,14 +339,10 @@ class _Judge(Struct, frozen=True):
             hint = f"choose from: {', '.join(sorted(models))}"
             self._note(place, f"`{path}` is `{shown(model)}`, which may not be asked", hint)
 
-    def _again(self, path: str, times: int | None, place: Place) -> None:
-        if times is not None and times > AGAIN_MAX:
-            self._note(place, f"`{path}` is {times}: it takes 0 to {AGAIN_MAX}", "write 3")
-
-    def _tokens(self, task: TaskSpec, key: str, tokens: int | None, most: int) -> None:
-        if tokens is not None and tokens > most:
-            message = f"`tasks.{task.name}.{key}` is {tokens:,}: it takes up to {most:,}"
-            self._note(task.spot(key).value, message, f"write `{key}: {most}` or less")
+    def _at_most(self, path: str, value: int | None, most: int, place: Place) -> None:
+        if value is not None and value > most:
+            message = f"`{path}` is {value:,}: it takes up to {most:,}"
+            self._note(place, message, f"write {most} or less")
 
     def _seen(self, path: str, values: list[Value], place: Place) -> None:
         if any(_UNSEEN.search(text) for value in values for text in _texts(value)):
