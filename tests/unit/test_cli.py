@@ -23,11 +23,12 @@ def with_sim(monkeypatch: pytest.MonkeyPatch) -> WithSim:
     """Put a verb's module in place whose one command does what the test says."""
 
     def install(body: VerbBody) -> None:
-        def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-            subparsers.add_parser("demo").set_defaults(run=body)
+        def arguments(parser: argparse.ArgumentParser) -> VerbBody:
+            parser.add_argument("command")
+            return body
 
         module = ModuleType("headway.cli.sim")
-        vars(module)["register"] = register
+        vars(module)["arguments"] = arguments
         monkeypatch.setitem(sys.modules, "headway.cli.sim", module)
 
     return install

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from headway.base.numbers import number_of
+from headway.cli.main import Body, add_json, show
 from headway.errors import BadValueError, UsageError
 
 if TYPE_CHECKING:
@@ -39,8 +39,7 @@ exit codes: 0 advised, 2 usage, 3 the plan is refused
 """
 
 
-def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
-    """What the verb takes."""
+def arguments(parser: argparse.ArgumentParser) -> Body:
     parser.add_argument("plan", metavar="PLAN", nargs="?", help="a plan's file: its own sizes")
     add = parser.add_argument
     add("--agents", metavar="N", help="how many slices or views (default: 4)")
@@ -64,13 +63,15 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
     account.add_argument("--account", metavar="NAME", help="one of `headway limits`")
     account.add_argument("--preset", metavar="P", help="a simulated account: a name or a file")
     add("--svg", metavar="FILE", help="draw time and cost against width into a file")
-    add("--json", action="store_true", help="for a program")
+    add_json(parser)
     return _advise
 
 
 def _advise(parsed: argparse.Namespace) -> int:
+    from headway.base.codec import as_dict
     from headway.report.advise import recommend, width_curve
     from headway.report.options import as_it_is_now
+    from headway.report.text.advise import draw_advice, sentence
     from headway.run.advise import foreseen_options, planned_situation
 
     if "/" in (parsed.model or ""):
@@ -91,7 +92,10 @@ def _advise(parsed: argparse.Namespace) -> int:
     advice = recommend(situation, options, curve, now)
     if parsed.svg:
         _draw(parsed, advice)
-    return _show(parsed, advice)
+    return show(
+        parsed, lambda: {"recommendation": sentence(advice), **as_dict(advice)},
+        lambda console: draw_advice(console, advice),
+    )  # fmt: skip
 
 
 def _seen(
@@ -182,20 +186,6 @@ def _with_budget(parsed: argparse.Namespace, situation: Situation) -> Situation:
     from headway.cli.limits import monthly
 
     return replace(situation, budget=monthly(parsed.budget))
-
-
-def _show(parsed: argparse.Namespace, advice: Advice) -> int:
-    if parsed.json:
-        from headway.base.codec import as_dict
-        from headway.cli.status import print_json
-        from headway.report.text.advise import sentence
-
-        return print_json({"recommendation": sentence(advice), **as_dict(advice)})
-    from headway.report.text.advise import draw_advice
-    from headway.report.text.words import console_for
-
-    draw_advice(console_for(sys.stdout), advice)
-    return 0
 
 
 def _draw(parsed: argparse.Namespace, advice: Advice) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from headway.cli.main import HelpText, Parser
+from headway.cli.main import HelpText, Parser, add_json
 from headway.errors import BadValueError, UsageError
 from headway.run.each import EachSource
 
@@ -182,7 +182,7 @@ def _parser() -> Parser:
     add("--eta", action="store_true", help="show the view of a run on a terminal")
     add("--bar", action="store_true", help=argparse.SUPPRESS)
     add("--progress", action="store_true", help=argparse.SUPPRESS)
-    add("--json", action="store_true", help="print a summary for a program at the end, on stdout")
+    add_json(parser, "print a summary for a program at the end, on stdout")
     return parser
 
 

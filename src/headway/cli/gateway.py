@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from headway.cli.main import HelpText, Parser
+from headway.cli.main import Body, HelpText, Parser, add_json
 from headway.errors import BadValueError, GatewayError, UsageError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
     if parsed.command is not None:
         if command:
             raise UsageError(f"`headway gateway {parsed.command}` takes no command after `--`")
-        run: Callable[[argparse.Namespace], int] = parsed.run
+        run: Body = parsed.run
         return run(parsed)
     return _accompany(parsed, command) if command else _serve(parsed)
 
@@ -78,30 +78,14 @@ def main(arguments: Sequence[str]) -> int:
 def options(parser: argparse.ArgumentParser) -> None:
     """Everything before `--`; also for completion."""
     add = parser.add_argument
-    add(
-        "--upstream",
-        metavar="[NAME=]URL",
-        action="append",
-        default=[],
-        help="a provider; without NAME: where all calls go; may be repeated",
-    )
-    add(
-        "--key",
-        metavar="NAME=VARIABLE",
-        action="append",
-        default=[],
-        help="the gateway adds the key that this variable holds",
-    )
-    add(
-        "--wait",
-        metavar="TIME",
-        help="hold a call at most so long, like 90s (default: what it bears)",
-    )
-    add(
-        "--silent",
-        metavar="TIME",
-        help="keep held streams alive after so long (default: what their client bears)",
-    )
+    add("--upstream", metavar="[NAME=]URL", action="append", default=[],
+        help="a provider; without NAME: where all calls go; may be repeated")  # fmt: skip
+    add("--key", metavar="NAME=VARIABLE", action="append", default=[],
+        help="the gateway adds the key that this variable holds")  # fmt: skip
+    add("--wait", metavar="TIME",
+        help="hold a call at most so long, like 90s (default: what it bears)")  # fmt: skip
+    add("--silent", metavar="TIME", help="keep held streams alive after so long (default: what "
+        "their client bears)")  # fmt: skip
     add("--record", metavar="FILE", help="add calls and their answers to it")
     add("--replay", metavar="FILE", help="answer from it what it has recorded")
     add("--host", metavar="H", default="127.0.0.1", help="of this machine only")
@@ -112,10 +96,10 @@ def options(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     env = commands.add_parser("env", help="the variables that point clients at your gateway")
     env.add_argument("--shell", choices=SHELLS, default="sh", help=f"{', '.join(SHELLS)}")
-    env.add_argument("--json", action="store_true", help="for a program")
+    add_json(env)
     env.set_defaults(run=_env)
     status = commands.add_parser("status", help="who calls, what is held, what was absorbed")
-    status.add_argument("--json", action="store_true", help="for a program")
+    add_json(status)
     status.set_defaults(run=_status)
     stop = commands.add_parser("stop", help="end your gateway; calls in flight may end")
     stop.add_argument("--now", action="store_true", help="and those in flight are cut off")

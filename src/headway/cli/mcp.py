@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
 from typing import Final
 
+from headway.cli.main import Body
 from headway.errors import BadValueError, UsageError
 
 INSTALL: Final = "pip install 'headway[mcp]'"
@@ -22,15 +22,14 @@ Tools: check_plan, submit_plan, run_status, run_results, cancel_run, quota.
 """
 
 
-def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
-    """What the verb takes."""
-    parser.add_argument("--folder", default=".", metavar="DIR",
-                        help="where plans may work: default the current folder")  # fmt: skip
-    parser.add_argument("--budget", metavar="B", help="the most for one run: '$2', or tokens: 500k")
-    parser.add_argument("--every-run", action="store_true",
-                        help="also show runs of other folders")  # fmt: skip
-    parser.add_argument("--sim", nargs="?", const="", metavar="SCRIPT",
-                        help="runs use the simulated provider, by a script")  # fmt: skip
+def arguments(parser: argparse.ArgumentParser) -> Body:
+    add = parser.add_argument
+    add("--folder", default=".", metavar="DIR",
+        help="where plans may work: default the current folder")  # fmt: skip
+    add("--budget", metavar="B", help="the most for one run: '$2', or tokens: 500k")
+    add("--every-run", action="store_true", help="also show runs of other folders")
+    add("--sim", nargs="?", const="", metavar="SCRIPT",
+        help="runs use the simulated provider, by a script")  # fmt: skip
     return _mcp
 
 

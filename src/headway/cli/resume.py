@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from headway.cli.main import Body
 from headway.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,8 +31,7 @@ goes on in its own session if it has one, else its recorded calls are replayed, 
 """
 
 
-def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
-    """What the verb takes."""
+def arguments(parser: argparse.ArgumentParser) -> Body:
     from headway.cli.run import add_common
 
     parser.add_argument(

@@ -6,13 +6,14 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from headway.cli.main import Body, add_json
 from headway.errors import BadValueError
 
 if TYPE_CHECKING:
@@ -38,16 +39,15 @@ exit codes: 0 all done, 1 some failed, 2 usage, 3 plan refused, 4 budget reached
 """
 
 
-def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
-    """What the verb takes."""
-    parser.add_argument("plan", metavar="PLAN", help="the plan's file")
-    parser.add_argument("--strategy", metavar="S", help="adaptive, waves:4, fixed:8, all-at-once")
-    parser.add_argument("-j", "--jobs", type=int, metavar="N", help="never more tasks at once")
-    parser.add_argument("--retries", type=int, metavar="N", help="attempts after the first")
-    parser.add_argument("--model", default="", metavar="M", help="for prompts that name none")
-    parser.add_argument("--outside", action="store_true",
-                        help="allow paths outside of the plan's folder")  # fmt: skip
-    parser.add_argument("--forecast", action="store_true", help="first the expected time and cost")
+def arguments(parser: argparse.ArgumentParser) -> Body:
+    add = parser.add_argument
+    add("plan", metavar="PLAN", help="the plan's file")
+    add("--strategy", metavar="S", help="adaptive, waves:4, fixed:8, all-at-once")
+    add("-j", "--jobs", type=int, metavar="N", help="never more tasks at once")
+    add("--retries", type=int, metavar="N", help="attempts after the first")
+    add("--model", default="", metavar="M", help="for prompts that name none")
+    add("--outside", action="store_true", help="allow paths outside of the plan's folder")
+    add("--forecast", action="store_true", help="first the expected time and cost")
     add_common(parser)
     parser.set_defaults(is_foreign=False)
     return _run
@@ -55,20 +55,20 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
 
 def add_common(parser: argparse.ArgumentParser) -> None:
     """Options that a resume has too."""
-    parser.add_argument("--budget", metavar="B", help="the most to spend: '$6', or tokens: 5M")
-    parser.add_argument("--wait", metavar="TIME", help="wait at most so long for a usage window")
-    parser.add_argument("--until", metavar="TIME", help="wait for a usage window until 18:00")
-    parser.add_argument("--no-wait", action="store_true", help="do not wait for a usage window")
-    parser.add_argument("--sim", nargs="?", const="", metavar="SCRIPT",
-                        help="use the simulated provider; its models follow a script")  # fmt: skip
-    parser.add_argument("--detect", default="warn", choices=("warn", "enforce", "learn", "off"),
-                        help="what becomes of tasks that touch what they do not declare: default "
-                        "warn; learn proposes declarations")  # fmt: skip
-    parser.add_argument("--no-gateway", action="store_true",
-                        help="leave the model calls of commands alone")  # fmt: skip
-    parser.add_argument("--yes", action="store_true", help="do not ask, whatever it may cost")
-    parser.add_argument("--quiet", "-q", action="store_true", help="show nothing while it runs")
-    parser.add_argument("--json", action="store_true", help="a summary for a program, on stdout")
+    add = parser.add_argument
+    add("--budget", metavar="B", help="the most to spend: '$6', or tokens: 5M")
+    add("--wait", metavar="TIME", help="wait at most so long for a usage window")
+    add("--until", metavar="TIME", help="wait for a usage window until 18:00")
+    add("--no-wait", action="store_true", help="do not wait for a usage window")
+    add("--sim", nargs="?", const="", metavar="SCRIPT",
+        help="use the simulated provider; its models follow a script")  # fmt: skip
+    add("--detect", default="warn", choices=("warn", "enforce", "learn", "off"),
+        help="what becomes of tasks that touch what they do not declare: default warn; learn "
+        "proposes declarations")  # fmt: skip
+    add("--no-gateway", action="store_true", help="leave the model calls of commands alone")
+    add("--yes", action="store_true", help="do not ask, whatever it may cost")
+    add("--quiet", "-q", action="store_true", help="show nothing while it runs")
+    add_json(parser, "a summary for a program, on stdout")
 
 
 def _run(parsed: argparse.Namespace) -> int:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from headway.base.numbers import number_of
+from headway.cli.main import Commands, add_command, add_json
 from headway.errors import BadValueError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -55,15 +56,9 @@ examples:
 """
 
 
-def add_serve(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command."""
-    serve = subparsers.add_parser(
-        "serve",
-        help="a provider for real clients, over HTTP, in real time",
-        description=ABOUT,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_serve(commands: Commands) -> None:
+    about = "a provider for real clients, over HTTP, in real time"
+    serve = add_command(commands, "serve", about, EXAMPLES, _serve, ABOUT)
     serve.add_argument("--provider", metavar="P", help="a preset or a file; see `sim presets`")
     limits = serve.add_argument_group("limits, instead of the preset's")
     limits.add_argument("--rpm", metavar="N", help="requests a minute")
@@ -102,10 +97,9 @@ def add_serve(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
     where.add_argument("--host", metavar="H", default="127.0.0.1", help="default: this machine")
     where.add_argument("--port", metavar="N", default="0", help="default: 0, any that is free")
     where.add_argument("--ready-file", metavar="FILE", help="written with the URL when ready")
-    where.add_argument("--json", action="store_true", help="say where as a line of JSON")
+    add_json(where, "say where as a line of JSON")
     where.add_argument("--parent", type=int, metavar="PID",
                        help="end when this process, which started it, is gone")  # fmt: skip
-    serve.set_defaults(run=_serve)
 
 
 def _serve(parsed: argparse.Namespace) -> int:

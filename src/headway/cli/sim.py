@@ -7,13 +7,14 @@ import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
 from json import dumps
-from math import inf, isfinite
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from headway.base.codec import as_dict
 from headway.base.numbers import share_of
+from headway.cli.main import Body, Commands, add_command, add_commands, add_json
 from headway.cli.serve import SEED_MAX, add_serve, whole_number
 from headway.errors import BadValueError
 
@@ -67,56 +68,41 @@ examples:
 """
 
 
-def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the commands of `headway sim`."""
-    demo = _command(subparsers, "demo", "22 agents on one account, six ways", DEMO_EXAMPLES)
+def arguments(parser: argparse.ArgumentParser) -> Body:
+    commands = add_commands(parser)
+    demo = _command(commands, "demo", "22 agents on one account, six ways", DEMO_EXAMPLES, _demo)
     demo.add_argument("--preset", metavar="P", default="trap", help="a provider (default: trap)")
     demo.add_argument("--no-timeline", action="store_true", help="only the table")
     _add_seeds(demo)
-    demo.set_defaults(run=_demo)
 
-    compare = _command(
-        subparsers, "compare", "one workload, one provider, any strategies", COMPARE_EXAMPLES
-    )
-    compare.add_argument("--provider", metavar="P", default="trap", help="a preset or a file")
-    compare.add_argument("--workload", metavar="W", help="a preset or a file")
-    compare.add_argument(
-        "--strategy", metavar="S", nargs="+", action="extend", help="see below (default: several)"
-    )
-    compare.add_argument(
-        "--share", metavar="50%", default="100%", help="headway takes at most this of each limit"
-    )
-    compare.add_argument(
-        "--pace", choices=("fast", "smooth"), default="fast", help="smooth: evenly, no bursts"
-    )
+    about = "one workload, one provider, any strategies"
+    compare = _command(commands, "compare", about, COMPARE_EXAMPLES, _compare)
+    add = compare.add_argument
+    add("--provider", metavar="P", default="trap", help="a preset or a file")
+    add("--workload", metavar="W", help="a preset or a file")
+    add("--strategy", metavar="S", nargs="+", action="extend",
+        help="see below (default: several)")  # fmt: skip
+    add("--share", metavar="50%", default="100%", help="headway takes at most this of each limit")
+    add("--pace", choices=("fast", "smooth"), default="fast", help="smooth: evenly, no bursts")
     _add_seeds(compare)
-    compare.set_defaults(run=_compare)
 
-    presets = _command(subparsers, "presets", "what can be named", PRESETS_EXAMPLES)
-    presets.add_argument("--json", action="store_true", help="for programs")
-    presets.set_defaults(run=_presets)
-    add_serve(subparsers)
+    presets = _command(commands, "presets", "what can be named", PRESETS_EXAMPLES, _presets)
+    add_json(presets, "for programs")
+    add_serve(commands)
+    return _demo
 
 
 def _command(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
-    name: str,
-    summary: str,
-    examples: str,
+    commands: Commands, name: str, summary: str, examples: str, run: Body
 ) -> argparse.ArgumentParser:
-    return subparsers.add_parser(
-        name,
-        help=summary,
-        description=f"{summary[0].upper()}{summary[1:]}. {VIRTUAL}",
-        epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    about = f"{summary[0].upper()}{summary[1:]}. {VIRTUAL}"
+    return add_command(commands, name, summary, examples, run, about)
 
 
 def _add_seeds(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", metavar="N", default="1", help="the first seed (default: 1)")
     parser.add_argument("--seeds", metavar="N", default="5", help="how many (default: 5)")
-    parser.add_argument("--json", action="store_true", help="rows for programs, on stdout")
+    add_json(parser, "rows for programs, on stdout")
 
 
 def _demo(parsed: argparse.Namespace) -> int:
@@ -183,19 +169,13 @@ def _seeds(parsed: argparse.Namespace) -> tuple[int, ...]:
 
 def _run(experiment: Experiment, contenders: Sequence[Contender]) -> Comparison:
     """Compare, with a line of progress on a terminal."""
-    from headway.report.text.terminal import redraw_line
+    from headway.report.text.terminal import progress_line
     from headway.sim.compare import compare
 
-    if not sys.stderr.isatty():
-        return compare(experiment, contenders)
-
-    def tell(name: str, over: int, total: int) -> None:
-        redraw_line(sys.stderr, f"{over}/{total} {name}")
-
-    try:
-        return compare(experiment, contenders, tell)
-    finally:
-        redraw_line(sys.stderr)
+    with progress_line(sys.stderr) as say:
+        return compare(
+            experiment, contenders, lambda name, over, total: say(f"{over}/{total} {name}")
+        )
 
 
 def _show(experiment: Experiment, compared: Comparison, drawn: Sequence[int], about: str) -> None:
@@ -224,12 +204,7 @@ def _show(experiment: Experiment, compared: Comparison, drawn: Sequence[int], ab
 
 def _print_json(rows: Sequence[StrategyRow]) -> int:
     """Rows for programs. JSON has no infinity: what never ended is null."""
-    plain = [
-        {
-            key: None if isinstance(value, float) and not isfinite(value) else value
-            for key, value in as_dict(row).items()
-        }
-        for row in rows
-    ]
-    print(dumps(plain, indent=2, allow_nan=False))
+    from headway.report.text.words import finite
+
+    print(dumps(finite([as_dict(row) for row in rows]), indent=2, allow_nan=False))
     return 0

@@ -125,7 +125,7 @@ def _print_remarks(console: Console, remarks: tuple[Remark, ...]) -> None:
 
 def refusal_of(error: PlanError) -> dict[str, object]:
     """What is wrong with a plan, for a program."""
-    from headway.report.text.runs import finite
+    from headway.report.text.words import finite
 
     return {
         "code": error.code,

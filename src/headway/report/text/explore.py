@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import shlex
-import time
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, TextIO
 
 from headway.base.codec import as_dict
-from headway.report.text.terminal import clean, redraw_line
+from headway.report.text.terminal import clean
 from headway.report.text.words import console_for, count, one_line
 
 if TYPE_CHECKING:
@@ -24,35 +22,6 @@ PAIRS_SHOWN_MAX: Final = 40
 FAILURES_SHOWN_MAX: Final = 3
 NAME_CELLS_MAX: Final = 34
 EDGE_CELLS_MAX: Final = 90
-NEWS_S: Final = 0.1
-
-
-class ExploreProgress:
-    """One line on a terminal that says how far it is; nothing elsewhere."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._is_shown = stream.isatty()
-        self._next_s = 0.0
-
-    def __enter__(self) -> ExploreProgress:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._is_shown and self._next_s:
-            redraw_line(self._stream)
-
-    def tell(self, what: str, done: int, of: int) -> None:
-        """So much is tried."""
-        if not self._is_shown or time.monotonic() < self._next_s:
-            return
-        self._next_s = time.monotonic() + NEWS_S
-        redraw_line(self._stream, f"{what}: {done:,} of {of:,}")
 
 
 def print_explored(

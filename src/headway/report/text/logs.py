@@ -47,13 +47,21 @@ from headway.report.text.results import NAMES_HINTED_MAX, json_line
 from headway.report.text.runs import (
     count_words,
     find_row,
-    finite,
     look,
     state_words,
     status_lines,
 )
 from headway.report.text.terminal import clean
-from headway.report.text.words import clock, cost, count, duration, fault_line, one_line, usd
+from headway.report.text.words import (
+    clock,
+    cost,
+    count,
+    duration,
+    fault_line,
+    finite,
+    one_line,
+    usd,
+)
 
 if TYPE_CHECKING:
     from typing import TextIO

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from heapq import nlargest
 from itertools import islice
-from math import inf
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
@@ -167,17 +166,6 @@ def slowest(
     rows = reader.rows("finished") if glance is None else glance.rows(reader, "finished")
     took = ((row, row.ended_s - row.started_s) for row in rows)
     return nlargest(count, took, key=lambda pair: pair[1])
-
-
-def finite(value: object) -> object:
-    """As JSON can have it: what has no end is null, and a named tuple is an object."""
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        value = value._asdict()
-    if isinstance(value, dict):
-        return {key: finite(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(one) for one in value]
-    return None if value in (inf, -inf) else value
 
 
 # What the agents of a run have told, taken and paid twice; how those that were cut off go on.

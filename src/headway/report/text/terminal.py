@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import re
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from io import BufferedIOBase, TextIOWrapper
 from typing import TYPE_CHECKING, BinaryIO, Final, TextIO
 
@@ -28,6 +31,8 @@ CONTROLS: Final = dict.fromkeys(
      *range(0x2066, 0x206A), 0x2028, 0x2029]
 )  # fmt: skip
 """Neither printed nor obeyed: control characters, and those that turn the writing around."""
+
+PROGRESS_S: Final = 0.1
 
 
 def clean(text: str) -> str:
@@ -105,3 +110,21 @@ def redraw_line(stream: TextIO, text: str = "") -> None:
     """Replace the last line of a terminal."""
     stream.flush()
     print(f"\r\x1b[K{clean(text)}", end="", file=drawable(stream), flush=True)
+
+
+@contextmanager
+def progress_line(stream: TextIO) -> Iterator[Callable[[str], None]]:
+    """A function that replaces the last line of a terminal, seldom; elsewhere it does nothing."""
+    next_s = 0.0
+
+    def say(text: str) -> None:
+        nonlocal next_s
+        if stream.isatty() and time.monotonic() >= next_s:
+            next_s = time.monotonic() + PROGRESS_S
+            redraw_line(stream, text)
+
+    try:
+        yield say
+    finally:
+        if next_s:
+            redraw_line(stream)

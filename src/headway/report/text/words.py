@@ -106,6 +106,17 @@ def _two(time_s: float, unit_s: float, unit: str, small_s: float, small: str) ->
     return f"{first} {rest / small_s:.0f} {small}" if rest >= small_s else first
 
 
+def finite(value: object) -> object:
+    """As JSON can have it: what has no end is null, and a named tuple is an object."""
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, dict):
+        return {key: finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(one) for one in value]
+    return None if value in (inf, -inf) else value
+
+
 # The one place that knows what the output can show: width, colour, characters.
 
 PLAIN_COLUMNS: Final = 100
