@@ -100,10 +100,10 @@ def _add_run(parser: argparse.ArgumentParser, examples: str) -> Callable[..., ar
 
 def show_runs() -> int:
     """The newest runs, for `headway` without a verb."""
-    from headway.report.text.runs import draw_runs, recent_runs
+    from headway.report.text.runs import draw_runs
     from headway.report.text.words import console_for
 
-    draw_runs(console_for(sys.stdout), recent_runs())
+    draw_runs(console_for(sys.stdout))
     return 0
 
 

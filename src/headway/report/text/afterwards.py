@@ -1,4 +1,4 @@
-"""Gathers what `report` shows of a run: its journal and the files beside it.
+"""What `report` shows of a run, from its journal and the files beside it, and in words.
 
 Nothing of its plan is imported or executed.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import inf
 from typing import Final
 
@@ -20,23 +20,11 @@ from headway.errors import HeadwayError
 from headway.journal.folder import RunOutline, RunPlace, kept_shape, list_runs
 from headway.journal.reader import JournalReader, RecordedEvent
 from headway.pacing.admission import BUDGETED, FOLLOWS
-from headway.plans.graph import Graph
-from headway.report.afterwards import (
-    Binding,
-    ForecastComparison,
-    GroupAfter,
-    SerialShare,
-    Slow,
-    binding,
-    compared,
-    groups_after,
-    slowest,
-    variation,
-)
+from headway.report import afterwards as after
 from headway.report.history import Standing, Story, effective_width, in_line, stand, verdict
 from headway.report.text.accounts import PERIODS
 from headway.report.text.runs import Glance, look, state_folder
-from headway.report.text.timeline import group_name
+from headway.report.text.timeline import grouping, loners
 from headway.report.text.words import count, duration, one_line
 from headway.report.time_use import (
     WORK,
@@ -45,6 +33,7 @@ from headway.report.time_use import (
     Lineage,
     Nature,
     Passages,
+    Service,
     Spent,
     lineage,
     spent,
@@ -75,29 +64,20 @@ class Afterwards(Struct, frozen=True):
     glance: Glance
     names: Mapping[bytes, str]
     forecast: KeptForecast
-    compared: tuple[ForecastComparison, ...]
-    serial: SerialShare
+    compared: tuple[after.ForecastComparison, ...]
+    serial: after.SerialShare
     lineage: Lineage
     submitted: int
     effective: float
     spent: Spent
     numbers: Passages
-    is_measured: bool
-    """Whether headway's own share of the machine is known."""
-    refusals: Mapping[str, int]
     taken: AttemptUsage
     lost: AttemptUsage
-    cut_calls: int
-    """Calls without a recorded end when a process of the run ended."""
-    cut_tokens: int
-    """What they can have used at most; 0 if that is not recorded."""
-    retries: int
-    stale: int
-    groups: Mapping[str, GroupAfter]
-    slow: list[Slow]
+    groups: Mapping[str, after.GroupAfter]
+    slow: list[after.Slow]
     earlier_s: tuple[float, ...]
     """How long earlier runs of the same plan took, the newest first."""
-    binding: Binding | None
+    binding: after.Binding | None
 
     @property
     def elapsed_s(self) -> float:
@@ -106,17 +86,22 @@ class Afterwards(Struct, frozen=True):
     @property
     def is_simulated(self) -> bool:
         """Whether its process was the provider too."""
-        return bool(_said(self.glance.header).get("sim") is not None)
+        return _source(self.glance.header).get("sim") is not None
+
+    def total(self, name: str) -> int:
+        """A number of all tasks: `retries`, `stale`, `cut_calls`, `cut_tokens`."""
+        return sum(getattr(one, name) for one in self.numbers.tasks.values())
 
 
 def afterwards(reader: JournalReader, folder: str) -> Afterwards:
     """Fold a journal; `folder` is the run's."""
     glance, recorded = _seen(reader)
+    header = reader.header
+    shape = kept_shape(folder) or _planned_shape(header, folder)
     names = {row.key: row.name for row in reader.rows()}
-    shape = _shape(reader.header, folder)
     graph = None if shape is None else shape.graph
-    group_of = _grouping(reader.header, names, graph)
-    works_alone = _loners(reader.header, shape, group_of)
+    group_of = grouping(header, names)
+    works_alone = loners(header, shape, group_of)
     ways, story = Passages(works_alone), Story(works_alone)
     for one in recorded:
         story.hear(one.key, one.event)
@@ -125,16 +110,17 @@ def afterwards(reader: JournalReader, folder: str) -> Afterwards:
     if glance.verdict.is_live and recorded:
         now_s += max(0.0, time.time() - recorded[-1].event.at_s)
     ways.close(now_s, glance.verdict.is_live)
-    kin = lineage(ways.tasks.values(), graph, group_of)
+    passages = ways.tasks.values()
+    kin = lineage(passages, graph, group_of)
+    natures = _natures(header, shape)
     where = spent(
-        ways.tasks.values(), kin.ready_s, _natures(reader.header, shape, group_of), ways.holds,
-        _is_bounded(glance.standing, shape), now_s,
+        passages, kin.ready_s, lambda key: natures.get(group_of(key), NATURES[header.kind]),
+        ways.holds, _is_bounded(glance.standing, shape), now_s,
     )  # fmt: skip
-    groups = groups_after(ways.tasks.values(), group_of)
+    groups = after.groups_after(passages, group_of)
     if graph is not None:
         declared = [group.name for group in graph.groups if group.name in groups]
         groups = {name: groups[name] for name in dict.fromkeys((*declared, *groups))}
-    lines = in_line(story.tales.values(), group_of)
     taken, lost = AttemptUsage(), AttemptUsage()
     for group in groups.values():
         taken.add(group.taken)
@@ -143,16 +129,11 @@ def afterwards(reader: JournalReader, folder: str) -> Afterwards:
     work_s = sum(one.task_s for one in where.shares if one.cause in WORK)
     return Afterwards(
         glance, names, forecast,
-        () if forecast.foreseen is None else compared(forecast.foreseen, now_s, taken),
-        SerialShare(work_s, kin.critical_path_s, now_s), kin, story.submitted,
-        effective_width(story, lines, now_s), where, ways, ways.is_measured,
-        dict(sorted(ways.refusals.items())), taken, lost,
-        sum(one.cut_calls for one in ways.tasks.values()),
-        sum(one.cut_tokens for one in ways.tasks.values()),
-        sum(one.retries for one in ways.tasks.values()),
-        sum(one.stale for one in ways.tasks.values()), groups,
-        slowest(ways.tasks.values(), SLOW_MAX), _earlier(reader.header),
-        binding(where, kin, ways.tasks, groups, group_of),
+        () if forecast.foreseen is None else after.compared(forecast.foreseen, now_s, taken),
+        after.SerialShare(work_s, kin.critical_path_s, now_s), kin, story.submitted,
+        effective_width(story, in_line(story.tales.values(), group_of), now_s), where, ways,
+        taken, lost, groups, after.slowest(passages, SLOW_MAX), _earlier(header),
+        after.binding(where, kin, ways.tasks, groups, group_of),
     )  # fmt: skip
 
 
@@ -168,11 +149,8 @@ def _seen(reader: JournalReader) -> tuple[Glance, list[RecordedEvent]]:
     return glance, recorded
 
 
-def _shape(header: Header, folder: str) -> RunOutline | None:
-    """What the run was to do: as it is kept beside the journal, or by reading its plan again."""
-    kept = kept_shape(folder)
-    if kept is not None:
-        return kept
+def _planned_shape(header: Header, folder: str) -> RunOutline | None:
+    """The shape of a run whose own is not kept, by reading its plan again."""
     from headway.report.text.why import known
 
     try:
@@ -182,60 +160,22 @@ def _shape(header: Header, folder: str) -> RunOutline | None:
     return None if found is None else RunOutline(found.graph, found.rules.ceiling)
 
 
-def _grouping(
-    header: Header, names: Mapping[bytes, str], graph: Graph | None
-) -> Callable[[bytes], str]:
-    """The group of a task, by its name; all that an `each` does is one."""
-    if header.kind == "each":
-        only = "each" if graph is None else graph.groups[0].name
-        return lambda _: only
-    return lambda key: group_name(names.get(key, ""))
-
-
-def _natures(
-    header: Header, shape: RunOutline | None, group_of: Callable[[bytes], str]
-) -> Callable[[bytes], Nature]:
-    """What tasks are for where their time goes."""
-    usual = NATURES[header.kind]
-    if shape is None:
-        return lambda _: usual
-    natures = {
-        group.name: _nature(shape, index, usual) for index, group in enumerate(shape.graph.groups)
-    }
-    return lambda key: natures.get(group_of(key), usual)
-
-
-def _loners(
-    header: Header, shape: RunOutline | None, group_of: Callable[[bytes], str]
-) -> Callable[[bytes], bool]:
-    """Whether a task works before it calls anybody: programs and functions do, prompts do not."""
-    if shape is None:
-        return lambda _: header.kind != "plan"
-    if shape.models is not None:
-        models = shape.models
-        return lambda key: group_of(key) not in models
-    local = {group.name for group in shape.graph.groups if group.is_local}
-    return lambda key: header.kind != "plan" or group_of(key) in local
-
-
-def _nature(shape: RunOutline, index: int, usual: Nature) -> Nature:
-    graph = shape.graph
-    group = graph.groups[index]
-    service = usual.service
-    if group.is_local:
-        service = "machine"
-    elif shape.models is not None:
-        service = "provider" if group.name in shape.models else "function"
-    if not group.is_local and _is_fan_in(graph, index):
-        service = "fan-in"
-    is_ordered = bool(group.queue) or group.touches is not None
-    return Nature(service, group.is_local, is_ordered)
-
-
-def _is_fan_in(graph: Graph, index: int) -> bool:
-    """Whether it brings the results of several tasks together."""
-    group = graph.groups[index]
-    return any(need.block != 1 and graph.groups[need.group].count != 1 for need in group.needs)
+def _natures(header: Header, shape: RunOutline | None) -> dict[str, Nature]:
+    """What the tasks of each group are for where their time goes."""
+    natures: dict[str, Nature] = {}
+    groups = () if shape is None else shape.graph.groups
+    for group in groups:
+        service: Service = NATURES[header.kind].service
+        if shape is not None and shape.models is not None:
+            service = "provider" if group.name in shape.models else "function"
+        # One that brings the results of several tasks together.
+        if any(need.block != 1 and groups[need.group].count != 1 for need in group.needs):
+            service = "fan-in"
+        if group.is_local:
+            service = "machine"
+        is_ordered = bool(group.queue) or group.touches is not None
+        natures[group.name] = Nature(service, group.is_local, is_ordered)
+    return natures
 
 
 def _is_bounded(standing: Standing, shape: RunOutline | None) -> bool:
@@ -254,11 +194,11 @@ def _earlier(header: Header) -> tuple[float, ...]:
     mine = _plan_of(header)
     found: list[float] = []
     for place in list_runs(state_folder(), LOOKED_MAX):
+        took_s = _took(place, mine) if place.id < header.run else None
+        if took_s is not None:
+            found.append(took_s)
         if len(found) == EARLIER_MAX:
             break
-        if place.id < header.run:
-            took_s = _took(place, mine)
-            found += [] if took_s is None else [took_s]
     return tuple(found)
 
 
@@ -270,29 +210,29 @@ def _took(place: RunPlace, plan: tuple[str, ...]) -> float | None:
             standing = Standing()
             for recorded in reader.events(key=b""):
                 standing = stand(standing, recorded.event)
-            is_one = standing.parts == 1 and verdict(standing, False, 0.0).state == "done"
-            if standing.finished is None or not is_one:
-                return None
-            return standing.finished.at_s - standing.began_s
     except HeadwayError:
-        return None  # A journal that cannot be read: `doctor` tells.
+        return None  # `doctor` reports a journal that cannot be read.
+    finished = standing.finished
+    if finished is None or standing.parts > 1 or verdict(standing, False, 0.0).state != "done":
+        return None
+    return finished.at_s - standing.began_s
 
 
 def _plan_of(header: Header) -> tuple[str, ...]:
     """What two runs of one plan have in common."""
     if header.kind != "plan":
         return header.kind, header.name, header.folder
-    path = str(_said(header).get("path", header.name))
+    path = str(_source(header).get("path", header.name))
     return header.kind, os.path.abspath(os.path.join(header.folder, path))
 
 
-def _said(header: Header) -> dict[str, object]:
-    """What a run was to do, as it is kept; nothing, if that is no plan's."""
+def _source(header: Header) -> dict[str, object]:
+    """What is kept of a plan and its options; empty of any other run."""
     try:
-        said = json.loads(header.source) if header.kind == "plan" else {}
+        source = json.loads(header.source) if header.kind == "plan" else {}
     except ValueError:
         return {}
-    return said if isinstance(said, dict) else {}
+    return source if isinstance(source, dict) else {}
 
 
 # What the numbers of a report mean, in sentences: limits, causes, widths, and what bound it.
@@ -349,10 +289,10 @@ CAUSES: Final[dict[Cause, str]] = {
 
 
 WIDTHS: Final = {
-    "concurrency": "bound by how many calls the account takes at once, {share}{best}; "
+    "concurrency": "bound by how many calls the account takes at once, {share}; "
     "more agents would not help",
-    "peak": "bound by the provider's own speed, {share}{best}: more at once would be slower in all",
-    "untried": "bound by a width that was still being explored, {share}{best}: "
+    "peak": "bound by the provider's own speed, {share}: more at once would be slower in all",
+    "untried": "bound by a width that was still being explored, {share}: "
     "the next run begins with what this one has learned",
 }
 """Where the number of calls at once bound a run: whose number that was."""
@@ -422,10 +362,13 @@ def serial_words(run: Afterwards) -> list[str]:
     if not serial.work_s:
         return ["nothing was worked on to an end yet"]
     path = "longest task" if not run.lineage.is_known else "critical path"
+    speed = f"{serial.speed_up:.1f} times as fast as one task after another"
+    if serial.speed_up < 1.0:
+        speed = "slower than its work alone, one after another: it mostly waited"
     lines = [
         f"{serial.share:.0%} of {brief(serial.work_s)} of work is on the {path}, "
         f"{brief(serial.critical_path_s)}: {chain_words(run)}",
-        _speed_words(serial),
+        f"{speed}; with any width {serial.speed_up_max:.1f} times at most",
     ]
     doubled = f"Amdahl's law: twice the width would take {brief(serial.doubled_s)} at best"
     binds = run.binding is not None and run.binding.cause in ("quota", "refused")
@@ -435,14 +378,7 @@ def serial_words(run: Afterwards) -> list[str]:
     return lines
 
 
-def _speed_words(serial: SerialShare) -> str:
-    most = f"with any width {serial.speed_up_max:.1f} times at most"
-    if serial.speed_up < 1.0:
-        return f"slower than its work alone, one after another: it mostly waited; {most}"
-    return f"{serial.speed_up:.1f} times as fast as one task after another; {most}"
-
-
-def slow_words(run: Afterwards, slow: Slow) -> str:
+def slow_words(run: Afterwards, slow: after.Slow) -> str:
     """`explore[api] 4.1 s: 3.9 s of it at work`."""
     reasons = {
         "service": "at work",
@@ -470,7 +406,7 @@ def steady_words(run: Afterwards) -> list[str]:
             "times as long"
         )
     runs = (run.elapsed_s, *run.earlier_s)
-    vary = variation(runs) if not run.glance.verdict.is_live else None
+    vary = after.variation(runs) if not run.glance.verdict.is_live else None
     if vary is not None:
         word = "predictable" if vary < STEADY else "not predictable"
         lines.append(
@@ -483,13 +419,15 @@ def steady_words(run: Afterwards) -> list[str]:
 
 
 def refusal_words(run: Afterwards) -> str:
-    """`3 calls refused (rate: input), 2 attempts again, 1 stale; 1,200 tokens ($0.01) twice`."""
-    refused = sum(run.refusals.values())
-    why = ", ".join(f"{many:,} {one_line(word, 40)}" for word, many in run.refusals.items())
-    words = [f"{count(refused, 'call')} refused" + (f" ({why})" if why else "")]
-    words.append(f"{run.retries:,} retried")
-    if run.stale:
-        words.append(f"{count(run.stale, 'stale attempt')}")
+    """`3 calls refused (rate: input), 2 attempts again, 1 stale`."""
+    refusals = sorted(run.numbers.refusals.items())
+    why = ", ".join(f"{many:,} {one_line(word, 40)}" for word, many in refusals)
+    words = [
+        f"{count(sum(many for _, many in refusals), 'call')} refused" + (f" ({why})" if why else "")
+    ]
+    words.append(f"{run.total('retries'):,} retried")
+    if stale := run.total("stale"):
+        words.append(count(stale, "stale attempt"))
     return ", ".join(words)
 
 
@@ -499,25 +437,26 @@ def advice(run: Afterwards) -> str:
     if bound is None:
         return "nothing took any time yet"
     if bound.straggler:
-        return _straggler(run, bound)
+        name = one_line(run.names.get(bound.straggler, "?"), NAME_CELLS)
+        return (
+            f"one slow task: {name} took {brief(bound.straggler_s)}, its like "
+            f"{brief(bound.usual_s)}; a `timeout:` would have ended it"
+        )
     share = f"{bound.share:.0%} of the time"
     if bound.cause == "quota":
-        return _quota(bound, share, _best(run))
+        if bound.what in WIDTHS:
+            return WIDTHS[bound.what].format(share=share, best=_best(run))
+        if not bound.what:
+            return (
+                f"bound by permits, {share}{_best(run)}; this journal does not say for which limit"
+            )
+        limit = limit_words(bound.what)
+        return f"bound by {limit}, waited for {share}{_best(run)}; more agents would not help"
     if bound.cause == "provider":
         return _path(run, share, _best(run))
     if bound.cause == "place":
         share += f" ({run.glance.standing.strategy})"
     return ADVICE.get(bound.cause, "{share}: " + CAUSES[bound.cause]).format(share=share)
-
-
-def _quota(bound: Binding, share: str, best: str) -> str:
-    if bound.what in WIDTHS:
-        return WIDTHS[bound.what].format(share=share, best=best)
-    if not bound.what:
-        return f"bound by permits, {share}{best}; this journal does not say for which limit"
-    return (
-        f"bound by {limit_words(bound.what)}, waited for {share}{best}; more agents would not help"
-    )
 
 
 def _path(run: Afterwards, share: str, best: str) -> str:
@@ -530,14 +469,6 @@ def _path(run: Afterwards, share: str, best: str) -> str:
             "only shorter or fewer stages help"
         )
     return f"bound by the work itself, {share}{best}: shorter tasks help, more agents hardly"
-
-
-def _straggler(run: Afterwards, bound: Binding) -> str:
-    name = one_line(run.names.get(bound.straggler, "?"), NAME_CELLS)
-    return (
-        f"one slow task: {name} took {brief(bound.straggler_s)}, its like "
-        f"{brief(bound.usual_s)}; a `timeout:` would have ended it"
-    )
 
 
 def _best(run: Afterwards) -> str:

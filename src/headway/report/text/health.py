@@ -35,7 +35,6 @@ from headway.report.health import (
 from headway.report.progress import RunProgress, TaskNames, TimeLeft
 from headway.report.text.accounts import NO_ACCOUNTS, whose
 from headway.report.text.runs import Glance
-from headway.report.text.stage import Frame, gauge, labelled
 from headway.report.text.words import console_for, count, glyphs_for, one_line
 from headway.run.declared import plans_of
 from headway.run.forecasts import kept_forecast
@@ -141,6 +140,8 @@ def health_line(lanes: Sequence[LaneView]) -> str:
 def health_lines(seen: Overview, console: Console) -> Iterator[Text]:
     """Every account with its limits, its reasons and its hours."""
     from rich.text import Text
+
+    from headway.report.text.stage import Frame, gauge, labelled
 
     frame = Frame(console.width, glyphs_for(console))
     lanes = {(lane.account, lane.group): lane for lane in seen.view.lanes}

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
+from headway.base.codec import as_dict
 from headway.base.numbers import short
 from headway.report.afterwards import ForecastComparison, GroupAfter
 from headway.report.text.afterwards import (
@@ -19,9 +20,17 @@ from headway.report.text.afterwards import (
     steady_words,
     width_words,
 )
-from headway.report.text.runs import LABEL_CELLS, STYLES, count_words
-from headway.report.text.words import cost, count, known_usd, one_line, usd
-from headway.report.time_use import AttemptUsage
+from headway.report.text.runs import STYLES, count_words, title_line
+from headway.report.text.words import (
+    LABEL_CELLS,
+    block,
+    cost,
+    count,
+    known_usd,
+    labelled,
+    one_line,
+    usd,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,39 +53,35 @@ NO_FORECAST: Final = {
 
 
 def draw_report(console: Console, run: Afterwards) -> None:
-    """Print it, a line for each thing there is to say."""
     for line in report_lines(run, console.width):
         console.print(line, soft_wrap=True)
 
 
 def report_lines(run: Afterwards, width: int) -> Iterator[Text]:
-    """The same as lines."""
+    """A line for each fact."""
     from rich.text import Text
 
-    header, verdict = run.glance.header, run.glance.verdict
-    name = one_line(header.name, width - len(header.run) - 2)
-    yield Text.assemble((name, "bold"), "  ", (header.run, "dim"))
+    verdict = run.glance.verdict
+    yield title_line(run.glance.header, width)
     state = f"{verdict.state}, so far" if verdict.is_live else str(verdict.state)
-    yield _labelled(
-        "state",
-        Text.assemble((state, STYLES.get(verdict.state, "")), f": {count_words(run.glance)}"),
-    )
-    yield from _block("took", [_took_words(run)], width)
-    yield from _block("foreseen", _foreseen_lines(run), width)
-    yield from _block("width", [width_words(run)], width)
-    yield from _block("serial", serial_words(run), width)
+    styled = (state, STYLES.get(verdict.state, ""))
+    yield labelled("state", Text.assemble(styled, f": {count_words(run.glance)}"))
+    yield from _folded("took", [_took_words(run)], width)
+    yield from _folded("foreseen", _foreseen_lines(run), width)
+    yield from _folded("width", [width_words(run)], width)
+    yield from _folded("serial", serial_words(run), width)
     if run.spent.shares:
         yield Text()
         yield from _where(run)
         yield Text()
-    yield from _block("headway", [_overhead_words(run)], width)
-    yield from _block("refused", [refusal_words(run)], width)
-    yield from _block("twice", [_twice_words(run)], width)
-    yield from _groups(run)
-    yield from _block("slowest", [slow_words(run, slow) for slow in run.slow], width)
-    yield from _block("spread", steady_words(run), width)
+    yield from _folded("headway", [_overhead_words(run)], width)
+    yield from _folded("refused", [refusal_words(run)], width)
+    yield from _folded("twice", [_twice_words(run)], width)
+    yield from block("groups", _group_lines(run))
+    yield from _folded("slowest", [slow_words(run, slow) for slow in run.slow], width)
+    yield from _folded("spread", steady_words(run), width)
     yield Text()
-    yield from _block("advice", [advice(run)], width, "bold")
+    yield from _folded("advice", [advice(run)], width, "bold")
 
 
 def _took_words(run: Afterwards) -> str:
@@ -157,7 +162,7 @@ def _overhead_words(run: Afterwards) -> str:
     share = numbers.cpu_s / run.elapsed_s if run.elapsed_s else 0.0
     words = f"{numbers.cpu_s:.2f} s of CPU, {share:.1%} of one processor"
     words += f"; at most {numbers.memory_bytes / 1e6:.0f} MB"
-    extra = [] if run.is_measured else ["without the parts that were cut off"]
+    extra = [] if numbers.is_measured else ["without the parts that were cut off"]
     if run.glance.header.kind == "python":
         extra.append("with the functions that ran in its process")
     if run.is_simulated:
@@ -170,15 +175,14 @@ def _twice_words(run: Afterwards) -> str:
     if lost.tokens or lost.microusd:
         money = f", {cost(lost.microusd, lost.unpriced)}" if lost.microusd or lost.unpriced else ""
         words.append(f"{short(lost.tokens)} tokens{money} paid for attempts that gave nothing")
-    if run.cut_calls:
-        most = f"up to {short(run.cut_tokens)} tokens" if run.cut_tokens else "their tokens"
-        words.append(f"{count(run.cut_calls, 'call')} cut off, {most} may be billed twice")
+    if cut := run.total("cut_calls"):
+        tokens = run.total("cut_tokens")
+        most = f"up to {short(tokens)} tokens" if tokens else "their tokens"
+        words.append(f"{count(cut, 'call')} cut off, {most} may be billed twice")
     return "; ".join(words) or "no calls cut off; no failed attempts paid"
 
 
-def _groups(run: Afterwards) -> Iterator[Text]:
-    from rich.text import Text
-
+def _group_lines(run: Afterwards) -> list[str]:
     groups = list(run.groups.values())
     rows: list[tuple[str, ...]] = [
         ("", "tasks", "p50", "p95", "p95/p50", "calls", "tokens", "cost", "lost")
@@ -191,32 +195,20 @@ def _groups(run: Afterwards) -> Iterator[Text]:
             others.taken.add(group.taken)
             others.lost.add(group.lost)
         rows.append(_group_cells(others))
-    for index, line in enumerate(_columns(rows, right=range(1, 9))):
-        yield _labelled("" if index else "groups", Text(line))
-
-
-def _cost_json(taken: AttemptUsage) -> dict[str, object]:
-    return {
-        "usd": known_usd(taken.microusd, taken.unpriced),
-        "known_usd": taken.microusd / 1e6,
-        "unpriced_calls": taken.unpriced,
-    }
-
-
-def _group_cost(group: GroupAfter) -> str:
-    if group.taken.unpriced:
-        return f"{usd(group.taken.microusd)} + ?" if group.taken.microusd else "unknown"
-    return usd(group.taken.microusd)
+    return _columns(rows, right=range(1, 9))
 
 
 def _group_cells(group: GroupAfter) -> tuple[str, ...]:
-    has_times = bool(group.times_s)
+    taken, p50, p95 = group.taken, "", ""
+    if group.times_s:
+        p50, p95 = brief(group.p50_s), brief(group.p95_s)
+    money = usd(taken.microusd)
+    if taken.unpriced:
+        money = f"{money} + ?" if taken.microusd else "unknown"
     return (
-        one_line(group.name, 24), f"{group.tasks:,}",
-        brief(group.p50_s) if has_times else "", brief(group.p95_s) if has_times else "",
+        one_line(group.name, 24), f"{group.tasks:,}", p50, p95,
         f"{group.p95_s / group.p50_s:.1f}" if group.p50_s else "",
-        f"{group.taken.calls:,}", short(group.taken.tokens), _group_cost(group),
-        short(group.lost.tokens),
+        f"{taken.calls:,}", short(taken.tokens), money, short(group.lost.tokens),
     )  # fmt: skip
 
 
@@ -235,58 +227,52 @@ def _columns(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[s
     return lines
 
 
-def _block(label: str, lines: Sequence[str], width: int, style: str = "") -> Iterator[Text]:
+def _folded(label: str, lines: Sequence[str], width: int, style: str = "") -> Iterator[Text]:
     """Sentences beside a label, folded to the width of the screen."""
-    from rich.text import Text
-
     cells = max(CELLS_MIN, width - LABEL_CELLS - 2)
-    folded = [part for line in lines for part in wrap(line, cells, subsequent_indent="  ")]
-    for index, line in enumerate(folded):
-        yield _labelled("" if index else label, Text(line, style))
-
-
-def _labelled(label: str, text: Text) -> Text:
-    from rich.text import Text
-
-    return Text.assemble("  ", (label.ljust(LABEL_CELLS), "dim"), text)
+    folded = (part for line in lines for part in wrap(line, cells, subsequent_indent="  "))
+    return block(label, folded, style)
 
 
 def as_json(run: Afterwards) -> dict[str, object]:
     """Everything for a program."""
-    header = run.glance.header
+    header, verdict, taken, lost = run.glance.header, run.glance.verdict, run.taken, run.lost
+    numbers, serial, bound = run.numbers, run.serial, run.binding
+    cut_calls, cut_tokens = run.total("cut_calls"), run.total("cut_tokens")
     return {
-        "run": header.run,
-        "name": header.name,
-        "kind": header.kind,
-        "state": run.glance.verdict.state,
-        "is_live": run.glance.verdict.is_live,
-        "parts": run.numbers.parts,
-        "elapsed_s": run.elapsed_s,
-        "calls": run.taken.calls,
-        "input_tokens": round(run.taken.input_tokens),
-        "output_tokens": round(run.taken.output_tokens),
-        **_cost_json(run.taken),
+        "run": header.run, "name": header.name, "kind": header.kind, "state": verdict.state,
+        "is_live": verdict.is_live, "parts": numbers.parts, "elapsed_s": run.elapsed_s,
+        "calls": taken.calls, "input_tokens": round(taken.input_tokens),
+        "output_tokens": round(taken.output_tokens),
+        "usd": known_usd(taken.microusd, taken.unpriced), "known_usd": taken.microusd / 1e6,
+        "unpriced_calls": taken.unpriced,
         "foreseen": _foreseen_json(run),
         "submitted": run.submitted,
         "effective": run.effective,
-        "serial": _serial_json(run),
+        "serial": {
+            "work_s": serial.work_s, "critical_path_s": serial.critical_path_s,
+            "share": serial.share, "speed_up": serial.speed_up,
+            "speed_up_max": serial.speed_up_max, "doubled_s": serial.doubled_s,
+            "is_known": run.lineage.is_known,
+            "chain": [run.names.get(key, "") for key in run.lineage.chain],
+        },
         "spent": {
-            "wall_s": run.spent.wall_s,
-            "task_s": run.spent.task_s,
+            "wall_s": run.spent.wall_s, "task_s": run.spent.task_s,
             "shares": [
                 {"cause": one.cause, "what": one.what, "wall_s": one.wall_s, "task_s": one.task_s}
                 for one in run.spent.shares
             ],
         },
         "headway": {
-            "cpu_s": run.numbers.cpu_s,
-            "memory_bytes": run.numbers.memory_bytes,
-            "is_measured": run.is_measured and run.numbers.memory_bytes > 0,
+            "cpu_s": numbers.cpu_s, "memory_bytes": numbers.memory_bytes,
+            "is_measured": numbers.is_measured and numbers.memory_bytes > 0,
         },
-        "refused": dict(run.refusals),
-        "retries": run.retries,
-        "stale": run.stale,
-        **_twice_json(run),
+        "refused": dict(sorted(numbers.refusals.items())),
+        "retries": run.total("retries"),
+        "stale": run.total("stale"),
+        "lost": {"tokens": round(lost.tokens), "usd": known_usd(lost.microusd, lost.unpriced)},
+        "cut_off": {"calls": cut_calls,
+                    "tokens": None if cut_calls and not cut_tokens else cut_tokens},
         "groups": [_group_json(group) for group in run.groups.values()],
         "slowest": [
             {"task": run.names.get(one.key, ""), "seconds": one.took_s, "mostly": one.kind,
@@ -294,35 +280,12 @@ def as_json(run: Afterwards) -> dict[str, object]:
             for one in run.slow
         ],
         "earlier_s": list(run.earlier_s),
-        "bound": _bound_json(run),
+        "bound": None if bound is None else {
+            "cause": bound.cause, "what": bound.what, "share": bound.share,
+            "straggler": run.names.get(bound.straggler, "") or None,
+        },
         "advice": advice(run),
     }  # fmt: skip
-
-
-def _serial_json(run: Afterwards) -> dict[str, object]:
-    serial = run.serial
-    return {
-        "work_s": serial.work_s,
-        "critical_path_s": serial.critical_path_s,
-        "share": serial.share,
-        "speed_up": serial.speed_up,
-        "speed_up_max": serial.speed_up_max,
-        "doubled_s": serial.doubled_s,
-        "is_known": run.lineage.is_known,
-        "chain": [run.names.get(key, "") for key in run.lineage.chain],
-    }
-
-
-def _bound_json(run: Afterwards) -> dict[str, object] | None:
-    bound = run.binding
-    if bound is None:
-        return None
-    return {
-        "cause": bound.cause,
-        "what": bound.what,
-        "share": bound.share,
-        "straggler": run.names.get(bound.straggler, "") or None,
-    }
 
 
 def _foreseen_json(run: Afterwards) -> dict[str, object] | None:
@@ -330,40 +293,23 @@ def _foreseen_json(run: Afterwards) -> dict[str, object] | None:
     if foreseen is None:
         return None
     return {
-        "bound_s": foreseen.bound_s,
-        "binding": foreseen.binding,
+        "bound_s": foreseen.bound_s, "binding": foreseen.binding,
         "learned_calls": foreseen.learned_calls,
         "compared": [
-            {"name": one.name, "low": one.foreseen.low, "mid": one.foreseen.mid,
-             "high": one.foreseen.high, "real": one.real, "is_within": one.is_within,
-             "error": one.error}
+            {"name": one.name, **as_dict(one.foreseen), "real": one.real,
+             "is_within": one.is_within, "error": one.error}
             for one in run.compared
         ],
     }  # fmt: skip
 
 
-def _twice_json(run: Afterwards) -> dict[str, object]:
-    lost, tokens = run.lost, run.cut_tokens
-    return {
-        "lost": {"tokens": round(lost.tokens), "usd": known_usd(lost.microusd, lost.unpriced)},
-        "cut_off": {
-            "calls": run.cut_calls,
-            "tokens": None if run.cut_calls and not tokens else tokens,
-        },
-    }
-
-
 def _group_json(group: GroupAfter) -> dict[str, object]:
+    taken, lost = group.taken, group.lost
     return {
-        "group": group.name,
-        "tasks": group.tasks,
-        "finished": group.finished,
-        "calls": group.taken.calls,
-        "input_tokens": round(group.taken.input_tokens),
-        "output_tokens": round(group.taken.output_tokens),
-        "usd": known_usd(group.taken.microusd, group.taken.unpriced),
-        "lost_tokens": round(group.lost.tokens),
-        "lost_usd": known_usd(group.lost.microusd, group.lost.unpriced),
-        "p50_s": group.p50_s,
-        "p95_s": group.p95_s,
-    }
+        "group": group.name, "tasks": group.tasks, "finished": group.finished,
+        "calls": taken.calls, "input_tokens": round(taken.input_tokens),
+        "output_tokens": round(taken.output_tokens),
+        "usd": known_usd(taken.microusd, taken.unpriced), "lost_tokens": round(lost.tokens),
+        "lost_usd": known_usd(lost.microusd, lost.unpriced),
+        "p50_s": group.p50_s, "p95_s": group.p95_s,
+    }  # fmt: skip

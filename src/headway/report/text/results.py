@@ -12,15 +12,14 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
-from itertools import islice
 from typing import TYPE_CHECKING, Final, TextIO
 
 from msgspec import Struct
 
 from headway.engine.record import TaskRow
-from headway.errors import BadValueError, StateFileError, did_you_mean
+from headway.errors import StateFileError
 from headway.journal.reader import JournalReader
-from headway.report.text.runs import agents_as_json as agent_json
+from headway.report.text.runs import agents_as_json, unknown_task
 from headway.report.text.words import known_usd
 
 if TYPE_CHECKING:
@@ -39,9 +38,6 @@ COLUMNS: Final = (
 
 NAME_MAX: Final = 120
 """Bytes of a task's name in a file's: file systems allow 255, and a number and a suffix follow."""
-
-NAMES_HINTED_MAX: Final = 1000
-"""Names that a wrong one is compared with."""
 
 
 class Gave(Struct, frozen=True):
@@ -76,8 +72,10 @@ def harvest(
         rows = [row for row in rows if row.key in places]
     order = _numbers(reader) if places is None else places
     rows.sort(key=lambda row: order.get(row.key, len(order)))
-    if names:
-        _must_exist(reader, names, rows)
+    there = {row.name for row in rows} | {row.name.partition("[")[0] for row in rows}
+    for name in names:
+        if name not in there:
+            raise unknown_task(reader, name)
     for row in rows:
         if row.state == "finished":
             yield Gave(row, reader.body(row.ending.body) if row.ending.body else None)
@@ -132,7 +130,7 @@ def write_lines(
     for gave in found:
         shown = as_json(gave, is_parsed=is_parsed)
         if agents is not None and (accounts := agents.get(gave.row.key.hex())):
-            shown["agent"] = agent_json(accounts)
+            shown["agent"] = agents_as_json(accounts)
         stream.write(json_line(shown) + "\n")
         done += gave.row.state == "finished"
     return done
@@ -198,13 +196,3 @@ def safe_name(name: str, taken: set[str]) -> str:
         chosen = f"{plain}-{number}.txt"
     taken.add(chosen.lower())
     return chosen
-
-
-def _must_exist(reader: JournalReader, names: Collection[str], rows: list[TaskRow]) -> None:
-    there = {row.name for row in rows} | {row.name.partition("[")[0] for row in rows}
-    for name in names:
-        if name not in there:
-            known = {row.name for row in islice(reader.rows(), NAMES_HINTED_MAX)}
-            raise BadValueError(
-                f"no task `{name}` has started in this run", hint=did_you_mean(name, known)
-            )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from headway.journal.folder import kept_shape
+from headway.engine.record import Header
+from headway.journal.folder import RunOutline, kept_shape
 from headway.journal.reader import JournalReader
 from headway.report.history import Story, Tale, effective_width, in_line, scene, with_lines
 from headway.report.tables import Cell, TimelineData, TimelineRow, timeline
@@ -42,16 +43,14 @@ class TimelineView(Struct, frozen=True):
 
 def played(reader: JournalReader) -> TimelineView:
     """Fold a journal."""
-    facts = list(reader.events())
     names = {row.key: row.name for row in reader.rows()}
-    kept = kept_shape(reader.folder)
-    models = (kept and kept.models) or frozenset()
-    story = Story(lambda key: group_name(names.get(key, "")) not in models)
-    for recorded in facts:
+    group_of = grouping(reader.header, names)
+    story = Story(loners(reader.header, kept_shape(reader.folder), group_of))
+    for recorded in reader.events():
         story.hear(recorded.key, recorded.event)
     glance = look(reader)
     tales = story.in_order()
-    lines = in_line(tales, lambda key: group_name(names.get(key, "")))
+    lines = in_line(tales, group_of)
     now_s = story.elapsed_s
     if glance.verdict.is_live:
         now_s += max(0.0, time.time() - glance.summary.last_s)
@@ -59,6 +58,26 @@ def played(reader: JournalReader) -> TimelineView:
         tales, [names.get(tale.key, tale.key.hex()[:8]) for tale in tales], lines, glance,
         story.submitted, effective_width(story, lines, now_s), now_s, story.parts,
     )  # fmt: skip
+
+
+def grouping(header: Header, names: Mapping[bytes, str]) -> Callable[[bytes], str]:
+    """The group of a task, by its name: `review` of `review[security]`; an `each` is one group."""
+    if header.kind == "each":
+        return lambda _: "each"
+    return lambda key: names.get(key, "").partition("[")[0]
+
+
+def loners(
+    header: Header, shape: RunOutline | None, group_of: Callable[[bytes], str]
+) -> Callable[[bytes], bool]:
+    """Whether a task works before its first call: programs and functions do, prompts do not."""
+    if shape is None:
+        return lambda _: header.kind != "plan"
+    models = shape.models
+    if models is not None:
+        return lambda key: group_of(key) not in models
+    local = {group.name for group in shape.graph.groups if group.is_local}
+    return lambda key: header.kind != "plan" or group_of(key) in local
 
 
 def draw_played(console: Console, run: TimelineView, *, is_whole: bool) -> None:
@@ -92,11 +111,6 @@ def sentences(run: TimelineView) -> list[str]:
     if run.parts > 1:
         said.append(f"Resumed {count(run.parts - 1, 'time')}; the time between is left out.")
     return said
-
-
-def group_name(name: str) -> str:
-    """`review` of `review[security]`."""
-    return name.partition("[")[0]
 
 
 def as_json(run: TimelineView) -> dict[str, object]:

@@ -26,8 +26,14 @@ from headway.plans.fan_in import shapes_of, with_levels
 from headway.plans.graph import Graph, TaskGroup
 from headway.plans.load import plan_from
 from headway.report.text.logs import told
-from headway.report.text.results import NAMES_HINTED_MAX
-from headway.report.text.runs import Glance, clean_name, find_row, look, state_words
+from headway.report.text.runs import (
+    NAMES_HINTED_MAX,
+    Glance,
+    clean_name,
+    find_row,
+    look,
+    state_words,
+)
 from headway.report.text.terminal import clean
 from headway.report.text.words import clock, count, duration, fault_line, one_line
 from headway.run.each import EachSource, EachWork

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from math import inf
 from typing import TYPE_CHECKING, Final, TextIO
@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Final, TextIO
 from msgspec import Struct
 from msgspec.structs import astuple
 
+from headway.base.numbers import short
 from headway.base.values import DAY_S, HOUR_S, MINUTE_S
 from headway.report.text.terminal import clean, drawable
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
+    from rich.text import Text
 
 
 MICRO: Final = 1_000_000
+LABEL_CELLS: Final = 10
 
 
 def one_line(text: str, cells_max: int) -> str:
@@ -99,6 +102,33 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def labelled(label: str, words: str | Text, style: str = "") -> Text:
+    """A line with what it is about in front."""
+    from rich.text import Text
+
+    text = words if isinstance(words, Text) else Text(words, style)
+    return Text.assemble("  ", (label.ljust(LABEL_CELLS), "dim"), text)
+
+
+def block(label: str, lines: Iterable[str | Text], style: str = "") -> Iterator[Text]:
+    """Lines that are not empty, the first with what they are about in front."""
+    for line in lines:
+        if line:
+            yield labelled(label, line, style)
+            label = ""
+
+
+def usage_words(given: float, gave: float, microusd: int, unpriced: int) -> list[str]:
+    """`1.2M tokens in, 80k out`, `$1.20`; nothing of what is 0."""
+    words = [f"{short(given)} tokens in, {short(gave)} out"] if given or gave else []
+    return [*words, cost(microusd, unpriced)] if microusd or unpriced else words
+
+
+def counts(*numbers: tuple[int, str]) -> list[str]:
+    """`3 failed`, `1 skipped`: those that are not 0."""
+    return [f"{number:,} {word}" for number, word in numbers if number]
+
+
 def _two(time_s: float, unit_s: float, unit: str, small_s: float, small: str) -> str:
     """`3 min 20 s`: two units, the second only if there is something of it."""
     whole, rest = divmod(time_s, unit_s)
@@ -108,6 +138,8 @@ def _two(time_s: float, unit_s: float, unit: str, small_s: float, small: str) ->
 
 def finite(value: object) -> object:
     """As JSON can have it: what has no end is null, and a named tuple is an object."""
+    if isinstance(value, bytes):
+        return value.hex()
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         value = value._asdict()
     if isinstance(value, dict):
