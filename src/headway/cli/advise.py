@@ -101,7 +101,6 @@ def _advise(parsed: argparse.Namespace) -> int:
 def _seen(
     parsed: argparse.Namespace, loaded: Loaded, situation: Situation
 ) -> tuple[Prospect | None, Situation]:
-    """What the plan's own runs have shown, unless something else is asked about."""
     from headway.run.advise import planned_prospect, with_sizes_seen
 
     if parsed.preset or parsed.account or parsed.agents or parsed.tokens or parsed.output:
@@ -159,7 +158,6 @@ def _with_flags(parsed: argparse.Namespace, situation: Situation) -> Situation:
 
 
 def _told(parsed: argparse.Namespace, situation: Situation) -> tuple[Situation, AccountGuess]:
-    """The account, as described or remembered, and how it stands now."""
     from headway.report.options import described_account
 
     if parsed.preset:

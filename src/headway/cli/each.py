@@ -75,7 +75,6 @@ def _say_forecast(source: EachSource) -> None:
 
 
 def perform(source: EachSource, journal: Journal, show: Show) -> int:
-    """Run it on this journal."""
     from headway.agents.command import Adopted
     from headway.agents.shell import ShimClient
     from headway.cli.running import conduct, meter_of

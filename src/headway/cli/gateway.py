@@ -6,16 +6,16 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from headway.base.folders import Folders, folders
 from headway.cli.main import Body, HelpText, Parser, add_json
-from headway.errors import BadValueError, GatewayError, UsageError
+from headway.errors import BadValueError, GatewayError, HeadwayError, UsageError
 
 if TYPE_CHECKING:
-    from headway.base.folders import Folders
     from headway.gateway.counters import Sums
     from headway.gateway.daemon import RunningGateway
     from headway.gateway.server import Front
@@ -109,14 +109,16 @@ def options(parser: argparse.ArgumentParser) -> None:
 def _serve(parsed: argparse.Namespace) -> int:
     from headway.gateway import daemon
     from headway.gateway.agents import shared_home
+    from headway.gateway.server import run, serve
 
-    place = _place()
+    place = folders(os.environ)
     front = _front(parsed, place, "4929")
     home = os.path.realpath(shared_home(place))
     front = replace(front, settings=replace(front.settings, home=home))
     if not parsed.detach:
         with daemon.claimed(place):
-            return _run(front, lambda running: front.say(_where(running)))
+            run(serve(front, lambda running: front.say(_where(running))))
+        return 0
     ready = daemon.detach(place)
     if ready is None:
         found = daemon.find(place)
@@ -127,8 +129,8 @@ def _serve(parsed: argparse.Namespace) -> int:
 
 
 def _alone(front: Front, ready: int) -> int:
-    from headway.errors import HeadwayError
     from headway.gateway import daemon
+    from headway.gateway.server import run, serve
 
     def announce(running: RunningGateway) -> None:
         front.say(_where(running))
@@ -137,19 +139,13 @@ def _alone(front: Front, ready: int) -> int:
     code = 1
     try:
         with daemon.claimed(front.place):
-            code = _run(front, announce)
+            run(serve(front, announce))
+            code = 0
     except HeadwayError as error:
         daemon.ready(ready, error.message)
     sys.stderr.flush()
-    # The words of the process that this one was split from are not said twice.
+    # What the first process has buffered is not written twice.
     os._exit(code)
-
-
-def _run(front: Front, announce: Callable[[RunningGateway], None]) -> int:
-    from headway.gateway.server import run, serve
-
-    run(serve(front, announce))
-    return 0
 
 
 def _accompany(parsed: argparse.Namespace, command: Sequence[str]) -> int:
@@ -159,7 +155,7 @@ def _accompany(parsed: argparse.Namespace, command: Sequence[str]) -> int:
     from headway.gateway.replay import home_in
     from headway.gateway.server import NOT_STARTED, accompany, last_line, perform, run
 
-    place = _place()
+    place = folders(os.environ)
     asked = _options(parsed, "0")
     before = None if asked.needs_own else _came_by()
     if before is not None:
@@ -192,7 +188,7 @@ def _accompany(parsed: argparse.Namespace, command: Sequence[str]) -> int:
 def _env(parsed: argparse.Namespace) -> int:
     from headway.gateway.agents import shared_environment
 
-    place = _place()
+    place = folders(os.environ)
     running = _found(place)
     variables = shared_environment(running, place, os.environ)
     shell = "json" if parsed.json else parsed.shell
@@ -210,7 +206,7 @@ def _env(parsed: argparse.Namespace) -> int:
 def _status(parsed: argparse.Namespace) -> int:
     from headway.gateway import daemon
 
-    running = _found(_place())
+    running = _found(folders(os.environ))
     content = daemon.page(f"{running.url}/{running.token}", "status")
     if content is None:
         raise GatewayError(
@@ -233,7 +229,7 @@ def _status(parsed: argparse.Namespace) -> int:
 def _stop(parsed: argparse.Namespace) -> int:
     from headway.gateway import daemon
 
-    place = _place()
+    place = folders(os.environ)
     running = daemon.find(place)
     if running is None:
         print("no gateway runs", file=sys.stderr)
@@ -294,12 +290,6 @@ def _came_by() -> Sums | None:
 
     content = page(os.environ.get(GATEWAY_VARIABLE, ""), "status")
     return None if content is None else Sums(**json.loads(content)["total"])
-
-
-def _place() -> Folders:
-    from headway.base.folders import folders
-
-    return folders(os.environ)
 
 
 def _where(running: RunningGateway) -> str:

@@ -173,7 +173,6 @@ def _budget(parsed: argparse.Namespace) -> int:
 
 
 def _change(parsed: argparse.Namespace, changed: Callable[[AccountTerms], AccountTerms]) -> int:
-    """Read the terms, change them, set them, and show what is in force."""
     from headway.client.admission import admission
     from headway.pacing.memory import AccountTerms
 

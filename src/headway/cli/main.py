@@ -105,7 +105,6 @@ class Parser(argparse.ArgumentParser):
     """Argparse, but mistakes are raised as `UsageError` instead of ending the process."""
 
     def error(self, message: str) -> NoReturn:
-        """Turn argparse's own complaint into ours, with the place to look."""
         raise UsageError(message, hint=f"see `{self.prog} --help`")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -194,7 +193,6 @@ def module_of(verb: Verb) -> ModuleType:
 
 
 def fill_parser(parser: argparse.ArgumentParser, verb: Verb, module: ModuleType) -> None:
-    """Give a verb's parser its arguments and its examples."""
     parser.epilog = getattr(module, "EXAMPLES", None)
     parser.formatter_class = HelpText
     add = getattr(module, verb.module.partition(":")[2] or "arguments")
@@ -279,7 +277,6 @@ def add_commands(parser: argparse.ArgumentParser, alone: Body | None = None) -> 
 def add_command(
     commands: Commands, name: str, summary: str, examples: str, run: Body, about: str = ""
 ) -> argparse.ArgumentParser:
-    """`headway config show`, `headway limits set`."""
     parser = commands.add_parser(
         name, help=summary, description=about or summary, epilog=examples, formatter_class=HelpText
     )
@@ -288,7 +285,6 @@ def add_command(
 
 
 def print_json(shown: object) -> int:
-    """One line for a program."""
     import json
 
     from headway.report.text.words import finite

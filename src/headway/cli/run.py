@@ -91,7 +91,6 @@ def begin(
     environment: Mapping[str, str],
     budget: PlanBudget | None,
 ) -> int:
-    """Perform a plan that was loaded, on a new journal."""
     from headway.cli.running import begin_journal
     from headway.config import read_configuration
     from headway.engine.record import Header
@@ -139,7 +138,6 @@ def ready_run(
 
 
 def perform(run: PlanRun, source: PlanSource, journal: Journal, parsed: argparse.Namespace) -> int:
-    """Perform a plan on this journal, and print what its last tasks gave."""
     from headway.agents.command import Adopted
     from headway.cli.running import Show, conduct, meter_of
     from headway.run.detector import detector_of, findings_of

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import sys
 from contextlib import suppress
 from importlib.util import find_spec
 from json import dumps
@@ -21,7 +20,7 @@ from headway.errors import BadValueError, UsageError, did_you_mean
 if TYPE_CHECKING:
     import asyncio
 
-    from headway.base.values import Charging, Limit, LimitKind, Resource
+    from headway.base.values import Charging, LimitKind, Resource
     from headway.sim.account import Terms, UsageWindow
     from headway.sim.provider import ProviderSpec
     from headway.sim.server import ServeOptions, SimServer
@@ -61,21 +60,20 @@ def add_serve(commands: Commands) -> None:
     serve = add_command(commands, "serve", about, EXAMPLES, _serve, ABOUT)
     serve.add_argument("--provider", metavar="P", help="a preset or a file; see `sim presets`")
     limits = serve.add_argument_group("limits, instead of the preset's")
-    limits.add_argument("--rpm", metavar="N", help="requests a minute")
-    limits.add_argument("--tpm", metavar="N", help="tokens a minute, input and output: 100k")
-    limits.add_argument("--itpm", metavar="N", help="input tokens a minute")
-    limits.add_argument("--otpm", metavar="N", help="output tokens a minute")
-    limits.add_argument("--concurrent", metavar="N", help="calls at once")
-    limits.add_argument(
-        "--kind", choices=("bucket", "sliding", "fixed"), help="how limits count (default: bucket)"
-    )
-    limits.add_argument(
+    add = limits.add_argument
+    add("--rpm", metavar="N", help="requests a minute")
+    add("--tpm", metavar="N", help="tokens a minute, input and output: 100k")
+    add("--itpm", metavar="N", help="input tokens a minute")
+    add("--otpm", metavar="N", help="output tokens a minute")
+    add("--concurrent", metavar="N", help="calls at once")
+    add("--kind", choices=("bucket", "sliding", "fixed"), help="how limits count (default: bucket)")
+    add(
         "--charging", choices=("reserved", "kept", "produced"),
         help="of output: max_tokens at admission, the rest back at the end, as OpenAI does "
         "(default with --tpm), or nothing back, or as it is produced, as Anthropic does",
     )  # fmt: skip
-    limits.add_argument("--burst-s", metavar="S", help="buckets hold so many seconds (default: 60)")
-    limits.add_argument(
+    add("--burst-s", metavar="S", help="buckets hold so many seconds (default: 60)")
+    add(
         "--window", metavar="5h=N", action="append", default=[],
         help="tokens in a usage window of 5h or 7d, told on Anthropic's wire; 5h=200k/30s: one "
         "that lasts only 30 seconds; may be repeated",
@@ -89,9 +87,8 @@ def add_serve(commands: Commands) -> None:
     answers.add_argument("--model", metavar="M", help="for other names (default: tokens-200)")
     answers.add_argument("--script", metavar="FILE", help="rules of the model `script`")
     answers.add_argument("--dialect", metavar="D", help="of headers and errors, on every wire")
-    answers.add_argument(
-        "--fault", metavar="KIND=SHARE", action="append", default=[], help="may be repeated"
-    )
+    answers.add_argument("--fault", metavar="KIND=SHARE", action="append", default=[],
+                         help="may be repeated")  # fmt: skip
     answers.add_argument("--seed", metavar="N", default="1", help="of faults (default: 1)")
     where = serve.add_argument_group("where")
     where.add_argument("--host", metavar="H", default="127.0.0.1", help="default: this machine")
@@ -158,24 +155,24 @@ def _announce(server: SimServer, spec: ProviderSpec, parsed: argparse.Namespace)
     if parsed.json:
         print(dumps({"url": server.url, "port": server.port, "provider": spec.name}), flush=True)
         return
-    shown = [_shown(limit) for limit in spec.terms.limits]
+    shown = [
+        f"{one.amount:,.0f} at once" if one.kind == "gauge"
+        else f"{one.amount:,.0f} {one.resource}/{one.period_s:g}s"
+        for one in spec.terms.limits
+    ]  # fmt: skip
     shown += [f"{one.tokens:,.0f} tokens in a usage window" for one in spec.terms.windows]
     limits = ", ".join(shown) or "no limits"
-    print(f"{server.url}  {spec.name}: {limits}", flush=True)
-    print(f"  ANTHROPIC_BASE_URL={server.url}", flush=True)
-    print(f"  OPENAI_BASE_URL={server.url}/v1", flush=True)
-    print(f"  GOOGLE_GEMINI_BASE_URL={server.url}", flush=True)
-    print(f"  what really happened: {server.url}/truth", file=sys.stdout, flush=True)
-
-
-def _shown(limit: Limit) -> str:
-    if limit.kind == "gauge":
-        return f"{limit.amount:,.0f} at once"
-    return f"{limit.amount:,.0f} {limit.resource}/{limit.period_s:g}s"
+    print(
+        f"{server.url}  {spec.name}: {limits}",
+        f"ANTHROPIC_BASE_URL={server.url}",
+        f"OPENAI_BASE_URL={server.url}/v1",
+        f"GOOGLE_GEMINI_BASE_URL={server.url}",
+        f"what really happened: {server.url}/truth",
+        sep="\n  ", flush=True,
+    )  # fmt: skip
 
 
 def _spec(parsed: argparse.Namespace) -> ProviderSpec:
-    """The preset, with what the command line says instead."""
     from headway.sim.preset_file import find_provider
     from headway.sim.provider import ProviderSpec
 
@@ -183,16 +180,13 @@ def _spec(parsed: argparse.Namespace) -> ProviderSpec:
     latency = spec.latency
     if not parsed.provider:
         latency = replace(latency, first_byte_s=0.2, per_output_token_s=0.005)
-    first_byte_s = _number("--first-byte-s", parsed.first_byte_s)
-    per_token_s = _number("--per-token-s", parsed.per_token_s)
-    sigma, kappa = _number("--sigma", parsed.sigma), _number("--kappa", parsed.kappa)
-    latency = replace(
-        latency,
-        first_byte_s=latency.first_byte_s if first_byte_s is None else first_byte_s,
-        per_output_token_s=latency.per_output_token_s if per_token_s is None else per_token_s,
-        sigma=latency.sigma if sigma is None else sigma,
-        kappa=latency.kappa if kappa is None else kappa,
-    )
+    given = {
+        "first_byte_s": _number("--first-byte-s", parsed.first_byte_s),
+        "per_output_token_s": _number("--per-token-s", parsed.per_token_s),
+        "sigma": _number("--sigma", parsed.sigma),
+        "kappa": _number("--kappa", parsed.kappa),
+    }
+    latency = replace(latency, **{key: one for key, one in given.items() if one is not None})
     return replace(spec, terms=_terms(spec.terms, parsed), latency=latency)
 
 
@@ -266,7 +260,6 @@ def _options(parsed: argparse.Namespace) -> ServeOptions:
 
 
 def _number(option: str, text: str | None, above: bool = False) -> float | None:
-    """`500`, `0.5`, `100k`, `2M`."""
     if text is None:
         return None
     number = number_of(text)

@@ -194,7 +194,6 @@ def _completion(parsed: argparse.Namespace) -> int:
 
 
 def whole_parser() -> argparse.ArgumentParser:
-    """Every verb with all that it takes."""
     from headway.cli.main import VERBS, build_parser, fill_parser, module_of
 
     parser = build_parser()

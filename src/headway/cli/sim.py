@@ -168,7 +168,6 @@ def _seeds(parsed: argparse.Namespace) -> tuple[int, ...]:
 
 
 def _run(experiment: Experiment, contenders: Sequence[Contender]) -> Comparison:
-    """Compare, with a line of progress on a terminal."""
     from headway.report.text.terminal import progress_line
     from headway.sim.compare import compare
 

@@ -23,7 +23,6 @@ NAMES: Final = {
 
 
 def draw_advice(console: Console, advice: Advice) -> None:
-    """The table, the recommendation, the reasons, the curve and the assumptions."""
     from rich.text import Text
 
     _draw_options(console, advice)
@@ -44,7 +43,6 @@ def draw_advice(console: Console, advice: Advice) -> None:
 
 
 def sentence(advice: Advice) -> str:
-    """The recommendation."""
     best, one = advice.best, advice.one
     took = f"about {duration(best.time_s)} and {short(best.tokens)} tokens ({_money(best)})"
     start = "" if advice.when == "now" else ", later"
@@ -63,7 +61,6 @@ def sentence(advice: Advice) -> str:
 
 
 def reason_lines(advice: Advice) -> Iterator[str]:
-    """The rule that decided, those that agree, and those that were overruled."""
     if not advice.reasons:
         yield "No rule favours several: one agent is as good, and simpler."
         return
@@ -74,7 +71,6 @@ def reason_lines(advice: Advice) -> Iterator[str]:
 
 
 def name_of(option: Option) -> str:
-    """A way, for people."""
     return NAMES[option.way.kind].format(option.way.width)
 
 

@@ -161,7 +161,6 @@ def _planned_shape(header: Header, folder: str) -> RunOutline | None:
 
 
 def _natures(header: Header, shape: RunOutline | None) -> dict[str, Nature]:
-    """What the tasks of each group are for where their time goes."""
     natures: dict[str, Nature] = {}
     groups = () if shape is None else shape.graph.groups
     for group in groups:
@@ -190,7 +189,6 @@ def _is_bounded(standing: Standing, shape: RunOutline | None) -> bool:
 
 
 def _earlier(header: Header) -> tuple[float, ...]:
-    """How long the last runs of the same plan took that came to an end in one go."""
     mine = _plan_of(header)
     found: list[float] = []
     for place in list_runs(state_folder(), LOOKED_MAX):
@@ -330,7 +328,6 @@ def limit_words(name: str) -> str:
 
 
 def cause_words(cause: Cause, what: str) -> str:
-    """Where time went, as a line of a table."""
     return f"waited for {limit_words(what)}" if cause == "quota" else CAUSES[cause]
 
 

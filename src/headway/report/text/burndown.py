@@ -51,7 +51,6 @@ text{font:13px system-ui,'Segoe UI','DejaVu Sans',sans-serif;fill:#1f2328}
 
 
 def _days(outlook: BudgetOutlook) -> int:
-    """Days of the month."""
     return day_of(outlook.turns_on) - day_of(f"{outlook.date[:7]}-01")
 
 
@@ -67,7 +66,6 @@ def _curve(outlook: BudgetOutlook, passed: float) -> tuple[list[Point], list[Poi
 
 
 def svg(outlook: BudgetOutlook, passed: float) -> str:
-    """The picture as a file of its own."""
     past, ahead = _curve(outlook, passed)
     words = outlook_words(outlook)
     head, tail = words, ""
@@ -91,7 +89,6 @@ def svg(outlook: BudgetOutlook, passed: float) -> str:
 
 
 def _axes(outlook: BudgetOutlook) -> Iterator[str]:
-    """Amounts across, days down, both with their units."""
     for tick in range(TICKS + 1):
         left = outlook.budget * tick / TICKS
         y = _y(left, outlook)
@@ -112,7 +109,6 @@ def _axes(outlook: BudgetOutlook) -> Iterator[str]:
 
 
 def _lines(outlook: BudgetOutlook, past: list[Point], ahead: list[Point]) -> Iterator[str]:
-    """The budget, an even use of it, what is left so far, and what is expected."""
     yield line(LEFT, TOP, WIDTH - RIGHT, TOP, "budget", 1.5, "2 4")
     even = [(0.0, outlook.budget), (float(_days(outlook)), 0.0)]
     under = [(past[0][0], 0.0), *past, (past[-1][0], 0.0)]
@@ -125,7 +121,6 @@ def _lines(outlook: BudgetOutlook, past: list[Point], ahead: list[Point]) -> Ite
 
 
 def _marks(outlook: BudgetOutlook, ahead: list[Point]) -> Iterator[str]:
-    """The budget, an even use of it, today, and the day on which nothing is left."""
     budget = f"budget {amount(outlook.budget, outlook.unit)}"
     yield text(WIDTH - RIGHT, TOP - 7, "budgetword", budget, "end")
     days, (now, _) = _days(outlook), ahead[0]
@@ -147,7 +142,6 @@ def _marks(outlook: BudgetOutlook, ahead: list[Point]) -> Iterator[str]:
 
 
 def _beside(x: float, y: float, kind: str, words: str, is_right: bool) -> str:
-    """Words to the right of a place, or to the left."""
     return text(x + (10 if is_right else -10), y, kind, words, "start" if is_right else "end")
 
 

@@ -29,7 +29,6 @@ REMARKS_SHOWN_MAX: Final = 20
 
 
 def print_check(report: CheckReport, stream: TextIO) -> None:
-    """A line for each task, in declared order, then the plan as a whole."""
     from rich.table import Table
 
     console = console_for(stream)
@@ -80,7 +79,6 @@ def _lines(report: CheckReport) -> list[str]:
 
 
 def _rights(report: CheckReport) -> list[str]:
-    """A line for each task that an agent performs, and one for all that run as the user."""
     agents = [group for group in report.groups if group.agent][:GROUPS_SHOWN_MAX]
     lines = [f"{group.name} ({group.agent}) may do: {group.may}" for group in agents]
     own = [group.name for group in report.groups if group.kind != "prompt"]
@@ -124,7 +122,6 @@ def _print_remarks(console: Console, remarks: tuple[Remark, ...]) -> None:
 
 
 def refusal_of(error: PlanError) -> dict[str, object]:
-    """What is wrong with a plan, for a program."""
     from headway.report.text.words import finite
 
     return {
@@ -145,7 +142,6 @@ LINE_CELLS_MAX: Final = 300
 
 
 def kept_findings(folder: str) -> tuple[DetectorFinding, ...]:
-    """What the detector found in a run and kept in its folder."""
     try:
         with open(os.path.join(folder, "findings.json"), encoding="utf-8") as file:
             found = json.load(file)
@@ -157,7 +153,6 @@ def kept_findings(folder: str) -> tuple[DetectorFinding, ...]:
 
 
 def print_findings(found: Sequence[DetectorFinding], stream: TextIO, hint: str = "") -> None:
-    """All of them, in a few lines each."""
     for line in finding_lines(found, hint):
         print(line, file=stream)
 

@@ -68,7 +68,6 @@ def _differences(found: Explored, command: str) -> list[str]:
 
 
 def summary(found: Explored) -> str:
-    """All of it in words."""
     if found.nondeterministic is not None:
         return f"{count(found.tasks, 'task')}; nothing was compared"
     parts: list[str] = []
@@ -100,7 +99,6 @@ def summary(found: Explored) -> str:
 
 
 def as_json(found: Explored, refusal: PlanError | None) -> dict[str, object]:
-    """The same for a program."""
     told = as_dict(found)
     told["differs"] = found.differs
     told["summary"] = summary(found)

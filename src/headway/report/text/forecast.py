@@ -16,7 +16,6 @@ BINDS = {
 
 
 def foretold(found: Foreseen | None) -> Iterator[str]:
-    """Lines that say what a plan will take."""
     if found is None:
         yield "no forecast: it calls no model by itself and has not run before"
         return

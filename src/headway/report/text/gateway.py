@@ -10,7 +10,6 @@ from headway.report.text.words import cost, count, duration
 
 
 def gateway_lines(told: Mapping[str, object]) -> Iterator[str]:
-    """The lines for what `/status` says."""
     total = _table(told["total"])
     yield (
         f"up {duration(_number(told['up_s']))}: {count(int(_number(told['in_flight'])), 'call')} "

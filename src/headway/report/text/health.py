@@ -100,7 +100,6 @@ def _is_whole(reader: JournalReader, source: PlanSource) -> bool:
 
 
 def _lanes(pid: int | None) -> Sequence[LaneView]:
-    """The accounts that a process calls, as the broker sees them."""
     from headway.client.admission import admission
 
     try:
@@ -121,7 +120,6 @@ WORDS_MAX: Final = 200
 
 
 def conditions(view: BookView) -> list[Condition]:
-    """Every account and model group, the worst first."""
     found = [condition_of(lane, view.hour) for lane in view.lanes]
     return sorted(found, key=lambda one: -ORDER.index(one.level))
 
@@ -138,7 +136,6 @@ def health_line(lanes: Sequence[LaneView]) -> str:
 
 
 def health_lines(seen: Overview, console: Console) -> Iterator[Text]:
-    """Every account with its limits, its reasons and its hours."""
     from rich.text import Text
 
     from headway.report.text.stage import Frame, gauge, labelled
@@ -164,7 +161,6 @@ def health_lines(seen: Overview, console: Console) -> Iterator[Text]:
 
 
 def health_json(seen: Overview) -> dict[str, object]:
-    """The same for a program."""
     lanes = {(lane.account, lane.group): lane for lane in seen.view.lanes}
     return {
         "source": seen.source,
@@ -219,31 +215,26 @@ def watch_health(
             print(json.dumps(health_json(look()), ensure_ascii=False), file=stream, flush=True)
             nap(LOOK_S)
     if console.is_terminal and not console.is_dumb_terminal:
-        _draw_on(look, console, nap)
+        from rich.console import Group
+        from rich.live import Live
+
+        with Live(console=console, auto_refresh=False, transient=False) as live:
+            while True:
+                live.update(Group(*health_lines(look(), console)), refresh=True)
+                nap(LOOK_S)
     said: list[str] = []
     while True:
         seen = look()
-        found = conditions(seen.view)
-        words = [f"{one.account} {one.group}: {_brief(one)}" for one in found]
-        for line in words or [seen.source]:
+        words = []
+        for one in conditions(seen.view):
+            reasons = f": {'; '.join(one.reasons)}" if one.reasons else ""
+            words.append(f"{one.account} {one.group}: {one.level}{reasons}")
+        words = words or [seen.source]
+        for line in words:
             if line not in said:
                 console.print(line, soft_wrap=True)
-        said = words or [seen.source]
+        said = words
         nap(LOOK_S)
-
-
-def _draw_on(look: Callable[[], Overview], console: Console, nap: Callable[[float], None]) -> None:
-    from rich.console import Group
-    from rich.live import Live
-
-    with Live(console=console, auto_refresh=False, transient=False) as live:
-        while True:
-            live.update(Group(*health_lines(look(), console)), refresh=True)
-            nap(LOOK_S)
-
-
-def _brief(one: Condition) -> str:
-    return f"{one.level}: {'; '.join(one.reasons)}" if one.reasons else one.level
 
 
 def _speed_words(spell: Spell, is_usual: bool = False) -> str:

@@ -62,7 +62,6 @@ class LineView:
                     self._say(self._words(event))
 
     def restored(self, numbers: Sequence[int]) -> None:
-        """So many members of each group were finished before."""
         with self._lock:
             self._progress.restored(numbers)
         if sum(numbers):

@@ -87,7 +87,6 @@ class LiveView:
                     self._is_new = True
 
     def close(self) -> None:
-        """Take the picture away for good."""
         self._closing.set()
         self._thread.join()
         self._live.stop()
@@ -189,7 +188,6 @@ def own_lanes() -> Callable[[], Sequence[LaneView]]:
 
 
 def _memory_bytes() -> int:
-    """Resident memory; at its peak, where the kernel says no more."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -128,7 +128,6 @@ RUN_WORDS: Final[dict[type, Callable[[Any], str]]] = {
 
 
 def _shortened(text: str) -> str:
-    """Other people's words on one line."""
     line = " ".join(clean(text).split())
     return line if len(line) <= DETAIL_MAX else f"{line[:DETAIL_MAX]}…"
 

@@ -27,8 +27,6 @@ NAME_BYTES_MAX: Final = 255
 
 
 class Outputs:
-    """Where the outputs of a run go."""
-
     def __init__(self, source: EachSource, out: BinaryIO, err: BinaryIO) -> None:
         self._source = source
         self._plan = source.plan()

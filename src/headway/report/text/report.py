@@ -58,7 +58,6 @@ def draw_report(console: Console, run: Afterwards) -> None:
 
 
 def report_lines(run: Afterwards, width: int) -> Iterator[Text]:
-    """A line for each fact."""
     from rich.text import Text
 
     verdict = run.glance.verdict
@@ -228,14 +227,12 @@ def _columns(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[s
 
 
 def _folded(label: str, lines: Sequence[str], width: int, style: str = "") -> Iterator[Text]:
-    """Sentences beside a label, folded to the width of the screen."""
     cells = max(CELLS_MIN, width - LABEL_CELLS - 2)
     folded = (part for line in lines for part in wrap(line, cells, subsequent_indent="  "))
     return block(label, folded, style)
 
 
 def as_json(run: Afterwards) -> dict[str, object]:
-    """Everything for a program."""
     header, verdict, taken, lost = run.glance.header, run.glance.verdict, run.taken, run.lost
     numbers, serial, bound = run.numbers, run.serial, run.binding
     cut_calls, cut_tokens = run.total("cut_calls"), run.total("cut_tokens")

@@ -93,7 +93,6 @@ def _numbers(reader: JournalReader) -> dict[bytes, int]:
 
 
 def as_json(gave: Gave, *, is_parsed: bool) -> dict[str, object]:
-    """One line for a program."""
     row = gave.row
     output: object = gave.text
     if is_parsed and gave.text is not None:
@@ -157,7 +156,6 @@ def write_table(stream: TextIO, found: Iterator[Gave]) -> int:
 
 
 def write_folder(folder: str, found: Iterator[Gave]) -> int:
-    """One file per result; how many."""
     done = 0
     taken: set[str] = set()
     try:

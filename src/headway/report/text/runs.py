@@ -76,7 +76,6 @@ class Glance(Struct, frozen=True):
 
     @property
     def total(self) -> int:
-        """Tasks, as far as they are known."""
         if self.places is not None:
             return len(self.places)
         return max(self.header.tasks + self.standing.grown, sum(self.summary.counts.values()))
@@ -90,17 +89,14 @@ class Glance(Struct, frozen=True):
         return max(0.0, end_s - self.summary.first_s)
 
     def of(self, state: TaskState) -> int:
-        """How many tasks are in a state."""
         return self.summary.counts.get(state, 0)
 
     def rows(self, reader: JournalReader, state: TaskState) -> Iterator[TaskRow]:
-        """The tasks that are in a state."""
         rows = reader.rows(state)
         return rows if self.places is None else (row for row in rows if row.key in self.places)
 
 
 def state_folder(environ: Mapping[str, str] = os.environ) -> str:
-    """Where this user's runs are."""
     return folders(environ).state
 
 
@@ -113,7 +109,6 @@ def opened(word: str) -> Iterator[tuple[RunPlace, JournalReader]]:
 
 
 def look(reader: JournalReader) -> Glance:
-    """A run as it is now."""
     standing = Standing()
     for recorded in reader.events(key=b""):
         standing = stand(standing, recorded.event)
@@ -181,7 +176,6 @@ def unknown_task(reader: JournalReader, name: str) -> BadValueError:
 def slowest(
     reader: JournalReader, glance: Glance | None = None, count: int = 3
 ) -> list[tuple[TaskRow, float]]:
-    """The finished tasks whose last attempt took longest."""
     rows = reader.rows("finished") if glance is None else glance.rows(reader, "finished")
     took = ((row, row.ended_s - row.started_s) for row in rows)
     return nlargest(count, took, key=lambda pair: pair[1])
@@ -266,7 +260,6 @@ def _together(accounts: Sequence[AgentUsage]) -> AgentUsage:
 
 
 def _silent(accounts: Sequence[AgentUsage]) -> int:
-    """Turns of attempts whose agent says no cost."""
     return sum(one.turns for one in accounts if not one.microusd)
 
 
@@ -381,7 +374,6 @@ NAME_CELLS_MAX: Final = 60
 
 
 def known_of(reader: JournalReader) -> KnownEffects:
-    """What a run's journal says of its effects."""
     known = KnownEffects()
     for recorded in reader.events(kinds=EFFECTS):
         known.apply(recorded.key, recorded.event)
@@ -389,7 +381,6 @@ def known_of(reader: JournalReader) -> KnownEffects:
 
 
 def doubt_lines(reader: JournalReader, known: KnownEffects) -> Iterator[str]:
-    """A line for each effect that may have happened."""
     doubts = list(known.doubts.values())
     for task, doubt in doubts[:DOUBTS_LISTED_MAX]:
         row = reader.row(task)
@@ -521,7 +512,6 @@ def stale_words(reader: JournalReader) -> str:
 
 
 def failure(row: TaskRow, cells_max: int) -> Text:
-    """A task without a result and why, on one line."""
     from rich.text import Text
 
     name = one_line(row.name, 40)
@@ -553,7 +543,6 @@ def clean_name(name: str) -> str:
 
 
 def as_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
-    """Everything for a program."""
     header, verdict, standing = glance.header, glance.verdict, glance.standing
     summary, known, rest = glance.summary, known_of(reader), {}
     if verdict.is_live:
@@ -619,7 +608,6 @@ Everything: headway --help"""
 
 
 def draw_runs(console: Console) -> None:
-    """A table of the newest runs, and what can be done with them."""
     from rich.table import Table
     from rich.text import Text
 

@@ -60,8 +60,6 @@ class LiveState(Struct, frozen=True):
 
 
 class Frame(Struct, frozen=True):
-    """What a picture is drawn on."""
-
     columns: int
     glyphs: Glyphs
 
@@ -118,7 +116,6 @@ def rate_words(per_s: float) -> str:
 
 
 def used_words(view: LiveState) -> str:
-    """Tokens, money, refusals."""
     counts, cast, words = view.counts, view.cast, []
     if counts.input_tokens or counts.output_tokens or cast.budget_tokens:
         tokens = f"{short(counts.input_tokens)} tokens in, {short(counts.output_tokens)} out"
@@ -249,5 +246,4 @@ def _running(view: LiveState, frame: Frame) -> Iterator[Text]:
 
 
 def labelled(label: str, words: str) -> Text:
-    """A line with what it is about in front."""
     return Text.assemble("  ", (label.ljust(LABEL_CELLS), "dim"), words)

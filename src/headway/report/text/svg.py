@@ -7,7 +7,6 @@ from html import escape
 
 
 def page(wide: float, high: float, title: str, style: str, parts: Iterable[str]) -> str:
-    """A picture as a file of its own."""
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:.0f} {high:.0f}" '
         f'width="{wide:.0f}" height="{high:.0f}" role="img" aria-label="{escape(title)}">'

@@ -50,7 +50,6 @@ def draw_table(console: Console, rows: Sequence[StrategyRow], notes: Sequence[st
 
 
 def caption(rows: Sequence[StrategyRow], binding: str) -> str:
-    """What the numbers are, and what the best possible time comes from."""
     row = rows[0]
     of = f"median of {row.seeds} seeds" if row.seeds > 1 else "one seed"
     limited = BINDINGS.get(binding, f"by the limit on {binding}")
@@ -82,7 +81,6 @@ def conclusion(rows: Sequence[StrategyRow]) -> str:
 
 
 def fastest(rows: Sequence[StrategyRow]) -> StrategyRow | None:
-    """The fastest of those that lose nothing."""
     safe = [row for row in rows if row.loses_nothing and row.makespan_s < inf]
     return min(safe, key=lambda row: row.makespan_s, default=None)
 

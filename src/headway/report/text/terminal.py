@@ -107,7 +107,6 @@ def drawable(stream: TextIO) -> TextIO:
 
 
 def redraw_line(stream: TextIO, text: str = "") -> None:
-    """Replace the last line of a terminal."""
     stream.flush()
     print(f"\r\x1b[K{clean(text)}", end="", file=drawable(stream), flush=True)
 

@@ -42,7 +42,6 @@ class TimelineView(Struct, frozen=True):
 
 
 def played(reader: JournalReader) -> TimelineView:
-    """Fold a journal."""
     names = {row.key: row.name for row in reader.rows()}
     group_of = grouping(reader.header, names)
     story = Story(loners(reader.header, kept_shape(reader.folder), group_of))
@@ -81,7 +80,6 @@ def loners(
 
 
 def draw_played(console: Console, run: TimelineView, *, is_whole: bool) -> None:
-    """Draw it, at most a screenful of tasks unless all are wanted."""
     if not run.tales:
         console.print("nothing has started yet")
         return
@@ -100,7 +98,6 @@ def draw_played(console: Console, run: TimelineView, *, is_whole: bool) -> None:
 
 
 def sentences(run: TimelineView) -> list[str]:
-    """What the picture shows, in words."""
     said = [f"Submitted {run.submitted:,}, effectively {run.effective:.1f} at once."]
     if run.lines:
         waited = duration(sum(run.lines.values()))
@@ -173,7 +170,6 @@ class Picture(Struct, frozen=True):
 def draw_timelines(
     console: Console, pictures: Sequence[Picture], until_s: float, provider: str = TURNED_AWAY
 ) -> None:
-    """Draw runs one below the other on the same scale, and what the signs mean."""
     from rich.text import Text
 
     glyphs = glyphs_for(console)

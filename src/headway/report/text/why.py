@@ -245,7 +245,6 @@ def _said(row: TaskRow) -> str:
 
 
 def draw_cause(console: Console, cause: Cause) -> None:
-    """The state and why; below it what happened, and what can be done."""
     from rich.text import Text
 
     name = one_line(cause.task, 80)

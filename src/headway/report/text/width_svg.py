@@ -51,12 +51,10 @@ class WidthPicture(Struct, frozen=True):
 
     @property
     def points(self) -> tuple[WidthPoint, ...]:
-        """Those that end."""
         return tuple(one for one in self.curve.points if one.time_s < inf)
 
 
 def width_svg(picture: WidthPicture) -> str:
-    """The whole picture."""
     parts = [text(28, 36, "ink title", picture.title), text(28, 58, "soft", picture.about)]
     if picture.points:
         parts += [*_time_panel(picture), *_cost_panel(picture)]
@@ -66,7 +64,6 @@ def width_svg(picture: WidthPicture) -> str:
 
 
 def _time_panel(picture: WidthPicture) -> list[str]:
-    """Seconds above, with everything that they are compared with as lines."""
     curve, points = picture.curve, picture.points
     lines = _references(picture)
     top = max([point.time_s for point in points] + [value for value, _, _ in lines])
@@ -106,7 +103,6 @@ def _references(picture: WidthPicture) -> list[tuple[float, str, str]]:
 
 
 def _labelled(scale: _Scale, lines: list[tuple[float, str, str]]) -> list[str]:
-    """Horizontal lines with their names to the right, kept apart."""
     parts, free = [], TIME_TOP - 40.0
     right = WIDE - RIGHT
     for value, kind, words in lines:
@@ -121,7 +117,6 @@ def _labelled(scale: _Scale, lines: list[tuple[float, str, str]]) -> list[str]:
 
 
 def _cost_panel(picture: WidthPicture) -> list[str]:
-    """Dollars below: tokens, and on top of them what the waiting is worth."""
     curve, points = picture.curve, picture.points
     totals = [one.microusd + waiting_microusd(one.time_s) for one in points]
     one_total = None
@@ -160,8 +155,6 @@ def _cost_panel(picture: WidthPicture) -> list[str]:
 
 
 class _Scale(Struct, frozen=True):
-    """Values as heights."""
-
     top: float
     step: float
     from_y: float

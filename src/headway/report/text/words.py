@@ -83,7 +83,6 @@ def cost(microusd: int, unpriced: int) -> str:
 
 
 def unknown_cost(models: Sequence[str]) -> str:
-    """Which prices are missing, and where they come from."""
     return f"cost unknown: no price for {', '.join(models)} (pip install 'headway[prices]')"
 
 
@@ -103,7 +102,6 @@ def count(number: int, noun: str) -> str:
 
 
 def labelled(label: str, words: str | Text, style: str = "") -> Text:
-    """A line with what it is about in front."""
     from rich.text import Text
 
     text = words if isinstance(words, Text) else Text(words, style)
@@ -174,7 +172,6 @@ ASCII: Final = Glyphs(".", "-", "#", "+", "x", "-")
 
 
 def console_for(stream: TextIO) -> Console:
-    """A console that interprets nothing in the text and is never too narrow to draw on."""
     from rich.console import Console
 
     class Plain(Console):
