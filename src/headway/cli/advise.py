@@ -31,10 +31,8 @@ examples:
   headway advise --views --budget 5M/month
   headway advise plan.yaml                          the sizes are the plan's
   headway advise --preset trap --agents 22 --svg width.svg
-  headway advise --json
 
-It knows your accounts from earlier calls (`headway limits`) and asks nobody. What it computes is a
-rehearsal in virtual time; the rules and their thresholds are in docs/advise.md.
+It knows your accounts from earlier calls and sends nothing; its rules are in docs/advise.md.
 exit codes: 0 advised, 2 usage, 3 the plan is refused
 """
 

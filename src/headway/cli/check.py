@@ -25,7 +25,6 @@ REFUSED: Final = 3
 EXAMPLES: Final = """\
 examples:
   headway check plan.yaml
-  headway check plan.yaml --json
   headway check plan.yaml --strict       refuse what it warns of, too
   headway check plan.yaml --forecast     also the expected time and cost
 

@@ -22,10 +22,8 @@ MEMBERS: Final = 3
 """Members of a group that are tried, if nobody says how many."""
 
 EXAMPLES: Final = """\
-Every pair of tasks is turned around, then whole schedules are tried, and crashes, and each is
-compared with the run of one task after another, as declared. Prompts and commands are not
-performed: each gives a hash of all that it is given. Functions are really called, in a copy of the
-plan's folder, without network and without programs.
+Prompts and commands are not performed: each gives a hash of all that it is given. Functions are
+called, in a copy of the plan's folder, without network and without programs: docs/explore.md.
 
 examples:
   headway explore plan.yaml                    every pair, every order that matters, crashes

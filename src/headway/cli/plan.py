@@ -33,9 +33,7 @@ examples:
   headway plan - --model M < goal.txt
 
 The model is given the goal, the plan's grammar and the names of your files, not what is in them.
-What it writes is checked and, up to 3 times, given back to it with what is wrong; nothing of it is
-executed before you run it. Such a plan asks models and writes new text files; what else it may do
-is in your configuration: `foreign_agents`, `foreign_works`.
+Nothing of its plan is executed before you run it; what it may do then is in docs/planner.md.
 exit codes: 0 written (or, with --run, as of `headway run`), 2 usage, 3 no plan that can be used,
             4 budget reached, 75 usage window empty
 """

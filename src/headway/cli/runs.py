@@ -17,7 +17,6 @@ examples:
   headway status                    the last run
   headway status 20261116-0423      by the beginning of its id
   headway status --watch            until it is over
-  headway status last --json        for a program
   headway status --health           your accounts: good, watch or bad, why, and when it is better
   headway status --health --watch   the same, again and again, until you interrupt it
   headway status --health --json | jq '.lanes[] | {group, level, reasons, advice}'
@@ -29,12 +28,8 @@ REPORT: Final = """\
 examples:
   headway report                    the last run
   headway report 20261116-0423      by the beginning of its id
-  headway report last --json        for a program
 
-Each instant of the run has one cause, the first of these that holds: tasks wait for a limit, were
-turned away, are held, wait for their turn, for this machine, for a place; models, functions or
-commands work; results are brought together; headway itself. The tasks' time is that of every task
-from the run's beginning to its own end. Works while a run goes on; exits with 0 whatever it says.
+Works while a run goes on; exits with 0 whatever it says. docs/runs.md explains the causes.
 """
 
 TIMELINE: Final = """\
@@ -44,16 +39,13 @@ examples:
   headway timeline last --all       every task, however many
   headway timeline last --json      every stay of every task, in seconds
 
-`effectively m at once` is how many were really worked on, on average. What a provider does not
-say is estimated: an answer that takes over twice as long per token as the fastest tenth of its
-group is shown as queued there first.
+`effectively m at once` is how many were really worked on, on average: docs/runs.md.
 """
 
 WHY: Final = """\
 examples:
   headway why last 'review[security]'     a task by its name
   headway why last security               or by a part that no other name has
-  headway why RUN verdict --json          for a program
 """
 
 LOGS: Final = """\
@@ -61,7 +53,6 @@ examples:
   headway logs                          everything of the last run
   headway logs RUN --follow             and what still happens, until it is over
   headway logs RUN 'review[security]'   of one task, and what its attempts put out
-  headway logs RUN --json               one event a line, for a program
 
 On a terminal, control sequences in the text of tasks are left out.
 """

@@ -34,13 +34,7 @@ ABOUT: Final = (
 )
 
 EXAMPLES: Final = """\
-models, by the name in the request:
-  echo            answers what was asked
-  hash            64 hex digits: the same conversation, the same answer
-  tokens-N        writes N tokens; tokens-A-B: a length between A and B
-  agent           uses the client's shell, as the turns of coding agents do
-  script          answers by the rules of --script
-
+models, by the name in the request: echo, hash, tokens-N, tokens-A-B, agent, script
 faults, by --fault KIND=SHARE or per request by the header `x-sim-fault: KIND`:
   429-bare 429-misleading 429-text 500 503-html 529 billing spend-cap
   error-event cut hang stall malformed slow-start gzip

@@ -13,7 +13,6 @@ from headway.cli.main import Body, Commands, add_command, add_commands, add_json
 DOCTOR: Final = """\
 examples:
   headway doctor                  everything that runs depend on
-  headway doctor --json           for a program
   headway doctor --salvage RUN    save what can be read of a spoilt journal; the old file is kept
   headway doctor --prune 30d      remove runs that began longer ago and that no process has
 

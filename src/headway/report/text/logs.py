@@ -12,15 +12,9 @@ from headway.base.codec import as_dict
 from headway.base.values import Fault
 from headway.engine import events, record
 from headway.journal.reader import JournalReader, RecordedEvent
+from headway.report.text import runs
 from headway.report.text.results import json_line
-from headway.report.text.runs import (
-    count_words,
-    find_row,
-    look,
-    state_words,
-    status_lines,
-    unknown_task,
-)
+from headway.report.text.runs import look
 from headway.report.text.terminal import clean
 from headway.report.text.words import (
     clock,
@@ -182,7 +176,7 @@ def _draw(reader: JournalReader, console: Console) -> None:
             glance = look(reader)
             if not glance.verdict.is_live:
                 return
-            lines = status_lines(glance, reader, console.width)
+            lines = runs.status_lines(glance, reader, console.width)
             live.update(Group(*lines), refresh=True)
             _wait(reader)
 
@@ -191,7 +185,7 @@ def _write(reader: JournalReader, console: Console) -> None:
     said, said_s = "", 0.0
     while (glance := look(reader)).verdict.is_live:
         name = one_line(glance.header.name, 40)
-        words = f"{name}: {state_words(glance)}, {count_words(glance)}"
+        words = f"{name}: {runs.state_words(glance)}, {runs.count_words(glance)}"
         if words != said and time.monotonic() - said_s >= LINE_S:
             console.print(words, soft_wrap=True)
             said, said_s = words, time.monotonic()
@@ -224,9 +218,9 @@ def write_logs(
     """Write every fact, of the run or of one task; then, of a task, what it put out."""
     key = None
     if task is not None:
-        row = find_row(reader, task)
+        row = runs.find_row(reader, task)
         if row is None:
-            raise unknown_task(reader, task)
+            raise runs.unknown_task(reader, task)
         key = row.key
     names = {b"": ""}
     for recorded in facts(reader, key, is_followed):

@@ -9,17 +9,8 @@ from typing import TYPE_CHECKING, Final
 from headway.base.codec import as_dict
 from headway.base.numbers import short
 from headway.report.afterwards import ForecastComparison, GroupAfter
-from headway.report.text.afterwards import (
-    Afterwards,
-    advice,
-    brief,
-    cause_words,
-    refusal_words,
-    serial_words,
-    slow_words,
-    steady_words,
-    width_words,
-)
+from headway.report.text import afterwards as phrases
+from headway.report.text.afterwards import Afterwards, brief
 from headway.report.text.runs import STYLES, count_words, title_line
 from headway.report.text.words import (
     LABEL_CELLS,
@@ -67,20 +58,20 @@ def report_lines(run: Afterwards, width: int) -> Iterator[Text]:
     yield labelled("state", Text.assemble(styled, f": {count_words(run.glance)}"))
     yield from _folded("took", [_took_words(run)], width)
     yield from _folded("foreseen", _foreseen_lines(run), width)
-    yield from _folded("width", [width_words(run)], width)
-    yield from _folded("serial", serial_words(run), width)
+    yield from _folded("width", [phrases.width_words(run)], width)
+    yield from _folded("serial", phrases.serial_words(run), width)
     if run.spent.shares:
         yield Text()
         yield from _where(run)
         yield Text()
     yield from _folded("headway", [_overhead_words(run)], width)
-    yield from _folded("refused", [refusal_words(run)], width)
+    yield from _folded("refused", [phrases.refusal_words(run)], width)
     yield from _folded("twice", [_twice_words(run)], width)
     yield from block("groups", _group_lines(run))
-    yield from _folded("slowest", [slow_words(run, slow) for slow in run.slow], width)
-    yield from _folded("spread", steady_words(run), width)
+    yield from _folded("slowest", [phrases.slow_words(run, slow) for slow in run.slow], width)
+    yield from _folded("spread", phrases.steady_words(run), width)
     yield Text()
-    yield from _folded("advice", [advice(run)], width, "bold")
+    yield from _folded("advice", [phrases.advice(run)], width, "bold")
 
 
 def _took_words(run: Afterwards) -> str:
@@ -136,7 +127,7 @@ def _where(run: Afterwards) -> Iterator[Text]:
     rows = [("where the time went", "of the run", "", "of the tasks", "")]
     for one in large:
         times = _pair(one.wall_s, spent.wall_s) + _pair(one.task_s, spent.task_s)
-        rows.append((f"  {cause_words(one.cause, one.what)}", *times))
+        rows.append((f"  {phrases.cause_words(one.cause, one.what)}", *times))
     wall_s = spent.wall_s - sum(one.wall_s for one in large)
     task_s = spent.task_s - sum(one.task_s for one in large)
     if len(large) < len(spent.shares):
@@ -281,7 +272,7 @@ def as_json(run: Afterwards) -> dict[str, object]:
             "cause": bound.cause, "what": bound.what, "share": bound.share,
             "straggler": run.names.get(bound.straggler, "") or None,
         },
-        "advice": advice(run),
+        "advice": phrases.advice(run),
     }  # fmt: skip
 
 

@@ -14,14 +14,9 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from headway.base.numbers import short
+from headway.report import progress
 from headway.report.history import Standing
-from headway.report.progress import (
-    GroupProgress,
-    ProgressStatistics,
-    RunningAttempt,
-    TaskNames,
-    TimeLeft,
-)
+from headway.report.progress import GroupProgress, TaskNames, TimeLeft
 from headway.report.text.words import Glyphs, clock, cost, count, duration, one_line, usd
 
 if TYPE_CHECKING:
@@ -46,9 +41,9 @@ class LiveState(Struct, frozen=True):
     now_s: float
     elapsed_s: float
     standing: Standing
-    counts: ProgressStatistics
+    counts: progress.ProgressStatistics
     groups: Sequence[GroupProgress]
-    oldest: Sequence[RunningAttempt]
+    oldest: Sequence[progress.RunningAttempt]
     rest: TimeLeft
     lanes: Sequence[LaneView] = ()
     refused: int = 0

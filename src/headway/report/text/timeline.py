@@ -12,7 +12,7 @@ from headway.engine.record import Header
 from headway.journal.folder import RunOutline, kept_shape
 from headway.journal.reader import JournalReader
 from headway.report.history import Story, Tale, effective_width, in_line, scene, with_lines
-from headway.report.tables import Cell, TimelineData, TimelineRow, timeline
+from headway.report.tables import Cell, TimelineData, timeline
 from headway.report.text.runs import Glance, look
 from headway.report.text.words import Glyphs, count, duration, glyphs_for, one_line
 
@@ -114,26 +114,16 @@ def as_json(run: TimelineView) -> dict[str, object]:
     """The same for a program: every stay of every task, in seconds since the run began."""
     tales = [with_lines(tale, run.lines.get(tale.key, 0.0)) for tale in run.tales]
     return {
-        "run": run.glance.header.run,
-        "elapsed_s": run.elapsed_s,
-        "submitted": run.submitted,
-        "effective": run.effective,
-        "parts": run.parts,
+        "run": run.glance.header.run, "elapsed_s": run.elapsed_s, "submitted": run.submitted,
+        "effective": run.effective, "parts": run.parts,
         "tasks": [
-            {
-                "task": name,
-                "state": tale.state,
-                "attempts": tale.attempt,
-                "started_s": tale.started_s,
-                "ended_s": tale.ended_s,
-                "stays": [
-                    {"kind": kind, "from_s": from_s, "to_s": to_s}
-                    for kind, from_s, to_s in tale.spans
-                ],
-            }
+            {"task": name, "state": tale.state, "attempts": tale.attempt,
+             "started_s": tale.started_s, "ended_s": tale.ended_s,
+             "stays": [dict(zip(("kind", "from_s", "to_s"), one, strict=True))
+                       for one in tale.spans]}
             for tale, name in zip(tales, run.names, strict=True)
         ],
-    }
+    }  # fmt: skip
 
 
 LABEL_CELLS_MAX: Final = 20
@@ -148,14 +138,14 @@ TURNED_AWAY: Final = "turned away, waits to try again"
 SHORT_S: Final = 20.0
 """Below this, tenths of a second matter."""
 
-STYLES: Final[dict[Cell, str]] = {
-    "here": "dim",
-    "provider": "red",
-    "busy": "cyan",
-    "done": "green",
-    "failed": "bold red",
-    "over": "",
+CELLS: Final[dict[Cell, tuple[str, str]]] = {
+    "here": ("dim", "queued here"),
+    "provider": ("red", TURNED_AWAY),
+    "busy": ("cyan", "processing"),
+    "done": ("green", "done"),
+    "failed": ("bold red", "failed"),
 }
+"""How each cell is drawn, and what it means."""
 
 
 class Picture(Struct, frozen=True):
@@ -178,8 +168,13 @@ def draw_timelines(
         console.print(Text(picture.title, "bold"), crop=False, soft_wrap=True)
         for line in _lines(picture, until_s, console.width, glyphs):
             console.print(line, crop=False, soft_wrap=True)
+    legend = Text()
+    for cell, (style, meaning) in CELLS.items():
+        words = provider if cell == "provider" else meaning
+        legend.append(getattr(glyphs, cell), style).append(f" {words}   ")
+    legend.rstrip()
     console.print()
-    console.print(_legend(glyphs, provider), soft_wrap=True)
+    console.print(legend, soft_wrap=True)
 
 
 def _lines(picture: Picture, until_s: float, width: int, glyphs: Glyphs) -> list[Text]:
@@ -194,34 +189,16 @@ def _lines(picture: Picture, until_s: float, width: int, glyphs: Glyphs) -> list
     lines = []
     for label, lane in zip(shown, lanes, strict=True):
         line = Text(set_cell_size(label, label_cells) + "  ")
-        lines.append(line.append_text(_drawn(lane, glyphs)))
+        for cell in lane.cells:
+            style = CELLS[cell][0] if cell in CELLS else ""
+            line.append(getattr(glyphs, cell, " "), style)
+        line.rstrip()
+        lines.append(line)
     if len(picture.labels) > picture.lanes_max:
         more = len(picture.labels) - picture.lanes_max
         lines.append(Text(f"... and {more:,} more", "dim"))
     lines.append(Text(" " * (label_cells + 2) + _scale(until_s, columns), "dim"))
     return lines
-
-
-def _drawn(lane: TimelineRow, glyphs: Glyphs) -> Text:
-    from rich.text import Text
-
-    signs = _signs(glyphs)
-    line = Text()
-    for cell in lane.cells:
-        line.append(signs[cell], STYLES[cell])
-    line.rstrip()
-    return line
-
-
-def _signs(glyphs: Glyphs) -> dict[Cell, str]:
-    return {
-        "here": glyphs.here,
-        "provider": glyphs.provider,
-        "busy": glyphs.busy,
-        "done": glyphs.done,
-        "failed": glyphs.failed,
-        "over": " ",
-    }
 
 
 def _scale(until_s: float, columns: int) -> str:
@@ -230,21 +207,3 @@ def _scale(until_s: float, columns: int) -> str:
     middle, end = f"{until_s / 2:.{digits}f} s", f"{until_s:.{digits}f} s"
     line = "0 s".ljust(columns // 2) + middle
     return line.ljust(columns - len(end)) + end
-
-
-def _legend(glyphs: Glyphs, provider: str) -> Text:
-    from rich.text import Text
-
-    signs = _signs(glyphs)
-    meanings: tuple[tuple[Cell, str], ...] = (
-        ("here", "queued here"),
-        ("provider", provider),
-        ("busy", "processing"),
-        ("done", "done"),
-        ("failed", "failed"),
-    )
-    line = Text()
-    for cell, meaning in meanings:
-        line.append(signs[cell], STYLES[cell]).append(f" {meaning}   ")
-    line.rstrip()
-    return line
