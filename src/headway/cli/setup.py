@@ -1,4 +1,4 @@
-"""The verbs about an installation: `doctor`, `config`, `completion` and `skill`."""
+"""The verbs about an installation: `doctor`, `config`, `completion`, `skill` and `mcp`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from headway.cli.main import Body, Commands, add_command, add_commands, add_json, print_json, show
+from headway.errors import BadValueError, UsageError
 
 DOCTOR: Final = """\
 examples:
@@ -56,6 +57,16 @@ examples:
   headway skill uninstall
 
 A file that you have changed is left as it is, unless --force says otherwise.
+"""
+
+MCP: Final = """\
+examples:
+  claude mcp add headway -- headway mcp     Claude Code; the same with codex; see docs/mcp.md
+  headway mcp --budget '$2'                 no run is given more
+  headway mcp --sim script.yaml             runs on the simulated provider, free of charge
+
+Speaks the protocol on stdin and stdout until stdin ends; runs that were submitted go on.
+Tools: check_plan, submit_plan, run_status, run_results, cancel_run, quota.
 """
 
 
@@ -168,8 +179,6 @@ def completion(parser: argparse.ArgumentParser) -> Body:
 
 
 def _completion(parsed: argparse.Namespace) -> int:
-    from headway.errors import UsageError
-
     if parsed.runs:
         from headway.journal.folder import list_runs
         from headway.report.text.runs import state_folder
@@ -266,4 +275,40 @@ def _place_skill(parsed: argparse.Namespace, do: Callable[[str, bool], str]) -> 
         return print_json([{"path": path, "done": done} for path, done in placed.items()])
     for path, done in placed.items():
         print(f"{path}  {done}")
+    return 0
+
+
+def mcp(parser: argparse.ArgumentParser) -> Body:
+    parser.epilog = MCP
+    add = parser.add_argument
+    add("--folder", default=".", metavar="DIR",
+        help="where plans may work: default the current folder")  # fmt: skip
+    add("--budget", metavar="B", help="the most for one run: '$2', or tokens: 500k")
+    add("--every-run", action="store_true", help="also show runs of other folders")
+    add("--sim", nargs="?", const="", metavar="SCRIPT",
+        help="runs use the simulated provider, by a script")  # fmt: skip
+    return _mcp
+
+
+def _mcp(parsed: argparse.Namespace) -> int:
+    from importlib.util import find_spec
+
+    if find_spec("mcp") is None or find_spec("mcp_types") is None:
+        raise UsageError(
+            "`headway mcp` needs the package `mcp`, of 2.3 or newer",
+            hint="pip install 'headway[mcp]'",
+        )
+    from headway.cli.run import budget_of
+    from headway.mcp.service import McpSettings
+
+    root = os.path.realpath(parsed.folder)
+    if not os.path.isdir(root):
+        raise BadValueError(f"{parsed.folder} is not a folder", hint="--folder .")
+    settings = McpSettings(
+        root, parsed.every_run, os.path.abspath(parsed.sim) if parsed.sim else parsed.sim,
+        budget_of(parsed.budget),
+    )  # fmt: skip
+    from headway.mcp.server import serve
+
+    serve(settings)
     return 0
