@@ -185,13 +185,13 @@ def _with_budget(parsed: argparse.Namespace, situation: Situation) -> Situation:
 
 
 def _draw(parsed: argparse.Namespace, advice: Advice) -> None:
-    from headway.report.text.table import BINDINGS
+    from headway.report.text.table import bound_words
     from headway.report.text.width_svg import WidthPicture, width_svg
 
     situation, curve = advice.situation, advice.curve
     adaptive = [one.time_s for one in advice.options if one.way.kind == "adaptive"]
     whose = f"the account {parsed.preset}" if parsed.preset else "your account"
-    limited = BINDINGS.get(curve.binding, f"by the limit on {curve.binding}")
+    limited = bound_words(curve.binding)
     picture = WidthPicture(
         curve,
         f"{curve.agents} agents of {situation.tokens_each:,.0f} tokens on {whose}",

@@ -16,6 +16,7 @@ from headway.base.codec import as_dict
 from headway.base.numbers import number_of, share_of
 from headway.cli.main import Body, Commands, add_command, add_commands, add_json, print_json
 from headway.errors import BadValueError, did_you_mean
+from headway.report.text.terminal import print_lines
 from headway.report.text.words import console_for, glyphs_for
 
 if TYPE_CHECKING:
@@ -115,8 +116,7 @@ def _burn_down(parsed: argparse.Namespace) -> int:
         return _write_svg(parsed.svg, svg(found[0], passed))
     console = console_for(sys.stdout)
     for one in found:
-        for line in terminal(one, passed, glyphs_for(console)):
-            console.print(line, soft_wrap=True)
+        print_lines(console, terminal(one, passed, glyphs_for(console)))
     return 0
 
 

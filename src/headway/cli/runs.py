@@ -111,7 +111,8 @@ def _status(parsed: argparse.Namespace) -> int:
         return _health(parsed)
     from headway.base.codec import as_dict
     from headway.report.text.check import kept_findings, print_findings
-    from headway.report.text.runs import as_json, draw_status, look
+    from headway.report.text.runs import as_json, look, status_lines
+    from headway.report.text.terminal import print_lines
     from headway.report.text.words import console_for
 
     with opened(parsed.name) as (place, reader):
@@ -123,7 +124,8 @@ def _status(parsed: argparse.Namespace) -> int:
         if parsed.json:
             findings = [as_dict(one) for one in found]
             return print_json({**as_json(look(reader), reader), "findings": findings})
-        draw_status(console_for(sys.stdout), look(reader), reader)
+        console = console_for(sys.stdout)
+        print_lines(console, status_lines(look(reader), reader, console.width))
         print_findings(found, sys.stdout, f"headway status {place.id} --json")
     return 0
 
@@ -147,11 +149,15 @@ def report(parser: argparse.ArgumentParser) -> Body:
 
 def _report(parsed: argparse.Namespace) -> int:
     from headway.report.text.afterwards import afterwards
-    from headway.report.text.report import as_json, draw_report
+    from headway.report.text.report import as_json, report_lines
+    from headway.report.text.terminal import print_lines
 
     with opened(parsed.name) as (place, reader):
         run = afterwards(reader, place.folder)
-    return show(parsed, lambda: as_json(run), lambda console: draw_report(console, run))
+    return show(
+        parsed, lambda: as_json(run),
+        lambda console: print_lines(console, report_lines(run, console.width)),
+    )  # fmt: skip
 
 
 def timeline(parser: argparse.ArgumentParser) -> Body:

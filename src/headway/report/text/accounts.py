@@ -13,6 +13,7 @@ from headway.base.values import DAY_S, MINUTE_S
 from headway.pacing.admission import BookView, LaneView, LimitView
 from headway.pacing.budget import BudgetLedgerStatistics
 from headway.report.health import BudgetOutlook, Finish, Unit, lasting
+from headway.report.text.terminal import print_lines
 from headway.report.text.words import cost, count, duration
 
 if TYPE_CHECKING:
@@ -52,10 +53,8 @@ def draw_accounts(
         console.print()
     for line in _budgets(view):
         console.print(line)
-    for outlook in outlooks:
-        console.print(Text(f"  {outlook_words(outlook)}", "dim"), soft_wrap=True)
-    for notice in about.notices:
-        console.print(Text(notice, "yellow"), soft_wrap=True)
+    print_lines(console, (f"  {outlook_words(one)}" for one in outlooks), "dim")
+    print_lines(console, about.notices, "yellow")
     others = f"{len(about.clients) - 1} other clients connected"
     console.print(Text(f"broker {about.pid}, up {about.age_s:.0f} s, {others}", "dim"))
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 from headway.base.numbers import short
 from headway.report.advise import Advice, WidthCurve, WidthPoint
 from headway.report.options import HOUR_MICROUSD, Option, waiting_microusd
-from headway.report.text.table import BINDINGS
+from headway.report.text.table import bound_words
+from headway.report.text.terminal import print_lines
 from headway.report.text.words import Glyphs, cents, duration, glyphs_for, usd
 
 if TYPE_CHECKING:
@@ -30,16 +31,12 @@ def draw_advice(console: Console, advice: Advice) -> None:
     console.print(Text(sentence(advice), "bold"), soft_wrap=True)
     if advice.when_reason:
         console.print(f"Later, because {advice.when_reason}.", soft_wrap=True)
-    for line in reason_lines(advice):
-        console.print(line, soft_wrap=True)
+    print_lines(console, reason_lines(advice))
     console.print()
-    for line in plot_lines(advice.curve, console.width, glyphs_for(console)):
-        console.print(line, soft_wrap=True)
+    print_lines(console, plot_lines(advice.curve, console.width, glyphs_for(console)))
     if advice.assumed:
         console.print()
-        console.print(Text("Assumed:", "dim"))
-        for said in advice.assumed:
-            console.print(Text(f"  {said}", "dim"), soft_wrap=True)
+        print_lines(console, ("Assumed:", *(f"  {one}" for one in advice.assumed)), "dim")
 
 
 def sentence(advice: Advice) -> str:
@@ -100,9 +97,9 @@ def _draw_options(console: Console, advice: Advice) -> None:
         table.add_row(*cells, style="bold green" if option is advice.best else "")
     console.print(table)
     seen = advice.best.foreseen
-    limited = BINDINGS.get(seen.binding, f"by the limit on {seen.binding}")
     console.print(
-        f"Best possible for {name_of(advice.best)}: {duration(seen.bound_s)}, bound {limited}. "
+        f"Best possible for {name_of(advice.best)}: {duration(seen.bound_s)}, "
+        f"bound {bound_words(seen.binding)}. "
         "In eight of ten runs the time lies between `from` and `to`, "
         "if sizes are known to a fifth.",
         soft_wrap=True,

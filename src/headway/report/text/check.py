@@ -9,6 +9,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Final, TextIO
 
 from headway.base.numbers import short
+from headway.report.text.terminal import print_lines
 from headway.report.text.words import console_for, count, finite, one_line
 
 if TYPE_CHECKING:
@@ -50,8 +51,7 @@ def print_check(report: CheckReport, stream: TextIO) -> None:
     if (hidden := len(report.groups) - GROUPS_SHOWN_MAX) > 0:
         console.print(f"and {hidden:,} more")
     console.print()
-    for line in (*_lines(report), *_rights(report), "", *report.answers):
-        console.print(line, soft_wrap=True)
+    print_lines(console, (*_lines(report), *_rights(report), "", *report.answers))
     _print_remarks(console, report.remarks)
 
 

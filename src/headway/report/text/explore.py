@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING, Final, TextIO
 
 from headway.base.codec import as_dict
-from headway.report.text.terminal import clean
+from headway.report.text.terminal import clean, print_lines
 from headway.report.text.words import console_for, count, one_line
 
 if TYPE_CHECKING:
@@ -42,8 +42,7 @@ def print_explored(
     )
     if refusal is not None:
         lines.append(f"warning: `headway check` refuses this plan: {refusal.message}")
-    for line in (*lines, summary(found), f"judged: {JUDGED}"):
-        console.print(line, soft_wrap=True)
+    print_lines(console, (*lines, summary(found), f"judged: {JUDGED}"))
 
 
 def _pair_lines(found: Explored) -> list[str]:

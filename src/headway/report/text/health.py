@@ -35,6 +35,7 @@ from headway.report.health import (
 from headway.report.progress import RunProgress, TaskNames, TimeLeft
 from headway.report.text.accounts import NO_ACCOUNTS, whose
 from headway.report.text.runs import Glance
+from headway.report.text.terminal import print_lines
 from headway.report.text.words import console_for, count, glyphs_for, one_line
 from headway.run.declared import plans_of
 from headway.run.forecasts import kept_forecast
@@ -198,8 +199,7 @@ def spell_json(spell: Spell) -> dict[str, object]:
 
 
 def draw_health(console: Console, seen: Overview) -> None:
-    for line in health_lines(seen, console):
-        console.print(line, soft_wrap=True)
+    print_lines(console, health_lines(seen, console))
 
 
 def watch_health(

@@ -34,8 +34,6 @@ TASKS_MAX: Final = 100
 FAILURES_MAX: Final = 20
 """Failures that are written one by one; all of them are in `headway status`."""
 
-NAME_CELLS_MAX: Final = 60
-
 
 class LineView:
     """Writes a run as lines. Made when it begins."""
@@ -97,7 +95,7 @@ class LineView:
         task: int | None = getattr(event, "task", None)
         if task is None:
             return told(event, "")
-        words = told(event, one_line(self._progress.cast.label(task), NAME_CELLS_MAX))
+        words = told(event, one_line(self._progress.cast.label(task)))
         if not isinstance(event, facts.TaskFinished):
             return words
         now = self._progress.statistics()

@@ -200,8 +200,6 @@ def _wait(reader: JournalReader) -> None:
         time.sleep(LOOK_S / 5)
 
 
-NAME_CELLS_MAX: Final = 60
-
 OUTPUT_BYTES_MAX: Final = 1024 * 1024
 """Of one attempt's output: its end, where errors are; all of a result is in `headway results`."""
 
@@ -236,7 +234,7 @@ def write_logs(
                 shown |= {"name": name, "key": recorded.key.hex()}
             line = json_line(finite(shown | as_dict(event)))
         else:
-            words = told(event, one_line(name, NAME_CELLS_MAX))
+            words = told(event, one_line(name))
             line = f"{clock(event.at_s, event.at_s)}  {words}"
         stream.write(line + "\n")
         if is_followed:

@@ -12,19 +12,10 @@ from headway.report.afterwards import ForecastComparison, GroupAfter
 from headway.report.text import afterwards as phrases
 from headway.report.text.afterwards import Afterwards, brief
 from headway.report.text.runs import STYLES, count_words, title_line
-from headway.report.text.words import (
-    LABEL_CELLS,
-    block,
-    cost,
-    count,
-    known_usd,
-    labelled,
-    one_line,
-    usd,
-)
+from headway.report.text.terminal import LABEL_CELLS, block, labelled
+from headway.report.text.words import cost, count, known_usd, one_line, usd
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.text import Text
 
 GROUPS_MAX: Final = 8
@@ -41,11 +32,6 @@ NO_FORECAST: Final = {
     "spoilt": "its forecast cannot be read: forecast.json is spoilt",
     "unreadable": "its forecast cannot be read: forecast.json cannot be opened",
 }
-
-
-def draw_report(console: Console, run: Afterwards) -> None:
-    for line in report_lines(run, console.width):
-        console.print(line, soft_wrap=True)
 
 
 def report_lines(run: Afterwards, width: int) -> Iterator[Text]:

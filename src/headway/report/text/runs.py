@@ -25,9 +25,8 @@ from headway.errors import BadValueError, HeadwayError, did_you_mean
 from headway.journal.folder import FOLDER, RunPlace, find_run, kept_source, list_runs
 from headway.journal.reader import JournalReader, RunSummary
 from headway.report.history import RunVerdict, Standing, stand, verdict
+from headway.report.text.terminal import LABEL_CELLS, block, labelled, print_lines
 from headway.report.text.words import (
-    LABEL_CELLS,
-    block,
     clock,
     cost,
     count,
@@ -35,7 +34,6 @@ from headway.report.text.words import (
     duration,
     fault_line,
     known_usd,
-    labelled,
     one_line,
     usage_words,
     usd,
@@ -168,7 +166,7 @@ def unknown_task(reader: JournalReader, name: str) -> BadValueError:
     if not known:
         return BadValueError("no task has started in this run yet", hint="headway status")
     return BadValueError(
-        f"no task `{one_line(name, NAME_CELLS_MAX)}` has started in this run",
+        f"no task `{one_line(name)}` has started in this run",
         hint=did_you_mean(name, known),
     )
 
@@ -370,7 +368,6 @@ def _words(lesson: Lesson) -> str:
 
 DOUBTS_LISTED_MAX: Final = 20
 """Effects in doubt that are named one by one: a crash leaves at most one for each channel."""
-NAME_CELLS_MAX: Final = 60
 
 
 def known_of(reader: JournalReader) -> KnownEffects:
@@ -384,8 +381,8 @@ def doubt_lines(reader: JournalReader, known: KnownEffects) -> Iterator[str]:
     doubts = list(known.doubts.values())
     for task, doubt in doubts[:DOUBTS_LISTED_MAX]:
         row = reader.row(task)
-        name = one_line(row.name if row is not None else task.hex(), NAME_CELLS_MAX)
-        channel = one_line(doubt.channel, NAME_CELLS_MAX)
+        name = one_line(row.name if row is not None else task.hex())
+        channel = one_line(doubt.channel)
         again = "it is sent again with the same key"
         if doubt.is_now:
             again = "it is outside the guarantee, and sent again if its task runs again"
@@ -414,11 +411,6 @@ STYLES: Final = {
 
 RANKED_MAX: Final = 10_000
 """Tasks that are looked through for the slowest while a run goes on: it is done again and again."""
-
-
-def draw_status(console: Console, glance: Glance, reader: JournalReader) -> None:
-    for line in status_lines(glance, reader, console.width):
-        console.print(line, soft_wrap=True)
 
 
 def status_lines(glance: Glance, reader: JournalReader, width: int) -> Iterator[Text]:
@@ -644,8 +636,7 @@ def draw_runs(console: Console) -> None:
         if glance.verdict.is_resumable or glance.verdict.state == "paused"
     ]
     lines += [f"headway status {glance.header.run}" for glance in glances[:1]]
-    for line in (*lines, "headway --help"):
-        console.print(Text(line, "dim"), soft_wrap=True)
+    print_lines(console, (*lines, "headway --help"), "dim")
 
 
 def _fitted(rows: list[tuple[Text, ...]], width: int) -> list[tuple[Text, ...]]:

@@ -7,6 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from headway.report.tables import StrategyRow
+from headway.report.text.terminal import print_lines
 from headway.report.text.words import Glyphs, glyphs_for
 
 if TYPE_CHECKING:
@@ -45,15 +46,18 @@ def draw_table(console: Console, rows: Sequence[StrategyRow], notes: Sequence[st
         style = "bold green" if row is best else "dim" if not row.loses_nothing else ""
         table.add_row(*(Text(cell) for cell in _cells(row, glyphs)), style=style)
     console.print(table)
-    for note in notes:
-        console.print(Text(note, "dim"), soft_wrap=True)
+    print_lines(console, notes, "dim")
 
 
 def caption(rows: Sequence[StrategyRow], binding: str) -> str:
     row = rows[0]
     of = f"median of {row.seeds} seeds" if row.seeds > 1 else "one seed"
-    limited = BINDINGS.get(binding, f"by the limit on {binding}")
-    return f"Times in seconds, {of}. Best possible: {_seconds(row.bound_s)} s, bound {limited}."
+    best = f"Best possible: {_seconds(row.bound_s)} s, bound {bound_words(binding)}."
+    return f"Times in seconds, {of}. {best}"
+
+
+def bound_words(binding: str) -> str:
+    return BINDINGS.get(binding, f"by the limit on {binding}")
 
 
 def conclusion(rows: Sequence[StrategyRow]) -> str:

@@ -4,7 +4,7 @@ Laws:
 - On a terminal, `sys.stdout` and `sys.stderr` pass text and bytes through `clean`, in every verb.
 - A pipe or a file gets every byte as it is.
 - Control sequences come from headway's own drawing alone: `redraw_line`, and the consoles of
-  `screen.py`, which clean the text that they draw.
+  `words`, which clean the text that they draw.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from io import BufferedIOBase, TextIOWrapper
 from typing import TYPE_CHECKING, BinaryIO, Final, TextIO
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
+    from rich.console import Console
+    from rich.text import Text
 
 SEQUENCES: Final = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
@@ -127,3 +129,28 @@ def progress_line(stream: TextIO) -> Iterator[Callable[[str], None]]:
     finally:
         if next_s:
             redraw_line(stream)
+
+
+# Lines that are printed.
+
+LABEL_CELLS: Final = 10
+
+
+def labelled(label: str, words: str | Text, style: str = "") -> Text:
+    from rich.text import Text
+
+    text = words if isinstance(words, Text) else Text(words, style)
+    return Text.assemble("  ", (label.ljust(LABEL_CELLS), "dim"), text)
+
+
+def block(label: str, lines: Iterable[str | Text], style: str = "") -> Iterator[Text]:
+    """Lines that are not empty, the first with what they are about in front."""
+    for line in lines:
+        if line:
+            yield labelled(label, line, style)
+            label = ""
+
+
+def print_lines(console: Console, lines: Iterable[str | Text], style: str = "") -> None:
+    for line in lines:
+        console.print(line, style=style or None, soft_wrap=True)

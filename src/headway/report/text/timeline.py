@@ -14,6 +14,7 @@ from headway.journal.reader import JournalReader
 from headway.report.history import Story, Tale, effective_width, in_line, scene, with_lines
 from headway.report.tables import Cell, TimelineData, timeline
 from headway.report.text.runs import Glance, look
+from headway.report.text.terminal import print_lines
 from headway.report.text.words import Glyphs, count, duration, glyphs_for, one_line
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 # A run that was performed, as a timeline: who waited where, who worked, how many at once.
 
-NAME_CELLS_MAX: Final = 60
 LEAST_S: Final = 0.001
 """A picture of a run without any length still has a scale."""
 
@@ -85,14 +85,13 @@ def draw_played(console: Console, run: TimelineView, *, is_whole: bool) -> None:
         return
     lanes_max = len(run.tales) if is_whole else LANES_MAX
     shown = [with_lines(tale, run.lines.get(tale.key, 0.0)) for tale in run.tales[:lanes_max]]
-    names = [one_line(name, NAME_CELLS_MAX) for name in run.names]
+    names = [one_line(name) for name in run.names]
     header = run.glance.header
-    title = f"{one_line(header.name, NAME_CELLS_MAX)}, {count(len(run.tales), 'task')}"
+    title = f"{one_line(header.name)}, {count(len(run.tales), 'task')}"
     picture = Picture(title, scene(shown, run.elapsed_s), names, lanes_max)
     draw_timelines(console, [picture], max(LEAST_S, run.elapsed_s), "queued at the provider")
     console.print()
-    for line in sentences(run):
-        console.print(line, soft_wrap=True)
+    print_lines(console, sentences(run))
     if len(run.tales) > lanes_max:
         console.print(f"All of them: headway timeline {header.run} --all", soft_wrap=True)
 

@@ -41,8 +41,6 @@ SHARED_MIN: Final = 0.5
 COMMON_MAX: Final = 0.5
 """A word that more than half of the results have says nothing of where a text is from."""
 
-NAME_CELLS: Final = 60
-
 
 class Branch(Struct, frozen=True):
     """A task, what came of it, and what it was made of."""
@@ -236,5 +234,5 @@ def _line(branch: Branch) -> str:
     if branch.text:
         words.append(f"{len(branch.text.encode()):,} bytes")
     if branch.reason:
-        words.append(one_line(branch.reason, NAME_CELLS * 2))
-    return f"{one_line(clean(branch.name), NAME_CELLS)}  {'; '.join(words)}".rstrip()
+        words.append(one_line(branch.reason, 120))
+    return f"{one_line(clean(branch.name))}  {'; '.join(words)}".rstrip()

@@ -28,7 +28,7 @@ from headway.plans.load import plan_from
 from headway.report.text import runs
 from headway.report.text.logs import told
 from headway.report.text.runs import NAMES_HINTED_MAX, Glance, find_row, look
-from headway.report.text.terminal import clean
+from headway.report.text.terminal import clean, print_lines
 from headway.report.text.words import clock, count, duration, fault_line, one_line
 from headway.run.each import EachSource, EachWork
 from headway.run.plan_run import PlanSource
@@ -37,8 +37,6 @@ from headway.state.shared import decode
 if TYPE_CHECKING:
     from rich.console import Console
 
-
-NAME_CELLS_MAX: Final = 60
 
 ADVICE: Final = {
     "access": "the key, the model's name or the address is wrong: correct it, then resume",
@@ -149,7 +147,7 @@ def _skipped(reader: JournalReader, row: TaskRow, facts: Sequence[Fact], glance:
     culprit = next((name for name, number in failed if number == blamed), None)
     if culprit is None:
         return Cause(row.name, "skipped", "something that it needs has failed")
-    because = f"`{one_line(culprit, NAME_CELLS_MAX)}`, which it needs, has failed"
+    because = f"`{one_line(culprit)}`, which it needs, has failed"
     advice = f"headway why {glance.header.run} '{runs.clean_name(culprit)}'"
     return Cause(row.name, "skipped", because, (), advice)
 
@@ -200,9 +198,7 @@ def _unknown(word: str, names: Iterator[str]) -> BadValueError:
     known = list(islice(names, NAMES_HINTED_MAX))
     if not known:
         return BadValueError("this run has no tasks yet")
-    return BadValueError(
-        f"this run has no task `{one_line(word, NAME_CELLS_MAX)}`", hint=did_you_mean(word, known)
-    )
+    return BadValueError(f"this run has no task `{one_line(word)}`", hint=did_you_mean(word, known))
 
 
 def _number(reader: JournalReader, key: bytes) -> int | None:
@@ -216,8 +212,7 @@ def draw_cause(console: Console, cause: Cause) -> None:
     name = one_line(cause.task, 80)
     line = Text.assemble((name, "bold"), f" is {cause.state}: {clean(cause.because)}")
     console.print(line, soft_wrap=True)
-    for fact in cause.story:
-        console.print(Text(f"  {fact}", "dim"), soft_wrap=True)
+    print_lines(console, (f"  {fact}" for fact in cause.story), "dim")
     if cause.advice:
         console.print(f"hint: {cause.advice}", soft_wrap=True)
 

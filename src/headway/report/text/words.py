@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from math import inf
 from typing import TYPE_CHECKING, Final, TextIO
@@ -17,14 +17,14 @@ from headway.report.text.terminal import clean, drawable
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
-    from rich.text import Text
 
 
 MICRO: Final = 1_000_000
-LABEL_CELLS: Final = 10
+NAME_CELLS_MAX: Final = 60
+"""Of a task's name in a sentence."""
 
 
-def one_line(text: str, cells_max: int) -> str:
+def one_line(text: str, cells_max: int = NAME_CELLS_MAX) -> str:
     """Text as a part of a line: cleaned, its spaces made single, cut with an ellipsis."""
     from rich.cells import cell_len, set_cell_size
 
@@ -99,21 +99,6 @@ def cents(microusd: float) -> str:
 def count(number: int, noun: str) -> str:
     """`1 task`, `22 tasks`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def labelled(label: str, words: str | Text, style: str = "") -> Text:
-    from rich.text import Text
-
-    text = words if isinstance(words, Text) else Text(words, style)
-    return Text.assemble("  ", (label.ljust(LABEL_CELLS), "dim"), text)
-
-
-def block(label: str, lines: Iterable[str | Text], style: str = "") -> Iterator[Text]:
-    """Lines that are not empty, the first with what they are about in front."""
-    for line in lines:
-        if line:
-            yield labelled(label, line, style)
-            label = ""
 
 
 def usage_words(given: float, gave: float, microusd: int, unpriced: int) -> list[str]:
