@@ -12,12 +12,10 @@ from functools import cache
 from math import inf
 
 import pytest
-from msgspec.structs import replace
 
 from headway.report.tables import StrategyRow
 from headway.sim.compare import Experiment, compare, parse_contenders, rehearse
 from headway.sim.presets import PROVIDERS, WORKLOADS
-from headway.sim.provider import Latency
 from headway.sim.rehearsal import Rehearsed
 
 SEEDS = (1, 2, 3, 4, 5)
@@ -125,13 +123,9 @@ def test_headway_with_known_limits_is_refused_nothing_and_beaten_by_none(
 
 
 @cache
-def _minutes(
-    time: str, strategy: str, seeds: tuple[int, ...], latency: Latency | None = None
-) -> tuple[float, ...]:
+def _minutes(time: str, strategy: str, seeds: tuple[int, ...]) -> tuple[float, ...]:
     """What the stages take, seed by seed, where company costs what it costs at this time of day."""
     experiment = _experiment(time, seeds)
-    if latency is not None:
-        experiment = replace(experiment, provider=replace(experiment.provider, latency=latency))
     contender = parse_contenders(strategy)[0]
     return tuple(rehearse(experiment, contender, seed)[0].makespan_s / 60 for seed in seeds)
 
@@ -159,26 +153,6 @@ def test_four_at_once_take_as_many_minutes_as_the_document_says(
     # The small review of the document beside the small one, the large one beside the large one.
     ends = sorted(1 - some / all_ for some, all_ in zip((low, high), SEQUENTIAL_MIN, strict=True))
     assert [min(gains), max(gains)] == pytest.approx(ends, abs=0.02)
-
-
-@pytest.mark.parametrize(
-    ("time", "latency", "low", "high"),
-    [
-        ("off-peak", Latency(2.0, 0.1, sigma=0.05), 18, 20),
-        ("normal", Latency(2.0, 0.1, sigma=0.5), 24, 35),
-        ("normal", Latency(2.0, 0.1, sigma=0.7), 24, 35),
-        ("normal", Latency(2.0, 0.1, sigma=0.6, background=1), 24, 35),
-        ("peak", Latency(2.0, 0.1, kappa=0.3), 32, 48),
-        ("peak", Latency(2.0, 0.1, kappa=0.4), 32, 48),
-        ("peak", Latency(2.0, 0.1, sigma=1.0), 32, 48),
-    ],
-)
-def test_with_other_congestion_the_minutes_are_others(
-    time: str, latency: Latency, low: float, high: float
-) -> None:
-    seeds = tuple(range(1, 41))
-    assert _spans(_minutes(time, "all-at-once", seeds), low, high)
-    assert not _spans(_minutes(time, "all-at-once", seeds, latency), low, high)
 
 
 def test_the_stages_take_as_many_tokens_as_the_document_says() -> None:

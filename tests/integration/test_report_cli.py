@@ -27,7 +27,7 @@ from headway.engine.events import (
 from headway.journal.folder import NAME as SHAPE
 from headway.journal.folder import kept_shape
 from headway.report.forecast import Foreseen, SpreadNumber
-from headway.report.text.afterwards import limit_words
+from headway.report.text.report import limit_words
 from headway.run.forecasts import keep_forecast, kept_forecast
 from tests.integration.test_runs_cli import Shell, shell
 from tests.integration.written_runs import BEGAN_S, Writer, partial_run

@@ -18,7 +18,7 @@ from headway.errors import BadValueError, UsageError
 if TYPE_CHECKING:
     from headway.plans.load import Loaded
     from headway.report.advise import Advice
-    from headway.report.options import AccountGuess, Shape, Situation
+    from headway.report.options import AccountGuess, Situation
     from headway.run.forecasts import Prospect
 
 AGENTS_MAX: Final = 1_000_000
@@ -138,21 +138,19 @@ def _situation(parsed: argparse.Namespace) -> Situation:
 
 def _with_flags(parsed: argparse.Namespace, situation: Situation) -> Situation:
     """What was said on the command line has the last word, over a plan too."""
+    said: dict[str, object] = {}
     if parsed.agents is not None:
-        agents = _whole("--agents", parsed.agents, AGENTS_MAX)
-        situation = replace(situation, agents=agents)
+        said["agents"] = _whole("--agents", parsed.agents, AGENTS_MAX)
     if parsed.tokens is not None:
-        tokens = _number("--tokens", parsed.tokens, 2.0)
-        output = min(situation.output_each, tokens / 2)
-        situation = replace(situation, tokens_each=tokens, output_each=output)
+        said["tokens_each"] = tokens = _number("--tokens", parsed.tokens, 2.0)
+        said["output_each"] = min(situation.output_each, tokens / 2)
     if parsed.output is not None:
-        situation = replace(situation, output_each=_number("--output", parsed.output, 1.0))
+        said["output_each"] = _number("--output", parsed.output, 1.0)
     if parsed.calls is not None:
-        situation = replace(situation, calls_each=_whole("--calls", parsed.calls, CALLS_MAX))
+        said["calls_each"] = _whole("--calls", parsed.calls, CALLS_MAX)
     if parsed.shape is not None:
-        shape: Shape = parsed.shape
-        situation = replace(situation, shape=shape, coupled=None)
-    return situation
+        said |= {"shape": parsed.shape, "coupled": None}
+    return replace(situation, **said)
 
 
 def _told(parsed: argparse.Namespace, situation: Situation) -> tuple[Situation, AccountGuess]:

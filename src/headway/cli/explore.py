@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headway.cli.main import Body, add_json
+from headway.errors import UsageError
 
 if TYPE_CHECKING:
     from headway.plans.load import Loaded
@@ -61,7 +62,9 @@ def _explore(parsed: argparse.Namespace) -> int:
     from headway.report.text.terminal import progress_line
 
     for name, least in (("schedules", 1), ("depth", 1), ("members", 2), ("seed", 0)):
-        _must_be(name, getattr(parsed, name), least)
+        value = getattr(parsed, name)
+        if value is not None and not least <= value <= COUNT_MAX:
+            raise UsageError(f"--{name} takes {least} to {COUNT_MAX:,}, not {value}")
     loaded, refusal = load_unrefused(Path(parsed.plan), parsed.plan, parsed.outside)
     options = ExploreOptions(
         parsed.schedules, parsed.seed, parsed.depth, parsed.pairs or bool(parsed.replay)
@@ -94,19 +97,11 @@ def _command(parsed: argparse.Namespace) -> str:
 @contextmanager
 def _subject(loaded: Loaded, parsed: argparse.Namespace) -> Iterator[ExploreSubject]:
     from headway.report.explore import subject_of
-
-    subject = subject_of(loaded.expanded, parsed.members)
     from headway.run.explore import calls_functions, rehearsed
 
+    subject = subject_of(loaded.expanded, parsed.members)
     if parsed.no_python or not calls_functions(subject.expanded.groups):
         yield subject
         return
     with rehearsed(subject, str(loaded.folder.resolve())) as called:
         yield called
-
-
-def _must_be(name: str, value: int | None, least: int) -> None:
-    from headway.errors import UsageError
-
-    if value is not None and not least <= value <= COUNT_MAX:
-        raise UsageError(f"--{name} takes {least} to {COUNT_MAX:,}, not {value}")

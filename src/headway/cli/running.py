@@ -98,6 +98,8 @@ def conduct(
     adds: Callable[[], Mapping[str, object]] | None = None,
 ) -> int:
     """Perform a run and say how it went; its exit code."""
+    from headway.report.text.logs import told as in_words
+
     watcher: Watcher | None = None
     performer: Driver | None = None
 
@@ -107,7 +109,10 @@ def conduct(
                 watcher.restored(restored)
             watcher.events(events)
         elif show.holds:
-            _say_holds(events)
+            # A run that starts nothing more, or not for a while, must not look as if it hung.
+            for event in events:
+                if isinstance(event, RunHeld | RunContinued | RunStopping):
+                    print(in_words(event, ""), file=sys.stderr, flush=True)
         if told is not None:
             told(events, watcher)
 
@@ -160,15 +165,6 @@ def must_be_terminal_or(yes: bool, question: str, hint: str) -> None:
     print(f"{question}. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise UsageError("not confirmed", hint=hint)
-
-
-def _say_holds(events: Sequence[Event]) -> None:
-    """A run that starts nothing more, or nothing for a while, must not look as if it hung."""
-    from headway.report.text.logs import told
-
-    for event in events:
-        if isinstance(event, RunHeld | RunContinued | RunStopping):
-            print(told(event, ""), file=sys.stderr, flush=True)
 
 
 def _restored(driver: Driver | None, events: Sequence[Event]) -> list[int]:
@@ -236,7 +232,10 @@ def _say(launched: Launched, header: Header, budget: PlanBudget | None) -> None:
         if now := len(launched.outbox.known.now):
             print(f"{now} effects at once, outside the guarantee", file=sys.stderr)
     if finished.left or finished.failed or finished.effects or outcome.cause:
-        more = f" --budget {_doubled(budget)}" if outcome.cause == "budget" and budget else ""
+        more = ""
+        if outcome.cause == "budget" and budget:
+            dollars = None if budget.microusd is None else f"'${2 * budget.microusd / 1e6:g}'"
+            more = f" --budget {dollars or 2 * (budget.tokens or 0)}"
         print(f"hint: headway resume {header.run}{more}", file=sys.stderr)
 
 
@@ -251,9 +250,3 @@ def _finishes(launched: Launched, journal: Journal) -> tuple[list[str], list[dic
     found, tasks = finishes_now(graph, journal.reader.rows(), detail, os.environ)
     told = [{**finish_json(one), "tasks": tasks} for one in found]
     return [finish_words(one, tasks) for one in found], told
-
-
-def _doubled(budget: PlanBudget) -> str:
-    if budget.microusd is not None:
-        return f"'${2 * budget.microusd / 1e6:g}'"
-    return f"{2 * (budget.tokens or 0)}"

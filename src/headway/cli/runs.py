@@ -148,8 +148,7 @@ def report(parser: argparse.ArgumentParser) -> Body:
 
 
 def _report(parsed: argparse.Namespace) -> int:
-    from headway.report.text.afterwards import afterwards
-    from headway.report.text.report import as_json, report_lines
+    from headway.report.text.report import afterwards, as_json, report_lines
     from headway.report.text.terminal import print_lines
 
     with opened(parsed.name) as (place, reader):

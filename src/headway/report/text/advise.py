@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from headway.base.numbers import short
-from headway.report.advise import Advice, WidthCurve, WidthPoint
+from headway.report.advise import Advice, WidthCurve
 from headway.report.options import HOUR_MICROUSD, Option, waiting_microusd
 from headway.report.text.table import bound_words
 from headway.report.text.terminal import print_lines
@@ -51,8 +51,10 @@ def sentence(advice: Advice) -> str:
         )  # fmt: skip
         return f"Use one agent{start}: {took}{beside}."
     beside = f"one agent would take {duration(one.time_s)} and {short(one.tokens)}"
+    share = min(1.0, best.foreseen.bound_s / best.time_s) if 0 < best.time_s < inf else 0.0
     return (
-        f"Use {advice.situation.agents} agents, {name_of(best)}{start}: {took}, {_feeds(best)}; "
+        f"Use {advice.situation.agents} agents, {name_of(best)}{start}: {took}, "
+        f"{best.foreseen.width:.1f} at once on average, {share:.0%} of the best possible speed; "
         f"{beside}."
     )
 
@@ -69,12 +71,6 @@ def reason_lines(advice: Advice) -> Iterator[str]:
 
 def name_of(option: Option) -> str:
     return NAMES[option.way.kind].format(option.way.width)
-
-
-def _feeds(best: Option) -> str:
-    bound = best.foreseen.bound_s
-    share = f"{min(1.0, bound / best.time_s):.0%}" if 0 < best.time_s < inf else "0%"
-    return f"{best.foreseen.width:.1f} at once on average, {share} of the best possible speed"
 
 
 def _draw_options(console: Console, advice: Advice) -> None:
@@ -129,21 +125,12 @@ def plot_lines(curve: WidthCurve, columns: int, glyphs: Glyphs) -> Iterator[str]
         f"Fixed concurrency, unpaced: time (| is the bound, {duration(curve.bound_s)}) and "
         f"cost with time at {usd(HOUR_MICROUSD)} an hour:"
     )
-    for point in curve.points:
-        bar = _bar(curve, point, longest, cells, glyphs)
-        yield f"{point.width:4}  {bar}  {_said(curve, point)}"
-
-
-def _bar(curve: WidthCurve, point: WidthPoint, longest: float, cells: int, glyphs: Glyphs) -> str:
-    filled = cells if point.time_s == inf else round(cells * point.time_s / longest)
     mark = min(cells - 1, round(cells * curve.bound_s / longest))
-    bar = [glyphs.busy if place < filled else " " for place in range(cells)]
-    bar[mark] = "|"
-    return "".join(bar)
-
-
-def _said(curve: WidthCurve, point: WidthPoint) -> str:
-    value = point.microusd + waiting_microusd(point.time_s)
-    worth = "" if value == inf else f" {cents(value):>8}"
-    spot = "  <- sweet spot" if point.width == curve.sweet else ""
-    return f"{duration(point.time_s):>12}{worth}{spot}"
+    for point in curve.points:
+        filled = cells if point.time_s == inf else round(cells * point.time_s / longest)
+        bar = (glyphs.busy * filled).ljust(cells)
+        value = point.microusd + waiting_microusd(point.time_s)
+        worth = "" if value == inf else f" {cents(value):>8}"
+        spot = "  <- sweet spot" if point.width == curve.sweet else ""
+        took = f"{duration(point.time_s):>12}{worth}{spot}"
+        yield f"{point.width:4}  {bar[:mark]}|{bar[mark + 1 :]}  {took}"

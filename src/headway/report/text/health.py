@@ -21,17 +21,8 @@ from headway.pacing.admission import BookView, LaneView
 from headway.pacing.budget import claim_in
 from headway.pacing.memory import EVERY_ACCOUNT, HOUR_UNKNOWN, Spell, Spend, hours_of
 from headway.plans.graph import Graph
-from headway.report.health import (
-    ORDER,
-    RECENT_MIN,
-    Condition,
-    Finish,
-    Level,
-    condition_of,
-    finishes,
-    hour_words,
-    outlooks,
-)
+from headway.report import health as judged
+from headway.report.health import ORDER, Condition, condition_of, hour_words
 from headway.report.progress import RunProgress, TaskNames, TimeLeft
 from headway.report.text.accounts import NO_ACCOUNTS, whose
 from headway.report.text.runs import Glance
@@ -114,7 +105,7 @@ def _lanes(pid: int | None) -> Sequence[LaneView]:
 LOOK_S: Final = 2.0
 """Between two looks with `--watch`: each is a request to the broker."""
 
-STYLES: Final[dict[Level, str]] = {"good": "green", "watch": "yellow", "bad": "red"}
+STYLES: Final[dict[judged.Level, str]] = {"good": "green", "watch": "yellow", "bad": "red"}
 
 WORDS_MAX: Final = 200
 """Of a reason, which can contain the provider's own words."""
@@ -239,7 +230,7 @@ def watch_health(
 
 def _speed_words(spell: Spell, is_usual: bool = False) -> str:
     """`412 calls in 10 min, 0.0% refused, 0.8 s to the first byte, 12 ms per output token`."""
-    over = "remembered" if is_usual else f"in {RECENT_MIN} min"
+    over = "remembered" if is_usual else f"in {judged.RECENT_MIN} min"
     words = [f"{spell.ended:,.0f} calls {over}"]
     if spell.ended:
         words.append(f"{spell.share(spell.refused):.1%} refused")
@@ -284,7 +275,7 @@ def passed_of(at_s: float) -> float:
 
 def finishes_now(
     graph: Graph, rows: Iterable[TaskRow], refusal: str, environ: Mapping[str, str]
-) -> tuple[tuple[Finish, ...], int]:
+) -> tuple[tuple[judged.Finish, ...], int]:
     """When a run could end, for each of the budgets that its refusal names, and its tasks left.
 
     Empty if the accounts cannot be read: that does not keep a run from reporting its end.
@@ -304,6 +295,8 @@ def finishes_now(
     known = spent if spent.tokens else claim
     microusd = tokens * known.microusd / max(1.0, known.tokens)
     named = [
-        one for one in outlooks(view, passed_of(time.time())) if f" for {whose(one)} (" in refusal
+        one
+        for one in judged.outlooks(view, passed_of(time.time()))
+        if f" for {whose(one)} (" in refusal
     ]
-    return finishes(named, tokens, microusd, claim), tasks
+    return judged.finishes(named, tokens, microusd, claim), tasks

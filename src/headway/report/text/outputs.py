@@ -77,7 +77,8 @@ class Outputs:
         with aside():
             for stream, said in ((self._out, done.stdout.read()), (self._err, done.stderr.read())):
                 if said:
-                    stream.write(_tagged(said, tag) if self._source.tags else said)
+                    lines = said.splitlines(keepends=True) if self._source.tags else ()
+                    stream.write(b"".join(tag + line for line in lines) or said)
                     stream.flush()
 
     def _line(self, member: int, done: CommandEnded) -> str:
@@ -116,10 +117,6 @@ def _writing(path: str) -> Iterator[None]:
         yield
     except OSError as fault:
         raise StateFileError(f"{path} cannot be written: {fault.strerror}") from None
-
-
-def _tagged(said: bytes, tag: bytes) -> bytes:
-    return b"".join(tag + line for line in said.splitlines(keepends=True))
 
 
 def _as_file_name(value: str) -> str:

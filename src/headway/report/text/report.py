@@ -1,22 +1,475 @@
-"""Shows a finished run: forecast and actual, where the time went, what limited it."""
+"""Shows a run after its end: forecast and actual, where the time went, what limited it.
+
+Nothing of its plan is imported or executed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 from headway.base.codec import as_dict
 from headway.base.numbers import short
-from headway.report.afterwards import ForecastComparison, GroupAfter
-from headway.report.text import afterwards as phrases
-from headway.report.text.afterwards import Afterwards, brief
-from headway.report.text.runs import STYLES, count_words, title_line
+from headway.engine.record import Header
+from headway.engine.strategy import ADAPTIVE, parse
+from headway.errors import HeadwayError
+from headway.journal.folder import RunOutline, RunPlace, kept_shape, list_runs
+from headway.journal.reader import JournalReader, RecordedEvent
+from headway.pacing.admission import BUDGETED, FOLLOWS
+from headway.report import afterwards as after
+from headway.report import time_use as use
+from headway.report.history import Standing, Story, effective_width, in_line, stand, verdict
+from headway.report.text.accounts import PERIODS
+from headway.report.text.runs import STYLES, Glance, count_words, look, state_folder, title_line
 from headway.report.text.terminal import LABEL_CELLS, block, labelled
-from headway.report.text.words import cost, count, known_usd, one_line, usd
+from headway.report.text.timeline import grouping, loners
+from headway.report.text.words import cost, count, duration, known_usd, one_line, usd
+from headway.report.time_use import AttemptUsage, Cause, Nature
+from headway.run.forecasts import KeptForecast, read_forecast
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+SLOW_MAX: Final = 3
+"""Tasks that are named as the slowest."""
+
+NATURES: Final = {
+    "plan": Nature("provider"),
+    "each": Nature("machine", is_local=True),
+    "python": Nature("function"),
+}
+"""What tasks are where nothing else is known of them."""
+
+LOOKS_MAX: Final = 3
+"""A run that goes on is looked at again so often before what it did meanwhile is left out."""
+
+EARLIER_MAX: Final = 10
+LOOKED_MAX: Final = 200
+"""Earlier runs of the same plan that are compared, and runs that are looked at to find them."""
+
+
+class Afterwards(Struct, frozen=True):
+    """All that a report says."""
+
+    glance: Glance
+    names: Mapping[bytes, str]
+    forecast: KeptForecast
+    compared: tuple[after.ForecastComparison, ...]
+    serial: after.SerialShare
+    lineage: use.Lineage
+    submitted: int
+    effective: float
+    spent: use.Spent
+    numbers: use.Passages
+    taken: AttemptUsage
+    lost: AttemptUsage
+    groups: Mapping[str, after.GroupAfter]
+    slow: list[after.Slow]
+    earlier_s: tuple[float, ...]
+    """How long earlier runs of the same plan took, the newest first."""
+    binding: after.Binding | None
+
+    @property
+    def elapsed_s(self) -> float:
+        return self.spent.wall_s
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether its process was the provider too."""
+        return _source(self.glance.header).get("sim") is not None
+
+    def total(self, name: str) -> int:
+        """A number of all tasks: `retries`, `stale`, `cut_calls`, `cut_tokens`."""
+        return sum(getattr(one, name) for one in self.numbers.tasks.values())
+
+
+def afterwards(reader: JournalReader, folder: str) -> Afterwards:
+    """Fold a journal; `folder` is the run's."""
+    glance, recorded = _seen(reader)
+    header = reader.header
+    shape = kept_shape(folder) or _planned_shape(header, folder)
+    names = {row.key: row.name for row in reader.rows()}
+    graph = None if shape is None else shape.graph
+    group_of = grouping(header, names)
+    works_alone = loners(header, shape, group_of)
+    ways, story = use.Passages(works_alone), Story(works_alone)
+    for one in recorded:
+        story.hear(one.key, one.event)
+        ways.hear(one.key, one.event)
+    now_s = ways.elapsed_s
+    if glance.verdict.is_live and recorded:
+        now_s += max(0.0, time.time() - recorded[-1].event.at_s)
+    ways.close(now_s, glance.verdict.is_live)
+    passages = ways.tasks.values()
+    kin = use.lineage(passages, graph, group_of)
+    natures = _natures(header, shape)
+    where = use.spent(
+        passages, kin.ready_s, lambda key: natures.get(group_of(key), NATURES[header.kind]),
+        ways.holds, _is_bounded(glance.standing, shape), now_s,
+    )  # fmt: skip
+    groups = after.groups_after(passages, group_of)
+    if graph is not None:
+        declared = [group.name for group in graph.groups if group.name in groups]
+        groups = {name: groups[name] for name in dict.fromkeys((*declared, *groups))}
+    taken, lost = AttemptUsage(), AttemptUsage()
+    for group in groups.values():
+        taken.add(group.taken)
+        lost.add(group.lost)
+    forecast = read_forecast(folder)
+    work_s = sum(one.task_s for one in where.shares if one.cause in use.WORK)
+    return Afterwards(
+        glance, names, forecast,
+        () if forecast.foreseen is None else after.compared(forecast.foreseen, now_s, taken),
+        after.SerialShare(work_s, kin.critical_path_s, now_s), kin, story.submitted,
+        effective_width(story, in_line(story.tales.values(), group_of), now_s), where, ways,
+        taken, lost, groups, after.slowest(passages, SLOW_MAX), _earlier(header),
+        after.binding(where, kin, ways.tasks, groups, group_of),
+    )  # fmt: skip
+
+
+def _seen(reader: JournalReader) -> tuple[Glance, list[RecordedEvent]]:
+    """A run and its facts, of one moment as far as can be: it may go on meanwhile."""
+    recorded = list(reader.events())
+    for _ in range(LOOKS_MAX):
+        glance = look(reader)
+        later = list(reader.events(recorded[-1].seq if recorded else 0))
+        recorded += later
+        if not later:
+            break
+    return glance, recorded
+
+
+def _planned_shape(header: Header, folder: str) -> RunOutline | None:
+    """The shape of a run whose own is not kept, by reading its plan again."""
+    from headway.report.text.why import known
+
+    try:
+        found = known(header, folder)
+    except (HeadwayError, ValueError, TypeError, KeyError):
+        return None
+    return None if found is None else RunOutline(found.graph, found.rules.ceiling)
+
+
+def _natures(header: Header, shape: RunOutline | None) -> dict[str, Nature]:
+    natures: dict[str, Nature] = {}
+    groups = () if shape is None else shape.graph.groups
+    for group in groups:
+        service: use.Service = NATURES[header.kind].service
+        if shape is not None and shape.models is not None:
+            service = "provider" if group.name in shape.models else "function"
+        # One that brings the results of several tasks together.
+        if any(need.block != 1 and groups[need.group].count != 1 for need in group.needs):
+            service = "fan-in"
+        if group.is_local:
+            service = "machine"
+        is_ordered = bool(group.queue) or group.touches is not None
+        natures[group.name] = Nature(service, group.is_local, is_ordered)
+    return natures
+
+
+def _is_bounded(standing: Standing, shape: RunOutline | None) -> bool:
+    """Whether the user said how many may be active at once."""
+    if shape is not None and shape.ceiling < inf:
+        return True
+    try:
+        strategy = parse(standing.strategy) if standing.strategy else ADAPTIVE
+    except HeadwayError:
+        return False
+    return strategy.size > 0
+
+
+def _earlier(header: Header) -> tuple[float, ...]:
+    mine = _plan_of(header)
+    found: list[float] = []
+    for place in list_runs(state_folder(), LOOKED_MAX):
+        took_s = _took(place, mine) if place.id < header.run else None
+        if took_s is not None:
+            found.append(took_s)
+        if len(found) == EARLIER_MAX:
+            break
+    return tuple(found)
+
+
+def _took(place: RunPlace, plan: tuple[str, ...]) -> float | None:
+    try:
+        with JournalReader(place.folder) as reader:
+            if _plan_of(reader.header) != plan:
+                return None
+            standing = Standing()
+            for recorded in reader.events(key=b""):
+                standing = stand(standing, recorded.event)
+    except HeadwayError:
+        return None  # `doctor` reports a journal that cannot be read.
+    finished = standing.finished
+    if finished is None or standing.parts > 1 or verdict(standing, False, 0.0).state != "done":
+        return None
+    return finished.at_s - standing.began_s
+
+
+def _plan_of(header: Header) -> tuple[str, ...]:
+    """What two runs of one plan have in common."""
+    if header.kind != "plan":
+        return header.kind, header.name, header.folder
+    path = str(_source(header).get("path", header.name))
+    return header.kind, os.path.abspath(os.path.join(header.folder, path))
+
+
+def _source(header: Header) -> dict[str, object]:
+    """What is kept of a plan and its options; empty of any other run."""
+    try:
+        source = json.loads(header.source) if header.kind == "plan" else {}
+    except ValueError:
+        return {}
+    return source if isinstance(source, dict) else {}
+
+
+# What the numbers of a report mean, in sentences: limits, causes, widths, and what bound it.
+
+NAME_CELLS: Final = 28
+SHORT_S: Final = 0.095
+"""Below this, thousandths of a second are told."""
+
+CHAIN_MAX: Final = 4
+"""Tasks of the critical path that are named; the middle of a longer one is left out."""
+
+STEADY: Final = 0.15
+"""Runs of a plan whose times vary less than this, as a share of their mean, are predictable."""
+
+ALIKE: Final = 2.0
+"""A group whose slow tasks take less than this many times as long as its middle one is even."""
+
+SEQUENTIAL_MAX: Final = 1.2
+"""Up to so many at once on average, tasks ran one after another."""
+
+PARALLEL_MIN: Final = 0.9
+"""From this share of what was submitted on, tasks really ran at the same time."""
+
+LIMITS: Final = {
+    "": "a permit",
+    "concurrency": "calls at once",
+    "untried": "an untried width",
+    "peak": "the provider's best width",
+    "burst": "a burst, which was refused",
+    "hidden limit": "a limit that the provider does not name",
+    "account": "the account, which was held",
+    "its turn": "its turn",
+    FOLLOWS: "the first answer with the same cached beginning",
+    BUDGETED: "the budget",
+}
+RESOURCES: Final = {"input": "input tokens", "output": "output tokens", "usage": "usage window of"}
+
+CAUSES: Final[dict[Cause, str]] = {
+    "refused": "turned away by the provider",
+    "held": "the run was held",
+    "order": "its turn in the declared order",
+    "room": "room on this machine",
+    "place": "one of the places allowed at once",
+    "provider": "models at work",
+    "function": "functions at work",
+    "machine": "commands at work",
+    "fan-in": "results brought together",
+    "lost": "work that gave nothing",
+    "commit": "results that waited for those before",
+    "again": "delays after faults",
+    "needs": "tasks that are needed",
+    "headway": "headway itself",
+}
+
+
+WIDTHS: Final = {
+    "concurrency": "bound by how many calls the account takes at once, {share}; "
+    "more agents would not help",
+    "peak": "bound by the provider's own speed, {share}: more at once would be slower in all",
+    "untried": "bound by a width that was still being explored, {share}: "
+    "the next run begins with what this one has learned",
+}
+"""Where the number of calls at once bound a run: whose number that was."""
+
+ADVICE: Final[dict[Cause, str]] = {
+    "refused": "bound by refusals, {share}: the provider gives less than is asked for; "
+    "`headway limits` shows what is known of it",
+    "held": "held for {share}: nothing could start",
+    "order": "bound by the declared order, {share}: fewer tasks in one queue or on one key help",
+    "room": "bound by this machine, {share}: more cores or memory help, more agents do not",
+    "place": "bound by the width that was asked for, {share}: allow more at once",
+    "headway": "headway itself took {share}: starting, loading, recording; long runs do not notice",
+    "lost": "{share} went into attempts that gave nothing: `headway logs` says why",
+}
+"""What bound a run, and what helps against it."""
+
+
+def brief(time_s: float) -> str:
+    """`12 ms` where tenths of a second say nothing."""
+    return f"{1000.0 * time_s:.0f} ms" if 0.0 < time_s < SHORT_S else duration(time_s)
+
+
+def limit_words(name: str) -> str:
+    """`input tokens a minute` of `input/60s`."""
+    if name in LIMITS:
+        return LIMITS[name]
+    resource, _, period = name.partition("/")
+    try:
+        period_s = float(period.removesuffix("s"))
+    except ValueError:
+        return one_line(name, NAME_CELLS)
+    if resource == "usage":
+        return f"a usage window of {brief(period_s)}"
+    return f"{RESOURCES.get(resource, resource)} {PERIODS.get(period_s, f'in {period}')}"
+
+
+def width_words(run: Afterwards) -> str:
+    """Whether it was sequential, concurrent, or really at the same time."""
+    submitted, effective = run.submitted, run.effective
+    said = f"submitted {submitted:,}, effectively {effective:.1f} at once"
+    if submitted <= 1:
+        return f"{said}: sequential, one after another"
+    if effective <= SEQUENTIAL_MAX:
+        return f"{said}: submitted concurrently, served like a sequence"
+    share = effective / submitted
+    if share >= PARALLEL_MIN:
+        return f"{said}: parallel, really at the same time"
+    return f"{said}: concurrent, {share:.0%} of them at the same time"
+
+
+def chain_words(run: Afterwards) -> str:
+    """`list > explore[api] > map`."""
+    names = [one_line(run.names.get(key, "?"), NAME_CELLS) for key in run.lineage.chain]
+    if len(names) > CHAIN_MAX:
+        names = [*names[: CHAIN_MAX - 2], f"({len(names) - CHAIN_MAX + 1} more)", names[-1]]
+    return " > ".join(names)
+
+
+def serial_words(run: Afterwards) -> list[str]:
+    """What no width could have overlapped, and what Amdahl's law says of more of it."""
+    serial = run.serial
+    if not serial.work_s:
+        return ["nothing was worked on to an end yet"]
+    path = "longest task" if not run.lineage.is_known else "critical path"
+    speed = f"{serial.speed_up:.1f} times as fast as one task after another"
+    if serial.speed_up < 1.0:
+        speed = "slower than its work alone, one after another: it mostly waited"
+    lines = [
+        f"{serial.share:.0%} of {brief(serial.work_s)} of work is on the {path}, "
+        f"{brief(serial.critical_path_s)}: {chain_words(run)}",
+        f"{speed}; with any width {serial.speed_up_max:.1f} times at most",
+    ]
+    doubled = f"Amdahl's law: twice the width would take {brief(serial.doubled_s)} at best"
+    binds = run.binding is not None and run.binding.cause in ("quota", "refused")
+    lines.append(f"{doubled}, if the account allowed it" if binds else doubled)
+    if not run.lineage.is_known:
+        lines.append("who needs whom is not kept for this run: the longest task stands for it")
+    return lines
+
+
+def slow_words(run: Afterwards, slow: after.Slow) -> str:
+    """`explore[api] 4.1 s: 3.9 s of it at work`."""
+    reasons = {
+        "service": "at work",
+        "start": "before its first call",
+        "quota": f"waiting for {limit_words(slow.what)}",
+        "refused": "turned away",
+        "lost": "in attempts that gave nothing",
+        "again": "between attempts",
+        "commit": "waiting for those before it",
+    }
+    name = one_line(run.names.get(slow.key, "?"), NAME_CELLS)
+    return f"{name} {brief(slow.took_s)}, {brief(slow.kind_s)} of it {reasons[slow.kind]}"
+
+
+def steady_words(run: Afterwards) -> list[str]:
+    """How far task times spread, and how far runs of the same plan do."""
+    several = [one for one in run.groups.values() if len(one.times_s) > 1 and one.p50_s > 0.0]
+    lines = []
+    if several:
+        group = max(several, key=lambda one: one.p95_s - one.p50_s)
+        word = "even" if group.p95_s < ALIKE * group.p50_s else "uneven"
+        lines.append(
+            f"{word} tasks: {one_line(group.name, NAME_CELLS)} takes {brief(group.p50_s)} in "
+            f"the middle and {brief(group.p95_s)} at p95, {group.p95_s / group.p50_s:.1f} "
+            "times as long"
+        )
+    runs = (run.elapsed_s, *run.earlier_s)
+    vary = after.variation(runs) if not run.glance.verdict.is_live else None
+    if vary is not None:
+        word = "predictable" if vary < STEADY else "not predictable"
+        lines.append(
+            f"{word}: the last {len(runs)} runs of this plan vary by {vary:.0%} "
+            f"({brief(min(runs))} to {brief(max(runs))})"
+        )
+    else:
+        lines.append("no earlier run of this plan to compare with")
+    return lines
+
+
+def refusal_words(run: Afterwards) -> str:
+    """`3 calls refused (rate: input), 2 attempts again, 1 stale`."""
+    refusals = sorted(run.numbers.refusals.items())
+    why = ", ".join(f"{many:,} {one_line(word, 40)}" for word, many in refusals)
+    words = [
+        f"{count(sum(many for _, many in refusals), 'call')} refused" + (f" ({why})" if why else "")
+    ]
+    words.append(f"{run.total('retries'):,} retried")
+    if stale := run.total("stale"):
+        words.append(count(stale, "stale attempt"))
+    return ", ".join(words)
+
+
+def advice(run: Afterwards) -> str:
+    """What bound the run, and what would help."""
+    bound = run.binding
+    if bound is None:
+        return "nothing took any time yet"
+    if bound.straggler:
+        name = one_line(run.names.get(bound.straggler, "?"), NAME_CELLS)
+        return (
+            f"one slow task: {name} took {brief(bound.straggler_s)}, its like "
+            f"{brief(bound.usual_s)}; a `timeout:` would have ended it"
+        )
+    share = f"{bound.share:.0%} of the time"
+    if bound.cause == "quota":
+        if bound.what in WIDTHS:
+            return WIDTHS[bound.what].format(share=share, best=_best(run))
+        if not bound.what:
+            return (
+                f"bound by permits, {share}{_best(run)}; this journal does not say for which limit"
+            )
+        limit = limit_words(bound.what)
+        return f"bound by {limit}, waited for {share}{_best(run)}; more agents would not help"
+    if bound.cause == "provider":
+        return _path(run, share, _best(run))
+    if bound.cause == "place":
+        share += f" ({run.glance.standing.strategy})"
+    return ADVICE.get(bound.cause, "{share}: " + CAUSES[bound.cause]).format(share=share)
+
+
+def _path(run: Afterwards, share: str, best: str) -> str:
+    serial = run.serial
+    path_share = serial.critical_path_s / serial.elapsed_s if serial.elapsed_s else 0.0
+    if run.lineage.is_known and len(run.lineage.chain) > 1 and path_share >= 0.5:
+        return (
+            f"bound by the critical path: {chain_words(run)} took "
+            f"{brief(serial.critical_path_s)} of {brief(serial.elapsed_s)}{best}; "
+            "only shorter or fewer stages help"
+        )
+    return f"bound by the work itself, {share}{best}: shorter tasks help, more agents hardly"
+
+
+def _best(run: Afterwards) -> str:
+    """How near to the best possible time it came, where a bound was foreseen."""
+    foreseen = run.forecast.foreseen
+    if foreseen is None or run.elapsed_s <= 0.0 or run.glance.verdict.is_live:
+        return ""
+    return f", {min(1.0, foreseen.bound_s / run.elapsed_s):.0%} of the best possible speed"
+
+
+# The report as lines and as JSON.
 
 GROUPS_MAX: Final = 8
 """Groups that are shown; the others are added up in one line."""
@@ -44,20 +497,20 @@ def report_lines(run: Afterwards, width: int) -> Iterator[Text]:
     yield labelled("state", Text.assemble(styled, f": {count_words(run.glance)}"))
     yield from _folded("took", [_took_words(run)], width)
     yield from _folded("foreseen", _foreseen_lines(run), width)
-    yield from _folded("width", [phrases.width_words(run)], width)
-    yield from _folded("serial", phrases.serial_words(run), width)
+    yield from _folded("width", [width_words(run)], width)
+    yield from _folded("serial", serial_words(run), width)
     if run.spent.shares:
         yield Text()
         yield from _where(run)
         yield Text()
     yield from _folded("headway", [_overhead_words(run)], width)
-    yield from _folded("refused", [phrases.refusal_words(run)], width)
+    yield from _folded("refused", [refusal_words(run)], width)
     yield from _folded("twice", [_twice_words(run)], width)
     yield from block("groups", _group_lines(run))
-    yield from _folded("slowest", [phrases.slow_words(run, slow) for slow in run.slow], width)
-    yield from _folded("spread", phrases.steady_words(run), width)
+    yield from _folded("slowest", [slow_words(run, slow) for slow in run.slow], width)
+    yield from _folded("spread", steady_words(run), width)
     yield Text()
-    yield from _folded("advice", [phrases.advice(run)], width, "bold")
+    yield from _folded("advice", [advice(run)], width, "bold")
 
 
 def _took_words(run: Afterwards) -> str:
@@ -84,20 +537,17 @@ def _foreseen_lines(run: Afterwards) -> list[str]:
     return lines
 
 
-def _compared_cells(one: ForecastComparison) -> tuple[str, ...]:
-    low, mid, high, real = (
-        _amount(one.name, value)
-        for value in (one.foreseen.low, one.foreseen.mid, one.foreseen.high, one.real)
-    )
+def _compared_cells(one: after.ForecastComparison) -> tuple[str, ...]:
+    values = (one.foreseen.low, one.foreseen.mid, one.foreseen.high, one.real)
+    if one.name == "time":
+        low, mid, high, real = map(brief, values)
+    else:
+        low, mid, high, real = (
+            usd(round(value)) if one.name == "cost" else short(value) for value in values
+        )
     error = "" if one.error is None else f"{one.error:+.0%}"
     within = "within" if one.is_within else "outside"
     return one.name, f"{mid} ({low} to {high})", f"took {real}", error, within
-
-
-def _amount(name: str, value: float) -> str:
-    if name == "time":
-        return brief(value)
-    return usd(round(value)) if name == "cost" else short(value)
 
 
 def _where(run: Afterwards) -> Iterator[Text]:
@@ -113,7 +563,9 @@ def _where(run: Afterwards) -> Iterator[Text]:
     rows = [("where the time went", "of the run", "", "of the tasks", "")]
     for one in large:
         times = _pair(one.wall_s, spent.wall_s) + _pair(one.task_s, spent.task_s)
-        rows.append((f"  {phrases.cause_words(one.cause, one.what)}", *times))
+        is_limit = one.cause == "quota"
+        cause = f"waited for {limit_words(one.what)}" if is_limit else CAUSES[one.cause]
+        rows.append((f"  {cause}", *times))
     wall_s = spent.wall_s - sum(one.wall_s for one in large)
     task_s = spent.task_s - sum(one.task_s for one in large)
     if len(large) < len(spent.shares):
@@ -165,7 +617,7 @@ def _group_lines(run: Afterwards) -> list[str]:
     ]
     rows += [_group_cells(group) for group in groups[:GROUPS_MAX]]
     if len(groups) > GROUPS_MAX:
-        others = GroupAfter(f"and {len(groups) - GROUPS_MAX:,} more")
+        others = after.GroupAfter(f"and {len(groups) - GROUPS_MAX:,} more")
         for group in groups[GROUPS_MAX:]:
             others.tasks += group.tasks
             others.taken.add(group.taken)
@@ -174,7 +626,7 @@ def _group_lines(run: Afterwards) -> list[str]:
     return _columns(rows, right=range(1, 9))
 
 
-def _group_cells(group: GroupAfter) -> tuple[str, ...]:
+def _group_cells(group: after.GroupAfter) -> tuple[str, ...]:
     taken, p50, p95 = group.taken, "", ""
     if group.times_s:
         p50, p95 = brief(group.p50_s), brief(group.p95_s)
@@ -258,7 +710,7 @@ def as_json(run: Afterwards) -> dict[str, object]:
             "cause": bound.cause, "what": bound.what, "share": bound.share,
             "straggler": run.names.get(bound.straggler, "") or None,
         },
-        "advice": phrases.advice(run),
+        "advice": advice(run),
     }  # fmt: skip
 
 
@@ -277,7 +729,7 @@ def _foreseen_json(run: Afterwards) -> dict[str, object] | None:
     }  # fmt: skip
 
 
-def _group_json(group: GroupAfter) -> dict[str, object]:
+def _group_json(group: after.GroupAfter) -> dict[str, object]:
     taken, lost = group.taken, group.lost
     return {
         "group": group.name, "tasks": group.tasks, "finished": group.finished,
