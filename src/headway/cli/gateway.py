@@ -239,8 +239,7 @@ def _stop(parsed: argparse.Namespace) -> int:
     ended = daemon.stop(place, running, running.drain_s + STOP_MORE_S)
     if not ended:
         raise GatewayError(
-            f"the gateway, process {running.pid}, has not ended",
-            hint="headway gateway stop --now",
+            f"the gateway, process {running.pid}, has not ended", hint="headway gateway stop --now"
         )
     return 0
 

@@ -134,10 +134,7 @@ def begin(
 
 
 def ready_run(
-    loaded: Loaded,
-    source: PlanSource,
-    parsed: argparse.Namespace,
-    environment: Mapping[str, str],
+    loaded: Loaded, source: PlanSource, parsed: argparse.Namespace, environment: Mapping[str, str]
 ) -> PlanRun:
     """A plan put together, without a journal yet; refused here if it cannot work."""
     from headway.run.plan_run import must_be_possible, plan_run
@@ -265,10 +262,7 @@ def environment_of(parsed: argparse.Namespace) -> Iterator[Mapping[str, str]]:
 
 
 def must_be_worth_it(
-    loaded: Loaded,
-    source: PlanSource,
-    parsed: argparse.Namespace,
-    environment: Mapping[str, str],
+    loaded: Loaded, source: PlanSource, parsed: argparse.Namespace, environment: Mapping[str, str]
 ) -> None:
     """Ask before a run without a budget that may cost much; refuse where nobody can answer."""
     from headway.cli.running import must_be_terminal_or

@@ -10,7 +10,10 @@ from collections.abc import Callable
 from typing import Final
 
 from headway.cli.main import Body, add_json, print_json, show
-from headway.report.text.runs import opened
+from headway.report.text import runs
+from headway.report.text.runs import look, opened
+from headway.report.text.terminal import print_lines
+from headway.report.text.words import console_for
 
 STATUS: Final = """\
 examples:
@@ -91,10 +94,7 @@ def _add_run(parser: argparse.ArgumentParser, examples: str) -> Callable[..., ar
 
 def show_runs() -> int:
     """The newest runs, for `headway` without a verb."""
-    from headway.report.text.runs import draw_runs
-    from headway.report.text.words import console_for
-
-    draw_runs(console_for(sys.stdout))
+    runs.draw_runs(console_for(sys.stdout))
     return 0
 
 
@@ -111,9 +111,6 @@ def _status(parsed: argparse.Namespace) -> int:
         return _health(parsed)
     from headway.base.codec import as_dict
     from headway.report.text.check import kept_findings, print_findings
-    from headway.report.text.runs import as_json, look, status_lines
-    from headway.report.text.terminal import print_lines
-    from headway.report.text.words import console_for
 
     with opened(parsed.name) as (place, reader):
         if parsed.watch:
@@ -123,9 +120,9 @@ def _status(parsed: argparse.Namespace) -> int:
         found = kept_findings(place.folder)
         if parsed.json:
             findings = [as_dict(one) for one in found]
-            return print_json({**as_json(look(reader), reader), "findings": findings})
+            return print_json({**runs.as_json(look(reader), reader), "findings": findings})
         console = console_for(sys.stdout)
-        print_lines(console, status_lines(look(reader), reader, console.width))
+        print_lines(console, runs.status_lines(look(reader), reader, console.width))
         print_findings(found, sys.stdout, f"headway status {place.id} --json")
     return 0
 
@@ -149,7 +146,6 @@ def report(parser: argparse.ArgumentParser) -> Body:
 
 def _report(parsed: argparse.Namespace) -> int:
     from headway.report.text.report import afterwards, as_json, report_lines
-    from headway.report.text.terminal import print_lines
 
     with opened(parsed.name) as (place, reader):
         run = afterwards(reader, place.folder)
@@ -256,7 +252,6 @@ def results(parser: argparse.ArgumentParser) -> Body:
 
 def _results(parsed: argparse.Namespace) -> int:
     from headway.report.text.results import harvest, write_folder, write_lines, write_table
-    from headway.report.text.runs import accounts_by_key, look
     from headway.run.declared import declared
 
     if parsed.state is not None:
@@ -272,7 +267,7 @@ def _results(parsed: argparse.Namespace) -> int:
         elif parsed.format == "csv":
             write_table(sys.stdout, found)
         else:
-            agents = accounts_by_key(place.folder)
+            agents = runs.accounts_by_key(place.folder)
             write_lines(sys.stdout, found, is_parsed=parsed.parse, agents=agents)
         glance = look(reader)
     # Tasks that only bring results together for a reduction are no results of their own.
@@ -307,7 +302,6 @@ def _trace(parsed: argparse.Namespace) -> int:
 
 def _state(parsed: argparse.Namespace) -> int:
     """What was committed, and its digest, by which two runs can be compared."""
-    from headway.report.text.runs import look
     from headway.run.declared import committed
 
     with opened(parsed.name) as (place, reader):

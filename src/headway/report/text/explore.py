@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from typing import TYPE_CHECKING, Final, TextIO
 
 from headway.base.codec import as_dict
 from headway.report.text.terminal import clean, print_lines
-from headway.report.text.words import console_for, count, one_line
+from headway.report.text.words import console_for, count, counts, one_line
 
 if TYPE_CHECKING:
     from headway.errors import PlanError
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
 
 JUDGED: Final = "shared state only; files and commands are not judged"
 """What a verdict covers: declared files are modelled, what commands really do is not."""
+
+VERDICTS: Final = {
+    "blocked": "blocked by edges", "commutes": "commute", "re-ran": "re-ran", "differs": "DIFFER",
+    "untried": "not tried",
+}  # fmt: skip
 
 PAIRS_SHOWN_MAX: Final = 40
 """Pairs that are listed; of more, those that were done again or differ."""
@@ -71,15 +77,9 @@ def summary(found: Explored) -> str:
         return f"{count(found.tasks, 'task')}; nothing was compared"
     parts: list[str] = []
     if found.pairs:
-        numbers = {
-            word: sum(pair.verdict == verdict for pair in found.pairs)
-            for verdict, word in (
-                ("blocked", "blocked by edges"), ("commutes", "commute"), ("re-ran", "re-ran"),
-                ("differs", "DIFFER"), ("untried", "not tried"),
-            )
-        }  # fmt: skip
+        verdicts = Counter[str](pair.verdict for pair in found.pairs)
+        words = ", ".join(counts(*((verdicts[one], word) for one, word in VERDICTS.items())))
         alike = sum(pair.count for pair in found.pairs)
-        words = ", ".join(f"{number:,} {word}" for word, number in numbers.items() if number)
         whole = f" (for {alike:,} of members)" if alike > len(found.pairs) else ""
         parts.append(f"{count(len(found.pairs), 'pair')}{whole}: {words}")
     if found.apart:
@@ -98,12 +98,11 @@ def summary(found: Explored) -> str:
 
 
 def as_json(found: Explored, refusal: PlanError | None) -> dict[str, object]:
-    told = as_dict(found)
-    told["differs"] = found.differs
-    told["summary"] = summary(found)
-    told["judged"] = JUDGED
-    told["refused"] = None if refusal is None else refusal.message
-    return told
+    refused = None if refusal is None else refusal.message
+    return {
+        **as_dict(found), "differs": found.differs, "summary": summary(found), "judged": JUDGED,
+        "refused": refused,
+    }  # fmt: skip
 
 
 def _pair_line(pair: PairVerdict) -> str:

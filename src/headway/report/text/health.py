@@ -294,9 +294,6 @@ def finishes_now(
     spent = next((one.spent for key, one in view.ledgers if key == EVERY_ACCOUNT), Spend())
     known = spent if spent.tokens else claim
     microusd = tokens * known.microusd / max(1.0, known.tokens)
-    named = [
-        one
-        for one in judged.outlooks(view, passed_of(time.time()))
-        if f" for {whose(one)} (" in refusal
-    ]
+    every = judged.outlooks(view, passed_of(time.time()))
+    named = [one for one in every if f" for {whose(one)} (" in refusal]
     return judged.finishes(named, tokens, microusd, claim), tasks

@@ -12,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TextIO
 
 from msgspec import Struct
@@ -47,16 +48,9 @@ class Gave(Struct, frozen=True):
     body: bytes | None
     """None where there is no result, or results are not kept."""
 
-    @property
-    def text(self) -> str | None:
-        """The result as text; what is not UTF-8 is marked."""
-        return None if self.body is None else self.body.decode("utf-8", "replace")
-
 
 def harvest(
-    reader: JournalReader,
-    names: Collection[str] = (),
-    places: Mapping[bytes, int] | None = None,
+    reader: JournalReader, names: Collection[str] = (), places: Mapping[bytes, int] | None = None
 ) -> Iterator[Gave]:
     """Every task that has ended, in declared order; only some, if named.
 
@@ -94,12 +88,10 @@ def _numbers(reader: JournalReader) -> dict[bytes, int]:
 
 def as_json(gave: Gave, *, is_parsed: bool) -> dict[str, object]:
     row = gave.row
-    output: object = gave.text
-    if is_parsed and gave.text is not None:
-        try:
-            output = json.loads(gave.text)
-        except ValueError:
-            output = gave.text
+    output: object = None if gave.body is None else gave.body.decode("utf-8", "replace")
+    if is_parsed and isinstance(output, str):
+        with suppress(ValueError):
+            output = json.loads(output)
     shown: dict[str, object] = {
         "task": row.name,
         "state": row.state,
@@ -122,17 +114,14 @@ def write_lines(
     found: Iterator[Gave],
     *,
     is_parsed: bool,
-    agents: Mapping[str, list[AgentUsage]] | None = None,
-) -> int:
-    """JSON Lines; how many of them have a result. `agents` are those of tasks, by their keys."""
-    done = 0
+    agents: Mapping[str, list[AgentUsage]],
+) -> None:
+    """JSON Lines. `agents` are those of tasks, by their keys."""
     for gave in found:
         shown = as_json(gave, is_parsed=is_parsed)
-        if agents is not None and (accounts := agents.get(gave.row.key.hex())):
+        if accounts := agents.get(gave.row.key.hex()):
             shown["agent"] = agents_as_json(accounts)
         stream.write(json_line(shown) + "\n")
-        done += gave.row.state == "finished"
-    return done
 
 
 def json_line(shown: object) -> str:
@@ -141,18 +130,15 @@ def json_line(shown: object) -> str:
     return OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
 
 
-def write_table(stream: TextIO, found: Iterator[Gave]) -> int:
-    """CSV as RFC 4180 has it; how many rows have a result."""
+def write_table(stream: TextIO, found: Iterator[Gave]) -> None:
+    """CSV as RFC 4180 has it."""
     import csv
 
     writer = csv.writer(stream)
     writer.writerow(COLUMNS)
-    done = 0
     for gave in found:
         shown = as_json(gave, is_parsed=False)
         writer.writerow([guarded(shown.get(column)) for column in COLUMNS])
-        done += gave.row.state == "finished"
-    return done
 
 
 def write_folder(folder: str, found: Iterator[Gave]) -> int:

@@ -166,8 +166,7 @@ def unknown_task(reader: JournalReader, name: str) -> BadValueError:
     if not known:
         return BadValueError("no task has started in this run yet", hint="headway status")
     return BadValueError(
-        f"no task `{one_line(name)}` has started in this run",
-        hint=did_you_mean(name, known),
+        f"no task `{one_line(name)}` has started in this run", hint=did_you_mean(name, known)
     )
 
 
