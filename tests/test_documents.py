@@ -91,8 +91,7 @@ def wrong_sums(block: str) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("block", "is_right"),
     [
-        ("1 - 18 / 28 = 36 %", True), ("1 - 18 / 28 = 40 %", False),
-        ("1 - 32 / 28 = -14 %", True), ("1 - 32 / 28 = 14 %", False),
+        ("1 - 18 / 28 = 36 %", True), ("1 - 32 / 28 = 14 %", False),
         ("10,000 / 3,500 = 2.86", True), ("10,000 / 3,500 = 2.87", False),
         ("5,000,000 // 68,000 = 73  # whole ones", True), ("5,000,000 // 68,000 = 74", False),
         ("2 + 2 = 4\n2 + 2 = 5", False),

@@ -18,21 +18,17 @@ import random
 
 CACHE = {}
 
-
 def parse(item):
     CACHE[item] = item.upper()
     return item
 
-
 def enrich(item):
     return CACHE.get(item, "MISSING")
-
 
 def leave():
     with open("left.txt", "a") as file:
         file.write("something")
     return 1
-
 
 def find():
     try:
@@ -41,57 +37,46 @@ def find():
     except FileNotFoundError:
         return "nothing"
 
-
 def count(ctx):
     ctx.put("x", (ctx.get("x") or 0) + 1)
     ctx.effect("mail", {"to": ctx.name})
     ctx.add("joined", ctx.name)
     return sorted(ctx.scan("*"))
 
-
 async def later(ctx, tone):
     await asyncio.sleep(0)
     return [ctx.get("x"), tone, ctx.random.random(), ctx.time_s]
 
-
 def chance():
     return random.random()
-
 
 def call_out():
     import urllib.request
 
     return urllib.request.urlopen("http://127.0.0.1:9/").read().decode()
 
-
 def start_program():
     import os
 
     return os.system("touch started")
 
-
 def write_outside(target):
     with open(target, "w") as file:
         file.write("x")
-
 
 def go_away():
     import os
 
     os.chdir("/")
 
-
 def joined(one, other):
     return f"{one}+{other}"
-
 
 def leaves(one, other):
     raise SystemExit(3)
 
-
 def with_result(parsed, again=None):
     return [parsed, again]
-
 
 def unheard_of():
     return object()

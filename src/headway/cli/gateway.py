@@ -84,8 +84,8 @@ def options(parser: argparse.ArgumentParser) -> None:
         help="the gateway adds the key that this variable holds")  # fmt: skip
     add("--wait", metavar="TIME",
         help="hold a call at most so long, like 90s (default: what it bears)")  # fmt: skip
-    add("--silent", metavar="TIME", help="keep held streams alive after so long (default: what "
-        "their client bears)")  # fmt: skip
+    add("--silent", metavar="TIME", help="keep held streams alive after so long "
+        "(default: what their client bears)")  # fmt: skip
     add("--record", metavar="FILE", help="add calls and their answers to it")
     add("--replay", metavar="FILE", help="answer from it what it has recorded")
     add("--host", metavar="H", default="127.0.0.1", help="of this machine only")
@@ -109,13 +109,14 @@ def options(parser: argparse.ArgumentParser) -> None:
 def _serve(parsed: argparse.Namespace) -> int:
     from headway.gateway import daemon
     from headway.gateway.agents import shared_home
-    from headway.gateway.server import run, serve
 
     place = folders(os.environ)
     front = _front(parsed, place, "4929")
     home = os.path.realpath(shared_home(place))
     front = replace(front, settings=replace(front.settings, home=home))
     if not parsed.detach:
+        from headway.gateway.server import run, serve
+
         with daemon.claimed(place):
             run(serve(front, lambda running: front.say(_where(running))))
         return 0

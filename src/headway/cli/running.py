@@ -98,8 +98,6 @@ def conduct(
     adds: Callable[[], Mapping[str, object]] | None = None,
 ) -> int:
     """Perform a run and say how it went; its exit code."""
-    from headway.report.text.logs import told as in_words
-
     watcher: Watcher | None = None
     performer: Driver | None = None
 
@@ -112,6 +110,8 @@ def conduct(
             # A run that starts nothing more, or not for a while, must not look as if it hung.
             for event in events:
                 if isinstance(event, RunHeld | RunContinued | RunStopping):
+                    from headway.report.text.logs import told as in_words
+
                     print(in_words(event, ""), file=sys.stderr, flush=True)
         if told is not None:
             told(events, watcher)
