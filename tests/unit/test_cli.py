@@ -45,20 +45,6 @@ def test_without_a_command_there_are_runs_or_how_to_begin(
     assert err == ""
 
 
-def test_a_verb_may_take_its_words_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[list[str]] = []
-
-    def take(arguments: list[str]) -> int:
-        taken.append(arguments)
-        return 3
-
-    module = ModuleType("headway.cli.sim")
-    vars(module)["main"] = take
-    monkeypatch.setitem(sys.modules, "headway.cli.sim", module)
-    assert main(["sim", "-x", "--help", "--", ":::", "a"]) == 3
-    assert taken == [["-x", "--help", "--", ":::", "a"]]
-
-
 def test_a_verb_adds_its_arguments_and_has_examples(
     with_sim: WithSim, capsys: pytest.CaptureFixture[str]
 ) -> None:
