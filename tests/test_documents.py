@@ -91,8 +91,7 @@ def wrong_sums(block: str) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("block", "is_right"),
     [
-        ("1 - 18 / 28 = 36 %", True), ("1 - 18 / 28 = 40 %", False),
-        ("1 - 32 / 28 = -14 %", True), ("1 - 32 / 28 = 14 %", False),
+        ("1 - 18 / 28 = 36 %", True), ("1 - 32 / 28 = 14 %", False),
         ("10,000 / 3,500 = 2.86", True), ("10,000 / 3,500 = 2.87", False),
         ("5,000,000 // 68,000 = 73  # whole ones", True), ("5,000,000 // 68,000 = 74", False),
         ("2 + 2 = 4\n2 + 2 = 5", False),
@@ -173,9 +172,6 @@ def test_the_korean_readme_has_the_commands_of_the_english_one() -> None:
     assert len(_commands(korean)[0]) >= 7
     assert "(README.md)" in korean
     assert set(re.findall(r"\(docs/[\w.-]+\.svg\)", korean)) == {"(docs/demo.svg)"}
-
-
-def test_the_korean_readme_says_what_the_english_one_needs() -> None:
     for said in ("3.11", "`make run`", "`.venv/bin/headway`", "`pip install .`"):
-        assert said in _text("README.ko.md")
-        assert said in _text("README.md")
+        assert said in korean
+        assert said in english

@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import termios
+from contextlib import suppress
 from io import BytesIO, StringIO, TextIOWrapper
 from math import inf
 from pathlib import Path
@@ -27,14 +28,6 @@ from headway.report.text.words import ASCII, console_for, glyphs_for
 
 ROOT = Path(__file__).resolve().parent.parent
 
-KEYS = {
-    "strategy", "makespan_s", "bound_s", "ratio", "refused", "timeouts", "failed",
-    "wasted_tokens", "first_result_s", "task_p95_s",
-}  # fmt: skip
-SPREAD_KEYS = {
-    "makespan_min_s", "makespan_max_s", "refused_max", "failed_max", "in_flight_mean",
-    "in_flight_most", "seeds",
-}  # fmt: skip
 DEMO_ROWS = [
     "all at once, aggressive retries", "all at once, SDK retries", "waves of 4", "pool of 5",
     "headway, cold", "headway, known limits",
@@ -49,29 +42,6 @@ def _environment(**more: str) -> dict[str, str]:
     ours = ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TERM", "PYTHONIOENCODING", "LC_", "LANG")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return kept | {"PYTHONPATH": str(ROOT / "src"), "TERM": "xterm-256color"} | more
-
-
-def _on_a_terminal(columns: int, *arguments: str, **variables: str) -> str:
-    """What a terminal of this width is sent."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    command = [sys.executable, "-m", "headway", *arguments]
-    environment = _environment(**variables)
-    with subprocess.Popen(
-        command, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, env=environment
-    ):
-        os.close(theirs)
-        sent = b""
-        while True:
-            try:
-                piece = os.read(ours, 65536)
-            except OSError:
-                break
-            if not piece:
-                break
-            sent += piece
-    os.close(ours)
-    return sent.decode()
 
 
 def _rows(capsys: Captured, *arguments: str) -> list[dict[str, Any]]:
@@ -104,16 +74,11 @@ def test_the_demo_shows_table_timelines_and_conclusion(capsys: Captured) -> None
     assert max(len(line) for line in out.splitlines() if line.startswith("agent")) <= 100
 
 
-def test_the_demo_without_a_timeline_is_a_table(capsys: Captured) -> None:
-    assert main(["sim", "demo", "--seeds", "1", "--no-timeline"]) == 0
-    assert "agent 22" not in capsys.readouterr().out
-
-
 def test_the_demo_for_programs_is_a_list_of_rows(capsys: Captured) -> None:
     rows = _rows(capsys, "demo", "--preset", "slots", "--seeds", "2", "--seed", "7")
     assert [row["strategy"] for row in rows] == DEMO_ROWS
     for row in rows:
-        assert row.keys() == KEYS | SPREAD_KEYS
+        assert row.keys() == set(StrategyRow.__struct_fields__)
         assert row["ratio"] == pytest.approx(row["makespan_s"] / row["bound_s"])
         assert row["seeds"] == 2
 
@@ -126,12 +91,8 @@ def test_the_same_seed_gives_the_same_rows(capsys: Captured) -> None:
 
 def test_a_range_stands_for_one_row_per_width(capsys: Captured) -> None:
     rows = _rows(capsys, "compare", "--provider", "wide", "--strategy", "fixed:2..4+sdk", "aimd")
-    assert [row["strategy"] for row in rows] == [
-        "fixed:2+sdk",
-        "fixed:3+sdk",
-        "fixed:4+sdk",
-        "aimd",
-    ]
+    names = ["fixed:2+sdk", "fixed:3+sdk", "fixed:4+sdk", "aimd"]
+    assert [row["strategy"] for row in rows] == names
 
 
 def test_every_strategy_runs(capsys: Captured) -> None:
@@ -179,21 +140,7 @@ def test_files_can_be_compared(capsys: Captured, tmp_path: Path) -> None:
 
 def test_presets_are_listed(capsys: Captured) -> None:
     assert main(["sim", "presets"]) == 0
-    out = capsys.readouterr().out
-    assert re.search(r"^  trap +the documents' account", out, re.MULTILINE)
-    assert main(["sim", "presets", "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)
-    assert {"kind": "workload", "name": "graph"}.items() <= next(
-        preset.items() for preset in listed if preset["name"] == "graph"
-    )
-
-
-@pytest.mark.parametrize("command", ["demo", "compare", "presets"])
-def test_every_command_has_examples(command: str, capsys: Captured) -> None:
-    assert main(["sim", command, "--help"]) == 0
-    out = capsys.readouterr().out
-    assert f"headway sim {command}" in out.partition("examples:")[2]
-    assert "nothing is sent" in out
+    assert re.search(r"^  trap +the documents' account", capsys.readouterr().out, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -202,26 +149,18 @@ def test_every_command_has_examples(command: str, capsys: Captured) -> None:
         (["demo", "--preset", "trp"], "hint: did you mean `trap`?"),
         (["demo", "--preset", "nowhere.yaml"], "cannot read the file"),
         (["demo", "--seeds", "0"], "`--seeds` is '0'"),
-        (["demo", "--seeds", "1" * 5000], "`--seeds` is '1"),
-        (["demo", "--seed", "-1"], "--seed"),
         (["demo", "--seed", "x"], "`--seed` is 'x'"),
-        (["demo", "--sed", "1"], "--sed"),
         (["compare", "--workload", "agent-22"], "did you mean `agents-22`?"),
         (["compare", "--strategy", "fixd:5"], "did you mean `fixed:5`?"),
         (["compare", "--strategy", "fixed:0"], "'fixed:0' is not a strategy"),
         (["compare", "--strategy", "fixed:5..1"], "is an empty range"),
         (["compare", "--strategy", "fixed:1..9999"], "more than 1000 strategies"),
-        (["compare", "--strategy", "fixed:" + "9" * 5000], "is not a strategy"),
         (["compare", "--strategy", "headway+profil"], "did you mean `profile`?"),
-        (["compare", "--strategy", "waves:4+sdkk"], "did you mean `sdk`?"),
         (["compare", "--strategy", "waves:4+sdk+sdk"], "is not a way to retry"),
-        (["compare", "--strategy", ""], "'' is not a strategy"),
         (["compare", "--strategy"], "--strategy"),
         (["compare", "--share", "0%"], "`--share` is '0%'"),
-        (["compare", "--share", "half"], "`--share` is 'half'"),
         (["compare", "--share", "nan"], "`--share` is 'nan'"),
         (["compare", "--pace", "smoth"], "did you mean `smooth`?"),
-        (["prests"], "did you mean `presets`?"),
     ],
 )
 def test_a_mistake_is_one_clear_message(
@@ -230,33 +169,28 @@ def test_a_mistake_is_one_clear_message(
     assert message in _mistake(capsys, *arguments)
 
 
-def test_a_terminal_of_80_columns_is_not_overrun() -> None:
-    sent = _on_a_terminal(80, "sim", "demo", "--seeds", "1")
-    assert "\x1b[" in sent
-    lines = re.sub(r"\x1b\[[0-9;]*[mK]", "", sent).splitlines()
+def test_a_terminal_of_80_columns_is_not_overrun_and_no_color_is_kept() -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 80, 0, 0))
+    command = [sys.executable, "-m", "headway", "sim", "demo", "--seeds", "1"]
+    environment = _environment(NO_COLOR="1")
+    sent = b""
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, env=environment
+    ):
+        os.close(theirs)
+        # A terminal whose other end is closed ends with an error, not with nothing.
+        with suppress(OSError):
+            while piece := os.read(ours, 65536):
+                sent += piece
+    os.close(ours)
+    text = sent.decode()
+    assert "\x1b[1m" in text
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]", text)
+    lines = re.sub(r"\x1b\[[0-9;]*[mK]", "", text).splitlines()
     drawn = [line for line in lines if line.startswith(("agent ", "headway", "pool", "waves"))]
     assert len(drawn) > 3 * 22
     assert max(map(len, drawn)) <= 80
-
-
-def test_a_reader_that_leaves_early_is_not_an_error() -> None:
-    read_end, write_end = os.pipe()
-    os.close(read_end)
-    with os.fdopen(write_end, "w") as nobody_reads:
-        ended = subprocess.run(
-            [sys.executable, "-m", "headway", "sim", "demo", "--seeds", "1", "--no-timeline"],
-            env=_environment(),
-            stdout=nobody_reads,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    assert (ended.returncode, ended.stderr) == (141, "")
-
-
-def test_no_color_is_kept() -> None:
-    sent = _on_a_terminal(100, "sim", "demo", "--seeds", "1", "--no-timeline", NO_COLOR="1")
-    assert not re.search(r"\x1b\[[0-9;]*3[0-9]", sent)
 
 
 def test_an_output_without_these_characters_gets_plain_ones() -> None:
@@ -268,25 +202,26 @@ def _row(strategy: str, makespan_s: float, **other: int) -> StrategyRow:
     return row_of(strategy, [replace(OUTCOME, makespan_s=makespan_s, **other)])
 
 
-def test_the_conclusion_names_the_fastest_that_loses_nothing() -> None:
-    rows = [_row("all-at-once", 30.0, failed=3), _row("headway", 60.0), _row("waves:4", 180.0)]
-    assert conclusion(rows) == (
-        "Fastest without losing a task: headway, 60.0 s, nothing refused, 83% of the best "
-        "possible speed. Slowest: waves:4, 3.0 times as long. Loses 3 tasks: all-at-once."
-    )
-
-
-def test_the_conclusion_hides_no_defeat() -> None:
-    rows = [_row("fixed:5", 60.0, refused=2), _row("headway", 63.0), _row("waves:4", 61.0)]
-    assert conclusion(rows) == (
-        "Fastest without losing a task: fixed:5, 60.0 s, refused 2 times, 83% of the best "
-        "possible speed. Behind by 5.0%: headway."
-    )
-
-
-def test_the_conclusion_can_be_that_nothing_works() -> None:
-    assert conclusion([_row("a", 60.0, failed=1)]) == "Every strategy lost tasks or never ended."
-    assert "Never ends: b." in conclusion([_row("a", 60.0), _row("b", inf)])
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([_row("all-at-once", 30.0, failed=3), _row("headway", 60.0), _row("waves:4", 180.0)],
+         "Fastest without losing a task: headway, 60.0 s, nothing refused, 83% of the best "
+         "possible speed. Slowest: waves:4, 3.0 times as long. Loses 3 tasks: all-at-once."),
+        ([_row("fixed:5", 60.0, refused=2), _row("headway", 63.0), _row("waves:4", 61.0)],
+         "Fastest without losing a task: fixed:5, 60.0 s, refused 2 times, 83% of the best "
+         "possible speed. Behind by 5.0%: headway."),
+        ([_row("a", 60.0, failed=1)], "Every strategy lost tasks or never ended."),
+        ([_row("a", 60.0), _row("b", inf)],
+         "Fastest without losing a task: a, 60.0 s, nothing refused, 83% of the best possible "
+         "speed. Never ends: b."),
+    ],
+    ids=["wins", "defeat", "nothing works", "never ends"],
+)  # fmt: skip
+def test_the_conclusion_names_the_fastest_and_hides_no_defeat(
+    rows: list[StrategyRow], words: str
+) -> None:
+    assert conclusion(rows) == words
 
 
 def test_the_caption_says_what_the_bound_comes_from() -> None:
@@ -304,16 +239,11 @@ def test_a_table_is_aligned_with_wide_characters() -> None:
     assert lines[2].index("60.0") + 2 == lines[3].index("61.0")
 
 
-def test_a_timeline_is_aligned_with_wide_characters() -> None:
+def test_a_timeline_is_aligned_with_wide_characters_and_cut() -> None:
     stream = StringIO()
     labels = ["見直し", "a", "a name that is longer than there is room for"]
+    labels += [f"agent {number}" for number in range(97)]
     draw_timelines(console_for(stream), [Picture("run", [((), None)] * len(labels), labels)], 10.0)
     lines = stream.getvalue().splitlines()
     assert lines[2].index("·") + 3 == lines[3].index("·") == lines[4].index("·") == 22
-
-
-def test_a_timeline_of_many_agents_is_cut() -> None:
-    stream = StringIO()
-    labels = [f"agent {number}" for number in range(100)]
-    draw_timelines(console_for(stream), [Picture("run", [((), None)] * len(labels), labels)], 10.0)
     assert "and 60 more" in stream.getvalue()

@@ -131,13 +131,10 @@ def test_importing_headway_imports_none_of_its_layers() -> None:
 def test_a_reader_that_leaves_early_is_not_an_error() -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
-    with os.fdopen(write_end, "w") as nobody_reads:
+    command = [sys.executable, "-m", "headway", "--help"]
+    with os.fdopen(write_end, "w") as closed:
         ended = subprocess.run(
-            [sys.executable, "-m", "headway", "--help"],
-            env=_environment(),
-            stdout=nobody_reads,
-            stderr=subprocess.PIPE,
-            text=True,
+            command, env=_environment(), stdout=closed, stderr=subprocess.PIPE, text=True,
             check=False,
-        )
+        )  # fmt: skip
     assert (ended.returncode, ended.stderr) == (141, "")

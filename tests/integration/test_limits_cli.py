@@ -1,111 +1,159 @@
-"""`headway limits`, as a person at a shell uses it, with a real broker behind it."""
+"""`headway limits` and `status --health`, as a person at a shell uses them, with a real broker."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
+from pathlib import Path
+from time import sleep
+from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
-from headway.base.values import LimitReading, Reading
-from headway.broker.client import CallRequest
+from headway.base.values import Fault, LimitReading, Reading
+from headway.errors import HeadwayError
 from headway.pacing.admission import CallOutcome
-from tests.integration.broker_home import Home
+from tests.integration.broker_home import Home, is_alive, until
 from tests.integration.caller import CALL, USED
 
 TOLD = Reading((LimitReading("requests", 60.0, 500.0, 499.0, 0.1),
                 LimitReading("tokens", 60.0, 100_000.0, 99_000.0, 0.6)))  # fmt: skip
 
 
-def limits(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "headway", "limits", *words]
+def headway(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "headway", *words]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "100"}
-    return subprocess.run(
+    done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=60, check=False
     )
+    assert "Traceback" not in done.stderr
+    return done
 
 
-def told(*words: str) -> dict[str, object]:
-    done = limits(*words, "--json")
+def told(*words: str) -> Any:
+    done = headway(*words, "--json")
     assert (done.returncode, done.stderr) == (0, "")
-    shown = json.loads(done.stdout)
-    assert isinstance(shown, dict)
-    return shown
+    return json.loads(done.stdout)
 
 
-def call(here: Home, request: CallRequest = CALL, outcome: CallOutcome = USED) -> None:
-    ticket = here.port().admit(request, 10.0)
-    ticket.began(TOLD, "openai")
-    ticket.settle(outcome)
-
-
-def test_before_the_first_call_it_says_what_to_do(here: Home) -> None:
-    done = limits()
-    assert done.returncode == 0
-    assert "No account has been used yet" in done.stdout
+def call(here: Home, count: int = 1, outcome: CallOutcome = USED) -> None:
+    port = here.port()
+    for _ in range(count):
+        ticket = port.admit(CALL, 10.0)
+        ticket.began(TOLD, "openai")
+        ticket.settle(outcome)
 
 
 def test_every_limit_is_shown_with_its_source_age_use_and_callers(here: Home) -> None:
+    assert "No account has been used yet" in headway("limits").stdout
     call(here)
     held = here.port().admit(CALL, 10.0)
-    shown = limits().stdout
-    assert CALL.account in shown
-    assert "requests a minute" in shown
-    assert "100k" in shown
-    assert "header" in shown
-    assert "s ago" in shown
-    assert "1 in flight, 0 waiting" in shown
-    assert "no budget" in shown
+    shown = headway("limits").stdout
+    for words in (CALL.account, "requests a minute", "100k", "header", "s ago",
+                  "1 in flight, 0 waiting", "no budget"):  # fmt: skip
+        assert words in shown
     held.settle(USED)
 
 
-def test_what_is_set_binds_and_stays(here: Home) -> None:
-    assert limits("set", "rpm=500", "tpm=100k", "concurrent=2").returncode == 0
-    assert limits("ceiling", "50%").returncode == 0
-    terms = dict(told()["terms"])  # type: ignore[call-overload]
+def test_what_is_set_binds_and_stays_until_it_is_taken_back(here: Home) -> None:
+    assert headway("limits", "set", "rpm=500", "tpm=100k", "concurrent=2").returncode == 0
+    assert headway("limits", "ceiling", "50%").returncode == 0
+    terms = dict(told("limits")["terms"])
     assert terms[""]["share"] == 0.5
     assert [limit["amount"] for limit in terms[""]["limits"]] == [500, 100_000, 2]
-    port = here.port()
-    held = port.admit(CALL, 10.0)
-    lanes = told()["lanes"]
-    assert isinstance(lanes, list)
-    assert lanes[0]["width"] == 1
+    held = here.port().admit(CALL, 10.0)
+    assert told("limits")["lanes"][0]["width"] == 1
     held.settle(USED)
-
-
-def test_none_takes_a_limit_back_and_the_others_stay(here: Home) -> None:
-    limits("set", "rpm=500", "itpm=1M")
-    terms = dict(told("set", "rpm=none")["terms"])  # type: ignore[call-overload]
-    assert [limit["resource"] for limit in terms[""]["limits"]] == ["input"]
+    terms = dict(told("limits", "set", "rpm=none")["terms"])
+    resources = [limit["resource"] for limit in terms[""]["limits"]]
+    assert resources == ["tokens", "concurrency"]
 
 
 def test_a_budget_of_tokens_is_kept_by_the_month_and_refuses_what_exceeds_it(here: Home) -> None:
     call(here)
-    shown = limits("budget", "5M/month").stdout
-    assert "of a budget of 5M" in shown
-    assert limits("budget", "0/month").returncode == 0
-    caught = ""
-    try:
+    assert "of a budget of 5M" in headway("limits", "budget", "5M/month").stdout
+    assert headway("limits", "budget", "0/month").returncode == 0
+    with pytest.raises(HeadwayError) as refused:
         here.port().admit(CALL, 10.0)
-    except Exception as error:
-        caught = getattr(error, "code", "")
-    assert caught == "HW205"
+    assert refused.value.code == "HW205"
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
-    [(("ceiling", "0%"), "above 0 %"), (("ceiling", "150%"), "at most 100 %"),
-     (("set", "rmp=5"), "did you mean `rpm`"), (("set", "rpm=-4"), "at least 1"),
+    [(("ceiling", "150%"), "at most 100 %"), (("set", "rmp=5"), "did you mean `rpm`"),
      (("set", "rpm"), "at least 1"), (("budget", "5M/week"), "not a budget"),
-     (("budget", "lots"), "not a budget"), (("set", "rpm=5", "--model", "x"), "--account"),
+     (("set", "rpm=5", "--model", "x"), "--account"),
      (("set", "rpm=5", "--account", "nobody"), "was used here yet"),
      (("sett", "rpm=5"), "did you mean `set`")],
 )  # fmt: skip
 def test_a_mistake_is_told_in_one_message(here: Home, words: tuple[str, ...], says: str) -> None:
-    done = limits(*words)
-    assert done.returncode == 2
+    done = headway("limits", *words)
+    assert (done.returncode, done.stdout) == (2, "")
     assert says in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
+
+
+def test_without_a_broker_and_a_memory_it_says_so_and_starts_none(here: Home) -> None:
+    done = headway("status", "--health")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "No account has been used yet" in done.stdout
+    assert "no broker is running, and nothing is remembered" in done.stdout
+    assert here.brokers() == []
+    assert told("status", "--health")["lanes"] == []
+    done = headway("limits", "burn-down")
+    assert (done.returncode, "There is no budget for every account" in done.stdout) == (0, True)
+
+
+def test_an_account_is_told_with_its_reasons_by_the_broker_and_after_it(here: Home) -> None:
+    call(here, 20)
+    call(here, 5, CallOutcome("throttled", fault=Fault("overload", None, 0.0)))
+    shown = headway("status", "--health").stdout
+    assert f"{CALL.account}  " in shown
+    assert "bad" in shown
+    assert "because  20.0% of calls found the provider overloaded or failing" in shown
+    assert "from broker " in shown
+    for port in here.ports:
+        port.close()
+    (pid,) = here.brokers()
+    os.kill(pid, signal.SIGTERM)
+    until(lambda: not is_alive(pid))
+    found = told("status", "--health")
+    assert re.match(r"no broker is running; remembered, written \d+ s ago", found["source"])
+    (lane,) = found["lanes"]
+    assert (lane["level"], lane["recent"]["answered"], lane["recent"]["overload"]) == ("bad", 20, 5)
+    assert lane["hours"], "the hour on the wall is known to the broker"
+    assert here.brokers() == [pid]
+
+
+def test_whoever_watches_is_told_until_they_interrupt(here: Home) -> None:
+    call(here)
+    command = [sys.executable, "-m", "headway", "status", "--health", "--watch"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(f"{CALL.account} ")
+        sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+
+
+def test_a_budget_is_drawn_by_day_and_written_as_a_picture(here: Home, tmp_path: Path) -> None:
+    call(here, 3)
+    shown = headway("limits", "budget", "5M/month").stdout
+    assert "at the pace of today" in shown
+    assert "a day) the budget of 5M lasts" in shown
+    drawn = headway("limits", "burn-down").stdout
+    assert "all accounts: a budget of 5M tokens" in drawn
+    assert "^ today" in drawn
+    path = tmp_path / "budget.svg"
+    assert headway("limits", "burn-down", "--svg", str(path)).stdout == f"{path}\n"
+    assert ElementTree.fromstring(path.read_text()).tag.endswith("svg")
+    (found,) = told("limits", "burn-down")
+    assert (found["budget"], found["unit"], found["exhausted_on"]) == (5e6, "tokens", None)
+    assert found["spent"] > 0
+    refused = headway("limits", "burn-down", "--svg", str(tmp_path / "no" / "where.svg"))
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "cannot be written" in refused.stderr

@@ -82,14 +82,13 @@ def test_a_run_is_drawn_and_the_picture_is_gone_at_the_end(terminal: Terminal) -
     assert "\x1b[?25h" in ended
 
 
-def test_somebody_else_may_write_in_between(terminal: Terminal) -> None:
+def test_others_may_write_while_the_picture_is_away(terminal: Terminal) -> None:
     view = LiveView(cast(), terminal.stream)
     feed(view)
     terminal.until(lambda text: "1/3" in text)
     with view.aside():
-        terminal.stream.write("a result of somebody\n")
-        terminal.stream.flush()
-    terminal.until(lambda text: "탐색" in text.partition("a result of somebody")[2])
+        print("a result of another", file=terminal.stream, flush=True)
+    terminal.until(lambda text: "탐색" in text.partition("a result of another")[2])
     view.close()
 
 

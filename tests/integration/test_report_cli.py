@@ -7,6 +7,8 @@ import os
 import sys
 import time
 from pathlib import Path
+from subprocess import run
+from typing import Any
 
 import pytest
 
@@ -25,7 +27,7 @@ from headway.engine.events import (
 from headway.journal.folder import NAME as SHAPE
 from headway.journal.folder import kept_shape
 from headway.report.forecast import Foreseen, SpreadNumber
-from headway.report.text.afterwards import limit_words
+from headway.report.text.report import limit_words
 from headway.run.forecasts import keep_forecast, kept_forecast
 from tests.integration.test_runs_cli import Shell, shell
 from tests.integration.written_runs import BEGAN_S, Writer, partial_run
@@ -33,25 +35,14 @@ from tests.integration.written_runs import BEGAN_S, Writer, partial_run
 __all__ = ["shell"]
 
 FORESEEN = Foreseen(
-    "adaptive",
-    4,
-    SpreadNumber(3, 4, 5),
-    SpreadNumber(4, 5, 7),
-    SpreadNumber(3000, 4000, 5000),
-    SpreadNumber(300, 400, 500),
-    SpreadNumber(9000, 10_000, 11_000),
-    4.5,
-    "input/60s",
-    2.0,
-    0.0,
-    40,
-    "runs",
-)
+    "adaptive", 4, SpreadNumber(3, 4, 5), SpreadNumber(4, 5, 7), SpreadNumber(3000, 4000, 5000),
+    SpreadNumber(300, 400, 500), SpreadNumber(9000, 10_000, 11_000), 4.5, "input/60s", 2.0, 0.0,
+    40, "runs",
+)  # fmt: skip
 
 
-def reported(shell: Shell, *words: str) -> dict[str, object]:
-    told = shell.json("report", *words, "--json")
-    assert isinstance(told, dict)
+def reported(shell: Shell) -> dict[str, Any]:
+    told: dict[str, Any] = shell.json("report", "--json")  # type: ignore[assignment]
     spent = told["spent"]
     walls, tasks = (sum(one[what] for one in spent["shares"]) for what in ("wall_s", "task_s"))
     assert walls == pytest.approx(spent["wall_s"]) == pytest.approx(told["elapsed_s"])
@@ -59,13 +50,9 @@ def reported(shell: Shell, *words: str) -> dict[str, object]:
     return told
 
 
-def wall(told: dict[str, object], cause: str, what: str = "") -> float:
-    spent = told["spent"]
-    assert isinstance(spent, dict)
-    shares = {(one["cause"], one["what"]): one["wall_s"] for one in spent["shares"]}
-    found = shares.get((cause, what), 0.0)
-    assert isinstance(found, float)
-    return found
+def wall(told: dict[str, Any], cause: str, what: str = "") -> float:
+    shares = {(one["cause"], one["what"]): one["wall_s"] for one in told["spent"]["shares"]}
+    return float(shares.get((cause, what), 0.0))
 
 
 def waited(writer: Writer, number: int, ask_s: float, go_s: float, end_s: float) -> None:
@@ -88,11 +75,11 @@ def limited_run(state: Path) -> str:
 
 
 def test_a_run_says_which_limit_bound_it_and_that_more_agents_would_not_help(shell: Shell) -> None:
-    run = limited_run(shell.state)
+    run_id = limited_run(shell.state)
     found = shell.process("report")
     assert (found.returncode, found.stderr) == (0, "")
     lines = found.stdout.splitlines()
-    assert lines[0] == f"find bugs  {run}"
+    assert lines[0] == f"find bugs  {run_id}"
     assert lines[1] == "  state     done: 4 of 4 finished"
     assert lines[2] == "  took      10 s, 4 calls, 4k tokens in and 400 out, $0.0100"
     assert lines[3] == "  foreseen  nothing: this run began without a forecast"
@@ -103,10 +90,6 @@ def test_a_run_says_which_limit_bound_it_and_that_more_agents_would_not_help(she
     assert "\x1b" not in found.stdout
     assert max(map(len, lines)) <= 100
     assert len(lines) <= 45
-
-
-def test_the_same_for_a_program(shell: Shell) -> None:
-    limited_run(shell.state)
     told = reported(shell)
     assert wall(told, "quota", "input/60s") == 8.0
     assert told["bound"] == {
@@ -114,12 +97,11 @@ def test_the_same_for_a_program(shell: Shell) -> None:
     }  # fmt: skip
     assert (told["foreseen"], told["refused"], told["retries"]) == (None, {}, 0)
     assert told["headway"] == {"cpu_s": 0.2, "memory_bytes": 50_000_000, "is_measured": True}
-    assert told["groups"][0]["usd"] == 0.01  # type: ignore[index]
+    assert told["groups"][0]["usd"] == 0.01
 
 
 def test_what_was_foreseen_is_compared_with_what_it_took(shell: Shell) -> None:
-    run = limited_run(shell.state)
-    folder = str(shell.state / "runs" / run)
+    folder = str(shell.state / "runs" / limited_run(shell.state))
     assert keep_forecast(folder, FORESEEN)
     assert kept_forecast(folder) == FORESEEN
     found = shell("report").stdout
@@ -127,9 +109,8 @@ def test_what_was_foreseen_is_compared_with_what_it_took(shell: Shell) -> None:
     assert "+100%  outside" in found
     assert "calls   4 (3 to 5)" in found
     assert "45% of the best possible speed" in " ".join(found.split())
-    told = reported(shell)["foreseen"]
-    assert isinstance(told, dict)
-    within = {one["name"]: one["is_within"] for one in told["compared"]}
+    compared = reported(shell)["foreseen"]["compared"]
+    within = {one["name"]: one["is_within"] for one in compared}
     assert within == {"time": False, "cost": True, "calls": True, "tokens": True}
 
 
@@ -155,7 +136,7 @@ def test_a_run_that_goes_on_is_told_so_far(shell: Shell) -> None:
             assert "told when the run ends" in found
             told = reported(shell)
             assert told["is_live"] is True
-            assert told["elapsed_s"] > time.time() - BEGAN_S - 60.0  # type: ignore[operator]
+            assert told["elapsed_s"] > time.time() - BEGAN_S - 60.0
         finally:
             journal.close()
 
@@ -164,10 +145,9 @@ def test_a_run_that_goes_on_is_told_so_far(shell: Shell) -> None:
 
 def test_a_run_in_which_nothing_has_happened_says_so(shell: Shell) -> None:
     Writer(shell.state).close()
-    found = shell("report")
-    assert found.returncode == 0
-    assert "nothing took any time yet" in found.stdout
-    assert "where the time went" not in found.stdout
+    found = shell("report").stdout
+    assert "nothing took any time yet" in found
+    assert "where the time went" not in found
     assert reported(shell)["bound"] is None
 
 
@@ -198,47 +178,42 @@ def test_one_hung_task_is_named_as_what_bound_the_run(shell: Shell) -> None:
     writer.finished(4, 0.0, 60.0, b"y").tell(RunFinished(BEGAN_S + 60.0, 5, 0)).close()
     found = " ".join(shell("report").stdout.split())
     assert "one slow task: probe[4] took 1 min, its like 2.0 s; a `timeout:`" in found
-    assert reported(shell)["bound"]["straggler"] == "probe[4]"  # type: ignore[index]
+    assert reported(shell)["bound"]["straggler"] == "probe[4]"
 
 
 def test_earlier_runs_of_the_same_plan_say_how_predictable_it_is(shell: Shell) -> None:
     plan = shell.state / "plan.yaml"
-    text = (
-        "headway: 1\ntasks:\n  one:\n    run: sleep 0.05\n  two:\n    needs: one\n    run: 'true'\n"
-    )
-    plan.write_text(text)
+    plan.write_text("headway: 1\ntasks:\n  one: {run: sleep 0.05}\n  two: {needs: one, run: ls}\n")
     for _ in range(3):
         assert shell.process("run", str(plan)).returncode == 0
     told = reported(shell)
-    assert len(told["earlier_s"]) == 2  # type: ignore[arg-type]
+    assert len(told["earlier_s"]) == 2
     assert "the last 3 runs of this plan vary by" in " ".join(shell("report").stdout.split())
-    serial = told["serial"]
-    assert isinstance(serial, dict)
-    assert (serial["chain"], serial["is_known"]) == (["one", "two"], True)
-    assert told["headway"]["is_measured"] is True  # type: ignore[index]
+    assert told["serial"]["chain"] == ["one", "two"]
+    assert told["serial"]["is_known"] is True
+    assert told["headway"]["is_measured"] is True
 
 
 def test_a_shape_is_kept_and_without_it_the_plan_is_read_again(shell: Shell) -> None:
     plan = shell.state / "plan.yaml"
     plan.write_text(
-        "headway: 1\ntasks:\n  list:\n    run: printf 'a\\nb\\n'\n  each:\n"
-        "    each: list\n    run: 'printf %s \"$item\"'\n"
-        "  all:\n    needs: each\n    run: 'true'\n"
+        "headway: 1\ntasks:\n  list: {run: seq 2}\n"
+        "  each: {each: list, run: 'printf %s \"$item\"'}\n  all: {needs: each, run: ls}\n"
     )
     assert shell.process("run", str(plan)).returncode == 0
     told = reported(shell)
-    (run,) = (shell.state / "runs").iterdir()
-    kept = kept_shape(str(run))
+    (folder,) = (shell.state / "runs").iterdir()
+    kept = kept_shape(str(folder))
     assert kept is not None
     assert [group.name for group in kept.graph.groups] == ["list", "each", "all"]
     assert kept.models == frozenset()
-    (run / SHAPE).unlink()
+    (folder / SHAPE).unlink()
     again = reported(shell)
     assert again["serial"] == told["serial"]
-    (run / SHAPE).write_text('{"groups": [{"name": "a", "count": 1, "needs": [[7, 0]]}]}')
-    assert kept_shape(str(run)) is None
+    (folder / SHAPE).write_text('{"groups": [{"name": "a", "count": 1, "needs": [[7, 0]]}]}')
+    assert kept_shape(str(folder)) is None
     assert reported(shell)["serial"] == told["serial"]
-    (run / "plan.json").write_text("{")
+    (folder / "plan.json").write_text("{")
     plan.unlink()
     assert shell("report").returncode == 0
 
@@ -249,15 +224,13 @@ def test_a_run_of_functions_is_told_without_its_program(shell: Shell) -> None:
         "import headway\n\n\ndef double(number):\n    return 2 * number\n\n\n"
         "if __name__ == '__main__':\n    headway.map(double, range(50), durable='doubled')\n"
     )
-    from subprocess import run
-
     root = Path(__file__).resolve().parents[2]
     environment = os.environ | {"PYTHONPATH": str(root / "src")}
     run([sys.executable, str(program)], check=True, env=environment, timeout=60)
     program.unlink()
     told = reported(shell)
     assert (told["kind"], told["state"]) == ("python", "done")
-    assert told["groups"][0]["finished"] == 50  # type: ignore[index]
+    assert told["groups"][0]["finished"] == 50
     assert "with the functions that ran in its process" in " ".join(shell("report").stdout.split())
 
 

@@ -84,8 +84,7 @@ def test_the_line_goes_down_from_the_budget_to_what_is_left_today() -> None:
 
 def test_text_in_a_picture_is_only_text() -> None:
     hostile = outlook([1e5], MonthlyBudget(tokens=5e6), 'a"><script>&')
-    root = ElementTree.fromstring(svg(hostile, PASSED))
-    assert not [mark for mark in root.iter() if mark.tag.endswith("script")]
+    assert "<script" not in svg(hostile, PASSED)
 
 
 @pytest.mark.parametrize("one", ALL)
@@ -123,12 +122,8 @@ def test_words_say_pace_and_day() -> None:
     assert "$20.00 is used up on 2026-11-06; 25 days" in outlook_words(MONEY)
     assert outlook_words(FIRST).startswith("at the pace of today (100k a day) the budget of 5M")
     assert outlook_words(UNSPENT) == "nothing was spent in the last 1 day"
-
-
-def test_a_program_gets_the_numbers_and_the_words() -> None:
     told = outlook_json(UNEVEN)
-    assert (told["left"], told["days_short"]) == (3e6, 7)
-    assert told["words"] == outlook_words(UNEVEN)
+    assert (told["left"], told["days_short"], told["words"]) == (3e6, 7, outlook_words(UNEVEN))
 
 
 def test_a_stopped_run_is_told_which_budget_what_is_left_and_when_it_could_finish() -> None:
@@ -145,9 +140,8 @@ def test_a_stopped_run_is_told_which_budget_what_is_left_and_when_it_could_finis
 def test_a_stopped_run_that_no_month_has_room_for_is_told_so() -> None:
     (many,) = finishes([USED_UP], 2.5e6, 0.0, Spend(94.0))
     assert "1 task still needs about" in finish_words(many, 1)
-    assert "it could finish from 2027-02-01 on, after 3 months, or now with" in finish_words(
-        many, 1
-    )
+    when = "it could finish from 2027-02-01 on, after 3 months, or now with"
+    assert when in finish_words(many, 1)
     never = Finish(MONEY, 1e6, 3e7, 0)
     assert finish_words(never, 2).endswith(
         "no month has room for one of its calls, it can finish only with "

@@ -32,10 +32,7 @@ def test_a_fit_machine_has_nothing_to_mend(environ: dict[str, str]) -> None:
     assert not [one for one in findings.values() if one.judgement == "fail"]
     assert findings["Python"].judgement == "ok"
     assert findings["broker"].detail == "not running; the first call starts it"
-
-
-def test_what_is_not_well_has_a_fix(environ: dict[str, str]) -> None:
-    assert all(one.fix for one in found(environ).values() if one.judgement != "ok")
+    assert all(one.fix for one in findings.values() if one.judgement != "ok")
 
 
 def test_keys_are_told_by_name_and_never_by_value(environ: dict[str, str]) -> None:
@@ -45,31 +42,20 @@ def test_keys_are_told_by_name_and_never_by_value(environ: dict[str, str]) -> No
     assert "secret" not in repr(findings)
 
 
-def test_a_state_folder_that_cannot_be_written_is_a_failure(
-    environ: dict[str, str], tmp_path: Path
-) -> None:
-    (tmp_path / "file").write_text("")
-    findings = found(environ | {"HEADWAY_STATE_DIR": str(tmp_path / "file" / "state")})
-    assert findings["folders"].judgement == "fail"
-    assert "HEADWAY_STATE_DIR" in findings["folders"].fix
-
-
-def test_a_runtime_folder_open_to_others_is_a_failure(
-    environ: dict[str, str], tmp_path: Path
-) -> None:
-    (tmp_path / "runtime").mkdir(mode=0o755)
-    (tmp_path / "runtime").chmod(0o755)
-    assert found(environ)["folders"].fix == f"chmod 700 {tmp_path / 'runtime'}"
-
-
-def test_a_configuration_that_cannot_be_used_is_a_failure(
+def test_a_folder_or_a_configuration_that_cannot_be_used_is_a_failure(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
     folder = tmp_path / "config" / "headway"
     folder.mkdir(parents=True)
     (folder / "config.toml").write_text("strategi = 'waves:4'")
-    finding = found(environ)["configuration"]
-    assert (finding.judgement, finding.fix) == ("fail", "did you mean `strategy`?")
+    findings = found(environ | {"HEADWAY_STATE_DIR": str(folder / "config.toml" / "state")})
+    assert findings["folders"].judgement == "fail"
+    assert "HEADWAY_STATE_DIR" in findings["folders"].fix
+    wrong = findings["configuration"]
+    assert (wrong.judgement, wrong.fix) == ("fail", "did you mean `strategy`?")
+    (tmp_path / "runtime").mkdir(exist_ok=True)
+    (tmp_path / "runtime").chmod(0o755)
+    assert found(environ)["folders"].fix == f"chmod 700 {tmp_path / 'runtime'}"
 
 
 def test_a_broker_that_listens_is_found_and_one_that_is_gone_is_no_harm(

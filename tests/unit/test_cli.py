@@ -20,14 +20,15 @@ WithSim = Callable[[VerbBody], None]
 
 @pytest.fixture
 def with_sim(monkeypatch: pytest.MonkeyPatch) -> WithSim:
-    """Put a verb's module in place whose one command does what the test says."""
+    """Put a verb's module in place that does what the test says."""
 
     def install(body: VerbBody) -> None:
-        def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-            subparsers.add_parser("demo").set_defaults(run=body)
+        def arguments(parser: argparse.ArgumentParser) -> VerbBody:
+            parser.add_argument("number", metavar="NUMBER", type=int)
+            return body
 
         module = ModuleType("headway.cli.sim")
-        vars(module)["register"] = register
+        vars(module).update(arguments=arguments, EXAMPLES="examples:\n  headway sim 3")
         monkeypatch.setitem(sys.modules, "headway.cli.sim", module)
 
     return install
@@ -44,30 +45,10 @@ def test_without_a_command_there_are_runs_or_how_to_begin(
     assert err == ""
 
 
-def test_a_verb_may_take_its_words_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[list[str]] = []
-
-    def take(arguments: list[str]) -> int:
-        taken.append(arguments)
-        return 3
-
-    module = ModuleType("headway.cli.sim")
-    vars(module)["main"] = take
-    monkeypatch.setitem(sys.modules, "headway.cli.sim", module)
-    assert main(["sim", "-x", "--help", "--", ":::", "a"]) == 3
-    assert taken == [["-x", "--help", "--", ":::", "a"]]
-
-
-def test_a_verb_may_be_a_plain_command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_verb_adds_its_arguments_and_has_examples(
+    with_sim: WithSim, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def arguments(parser: argparse.ArgumentParser) -> VerbBody:
-        parser.add_argument("number", metavar="NUMBER", type=int)
-        return lambda parsed: int(parsed.number)
-
-    module = ModuleType("headway.cli.sim")
-    vars(module).update(arguments=arguments, EXAMPLES="examples:\n  headway sim 3")
-    monkeypatch.setitem(sys.modules, "headway.cli.sim", module)
+    with_sim(lambda parsed: int(parsed.number))
     assert main(["sim", "4"]) == 4
     assert main(["sim"]) == 2
     assert "NUMBER" in capsys.readouterr().err
@@ -81,12 +62,8 @@ def test_every_verb_has_help_with_examples(verb: str, capsys: pytest.CaptureFixt
     out = capsys.readouterr().out
     assert f"usage: headway {verb}" in out
     assert "examples:" in out or "COMMAND" in out
-
-
-def test_every_verb_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
-    out = capsys.readouterr().out
-    assert all(f"  {verb.name}" in out and verb.summary[:40] in out for verb in VERBS)
+    assert f"  {verb}" in capsys.readouterr().out
 
 
 def test_an_unknown_command_names_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,14 +73,18 @@ def test_an_unknown_command_names_the_nearest_one(capsys: pytest.CaptureFixture[
     assert err == "error[HW100]: `headway` has no command `smi`\nhint: did you mean `sim`?\n"
 
 
+def _raising(error: BaseException) -> VerbBody:
+    def stumble(parsed: argparse.Namespace) -> int:
+        raise error
+
+    return stumble
+
+
 def test_an_error_of_headway_is_rendered_on_stderr(
     with_sim: WithSim, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refuse(parsed: argparse.Namespace) -> int:
-        raise BadValueError("`--width` is 0", hint="use at least 1")
-
-    with_sim(refuse)
-    assert main(["sim", "demo"]) == 2
+    with_sim(_raising(BadValueError("`--width` is 0", hint="use at least 1")))
+    assert main(["sim", "3"]) == 2
     out, err = capsys.readouterr()
     assert (out, err) == ("", "error[HW103]: `--width` is 0\nhint: use at least 1\n")
 
@@ -111,38 +92,25 @@ def test_an_error_of_headway_is_rendered_on_stderr(
 def test_an_interrupt_ends_with_130_and_no_traceback(
     with_sim: WithSim, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupt(parsed: argparse.Namespace) -> int:
-        raise KeyboardInterrupt
-
-    with_sim(interrupt)
-    assert main(["sim", "demo"]) == 130
+    with_sim(_raising(KeyboardInterrupt()))
+    assert main(["sim", "3"]) == 130
     assert "Traceback" not in capsys.readouterr().err
 
 
-def _stumble(parsed: argparse.Namespace) -> int:
-    raise ZeroDivisionError("no calls at all")
-
-
-def test_a_bug_is_one_line_and_how_to_report_it(
+def test_a_bug_is_one_line_and_how_to_report_it_and_a_traceback_on_request(
     with_sim: WithSim, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HEADWAY_DEBUG", raising=False)
-    with_sim(_stumble)
-    assert main(["sim", "demo"]) == 70
+    with_sim(_raising(ZeroDivisionError("no calls at all")))
+    assert main(["sim", "3"]) == 70
     first, second = capsys.readouterr().err.splitlines()
     assert first == "error[HW901]: ZeroDivisionError: no calls at all"
-    assert "`HEADWAY_DEBUG=1 headway sim demo`" in second
-
-
-def test_a_bug_shows_its_traceback_on_request(
-    with_sim: WithSim, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    assert "`HEADWAY_DEBUG=1 headway sim 3`" in second
     monkeypatch.setenv("HEADWAY_DEBUG", "1")
-    with_sim(_stumble)
-    assert main(["sim", "demo"]) == 70
+    assert main(["sim", "3"]) == 70
     err = capsys.readouterr().err
     assert "Traceback" in err
-    assert "in _stumble" in err
+    assert "in stumble" in err
 
 
 def test_a_name_that_is_not_public_is_an_attribute_error() -> None:

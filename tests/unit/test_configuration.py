@@ -26,18 +26,11 @@ def configured(home: Path, text: str | bytes) -> Configured:
     return read_configuration({"XDG_CONFIG_HOME": str(home)})
 
 
-def test_without_a_file_there_are_defaults(tmp_path: Path) -> None:
+def test_a_file_sets_what_it_names_and_the_rest_has_defaults(tmp_path: Path) -> None:
     found = read_configuration({"XDG_CONFIG_HOME": str(tmp_path)})
-    assert found.values == Configuration()
+    assert (found.values, found.is_there) == (Configuration(), False)
     assert found.path == str(tmp_path / "headway" / "config.toml")
-    assert not found.is_there
-
-
-def test_without_a_variable_the_file_is_in_the_users_own_folder() -> None:
     assert configuration_path({}) == str(Path.home() / ".config/headway/config.toml")
-
-
-def test_a_file_sets_what_it_names(tmp_path: Path) -> None:
     found = configured(tmp_path, 'ask_above_usd = 20\nwait = "2h"\nkeep_results = false\n')
     assert found.values == Configuration(20.0, wait="2h", keep_results=False)
     assert found.set_here == {"ask_above_usd", "wait", "keep_results"}
@@ -65,10 +58,8 @@ def test_a_value_of_another_kind_is_refused(tmp_path: Path, text: str) -> None:
 def test_what_is_no_configuration_is_refused(tmp_path: Path, content: str | bytes) -> None:
     with pytest.raises(StateFileError):
         configured(tmp_path, content)
-
-
-def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "headway" / "config.toml").mkdir(parents=True)
+    (tmp_path / "headway" / "config.toml").unlink()
+    (tmp_path / "headway" / "config.toml").mkdir()
     with pytest.raises(StateFileError, match="cannot be read"):
         read_configuration({"XDG_CONFIG_HOME": str(tmp_path)})
 

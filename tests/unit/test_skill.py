@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from headway.cli.completion import whole_parser
 from headway.cli.main import main
+from headway.cli.setup import whole_parser
 from headway.errors import StateFileError
 from headway.mcp.skill import (
     AGENTS,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,12 +12,13 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from headway.base.numbers import number_of
+from headway.cli.main import Body, add_json, show
 from headway.errors import BadValueError, UsageError
 
 if TYPE_CHECKING:
     from headway.plans.load import Loaded
     from headway.report.advise import Advice
-    from headway.report.options import AccountGuess, Shape, Situation
+    from headway.report.options import AccountGuess, Situation
     from headway.run.forecasts import Prospect
 
 AGENTS_MAX: Final = 1_000_000
@@ -31,16 +31,13 @@ examples:
   headway advise --views --budget 5M/month
   headway advise plan.yaml                          the sizes are the plan's
   headway advise --preset trap --agents 22 --svg width.svg
-  headway advise --json
 
-It knows your accounts from earlier calls (`headway limits`) and asks nobody. What it computes is a
-rehearsal in virtual time; the rules and their thresholds are in docs/advise.md.
+It knows your accounts from earlier calls and sends nothing; its rules are in docs/advise.md.
 exit codes: 0 advised, 2 usage, 3 the plan is refused
 """
 
 
-def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
-    """What the verb takes."""
+def arguments(parser: argparse.ArgumentParser) -> Body:
     parser.add_argument("plan", metavar="PLAN", nargs="?", help="a plan's file: its own sizes")
     add = parser.add_argument
     add("--agents", metavar="N", help="how many slices or views (default: 4)")
@@ -64,13 +61,15 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
     account.add_argument("--account", metavar="NAME", help="one of `headway limits`")
     account.add_argument("--preset", metavar="P", help="a simulated account: a name or a file")
     add("--svg", metavar="FILE", help="draw time and cost against width into a file")
-    add("--json", action="store_true", help="for a program")
+    add_json(parser)
     return _advise
 
 
 def _advise(parsed: argparse.Namespace) -> int:
+    from headway.base.codec import as_dict
     from headway.report.advise import recommend, width_curve
     from headway.report.options import as_it_is_now
+    from headway.report.text.advise import draw_advice, sentence
     from headway.run.advise import foreseen_options, planned_situation
 
     if "/" in (parsed.model or ""):
@@ -91,13 +90,15 @@ def _advise(parsed: argparse.Namespace) -> int:
     advice = recommend(situation, options, curve, now)
     if parsed.svg:
         _draw(parsed, advice)
-    return _show(parsed, advice)
+    return show(
+        parsed, lambda: {"recommendation": sentence(advice), **as_dict(advice)},
+        lambda console: draw_advice(console, advice),
+    )  # fmt: skip
 
 
 def _seen(
     parsed: argparse.Namespace, loaded: Loaded, situation: Situation
 ) -> tuple[Prospect | None, Situation]:
-    """What the plan's own runs have shown, unless something else is asked about."""
     from headway.run.advise import planned_prospect, with_sizes_seen
 
     if parsed.preset or parsed.account or parsed.agents or parsed.tokens or parsed.output:
@@ -137,25 +138,22 @@ def _situation(parsed: argparse.Namespace) -> Situation:
 
 def _with_flags(parsed: argparse.Namespace, situation: Situation) -> Situation:
     """What was said on the command line has the last word, over a plan too."""
+    said: dict[str, object] = {}
     if parsed.agents is not None:
-        agents = _whole("--agents", parsed.agents, AGENTS_MAX)
-        situation = replace(situation, agents=agents)
+        said["agents"] = _whole("--agents", parsed.agents, AGENTS_MAX)
     if parsed.tokens is not None:
-        tokens = _number("--tokens", parsed.tokens, 2.0)
-        output = min(situation.output_each, tokens / 2)
-        situation = replace(situation, tokens_each=tokens, output_each=output)
+        said["tokens_each"] = tokens = _number("--tokens", parsed.tokens, 2.0)
+        said["output_each"] = min(situation.output_each, tokens / 2)
     if parsed.output is not None:
-        situation = replace(situation, output_each=_number("--output", parsed.output, 1.0))
+        said["output_each"] = _number("--output", parsed.output, 1.0)
     if parsed.calls is not None:
-        situation = replace(situation, calls_each=_whole("--calls", parsed.calls, CALLS_MAX))
+        said["calls_each"] = _whole("--calls", parsed.calls, CALLS_MAX)
     if parsed.shape is not None:
-        shape: Shape = parsed.shape
-        situation = replace(situation, shape=shape, coupled=None)
-    return situation
+        said |= {"shape": parsed.shape, "coupled": None}
+    return replace(situation, **said)
 
 
 def _told(parsed: argparse.Namespace, situation: Situation) -> tuple[Situation, AccountGuess]:
-    """The account, as described or remembered, and how it stands now."""
     from headway.report.options import described_account
 
     if parsed.preset:
@@ -183,28 +181,14 @@ def _with_budget(parsed: argparse.Namespace, situation: Situation) -> Situation:
     return replace(situation, budget=monthly(parsed.budget))
 
 
-def _show(parsed: argparse.Namespace, advice: Advice) -> int:
-    if parsed.json:
-        from headway.base.codec import as_dict
-        from headway.cli.status import print_json
-        from headway.report.text.advise import sentence
-
-        return print_json({"recommendation": sentence(advice), **as_dict(advice)})
-    from headway.report.text.advise import draw_advice
-    from headway.report.text.words import console_for
-
-    draw_advice(console_for(sys.stdout), advice)
-    return 0
-
-
 def _draw(parsed: argparse.Namespace, advice: Advice) -> None:
-    from headway.report.text.table import BINDINGS
+    from headway.report.text.table import bound_words
     from headway.report.text.width_svg import WidthPicture, width_svg
 
     situation, curve = advice.situation, advice.curve
     adaptive = [one.time_s for one in advice.options if one.way.kind == "adaptive"]
     whose = f"the account {parsed.preset}" if parsed.preset else "your account"
-    limited = BINDINGS.get(curve.binding, f"by the limit on {curve.binding}")
+    limited = bound_words(curve.binding)
     picture = WidthPicture(
         curve,
         f"{curve.agents} agents of {situation.tokens_each:,.0f} tokens on {whose}",

@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from headway.base.codec import as_dict
+from headway.cli.main import Body, add_json, print_json
 from headway.report.text.check import refusal_of
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ REFUSED: Final = 3
 EXAMPLES: Final = """\
 examples:
   headway check plan.yaml
-  headway check plan.yaml --json
   headway check plan.yaml --strict       refuse what it warns of, too
   headway check plan.yaml --forecast     also the expected time and cost
 
@@ -33,14 +32,13 @@ exit codes: 0 the plan can be run, 3 it is refused
 """
 
 
-def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
-    """What the verb takes."""
+def arguments(parser: argparse.ArgumentParser) -> Body:
     parser.add_argument("plan", metavar="PLAN", help="the plan's file")
     parser.add_argument("--outside", action="store_true",
                         help="allow paths outside of the plan's folder")  # fmt: skip
     parser.add_argument("--strict", action="store_true", help="refuse a plan with warnings, too")
     parser.add_argument("--forecast", action="store_true", help="expected time and cost, too")
-    parser.add_argument("--json", action="store_true", help="for a program")
+    add_json(parser)
     return _check
 
 
@@ -83,8 +81,6 @@ def _check(parsed: argparse.Namespace) -> int:
         raise
     found = _foreseen(loaded, Path(parsed.plan)) if parsed.forecast else None
     if parsed.json:
-        from headway.cli.status import print_json
-
         print_json({**as_dict(report), "forecast": None if found is None else as_dict(found)})
     else:
         from headway.report.text.check import print_check

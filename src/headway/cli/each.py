@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from headway.cli.main import HelpText, Parser
+from headway.cli.main import HelpText, Parser, add_json
 from headway.errors import BadValueError, UsageError
 from headway.run.each import EachSource
 
@@ -45,14 +45,18 @@ exit codes: 0 all done, 1 some failed, 2 usage, 130 interrupted (go on with `hea
 
 def main(arguments: Sequence[str]) -> int:
     """Words after the options belong to the command, whatever they look like."""
-    own, words = _split(list(arguments))
     try:
-        parsed = _parser().parse_args(own)
+        parsed = _parser().parse_args(_joined(list(arguments)))
     except SystemExit:
         return 0
-    source = _source(parsed, words)
+    words = parsed.words
+    source = _source(parsed, words[1:] if words[:1] == ["--"] else words)
     if parsed.forecast:
-        _say_forecast(source)
+        from headway.report.text.forecast import foretold
+        from headway.run.forecasts import foreseen_each
+
+        found = foreseen_each(source.plan().count(), source.template, os.environ, source.jobs)
+        print(*foretold(found), sep="\n", file=sys.stderr)
     if parsed.dry_run:
         plan = source.plan()
         for member in range(plan.count()):
@@ -66,16 +70,7 @@ def main(arguments: Sequence[str]) -> int:
     return perform(source, _journal(parsed, source), Show(wants_view, wants_view, parsed.json))
 
 
-def _say_forecast(source: EachSource) -> None:
-    from headway.report.text.forecast import foretold
-    from headway.run.forecasts import foreseen_each
-
-    found = foreseen_each(source.plan().count(), source.template, os.environ, source.jobs)
-    print(*foretold(found), sep="\n", file=sys.stderr)
-
-
 def perform(source: EachSource, journal: Journal, show: Show) -> int:
-    """Run it on this journal."""
     from headway.agents.shell import Adopted, ShimClient
     from headway.cli.running import conduct, meter_of
     from headway.engine.events import TaskFailed, TaskFinished, TaskReused
@@ -128,27 +123,14 @@ def halt_of(text: str, tasks: int) -> Halt | None:
     return Halt(max(1, count), when == "now")
 
 
-def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Our options come first; the first word that is none begins the command."""
-    takes_value = {
-        flag
-        for action in _parser()._actions
-        if action.nargs is None
-        for flag in action.option_strings
-    }
+def _joined(arguments: list[str]) -> list[str]:
+    """`-j -1` as one word: to argparse a word like `-1` is an option, of which there is none."""
     for index, word in enumerate(arguments[:-1]):
-        # To argparse a word like `-1` is an option, of which there is none.
         if word in ("-j", "--jobs") and re.fullmatch(r"-[0-9]+%?", arguments[index + 1]):
-            arguments[index : index + 2] = [f"--jobs={arguments[index + 1]}"]
-            break
+            return [*arguments[:index], f"--jobs={arguments[index + 1]}", *arguments[index + 2 :]]
         if not word.startswith("-"):
             break
-    index = 0
-    while index < len(arguments) and arguments[index].startswith("-") and arguments[index] != "-":
-        if arguments[index] == "--":
-            return arguments[:index], arguments[index + 1 :]
-        index += 2 if arguments[index] in takes_value else 1
-    return arguments[:index], arguments[index:]
+    return arguments
 
 
 def _parser() -> Parser:
@@ -181,7 +163,8 @@ def _parser() -> Parser:
     add("--eta", action="store_true", help="show the view of a run on a terminal")
     add("--bar", action="store_true", help=argparse.SUPPRESS)
     add("--progress", action="store_true", help=argparse.SUPPRESS)
-    add("--json", action="store_true", help="print a summary for a program at the end, on stdout")
+    add_json(parser, "print a summary for a program at the end, on stdout")
+    add("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
 
 

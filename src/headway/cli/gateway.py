@@ -6,16 +6,16 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from headway.cli.main import HelpText, Parser
-from headway.errors import GatewayError, UsageError
+from headway.base.folders import Folders, folders
+from headway.cli.main import Body, HelpText, Parser, add_json
+from headway.errors import GatewayError, HeadwayError, UsageError
 
 if TYPE_CHECKING:
-    from headway.base.folders import Folders
     from headway.gateway.counters import Sums
     from headway.gateway.daemon import RunningGateway
     from headway.gateway.settings import GatewayOptions, GatewaySettings
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
     if parsed.command is not None:
         if command:
             raise UsageError(f"`headway gateway {parsed.command}` takes no command after `--`")
-        run: Callable[[argparse.Namespace], int] = parsed.run
+        run: Body = parsed.run
         return run(parsed)
     return _accompany(parsed, command) if command else _serve(parsed)
 
@@ -77,30 +77,14 @@ def main(arguments: Sequence[str]) -> int:
 def options(parser: argparse.ArgumentParser) -> None:
     """Everything before `--`; also for completion."""
     add = parser.add_argument
-    add(
-        "--upstream",
-        metavar="[NAME=]URL",
-        action="append",
-        default=[],
-        help="a provider; without NAME: where all calls go; may be repeated",
-    )
-    add(
-        "--key",
-        metavar="NAME=VARIABLE",
-        action="append",
-        default=[],
-        help="the gateway adds the key that this variable holds",
-    )
-    add(
-        "--wait",
-        metavar="TIME",
-        help="hold a call at most so long, like 90s (default: what it bears)",
-    )
-    add(
-        "--silent",
-        metavar="TIME",
-        help="keep held streams alive after so long (default: what their client bears)",
-    )
+    add("--upstream", metavar="[NAME=]URL", action="append", default=[],
+        help="a provider; without NAME: where all calls go; may be repeated")  # fmt: skip
+    add("--key", metavar="NAME=VARIABLE", action="append", default=[],
+        help="the gateway adds the key that this variable holds")  # fmt: skip
+    add("--wait", metavar="TIME",
+        help="hold a call at most so long, like 90s (default: what it bears)")  # fmt: skip
+    add("--silent", metavar="TIME", help="keep held streams alive after so long "
+        "(default: what their client bears)")  # fmt: skip
     add("--record", metavar="FILE", help="add calls and their answers to it")
     add("--replay", metavar="FILE", help="answer from it what it has recorded")
     add("--host", metavar="H", default="127.0.0.1", help="of this machine only")
@@ -111,10 +95,10 @@ def options(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     env = commands.add_parser("env", help="the variables that point clients at your gateway")
     env.add_argument("--shell", choices=SHELLS, default="sh", help=f"{', '.join(SHELLS)}")
-    env.add_argument("--json", action="store_true", help="for a program")
+    add_json(env)
     env.set_defaults(run=_env)
     status = commands.add_parser("status", help="who calls, what is held, what was absorbed")
-    status.add_argument("--json", action="store_true", help="for a program")
+    add_json(status)
     status.set_defaults(run=_status)
     stop = commands.add_parser("stop", help="end your gateway; calls in flight may end")
     stop.add_argument("--now", action="store_true", help="and those in flight are cut off")
@@ -125,12 +109,14 @@ def _serve(parsed: argparse.Namespace) -> int:
     from headway.gateway import daemon
     from headway.gateway.agents import shared_home
 
-    place = _place()
-    home = os.path.realpath(shared_home(place))
-    settings = replace(_settings(parsed, None), home=home)
+    place = folders(os.environ)
+    settings = replace(_settings(parsed, None), home=os.path.realpath(shared_home(place)))
     if not parsed.detach:
+        from headway.gateway.server import run, serve
+
         with daemon.claimed(place):
-            return _run(settings, place, lambda running: _say(_where(running)))
+            run(serve(settings, place, _say, lambda running: _say(_where(running))))
+        return 0
     ready = daemon.detach(place)
     if ready is None:
         found = daemon.find(place)
@@ -141,8 +127,8 @@ def _serve(parsed: argparse.Namespace) -> int:
 
 
 def _alone(settings: GatewaySettings, place: Folders, ready: int) -> int:
-    from headway.errors import HeadwayError
     from headway.gateway import daemon
+    from headway.gateway.server import run, serve
 
     def announce(running: RunningGateway) -> None:
         _say(_where(running))
@@ -151,21 +137,13 @@ def _alone(settings: GatewaySettings, place: Folders, ready: int) -> int:
     code = 1
     try:
         with daemon.claimed(place):
-            code = _run(settings, place, announce)
+            run(serve(settings, place, _say, announce))
+            code = 0
     except HeadwayError as error:
         daemon.ready(ready, error.message)
     sys.stderr.flush()
-    # The words of the process that this one was split from are not said twice.
+    # What the first process has buffered is not written twice.
     os._exit(code)
-
-
-def _run(
-    settings: GatewaySettings, place: Folders, announce: Callable[[RunningGateway], None]
-) -> int:
-    from headway.gateway.server import run, serve
-
-    run(serve(settings, place, _say, announce))
-    return 0
 
 
 def _accompany(parsed: argparse.Namespace, command: Sequence[str]) -> int:
@@ -175,7 +153,7 @@ def _accompany(parsed: argparse.Namespace, command: Sequence[str]) -> int:
     from headway.gateway.replay import home_in
     from headway.gateway.server import NOT_STARTED, accompany, last_line, perform, run
 
-    place = _place()
+    place = folders(os.environ)
     asked = _options(parsed, "0")
     before = None if asked.needs_own else _came_by()
     if before is not None:
@@ -206,7 +184,7 @@ def _accompany(parsed: argparse.Namespace, command: Sequence[str]) -> int:
 def _env(parsed: argparse.Namespace) -> int:
     from headway.gateway.agents import shared_environment
 
-    place = _place()
+    place = folders(os.environ)
     running = _found(place)
     variables = shared_environment(running, place, os.environ)
     shell = "json" if parsed.json else parsed.shell
@@ -224,7 +202,7 @@ def _env(parsed: argparse.Namespace) -> int:
 def _status(parsed: argparse.Namespace) -> int:
     from headway.gateway import daemon
 
-    running = _found(_place())
+    running = _found(folders(os.environ))
     content = daemon.page(f"{running.url}/{running.token}", "status")
     if content is None:
         raise GatewayError(
@@ -247,7 +225,7 @@ def _status(parsed: argparse.Namespace) -> int:
 def _stop(parsed: argparse.Namespace) -> int:
     from headway.gateway import daemon
 
-    place = _place()
+    place = folders(os.environ)
     running = daemon.find(place)
     if running is None:
         print("no gateway runs", file=sys.stderr)
@@ -257,8 +235,7 @@ def _stop(parsed: argparse.Namespace) -> int:
     ended = daemon.stop(place, running, running.drain_s + STOP_MORE_S)
     if not ended:
         raise GatewayError(
-            f"the gateway, process {running.pid}, has not ended",
-            hint="headway gateway stop --now",
+            f"the gateway, process {running.pid}, has not ended", hint="headway gateway stop --now"
         )
     return 0
 
@@ -299,12 +276,6 @@ def _came_by() -> Sums | None:
 
     content = page(os.environ.get(GATEWAY_VARIABLE, ""), "status")
     return None if content is None else Sums(**json.loads(content)["total"])
-
-
-def _place() -> Folders:
-    from headway.base.folders import folders
-
-    return folders(os.environ)
 
 
 def _where(running: RunningGateway) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+import time
 from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Final
@@ -12,8 +14,10 @@ from msgspec.structs import replace
 
 from headway.base.codec import as_dict
 from headway.base.numbers import number_of, share_of
-from headway.cli.main import add_subcommand
+from headway.cli.main import Body, Commands, add_command, add_commands, add_json, print_json
 from headway.errors import BadValueError, did_you_mean
+from headway.report.text.terminal import print_lines
+from headway.report.text.words import console_for, glyphs_for
 
 if TYPE_CHECKING:
     from headway.base.values import Limit, LimitKind, Resource
@@ -50,75 +54,57 @@ What is set without --account is for every account. A budget without it is one f
 """
 
 
-def register(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
-) -> Callable[[argparse.Namespace], int]:
-    """Add the commands of `headway limits`; without one, everything is shown."""
-    _command(subparsers, "show", "every account: limits, use, callers, budget", _show)
-    change = _command(subparsers, "set", "limits that the provider does not tell", _set)
+def arguments(parser: argparse.ArgumentParser) -> Body:
+    commands = add_commands(parser, _show)
+    _command(commands, "show", "every account: limits, use, callers, budget", _show)
+    change = _command(commands, "set", "limits that the provider does not tell", _set)
     change.add_argument("limits", nargs="+", metavar="NAME=N", help=f"{', '.join(WORDS)}")
     change.add_argument("--kind", choices=("bucket", "sliding", "fixed"), default="bucket",
                         help="how the provider counts (default: bucket)")  # fmt: skip
-    _add_scope(change)
-    ceiling = _command(subparsers, "ceiling", "the share of every limit to use at most", _ceiling)
+    ceiling = _command(commands, "ceiling", "the share of every limit to use at most", _ceiling)
     ceiling.add_argument("share", metavar="SHARE", help="like 50%%; 100%% takes it back")
-    _add_scope(ceiling)
-    budget = _command(subparsers, "budget", "what may be spent in a calendar month", _budget)
+    budget = _command(commands, "budget", "what may be spent in a calendar month", _budget)
     budget.add_argument("amount", metavar="AMOUNT/month", help="5M/month, '$20/month' or none")
-    budget.add_argument("--account", metavar="NAME", default="", help="default: every account")
-    plot = _command(subparsers, "burn-down", "what is left of a budget, by day", _burn_down)
+    plot = _command(commands, "burn-down", "what is left of a budget, by day", _burn_down)
     plot.add_argument("--svg", metavar="FILE", default="", help="write a picture; `-` for stdout")
-    plot.add_argument("--account", metavar="NAME", default="", help="default: every account")
+    for scoped in (change, ceiling, budget, plot):
+        scoped.add_argument("--account", metavar="NAME", default="", help="default: every account")
+    for scoped in (change, ceiling):
+        scoped.add_argument("--model", metavar="GROUP", default="", help="one model group of it")
     return _show
 
 
-def _command(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
-    name: str, summary: str, run: Callable[[argparse.Namespace], int],
-) -> argparse.ArgumentParser:  # fmt: skip
-    parser = add_subcommand(subparsers, name, summary, EXAMPLES, run)
-    parser.add_argument("--json", action="store_true", help="for a program")
+def _command(commands: Commands, name: str, summary: str, run: Body) -> argparse.ArgumentParser:
+    parser = add_command(commands, name, summary, EXAMPLES, run)
+    add_json(parser)
     return parser
-
-
-def _add_scope(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--account", metavar="NAME", default="", help="default: every account")
-    parser.add_argument("--model", metavar="GROUP", default="", help="one model group of it")
 
 
 def _show(parsed: argparse.Namespace) -> int:
     from headway.client.admission import admission
     from headway.report.health import outlooks
+    from headway.report.text.accounts import draw_accounts, outlook_json
 
     view, about = admission().describe()
-    if getattr(parsed, "json", False):
-        from headway.cli.status import print_json
-        from headway.report.text.accounts import outlook_json
-
-        found = [outlook_json(one) for one in outlooks(view, _passed())]
-        shown = {**as_dict(view), "broker": as_dict(about), "budgets": found}
+    found = outlooks(view, _passed())
+    if parsed.json:
+        budgets = [outlook_json(one) for one in found]
+        shown = {**as_dict(view), "broker": as_dict(about), "budgets": budgets}
         return print_json(_with_unknown(shown))
-    from headway.report.text.accounts import draw_accounts
-    from headway.report.text.words import console_for
-
-    draw_accounts(console_for(sys.stdout), view, about, outlooks(view, _passed()))
+    draw_accounts(console_for(sys.stdout), view, about, found)
     return 0
 
 
 def _burn_down(parsed: argparse.Namespace) -> int:
-    import os
-
     from headway.client.overview import overview
     from headway.report.health import outlooks
     from headway.report.text.burndown import svg, terminal
-    from headway.report.text.words import console_for, glyphs_for
 
     passed = _passed()
     found = [
         one for one in outlooks(overview(os.environ).view, passed) if one.account == parsed.account
     ]
     if parsed.json:
-        from headway.cli.status import print_json
         from headway.report.text.accounts import outlook_json
 
         return print_json([outlook_json(one) for one in found])
@@ -130,8 +116,7 @@ def _burn_down(parsed: argparse.Namespace) -> int:
         return _write_svg(parsed.svg, svg(found[0], passed))
     console = console_for(sys.stdout)
     for one in found:
-        for line in terminal(one, passed, glyphs_for(console)):
-            console.print(line, soft_wrap=True)
+        print_lines(console, terminal(one, passed, glyphs_for(console)))
     return 0
 
 
@@ -151,8 +136,6 @@ def _write_svg(path: str, text: str) -> int:
 
 
 def _passed() -> float:
-    import time
-
     from headway.report.text.health import passed_of
 
     return passed_of(time.time())
@@ -190,7 +173,6 @@ def _budget(parsed: argparse.Namespace) -> int:
 
 
 def _change(parsed: argparse.Namespace, changed: Callable[[AccountTerms], AccountTerms]) -> int:
-    """Read the terms, change them, set them, and show what is in force."""
     from headway.client.admission import admission
     from headway.pacing.memory import AccountTerms
 

@@ -1,12 +1,8 @@
 """The one boundary of the command line: arguments in, exit code out, every error as text.
 
-A verb's module is imported only when that verb is asked for, so `--help` stays instant. What it
-exposes says what kind of verb it is:
-- `register(subparsers)` adds the verb's own commands; each sets `run`, a function from the parsed
-  arguments to an exit code.
-- `arguments(parser)` makes it a plain command: it adds the arguments and returns that function.
-- `main(arguments)` takes all words after the verb as they are, and returns the exit code.
-A module of several verbs names which one a function is for: `headway.cli.control:stop`.
+A verb's module is imported only when that verb is asked for, so `--help` stays instant. The module
+has a function that adds the verb's arguments to a parser and returns what performs it: `arguments`,
+or the one that `VERBS` names. `main(arguments)` instead takes all words after the verb as they are.
 """
 
 from __future__ import annotations
@@ -18,12 +14,15 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeAlias
 
 from headway import __version__
 from headway.errors import HeadwayError, InternalError, StateFileError, UsageError, did_you_mean
 from headway.interrupts import EXIT_INTERRUPTED, last_words, listening
 from headway.report.text.terminal import guard_terminals
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 EXIT_OK: Final = 0
 EXIT_BROKEN_PIPE: Final = 141
@@ -56,37 +55,36 @@ class Verb(NamedTuple):
     module: str
     """With `:function` where several verbs share one."""
     summary: str
-    stands_alone: bool = False
-    """Of a verb with commands: whether it means something without one; `register` returns what."""
 
 
 VERBS: Final = (
-    Verb("each", "headway.cli.each", "run a command for each of many inputs"),
-    Verb("run", "headway.cli.run", "perform a plan"),
-    Verb("plan", "headway.cli.plan", "let a model write a plan for a goal; checked, not run"),
-    Verb("check", "headway.cli.check", "what a plan would do; performs nothing"),
-    Verb("advise", "headway.cli.advise", "one agent or several, how, now or later, and why"),
-    Verb("explore", "headway.cli.explore", "what if B runs before A completes? tries every pair"),
-    Verb("resume", "headway.cli.resume", "go on with a run, or let a paused one go on"),
-    Verb("stop", "headway.cli.control:stop", "let a run end early; it can be resumed"),
-    Verb("pause", "headway.cli.control:pause", "let a run start nothing more for now"),
-    Verb("status", "headway.cli.status", "how far a run is, what it took, what failed"),
-    Verb("why", "headway.cli.why", "why a task has not started, or failed, or when it started"),
-    Verb("timeline", "headway.cli.timeline", "who waited, who worked: time to the right"),
-    Verb("results", "headway.cli.results", "what the tasks gave, in declared order"),
-    Verb("logs", "headway.cli.logs", "what happened, line by line"),
-    Verb("report", "headway.cli.report", "what a run took, where its time went, what bound it"),
-    Verb("limits", "headway.cli.limits", "what each account allows, uses and may spend", True),
-    Verb("gateway", "headway.cli.gateway", "pace any agent or SDK: a local endpoint"),
-    Verb(
-        "sim", "headway.cli.sim", "run a workload against a simulated provider, without a network"
-    ),
-    Verb("mcp", "headway.cli.mcp", "let an agent hand over its fan-out: an MCP server on stdio"),
-    Verb("skill", "headway.cli.skill", "teach agents with a shell when and how to use headway"),
-    Verb("doctor", "headway.cli.doctor", "whether this machine is fit, and what to mend"),
-    Verb("config", "headway.cli.config", "the configuration in force, and the plan's schema", True),
-    Verb("completion", "headway.cli.completion", "complete commands in bash, zsh or fish"),
+    Verb("each", "each", "run a command for each of many inputs"),
+    Verb("run", "run", "perform a plan"),
+    Verb("plan", "plan", "let a model write a plan for a goal; checked, not run"),
+    Verb("check", "check", "what a plan would do; performs nothing"),
+    Verb("advise", "advise", "one agent or several, how, now or later, and why"),
+    Verb("explore", "explore", "what if B runs before A completes? tries every pair"),
+    Verb("resume", "run:resume", "go on with a run, or let a paused one go on"),
+    Verb("stop", "runs:stop", "let a run end early; it can be resumed"),
+    Verb("pause", "runs:pause", "let a run start nothing more for now"),
+    Verb("status", "runs:status", "how far a run is, what it took, what failed"),
+    Verb("why", "runs:why", "why a task has not started, or failed, or when it started"),
+    Verb("timeline", "runs:timeline", "who waited, who worked: time to the right"),
+    Verb("results", "runs:results", "what the tasks gave, in declared order"),
+    Verb("logs", "runs:logs", "what happened, line by line"),
+    Verb("report", "runs:report", "what a run took, where its time went, what bound it"),
+    Verb("limits", "limits", "what each account allows, uses and may spend"),
+    Verb("gateway", "gateway", "pace any agent or SDK: a local endpoint"),
+    Verb("sim", "sim", "run a workload against a simulated provider, without a network"),
+    Verb("mcp", "setup:mcp", "let an agent hand over its fan-out: an MCP server on stdio"),
+    Verb("skill", "setup:skill", "teach agents with a shell when and how to use headway"),
+    Verb("doctor", "setup:doctor", "whether this machine is fit, and what to mend"),
+    Verb("config", "setup:config", "the configuration in force, and the plan's schema"),
+    Verb("completion", "setup:completion", "complete commands in bash, zsh or fish"),
 )
+
+Body = Callable[[argparse.Namespace], int]
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 class HelpText(argparse.RawDescriptionHelpFormatter):
@@ -107,7 +105,6 @@ class Parser(argparse.ArgumentParser):
     """Argparse, but mistakes are raised as `UsageError` instead of ending the process."""
 
     def error(self, message: str) -> NoReturn:
-        """Turn argparse's own complaint into ours, with the place to look."""
         raise UsageError(message, hint=f"see `{self.prog} --help`")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -155,12 +152,12 @@ def _run(arguments: list[str]) -> int:
     except FileNotFoundError:
         raise UsageError("the current folder is gone", hint="cd to another one") from None
     if not arguments:
-        from headway.cli.status import show_runs
+        from headway.cli.runs import show_runs
 
         return show_runs()
     asked = next((word for word in arguments if not word.startswith("-")), "")
     verb = next((verb for verb in VERBS if verb.name == asked), None)
-    module = None if verb is None else import_module(verb.module.partition(":")[0])
+    module = None if verb is None else module_of(verb)
     if module is not None and hasattr(module, "main") and arguments[0] == asked:
         code: int = module.main(arguments[1:])
         return code
@@ -170,7 +167,7 @@ def _run(arguments: list[str]) -> int:
     except SystemExit:
         # Only `--help` and `--version` end this way: mistakes are raised as `UsageError`.
         return EXIT_OK
-    run: Callable[[argparse.Namespace], int] = parsed.run
+    run: Body = parsed.run
     return run(parsed)
 
 
@@ -191,21 +188,15 @@ def build_parser(asked: Verb | None = None, module: ModuleType | None = None) ->
     return parser
 
 
+def module_of(verb: Verb) -> ModuleType:
+    return import_module(f"headway.cli.{verb.module.partition(':')[0]}")
+
+
 def fill_parser(parser: argparse.ArgumentParser, verb: Verb, module: ModuleType) -> None:
-    """Give a verb's parser its commands or its arguments."""
     parser.epilog = getattr(module, "EXAMPLES", None)
     parser.formatter_class = HelpText
-    add = getattr(module, verb.module.partition(":")[2] or "arguments", None)
-    if add is not None:
-        parser.set_defaults(run=add(parser))
-        return
-    commands = parser.add_subparsers(
-        title="commands", metavar="COMMAND", dest="command", required=not verb.stands_alone
-    )
-    alone = module.register(commands)
-    if verb.stands_alone:
-        parser.add_argument("--json", action="store_true", help="for a program")
-        parser.set_defaults(run=alone)
+    add = getattr(module, verb.module.partition(":")[2] or "arguments")
+    parser.set_defaults(run=add(parser))
 
 
 def _tell(error: HeadwayError, debug: bool) -> int:
@@ -267,23 +258,48 @@ def _open_streams() -> None:
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
 
 
-# A verb of a verb: `headway config show`, `headway limits set`.
+# What several verbs share.
 
 
-def add_subcommand(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
-    name: str,
-    summary: str,
-    examples: str,
-    run: Callable[[argparse.Namespace], int],
+def add_json(parser: argparse._ActionsContainer, words: str = "for a program") -> None:
+    parser.add_argument("--json", action="store_true", help=words)
+
+
+def add_commands(parser: argparse.ArgumentParser, alone: Body | None = None) -> Commands:
+    """The place for commands of a verb; `alone` is what it does without one."""
+    if alone is not None:
+        add_json(parser)
+    return parser.add_subparsers(
+        title="commands", metavar="COMMAND", dest="command", required=alone is None
+    )
+
+
+def add_command(
+    commands: Commands, name: str, summary: str, examples: str, run: Body, about: str = ""
 ) -> argparse.ArgumentParser:
-    """With its help, which ends in examples, and what performs it."""
-    parser = subparsers.add_parser(
-        name,
-        help=summary,
-        description=summary,
-        epilog=examples,
-        formatter_class=HelpText,
+    parser = commands.add_parser(
+        name, help=summary, description=about or summary, epilog=examples, formatter_class=HelpText
     )
     parser.set_defaults(run=run)
     return parser
+
+
+def print_json(shown: object) -> int:
+    import json
+
+    from headway.report.text.words import finite
+
+    print(json.dumps(finite(shown), ensure_ascii=False, allow_nan=False))
+    return 0
+
+
+def show(
+    parsed: argparse.Namespace, as_json: Callable[[], object], draw: Callable[[Console], None]
+) -> int:
+    """Print it for a program, or for a person."""
+    if parsed.json:
+        return print_json(as_json())
+    from headway.report.text.words import console_for
+
+    draw(console_for(sys.stdout))
+    return 0

@@ -7,11 +7,12 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from headway.cli.main import Body
 from headway.errors import NoPlanError, QueueDeadlineError, UsageError
 
 if TYPE_CHECKING:
@@ -32,29 +33,26 @@ examples:
   headway plan - --model M < goal.txt
 
 The model is given the goal, the plan's grammar and the names of your files, not what is in them.
-What it writes is checked and, up to 3 times, given back to it with what is wrong; nothing of it is
-executed before you run it. Such a plan asks models and writes new text files; what else it may do
-is in your configuration: `foreign_agents`, `foreign_works`.
+Nothing of its plan is executed before you run it; what it may do then is in docs/planner.md.
 exit codes: 0 written (or, with --run, as of `headway run`), 2 usage, 3 no plan that can be used,
             4 budget reached, 75 usage window empty
 """
 
 
-def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
-    """What the verb takes."""
+def arguments(parser: argparse.ArgumentParser) -> Body:
     from headway.cli.run import add_common
 
-    parser.add_argument("goal", metavar="GOAL", help="what you want; - reads it from stdin")
-    parser.add_argument("-o", "--output", default="plan.yaml", metavar="FILE",
-                        help="where the plan goes: default plan.yaml; - is stdout")  # fmt: skip
-    parser.add_argument("--force", action="store_true", help="replace a file that is there")
-    parser.add_argument("--model", action="append", default=[], metavar="M",
-                        help="who writes the plan and whom it asks; again: others that "
-                        "it may ask")  # fmt: skip
-    parser.add_argument("--files", action="append", default=[], metavar="GLOB",
-                        help="tell the model of these files only")  # fmt: skip
-    parser.add_argument("--run", action="store_true", dest="goes_on", help="then run it")
-    parser.add_argument("--dry-run", action="store_true", help="print what would be asked")
+    add = parser.add_argument
+    add("goal", metavar="GOAL", help="what you want; - reads it from stdin")
+    add("-o", "--output", default="plan.yaml", metavar="FILE",
+        help="where the plan goes: default plan.yaml; - is stdout")  # fmt: skip
+    add("--force", action="store_true", help="replace a file that is there")
+    add("--model", action="append", default=[], metavar="M",
+        help="who writes the plan and whom it asks; again: others that it may ask")  # fmt: skip
+    add("--files", action="append", default=[], metavar="GLOB",
+        help="tell the model of these files only")  # fmt: skip
+    add("--run", action="store_true", dest="goes_on", help="then run it")
+    add("--dry-run", action="store_true", help="print what would be asked")
     add_common(parser)
     parser.set_defaults(strategy=None, jobs=None, retries=None, outside=False, is_foreign=True,
                         forecast=False)  # fmt: skip

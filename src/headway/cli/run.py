@@ -1,4 +1,4 @@
-"""The `run` verb: performs a plan."""
+"""The verbs `run` and `resume`: perform a plan, or go on with a run."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from headway.errors import BadValueError
+from headway.cli.main import Body, add_json
+from headway.config import foreign_allowance, read_configuration
+from headway.errors import BadValueError, UsageError
 
 if TYPE_CHECKING:
     from headway.journal.journal import Journal
+    from headway.plans.expand import ExpandedPlan
     from headway.plans.load import Loaded
     from headway.plans.spec import PlanBudget
     from headway.run.detector import Detector
@@ -37,17 +40,27 @@ exit codes: 0 all done, 1 some failed, 2 usage, 3 plan refused, 4 budget reached
             75 usage window empty, 130 interrupted; the last three go on with `headway resume`
 """
 
+RESUME: Final = """\
+examples:
+  headway resume                     the last run
+  headway resume 20261116-0423-a7f
+  headway resume RUN --changed       with the plan's file as it is now: only what changed runs again
+  headway resume RUN --keep          with the plan as it was
 
-def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
-    """What the verb takes."""
-    parser.add_argument("plan", metavar="PLAN", help="the plan's file")
-    parser.add_argument("--strategy", metavar="S", help="adaptive, waves:4, fixed:8, all-at-once")
-    parser.add_argument("-j", "--jobs", type=int, metavar="N", help="never more tasks at once")
-    parser.add_argument("--retries", type=int, metavar="N", help="attempts after the first")
-    parser.add_argument("--model", default="", metavar="M", help="for prompts that name none")
-    parser.add_argument("--outside", action="store_true",
-                        help="allow paths outside of the plan's folder")  # fmt: skip
-    parser.add_argument("--forecast", action="store_true", help="first the expected time and cost")
+What is finished is not executed again. Failed tasks are tried again. An agent that was cut off
+goes on in its own session if it has one, else its recorded calls are replayed, else it begins anew.
+"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> Body:
+    add = parser.add_argument
+    add("plan", metavar="PLAN", help="the plan's file")
+    add("--strategy", metavar="S", help="adaptive, waves:4, fixed:8, all-at-once")
+    add("-j", "--jobs", type=int, metavar="N", help="never more tasks at once")
+    add("--retries", type=int, metavar="N", help="attempts after the first")
+    add("--model", default="", metavar="M", help="for prompts that name none")
+    add("--outside", action="store_true", help="allow paths outside of the plan's folder")
+    add("--forecast", action="store_true", help="first the expected time and cost")
     add_common(parser)
     parser.set_defaults(is_foreign=False)
     return _run
@@ -55,20 +68,20 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
 
 def add_common(parser: argparse.ArgumentParser) -> None:
     """Options that a resume has too."""
-    parser.add_argument("--budget", metavar="B", help="the most to spend: '$6', or tokens: 5M")
-    parser.add_argument("--wait", metavar="TIME", help="wait at most so long for a usage window")
-    parser.add_argument("--until", metavar="TIME", help="wait for a usage window until 18:00")
-    parser.add_argument("--no-wait", action="store_true", help="do not wait for a usage window")
-    parser.add_argument("--sim", nargs="?", const="", metavar="SCRIPT",
-                        help="use the simulated provider; its models follow a script")  # fmt: skip
-    parser.add_argument("--detect", default="warn", choices=("warn", "enforce", "learn", "off"),
-                        help="what becomes of tasks that touch what they do not declare: default "
-                        "warn; learn proposes declarations")  # fmt: skip
-    parser.add_argument("--no-gateway", action="store_true",
-                        help="leave the model calls of commands alone")  # fmt: skip
-    parser.add_argument("--yes", action="store_true", help="do not ask, whatever it may cost")
-    parser.add_argument("--quiet", "-q", action="store_true", help="show nothing while it runs")
-    parser.add_argument("--json", action="store_true", help="a summary for a program, on stdout")
+    add = parser.add_argument
+    add("--budget", metavar="B", help="the most to spend: '$6', or tokens: 5M")
+    add("--wait", metavar="TIME", help="wait at most so long for a usage window")
+    add("--until", metavar="TIME", help="wait for a usage window until 18:00")
+    add("--no-wait", action="store_true", help="do not wait for a usage window")
+    add("--sim", nargs="?", const="", metavar="SCRIPT",
+        help="use the simulated provider; its models follow a script")  # fmt: skip
+    add("--detect", default="warn", choices=("warn", "enforce", "learn", "off"),
+        help="what becomes of tasks that touch what they do not declare: default warn; learn "
+        "proposes declarations")  # fmt: skip
+    add("--no-gateway", action="store_true", help="leave the model calls of commands alone")
+    add("--yes", action="store_true", help="do not ask, whatever it may cost")
+    add("--quiet", "-q", action="store_true", help="show nothing while it runs")
+    add_json(parser, "a summary for a program, on stdout")
 
 
 def _run(parsed: argparse.Namespace) -> int:
@@ -91,9 +104,7 @@ def begin(
     environment: Mapping[str, str],
     budget: PlanBudget | None,
 ) -> int:
-    """Perform a plan that was loaded, on a new journal."""
     from headway.cli.running import begin_journal
-    from headway.config import read_configuration
     from headway.engine.record import Header
     from headway.run.plan_run import PlanSource, files_digest
 
@@ -123,10 +134,7 @@ def begin(
 
 
 def ready_run(
-    loaded: Loaded,
-    source: PlanSource,
-    parsed: argparse.Namespace,
-    environment: Mapping[str, str],
+    loaded: Loaded, source: PlanSource, parsed: argparse.Namespace, environment: Mapping[str, str]
 ) -> PlanRun:
     """A plan put together, without a journal yet; refused here if it cannot work."""
     from headway.run.plan_run import must_be_possible, plan_run
@@ -139,7 +147,6 @@ def ready_run(
 
 
 def perform(run: PlanRun, source: PlanSource, journal: Journal, parsed: argparse.Namespace) -> int:
-    """Perform a plan on this journal, and print what its last tasks gave."""
     from headway.agents.shell import Adopted
     from headway.cli.running import Show, conduct, meter_of
     from headway.run.detector import detector_of, findings_of
@@ -255,14 +262,10 @@ def environment_of(parsed: argparse.Namespace) -> Iterator[Mapping[str, str]]:
 
 
 def must_be_worth_it(
-    loaded: Loaded,
-    source: PlanSource,
-    parsed: argparse.Namespace,
-    environment: Mapping[str, str],
+    loaded: Loaded, source: PlanSource, parsed: argparse.Namespace, environment: Mapping[str, str]
 ) -> None:
     """Ask before a run without a budget that may cost much; refuse where nobody can answer."""
     from headway.cli.running import must_be_terminal_or
-    from headway.config import read_configuration
     from headway.run.plan_run import models_of, price_guess, with_model
 
     expanded = with_model(loaded.expanded, source)
@@ -302,7 +305,6 @@ def budget_of(text: str | None) -> PlanBudget | None:
 
 def deadline_of(parsed: argparse.Namespace) -> float:
     """Until when a usage window is waited for: as the command line says, or the configuration."""
-    from headway.config import read_configuration
     from headway.run.launch import deadline_s
 
     now_s = time.time()
@@ -310,3 +312,173 @@ def deadline_of(parsed: argparse.Namespace) -> float:
         return deadline_s(parsed.wait, parsed.until, parsed.no_wait, now_s)
     wait = read_configuration(os.environ).values.wait
     return deadline_s(None if wait in ("no", "forever") else wait, None, wait == "no", now_s)
+
+
+def resume(parser: argparse.ArgumentParser) -> Body:
+    parser.epilog = RESUME
+    parser.add_argument(
+        "run_id", nargs="?", default="last", metavar="RUN", help="default: the last"
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--changed", action="store_true", help="use the plan's file as it is now")
+    which.add_argument("--keep", action="store_true", help="use the plan as it was")
+    add_common(parser)
+    parser.set_defaults(forecast=False)
+    return _resume
+
+
+def _resume(parsed: argparse.Namespace) -> int:
+    from headway.base.folders import folders
+    from headway.base.locks import look
+    from headway.journal.folder import find_run
+    from headway.journal.reader import JournalReader
+    from headway.run.launch import tell
+
+    place = find_run(folders(os.environ).state, parsed.run_id)
+    with JournalReader(place.folder) as reader:
+        owner, header = look(place.folder), reader.header
+        if owner is not None and owner.is_alive:
+            was_told, _, words = tell(reader, place.id, "continue")
+            print(words, file=sys.stderr)
+            return 0 if was_told else 1
+    if header.kind == "python":
+        raise UsageError(
+            f"{place.id} was started by a Python program, which alone knows its functions",
+            hint=f"run the program again: `durable={header.name!r}` goes on where it was",
+        )
+    from headway.journal.journal import Journal
+    from headway.report.text.runs import coming_lines, doubt_lines, known_of
+
+    _go_to(header.folder)
+    journal = Journal.open(place.folder)
+    _say_in_flight(journal)
+    for line in coming_lines(journal.folder, journal.reader.rows(), os.environ):
+        print(line, file=sys.stderr)
+    if header.kind == "plan":
+        # Effects that were cut off are performed a second time.
+        for line in doubt_lines(journal.reader, known_of(journal.reader)):
+            print(line, file=sys.stderr)
+    return _resume_each(journal, parsed) if header.kind == "each" else _resume_plan(journal, parsed)
+
+
+def _go_to(folder: str) -> None:
+    try:
+        os.chdir(folder)
+    except OSError as fault:
+        raise UsageError(
+            f"{folder}, where this run was started, cannot be entered: {fault.strerror}",
+            hint="bring it back: its paths begin there. `headway results` needs no folder",
+        ) from None
+
+
+def _resume_each(journal: Journal, parsed: argparse.Namespace) -> int:
+    from headway.cli.each import perform
+    from headway.cli.running import Show
+    from headway.journal.folder import kept_source
+    from headway.run.each import EachSource
+
+    source = EachSource.decoded(kept_source(journal.folder, journal.header.source))
+    if parsed.no_gateway:
+        source = replace(source, has_gateway=False)
+    return perform(source, journal, Show(view=False, summary=False, is_json=parsed.json))
+
+
+def _resume_plan(journal: Journal, parsed: argparse.Namespace) -> int:
+    from headway.agents.cli import accounts_of, paid_twice
+    from headway.run.plan_run import PlanSource
+
+    folder = journal.folder
+    told = len(list(accounts_of(folder)))
+    source = PlanSource.kept(folder, journal.header.source)
+    if parsed.budget:
+        source = replace(source, budget=budget_of(parsed.budget))
+    if parsed.no_gateway:
+        source = replace(source, has_gateway=False)
+    if parsed.sim is None:
+        # What began on the simulated provider does not go on, paid, with a real one.
+        parsed.sim = source.sim
+    try:
+        loaded, source = _chosen(journal, source, parsed)
+        with environment_of(parsed) as environment:
+            run = ready_run(loaded, source, parsed, environment)
+            code = perform(run, source, journal, parsed)
+    finally:
+        journal.close()
+    if words := paid_twice(list(accounts_of(folder))[told:]):
+        print(words, file=sys.stderr)
+    return code
+
+
+def _chosen(
+    journal: Journal, source: PlanSource, parsed: argparse.Namespace
+) -> tuple[Loaded, PlanSource]:
+    """The plan as it was, or as it is now if the user says so."""
+    from headway.plans.load import load_foreign, plan_from
+    from headway.run.plan_run import files_digest, with_model
+
+    path = Path(source.path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as fault:
+        if parsed.changed:
+            why = fault.strerror if isinstance(fault, OSError) else "it is not UTF-8"
+            raise UsageError(f"{path} cannot be read: {why}", hint="--keep: as it was") from None
+        text = source.text
+    again = f"headway resume {journal.header.run} --changed"
+    if parsed.keep:
+        text = source.text
+    # What the user has edited is the user's own.
+    is_foreign = source.is_foreign and text == source.text
+    if is_foreign:
+        has_begun = any(row.attempt for row in journal.reader.rows())
+        allowance = foreign_allowance(os.environ)
+        loaded = load_foreign(text, path.parent, allowance, path.name, has_begun)
+    else:
+        loaded = plan_from(text, path.parent, path.name, source.may_leave)
+    is_same = source.files in ("", files_digest(loaded.expanded))
+    if parsed.keep and not is_same:
+        raise UsageError(
+            f"files that {path.name} names were edited, and only the plan itself is kept",
+            hint=f"undo that, or {again}",
+        )
+    if text != source.text or not is_same:
+        words = _what_changes(journal, with_model(loaded.expanded, source))
+        if parsed.changed:
+            print(f"{path.name} was edited: {words}", file=sys.stderr)
+        else:
+            raise UsageError(
+                f"{path.name}, or a file that it names, was edited since this run began",
+                detail=words,
+                hint=f"{again}, or --keep for the plan as it was",
+            )
+    return loaded, replace(source, text=text, is_foreign=is_foreign)
+
+
+def _what_changes(journal: Journal, expanded: ExpandedPlan) -> str:
+    from headway.run.reduce import inner_keys
+    from headway.run.tasks import Plans
+
+    plans = Plans.of(expanded)
+    keys = set(inner_keys(plans))
+    for group, known in zip(expanded.groups, plans.keys, strict=True):
+        if known is not None:
+            keys |= {known.key(member) for member in range(group.count or 0)}
+    finished = [row for row in journal.reader.rows() if row.state == "finished"]
+    holds = sum(row.key in keys for row in finished)
+    spent = sum(row.spent_microusd for row in finished if row.key not in keys)
+    paid = f", which cost ${spent / 1e6:.4f}" if spent else ""
+    return f"{holds} of {len(finished)} results still hold; {len(finished) - holds} do not{paid}"
+
+
+def _say_in_flight(journal: Journal) -> None:
+    """Attempts in flight may be executed a second time: nobody knows how far they came."""
+    started = [row.name for row in journal.reader.rows() if row.state == "started"]
+    if started:
+        shown = ", ".join(started[:5]) + (
+            f" and {len(started) - 5} more" if len(started) > 5 else ""
+        )
+        print(
+            f"in flight when it ended, so tried again: {shown}; calls that were sent may be billed "
+            "twice, `headway report` counts them",
+            file=sys.stderr,
+        )

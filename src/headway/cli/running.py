@@ -27,7 +27,6 @@ from headway.run.launch import Launch, Launched, launch
 if TYPE_CHECKING:
     from headway.gateway.tasks import TaskGateway
     from headway.plans.spec import PlanBudget
-    from headway.report.health import Finish
     from headway.report.text.lines import Watcher
     from headway.run.driver import Driver
 
@@ -108,7 +107,12 @@ def conduct(
                 watcher.restored(restored)
             watcher.events(events)
         elif show.holds:
-            _say_holds(events)
+            # A run that starts nothing more, or not for a while, must not look as if it hung.
+            for event in events:
+                if isinstance(event, RunHeld | RunContinued | RunStopping):
+                    from headway.report.text.logs import told as in_words
+
+                    print(in_words(event, ""), file=sys.stderr, flush=True)
         if told is not None:
             told(events, watcher)
 
@@ -125,7 +129,7 @@ def conduct(
     launched: Launched | None = None
     try:
         launched = asyncio.run(perform())
-        stopped = _stopped(launched, journal)
+        budget_words, could_finish = _finishes(launched, journal)
     finally:
         if ended is not None:
             ended()
@@ -134,10 +138,12 @@ def conduct(
         _close(journal, launched)
     added = adds() if adds is not None else {}
     if show.is_json:
-        print(json.dumps({**_summary(launched, journal.header), **_stopped_json(stopped), **added}))
+        could = {"could_finish": could_finish} if could_finish else {}
+        print(json.dumps({**_summary(launched, journal.header), **could, **added}))
     elif show.summary or launched.exit_code:
         _say(launched, journal.header, run.budget)
-        _say_stopped(stopped)
+        for words in budget_words:
+            print(f"budget: {words}", file=sys.stderr)
     return launched.exit_code
 
 
@@ -152,7 +158,6 @@ def _close(journal: Journal, launched: Launched | None) -> None:
 
 
 def must_be_terminal_or(yes: bool, question: str, hint: str) -> None:
-    """Ask on a terminal; refuse where nobody can answer."""
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -160,15 +165,6 @@ def must_be_terminal_or(yes: bool, question: str, hint: str) -> None:
     print(f"{question}. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise UsageError("not confirmed", hint=hint)
-
-
-def _say_holds(events: Sequence[Event]) -> None:
-    """A run that starts nothing more, or nothing for a while, must not look as if it hung."""
-    from headway.report.text.logs import told
-
-    for event in events:
-        if isinstance(event, RunHeld | RunContinued | RunStopping):
-            print(told(event, ""), file=sys.stderr, flush=True)
 
 
 def _restored(driver: Driver | None, events: Sequence[Event]) -> list[int]:
@@ -202,29 +198,26 @@ def _watcher(run: Launch, title: str, driver: Driver, foreseen_s: float | None) 
 
 def _summary(launched: Launched, header: Header) -> dict[str, object]:
     outcome = launched.outcome
+    finished = as_dict(outcome.finished)
+    ended_s = finished.pop("at_s")
     return {
-        "run": header.run,
-        "name": header.name,
-        **{key: value for key, value in as_dict(outcome.finished).items() if key != "at_s"},
-        "cause": outcome.cause,
-        "detail": outcome.detail,
-        "until_s": outcome.until_s,
-        "seconds": round(outcome.finished.at_s - header.created_s, 3),
-        "exit_code": launched.exit_code,
-    }
+        "run": header.run, "name": header.name, **finished, "cause": outcome.cause,
+        "detail": outcome.detail, "until_s": outcome.until_s,
+        "seconds": round(ended_s - header.created_s, 3), "exit_code": launched.exit_code,
+    }  # fmt: skip
 
 
 def _say(launched: Launched, header: Header, budget: PlanBudget | None) -> None:
     finished, outcome = launched.outcome.finished, launched.outcome
     parts = [f"{finished.finished} done"]
-    for count, word in (
-        (finished.failed, "failed"),
-        (finished.skipped, "skipped"),
-        (finished.left, "not done"),
-        (finished.effects, "effects not performed"),
-    ):
-        if count:
-            parts.append(f"{count} {word}")
+    parts += [
+        f"{number} {word}"
+        for number, word in (
+            (finished.failed, "failed"), (finished.skipped, "skipped"), (finished.left, "not done"),
+            (finished.effects, "effects not performed"),
+        )
+        if number
+    ]  # fmt: skip
     line = f"{header.run}: {', '.join(parts)}"
     if outcome.cause:
         line += f"; {CLOSED[outcome.cause]}"
@@ -233,50 +226,27 @@ def _say(launched: Launched, header: Header, budget: PlanBudget | None) -> None:
     if outcome.until_s:
         line += time.strftime("; it resets at %Y-%m-%d %H:%M:%S", time.localtime(outcome.until_s))
     print(line, file=sys.stderr)
-    _say_effects(launched)
+    if launched.outbox is not None:
+        for failure in launched.outbox.failures():
+            print(one_line(failure, EFFECT_CELLS_MAX), file=sys.stderr)
+        if now := len(launched.outbox.known.now):
+            print(f"{now} effects at once, outside the guarantee", file=sys.stderr)
     if finished.left or finished.failed or finished.effects or outcome.cause:
-        more = f" --budget {_doubled(budget)}" if outcome.cause == "budget" and budget else ""
+        more = ""
+        if outcome.cause == "budget" and budget:
+            dollars = None if budget.microusd is None else f"'${2 * budget.microusd / 1e6:g}'"
+            more = f" --budget {dollars or 2 * (budget.tokens or 0)}"
         print(f"hint: headway resume {header.run}{more}", file=sys.stderr)
 
 
-def _stopped(launched: Launched, journal: Journal) -> tuple[tuple[Finish, ...], int]:
-    """When a run could end that an account's budget has stopped, and how many tasks are left."""
+def _finishes(launched: Launched, journal: Journal) -> tuple[list[str], list[dict[str, object]]]:
+    """When a run could end that an account's budget has stopped: in words, and for a program."""
     if launched.outcome.cause != "budget":
-        return (), 0
+        return [], []
+    from headway.report.text.accounts import finish_json, finish_words
     from headway.report.text.health import finishes_now
 
     graph, detail = launched.driver.state.graph, launched.outcome.detail
-    return finishes_now(graph, journal.reader.rows(), detail, os.environ)
-
-
-def _stopped_json(stopped: tuple[tuple[Finish, ...], int]) -> dict[str, object]:
-    finishes, tasks = stopped
-    if not finishes:
-        return {}
-    from headway.report.text.accounts import finish_json
-
-    return {"could_finish": [{**finish_json(one), "tasks": tasks} for one in finishes]}
-
-
-def _say_stopped(stopped: tuple[tuple[Finish, ...], int]) -> None:
-    finishes, tasks = stopped
-    for one in finishes:
-        from headway.report.text.accounts import finish_words
-
-        print(f"budget: {finish_words(one, tasks)}", file=sys.stderr)
-
-
-def _say_effects(launched: Launched) -> None:
-    """What stopped a channel, and what was done to the world without waiting for a commit."""
-    if launched.outbox is None:
-        return
-    for failure in launched.outbox.failures():
-        print(one_line(failure, EFFECT_CELLS_MAX), file=sys.stderr)
-    if now := len(launched.outbox.known.now):
-        print(f"{now} effects at once, outside the guarantee", file=sys.stderr)
-
-
-def _doubled(budget: PlanBudget) -> str:
-    if budget.microusd is not None:
-        return f"'${2 * budget.microusd / 1e6:g}'"
-    return f"{2 * (budget.tokens or 0)}"
+    found, tasks = finishes_now(graph, journal.reader.rows(), detail, os.environ)
+    told = [{**finish_json(one), "tasks": tasks} for one in found]
+    return [finish_words(one, tasks) for one in found], told

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from importlib.util import find_spec
 from io import TextIOWrapper
 from json import dumps
-from math import inf, isfinite
+from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from headway.base.codec import as_dict
-from headway.base.numbers import share_of
-from headway.cli.serve import SEED_MAX, add_serve, whole_number
-from headway.errors import BadValueError
+from headway.base.numbers import number_of, share_of
+from headway.cli.main import Body, Commands, add_command, add_commands, add_json
+from headway.errors import BadValueError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
+    import asyncio
+
+    from headway.base.values import Charging, LimitKind, Resource
     from headway.report.tables import StrategyRow
+    from headway.sim.account import Terms, UsageWindow
     from headway.sim.compare import Comparison, Contender, Experiment
+    from headway.sim.provider import ProviderSpec
+    from headway.sim.server import ServeOptions, SimServer
 
 
 VIRTUAL: Final = "Virtual time, simulated provider: no key, nothing is sent."
@@ -66,57 +77,65 @@ examples:
   headway sim presets --json
 """
 
+SEED_MAX: Final = 2**62
 
-def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the commands of `headway sim`."""
-    demo = _command(subparsers, "demo", "22 agents on one account, six ways", DEMO_EXAMPLES)
+SERVE_ABOUT: Final = (
+    "A simulated provider behind real HTTP, in real time: Anthropic Messages, OpenAI Chat "
+    "Completions and OpenAI Responses, with limits, latency, faults and a record of the truth. "
+    "Any API key is accepted; each has an account of its own. No real provider is called."
+)
+
+SERVE_EXAMPLES: Final = """\
+models, by the name in the request: echo, hash, tokens-N, tokens-A-B, agent, script
+faults, by --fault KIND=SHARE or per request by the header `x-sim-fault: KIND`:
+  429-bare 429-misleading 429-text 500 503-html 529 billing spend-cap
+  error-event cut hang stall malformed slow-start gzip
+
+examples:
+  headway sim serve --rpm 500 --tpm 100k --concurrent 20
+  headway sim serve --provider burst-3s --port 8080
+  headway sim serve --provider my-account.yaml --dialect groq --fault cut=2% --seed 7
+  curl -s localhost:8080/v1/messages -H 'x-api-key: any' \\
+    -d '{"model": "echo", "max_tokens": 99, "messages": [{"role": "user", "content": "hello"}]}'
+  curl -s localhost:8080/truth
+"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> Body:
+    commands = add_commands(parser)
+    demo = _command(commands, "demo", "22 agents on one account, six ways", DEMO_EXAMPLES, _demo)
     demo.add_argument("--preset", metavar="P", default="trap", help="a provider (default: trap)")
     demo.add_argument("--no-timeline", action="store_true", help="only the table")
     _add_seeds(demo)
-    demo.set_defaults(run=_demo)
 
-    compare = _command(
-        subparsers, "compare", "one workload, one provider, any strategies", COMPARE_EXAMPLES
-    )
-    compare.add_argument("--provider", metavar="P", default="trap", help="a preset or a file")
-    compare.add_argument("--workload", metavar="W", help="a preset or a file")
-    compare.add_argument(
-        "--strategy", metavar="S", nargs="+", action="extend", help="see below (default: several)"
-    )
-    compare.add_argument(
-        "--share", metavar="50%", default="100%", help="headway takes at most this of each limit"
-    )
-    compare.add_argument(
-        "--pace", choices=("fast", "smooth"), default="fast", help="smooth: evenly, no bursts"
-    )
+    about = "one workload, one provider, any strategies"
+    compare = _command(commands, "compare", about, COMPARE_EXAMPLES, _compare)
+    add = compare.add_argument
+    add("--provider", metavar="P", default="trap", help="a preset or a file")
+    add("--workload", metavar="W", help="a preset or a file")
+    add("--strategy", metavar="S", nargs="+", action="extend",
+        help="see below (default: several)")  # fmt: skip
+    add("--share", metavar="50%", default="100%", help="headway takes at most this of each limit")
+    add("--pace", choices=("fast", "smooth"), default="fast", help="smooth: evenly, no bursts")
     _add_seeds(compare)
-    compare.set_defaults(run=_compare)
 
-    presets = _command(subparsers, "presets", "what can be named", PRESETS_EXAMPLES)
-    presets.add_argument("--json", action="store_true", help="for programs")
-    presets.set_defaults(run=_presets)
-    add_serve(subparsers)
+    presets = _command(commands, "presets", "what can be named", PRESETS_EXAMPLES, _presets)
+    add_json(presets, "for programs")
+    _add_serve(commands)
+    return _demo
 
 
 def _command(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
-    name: str,
-    summary: str,
-    examples: str,
+    commands: Commands, name: str, summary: str, examples: str, run: Body
 ) -> argparse.ArgumentParser:
-    return subparsers.add_parser(
-        name,
-        help=summary,
-        description=f"{summary[0].upper()}{summary[1:]}. {VIRTUAL}",
-        epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    about = f"{summary[0].upper()}{summary[1:]}. {VIRTUAL}"
+    return add_command(commands, name, summary, examples, run, about)
 
 
 def _add_seeds(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", metavar="N", default="1", help="the first seed (default: 1)")
     parser.add_argument("--seeds", metavar="N", default="5", help="how many (default: 5)")
-    parser.add_argument("--json", action="store_true", help="rows for programs, on stdout")
+    add_json(parser, "rows for programs, on stdout")
 
 
 def _demo(parsed: argparse.Namespace) -> int:
@@ -182,20 +201,13 @@ def _seeds(parsed: argparse.Namespace) -> tuple[int, ...]:
 
 
 def _run(experiment: Experiment, contenders: Sequence[Contender]) -> Comparison:
-    """Compare, with a line of progress on a terminal."""
-    from headway.report.text.terminal import redraw_line
+    from headway.report.text.terminal import progress_line
     from headway.sim.compare import compare
 
-    if not sys.stderr.isatty():
-        return compare(experiment, contenders)
-
-    def tell(name: str, over: int, total: int) -> None:
-        redraw_line(sys.stderr, f"{over}/{total} {name}")
-
-    try:
-        return compare(experiment, contenders, tell)
-    finally:
-        redraw_line(sys.stderr)
+    with progress_line(sys.stderr) as say:
+        return compare(
+            experiment, contenders, lambda name, over, total: say(f"{over}/{total} {name}")
+        )
 
 
 def _show(experiment: Experiment, compared: Comparison, drawn: Sequence[int], about: str) -> None:
@@ -229,12 +241,232 @@ def _show(experiment: Experiment, compared: Comparison, drawn: Sequence[int], ab
 
 def _print_json(rows: Sequence[StrategyRow]) -> int:
     """Rows for programs. JSON has no infinity: what never ended is null."""
-    plain = [
-        {
-            key: None if isinstance(value, float) and not isfinite(value) else value
-            for key, value in as_dict(row).items()
-        }
-        for row in rows
-    ]
-    print(dumps(plain, indent=2, allow_nan=False))
+    from headway.report.text.words import finite
+
+    print(dumps(finite([as_dict(row) for row in rows]), indent=2, allow_nan=False))
     return 0
+
+
+# `headway sim serve`: a simulated provider that real clients can call.
+
+
+def _add_serve(commands: Commands) -> None:
+    about = "a provider for real clients, over HTTP, in real time"
+    serve = add_command(commands, "serve", about, SERVE_EXAMPLES, _serve, SERVE_ABOUT)
+    serve.add_argument("--provider", metavar="P", help="a preset or a file; see `sim presets`")
+    limits = serve.add_argument_group("limits, instead of the preset's")
+    add = limits.add_argument
+    add("--rpm", metavar="N", help="requests a minute")
+    add("--tpm", metavar="N", help="tokens a minute, input and output: 100k")
+    add("--itpm", metavar="N", help="input tokens a minute")
+    add("--otpm", metavar="N", help="output tokens a minute")
+    add("--concurrent", metavar="N", help="calls at once")
+    add("--kind", choices=("bucket", "sliding", "fixed"), help="how limits count (default: bucket)")
+    add(
+        "--charging", choices=("reserved", "kept", "produced"),
+        help="of output: max_tokens at admission, the rest back at the end, as OpenAI does "
+        "(default with --tpm), or nothing back, or as it is produced, as Anthropic does",
+    )  # fmt: skip
+    add("--burst-s", metavar="S", help="buckets hold so many seconds (default: 60)")
+    add(
+        "--window", metavar="5h=N", action="append", default=[],
+        help="tokens in a usage window of 5h or 7d, told on Anthropic's wire; 5h=200k/30s: one "
+        "that lasts only 30 seconds; may be repeated",
+    )  # fmt: skip
+    speed = serve.add_argument_group("speed, instead of the preset's")
+    speed.add_argument("--first-byte-s", metavar="S", help="to the first byte, alone")
+    speed.add_argument("--per-token-s", metavar="S", help="for each token of output, alone")
+    speed.add_argument("--sigma", metavar="X", help="what company costs, in proportion")
+    speed.add_argument("--kappa", metavar="X", help="what company costs, by pairs")
+    answers = serve.add_argument_group("answers")
+    answers.add_argument("--model", metavar="M", help="for other names (default: tokens-200)")
+    answers.add_argument("--script", metavar="FILE", help="rules of the model `script`")
+    answers.add_argument("--dialect", metavar="D", help="of headers and errors, on every wire")
+    answers.add_argument("--fault", metavar="KIND=SHARE", action="append", default=[],
+                         help="may be repeated")  # fmt: skip
+    answers.add_argument("--seed", metavar="N", default="1", help="of faults (default: 1)")
+    where = serve.add_argument_group("where")
+    where.add_argument("--host", metavar="H", default="127.0.0.1", help="default: this machine")
+    where.add_argument("--port", metavar="N", default="0", help="default: 0, any that is free")
+    where.add_argument("--ready-file", metavar="FILE", help="written with the URL when ready")
+    add_json(where, "say where as a line of JSON")
+    where.add_argument("--parent", type=int, metavar="PID",
+                       help="end when this process, which started it, is gone")  # fmt: skip
+
+
+def _serve(parsed: argparse.Namespace) -> int:
+    import asyncio
+
+    if find_spec("aiohttp") is None:
+        hint = "pip install aiohttp"
+        raise UsageError("`headway sim serve` needs the package aiohttp", hint=hint)
+    spec, options = _spec(parsed), _options(parsed)
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_serving(spec, options, parsed))
+    return 0
+
+
+async def _serving(spec: ProviderSpec, options: ServeOptions, parsed: argparse.Namespace) -> None:
+    import asyncio
+
+    from headway.sim.server import SimServer
+
+    server, over = SimServer(spec, options), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Where loops cannot take signals, the interpreter's own handling ends the command.
+        with suppress(NotImplementedError):
+            loop.add_signal_handler(number, over.set)
+    await server.start()
+    watch = loop.create_task(_outlive(parsed.parent, over)) if parsed.parent else None
+    try:
+        _announce(server, spec, parsed)
+        await over.wait()
+    finally:
+        if watch is not None:
+            watch.cancel()
+        await server.stop()
+
+
+async def _outlive(parent: int, over: asyncio.Event) -> None:
+    """Set `over` when the parent is gone: this process then has another parent."""
+    import asyncio
+
+    while os.getppid() == parent:
+        await asyncio.sleep(0.5)
+    over.set()
+
+
+def _announce(server: SimServer, spec: ProviderSpec, parsed: argparse.Namespace) -> None:
+    if parsed.ready_file:
+        try:
+            # A reader must not see half of the file.
+            half = Path(f"{parsed.ready_file}.tmp")
+            half.write_text(f"{server.url}\n", encoding="utf-8")
+            half.replace(parsed.ready_file)
+        except OSError as error:
+            message = f"cannot write `--ready-file`: {error.strerror}"
+            raise BadValueError(message, where=parsed.ready_file) from error
+    if parsed.json:
+        print(dumps({"url": server.url, "port": server.port, "provider": spec.name}), flush=True)
+        return
+    shown = [
+        f"{one.amount:,.0f} at once" if one.kind == "gauge"
+        else f"{one.amount:,.0f} {one.resource}/{one.period_s:g}s"
+        for one in spec.terms.limits
+    ]  # fmt: skip
+    shown += [f"{one.tokens:,.0f} tokens in a usage window" for one in spec.terms.windows]
+    limits = ", ".join(shown) or "no limits"
+    print(
+        f"{server.url}  {spec.name}: {limits}",
+        f"ANTHROPIC_BASE_URL={server.url}",
+        f"OPENAI_BASE_URL={server.url}/v1",
+        f"GOOGLE_GEMINI_BASE_URL={server.url}",
+        f"what really happened: {server.url}/truth",
+        sep="\n  ", flush=True,
+    )  # fmt: skip
+
+
+def _spec(parsed: argparse.Namespace) -> ProviderSpec:
+    from headway.sim.presets import find_provider
+    from headway.sim.provider import ProviderSpec
+
+    spec = find_provider(parsed.provider).spec if parsed.provider else ProviderSpec("served")
+    latency = spec.latency
+    if not parsed.provider:
+        latency = replace(latency, first_byte_s=0.2, per_output_token_s=0.005)
+    given = {
+        "first_byte_s": _number("--first-byte-s", parsed.first_byte_s),
+        "per_output_token_s": _number("--per-token-s", parsed.per_token_s),
+        "sigma": _number("--sigma", parsed.sigma),
+        "kappa": _number("--kappa", parsed.kappa),
+    }
+    latency = replace(latency, **{key: one for key, one in given.items() if one is not None})
+    return replace(spec, terms=_terms(spec.terms, parsed), latency=latency)
+
+
+def _terms(terms: Terms, parsed: argparse.Namespace) -> Terms:
+    """Limits of the command line replace those of the preset, if there are any."""
+    from headway.base.values import MINUTE_S, Limit
+
+    burst_s = _number("--burst-s", parsed.burst_s, above=True)
+    kind: LimitKind = parsed.kind or "bucket"
+    if burst_s is not None and kind != "bucket":
+        raise BadValueError("only a bucket has a burst", hint="leave out `--burst-s` or `--kind`")
+    resources: tuple[tuple[Resource, str, str | None], ...] = (
+        ("requests", "--rpm", parsed.rpm), ("tokens", "--tpm", parsed.tpm),
+        ("input", "--itpm", parsed.itpm), ("output", "--otpm", parsed.otpm),
+    )  # fmt: skip
+    limits = []
+    for resource, option, text in resources:
+        amount = _number(option, text, above=True)
+        if amount is not None:
+            burst = None if burst_s is None else amount / MINUTE_S * burst_s
+            limits.append(Limit(resource, amount, MINUTE_S, kind, burst))
+    slots = _number("--concurrent", parsed.concurrent, above=True)
+    if slots is not None:
+        limits.append(Limit("concurrency", slots, 0.0, "gauge"))
+    if not limits and (burst_s is not None or parsed.kind or parsed.charging):
+        raise BadValueError("there is no limit to change", hint="add `--rpm 500`")
+    if parsed.window:
+        terms = replace(terms, windows=tuple(_window(text) for text in parsed.window))
+    if not limits:
+        return terms
+    charging: Charging = parsed.charging or ("reserved" if parsed.tpm else "produced")
+    return replace(terms, limits=tuple(limits), charging=charging)
+
+
+def _window(text: str) -> UsageWindow:
+    """`5h=200k`, or `5h=200k/30s` for one that lasts only 30 seconds."""
+    from headway.pacing.headers import WINDOW_5H_S, WINDOW_7D_S
+    from headway.sim.account import UsageWindow
+
+    periods = {"5h": WINDOW_5H_S, "7d": WINDOW_7D_S}
+    name, _, rest = text.partition("=")
+    tokens, slash, lasts = rest.partition("/")
+    if name not in periods or not rest or (slash and not lasts.endswith("s")):
+        hint = "write `--window 5h=200k` or `--window 7d=2M`, or `5h=200k/30s` for a short one"
+        raise BadValueError(f"`--window` is {text!r}", hint=hint)
+    amount = _number("--window", tokens, above=True) or 0.0
+    lasts_s = _number("--window", lasts[:-1], above=True) if slash else None
+    return UsageWindow(amount, periods[name], lasts_s)
+
+
+def _options(parsed: argparse.Namespace) -> ServeOptions:
+    from headway.pacing.headers import DIALECTS
+    from headway.sim.delivery import parse_shares
+    from headway.sim.models import DEFAULT_MODEL, SimulatedModels, must_be_model, read_script
+    from headway.sim.server import ServeOptions
+
+    if parsed.dialect is not None and parsed.dialect not in DIALECTS:
+        raise BadValueError(
+            f"`--dialect` is {parsed.dialect!r}", hint=did_you_mean(parsed.dialect, DIALECTS)
+        )
+    script = read_script(parsed.script) if parsed.script else ()
+    name = must_be_model(parsed.model or ("script" if script else DEFAULT_MODEL))
+    if name == "script" and not script:
+        raise BadValueError("the model `script` needs rules", hint="add `--script rules.yaml`")
+    seed, models = whole_number("--seed", parsed.seed, SEED_MAX), SimulatedModels(name, script)
+    return ServeOptions(
+        seed, parsed.dialect, models,
+        parse_shares(parsed.fault), parsed.host, whole_number("--port", parsed.port, 65_535),
+    )  # fmt: skip
+
+
+def _number(option: str, text: str | None, above: bool = False) -> float | None:
+    if text is None:
+        return None
+    number = number_of(text)
+    if number is None or not 0.0 <= number <= 1e12 or (above and number == 0.0):
+        least = "more than 0" if above else "at least 0"
+        raise BadValueError(f"`{option}` is {text!r}: it must be a number, {least}")
+    return number
+
+
+def whole_number(option: str, text: str, most: int, least: int = 0) -> int:
+    """The number of an option, or an error that says what is allowed."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(most))
+    if not is_number or not least <= int(text) <= most:
+        message = f"`{option}` is {text!r}: it must be a whole number from {least} to {most}"
+        raise BadValueError(message)
+    return int(text)

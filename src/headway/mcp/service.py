@@ -41,9 +41,9 @@ from headway.report.progress import TimeLeft
 from headway.report.text.check import refusal_of
 from headway.report.text.health import outlook, source_of
 from headway.report.text.results import as_json, harvest
-from headway.report.text.runs import LISTED_MAX, Glance, count_words, finite, look, state_words
+from headway.report.text.runs import LISTED_MAX, Glance, count_words, look, state_words
 from headway.report.text.terminal import clean
-from headway.report.text.words import known_usd
+from headway.report.text.words import finite, known_usd
 from headway.run.agent_tasks import must_have_providers
 from headway.run.declared import declared
 from headway.run.launch import tell

@@ -13,6 +13,7 @@ from headway.base.values import DAY_S, MINUTE_S
 from headway.pacing.admission import BookView, LaneView, LimitView
 from headway.pacing.budget import BudgetLedgerStatistics
 from headway.report.health import BudgetOutlook, Finish, Unit, lasting
+from headway.report.text.terminal import print_lines
 from headway.report.text.words import cost, count, duration
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ NO_ACCOUNTS: Final = (
 def draw_accounts(
     console: Console, view: BookView, about: About, outlooks: Sequence[BudgetOutlook] = ()
 ) -> None:
-    """Every account, then the budgets, then who keeps all this."""
     from rich.table import Table
     from rich.text import Text
 
@@ -53,11 +53,10 @@ def draw_accounts(
         console.print()
     for line in _budgets(view):
         console.print(line)
-    for outlook in outlooks:
-        console.print(Text(f"  {outlook_words(outlook)}", "dim"), soft_wrap=True)
-    for notice in about.notices:
-        console.print(Text(notice, "yellow"), soft_wrap=True)
-    console.print(Text(_keeper(about), "dim"))
+    print_lines(console, (f"  {outlook_words(one)}" for one in outlooks), "dim")
+    print_lines(console, about.notices, "yellow")
+    others = f"{len(about.clients) - 1} other clients connected"
+    console.print(Text(f"broker {about.pid}, up {about.age_s:.0f} s, {others}", "dim"))
 
 
 def _state(lane: LaneView) -> str:
@@ -92,42 +91,30 @@ def _age(view: LimitView) -> str:
         return "not yet"
     if view.age_s < 120:
         return f"{view.age_s:.0f} s ago"
-    return (
-        f"{view.age_s / 60:.0f} min ago" if view.age_s < 7200 else f"{view.age_s / 3600:.0f} h ago"
-    )
+    minutes = view.age_s / 60
+    return f"{minutes:.0f} min ago" if minutes < 120 else f"{minutes / 60:.0f} h ago"
 
 
 def _budgets(view: BookView) -> Iterator[str]:
     for account, ledger in view.ledgers:
-        whose = account or "all accounts"
-        spent = f"{view.month} {whose}: {_spent(ledger)}"
-        if ledger.budget.tokens is not None:
-            left = ledger.budget.tokens - ledger.spent.tokens
-            yield f"{spent} of a budget of {short(ledger.budget.tokens)}, {short(left)} left"
-        elif ledger.budget.microusd is not None:
-            left = ledger.budget.microusd - ledger.spent.microusd
-            yield f"{spent} of a budget of {_usd(ledger.budget.microusd)}, {_usd(left)} left"
+        spent = f"{view.month} {account or 'all accounts'}: {_spent(ledger)}"
+        unit: Unit = "microusd" if ledger.budget.tokens is None else "tokens"
+        budget = getattr(ledger.budget, unit)
+        if budget is not None:
+            left = amount(budget - getattr(ledger.spent, unit), unit)
+            yield f"{spent} of a budget of {amount(budget, unit)}, {left} left"
         elif ledger.spent.tokens:
             yield f"{spent}, no budget"
 
 
 def _spent(ledger: BudgetLedgerStatistics) -> str:
     spent = f"{short(ledger.spent.tokens)} tokens"
-    # Without a budget in money the broker looks up no price: then nothing is said of money.
+    # Without a budget in money the broker looks up no price: then no cost is shown.
     if ledger.spent.microusd or ledger.budget.microusd is not None:
         spent += f", {cost(ledger.spent.microusd, ledger.spent.unpriced)}"
     if ledger.claimed.tokens:
         spent += f" (and up to {short(ledger.claimed.tokens)} in flight)"
     return spent
-
-
-def _usd(microusd: int) -> str:
-    return f"${microusd / 1e6:,.2f}"
-
-
-def _keeper(about: About) -> str:
-    others = len(about.clients) - 1
-    return f"broker {about.pid}, up {about.age_s:.0f} s, {others} other clients connected"
 
 
 # A month's budgets in words: what is left, at which pace it goes, and until when it lasts.
@@ -141,7 +128,6 @@ def amount(number: float, unit: Unit) -> str:
 
 
 def whose(outlook: BudgetOutlook) -> str:
-    """The account, or all of them."""
     return outlook.account or "all accounts"
 
 
@@ -158,27 +144,20 @@ def outlook_words(outlook: BudgetOutlook) -> str:
     unit = outlook.unit
     of = amount(outlook.budget, unit)
     if outlook.spent >= outlook.budget:
-        return f"the budget of {of} is used up; {again(outlook)}"
+        more = f"there is more on {outlook.turns_on}, or with"
+        return f"the budget of {of} is used up; {more} `{raising(outlook, lasting(outlook))}`"
     if not outlook.pace_per_day:
-        return f"nothing was spent in the last {_days(outlook.pace_days)}"
-    pace = f"at the pace of the last {_days(outlook.pace_days)} "
-    if outlook.pace_days == 1:
-        pace = "at the pace of today "
-    pace += f"({amount(outlook.pace_per_day, unit)} a day)"
+        return f"nothing was spent in the last {count(outlook.pace_days, 'day')}"
+    last = "today" if outlook.pace_days == 1 else f"the last {count(outlook.pace_days, 'day')}"
+    pace = f"at the pace of {last} ({amount(outlook.pace_per_day, unit)} a day)"
     if outlook.exhausted_on is None:
         end = amount(outlook.expected, unit)
         return f"{pace} the budget of {of} lasts: {end} by the end of the month"
-    ends = f"{_days(outlook.days_short)} before the month turns"
+    ends = f"{count(outlook.days_short, 'day')} before the month turns"
     return f"{pace} the budget of {of} is used up on {outlook.exhausted_on}; {ends}"
 
 
-def again(outlook: BudgetOutlook) -> str:
-    """How somebody goes on whose budget is used up."""
-    return f"there is more on {outlook.turns_on}, or with `{raising(outlook, lasting(outlook))}`"
-
-
 def raising(outlook: BudgetOutlook, to: float) -> str:
-    """The command that raises a budget."""
     setting = f"'${to / MICRO:g}/month'" if outlook.unit == "microusd" else f"{to:.0f}/month"
     account = f" --account {shlex.quote(outlook.account)}" if outlook.account else ""
     return f"headway limits budget {setting}{account}"
@@ -203,28 +182,13 @@ def finish_words(finish: Finish, tasks: int) -> str:
 
 
 def finish_json(finish: Finish) -> dict[str, object]:
-    """The same for a program."""
     one = finish.outlook
     return {
-        "account": one.account,
-        "unit": one.unit,
-        "budget": one.budget,
-        "left": one.left,
-        "needs": finish.needs,
-        "raise_to": finish.raise_to,
-        "finishes_on": finish.on,
-    }
+        "account": one.account, "unit": one.unit, "budget": one.budget, "left": one.left,
+        "needs": finish.needs, "raise_to": finish.raise_to, "finishes_on": finish.on,
+    }  # fmt: skip
 
 
 def outlook_json(outlook: BudgetOutlook) -> dict[str, object]:
-    """The same for a program."""
-    return {
-        **as_dict(outlook),
-        "left": outlook.left,
-        "days_short": outlook.days_short,
-        "words": outlook_words(outlook),
-    }
-
-
-def _days(number: int) -> str:
-    return "1 day" if number == 1 else f"{number} days"
+    found = {"left": outlook.left, "days_short": outlook.days_short}
+    return {**as_dict(outlook), **found, "words": outlook_words(outlook)}

@@ -7,9 +7,10 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from headway.base.numbers import short
-from headway.report.advise import Advice, WidthCurve, WidthPoint
+from headway.report.advise import Advice, WidthCurve
 from headway.report.options import HOUR_MICROUSD, Option, waiting_microusd
-from headway.report.text.table import BINDINGS
+from headway.report.text.table import bound_words
+from headway.report.text.terminal import print_lines
 from headway.report.text.words import Glyphs, cents, duration, glyphs_for, usd
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ NAMES: Final = {
 
 
 def draw_advice(console: Console, advice: Advice) -> None:
-    """The table, the recommendation, the reasons, the curve and the assumptions."""
     from rich.text import Text
 
     _draw_options(console, advice)
@@ -31,20 +31,15 @@ def draw_advice(console: Console, advice: Advice) -> None:
     console.print(Text(sentence(advice), "bold"), soft_wrap=True)
     if advice.when_reason:
         console.print(f"Later, because {advice.when_reason}.", soft_wrap=True)
-    for line in reason_lines(advice):
-        console.print(line, soft_wrap=True)
+    print_lines(console, reason_lines(advice))
     console.print()
-    for line in plot_lines(advice.curve, console.width, glyphs_for(console)):
-        console.print(line, soft_wrap=True)
+    print_lines(console, plot_lines(advice.curve, console.width, glyphs_for(console)))
     if advice.assumed:
         console.print()
-        console.print(Text("Assumed:", "dim"))
-        for said in advice.assumed:
-            console.print(Text(f"  {said}", "dim"), soft_wrap=True)
+        print_lines(console, ("Assumed:", *(f"  {one}" for one in advice.assumed)), "dim")
 
 
 def sentence(advice: Advice) -> str:
-    """The recommendation."""
     best, one = advice.best, advice.one
     took = f"about {duration(best.time_s)} and {short(best.tokens)} tokens ({_money(best)})"
     start = "" if advice.when == "now" else ", later"
@@ -56,14 +51,15 @@ def sentence(advice: Advice) -> str:
         )  # fmt: skip
         return f"Use one agent{start}: {took}{beside}."
     beside = f"one agent would take {duration(one.time_s)} and {short(one.tokens)}"
+    share = min(1.0, best.foreseen.bound_s / best.time_s) if 0 < best.time_s < inf else 0.0
     return (
-        f"Use {advice.situation.agents} agents, {name_of(best)}{start}: {took}, {_feeds(best)}; "
+        f"Use {advice.situation.agents} agents, {name_of(best)}{start}: {took}, "
+        f"{best.foreseen.width:.1f} at once on average, {share:.0%} of the best possible speed; "
         f"{beside}."
     )
 
 
 def reason_lines(advice: Advice) -> Iterator[str]:
-    """The rule that decided, those that agree, and those that were overruled."""
     if not advice.reasons:
         yield "No rule favours several: one agent is as good, and simpler."
         return
@@ -74,14 +70,7 @@ def reason_lines(advice: Advice) -> Iterator[str]:
 
 
 def name_of(option: Option) -> str:
-    """A way, for people."""
     return NAMES[option.way.kind].format(option.way.width)
-
-
-def _feeds(best: Option) -> str:
-    bound = best.foreseen.bound_s
-    share = f"{min(1.0, bound / best.time_s):.0%}" if 0 < best.time_s < inf else "0%"
-    return f"{best.foreseen.width:.1f} at once on average, {share} of the best possible speed"
 
 
 def _draw_options(console: Console, advice: Advice) -> None:
@@ -104,9 +93,9 @@ def _draw_options(console: Console, advice: Advice) -> None:
         table.add_row(*cells, style="bold green" if option is advice.best else "")
     console.print(table)
     seen = advice.best.foreseen
-    limited = BINDINGS.get(seen.binding, f"by the limit on {seen.binding}")
     console.print(
-        f"Best possible for {name_of(advice.best)}: {duration(seen.bound_s)}, bound {limited}. "
+        f"Best possible for {name_of(advice.best)}: {duration(seen.bound_s)}, "
+        f"bound {bound_words(seen.binding)}. "
         "In eight of ten runs the time lies between `from` and `to`, "
         "if sizes are known to a fifth.",
         soft_wrap=True,
@@ -136,21 +125,12 @@ def plot_lines(curve: WidthCurve, columns: int, glyphs: Glyphs) -> Iterator[str]
         f"Fixed concurrency, unpaced: time (| is the bound, {duration(curve.bound_s)}) and "
         f"cost with time at {usd(HOUR_MICROUSD)} an hour:"
     )
-    for point in curve.points:
-        bar = _bar(curve, point, longest, cells, glyphs)
-        yield f"{point.width:4}  {bar}  {_said(curve, point)}"
-
-
-def _bar(curve: WidthCurve, point: WidthPoint, longest: float, cells: int, glyphs: Glyphs) -> str:
-    filled = cells if point.time_s == inf else round(cells * point.time_s / longest)
     mark = min(cells - 1, round(cells * curve.bound_s / longest))
-    bar = [glyphs.busy if place < filled else " " for place in range(cells)]
-    bar[mark] = "|"
-    return "".join(bar)
-
-
-def _said(curve: WidthCurve, point: WidthPoint) -> str:
-    value = point.microusd + waiting_microusd(point.time_s)
-    worth = "" if value == inf else f" {cents(value):>8}"
-    spot = "  <- sweet spot" if point.width == curve.sweet else ""
-    return f"{duration(point.time_s):>12}{worth}{spot}"
+    for point in curve.points:
+        filled = cells if point.time_s == inf else round(cells * point.time_s / longest)
+        bar = (glyphs.busy * filled).ljust(cells)
+        value = point.microusd + waiting_microusd(point.time_s)
+        worth = "" if value == inf else f" {cents(value):>8}"
+        spot = "  <- sweet spot" if point.width == curve.sweet else ""
+        took = f"{duration(point.time_s):>12}{worth}{spot}"
+        yield f"{point.width:4}  {bar[:mark]}|{bar[mark + 1 :]}  {took}"

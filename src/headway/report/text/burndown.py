@@ -1,6 +1,6 @@
 """The burn-down of a month's budget, as SVG and on a terminal.
 
-Amounts are below 0 where the budget is exceeded. The SVG has colours for light and dark pages.
+Amounts are below 0 where the budget is exceeded.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Final
 
-from headway.base.numbers import date_of, day_of
+from headway.base.numbers import day_of
 from headway.report.health import BudgetOutlook
 from headway.report.text.accounts import amount, outlook_words, title
+from headway.report.text.svg import dot, line, page, text
 from headway.report.text.words import Glyphs
 
 WIDTH: Final = 860
@@ -19,7 +20,10 @@ HEIGHT: Final = 440
 LEFT: Final = 84
 RIGHT: Final = 28
 TOP: Final = 92
-BOTTOM: Final = 58
+FLOOR: Final = 382
+FOLD: Final = 112
+"""Characters of a sentence in one line."""
+
 TICKS: Final = 5
 """Lines across, the budget's own included."""
 
@@ -30,44 +34,23 @@ CELLS: Final = 2
 Point = tuple[float, float]
 
 STYLE: Final = """
-    text { font: 13px system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif; fill: #1f2328 }
-    .over { paint-order: stroke; stroke: #ffffff; stroke-width: 4px; stroke-linejoin: round }
-    .page { fill: #ffffff }
-    .title { font-size: 17px; font-weight: 600 }
-    .quiet { fill: #59636e }
-    .grid { stroke: #d1d9e0; stroke-width: 1 }
-    .axis { stroke: #59636e; stroke-width: 1 }
-    .budget { stroke: #1a7f37; stroke-width: 1.5; stroke-dasharray: 2 4 }
-    .budgetword { fill: #1a7f37; font-weight: 600 }
-    .even { stroke: #59636e; stroke-width: 1; stroke-dasharray: 1 4; fill: none }
-    .spent { stroke: #0969da; stroke-width: 2.5; fill: none; stroke-linejoin: round }
-    .under { fill: #0969da; fill-opacity: 0.10 }
-    .ahead { stroke: #bc4c00; stroke-width: 2; stroke-dasharray: 6 4; fill: none }
-    .today { stroke: #1f2328; stroke-width: 1; stroke-dasharray: 3 3 }
-    .dot { fill: #0969da; stroke: #ffffff; stroke-width: 2 }
-    .out { fill: #cf222e }
-    .outword { fill: #cf222e; font-weight: 600 }
-    @media (prefers-color-scheme: dark) {
-      text { fill: #e6edf3 }
-      .page { fill: #0d1117 }
-      .over { stroke: #0d1117 }
-      .quiet { fill: #9198a1 }
-      .grid { stroke: #2a313c }
-      .axis, .even { stroke: #9198a1 }
-      .budget { stroke: #3fb950 }
-      .budgetword { fill: #3fb950 }
-      .spent { stroke: #4493f8 }
-      .under, .dot { fill: #4493f8 }
-      .dot { stroke: #0d1117 }
-      .ahead { stroke: #f0883e }
-      .today { stroke: #e6edf3 }
-      .out, .outword { fill: #ff7b72 }
-    }
+text{font:13px system-ui,'Segoe UI','DejaVu Sans',sans-serif;fill:#1f2328}
+.over{paint-order:stroke;stroke:#fff;stroke-width:4px;stroke-linejoin:round}.page{fill:#fff}
+.title{font-size:17px;font-weight:600}.quiet{fill:#59636e}.grid{stroke:#d1d9e0}.axis{stroke:#59636e}
+.budget{stroke:#1a7f37}.budgetword{fill:#1a7f37;font-weight:600}
+.even{stroke:#59636e;stroke-dasharray:1 4;fill:none}
+.spent{stroke:#0969da;stroke-width:2.5;fill:none;stroke-linejoin:round}
+.under{fill:#0969da;fill-opacity:0.10}
+.ahead{stroke:#bc4c00;stroke-width:2;stroke-dasharray:6 4;fill:none}.today{stroke:#1f2328}
+.dot{fill:#0969da;stroke:#fff;stroke-width:2}.out{fill:#cf222e}.outword{fill:#cf222e;font-weight:600}
+@media (prefers-color-scheme: dark){text{fill:#e6edf3}.page{fill:#0d1117}.over{stroke:#0d1117}
+.quiet{fill:#9198a1}.grid{stroke:#2a313c}.axis,.even{stroke:#9198a1}.budget{stroke:#3fb950}
+.budgetword{fill:#3fb950}.spent{stroke:#4493f8}.under,.dot{fill:#4493f8}.dot{stroke:#0d1117}
+.ahead{stroke:#f0883e}.today{stroke:#e6edf3}.out,.outword{fill:#ff7b72}}
 """
 
 
 def _days(outlook: BudgetOutlook) -> int:
-    """Days of the month."""
     return day_of(outlook.turns_on) - day_of(f"{outlook.date[:7]}-01")
 
 
@@ -83,68 +66,50 @@ def _curve(outlook: BudgetOutlook, passed: float) -> tuple[list[Point], list[Poi
 
 
 def svg(outlook: BudgetOutlook, passed: float) -> str:
-    """The picture as a file of its own."""
     past, ahead = _curve(outlook, passed)
     words = outlook_words(outlook)
-    head, tail = _folded(words, 112)
+    head, tail = words, ""
+    if len(words) > FOLD:
+        cut = words.rfind(" ", 0, FOLD)
+        head, tail = words[:cut], words[cut + 1 :]
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        f'width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="{escape(title(outlook))}">',
-        f"<title>{escape(title(outlook))}</title>",
         f"<desc>{escape(words)}</desc>",
-        f"<style>{STYLE}</style>",
         f'<clipPath id="plot"><rect x="{LEFT}" y="{TOP - 2}" width="{WIDTH - LEFT - RIGHT}" '
-        f'height="{HEIGHT - BOTTOM - TOP + 2}"/></clipPath>',
-        f'<rect class="page" width="{WIDTH}" height="{HEIGHT}"/>',
-        f'<text class="title" x="{LEFT}" y="30">{escape(title(outlook))}</text>',
-        f'<text class="quiet" x="{LEFT}" y="51">{escape(head)}</text>',
-        f'<text class="quiet" x="{LEFT}" y="69">{escape(tail)}</text>',
+        f'height="{FLOOR - TOP + 2}"/></clipPath>',
+        text(LEFT, 30, "title", title(outlook)),
+        text(LEFT, 51, "quiet", head),
+        text(LEFT, 69, "quiet", tail),
         *_axes(outlook),
         '<g clip-path="url(#plot)">',
         *_lines(outlook, past, ahead),
         "</g>",
         *_marks(outlook, ahead),
-        "</svg>",
     ]
-    return "\n".join(parts) + "\n"
+    return page(WIDTH, HEIGHT, title(outlook), STYLE, parts)
 
 
 def _axes(outlook: BudgetOutlook) -> Iterator[str]:
-    """Amounts across, days down, both with their units."""
-    right, floor = WIDTH - RIGHT, HEIGHT - BOTTOM
     for tick in range(TICKS + 1):
         left = outlook.budget * tick / TICKS
         y = _y(left, outlook)
-        kind = "axis" if tick == 0 else "grid"
         if tick < TICKS:
-            yield f'<line class="{kind}" x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
-        yield (
-            f'<text class="quiet" x="{LEFT - 10}" y="{y + 4:.1f}" text-anchor="end">'
-            f"{escape(amount(left, outlook.unit))}</text>"
-        )
+            yield line(LEFT, y, WIDTH - RIGHT, y, "grid" if tick else "axis")
+        yield text(LEFT - 10, y + 4, "quiet", amount(left, outlook.unit), "end")
     unit = "tokens left" if outlook.unit == "tokens" else "dollars left"
-    middle = (TOP + floor) / 2
     yield (
-        f'<text class="quiet" transform="translate(20 {middle:.0f}) rotate(-90)" '
+        f'<text class="quiet" transform="translate(20 {(TOP + FLOOR) / 2:.0f}) rotate(-90)" '
         f'text-anchor="middle">{unit}</text>'
     )
-    first = day_of(f"{outlook.date[:7]}-01")
     for day in range(0, _days(outlook), 5):
         x = _x(day, outlook)
-        yield f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{floor}" y2="{floor + 5}"/>'
-        label = date_of(first + day)[8:].lstrip("0")
-        at = f'x="{x:.1f}" y="{floor + 20}"'
-        yield f'<text class="quiet" {at} text-anchor="middle">{label}</text>'
-    yield (
-        f'<text class="quiet" x="{(LEFT + right) / 2:.0f}" y="{HEIGHT - 14}" '
-        f'text-anchor="middle">day of {outlook.date[:7]} (UTC); the month turns on '
-        f"{outlook.turns_on}</text>"
-    )
+        yield line(x, FLOOR, x, FLOOR + 5, "axis")
+        yield text(x, FLOOR + 20, "quiet", f"{day + 1}", "middle")
+    month = f"day of {outlook.date[:7]} (UTC); the month turns on {outlook.turns_on}"
+    yield text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 14, "quiet", month, "middle")
 
 
 def _lines(outlook: BudgetOutlook, past: list[Point], ahead: list[Point]) -> Iterator[str]:
-    """The budget, an even use of it, what is left so far, and what is expected."""
-    yield f'<line class="budget" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{TOP}" y2="{TOP}"/>'
+    yield line(LEFT, TOP, WIDTH - RIGHT, TOP, "budget", 1.5, "2 4")
     even = [(0.0, outlook.budget), (float(_days(outlook)), 0.0)]
     under = [(past[0][0], 0.0), *past, (past[-1][0], 0.0)]
     for shape, kind, points in (
@@ -156,34 +121,28 @@ def _lines(outlook: BudgetOutlook, past: list[Point], ahead: list[Point]) -> Ite
 
 
 def _marks(outlook: BudgetOutlook, ahead: list[Point]) -> Iterator[str]:
-    """The budget, an even use of it, today, and the day on which nothing is left."""
-    yield (
-        f'<text class="budgetword" x="{WIDTH - RIGHT}" y="{TOP - 7}" text-anchor="end">'
-        f"budget {escape(amount(outlook.budget, outlook.unit))}</text>"
-    )
+    budget = f"budget {amount(outlook.budget, outlook.unit)}"
+    yield text(WIDTH - RIGHT, TOP - 7, "budgetword", budget, "end")
     days, (now, _) = _days(outlook), ahead[0]
-    even = (_x(0.88 * days, outlook), _y(0.12 * outlook.budget, outlook) - 10)
-    yield '<text class="quiet" x="{:.1f}" y="{:.1f}">even use</text>'.format(*even)
-    x, y, floor = _x(now, outlook), _y(outlook.left, outlook), HEIGHT - BOTTOM
-    yield f'<line class="today" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{floor}"/>'
-    words = f"today: {amount(outlook.left, outlook.unit)} left"
+    even_y = _y(0.12 * outlook.budget, outlook) - 10
+    yield text(_x(0.88 * days, outlook), even_y, "quiet", "even use")
+    x, y = _x(now, outlook), _y(outlook.left, outlook)
+    yield line(x, TOP, x, FLOOR, "today", 1.0, "3 3")
     # Where there is nothing else: over what is to come, or under it at the floor.
-    height = y - 12 if outlook.left < outlook.budget / 2 else floor - 12
-    anchor, aside = ("start", 10) if now < 0.7 * days else ("end", -10)
-    yield (
-        f'<text class="over" x="{x + aside:.1f}" y="{height:.1f}" text-anchor="{anchor}">'
-        f"{escape(words)}</text>"
-    )
-    yield f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="5"/>'
+    height = y - 12 if outlook.left < outlook.budget / 2 else FLOOR - 12
+    words = f"today: {amount(outlook.left, outlook.unit)} left"
+    yield _beside(x, height, "over", words, now < 0.7 * days)
+    yield dot(x, y, 5, "dot")
     if outlook.exhausted_on is not None and outlook.left > 0:
         share = outlook.left / (outlook.expected - outlook.spent)
         out = _x(now + share * (days - now), outlook)
-        anchor, aside = ("start", 10) if out < 0.7 * WIDTH else ("end", -10)
-        yield f'<circle class="out" cx="{out:.1f}" cy="{floor}" r="5"/>'
-        yield (
-            f'<text class="over outword" x="{out + aside:.1f}" y="{floor - 10}" '
-            f'text-anchor="{anchor}">used up on {outlook.exhausted_on}</text>'
-        )
+        yield dot(out, FLOOR, 5, "out")
+        words = f"used up on {outlook.exhausted_on}"
+        yield _beside(out, FLOOR - 10, "over outword", words, out < 0.7 * WIDTH)
+
+
+def _beside(x: float, y: float, kind: str, words: str, is_right: bool) -> str:
+    return text(x + (10 if is_right else -10), y, kind, words, "start" if is_right else "end")
 
 
 def terminal(outlook: BudgetOutlook, passed: float, glyphs: Glyphs) -> Iterator[str]:
@@ -229,12 +188,4 @@ def _x(at: float, outlook: BudgetOutlook) -> float:
 
 def _y(left: float, outlook: BudgetOutlook) -> float:
     share = left / outlook.budget if outlook.budget else 0.0
-    return TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - share)
-
-
-def _folded(words: str, most: int) -> tuple[str, str]:
-    """Words in two lines."""
-    if len(words) <= most:
-        return words, ""
-    cut = words.rfind(" ", 0, most)
-    return words[:cut], words[cut + 1 :]
+    return TOP + (FLOOR - TOP) * (1.0 - share)

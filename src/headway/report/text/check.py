@@ -9,7 +9,8 @@ from math import ceil
 from typing import TYPE_CHECKING, Final, TextIO
 
 from headway.base.numbers import short
-from headway.report.text.words import console_for, count, one_line
+from headway.report.text.terminal import print_lines
+from headway.report.text.words import console_for, count, finite, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,7 +30,6 @@ REMARKS_SHOWN_MAX: Final = 20
 
 
 def print_check(report: CheckReport, stream: TextIO) -> None:
-    """A line for each task, in declared order, then the plan as a whole."""
     from rich.table import Table
 
     console = console_for(stream)
@@ -51,8 +51,7 @@ def print_check(report: CheckReport, stream: TextIO) -> None:
     if (hidden := len(report.groups) - GROUPS_SHOWN_MAX) > 0:
         console.print(f"and {hidden:,} more")
     console.print()
-    for line in (*_lines(report), *_rights(report), "", *report.answers):
-        console.print(line, soft_wrap=True)
+    print_lines(console, (*_lines(report), *_rights(report), "", *report.answers))
     _print_remarks(console, report.remarks)
 
 
@@ -60,15 +59,12 @@ def _lines(report: CheckReport) -> list[str]:
     path = " -> ".join(report.critical_path[:PATH_SHOWN_MAX])
     if len(report.critical_path) > PATH_SHOWN_MAX:
         path += f" -> ({len(report.critical_path) - PATH_SHOWN_MAX} more)"
-    kinds = [
-        count(number, word)
-        for number, word in (
-            (report.prompts, "prompt"),
-            (report.commands, "command"),
-            (report.functions, "function"),
-        )
-        if number
-    ]
+    works = (
+        (report.prompts, "prompt"),
+        (report.commands, "command"),
+        (report.functions, "function"),
+    )
+    kinds = [count(number, word) for number, word in works if number]
     unknown = [group.name for group in report.groups if group.count is None]
     lines = [
         f"{count(report.tasks, 'task')} on {count(report.levels, 'level')}: {', '.join(kinds)}",
@@ -80,7 +76,6 @@ def _lines(report: CheckReport) -> list[str]:
 
 
 def _rights(report: CheckReport) -> list[str]:
-    """A line for each task that an agent performs, and one for all that run as the user."""
     agents = [group for group in report.groups if group.agent][:GROUPS_SHOWN_MAX]
     lines = [f"{group.name} ({group.agent}) may do: {group.may}" for group in agents]
     own = [group.name for group in report.groups if group.kind != "prompt"]
@@ -91,17 +86,13 @@ def _rights(report: CheckReport) -> list[str]:
 
 
 def _after(edges: list[EdgeReport]) -> str:
-    words = [_told(edge) for edge in edges[:AFTER_SHOWN_MAX]]
+    words = [
+        edge.before + " (one by one)" * edge.memberwise + " (by reads)" * (edge.key == "reads")
+        for edge in edges[:AFTER_SHOWN_MAX]
+    ]
     if len(edges) > AFTER_SHOWN_MAX:
         words.append(f"{len(edges) - AFTER_SHOWN_MAX:,} more")
     return ", ".join(words) or "-"
-
-
-def _told(edge: EdgeReport) -> str:
-    words = edge.before
-    if edge.memberwise:
-        words += " (one by one)"
-    return f"{words} (by reads)" if edge.key == "reads" else words
 
 
 def _print_remarks(console: Console, remarks: tuple[Remark, ...]) -> None:
@@ -124,17 +115,10 @@ def _print_remarks(console: Console, remarks: tuple[Remark, ...]) -> None:
 
 
 def refusal_of(error: PlanError) -> dict[str, object]:
-    """What is wrong with a plan, for a program."""
-    from headway.report.text.runs import finite
-
     return {
-        "code": error.code,
-        "message": error.message,
-        "where": error.where,
-        "detail": error.detail,
-        "hint": error.hint,
-        "fixes": [finite(fix) for fix in error.fixes],
-    }
+        "code": error.code, "message": error.message, "where": error.where,
+        "detail": error.detail, "hint": error.hint, "fixes": [finite(fix) for fix in error.fixes],
+    }  # fmt: skip
 
 
 # What the detector found, as people read it: what, where, and what to do about it.
@@ -145,7 +129,6 @@ LINE_CELLS_MAX: Final = 300
 
 
 def kept_findings(folder: str) -> tuple[DetectorFinding, ...]:
-    """What the detector found in a run and kept in its folder."""
     try:
         with open(os.path.join(folder, "findings.json"), encoding="utf-8") as file:
             found = json.load(file)
@@ -156,22 +139,16 @@ def kept_findings(folder: str) -> tuple[DetectorFinding, ...]:
         return ()
 
 
-def print_findings(found: Sequence[DetectorFinding], stream: TextIO, hint: str = "") -> None:
-    """All of them, in a few lines each."""
-    for line in finding_lines(found, hint):
-        print(line, file=stream)
-
-
-def finding_lines(found: Sequence[DetectorFinding], hint: str = "") -> Iterator[str]:
+def print_findings(found: Sequence[DetectorFinding], stream: TextIO, hint: str) -> None:
     """The findings of a run; `hint` is where the rest of them can be seen."""
     for one in found[:SHOWN_MAX]:
         others = one.count - 1
         more = f" (and so do {count(others, 'more task')})" if others else ""
-        yield one_line(f"warning[{one.kind}]: {one.words}{more}", LINE_CELLS_MAX)
+        print(one_line(f"warning[{one.kind}]: {one.words}{more}", LINE_CELLS_MAX), file=stream)
         where = f"{one.where}  " if one.where else ""
-        yield f"  {where}fix: {one_line(one.fix, LINE_CELLS_MAX)}"
+        print(f"  {where}fix: {one_line(one.fix, LINE_CELLS_MAX)}", file=stream)
     if len(found) > SHOWN_MAX:
-        yield f"and {len(found) - SHOWN_MAX} more{hint and f': {hint}'}"
+        print(f"and {len(found) - SHOWN_MAX} more: {hint}", file=stream)
 
 
 def learned_lines(learned: Sequence[Learned]) -> Iterator[str]:

@@ -21,7 +21,6 @@ STYLES: Final = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
 def draw_findings(console: Console, findings: Sequence[DoctorFinding]) -> None:
-    """Print them, and how bad it is."""
     from rich.text import Text
 
     about = max(len(finding.about) for finding in findings)

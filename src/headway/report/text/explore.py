@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shlex
-import time
-from types import TracebackType
+from collections import Counter
 from typing import TYPE_CHECKING, Final, TextIO
 
 from headway.base.codec import as_dict
-from headway.report.text.terminal import clean, redraw_line
-from headway.report.text.words import console_for, count, one_line
+from headway.report.text.terminal import clean, print_lines
+from headway.report.text.words import console_for, count, counts, one_line
 
 if TYPE_CHECKING:
     from headway.errors import PlanError
@@ -18,41 +17,17 @@ if TYPE_CHECKING:
 JUDGED: Final = "shared state only; files and commands are not judged"
 """What a verdict covers: declared files are modelled, what commands really do is not."""
 
+VERDICTS: Final = {
+    "blocked": "blocked by edges", "commutes": "commute", "re-ran": "re-ran", "differs": "DIFFER",
+    "untried": "not tried",
+}  # fmt: skip
+
 PAIRS_SHOWN_MAX: Final = 40
 """Pairs that are listed; of more, those that were done again or differ."""
 
 FAILURES_SHOWN_MAX: Final = 3
 NAME_CELLS_MAX: Final = 34
 EDGE_CELLS_MAX: Final = 90
-NEWS_S: Final = 0.1
-
-
-class ExploreProgress:
-    """One line on a terminal that says how far it is; nothing elsewhere."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._is_shown = stream.isatty()
-        self._next_s = 0.0
-
-    def __enter__(self) -> ExploreProgress:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._is_shown and self._next_s:
-            redraw_line(self._stream)
-
-    def tell(self, what: str, done: int, of: int) -> None:
-        """So much is tried."""
-        if not self._is_shown or time.monotonic() < self._next_s:
-            return
-        self._next_s = time.monotonic() + NEWS_S
-        redraw_line(self._stream, f"{what}: {done:,} of {of:,}")
 
 
 def print_explored(
@@ -73,8 +48,7 @@ def print_explored(
     )
     if refusal is not None:
         lines.append(f"warning: `headway check` refuses this plan: {refusal.message}")
-    for line in (*lines, summary(found), f"judged: {JUDGED}"):
-        console.print(line, soft_wrap=True)
+    print_lines(console, (*lines, summary(found), f"judged: {JUDGED}"))
 
 
 def _pair_lines(found: Explored) -> list[str]:
@@ -99,20 +73,13 @@ def _differences(found: Explored, command: str) -> list[str]:
 
 
 def summary(found: Explored) -> str:
-    """All of it in words."""
     if found.nondeterministic is not None:
         return f"{count(found.tasks, 'task')}; nothing was compared"
     parts: list[str] = []
     if found.pairs:
-        numbers = {
-            word: sum(pair.verdict == verdict for pair in found.pairs)
-            for verdict, word in (
-                ("blocked", "blocked by edges"), ("commutes", "commute"), ("re-ran", "re-ran"),
-                ("differs", "DIFFER"), ("untried", "not tried"),
-            )
-        }  # fmt: skip
+        verdicts = Counter[str](pair.verdict for pair in found.pairs)
+        words = ", ".join(counts(*((verdicts[one], word) for one, word in VERDICTS.items())))
         alike = sum(pair.count for pair in found.pairs)
-        words = ", ".join(f"{number:,} {word}" for word, number in numbers.items() if number)
         whole = f" (for {alike:,} of members)" if alike > len(found.pairs) else ""
         parts.append(f"{count(len(found.pairs), 'pair')}{whole}: {words}")
     if found.apart:
@@ -131,13 +98,11 @@ def summary(found: Explored) -> str:
 
 
 def as_json(found: Explored, refusal: PlanError | None) -> dict[str, object]:
-    """The same for a program."""
-    told = as_dict(found)
-    told["differs"] = found.differs
-    told["summary"] = summary(found)
-    told["judged"] = JUDGED
-    told["refused"] = None if refusal is None else refusal.message
-    return told
+    refused = None if refusal is None else refusal.message
+    return {
+        **as_dict(found), "differs": found.differs, "summary": summary(found), "judged": JUDGED,
+        "refused": refused,
+    }  # fmt: skip
 
 
 def _pair_line(pair: PairVerdict) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headway.base.numbers import short
-from headway.report.forecast import MONEY, Foreseen, Portion, SpreadNumber
+from headway.report.forecast import MONEY, Foreseen, Portion
 from headway.report.text.words import count, duration, unknown_cost, usd
 
 BINDS = {
@@ -16,7 +16,6 @@ BINDS = {
 
 
 def foretold(found: Foreseen | None) -> Iterator[str]:
-    """Lines that say what a plan will take."""
     if found is None:
         yield "no forecast: it calls no model by itself and has not run before"
         return
@@ -26,8 +25,9 @@ def foretold(found: Foreseen | None) -> Iterator[str]:
         f"eight of ten runs); at best {duration(found.bound_s)}, bound by {binding(found.binding)}"
     )
     if found.calls.mid > 0.0:
-        tokens = found.tokens
-        yield f"{_money(found)}: {short(found.calls.mid)} calls, {_range(tokens)} tokens"
+        low, high = short(found.tokens.low), short(found.tokens.high)
+        tokens = short(found.tokens.mid) if low == high else f"{low} to {high}"
+        yield f"{_money(found)}: {short(found.calls.mid)} calls, {tokens} tokens"
         refused = f"{found.refused:.0f}" if found.refused >= 0.5 else "no"
         yield f"{found.width:.1f} calls in flight on average, {refused} refusals"
     for portion in found.portions:
@@ -64,37 +64,18 @@ def _money(found: Foreseen) -> str:
     return f"costs about {usd(round(cost.mid))} ({low} to {high})"
 
 
-def _range(spread: SpreadNumber) -> str:
-    if short(spread.low) == short(spread.high):
-        return short(spread.mid)
-    return f"{short(spread.low)} to {short(spread.high)}"
-
-
-def _window(portion: Portion, resets_s: float) -> str:
-    share = portion.takes.mid / max(1.0, portion.of)
-    line = (
-        f"takes {share:.0%} of the {portion.name}, which holds about {short(portion.of)} tokens "
-        f"and has {short(portion.left)} left; it resets in {duration(resets_s)}"
-    )
-    if portion.takes.high > portion.left:
-        likely = "will" if portion.takes.low > portion.left else "may"
-        line += f": it {likely} not be enough, and the run {likely} wait for that"
-    return line
-
-
 def _portion(portion: Portion) -> str:
+    left, share = short(portion.left), portion.takes.mid / max(1.0, portion.of)
+    likely = "will" if portion.takes.low > portion.left else "may"
+    short_of = f": it {likely} not be enough" if portion.takes.high > portion.left else ""
     if portion.resets_s is not None:
-        return _window(portion, portion.resets_s)
-    is_money = portion.name.startswith(MONEY)
-    name = portion.name.removeprefix(f"{MONEY} of ").removeprefix("tokens of ")
-    told = (
-        (usd(round(portion.of)), usd(round(portion.left)))
-        if is_money
-        else (f"{short(portion.of)} tokens", short(portion.left))
-    )
-    share = portion.takes.mid / max(1.0, portion.of)
-    line = f"takes {share:.0%} of the {told[0]} of {name}, of which {told[1]} are left"
-    if portion.takes.high > portion.left:
-        likely = "will" if portion.takes.low > portion.left else "may"
-        line += f": it {likely} not be enough"
-    return line
+        wait = f", and the run {likely} wait for that" if short_of else ""
+        return (
+            f"takes {share:.0%} of the {portion.name}, which holds about {short(portion.of)} "
+            f"tokens and has {left} left; it resets in {duration(portion.resets_s)}{short_of}{wait}"
+        )
+    of, name = f"{short(portion.of)} tokens", portion.name.removeprefix("tokens of ")
+    if portion.name.startswith(MONEY):
+        of, left = usd(round(portion.of)), usd(round(portion.left))
+        name = portion.name.removeprefix(f"{MONEY} of ")
+    return f"takes {share:.0%} of the {of} of {name}, of which {left} are left{short_of}"

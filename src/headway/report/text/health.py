@@ -15,27 +15,18 @@ from headway.base.values import DAY_S
 from headway.client.overview import Overview
 from headway.engine.events import Event, GroupExpanded
 from headway.engine.record import TaskRow
-from headway.errors import HeadwayError
+from headway.errors import WireError
 from headway.journal.reader import JournalReader
 from headway.pacing.admission import BookView, LaneView
 from headway.pacing.budget import claim_in
 from headway.pacing.memory import EVERY_ACCOUNT, HOUR_UNKNOWN, Spell, Spend, hours_of
 from headway.plans.graph import Graph
-from headway.report.health import (
-    ORDER,
-    RECENT_MIN,
-    Condition,
-    Finish,
-    Level,
-    condition_of,
-    finishes,
-    hour_words,
-    outlooks,
-)
+from headway.report import health as judged
+from headway.report.health import ORDER, Condition, condition_of, hour_words
 from headway.report.progress import RunProgress, TaskNames, TimeLeft
 from headway.report.text.accounts import NO_ACCOUNTS, whose
 from headway.report.text.runs import Glance
-from headway.report.text.stage import Frame, gauge, labelled
+from headway.report.text.terminal import print_lines
 from headway.report.text.words import console_for, count, glyphs_for, one_line
 from headway.run.declared import plans_of
 from headway.run.forecasts import kept_forecast
@@ -64,7 +55,7 @@ def source_of(reader: JournalReader) -> PlanSource | None:
         return None
     try:
         return PlanSource.kept(reader.folder, reader.header.source)
-    except (ValueError, TypeError, KeyError):
+    except WireError:
         return None
 
 
@@ -101,7 +92,6 @@ def _is_whole(reader: JournalReader, source: PlanSource) -> bool:
 
 
 def _lanes(pid: int | None) -> Sequence[LaneView]:
-    """The accounts that a process calls, as the broker sees them."""
     from headway.client.admission import admission
 
     try:
@@ -115,14 +105,13 @@ def _lanes(pid: int | None) -> Sequence[LaneView]:
 LOOK_S: Final = 2.0
 """Between two looks with `--watch`: each is a request to the broker."""
 
-STYLES: Final[dict[Level, str]] = {"good": "green", "watch": "yellow", "bad": "red"}
+STYLES: Final[dict[judged.Level, str]] = {"good": "green", "watch": "yellow", "bad": "red"}
 
 WORDS_MAX: Final = 200
 """Of a reason, which can contain the provider's own words."""
 
 
 def conditions(view: BookView) -> list[Condition]:
-    """Every account and model group, the worst first."""
     found = [condition_of(lane, view.hour) for lane in view.lanes]
     return sorted(found, key=lambda one: -ORDER.index(one.level))
 
@@ -139,8 +128,9 @@ def health_line(lanes: Sequence[LaneView]) -> str:
 
 
 def health_lines(seen: Overview, console: Console) -> Iterator[Text]:
-    """Every account with its limits, its reasons and its hours."""
     from rich.text import Text
+
+    from headway.report.text.stage import Frame, gauge, labelled
 
     frame = Frame(console.width, glyphs_for(console))
     lanes = {(lane.account, lane.group): lane for lane in seen.view.lanes}
@@ -163,7 +153,6 @@ def health_lines(seen: Overview, console: Console) -> Iterator[Text]:
 
 
 def health_json(seen: Overview) -> dict[str, object]:
-    """The same for a program."""
     lanes = {(lane.account, lane.group): lane for lane in seen.view.lanes}
     return {
         "source": seen.source,
@@ -201,8 +190,7 @@ def spell_json(spell: Spell) -> dict[str, object]:
 
 
 def draw_health(console: Console, seen: Overview) -> None:
-    for line in health_lines(seen, console):
-        console.print(line, soft_wrap=True)
+    print_lines(console, health_lines(seen, console))
 
 
 def watch_health(
@@ -218,36 +206,31 @@ def watch_health(
             print(json.dumps(health_json(look()), ensure_ascii=False), file=stream, flush=True)
             nap(LOOK_S)
     if console.is_terminal and not console.is_dumb_terminal:
-        _draw_on(look, console, nap)
+        from rich.console import Group
+        from rich.live import Live
+
+        with Live(console=console, auto_refresh=False, transient=False) as live:
+            while True:
+                live.update(Group(*health_lines(look(), console)), refresh=True)
+                nap(LOOK_S)
     said: list[str] = []
     while True:
         seen = look()
-        found = conditions(seen.view)
-        words = [f"{one.account} {one.group}: {_brief(one)}" for one in found]
-        for line in words or [seen.source]:
+        words = []
+        for one in conditions(seen.view):
+            reasons = f": {'; '.join(one.reasons)}" if one.reasons else ""
+            words.append(f"{one.account} {one.group}: {one.level}{reasons}")
+        words = words or [seen.source]
+        for line in words:
             if line not in said:
                 console.print(line, soft_wrap=True)
-        said = words or [seen.source]
+        said = words
         nap(LOOK_S)
-
-
-def _draw_on(look: Callable[[], Overview], console: Console, nap: Callable[[float], None]) -> None:
-    from rich.console import Group
-    from rich.live import Live
-
-    with Live(console=console, auto_refresh=False, transient=False) as live:
-        while True:
-            live.update(Group(*health_lines(look(), console)), refresh=True)
-            nap(LOOK_S)
-
-
-def _brief(one: Condition) -> str:
-    return f"{one.level}: {'; '.join(one.reasons)}" if one.reasons else one.level
 
 
 def _speed_words(spell: Spell, is_usual: bool = False) -> str:
     """`412 calls in 10 min, 0.0% refused, 0.8 s to the first byte, 12 ms per output token`."""
-    over = "remembered" if is_usual else f"in {RECENT_MIN} min"
+    over = "remembered" if is_usual else f"in {judged.RECENT_MIN} min"
     words = [f"{spell.ended:,.0f} calls {over}"]
     if spell.ended:
         words.append(f"{spell.share(spell.refused):.1%} refused")
@@ -292,7 +275,7 @@ def passed_of(at_s: float) -> float:
 
 def finishes_now(
     graph: Graph, rows: Iterable[TaskRow], refusal: str, environ: Mapping[str, str]
-) -> tuple[tuple[Finish, ...], int]:
+) -> tuple[tuple[judged.Finish, ...], int]:
     """When a run could end, for each of the budgets that its refusal names, and its tasks left.
 
     Empty if the accounts cannot be read: that does not keep a run from reporting its end.
@@ -311,7 +294,6 @@ def finishes_now(
     spent = next((one.spent for key, one in view.ledgers if key == EVERY_ACCOUNT), Spend())
     known = spent if spent.tokens else claim
     microusd = tokens * known.microusd / max(1.0, known.tokens)
-    named = [
-        one for one in outlooks(view, passed_of(time.time())) if f" for {whose(one)} (" in refusal
-    ]
-    return finishes(named, tokens, microusd, claim), tasks
+    every = judged.outlooks(view, passed_of(time.time()))
+    named = [one for one in every if f" for {whose(one)} (" in refusal]
+    return judged.finishes(named, tokens, microusd, claim), tasks

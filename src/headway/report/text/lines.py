@@ -4,47 +4,35 @@ Laws:
 - A line is written for something that happened, or every half minute; never more than a run of
   hundreds of tasks is worth reading.
 - Nothing in a line is obeyed by a terminal.
-- The last word, how the run ended, is that of whoever started it.
+- How the run ended is printed by the command that started it.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from math import inf
 from threading import Event as Flag
 from threading import RLock, Thread
-from typing import TYPE_CHECKING, Final, Protocol, TextIO
+from typing import TYPE_CHECKING, Final, TextIO, TypeAlias
 
-from headway.engine.events import (
-    Event,
-    RunContinued,
-    RunHeld,
-    RunStopping,
-    TaskDelayed,
-    TaskFailed,
-    TaskFinished,
-    TaskProposed,
-    TaskStale,
-    WaveBegan,
-)
+from headway.engine import events as facts
+from headway.engine.events import Event
 from headway.report.progress import RunProgress, TaskNames
 from headway.report.text.logs import told
 from headway.report.text.stage import rest_words
-from headway.report.text.words import count, one_line
+from headway.report.text.words import count, counts, one_line
 
 if TYPE_CHECKING:
-    pass
+    from headway.report.text.live import LiveView
 
 SUMMARY_S: Final = 30.0
 TASKS_MAX: Final = 100
-"""Runs of more tasks are told in summaries."""
+"""Runs of more tasks are shown in summaries."""
 
 FAILURES_MAX: Final = 20
-"""Failures that are told one by one; all of them are in `headway status`."""
-
-NAME_CELLS_MAX: Final = 60
+"""Failures that are written one by one; all of them are in `headway status`."""
 
 
 class LineView:
@@ -65,54 +53,50 @@ class LineView:
     def events(self, events: Sequence[Event]) -> None:
         """Take what happened. Called by the driver."""
         with self._lock:
-            is_small = self._is_small()
+            is_small = sum(group.total or 0 for group in self._progress.groups) <= TASKS_MAX
             for event in events:
                 self._progress.hear((event,))
-                if self._is_told(event, is_small):
+                if self._is_written(event, is_small):
                     self._say(self._words(event))
 
-    def restored(self, counts: Sequence[int]) -> None:
-        """So many members of each group were finished before."""
+    def restored(self, numbers: Sequence[int]) -> None:
         with self._lock:
-            self._progress.restored(counts)
-        if sum(counts):
-            self._say(f"{count(sum(counts), 'task')} finished before")
+            self._progress.restored(numbers)
+        if sum(numbers):
+            self._say(f"{count(sum(numbers), 'task')} finished before")
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Nothing is written while somebody else does."""
+        """Write nothing meanwhile: the caller does."""
         with self._lock:
             yield
 
     def close(self) -> None:
-        """No more lines."""
         self._closing.set()
         self._thread.join()
 
-    def _is_small(self) -> bool:
-        known = [group.total for group in self._progress.groups]
-        return sum(total or 0 for total in known) <= TASKS_MAX
-
-    def _is_told(self, event: Event, is_small: bool) -> bool:
-        if isinstance(event, TaskFailed):
+    def _is_written(self, event: Event, is_small: bool) -> bool:
+        if isinstance(event, facts.TaskFailed):
             self._failures += 1
             return self._failures <= FAILURES_MAX
-        if isinstance(event, TaskDelayed) and event.again_s == inf:
-            if event.fault.detail in self._put_off:
-                return False
-            self._put_off.add(event.fault.detail)
-        if isinstance(event, TaskFinished | TaskDelayed | TaskProposed | TaskStale):
+        if isinstance(event, facts.TaskDelayed):
+            if event.again_s == inf:
+                if event.fault.detail in self._put_off:
+                    return False
+                self._put_off.add(event.fault.detail)
             # A run that stops tries nothing again.
-            is_vain = isinstance(event, TaskDelayed) and self._progress.standing.stopping_for
-            return is_small and not is_vain
-        return isinstance(event, WaveBegan | RunHeld | RunContinued | RunStopping)
+            return is_small and not self._progress.standing.stopping_for
+        if isinstance(event, facts.TaskFinished | facts.TaskProposed | facts.TaskStale):
+            return is_small
+        run = facts.WaveBegan | facts.RunHeld | facts.RunContinued | facts.RunStopping
+        return isinstance(event, run)
 
     def _words(self, event: Event) -> str:
         task: int | None = getattr(event, "task", None)
         if task is None:
             return told(event, "")
-        words = told(event, one_line(self._progress.cast.label(task), NAME_CELLS_MAX))
-        if not isinstance(event, TaskFinished):
+        words = told(event, one_line(self._progress.cast.label(task)))
+        if not isinstance(event, facts.TaskFinished):
             return words
         now = self._progress.statistics()
         return f"{words}  [{now.finished:,}/{now.total:,}]"
@@ -130,34 +114,17 @@ class LineView:
 
     def _summary(self) -> str:
         now = self._progress.statistics()
-        words = [f"{now.finished:,} of {now.total:,} finished"]
-        for number, word in (
+        words = counts(
             (now.running, "running"), (now.proposed, "waiting to be committed"),
             (now.delayed, "to be tried again"), (now.failed, "failed"), (now.skipped, "skipped"),
-        ):  # fmt: skip
-            if number:
-                words.append(f"{number:,} {word}")
+        )  # fmt: skip
+        words.insert(0, f"{now.finished:,} of {now.total:,} finished")
         rest = list(rest_words(self._progress.rest((), time.time())))
         return ", ".join(words) + (f"; left: {rest[0]}" if rest else "")
 
 
-# Chooses how a run is shown while it goes on: drawn on a terminal, in lines elsewhere.
-
-
-class Watcher(Protocol):
-    """Somebody who is told of a run and shows it."""
-
-    def events(self, events: Sequence[Event]) -> None:
-        """Take what happened."""
-
-    def restored(self, counts: Sequence[int]) -> None:
-        """So many members of each group were finished before."""
-
-    def aside(self) -> AbstractContextManager[None]:
-        """Make room for somebody who writes to the same place."""
-
-    def close(self) -> None:
-        """The run is over."""
+Watcher: TypeAlias = "LineView | LiveView"
+"""How a run is shown while it goes on: in lines, or drawn on a terminal."""
 
 
 def watcher_for(stream: TextIO, cast: TaskNames, *, sees_calls: bool = False) -> Watcher:

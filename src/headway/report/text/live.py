@@ -1,7 +1,7 @@
 """The live view of a run on a terminal, redrawn by a thread.
 
 Laws:
-- Whoever performs the run is never kept waiting: it only leaves facts here.
+- The process that performs the run never waits for the view: it only adds events.
 - At most four pictures a second, and one where nothing has happened.
 - Nothing but the picture's own lines is ever erased; what others write stands above it.
 """
@@ -9,6 +9,7 @@ Laws:
 from __future__ import annotations
 
 import os
+import resource
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,10 +19,14 @@ from threading import Event as Flag
 from threading import RLock, Thread
 from typing import Final, TextIO, cast
 
+from rich.console import Group
+from rich.live import Live
+
 from headway.engine.events import Event
 from headway.errors import HeadwayError
 from headway.pacing.admission import LaneView
 from headway.report.progress import RunProgress, TaskNames
+from headway.report.text.health import health_line
 from headway.report.text.stage import RUNNING_MAX, Frame, LiveState, picture
 from headway.report.text.terminal import CleanLines
 from headway.report.text.words import console_for, glyphs_for
@@ -41,8 +46,6 @@ class LiveView:
 
     def __init__(self, cast: TaskNames, stream: TextIO, lanes: Lanes | None = None) -> None:
         """`lanes` says what the accounts in use allow; without it no gauges are drawn."""
-        from rich.live import Live
-
         self._progress = RunProgress(cast)
         self._console = console_for(stream)
         self._live = Live(
@@ -52,7 +55,8 @@ class LiveView:
         self._lock = RLock()
         self._is_new = True
         self._quota = QuotaLooker(lanes)
-        self._own = OwnLooker()
+        self._own: tuple[float, int] | None = None
+        self._own_cpu_s, self._own_s = time.process_time(), time.monotonic()
         self._began_s = time.time()
         self._closing = Flag()
         self._show()
@@ -66,7 +70,6 @@ class LiveView:
             self._is_new = True
 
     def restored(self, counts: Sequence[int]) -> None:
-        """So many members of each group were finished before."""
         with self._lock:
             self._progress.restored(counts)
             self._is_new = True
@@ -84,7 +87,6 @@ class LiveView:
                     self._is_new = True
 
     def close(self) -> None:
-        """Take the picture away for good."""
         self._closing.set()
         self._thread.join()
         self._live.stop()
@@ -106,8 +108,6 @@ class LiveView:
                 self._draw()
 
     def _draw(self) -> None:
-        from rich.console import Group
-
         lanes = self._quota.look()
         with self._lock:
             self._is_new = False
@@ -125,12 +125,20 @@ class LiveView:
             progress.cast, now_s, now_s - (self._began_s if first_s is None else first_s),
             progress.standing, progress.statistics(), list(progress.groups),
             list(islice(progress.running.values(), RUNNING_MAX)), progress.rest(limits, now_s),
-            lanes, self._quota.refused, self._own.look(), self._quota.notice, self._quota.health,
+            lanes, self._quota.refused, self._look_own(), self._quota.notice, self._quota.health,
         )  # fmt: skip
+
+    def _look_own(self) -> tuple[float, int] | None:
+        """What this process takes of a CPU over the last second or more, and of memory."""
+        cpu_s, at_s = time.process_time(), time.monotonic()
+        if at_s - self._own_s >= IDLE_S:
+            self._own = ((cpu_s - self._own_cpu_s) / (at_s - self._own_s), _memory_bytes())
+            self._own_cpu_s, self._own_s = cpu_s, at_s
+        return self._own
 
 
 class QuotaLooker:
-    """What the accounts allow that this run uses, looked at now and then."""
+    """The limits of the accounts that this run uses, read now and then."""
 
     def __init__(self, lanes: Lanes | None) -> None:
         self._lanes = lanes
@@ -143,8 +151,6 @@ class QuotaLooker:
 
     def look(self) -> Sequence[LaneView]:
         """The accounts in use; as of a moment ago, if that is recent enough."""
-        from headway.report.text.health import health_line
-
         now_s = time.monotonic()
         if self._lanes is None or now_s < self._next_s:
             return self._seen
@@ -152,30 +158,13 @@ class QuotaLooker:
         try:
             self._seen, self.notice = self._lanes(), ""
         except HeadwayError as error:
-            # A view without gauges is better than none; whoever calls will hear of it as well.
+            # A view without gauges is better than none; calls fail with the same error.
             self._seen, self.notice = (), error.message
         self.refused, self.health = 0, health_line(self._seen)
         for lane in self._seen:
             before = self._before.setdefault((lane.account, lane.group), lane.refused)
             self.refused += max(0, lane.refused - before)
         return self._seen
-
-
-class OwnLooker:
-    """What this process takes of the machine."""
-
-    def __init__(self) -> None:
-        self._cpu_s = time.process_time()
-        self._at_s = time.monotonic()
-        self._last: tuple[float, int] | None = None
-
-    def look(self) -> tuple[float, int] | None:
-        """Over the last second or more."""
-        cpu_s, at_s = time.process_time(), time.monotonic()
-        if at_s - self._at_s >= IDLE_S:
-            self._last = ((cpu_s - self._cpu_s) / (at_s - self._at_s), _memory_bytes())
-            self._cpu_s, self._at_s = cpu_s, at_s
-        return self._last
 
 
 def own_lanes() -> Callable[[], Sequence[LaneView]]:
@@ -199,9 +188,6 @@ def own_lanes() -> Callable[[], Sequence[LaneView]]:
 
 
 def _memory_bytes() -> int:
-    """Resident memory; at its peak, where the kernel says no more."""
-    import resource
-
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

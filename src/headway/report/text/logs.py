@@ -4,58 +4,30 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Callable, Iterator
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct
 from msgspec.structs import asdict
 
-from headway.base.numbers import short
 from headway.base.values import Fault
-from headway.engine.events import (
-    NOTHING,
-    CallAdmitted,
-    CallWaited,
-    Ending,
-    GroupExpanded,
-    RunBegan,
-    RunContinued,
-    RunFinished,
-    RunHeld,
-    RunStopping,
-    TaskDelayed,
-    TaskFailed,
-    TaskFinished,
-    TaskProposed,
-    TaskReused,
-    TaskSkipped,
-    TaskStale,
-    TaskStarted,
-    WaveBegan,
-)
-from headway.engine.record import (
-    EffectDone,
-    EffectIntended,
-    Fact,
-    MoneyReserved,
-    ReplyKept,
-    TaskRow,
-)
-from headway.errors import BadValueError, did_you_mean
+from headway.engine import events, record
 from headway.journal.reader import JournalReader, RecordedEvent
-from headway.report.text.results import NAMES_HINTED_MAX, json_line
-from headway.report.text.runs import (
-    count_words,
-    find_row,
-    finite,
-    look,
-    state_words,
-    status_lines,
-)
+from headway.report.text import runs
+from headway.report.text.results import json_line
+from headway.report.text.runs import look
 from headway.report.text.terminal import clean
-from headway.report.text.words import clock, cost, count, duration, fault_line, one_line, usd
+from headway.report.text.words import (
+    clock,
+    count,
+    counts,
+    duration,
+    fault_line,
+    finite,
+    one_line,
+    usage_words,
+    usd,
+)
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -69,125 +41,100 @@ DETAIL_MAX: Final = 300
 """Characters of a provider's or a program's words in one line."""
 
 
-def told(event: Fact, name: str) -> str:
+def told(event: record.Fact, name: str) -> str:
     """What happened, in words; `name` is its task's."""
-    match event:
-        case TaskStarted() | CallWaited() | CallAdmitted() | MoneyReserved() | ReplyKept():
-            return f"{name}  {_going(event)}"
-        case EffectIntended(channel=channel, key=key, is_now=is_now):
-            words = ", at once" if is_now else ""
-            return f"{name}  effect {shortened(channel)} is performed{words}, key {key}"
-        case EffectDone(key=key):
-            return f"{name}  effect {key} is done"
-        case TaskFinished() | TaskReused() | TaskDelayed() | TaskFailed() | TaskSkipped():
-            return f"{name}  {_ended(event)}"
-        case TaskProposed() | TaskStale():
-            return f"{name}  {_judged(event)}"
-        case _:
-            return _run(event)
+    if words := TASK_WORDS.get(type(event)):
+        return f"{name}  {words(event)}"
+    return RUN_WORDS.get(type(event), lambda _: type(event).__name__)(event)
 
 
-def _going(
-    event: TaskStarted | CallWaited | CallAdmitted | MoneyReserved | ReplyKept,
-) -> str:
-    match event:
-        case TaskStarted(attempt=1, reason=reason):
-            return f"started: {reason}"
-        case TaskStarted(attempt=attempt, reason=reason):
-            return f"started, attempt {attempt}: {reason}"
-        case CallWaited():
-            return "waits for a permit"
-        case CallAdmitted():
-            return "has its permit"
-        case MoneyReserved(microusd=microusd, tokens=tokens):
-            words = [f"{tokens:,} tokens"] if tokens else []
-            return f"may take up to {', '.join([*words, *([usd(microusd)] if microusd else [])])}"
-        case ReplyKept():
-            return "a reply is kept"
+def _delayed(event: events.TaskDelayed) -> str:
+    if event.again_s == inf:
+        return f"not sent: {_fault(event.fault)}"
+    again = duration(max(0.0, event.again_s - event.at_s))
+    return f"attempt {event.attempt} failed, again in {again}: {_fault(event.fault)}"
 
 
-def _ended(event: TaskFinished | TaskReused | TaskDelayed | TaskFailed | TaskSkipped) -> str:
-    match event:
-        case TaskFinished(ending=ending):
-            return f"finished{_took(ending)}"
-        case TaskReused():
-            return "finished before: its result still holds"
-        case TaskDelayed(attempt=attempt, fault=fault):
-            words = _fault(fault)
-            if event.again_s == inf:
-                return f"not sent: {words}"
-            again = duration(max(0.0, event.again_s - event.at_s))
-            return f"attempt {attempt} failed, again in {again}: {words}"
-        case TaskFailed(attempt=attempt, fault=fault):
-            words = _fault(fault)
-            return f"failed after {count(attempt, 'attempt')}: {words}"
-        case TaskSkipped():
-            return "skipped: something that it needs has failed"
+def _proposed(event: events.TaskProposed) -> str:
+    if event.fault is None:
+        return f"has a result{_took(event.ending)}, and waits for those before it"
+    return f"failed, unless those before it change what it read: {_fault(event.fault)}"
 
 
-def _judged(event: TaskProposed | TaskStale) -> str:
-    match event:
-        case TaskProposed(ending=ending, fault=None):
-            return f"has a result{_took(ending)}, and waits for those before it"
-        case TaskProposed(fault=Fault() as fault):
-            return f"failed, unless those before it change what it read: {_fault(fault)}"
-        case TaskStale(what=what, ending=ending) if what:
-            return f"runs again: `{shortened(what)}`, which it had read, has changed{_took(ending)}"
-    return f"runs again: what it had read has changed{_took(event.ending)}"
+def _stale(event: events.TaskStale) -> str:
+    what = f"`{_shortened(event.what)}`, which it had read," if event.what else "what it had read"
+    return f"runs again: {what} has changed{_took(event.ending)}"
 
 
-def _run(event: Fact) -> str:
-    words = type(event).__name__
-    match event:
-        case RunBegan(strategy=strategy):
-            words = f"the run begins, {strategy}"
-        case GroupExpanded(count=number):
-            words = f"a group has {count(number, 'task')}"
-        case WaveBegan(number=number, of=of):
-            words = f"wave {number} of {of}"
-        case RunHeld(until_s=until_s, reason=reason) if until_s == inf:
-            words = f"held: {shortened(reason)}"
-        case RunHeld(until_s=until_s, reason=reason):
-            words = f"waits until {clock(until_s, event.at_s)}: {shortened(reason)}"
-        case RunContinued():
-            words = "goes on"
-        case RunStopping(reason=reason, is_now=is_now):
-            words = f"stops{' now' if is_now else ''}: {shortened(reason)}"
-        case RunFinished():
-            words = over(event)
-        case _:
-            pass
-    return words
+def _held(event: events.RunHeld) -> str:
+    until = "held" if event.until_s == inf else f"waits until {clock(event.until_s, event.at_s)}"
+    return f"{until}: {_shortened(event.reason)}"
 
 
-def over(event: RunFinished) -> str:
-    """`over: 20 finished, 1 failed, 1 skipped`."""
-    words = [f"{event.finished:,} finished"]
-    for number, word in (
+def _over(event: events.RunFinished) -> str:
+    words = counts(
         (event.failed, "failed"), (event.skipped, "skipped"), (event.left, "not started"),
         (event.effects, "effects not performed"),
-    ):  # fmt: skip
-        if number:
-            words.append(f"{number:,} {word}")
-    return f"over: {', '.join(words)}"
+    )  # fmt: skip
+    return f"over: {', '.join([f'{event.finished:,} finished', *words])}"
 
 
-def shortened(text: str) -> str:
-    """Other people's words on one line."""
+def _reserved(event: record.MoneyReserved) -> str:
+    tokens = [f"{event.tokens:,} tokens"] if event.tokens else []
+    return (
+        f"may take up to {', '.join([*tokens, *([usd(event.microusd)] if event.microusd else [])])}"
+    )
+
+
+TASK_WORDS: Final[dict[type, Callable[[Any], str]]] = {
+    events.TaskStarted: lambda one: (
+        f"started{f', attempt {one.attempt}' if one.attempt > 1 else ''}: {one.reason}"
+    ),
+    events.CallWaited: lambda _: "waits for a permit",
+    events.CallAdmitted: lambda _: "has its permit",
+    events.TaskFinished: lambda one: f"finished{_took(one.ending)}",
+    events.TaskReused: lambda _: "finished before: its result still holds",
+    events.TaskDelayed: _delayed,
+    events.TaskFailed: lambda one: (
+        f"failed after {count(one.attempt, 'attempt')}: {_fault(one.fault)}"
+    ),
+    events.TaskSkipped: lambda _: "skipped: something that it needs has failed",
+    events.TaskProposed: _proposed,
+    events.TaskStale: _stale,
+    record.MoneyReserved: _reserved,
+    record.ReplyKept: lambda _: "a reply is kept",
+    record.EffectIntended: lambda one: (
+        f"effect {_shortened(one.channel)} is performed{', at once' if one.is_now else ''}, "
+        f"key {one.key}"
+    ),
+    record.EffectDone: lambda one: f"effect {one.key} is done",
+}
+RUN_WORDS: Final[dict[type, Callable[[Any], str]]] = {
+    events.RunBegan: lambda one: f"the run begins, {one.strategy}",
+    events.GroupExpanded: lambda one: f"a group has {count(one.count, 'task')}",
+    events.WaveBegan: lambda one: f"wave {one.number} of {one.of}",
+    events.RunHeld: _held,
+    events.RunContinued: lambda _: "goes on",
+    events.RunStopping: lambda one: (
+        f"stops{' now' if one.is_now else ''}: {_shortened(one.reason)}"
+    ),
+    events.RunFinished: _over,
+}
+
+
+def _shortened(text: str) -> str:
     line = " ".join(clean(text).split())
     return line if len(line) <= DETAIL_MAX else f"{line[:DETAIL_MAX]}…"
 
 
 def _fault(fault: Fault) -> str:
-    return shortened(fault_line(f"{fault.kind}: {fault.detail}" if fault.detail else fault.kind))
+    return _shortened(fault_line(f"{fault.kind}: {fault.detail}" if fault.detail else fault.kind))
 
 
-def _took(ending: Ending) -> str:
-    words = []
-    if ending.input_tokens or ending.output_tokens:
-        words.append(f"{short(ending.input_tokens)} tokens in, {short(ending.output_tokens)} out")
-    if ending.spend_microusd or ending.unpriced:
-        words.append(cost(ending.spend_microusd, ending.unpriced))
+def _took(ending: events.Ending) -> str:
+    words = usage_words(
+        ending.input_tokens, ending.output_tokens, ending.spend_microusd, ending.unpriced
+    )
     return f": {', '.join(words)}" if words else ""
 
 
@@ -230,7 +177,7 @@ def _draw(reader: JournalReader, console: Console) -> None:
             glance = look(reader)
             if not glance.verdict.is_live:
                 return
-            lines = status_lines(glance, reader, console.width)
+            lines = runs.status_lines(glance, reader, console.width)
             live.update(Group(*lines), refresh=True)
             _wait(reader)
 
@@ -239,7 +186,7 @@ def _write(reader: JournalReader, console: Console) -> None:
     said, said_s = "", 0.0
     while (glance := look(reader)).verdict.is_live:
         name = one_line(glance.header.name, 40)
-        words = f"{name}: {state_words(glance)}, {count_words(glance)}"
+        words = f"{name}: {runs.state_words(glance)}, {runs.count_words(glance)}"
         if words != said and time.monotonic() - said_s >= LINE_S:
             console.print(words, soft_wrap=True)
             said, said_s = words, time.monotonic()
@@ -254,24 +201,8 @@ def _wait(reader: JournalReader) -> None:
         time.sleep(LOOK_S / 5)
 
 
-NAME_CELLS_MAX: Final = 60
-
 OUTPUT_BYTES_MAX: Final = 1024 * 1024
 """Of one attempt's output: its end, where errors are; all of a result is in `headway results`."""
-
-
-def find_task(reader: JournalReader, name: str) -> TaskRow:
-    """The task of this name; `BadValueError` with the nearest if none has it."""
-    found = find_row(reader, name)
-    if found is not None:
-        return found
-    known = [row.name for row in islice(reader.rows(), NAMES_HINTED_MAX)]
-    if not known:
-        raise BadValueError("no task has started in this run yet", hint="headway status")
-    raise BadValueError(
-        f"no task `{one_line(name, NAME_CELLS_MAX)}` has started in this run",
-        hint=did_you_mean(name, known),
-    )
 
 
 def write_logs(
@@ -284,7 +215,12 @@ def write_logs(
     is_followed: bool = False,
 ) -> None:
     """Write every fact, of the run or of one task; then, of a task, what it put out."""
-    key = None if task is None else find_task(reader, task).key
+    key = None
+    if task is not None:
+        row = runs.find_row(reader, task)
+        if row is None:
+            raise runs.unknown_task(reader, task)
+        key = row.key
     names = {b"": ""}
     for recorded in facts(reader, key, is_followed):
         name = names.get(recorded.key)
@@ -292,7 +228,15 @@ def write_logs(
             row = reader.row(recorded.key)
             name = recorded.key.hex()[:8] if row is None else row.name
             names[recorded.key] = name
-        line = _as_json(recorded, name) if is_json else _line(recorded, name)
+        event = recorded.event
+        if is_json:
+            shown: dict[str, object] = {"seq": recorded.seq, "event": type(event).__name__}
+            if recorded.key:
+                shown |= {"name": name, "key": recorded.key.hex()}
+            line = json_line(finite(shown | asdict(event)))
+        else:
+            words = told(event, one_line(name))
+            line = f"{clock(event.at_s, event.at_s)}  {words}"
         stream.write(line + "\n")
         if is_followed:
             stream.flush()
@@ -300,34 +244,13 @@ def write_logs(
         _write_output(stream, reader, folder, key)
 
 
-def _line(recorded: RecordedEvent, name: str) -> str:
-    event = recorded.event
-    return f"{clock(event.at_s, event.at_s)}  {told(event, one_line(name, NAME_CELLS_MAX))}"
-
-
-def _as_json(recorded: RecordedEvent, name: str) -> str:
-    event = recorded.event
-    shown: dict[str, object] = {"seq": recorded.seq, "event": type(event).__name__}
-    if recorded.key:
-        shown |= {"name": name, "key": recorded.key.hex()}
-    return json_line(finite(_plain(shown | asdict(event))))
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, Struct):
-        value = asdict(value)
-    if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
-    return value
-
-
 def _write_output(stream: TextIO, reader: JournalReader, folder: str, key: bytes) -> None:
     """What a command's attempts wrote, each to where it wrote it; of any other task, its result."""
     from headway.agents.shell import read_shim_log, shim_name
 
-    endings = (getattr(recorded.event, "ending", NOTHING) for recorded in reader.events(key=key))
+    endings = (
+        getattr(recorded.event, "ending", events.NOTHING) for recorded in reader.events(key=key)
+    )
     names = {shim_name(key, ending.inputs) for ending in endings}
     ended = read_shim_log(folder, lambda name, _: name in names)
     for (_, number), attempt in sorted(ended.items(), key=lambda pair: pair[0][1]):

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from headway.agents.shell import CommandEnded
     from headway.run.each import EachSource
 
+Aside = Callable[[], AbstractContextManager[None]]
+"""Takes away what is drawn while outputs are written."""
+
 JOBLOG_COLUMNS: Final = (
     "Seq", "Host", "Starttime", "JobRuntime", "Send", "Receive", "Exitval", "Signal", "Command",
 )  # fmt: skip
@@ -27,8 +30,6 @@ NAME_BYTES_MAX: Final = 255
 
 
 class Outputs:
-    """Where the outputs of a run go."""
-
     def __init__(self, source: EachSource, out: BinaryIO, err: BinaryIO) -> None:
         self._source = source
         self._plan = source.plan()
@@ -42,12 +43,7 @@ class Outputs:
             with _writing(source.results):
                 os.makedirs(source.results, exist_ok=True)
 
-    def ended(
-        self,
-        member: int,
-        done: CommandEnded | None,
-        aside: Callable[[], AbstractContextManager[None]],
-    ) -> None:
+    def ended(self, member: int, done: CommandEnded | None, aside: Aside) -> None:
         """A command has ended for good; None if it had nothing to say in this process."""
         if done is not None:
             if self._source.joblog:
@@ -62,24 +58,20 @@ class Outputs:
             self._show(self._next, self._waiting.pop(self._next), aside)
             self._next += 1
 
-    def close(self, aside: Callable[[], AbstractContextManager[None]]) -> None:
+    def close(self, aside: Aside) -> None:
         """What waited for one that never came is shown all the same."""
         for member in sorted(self._waiting):
             self._show(member, self._waiting.pop(member), aside)
 
-    def _show(
-        self,
-        member: int,
-        done: CommandEnded | None,
-        aside: Callable[[], AbstractContextManager[None]],
-    ) -> None:
+    def _show(self, member: int, done: CommandEnded | None, aside: Aside) -> None:
         if done is None or not (done.stdout.size_bytes or done.stderr.size_bytes):
             return
         tag = b"\t".join(os.fsencode(one) for one in self._plan.arguments(member)) + b"\t"
         with aside():
             for stream, said in ((self._out, done.stdout.read()), (self._err, done.stderr.read())):
                 if said:
-                    stream.write(_tagged(said, tag) if self._source.tags else said)
+                    lines = said.splitlines(keepends=True) if self._source.tags else ()
+                    stream.write(b"".join(tag + line for line in lines) or said)
                     stream.flush()
 
     def _line(self, member: int, done: CommandEnded) -> str:
@@ -118,10 +110,6 @@ def _writing(path: str) -> Iterator[None]:
         yield
     except OSError as fault:
         raise StateFileError(f"{path} cannot be written: {fault.strerror}") from None
-
-
-def _tagged(said: bytes, tag: bytes) -> bytes:
-    return b"".join(tag + line for line in said.splitlines(keepends=True))
 
 
 def _as_file_name(value: str) -> str:

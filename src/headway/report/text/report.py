@@ -1,31 +1,481 @@
-"""Shows a finished run: forecast and actual, where the time went, what limited it."""
+"""Shows a run after its end: forecast and actual, where the time went, what limited it.
+
+Nothing of its plan is imported or executed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
+from headway.base.codec import as_dict
 from headway.base.numbers import short
-from headway.report.history import AttemptUsage
-from headway.report.text.afterwards import (
-    Afterwards,
-    advice,
-    brief,
-    cause_words,
-    refusal_words,
-    serial_words,
-    slow_words,
-    steady_words,
-    width_words,
+from headway.engine.record import Header
+from headway.engine.strategy import ADAPTIVE, parse
+from headway.errors import HeadwayError
+from headway.journal.folder import RunOutline, RunPlace, kept_shape, list_runs
+from headway.journal.reader import JournalReader, RecordedEvent
+from headway.pacing.admission import BUDGETED, FOLLOWS
+from headway.report import time_use as use
+from headway.report.history import (
+    AttemptUsage,
+    Passages,
+    Standing,
+    effective_width,
+    in_line,
+    stand,
+    verdict,
 )
-from headway.report.text.runs import LABEL_CELLS, STYLES, count_words
-from headway.report.text.words import cost, count, known_usd, one_line, usd
-from headway.report.time_use import ForecastComparison, GroupAfter
+from headway.report.text.accounts import PERIODS
+from headway.report.text.runs import STYLES, Glance, count_words, look, state_folder, title_line
+from headway.report.text.terminal import LABEL_CELLS, block, labelled
+from headway.report.text.timeline import grouping, loners
+from headway.report.text.words import cost, count, duration, known_usd, one_line, usd
+from headway.report.time_use import Cause, Nature
+from headway.run.forecasts import KeptForecast, read_forecast
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.text import Text
+
+SLOW_MAX: Final = 3
+"""Tasks that are named as the slowest."""
+
+NATURES: Final = {
+    "plan": Nature("provider"),
+    "each": Nature("machine", is_local=True),
+    "python": Nature("function"),
+}
+"""What tasks are where nothing else is known of them."""
+
+LOOKS_MAX: Final = 3
+"""A run that goes on is looked at again so often before what it did meanwhile is left out."""
+
+EARLIER_MAX: Final = 10
+LOOKED_MAX: Final = 200
+"""Earlier runs of the same plan that are compared, and runs that are looked at to find them."""
+
+
+class Afterwards(Struct, frozen=True):
+    """All that a report says."""
+
+    glance: Glance
+    names: Mapping[bytes, str]
+    forecast: KeptForecast
+    compared: tuple[use.ForecastComparison, ...]
+    serial: use.SerialShare
+    lineage: use.Lineage
+    submitted: int
+    effective: float
+    spent: use.Spent
+    numbers: Passages
+    taken: AttemptUsage
+    lost: AttemptUsage
+    groups: Mapping[str, use.GroupAfter]
+    slow: list[use.Slow]
+    earlier_s: tuple[float, ...]
+    """How long earlier runs of the same plan took, the newest first."""
+    binding: use.Binding | None
+
+    @property
+    def elapsed_s(self) -> float:
+        return self.spent.wall_s
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether its process was the provider too."""
+        return _source(self.glance.header).get("sim") is not None
+
+    def total(self, name: str) -> int:
+        """A number of all tasks: `retries`, `stale`, `cut_calls`, `cut_tokens`."""
+        return sum(getattr(one, name) for one in self.numbers.tasks.values())
+
+
+def afterwards(reader: JournalReader, folder: str) -> Afterwards:
+    """Fold a journal; `folder` is the run's."""
+    glance, recorded = _seen(reader)
+    header = reader.header
+    shape = kept_shape(folder) or _planned_shape(header, folder)
+    names = {row.key: row.name for row in reader.rows()}
+    graph = None if shape is None else shape.graph
+    group_of = grouping(header, names)
+    works_alone = loners(header, shape, group_of)
+    ways = Passages(works_alone)
+    for one in recorded:
+        ways.hear(one.key, one.event)
+    now_s = ways.elapsed_s
+    if glance.verdict.is_live and recorded:
+        now_s += max(0.0, time.time() - recorded[-1].event.at_s)
+    ways.close(now_s, glance.verdict.is_live)
+    passages = ways.tasks.values()
+    kin = use.lineage(passages, graph, group_of)
+    natures = _natures(header, shape)
+    where = use.spent(
+        passages, kin.ready_s, lambda key: natures.get(group_of(key), NATURES[header.kind]),
+        ways.holds, _is_bounded(glance.standing, shape), now_s,
+    )  # fmt: skip
+    groups = use.groups_after(passages, group_of)
+    if graph is not None:
+        declared = [group.name for group in graph.groups if group.name in groups]
+        groups = {name: groups[name] for name in dict.fromkeys((*declared, *groups))}
+    taken, lost = AttemptUsage(), AttemptUsage()
+    for group in groups.values():
+        taken.add(group.taken)
+        lost.add(group.lost)
+    forecast = read_forecast(folder)
+    work_s = sum(one.task_s for one in where.shares if one.cause in use.WORK)
+    return Afterwards(
+        glance, names, forecast,
+        () if forecast.foreseen is None else use.compared(forecast.foreseen, now_s, taken),
+        use.SerialShare(work_s, kin.critical_path_s, now_s), kin, ways.submitted,
+        effective_width(ways, in_line(passages, group_of)), where, ways,
+        taken, lost, groups, use.slowest(passages, SLOW_MAX), _earlier(header),
+        use.binding(where, kin, ways.tasks, groups, group_of),
+    )  # fmt: skip
+
+
+def _seen(reader: JournalReader) -> tuple[Glance, list[RecordedEvent]]:
+    """A run and its facts, of one moment as far as can be: it may go on meanwhile."""
+    recorded = list(reader.events())
+    for _ in range(LOOKS_MAX):
+        glance = look(reader)
+        later = list(reader.events(recorded[-1].seq if recorded else 0))
+        recorded += later
+        if not later:
+            break
+    return glance, recorded
+
+
+def _planned_shape(header: Header, folder: str) -> RunOutline | None:
+    """The shape of a run whose own is not kept, by reading its plan again."""
+    from headway.report.text.why import known
+
+    try:
+        found = known(header, folder)
+    except (HeadwayError, ValueError, TypeError, KeyError):
+        return None
+    return None if found is None else RunOutline(found.graph, found.rules.ceiling)
+
+
+def _natures(header: Header, shape: RunOutline | None) -> dict[str, Nature]:
+    natures: dict[str, Nature] = {}
+    groups = () if shape is None else shape.graph.groups
+    for group in groups:
+        service: use.Service = NATURES[header.kind].service
+        if shape is not None and shape.models is not None:
+            service = "provider" if group.name in shape.models else "function"
+        # One that brings the results of several tasks together.
+        if any(need.block != 1 and groups[need.group].count != 1 for need in group.needs):
+            service = "fan-in"
+        if group.is_local:
+            service = "machine"
+        is_ordered = bool(group.queue) or group.touches is not None
+        natures[group.name] = Nature(service, group.is_local, is_ordered)
+    return natures
+
+
+def _is_bounded(standing: Standing, shape: RunOutline | None) -> bool:
+    """Whether the user said how many may be active at once."""
+    if shape is not None and shape.ceiling < inf:
+        return True
+    try:
+        strategy = parse(standing.strategy) if standing.strategy else ADAPTIVE
+    except HeadwayError:
+        return False
+    return strategy.size > 0
+
+
+def _earlier(header: Header) -> tuple[float, ...]:
+    mine = _plan_of(header)
+    found: list[float] = []
+    for place in list_runs(state_folder(), LOOKED_MAX):
+        took_s = _took(place, mine) if place.id < header.run else None
+        if took_s is not None:
+            found.append(took_s)
+        if len(found) == EARLIER_MAX:
+            break
+    return tuple(found)
+
+
+def _took(place: RunPlace, plan: tuple[str, ...]) -> float | None:
+    try:
+        with JournalReader(place.folder) as reader:
+            if _plan_of(reader.header) != plan:
+                return None
+            standing = Standing()
+            for recorded in reader.events(key=b""):
+                standing = stand(standing, recorded.event)
+    except HeadwayError:
+        return None  # `doctor` reports a journal that cannot be read.
+    finished = standing.finished
+    if finished is None or standing.parts > 1 or verdict(standing, False, 0.0).state != "done":
+        return None
+    return finished.at_s - standing.began_s
+
+
+def _plan_of(header: Header) -> tuple[str, ...]:
+    """What two runs of one plan have in common."""
+    if header.kind != "plan":
+        return header.kind, header.name, header.folder
+    path = str(_source(header).get("path", header.name))
+    return header.kind, os.path.abspath(os.path.join(header.folder, path))
+
+
+def _source(header: Header) -> dict[str, object]:
+    """What is kept of a plan and its options; empty of any other run."""
+    try:
+        source = json.loads(header.source) if header.kind == "plan" else {}
+    except ValueError:
+        return {}
+    return source if isinstance(source, dict) else {}
+
+
+# What the numbers of a report mean, in sentences: limits, causes, widths, and what bound it.
+
+NAME_CELLS: Final = 28
+SHORT_S: Final = 0.095
+"""Below this, thousandths of a second are told."""
+
+CHAIN_MAX: Final = 4
+"""Tasks of the critical path that are named; the middle of a longer one is left out."""
+
+STEADY: Final = 0.15
+"""Runs of a plan whose times vary less than this, as a share of their mean, are predictable."""
+
+ALIKE: Final = 2.0
+"""A group whose slow tasks take less than this many times as long as its middle one is even."""
+
+SEQUENTIAL_MAX: Final = 1.2
+"""Up to so many at once on average, tasks ran one after another."""
+
+PARALLEL_MIN: Final = 0.9
+"""From this share of what was submitted on, tasks really ran at the same time."""
+
+LIMITS: Final = {
+    "": "a permit",
+    "concurrency": "calls at once",
+    "untried": "an untried width",
+    "peak": "the provider's best width",
+    "burst": "a burst, which was refused",
+    "hidden limit": "a limit that the provider does not name",
+    "account": "the account, which was held",
+    "its turn": "its turn",
+    FOLLOWS: "the first answer with the same cached beginning",
+    BUDGETED: "the budget",
+}
+RESOURCES: Final = {"input": "input tokens", "output": "output tokens", "usage": "usage window of"}
+
+CAUSES: Final[dict[Cause, str]] = {
+    "refused": "turned away by the provider",
+    "held": "the run was held",
+    "order": "its turn in the declared order",
+    "room": "room on this machine",
+    "place": "one of the places allowed at once",
+    "provider": "models at work",
+    "function": "functions at work",
+    "machine": "commands at work",
+    "fan-in": "results brought together",
+    "lost": "work that gave nothing",
+    "commit": "results that waited for those before",
+    "again": "delays after faults",
+    "needs": "tasks that are needed",
+    "headway": "headway itself",
+}
+
+
+WIDTHS: Final = {
+    "concurrency": "bound by how many calls the account takes at once, {share}; "
+    "more agents would not help",
+    "peak": "bound by the provider's own speed, {share}: more at once would be slower in all",
+    "untried": "bound by a width that was still being explored, {share}: "
+    "the next run begins with what this one has learned",
+}
+"""Where the number of calls at once bound a run: whose number that was."""
+
+ADVICE: Final[dict[Cause, str]] = {
+    "refused": "bound by refusals, {share}: the provider gives less than is asked for; "
+    "`headway limits` shows what is known of it",
+    "held": "held for {share}: nothing could start",
+    "order": "bound by the declared order, {share}: fewer tasks in one queue or on one key help",
+    "room": "bound by this machine, {share}: more cores or memory help, more agents do not",
+    "place": "bound by the width that was asked for, {share}: allow more at once",
+    "headway": "headway itself took {share}: starting, loading, recording; long runs do not notice",
+    "lost": "{share} went into attempts that gave nothing: `headway logs` says why",
+}
+"""What bound a run, and what helps against it."""
+
+
+def brief(time_s: float) -> str:
+    """`12 ms` where tenths of a second say nothing."""
+    return f"{1000.0 * time_s:.0f} ms" if 0.0 < time_s < SHORT_S else duration(time_s)
+
+
+def limit_words(name: str) -> str:
+    """`input tokens a minute` of `input/60s`."""
+    if name in LIMITS:
+        return LIMITS[name]
+    resource, _, period = name.partition("/")
+    try:
+        period_s = float(period.removesuffix("s"))
+    except ValueError:
+        return one_line(name, NAME_CELLS)
+    if resource == "usage":
+        return f"a usage window of {brief(period_s)}"
+    return f"{RESOURCES.get(resource, resource)} {PERIODS.get(period_s, f'in {period}')}"
+
+
+def width_words(run: Afterwards) -> str:
+    """Whether it was sequential, concurrent, or really at the same time."""
+    submitted, effective = run.submitted, run.effective
+    said = f"submitted {submitted:,}, effectively {effective:.1f} at once"
+    if submitted <= 1:
+        return f"{said}: sequential, one after another"
+    if effective <= SEQUENTIAL_MAX:
+        return f"{said}: submitted concurrently, served like a sequence"
+    share = effective / submitted
+    if share >= PARALLEL_MIN:
+        return f"{said}: parallel, really at the same time"
+    return f"{said}: concurrent, {share:.0%} of them at the same time"
+
+
+def chain_words(run: Afterwards) -> str:
+    """`list > explore[api] > map`."""
+    names = [one_line(run.names.get(key, "?"), NAME_CELLS) for key in run.lineage.chain]
+    if len(names) > CHAIN_MAX:
+        names = [*names[: CHAIN_MAX - 2], f"({len(names) - CHAIN_MAX + 1} more)", names[-1]]
+    return " > ".join(names)
+
+
+def serial_words(run: Afterwards) -> list[str]:
+    """What no width could have overlapped, and what Amdahl's law says of more of it."""
+    serial = run.serial
+    if not serial.work_s:
+        return ["nothing was worked on to an end yet"]
+    path = "longest task" if not run.lineage.is_known else "critical path"
+    speed = f"{serial.speed_up:.1f} times as fast as one task after another"
+    if serial.speed_up < 1.0:
+        speed = "slower than its work alone, one after another: it mostly waited"
+    lines = [
+        f"{serial.share:.0%} of {brief(serial.work_s)} of work is on the {path}, "
+        f"{brief(serial.critical_path_s)}: {chain_words(run)}",
+        f"{speed}; with any width {serial.speed_up_max:.1f} times at most",
+    ]
+    doubled = f"Amdahl's law: twice the width would take {brief(serial.doubled_s)} at best"
+    binds = run.binding is not None and run.binding.cause in ("quota", "refused")
+    lines.append(f"{doubled}, if the account allowed it" if binds else doubled)
+    if not run.lineage.is_known:
+        lines.append("who needs whom is not kept for this run: the longest task stands for it")
+    return lines
+
+
+def slow_words(run: Afterwards, slow: use.Slow) -> str:
+    """`explore[api] 4.1 s: 3.9 s of it at work`."""
+    reasons = {
+        "service": "at work",
+        "start": "before its first call",
+        "quota": f"waiting for {limit_words(slow.what)}",
+        "refused": "turned away",
+        "lost": "in attempts that gave nothing",
+        "again": "between attempts",
+        "commit": "waiting for those before it",
+    }
+    name = one_line(run.names.get(slow.key, "?"), NAME_CELLS)
+    return f"{name} {brief(slow.took_s)}, {brief(slow.kind_s)} of it {reasons[slow.kind]}"
+
+
+def steady_words(run: Afterwards) -> list[str]:
+    """How far task times spread, and how far runs of the same plan do."""
+    several = [one for one in run.groups.values() if len(one.times_s) > 1 and one.p50_s > 0.0]
+    lines = []
+    if several:
+        group = max(several, key=lambda one: one.p95_s - one.p50_s)
+        word = "even" if group.p95_s < ALIKE * group.p50_s else "uneven"
+        lines.append(
+            f"{word} tasks: {one_line(group.name, NAME_CELLS)} takes {brief(group.p50_s)} in "
+            f"the middle and {brief(group.p95_s)} at p95, {group.p95_s / group.p50_s:.1f} "
+            "times as long"
+        )
+    runs = (run.elapsed_s, *run.earlier_s)
+    vary = use.variation(runs) if not run.glance.verdict.is_live else None
+    if vary is not None:
+        word = "predictable" if vary < STEADY else "not predictable"
+        lines.append(
+            f"{word}: the last {len(runs)} runs of this plan vary by {vary:.0%} "
+            f"({brief(min(runs))} to {brief(max(runs))})"
+        )
+    else:
+        lines.append("no earlier run of this plan to compare with")
+    return lines
+
+
+def refusal_words(run: Afterwards) -> str:
+    """`3 calls refused (rate: input), 2 attempts again, 1 stale`."""
+    refusals = sorted(run.numbers.refusals.items())
+    why = ", ".join(f"{many:,} {one_line(word, 40)}" for word, many in refusals)
+    words = [
+        f"{count(sum(many for _, many in refusals), 'call')} refused" + (f" ({why})" if why else "")
+    ]
+    words.append(f"{run.total('retries'):,} retried")
+    if stale := run.total("stale"):
+        words.append(count(stale, "stale attempt"))
+    return ", ".join(words)
+
+
+def advice(run: Afterwards) -> str:
+    """What bound the run, and what would help."""
+    bound = run.binding
+    if bound is None:
+        return "nothing took any time yet"
+    if bound.straggler:
+        name = one_line(run.names.get(bound.straggler, "?"), NAME_CELLS)
+        return (
+            f"one slow task: {name} took {brief(bound.straggler_s)}, its like "
+            f"{brief(bound.usual_s)}; a `timeout:` would have ended it"
+        )
+    share = f"{bound.share:.0%} of the time"
+    if bound.cause == "quota":
+        if bound.what in WIDTHS:
+            return WIDTHS[bound.what].format(share=share, best=_best(run))
+        if not bound.what:
+            return (
+                f"bound by permits, {share}{_best(run)}; this journal does not say for which limit"
+            )
+        limit = limit_words(bound.what)
+        return f"bound by {limit}, waited for {share}{_best(run)}; more agents would not help"
+    if bound.cause == "provider":
+        return _path(run, share, _best(run))
+    if bound.cause == "place":
+        share += f" ({run.glance.standing.strategy})"
+    return ADVICE.get(bound.cause, "{share}: " + CAUSES[bound.cause]).format(share=share)
+
+
+def _path(run: Afterwards, share: str, best: str) -> str:
+    serial = run.serial
+    path_share = serial.critical_path_s / serial.elapsed_s if serial.elapsed_s else 0.0
+    if run.lineage.is_known and len(run.lineage.chain) > 1 and path_share >= 0.5:
+        return (
+            f"bound by the critical path: {chain_words(run)} took "
+            f"{brief(serial.critical_path_s)} of {brief(serial.elapsed_s)}{best}; "
+            "only shorter or fewer stages help"
+        )
+    return f"bound by the work itself, {share}{best}: shorter tasks help, more agents hardly"
+
+
+def _best(run: Afterwards) -> str:
+    """How near to the best possible time it came, where a bound was foreseen."""
+    foreseen = run.forecast.foreseen
+    if foreseen is None or run.elapsed_s <= 0.0 or run.glance.verdict.is_live:
+        return ""
+    return f", {min(1.0, foreseen.bound_s / run.elapsed_s):.0%} of the best possible speed"
+
+
+# The report as lines and as JSON.
 
 GROUPS_MAX: Final = 8
 """Groups that are shown; the others are added up in one line."""
@@ -43,40 +493,30 @@ NO_FORECAST: Final = {
 }
 
 
-def draw_report(console: Console, run: Afterwards) -> None:
-    """Print it, a line for each thing there is to say."""
-    for line in report_lines(run, console.width):
-        console.print(line, soft_wrap=True)
-
-
 def report_lines(run: Afterwards, width: int) -> Iterator[Text]:
-    """The same as lines."""
     from rich.text import Text
 
-    header, verdict = run.glance.header, run.glance.verdict
-    name = one_line(header.name, width - len(header.run) - 2)
-    yield Text.assemble((name, "bold"), "  ", (header.run, "dim"))
+    verdict = run.glance.verdict
+    yield title_line(run.glance.header, width)
     state = f"{verdict.state}, so far" if verdict.is_live else str(verdict.state)
-    yield _labelled(
-        "state",
-        Text.assemble((state, STYLES.get(verdict.state, "")), f": {count_words(run.glance)}"),
-    )
-    yield from _block("took", [_took_words(run)], width)
-    yield from _block("foreseen", _foreseen_lines(run), width)
-    yield from _block("width", [width_words(run)], width)
-    yield from _block("serial", serial_words(run), width)
+    styled = (state, STYLES.get(verdict.state, ""))
+    yield labelled("state", Text.assemble(styled, f": {count_words(run.glance)}"))
+    yield from _folded("took", [_took_words(run)], width)
+    yield from _folded("foreseen", _foreseen_lines(run), width)
+    yield from _folded("width", [width_words(run)], width)
+    yield from _folded("serial", serial_words(run), width)
     if run.spent.shares:
         yield Text()
         yield from _where(run)
         yield Text()
-    yield from _block("headway", [_overhead_words(run)], width)
-    yield from _block("refused", [refusal_words(run)], width)
-    yield from _block("twice", [_twice_words(run)], width)
-    yield from _groups(run)
-    yield from _block("slowest", [slow_words(run, slow) for slow in run.slow], width)
-    yield from _block("spread", steady_words(run), width)
+    yield from _folded("headway", [_overhead_words(run)], width)
+    yield from _folded("refused", [refusal_words(run)], width)
+    yield from _folded("twice", [_twice_words(run)], width)
+    yield from block("groups", _group_lines(run))
+    yield from _folded("slowest", [slow_words(run, slow) for slow in run.slow], width)
+    yield from _folded("spread", steady_words(run), width)
     yield Text()
-    yield from _block("advice", [advice(run)], width, "bold")
+    yield from _folded("advice", [advice(run)], width, "bold")
 
 
 def _took_words(run: Afterwards) -> str:
@@ -103,20 +543,17 @@ def _foreseen_lines(run: Afterwards) -> list[str]:
     return lines
 
 
-def _compared_cells(one: ForecastComparison) -> tuple[str, ...]:
-    low, mid, high, real = (
-        _amount(one.name, value)
-        for value in (one.foreseen.low, one.foreseen.mid, one.foreseen.high, one.real)
-    )
+def _compared_cells(one: use.ForecastComparison) -> tuple[str, ...]:
+    values = (one.foreseen.low, one.foreseen.mid, one.foreseen.high, one.real)
+    if one.name == "time":
+        low, mid, high, real = map(brief, values)
+    else:
+        low, mid, high, real = (
+            usd(round(value)) if one.name == "cost" else short(value) for value in values
+        )
     error = "" if one.error is None else f"{one.error:+.0%}"
     within = "within" if one.is_within else "outside"
     return one.name, f"{mid} ({low} to {high})", f"took {real}", error, within
-
-
-def _amount(name: str, value: float) -> str:
-    if name == "time":
-        return brief(value)
-    return usd(round(value)) if name == "cost" else short(value)
 
 
 def _where(run: Afterwards) -> Iterator[Text]:
@@ -132,7 +569,9 @@ def _where(run: Afterwards) -> Iterator[Text]:
     rows = [("where the time went", "of the run", "", "of the tasks", "")]
     for one in large:
         times = _pair(one.wall_s, spent.wall_s) + _pair(one.task_s, spent.task_s)
-        rows.append((f"  {cause_words(one.cause, one.what)}", *times))
+        is_limit = one.cause == "quota"
+        cause = f"waited for {limit_words(one.what)}" if is_limit else CAUSES[one.cause]
+        rows.append((f"  {cause}", *times))
     wall_s = spent.wall_s - sum(one.wall_s for one in large)
     task_s = spent.task_s - sum(one.task_s for one in large)
     if len(large) < len(spent.shares):
@@ -157,7 +596,7 @@ def _overhead_words(run: Afterwards) -> str:
     share = numbers.cpu_s / run.elapsed_s if run.elapsed_s else 0.0
     words = f"{numbers.cpu_s:.2f} s of CPU, {share:.1%} of one processor"
     words += f"; at most {numbers.memory_bytes / 1e6:.0f} MB"
-    extra = [] if run.is_measured else ["without the parts that were cut off"]
+    extra = [] if numbers.is_measured else ["without the parts that were cut off"]
     if run.glance.header.kind == "python":
         extra.append("with the functions that ran in its process")
     if run.is_simulated:
@@ -170,53 +609,40 @@ def _twice_words(run: Afterwards) -> str:
     if lost.tokens or lost.microusd:
         money = f", {cost(lost.microusd, lost.unpriced)}" if lost.microusd or lost.unpriced else ""
         words.append(f"{short(lost.tokens)} tokens{money} paid for attempts that gave nothing")
-    if run.cut_calls:
-        most = f"up to {short(run.cut_tokens)} tokens" if run.cut_tokens else "their tokens"
-        words.append(f"{count(run.cut_calls, 'call')} cut off, {most} may be billed twice")
+    if cut := run.total("cut_calls"):
+        tokens = run.total("cut_tokens")
+        most = f"up to {short(tokens)} tokens" if tokens else "their tokens"
+        words.append(f"{count(cut, 'call')} cut off, {most} may be billed twice")
     return "; ".join(words) or "no calls cut off; no failed attempts paid"
 
 
-def _groups(run: Afterwards) -> Iterator[Text]:
-    from rich.text import Text
-
+def _group_lines(run: Afterwards) -> list[str]:
     groups = list(run.groups.values())
     rows: list[tuple[str, ...]] = [
         ("", "tasks", "p50", "p95", "p95/p50", "calls", "tokens", "cost", "lost")
     ]
     rows += [_group_cells(group) for group in groups[:GROUPS_MAX]]
     if len(groups) > GROUPS_MAX:
-        others = GroupAfter(f"and {len(groups) - GROUPS_MAX:,} more")
+        others = use.GroupAfter(f"and {len(groups) - GROUPS_MAX:,} more")
         for group in groups[GROUPS_MAX:]:
             others.tasks += group.tasks
             others.taken.add(group.taken)
             others.lost.add(group.lost)
         rows.append(_group_cells(others))
-    for index, line in enumerate(_columns(rows, right=range(1, 9))):
-        yield _labelled("" if index else "groups", Text(line))
+    return _columns(rows, right=range(1, 9))
 
 
-def _cost_json(taken: AttemptUsage) -> dict[str, object]:
-    return {
-        "usd": known_usd(taken.microusd, taken.unpriced),
-        "known_usd": taken.microusd / 1e6,
-        "unpriced_calls": taken.unpriced,
-    }
-
-
-def _group_cost(group: GroupAfter) -> str:
-    if group.taken.unpriced:
-        return f"{usd(group.taken.microusd)} + ?" if group.taken.microusd else "unknown"
-    return usd(group.taken.microusd)
-
-
-def _group_cells(group: GroupAfter) -> tuple[str, ...]:
-    has_times = bool(group.times_s)
+def _group_cells(group: use.GroupAfter) -> tuple[str, ...]:
+    taken, p50, p95 = group.taken, "", ""
+    if group.times_s:
+        p50, p95 = brief(group.p50_s), brief(group.p95_s)
+    money = usd(taken.microusd)
+    if taken.unpriced:
+        money = f"{money} + ?" if taken.microusd else "unknown"
     return (
-        one_line(group.name, 24), f"{group.tasks:,}",
-        brief(group.p50_s) if has_times else "", brief(group.p95_s) if has_times else "",
+        one_line(group.name, 24), f"{group.tasks:,}", p50, p95,
         f"{group.p95_s / group.p50_s:.1f}" if group.p50_s else "",
-        f"{group.taken.calls:,}", short(group.taken.tokens), _group_cost(group),
-        short(group.lost.tokens),
+        f"{taken.calls:,}", short(taken.tokens), money, short(group.lost.tokens),
     )  # fmt: skip
 
 
@@ -235,58 +661,50 @@ def _columns(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[s
     return lines
 
 
-def _block(label: str, lines: Sequence[str], width: int, style: str = "") -> Iterator[Text]:
-    """Sentences beside a label, folded to the width of the screen."""
-    from rich.text import Text
-
+def _folded(label: str, lines: Sequence[str], width: int, style: str = "") -> Iterator[Text]:
     cells = max(CELLS_MIN, width - LABEL_CELLS - 2)
-    folded = [part for line in lines for part in wrap(line, cells, subsequent_indent="  ")]
-    for index, line in enumerate(folded):
-        yield _labelled("" if index else label, Text(line, style))
-
-
-def _labelled(label: str, text: Text) -> Text:
-    from rich.text import Text
-
-    return Text.assemble("  ", (label.ljust(LABEL_CELLS), "dim"), text)
+    folded = (part for line in lines for part in wrap(line, cells, subsequent_indent="  "))
+    return block(label, folded, style)
 
 
 def as_json(run: Afterwards) -> dict[str, object]:
-    """Everything for a program."""
-    header = run.glance.header
+    header, verdict, taken, lost = run.glance.header, run.glance.verdict, run.taken, run.lost
+    numbers, serial, bound = run.numbers, run.serial, run.binding
+    cut_calls, cut_tokens = run.total("cut_calls"), run.total("cut_tokens")
     return {
-        "run": header.run,
-        "name": header.name,
-        "kind": header.kind,
-        "state": run.glance.verdict.state,
-        "is_live": run.glance.verdict.is_live,
-        "parts": run.numbers.parts,
-        "elapsed_s": run.elapsed_s,
-        "calls": run.taken.calls,
-        "input_tokens": round(run.taken.input_tokens),
-        "output_tokens": round(run.taken.output_tokens),
-        **_cost_json(run.taken),
+        "run": header.run, "name": header.name, "kind": header.kind, "state": verdict.state,
+        "is_live": verdict.is_live, "parts": numbers.parts, "elapsed_s": run.elapsed_s,
+        "calls": taken.calls, "input_tokens": round(taken.input_tokens),
+        "output_tokens": round(taken.output_tokens),
+        "usd": known_usd(taken.microusd, taken.unpriced), "known_usd": taken.microusd / 1e6,
+        "unpriced_calls": taken.unpriced,
         "foreseen": _foreseen_json(run),
         "submitted": run.submitted,
         "effective": run.effective,
-        "serial": _serial_json(run),
+        "serial": {
+            "work_s": serial.work_s, "critical_path_s": serial.critical_path_s,
+            "share": serial.share, "speed_up": serial.speed_up,
+            "speed_up_max": serial.speed_up_max, "doubled_s": serial.doubled_s,
+            "is_known": run.lineage.is_known,
+            "chain": [run.names.get(key, "") for key in run.lineage.chain],
+        },
         "spent": {
-            "wall_s": run.spent.wall_s,
-            "task_s": run.spent.task_s,
+            "wall_s": run.spent.wall_s, "task_s": run.spent.task_s,
             "shares": [
                 {"cause": one.cause, "what": one.what, "wall_s": one.wall_s, "task_s": one.task_s}
                 for one in run.spent.shares
             ],
         },
         "headway": {
-            "cpu_s": run.numbers.cpu_s,
-            "memory_bytes": run.numbers.memory_bytes,
-            "is_measured": run.is_measured and run.numbers.memory_bytes > 0,
+            "cpu_s": numbers.cpu_s, "memory_bytes": numbers.memory_bytes,
+            "is_measured": numbers.is_measured and numbers.memory_bytes > 0,
         },
-        "refused": dict(run.refusals),
-        "retries": run.retries,
-        "stale": run.stale,
-        **_twice_json(run),
+        "refused": dict(sorted(numbers.refusals.items())),
+        "retries": run.total("retries"),
+        "stale": run.total("stale"),
+        "lost": {"tokens": round(lost.tokens), "usd": known_usd(lost.microusd, lost.unpriced)},
+        "cut_off": {"calls": cut_calls,
+                    "tokens": None if cut_calls and not cut_tokens else cut_tokens},
         "groups": [_group_json(group) for group in run.groups.values()],
         "slowest": [
             {"task": run.names.get(one.key, ""), "seconds": one.took_s, "mostly": one.kind,
@@ -294,35 +712,12 @@ def as_json(run: Afterwards) -> dict[str, object]:
             for one in run.slow
         ],
         "earlier_s": list(run.earlier_s),
-        "bound": _bound_json(run),
+        "bound": None if bound is None else {
+            "cause": bound.cause, "what": bound.what, "share": bound.share,
+            "straggler": run.names.get(bound.straggler, "") or None,
+        },
         "advice": advice(run),
     }  # fmt: skip
-
-
-def _serial_json(run: Afterwards) -> dict[str, object]:
-    serial = run.serial
-    return {
-        "work_s": serial.work_s,
-        "critical_path_s": serial.critical_path_s,
-        "share": serial.share,
-        "speed_up": serial.speed_up,
-        "speed_up_max": serial.speed_up_max,
-        "doubled_s": serial.doubled_s,
-        "is_known": run.lineage.is_known,
-        "chain": [run.names.get(key, "") for key in run.lineage.chain],
-    }
-
-
-def _bound_json(run: Afterwards) -> dict[str, object] | None:
-    bound = run.binding
-    if bound is None:
-        return None
-    return {
-        "cause": bound.cause,
-        "what": bound.what,
-        "share": bound.share,
-        "straggler": run.names.get(bound.straggler, "") or None,
-    }
 
 
 def _foreseen_json(run: Afterwards) -> dict[str, object] | None:
@@ -330,40 +725,23 @@ def _foreseen_json(run: Afterwards) -> dict[str, object] | None:
     if foreseen is None:
         return None
     return {
-        "bound_s": foreseen.bound_s,
-        "binding": foreseen.binding,
+        "bound_s": foreseen.bound_s, "binding": foreseen.binding,
         "learned_calls": foreseen.learned_calls,
         "compared": [
-            {"name": one.name, "low": one.foreseen.low, "mid": one.foreseen.mid,
-             "high": one.foreseen.high, "real": one.real, "is_within": one.is_within,
-             "error": one.error}
+            {"name": one.name, **as_dict(one.foreseen), "real": one.real,
+             "is_within": one.is_within, "error": one.error}
             for one in run.compared
         ],
     }  # fmt: skip
 
 
-def _twice_json(run: Afterwards) -> dict[str, object]:
-    lost, tokens = run.lost, run.cut_tokens
+def _group_json(group: use.GroupAfter) -> dict[str, object]:
+    taken, lost = group.taken, group.lost
     return {
-        "lost": {"tokens": round(lost.tokens), "usd": known_usd(lost.microusd, lost.unpriced)},
-        "cut_off": {
-            "calls": run.cut_calls,
-            "tokens": None if run.cut_calls and not tokens else tokens,
-        },
-    }
-
-
-def _group_json(group: GroupAfter) -> dict[str, object]:
-    return {
-        "group": group.name,
-        "tasks": group.tasks,
-        "finished": group.finished,
-        "calls": group.taken.calls,
-        "input_tokens": round(group.taken.input_tokens),
-        "output_tokens": round(group.taken.output_tokens),
-        "usd": known_usd(group.taken.microusd, group.taken.unpriced),
-        "lost_tokens": round(group.lost.tokens),
-        "lost_usd": known_usd(group.lost.microusd, group.lost.unpriced),
-        "p50_s": group.p50_s,
-        "p95_s": group.p95_s,
-    }
+        "group": group.name, "tasks": group.tasks, "finished": group.finished,
+        "calls": taken.calls, "input_tokens": round(taken.input_tokens),
+        "output_tokens": round(taken.output_tokens),
+        "usd": known_usd(taken.microusd, taken.unpriced), "lost_tokens": round(lost.tokens),
+        "lost_usd": known_usd(lost.microusd, lost.unpriced),
+        "p50_s": group.p50_s, "p95_s": group.p95_s,
+    }  # fmt: skip

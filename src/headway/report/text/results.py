@@ -12,15 +12,15 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
-from itertools import islice
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TextIO
 
 from msgspec import Struct
 
 from headway.engine.record import TaskRow
-from headway.errors import BadValueError, StateFileError, did_you_mean
+from headway.errors import StateFileError
 from headway.journal.reader import JournalReader
-from headway.report.text.runs import agents_as_json as agent_json
+from headway.report.text.runs import agents_as_json, unknown_task
 from headway.report.text.words import known_usd
 
 if TYPE_CHECKING:
@@ -40,9 +40,6 @@ COLUMNS: Final = (
 NAME_MAX: Final = 120
 """Bytes of a task's name in a file's: file systems allow 255, and a number and a suffix follow."""
 
-NAMES_HINTED_MAX: Final = 1000
-"""Names that a wrong one is compared with."""
-
 
 class Gave(Struct, frozen=True):
     """One task and what came of it."""
@@ -51,16 +48,9 @@ class Gave(Struct, frozen=True):
     body: bytes | None
     """None where there is no result, or results are not kept."""
 
-    @property
-    def text(self) -> str | None:
-        """The result as text; what is not UTF-8 is marked."""
-        return None if self.body is None else self.body.decode("utf-8", "replace")
-
 
 def harvest(
-    reader: JournalReader,
-    names: Collection[str] = (),
-    places: Mapping[bytes, int] | None = None,
+    reader: JournalReader, names: Collection[str] = (), places: Mapping[bytes, int] | None = None
 ) -> Iterator[Gave]:
     """Every task that has ended, in declared order; only some, if named.
 
@@ -76,8 +66,10 @@ def harvest(
         rows = [row for row in rows if row.key in places]
     order = _numbers(reader) if places is None else places
     rows.sort(key=lambda row: order.get(row.key, len(order)))
-    if names:
-        _must_exist(reader, names, rows)
+    there = {row.name for row in rows} | {row.name.partition("[")[0] for row in rows}
+    for name in names:
+        if name not in there:
+            raise unknown_task(reader, name)
     for row in rows:
         if row.state == "finished":
             yield Gave(row, reader.body(row.ending.body) if row.ending.body else None)
@@ -95,14 +87,11 @@ def _numbers(reader: JournalReader) -> dict[bytes, int]:
 
 
 def as_json(gave: Gave, *, is_parsed: bool) -> dict[str, object]:
-    """One line for a program."""
     row = gave.row
-    output: object = gave.text
-    if is_parsed and gave.text is not None:
-        try:
-            output = json.loads(gave.text)
-        except ValueError:
-            output = gave.text
+    output: object = None if gave.body is None else gave.body.decode("utf-8", "replace")
+    if is_parsed and isinstance(output, str):
+        with suppress(ValueError):
+            output = json.loads(output)
     shown: dict[str, object] = {
         "task": row.name,
         "state": row.state,
@@ -125,17 +114,14 @@ def write_lines(
     found: Iterator[Gave],
     *,
     is_parsed: bool,
-    agents: Mapping[str, list[AgentUsage]] | None = None,
-) -> int:
-    """JSON Lines; how many of them have a result. `agents` are those of tasks, by their keys."""
-    done = 0
+    agents: Mapping[str, list[AgentUsage]],
+) -> None:
+    """JSON Lines. `agents` are those of tasks, by their keys."""
     for gave in found:
         shown = as_json(gave, is_parsed=is_parsed)
-        if agents is not None and (accounts := agents.get(gave.row.key.hex())):
-            shown["agent"] = agent_json(accounts)
+        if accounts := agents.get(gave.row.key.hex()):
+            shown["agent"] = agents_as_json(accounts)
         stream.write(json_line(shown) + "\n")
-        done += gave.row.state == "finished"
-    return done
 
 
 def json_line(shown: object) -> str:
@@ -144,22 +130,18 @@ def json_line(shown: object) -> str:
     return OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
 
 
-def write_table(stream: TextIO, found: Iterator[Gave]) -> int:
-    """CSV as RFC 4180 has it; how many rows have a result."""
+def write_table(stream: TextIO, found: Iterator[Gave]) -> None:
+    """CSV as RFC 4180 has it."""
     import csv
 
     writer = csv.writer(stream)
     writer.writerow(COLUMNS)
-    done = 0
     for gave in found:
         shown = as_json(gave, is_parsed=False)
         writer.writerow([guarded(shown.get(column)) for column in COLUMNS])
-        done += gave.row.state == "finished"
-    return done
 
 
 def write_folder(folder: str, found: Iterator[Gave]) -> int:
-    """One file per result; how many."""
     done = 0
     taken: set[str] = set()
     try:
@@ -198,13 +180,3 @@ def safe_name(name: str, taken: set[str]) -> str:
         chosen = f"{plain}-{number}.txt"
     taken.add(chosen.lower())
     return chosen
-
-
-def _must_exist(reader: JournalReader, names: Collection[str], rows: list[TaskRow]) -> None:
-    there = {row.name for row in rows} | {row.name.partition("[")[0] for row in rows}
-    for name in names:
-        if name not in there:
-            known = {row.name for row in islice(reader.rows(), NAMES_HINTED_MAX)}
-            raise BadValueError(
-                f"no task `{name}` has started in this run", hint=did_you_mean(name, known)
-            )

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from heapq import nlargest
 from itertools import islice
-from math import inf
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
@@ -21,19 +20,22 @@ from headway.base.locks import look as look_owner
 from headway.base.numbers import short
 from headway.engine.effects import KnownEffects
 from headway.engine.events import RunBegan, TaskProposed, TaskStale, TaskStarted
-from headway.engine.record import EFFECTS, EffectIntended, Header, TaskRow, TaskState
-from headway.errors import HeadwayError
+from headway.engine.record import EFFECTS, Header, TaskRow, TaskState
+from headway.errors import BadValueError, HeadwayError, did_you_mean
 from headway.journal.folder import FOLDER, RunPlace, find_run, kept_source, list_runs
 from headway.journal.reader import JournalReader, RunSummary
 from headway.report.history import RunVerdict, Standing, stand, verdict
+from headway.report.text.terminal import LABEL_CELLS, block, labelled, print_lines
 from headway.report.text.words import (
     clock,
     cost,
     count,
+    counts,
     duration,
     fault_line,
     known_usd,
     one_line,
+    usage_words,
     usd,
 )
 
@@ -48,6 +50,9 @@ if TYPE_CHECKING:
 
 
 # A run at a glance: what its journal says, its state and its numbers, for every reader of runs.
+
+NAMES_HINTED_MAX: Final = 1000
+"""Names that a wrong one is compared with."""
 
 LISTED_MAX: Final = 10
 """Tasks that failed, or were slow, that are named one by one."""
@@ -69,7 +74,6 @@ class Glance(Struct, frozen=True):
 
     @property
     def total(self) -> int:
-        """Tasks, as far as they are known."""
         if self.places is not None:
             return len(self.places)
         return max(self.header.tasks + self.standing.grown, sum(self.summary.counts.values()))
@@ -83,17 +87,14 @@ class Glance(Struct, frozen=True):
         return max(0.0, end_s - self.summary.first_s)
 
     def of(self, state: TaskState) -> int:
-        """How many tasks are in a state."""
         return self.summary.counts.get(state, 0)
 
     def rows(self, reader: JournalReader, state: TaskState) -> Iterator[TaskRow]:
-        """The tasks that are in a state."""
         rows = reader.rows(state)
         return rows if self.places is None else (row for row in rows if row.key in self.places)
 
 
 def state_folder(environ: Mapping[str, str] = os.environ) -> str:
-    """Where this user's runs are."""
     return folders(environ).state
 
 
@@ -106,7 +107,6 @@ def opened(word: str) -> Iterator[tuple[RunPlace, JournalReader]]:
 
 
 def look(reader: JournalReader) -> Glance:
-    """A run as it is now."""
     standing = Standing()
     for recorded in reader.events(key=b""):
         standing = stand(standing, recorded.event)
@@ -160,24 +160,22 @@ def find_row(reader: JournalReader, word: str) -> TaskRow | None:
     return near.popitem()[1] if len(near) == 1 else None
 
 
+def unknown_task(reader: JournalReader, name: str) -> BadValueError:
+    """No task has started under this name: the nearest that have."""
+    known = [row.name for row in islice(reader.rows(), NAMES_HINTED_MAX)]
+    if not known:
+        return BadValueError("no task has started in this run yet", hint="headway status")
+    return BadValueError(
+        f"no task `{one_line(name)}` has started in this run", hint=did_you_mean(name, known)
+    )
+
+
 def slowest(
     reader: JournalReader, glance: Glance | None = None, count: int = 3
 ) -> list[tuple[TaskRow, float]]:
-    """The finished tasks whose last attempt took longest."""
     rows = reader.rows("finished") if glance is None else glance.rows(reader, "finished")
     took = ((row, row.ended_s - row.started_s) for row in rows)
     return nlargest(count, took, key=lambda pair: pair[1])
-
-
-def finite(value: object) -> object:
-    """As JSON can have it: what has no end is null, and a named tuple is an object."""
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        value = value._asdict()
-    if isinstance(value, dict):
-        return {key: finite(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(one) for one in value]
-    return None if value in (inf, -inf) else value
 
 
 # What the agents of a run have told, taken and paid twice; how those that were cut off go on.
@@ -238,50 +236,47 @@ def accounts_by_key(folder: str) -> dict[str, list[AgentUsage]]:
     return found
 
 
+SUMMED: Final = (
+    "turns", "input_tokens", "output_tokens", "microusd", "metered_input_tokens",
+    "metered_output_tokens", "metered_microusd", "metered_unpriced", "replayed", "calls_again",
+)  # fmt: skip
+
+
+def _together(accounts: Sequence[AgentUsage]) -> AgentUsage:
+    """All attempts of one task as one: what can be added is."""
+    seen = [one.metered_calls for one in accounts if one.metered_calls is not None]
+    sums = {name: sum(getattr(one, name) for one in accounts) for name in SUMMED}
+    tools, denied = Counter[str](), Counter[str]()
+    for one in accounts:
+        tools.update(one.tools)
+        denied.update(one.denied)
+    return replace(
+        accounts[-1], metered_calls=sum(seen) if seen else None, tools=dict(tools),
+        denied=dict(denied), **sums,
+    )  # fmt: skip
+
+
+def _silent(accounts: Sequence[AgentUsage]) -> int:
+    return sum(one.turns for one in accounts if not one.microusd)
+
+
 def agents_as_json(accounts: list[AgentUsage]) -> dict[str, object]:
-    """All attempts of one task, for a program: what its agent told, and what the gateway saw."""
-    last = accounts[-1]
-    seen = [one for one in accounts if one.metered_calls is not None]
+    """All attempts of one task, for a program: what its agent reports, what the gateway saw."""
+    one = _together(accounts)
     return {
-        "name": last.agent,
-        "session": last.session,
-        "how": last.how,
-        "turns": sum(one.turns for one in accounts),
-        "tools": _summed(one.tools for one in accounts),
-        "denied": _summed(one.denied for one in accounts),
+        "name": one.agent, "session": one.session, "how": one.how, "turns": one.turns,
+        "tools": one.tools, "denied": one.denied,
         "told": {
-            "input_tokens": sum(one.input_tokens for one in accounts),
-            "output_tokens": sum(one.output_tokens for one in accounts),
-            "usd": known_usd(*_told_cost(accounts)),
+            "input_tokens": one.input_tokens, "output_tokens": one.output_tokens,
+            "usd": known_usd(one.microusd, _silent(accounts)),
         },
-        "metered": {
-            "calls": sum(one.metered_calls or 0 for one in seen),
-            "input_tokens": sum(one.metered_input_tokens for one in seen),
-            "output_tokens": sum(one.metered_output_tokens for one in seen),
-            "usd": known_usd(*_metered_cost(seen)),
-        } if seen else None,
-        "replayed": sum(one.replayed for one in accounts),
-        "calls_again": sum(one.calls_again for one in accounts),
+        "metered": None if one.metered_calls is None else {
+            "calls": one.metered_calls, "input_tokens": one.metered_input_tokens,
+            "output_tokens": one.metered_output_tokens,
+            "usd": known_usd(one.metered_microusd, one.metered_unpriced),
+        },
+        "replayed": one.replayed, "calls_again": one.calls_again,
     }  # fmt: skip
-
-
-def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total = Counter[str]()
-    for one in counts:
-        total.update(one)
-    return dict(total)
-
-
-def _metered_cost(accounts: Sequence[AgentUsage]) -> tuple[int, int]:
-    """What the gateway saw: micro-dollars, and calls whose price is unknown."""
-    unpriced = sum(one.metered_unpriced for one in accounts)
-    return sum(one.metered_microusd for one in accounts), unpriced
-
-
-def _told_cost(accounts: Sequence[AgentUsage]) -> tuple[int, int]:
-    """What agents say of themselves. Some tell no cost."""
-    silent = sum(one.turns for one in accounts if not one.microusd)
-    return sum(one.microusd for one in accounts), silent
 
 
 def account_lines(folder: str, width: int) -> Iterator[str]:
@@ -289,27 +284,25 @@ def account_lines(folder: str, width: int) -> Iterator[str]:
     from headway.agents.cli import WORDS
 
     for accounts in accounts_by_key(folder).values():
-        last = accounts[-1]
-        seen = [one for one in accounts if one.metered_calls is not None]
-        used = sum(sum(one.tools.values()) for one in accounts)
-        words = [f"{count(sum(one.turns for one in accounts), 'turn')}", count(used, "tool use")]
-        if seen:
-            calls = sum(one.metered_calls or 0 for one in seen)
-            given = sum(one.metered_input_tokens for one in seen)
-            gave = sum(one.metered_output_tokens for one in seen)
-            words += [count(calls, "call"), f"{short(given)} in", f"{short(gave)} out"]
-            words.append(cost(*_metered_cost(seen)))
-        given = sum(one.input_tokens for one in accounts)
-        gave = sum(one.output_tokens for one in accounts)
-        told = f"{short(given)} in, {short(gave)} out, {cost(*_told_cost(accounts))}"
-        words.append(f"itself says {told}" if seen else told)
-        if last.how != "first":
-            words.append(WORDS[last.how])
-        if denied := _summed(one.denied for one in accounts):
-            words.append(f"not allowed: {', '.join(denied)}")
-        if again := sum(one.calls_again for one in accounts):
-            words.append(f"{count(again, 'call')} paid twice")
-        who = f"{one_line(last.task, NAME_CELLS)}  {last.agent}"
+        one = _together(accounts)
+        words = [count(one.turns, "turn"), count(sum(one.tools.values()), "tool use")]
+        told = f"{short(one.input_tokens)} in, {short(one.output_tokens)} out, "
+        told += cost(one.microusd, _silent(accounts))
+        if one.metered_calls is not None:
+            words += [
+                count(one.metered_calls, "call"), f"{short(one.metered_input_tokens)} in",
+                f"{short(one.metered_output_tokens)} out",
+                cost(one.metered_microusd, one.metered_unpriced), f"itself says {told}",
+            ]  # fmt: skip
+        else:
+            words.append(told)
+        if one.how != "first":
+            words.append(WORDS[one.how])
+        if one.denied:
+            words.append(f"not allowed: {', '.join(one.denied)}")
+        if one.calls_again:
+            words.append(f"{count(one.calls_again, 'call')} paid twice")
+        who = f"{one_line(one.task, NAME_CELLS)}  {one.agent}"
         yield one_line(f"{who}: {', '.join(words)}", width)
 
 
@@ -374,11 +367,9 @@ def _words(lesson: Lesson) -> str:
 
 DOUBTS_LISTED_MAX: Final = 20
 """Effects in doubt that are named one by one: a crash leaves at most one for each channel."""
-NAME_CELLS_MAX: Final = 60
 
 
 def known_of(reader: JournalReader) -> KnownEffects:
-    """What a run's journal says of its effects."""
     known = KnownEffects()
     for recorded in reader.events(kinds=EFFECTS):
         known.apply(recorded.key, recorded.event)
@@ -386,10 +377,15 @@ def known_of(reader: JournalReader) -> KnownEffects:
 
 
 def doubt_lines(reader: JournalReader, known: KnownEffects) -> Iterator[str]:
-    """A line for each effect that may have happened."""
     doubts = list(known.doubts.values())
     for task, doubt in doubts[:DOUBTS_LISTED_MAX]:
-        yield _line(reader, task, doubt)
+        row = reader.row(task)
+        name = one_line(row.name if row is not None else task.hex())
+        channel = one_line(doubt.channel)
+        again = "it is sent again with the same key"
+        if doubt.is_now:
+            again = "it is outside the guarantee, and sent again if its task runs again"
+        yield f"in doubt: {channel} of {name}, key {doubt.key}: it may have been sent; {again}"
     if len(doubts) > DOUBTS_LISTED_MAX:
         yield f"in doubt: {len(doubts) - DOUBTS_LISTED_MAX} more"
 
@@ -402,17 +398,6 @@ def done_words(known: KnownEffects) -> str:
     return f"{words}, {len(known.now)} at once, outside the guarantee" if known.now else words
 
 
-def _line(reader: JournalReader, task: bytes, doubt: EffectIntended) -> str:
-    """`in doubt: mail of notify[3], key ab12...: it may have been sent; ...`."""
-    row = reader.row(task)
-    name = one_line(row.name if row is not None else task.hex(), NAME_CELLS_MAX)
-    channel = one_line(doubt.channel, NAME_CELLS_MAX)
-    again = "it is sent again with the same key"
-    if doubt.is_now:
-        again = "it is outside the guarantee, and sent again if its task runs again"
-    return f"in doubt: {channel} of {name}, key {doubt.key}: it may have been sent; {again}"
-
-
 # One run as a person wants to know of it: how far, what it took, what failed, what to do next.
 
 STYLES: Final = {
@@ -422,67 +407,49 @@ STYLES: Final = {
     "interrupted": "bold yellow",
     "stopped": "bold yellow",
 }
-LABEL_CELLS: Final = 10
 
 RANKED_MAX: Final = 10_000
 """Tasks that are looked through for the slowest while a run goes on: it is done again and again."""
 
 
-def draw_status(console: Console, glance: Glance, reader: JournalReader) -> None:
-    """Print it, a line for each thing there is to say."""
-    for line in status_lines(glance, reader, console.width):
-        console.print(line, soft_wrap=True)
-
-
 def status_lines(glance: Glance, reader: JournalReader, width: int) -> Iterator[Text]:
-    """The same as lines, at most as wide as the screen where text of tasks is in them."""
-    from rich.text import Text
-
-    header, verdict = glance.header, glance.verdict
-    name = one_line(header.name, width - len(header.run) - 2)
-    yield Text.assemble((name, "bold"), "  ", (header.run, "dim"))
-    yield _labelled("state", Text(state_words(glance), STYLES.get(verdict.state, "")))
-    yield _labelled("tasks", Text(count_words(glance)))
-    if words := inner_words(glance):
-        yield _labelled("reduces", Text(words))
-    yield _labelled("time", Text(_time_words(glance)))
+    """A line for each fact, at most as wide as the screen where text of tasks is in them."""
+    verdict = glance.verdict
+    yield title_line(glance.header, width)
+    yield from block("state", [state_words(glance)], STYLES.get(verdict.state, ""))
+    yield from block("tasks", [count_words(glance)])
+    inner = (f"{name} {done:,} of {total:,}" for name, (done, total) in glance.inner.items())
+    yield from block("reduces", [", ".join(inner)])
+    yield from block("time", [_time_words(glance)])
     if verdict.is_live:
         from headway.report.text.health import outlook, source_of
         from headway.report.text.stage import rest_words
 
-        ahead = outlook(reader, glance, source_of(reader))
-        for index, line in enumerate(rest_words(ahead.rest)):
-            yield _labelled("" if index else "rest", Text(line))
-    if spent := spent_words(glance):
-        yield _labelled("used", Text(spent))
-    if words := stale_words(reader):
-        yield _labelled("again", Text(words))
-    for index, line in enumerate(islice(account_lines(reader.folder, 400), LISTED_MAX)):
-        yield _labelled("" if index else "agents", Text(line))
+        yield from block("rest", rest_words(outlook(reader, glance, source_of(reader)).rest))
+    yield from block("used", [spent_words(glance)])
+    yield from block("again", [stale_words(reader)])
+    yield from block("agents", islice(account_lines(reader.folder, 400), LISTED_MAX))
     is_ranked = not verdict.is_live or glance.of("finished") <= RANKED_MAX
     ranked = slowest(reader, glance) if is_ranked else []
     slow = [f"{one_line(row.name, 30)} {duration(took_s)}" for row, took_s in ranked]
-    if slow:
-        yield _labelled("slowest", Text(", ".join(slow)))
+    yield from block("slowest", [", ".join(slow)])
     failed = list(islice(glance.rows(reader, "failed"), LISTED_MAX))
-    for index, row in enumerate(failed):
-        yield _labelled("" if index else "failed", failure(row, width - LABEL_CELLS - 2))
+    yield from block("failed", [failure(row, width - LABEL_CELLS - 2) for row in failed])
     if glance.of("failed") > len(failed):
-        yield _labelled("", Text(f"and {glance.of('failed') - len(failed):,} more", "dim"))
+        yield labelled("", f"and {glance.of('failed') - len(failed):,} more", "dim")
     if not verdict.is_live:
-        yield from _effects(reader)
-    for index, line in enumerate(next_words(glance, failed)):
-        yield _labelled("" if index else "next", Text(line))
+        known = known_of(reader)
+        yield from block("effects", [done_words(known)])
+        for line in doubt_lines(reader, known):
+            yield labelled("", line, "yellow")
+    yield from block("next", next_words(glance, failed))
 
 
-def _effects(reader: JournalReader) -> Iterator[Text]:
+def title_line(header: Header, width: int) -> Text:
     from rich.text import Text
 
-    known = known_of(reader)
-    if words := done_words(known):
-        yield _labelled("effects", Text(words))
-    for line in doubt_lines(reader, known):
-        yield _labelled("", Text(line, "yellow"))
+    name = one_line(header.name, width - len(header.run) - 2)
+    return Text.assemble((name, "bold"), "  ", (header.run, "dim"))
 
 
 def state_words(glance: Glance) -> str:
@@ -503,37 +470,25 @@ def state_words(glance: Glance) -> str:
 
 def count_words(glance: Glance) -> str:
     """`18 of 22 finished, 3 running, 1 failed`."""
-    words = [f"{glance.of('finished'):,} of {glance.total:,} finished"]
-    states: dict[TaskState, str] = {
-        "started": "running" if glance.verdict.is_live else "cut off",
-        "proposed": "waiting to be committed",
-        "stale": "to run again",
-        "delayed": "to be tried again",
-        "failed": "failed",
-        "skipped": "skipped",
-    }
-    for state, word in states.items():
-        if number := glance.of(state):
-            words.append(f"{number:,} {word}")
     left = glance.total - sum(glance.summary.counts.values())
-    if left:
-        words.append(f"{left:,} not started")
-    return ", ".join(words)
-
-
-def inner_words(glance: Glance) -> str:
-    """`verdict/1 12 of 36, verdict/2 0 of 9`: the levels of reductions, which are tasks too."""
-    levels = (f"{name} {done:,} of {total:,}" for name, (done, total) in glance.inner.items())
-    return ", ".join(levels)
+    words = counts(
+        (glance.of("started"), "running" if glance.verdict.is_live else "cut off"),
+        (glance.of("proposed"), "waiting to be committed"),
+        (glance.of("stale"), "to run again"),
+        (glance.of("delayed"), "to be tried again"),
+        (glance.of("failed"), "failed"),
+        (glance.of("skipped"), "skipped"),
+        (left, "not started"),
+    )
+    return ", ".join([f"{glance.of('finished'):,} of {glance.total:,} finished", *words])
 
 
 def spent_words(glance: Glance) -> str:
     """`1.2M tokens in, 80k out, $1.20`."""
-    summary, words = glance.summary, []
-    if summary.input_tokens or summary.output_tokens:
-        words.append(f"{short(summary.input_tokens)} tokens in, {short(summary.output_tokens)} out")
-    if summary.spent_microusd or summary.unpriced:
-        words.append(cost(summary.spent_microusd, summary.unpriced))
+    summary = glance.summary
+    words = usage_words(
+        summary.input_tokens, summary.output_tokens, summary.spent_microusd, summary.unpriced
+    )
     if summary.reserved_microusd:
         words.append(f"up to {usd(summary.reserved_microusd)} more in flight")
     return ", ".join(words)
@@ -548,7 +503,6 @@ def stale_words(reader: JournalReader) -> str:
 
 
 def failure(row: TaskRow, cells_max: int) -> Text:
-    """A task without a result and why, on one line."""
     from rich.text import Text
 
     name = one_line(row.name, 40)
@@ -580,20 +534,21 @@ def clean_name(name: str) -> str:
 
 
 def as_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
-    """Everything for a program."""
-    summary, known = glance.summary, known_of(reader)
+    header, verdict, standing = glance.header, glance.verdict, glance.standing
+    summary, known, rest = glance.summary, known_of(reader), {}
+    if verdict.is_live:
+        from headway.report.text.health import outlook, source_of
+
+        ahead = outlook(reader, glance, source_of(reader))
+        rest = {
+            "eta_s": ahead.rest.eta_s, "bound_s": ahead.rest.bound_s,
+            "bound_by": ahead.rest.binding, "waits_for": ahead.waits_for,
+        }  # fmt: skip
     return {
-        "run": glance.header.run,
-        "name": glance.header.name,
-        "kind": glance.header.kind,
-        "folder": glance.header.folder,
-        "state": glance.verdict.state,
-        "reason": glance.verdict.reason,
-        "until_s": glance.verdict.until_s,
-        "resumable": glance.verdict.is_resumable,
-        "pid": glance.pid,
-        "strategy": glance.standing.strategy,
-        "parts": glance.standing.parts,
+        "run": header.run, "name": header.name, "kind": header.kind, "folder": header.folder,
+        "state": verdict.state, "reason": verdict.reason, "until_s": verdict.until_s,
+        "resumable": verdict.is_resumable, "pid": glance.pid, "strategy": standing.strategy,
+        "parts": standing.parts,
         "tasks": {"total": glance.total, **{str(state): n for state, n in summary.counts.items()}},
         "reduces": {name: {"finished": n, "total": of} for name, (n, of) in glance.inner.items()},
         "input_tokens": round(summary.input_tokens),
@@ -602,43 +557,22 @@ def as_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
         "known_usd": summary.spent_microusd / 1e6,
         "unpriced_calls": summary.unpriced,
         "reserved_usd": summary.reserved_microusd / 1e6,
-        "created_s": glance.header.created_s,
+        "created_s": header.created_s,
         "elapsed_s": glance.elapsed_s,
-        **_rest_json(glance, reader),
-        "slowest": [
-            {"task": row.name, "seconds": took_s} for row, took_s in slowest(reader, glance)
-        ],
+        **rest,
+        "slowest": [{"task": row.name, "seconds": took} for row, took in slowest(reader, glance)],
         "failed": [
             {"task": row.name, "reason": row.fault, "attempts": row.attempt}
             for row in islice(glance.rows(reader, "failed"), LISTED_MAX)
         ],
-        "effects": {
-            "done": len(known.done),
-            "in_doubt": len(known.doubts),
-            "now": len(known.now),
-            "doubts": list(known.doubts),
-        },
+        "effects": {"done": len(known.done), "in_doubt": len(known.doubts), "now": len(known.now),
+                    "doubts": list(known.doubts)},
         "agents": {
             accounts[-1].task: agents_as_json(accounts)
             for accounts in accounts_by_key(reader.folder).values()
         },
-        "finished": None if glance.standing.finished is None else as_dict(glance.standing.finished),
-    }
-
-
-def _rest_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
-    if not glance.verdict.is_live:
-        return {}
-    from headway.report.text.health import outlook, source_of
-
-    ahead = outlook(reader, glance, source_of(reader))
-    rest = ahead.rest
-    return {
-        "eta_s": rest.eta_s,
-        "bound_s": rest.bound_s,
-        "bound_by": rest.binding,
-        "waits_for": ahead.waits_for,
-    }
+        "finished": None if standing.finished is None else as_dict(standing.finished),
+    }  # fmt: skip
 
 
 def _time_words(glance: Glance) -> str:
@@ -648,12 +582,6 @@ def _time_words(glance: Glance) -> str:
     if glance.standing.parts > 1:
         words += f", resumed {count(glance.standing.parts - 1, 'time')}"
     return words
-
-
-def _labelled(label: str, text: Text) -> Text:
-    from rich.text import Text
-
-    return Text.assemble("  ", (label.ljust(LABEL_CELLS), "dim"), text)
 
 
 RUNS_MAX: Final = 10
@@ -670,72 +598,44 @@ No runs yet. To begin:
 Everything: headway --help"""
 
 
-class Listed(Struct, frozen=True):
-    """A run, or why nothing can be said of it."""
-
-    place: RunPlace
-    glance: Glance | None
-    error: str = ""
-
-
-def recent_runs(limit: int = RUNS_MAX) -> list[Listed]:
-    """The newest runs."""
-    found = []
-    for place in list_runs(state_folder(), limit):
-        try:
-            with JournalReader(place.folder) as reader:
-                found.append(Listed(place, look(reader)))
-        except HeadwayError as error:
-            # One journal that cannot be read does not hide the others.
-            found.append(Listed(place, None, error.message))
-    return found
-
-
-def draw_runs(console: Console, runs: list[Listed]) -> None:
-    """A table of runs, and what can be done with them."""
+def draw_runs(console: Console) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    if not runs:
+    rows: list[tuple[Text, ...]] = []
+    glances: list[Glance] = []
+    for place in list_runs(state_folder(), RUNS_MAX):
+        age = Text(duration(time.time() - place.created_s))
+        try:
+            with JournalReader(place.folder) as reader:
+                glance = look(reader)
+        except HeadwayError as error:
+            # One journal that cannot be read does not hide the others.
+            why = Text(one_line(error.message, 40))
+            rows.append((Text(place.id), Text(), Text("unreadable"), why, age))
+            continue
+        glances.append(glance)
+        state = Text(glance.verdict.state, STYLES.get(glance.verdict.state, ""))
+        name = Text(one_line(glance.header.name, 30))
+        rows.append((Text(glance.header.run), name, state, Text(count_words(glance)), age))
+    if not rows:
         console.print(NOTHING, soft_wrap=True)
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for header in HEADERS:
         least = len("20261116-0423-a7k") if header == "run" else None
         table.add_column(header, no_wrap=True, overflow="ellipsis", min_width=least)
-    for cells in _fitted([_cells(listed) for listed in runs], console.width):
+    for cells in _fitted(rows, console.width):
         table.add_row(*cells)
     console.print(table)
     console.print()
-    for line in advice(runs):
-        console.print(Text(line, "dim"), soft_wrap=True)
-
-
-def advice(runs: list[Listed]) -> list[str]:
-    """The commands that fit these runs."""
-    lines = []
-    glances = [listed.glance for listed in runs if listed.glance is not None]
-    for glance in glances:
-        if glance.verdict.is_resumable or glance.verdict.state == "paused":
-            lines.append(f"headway resume {glance.header.run}")
-    for glance in glances[:1]:
-        lines.append(f"headway status {glance.header.run}")
-    return [*lines, "headway --help"]
-
-
-def _cells(listed: Listed) -> tuple[Text, ...]:
-    from rich.text import Text
-
-    glance = listed.glance
-    age = Text(duration(time.time() - listed.place.created_s))
-    if glance is None:
-        error = Text(one_line(listed.error, 40))
-        return Text(listed.place.id), Text(), Text("unreadable"), error, age
-    state = glance.verdict.state
-    return (
-        Text(glance.header.run), Text(one_line(glance.header.name, 30)),
-        Text(state, STYLES.get(state, "")), Text(count_words(glance)), age,
-    )  # fmt: skip
+    lines = [
+        f"headway resume {glance.header.run}"
+        for glance in glances
+        if glance.verdict.is_resumable or glance.verdict.state == "paused"
+    ]
+    lines += [f"headway status {glance.header.run}" for glance in glances[:1]]
+    print_lines(console, (*lines, "headway --help"), "dim")
 
 
 def _fitted(rows: list[tuple[Text, ...]], width: int) -> list[tuple[Text, ...]]:

@@ -10,21 +10,16 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
 
 from headway.base.numbers import short
+from headway.report import progress
 from headway.report.history import Standing
-from headway.report.progress import (
-    GroupProgress,
-    ProgressStatistics,
-    RunningAttempt,
-    TaskNames,
-    TimeLeft,
-)
+from headway.report.progress import GroupProgress, TaskNames, TimeLeft
 from headway.report.text.words import Glyphs, clock, cost, count, duration, one_line, usd
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from headway.pacing.admission import LaneView, LimitView
 
 GROUPS_MAX: Final = 8
@@ -46,9 +41,9 @@ class LiveState(Struct, frozen=True):
     now_s: float
     elapsed_s: float
     standing: Standing
-    counts: ProgressStatistics
+    counts: progress.ProgressStatistics
     groups: Sequence[GroupProgress]
-    oldest: Sequence[RunningAttempt]
+    oldest: Sequence[progress.RunningAttempt]
     rest: TimeLeft
     lanes: Sequence[LaneView] = ()
     refused: int = 0
@@ -60,8 +55,6 @@ class LiveState(Struct, frozen=True):
 
 
 class Frame(Struct, frozen=True):
-    """What a picture is drawn on."""
-
     columns: int
     glyphs: Glyphs
 
@@ -118,7 +111,6 @@ def rate_words(per_s: float) -> str:
 
 
 def used_words(view: LiveState) -> str:
-    """Tokens, money, refusals."""
     counts, cast, words = view.counts, view.cast, []
     if counts.input_tokens or counts.output_tokens or cast.budget_tokens:
         tokens = f"{short(counts.input_tokens)} tokens in, {short(counts.output_tokens)} out"
@@ -141,8 +133,6 @@ def used_words(view: LiveState) -> str:
 
 
 def _title(view: LiveState) -> Text:
-    from rich.text import Text
-
     standing, words = view.standing, duration(view.elapsed_s)
     if standing.waves:
         words += f", wave {standing.wave} of {standing.waves}"
@@ -165,7 +155,7 @@ def _groups(view: LiveState, frame: Frame) -> Iterator[Text]:
         shown, others = groups[: GROUPS_MAX - 1], groups[GROUPS_MAX - 1 :]
     else:
         shown, others = groups, []
-    cells = max((_cells(group.name) for group in shown), default=0)
+    cells = max((cell_len(one_line(group.name, NAME_CELLS_MAX)) for group in shown), default=0)
     digits = max((len(_ended_of(group)) for group in shown), default=0)
     for group in shown:
         yield _bar_line(group, cells, digits, frame)
@@ -175,52 +165,32 @@ def _groups(view: LiveState, frame: Frame) -> Iterator[Text]:
         yield labelled("", f"and {count(len(others), 'group')} more, {ended:,}/{total:,}")
 
 
-def _cells(name: str) -> int:
-    from rich.cells import cell_len
-
-    return cell_len(one_line(name, NAME_CELLS_MAX))
-
-
 def _ended_of(group: GroupProgress) -> str:
     total = "?" if group.total is None else f"{group.total:,}"
     return f"{group.ended:,}/{total}"
 
 
 def _bar_line(group: GroupProgress, name_cells: int, digits: int, frame: Frame) -> Text:
-    from rich.cells import set_cell_size
-    from rich.text import Text
-
     name = set_cell_size(one_line(group.name, NAME_CELLS_MAX), name_cells)
-    bar_cells = max(5, min(BAR_CELLS_MAX, frame.columns - name_cells - 34))
-    behind = _ended_of(group).rjust(digits)
+    cells = max(5, min(BAR_CELLS_MAX, frame.columns - name_cells - 34))
+    whole = max(1, group.total or 0, group.ended)
+    # The last cell is filled when everything is over, and not a task earlier.
+    full = int(cells * group.finished / whole)
+    lost = int(cells * group.ended / whole) - full
+    glyphs = frame.glyphs
+    line = Text.assemble(
+        "  ", name, "  ", (glyphs.busy * full, "green"), (glyphs.busy * lost, "red"),
+        (glyphs.here * (cells - full - lost), "dim"), f" {_ended_of(group).rjust(digits)}",
+    )  # fmt: skip
     if group.active and frame.columns >= NARROW:
-        behind += f"  {group.active:,} running"
-    failed = group.failed + group.skipped
-    line = Text.assemble("  ", name, "  ")
-    line.append_text(_bar(group.finished, failed, group.total, bar_cells, frame.glyphs))
-    line.append(f" {behind}")
+        line.append(f"  {group.active:,} running")
     if group.failed:
         line.append(f"  {group.failed:,} failed", "red")
     return line
 
 
-def _bar(done: int, failed: int, total: int | None, cells: int, glyphs: Glyphs) -> Text:
-    from rich.text import Text
-
-    whole = max(1, total or 0, done + failed)
-    # The last cell is filled when everything is over, and not a task earlier.
-    lost = int(cells * (done + failed) / whole) - int(cells * done / whole)
-    full = int(cells * done / whole)
-    empty = cells - full - lost
-    return Text.assemble(
-        (glyphs.busy * full, "green"), (glyphs.busy * lost, "red"), (glyphs.here * empty, "dim")
-    )
-
-
 def _gauges(view: LiveState, frame: Frame) -> Iterator[Text]:
     """Each limit of the accounts in use: how much of it, where it is known from, which binds."""
-    from rich.text import Text
-
     for lane in view.lanes[:LANES_MAX]:
         waiting = sum(caller.waiting for caller in lane.callers)
         width = "" if lane.width == inf else f" of {int(lane.width)}"
@@ -236,8 +206,6 @@ def _gauges(view: LiveState, frame: Frame) -> Iterator[Text]:
 
 def gauge(shown: LimitView, frame: Frame, binds: bool) -> Text:
     """One limit as a bar: how much of it is used, whether calls wait for it, who says so."""
-    from rich.text import Text
-
     from headway.report.text.accounts import PERIODS
 
     limit = shown.limit
@@ -257,12 +225,10 @@ def gauge(shown: LimitView, frame: Frame, binds: bool) -> Text:
 
 
 def _running(view: LiveState, frame: Frame) -> Iterator[Text]:
-    from rich.cells import set_cell_size
-
     shown = view.oldest[:RUNNING_MAX]
     room = max(10, min(40, frame.columns - LABEL_CELLS - 30))
     names = [one_line(view.cast.label(running.task), room) for running in shown]
-    cells = max((_cells_of(name) for name in names), default=0)
+    cells = max(map(cell_len, names), default=0)
     for index, (running, name) in enumerate(zip(shown, names, strict=True)):
         words = duration(view.now_s - running.started_s).rjust(9)
         if running.attempt > 1:
@@ -274,14 +240,5 @@ def _running(view: LiveState, frame: Frame) -> Iterator[Text]:
         yield labelled("", f"and {view.counts.running - len(shown):,} more")
 
 
-def _cells_of(name: str) -> int:
-    from rich.cells import cell_len
-
-    return cell_len(name)
-
-
 def labelled(label: str, words: str) -> Text:
-    """A line with what it is about in front."""
-    from rich.text import Text
-
     return Text.assemble("  ", (label.ljust(LABEL_CELLS), "dim"), words)

@@ -7,6 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from headway.report.tables import StrategyRow
+from headway.report.text.terminal import print_lines
 from headway.report.text.words import Glyphs, glyphs_for
 
 if TYPE_CHECKING:
@@ -45,16 +46,18 @@ def draw_table(console: Console, rows: Sequence[StrategyRow], notes: Sequence[st
         style = "bold green" if row is best else "dim" if not row.loses_nothing else ""
         table.add_row(*(Text(cell) for cell in _cells(row, glyphs)), style=style)
     console.print(table)
-    for note in notes:
-        console.print(Text(note, "dim"), soft_wrap=True)
+    print_lines(console, notes, "dim")
 
 
 def caption(rows: Sequence[StrategyRow], binding: str) -> str:
-    """What the numbers are, and what the best possible time comes from."""
     row = rows[0]
     of = f"median of {row.seeds} seeds" if row.seeds > 1 else "one seed"
-    limited = BINDINGS.get(binding, f"by the limit on {binding}")
-    return f"Times in seconds, {of}. Best possible: {_seconds(row.bound_s)} s, bound {limited}."
+    best = f"Best possible: {_seconds(row.bound_s)} s, bound {bound_words(binding)}."
+    return f"Times in seconds, {of}. {best}"
+
+
+def bound_words(binding: str) -> str:
+    return BINDINGS.get(binding, f"by the limit on {binding}")
 
 
 def conclusion(rows: Sequence[StrategyRow]) -> str:
@@ -62,7 +65,11 @@ def conclusion(rows: Sequence[StrategyRow]) -> str:
     best = fastest(rows)
     if best is None:
         return "Every strategy lost tasks or never ended."
-    said = [f"Fastest without losing a task: {best.strategy}, {_merits(best)}."]
+    refused = f"refused {_count(best.refused)} times" if best.refused else "nothing refused"
+    said = [
+        f"Fastest without losing a task: {best.strategy}, {_seconds(best.makespan_s)} s, "
+        f"{refused}, {1 / best.ratio:.0%} of the best possible speed."
+    ]
     worst = max((row for row in rows if row.loses_nothing), key=lambda row: row.makespan_s)
     times = worst.makespan_s / best.makespan_s
     if times == inf:
@@ -82,7 +89,6 @@ def conclusion(rows: Sequence[StrategyRow]) -> str:
 
 
 def fastest(rows: Sequence[StrategyRow]) -> StrategyRow | None:
-    """The fastest of those that lose nothing."""
     safe = [row for row in rows if row.loses_nothing and row.makespan_s < inf]
     return min(safe, key=lambda row: row.makespan_s, default=None)
 
@@ -94,10 +100,12 @@ def _seconds(time_s: float) -> str:
 
 
 def _cells(row: StrategyRow, glyphs: Glyphs) -> tuple[str, ...]:
+    tokens = row.wasted_tokens
+    wasted = f"{tokens:,.0f}" if tokens < 10_000 else f"{tokens / 1000:,.0f}k"
     share = f"{1 / row.ratio:.0%}" if row.loses_nothing and row.ratio < inf else glyphs.dash
     return (
         row.strategy, _seconds(row.makespan_s), _spread(row, glyphs), _count(row.refused),
-        _count(row.timeouts), _count(row.failed), _tokens(row.wasted_tokens),
+        _count(row.timeouts), _count(row.failed), wasted,
         _seconds(row.first_result_s), _seconds(row.task_p95_s), share,
     )  # fmt: skip
 
@@ -114,14 +122,3 @@ def _spread(row: StrategyRow, glyphs: Glyphs) -> str:
 def _count(count: float) -> str:
     """A mean of whole numbers: one in five is shown, three digits are enough."""
     return f"{count:,.0f}" if count >= 10 or count == int(count) else f"{count:.1f}"
-
-
-def _tokens(tokens: float) -> str:
-    return f"{tokens:,.0f}" if tokens < 10_000 else f"{tokens / 1000:,.0f}k"
-
-
-def _merits(row: StrategyRow) -> str:
-    refused = f"refused {_count(row.refused)} times" if row.refused else "nothing refused"
-    return (
-        f"{_seconds(row.makespan_s)} s, {refused}, {1 / row.ratio:.0%} of the best possible speed"
-    )

@@ -4,18 +4,23 @@ Laws:
 - On a terminal, `sys.stdout` and `sys.stderr` pass text and bytes through `clean`, in every verb.
 - A pipe or a file gets every byte as it is.
 - Control sequences come from headway's own drawing alone: `redraw_line`, and the consoles of
-  `screen.py`, which clean the text that they draw.
+  `words`, which clean the text that they draw.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from io import BufferedIOBase, TextIOWrapper
 from typing import TYPE_CHECKING, BinaryIO, Final, TextIO
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
+    from rich.console import Console
+    from rich.text import Text
 
 SEQUENCES: Final = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
@@ -28,6 +33,8 @@ CONTROLS: Final = dict.fromkeys(
      *range(0x2066, 0x206A), 0x2028, 0x2029]
 )  # fmt: skip
 """Neither printed nor obeyed: control characters, and those that turn the writing around."""
+
+PROGRESS_S: Final = 0.1
 
 
 def clean(text: str) -> str:
@@ -102,6 +109,48 @@ def drawable(stream: TextIO) -> TextIO:
 
 
 def redraw_line(stream: TextIO, text: str = "") -> None:
-    """Replace the last line of a terminal."""
     stream.flush()
     print(f"\r\x1b[K{clean(text)}", end="", file=drawable(stream), flush=True)
+
+
+@contextmanager
+def progress_line(stream: TextIO) -> Iterator[Callable[[str], None]]:
+    """A function that replaces the last line of a terminal, seldom; elsewhere it does nothing."""
+    next_s = 0.0
+
+    def say(text: str) -> None:
+        nonlocal next_s
+        if stream.isatty() and time.monotonic() >= next_s:
+            next_s = time.monotonic() + PROGRESS_S
+            redraw_line(stream, text)
+
+    try:
+        yield say
+    finally:
+        if next_s:
+            redraw_line(stream)
+
+
+# Lines that are printed.
+
+LABEL_CELLS: Final = 10
+
+
+def labelled(label: str, words: str | Text, style: str = "") -> Text:
+    from rich.text import Text
+
+    text = words if isinstance(words, Text) else Text(words, style)
+    return Text.assemble("  ", (label.ljust(LABEL_CELLS), "dim"), text)
+
+
+def block(label: str, lines: Iterable[str | Text], style: str = "") -> Iterator[Text]:
+    """Lines that are not empty, the first with what they are about in front."""
+    for line in lines:
+        if line:
+            yield labelled(label, line, style)
+            label = ""
+
+
+def print_lines(console: Console, lines: Iterable[str | Text], style: str = "") -> None:
+    for line in lines:
+        console.print(line, style=style or None, soft_wrap=True)

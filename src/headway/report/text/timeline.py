@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from headway.journal.folder import kept_shape
+from headway.engine.record import Header
+from headway.journal.folder import RunOutline, kept_shape
 from headway.journal.reader import JournalReader
 from headway.report.history import Passage, Passages, effective_width, in_line, stays
-from headway.report.tables import Cell, TimelineLane, TimelineRow, timeline
+from headway.report.tables import Cell, TimelineLane, timeline
 from headway.report.text.runs import Glance, look
+from headway.report.text.terminal import print_lines
 from headway.report.text.words import Glyphs, count, duration, glyphs_for, one_line
 
 if TYPE_CHECKING:
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 
 # A run that was performed, as a timeline: who waited where, who worked, how many at once.
 
-NAME_CELLS_MAX: Final = 60
 LEAST_S: Final = 0.001
 """A picture of a run without any length still has a scale."""
 
@@ -41,13 +42,10 @@ class TimelineView(Struct, frozen=True):
 
 
 def played(reader: JournalReader) -> TimelineView:
-    """Fold a journal."""
-    facts = list(reader.events())
     names = {row.key: row.name for row in reader.rows()}
-    kept = kept_shape(reader.folder)
-    models = (kept and kept.models) or frozenset()
-    history = Passages(lambda key: group_name(names.get(key, "")) not in models)
-    for recorded in facts:
+    group_of = grouping(reader.header, names)
+    history = Passages(loners(reader.header, kept_shape(reader.folder), group_of))
+    for recorded in reader.events():
         history.hear(recorded.key, recorded.event)
     glance = look(reader)
     now_s = history.elapsed_s
@@ -55,15 +53,34 @@ def played(reader: JournalReader) -> TimelineView:
         now_s += max(0.0, time.time() - glance.summary.last_s)
     history.close(now_s)
     tasks = sorted(history.tasks.values(), key=lambda task: (task.number, task.key))
-    lines = in_line(tasks, lambda key: group_name(names.get(key, "")))
+    lines = in_line(tasks, group_of)
     return TimelineView(
         tasks, [names.get(task.key, task.key.hex()[:8]) for task in tasks], lines, glance,
         history.submitted, effective_width(history, lines), now_s, history.parts,
     )  # fmt: skip
 
 
+def grouping(header: Header, names: Mapping[bytes, str]) -> Callable[[bytes], str]:
+    """The group of a task, by its name: `review` of `review[security]`; an `each` is one group."""
+    if header.kind == "each":
+        return lambda _: "each"
+    return lambda key: names.get(key, "").partition("[")[0]
+
+
+def loners(
+    header: Header, shape: RunOutline | None, group_of: Callable[[bytes], str]
+) -> Callable[[bytes], bool]:
+    """Whether a task works before its first call: programs and functions do, prompts do not."""
+    if shape is None:
+        return lambda _: header.kind != "plan"
+    models = shape.models
+    if models is not None:
+        return lambda key: group_of(key) not in models
+    local = {group.name for group in shape.graph.groups if group.is_local}
+    return lambda key: header.kind != "plan" or group_of(key) in local
+
+
 def draw_played(console: Console, run: TimelineView, *, is_whole: bool) -> None:
-    """Draw it, at most a screenful of tasks unless all are wanted."""
     if not run.tasks:
         console.print("nothing has started yet")
         return
@@ -72,20 +89,18 @@ def draw_played(console: Console, run: TimelineView, *, is_whole: bool) -> None:
     for task in run.tasks[:lanes_max]:
         end = None if task.ended_s is None else (task.ended_s, task.state == "finished")
         lanes.append((stays(task, run.lines.get(task.key, 0.0)), end))
-    names = [one_line(name, NAME_CELLS_MAX) for name in run.names]
+    names = [one_line(name) for name in run.names]
     header = run.glance.header
-    title = f"{one_line(header.name, NAME_CELLS_MAX)}, {count(len(run.tasks), 'task')}"
+    title = f"{one_line(header.name)}, {count(len(run.tasks), 'task')}"
     picture = Picture(title, lanes, names, lanes_max)
     draw_timelines(console, [picture], max(LEAST_S, run.elapsed_s), "queued at the provider")
     console.print()
-    for line in sentences(run):
-        console.print(line, soft_wrap=True)
+    print_lines(console, sentences(run))
     if len(run.tasks) > lanes_max:
         console.print(f"All of them: headway timeline {header.run} --all", soft_wrap=True)
 
 
 def sentences(run: TimelineView) -> list[str]:
-    """What the picture shows, in words."""
     said = [f"Submitted {run.submitted:,}, effectively {run.effective:.1f} at once."]
     if run.lines:
         waited = duration(sum(run.lines.values()))
@@ -98,34 +113,19 @@ def sentences(run: TimelineView) -> list[str]:
     return said
 
 
-def group_name(name: str) -> str:
-    """`review` of `review[security]`."""
-    return name.partition("[")[0]
-
-
 def as_json(run: TimelineView) -> dict[str, object]:
     """The same for a program: every stay of every task, in seconds since the run began."""
     return {
-        "run": run.glance.header.run,
-        "elapsed_s": run.elapsed_s,
-        "submitted": run.submitted,
-        "effective": run.effective,
-        "parts": run.parts,
+        "run": run.glance.header.run, "elapsed_s": run.elapsed_s, "submitted": run.submitted,
+        "effective": run.effective, "parts": run.parts,
         "tasks": [
-            {
-                "task": name,
-                "state": task.state,
-                "attempts": task.attempt,
-                "started_s": task.started_s,
-                "ended_s": task.ended_s,
-                "stays": [
-                    {"kind": kind, "from_s": from_s, "to_s": to_s}
-                    for kind, from_s, to_s in stays(task, run.lines.get(task.key, 0.0))
-                ],
-            }
+            {"task": name, "state": task.state, "attempts": task.attempt,
+             "started_s": task.started_s, "ended_s": task.ended_s,
+             "stays": [dict(zip(("kind", "from_s", "to_s"), one, strict=True))
+                       for one in stays(task, run.lines.get(task.key, 0.0))]}
             for task, name in zip(run.tasks, run.names, strict=True)
         ],
-    }
+    }  # fmt: skip
 
 
 LABEL_CELLS_MAX: Final = 20
@@ -140,14 +140,14 @@ TURNED_AWAY: Final = "turned away, waits to try again"
 SHORT_S: Final = 20.0
 """Below this, tenths of a second matter."""
 
-STYLES: Final[dict[Cell, str]] = {
-    "here": "dim",
-    "provider": "red",
-    "busy": "cyan",
-    "done": "green",
-    "failed": "bold red",
-    "over": "",
+CELLS: Final[dict[Cell, tuple[str, str]]] = {
+    "here": ("dim", "queued here"),
+    "provider": ("red", TURNED_AWAY),
+    "busy": ("cyan", "processing"),
+    "done": ("green", "done"),
+    "failed": ("bold red", "failed"),
 }
+"""How each cell is drawn, and what it means."""
 
 
 class Picture(Struct, frozen=True):
@@ -162,7 +162,6 @@ class Picture(Struct, frozen=True):
 def draw_timelines(
     console: Console, pictures: Sequence[Picture], until_s: float, provider: str = TURNED_AWAY
 ) -> None:
-    """Draw runs one below the other on the same scale, and what the signs mean."""
     from rich.text import Text
 
     glyphs = glyphs_for(console)
@@ -171,8 +170,13 @@ def draw_timelines(
         console.print(Text(picture.title, "bold"), crop=False, soft_wrap=True)
         for line in _lines(picture, until_s, console.width, glyphs):
             console.print(line, crop=False, soft_wrap=True)
+    legend = Text()
+    for cell, (style, meaning) in CELLS.items():
+        words = provider if cell == "provider" else meaning
+        legend.append(getattr(glyphs, cell), style).append(f" {words}   ")
+    legend.rstrip()
     console.print()
-    console.print(_legend(glyphs, provider), soft_wrap=True)
+    console.print(legend, soft_wrap=True)
 
 
 def _lines(picture: Picture, until_s: float, width: int, glyphs: Glyphs) -> list[Text]:
@@ -187,34 +191,16 @@ def _lines(picture: Picture, until_s: float, width: int, glyphs: Glyphs) -> list
     lines = []
     for label, lane in zip(shown, lanes, strict=True):
         line = Text(set_cell_size(label, label_cells) + "  ")
-        lines.append(line.append_text(_drawn(lane, glyphs)))
+        for cell in lane.cells:
+            style = CELLS[cell][0] if cell in CELLS else ""
+            line.append(getattr(glyphs, cell, " "), style)
+        line.rstrip()
+        lines.append(line)
     if len(picture.labels) > picture.lanes_max:
         more = len(picture.labels) - picture.lanes_max
         lines.append(Text(f"... and {more:,} more", "dim"))
     lines.append(Text(" " * (label_cells + 2) + _scale(until_s, columns), "dim"))
     return lines
-
-
-def _drawn(lane: TimelineRow, glyphs: Glyphs) -> Text:
-    from rich.text import Text
-
-    signs = _signs(glyphs)
-    line = Text()
-    for cell in lane.cells:
-        line.append(signs[cell], STYLES[cell])
-    line.rstrip()
-    return line
-
-
-def _signs(glyphs: Glyphs) -> dict[Cell, str]:
-    return {
-        "here": glyphs.here,
-        "provider": glyphs.provider,
-        "busy": glyphs.busy,
-        "done": glyphs.done,
-        "failed": glyphs.failed,
-        "over": " ",
-    }
 
 
 def _scale(until_s: float, columns: int) -> str:
@@ -223,21 +209,3 @@ def _scale(until_s: float, columns: int) -> str:
     middle, end = f"{until_s / 2:.{digits}f} s", f"{until_s:.{digits}f} s"
     line = "0 s".ljust(columns // 2) + middle
     return line.ljust(columns - len(end)) + end
-
-
-def _legend(glyphs: Glyphs, provider: str) -> Text:
-    from rich.text import Text
-
-    signs = _signs(glyphs)
-    meanings: tuple[tuple[Cell, str], ...] = (
-        ("here", "queued here"),
-        ("provider", provider),
-        ("busy", "processing"),
-        ("done", "done"),
-        ("failed", "failed"),
-    )
-    line = Text()
-    for cell, meaning in meanings:
-        line.append(signs[cell], STYLES[cell]).append(f" {meaning}   ")
-    line.rstrip()
-    return line

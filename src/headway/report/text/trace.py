@@ -1,7 +1,7 @@
 """Shows the tree of a reduction, from its result to its sources.
 
 Laws:
-- It reads what the journal has: of a run that goes on, or failed, what there is so far.
+- Of a run that goes on, or failed, it shows what the journal has so far.
 - With a text, only branches are left that lead to a result which contains it; if none does, to
   those that share its rarest words, because a model says things in words of its own.
 """
@@ -12,16 +12,18 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import log
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from headway.base.numbers import short
+from headway.engine.events import NOTHING, Ending
 from headway.engine.record import TaskRow
-from headway.engine.reduction import Cover, ReductionNode, decoded, span
+from headway.engine.reduction import Cover, decoded, span
 from headway.errors import BadValueError, did_you_mean
 from headway.journal.reader import JournalReader
+from headway.plans.fan_in import FanInShape
 from headway.report.text.terminal import clean
 from headway.report.text.words import count, one_line
 from headway.run.declared import plans_of
@@ -31,9 +33,6 @@ from headway.run.reduce import InnerWork, inner_works
 from headway.run.run_context import Crew
 from headway.run.tasks import Plans
 
-if TYPE_CHECKING:
-    from headway.plans.fan_in import FanInShape
-
 WORD: Final = re.compile(r"\w[\w.-]*\w|\w")
 
 SHARED_MIN: Final = 0.5
@@ -41,8 +40,6 @@ SHARED_MIN: Final = 0.5
 
 COMMON_MAX: Final = 0.5
 """A word that more than half of the results have says nothing of where a text is from."""
-
-NAME_CELLS: Final = 60
 
 
 class Branch(Struct, frozen=True):
@@ -53,10 +50,7 @@ class Branch(Struct, frozen=True):
     """`reduction`, `inner` or `result`."""
     state: str
     cover: Cover | None = None
-    calls: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    size_bytes: int = 0
+    ending: Ending = NOTHING
     text: str = ""
     is_passed_on: bool = False
     """It made no call: what is below it was small enough."""
@@ -65,7 +59,6 @@ class Branch(Struct, frozen=True):
     below: tuple[Branch, ...] = ()
 
     def results(self) -> Iterator[Branch]:
-        """The tasks at its ends."""
         if self.kind == "result":
             yield self
         for branch in self.below:
@@ -73,8 +66,13 @@ class Branch(Struct, frozen=True):
 
 
 def trace_of(reader: JournalReader, folder: str, name: str, text: str = "") -> Branch:
-    """The tree of a reduction; with a text, only what leads to where that is from."""
-    plans = _plans(reader, folder)
+    header = reader.header
+    if header.kind != "plan":
+        raise BadValueError(
+            f"{header.run} is no run of a plan's file: it has no reductions",
+            hint="`headway results` has what its tasks gave",
+        )
+    plans = plans_of(reader, PlanSource.kept(folder, header.source))
     groups = plans.expanded.groups
     found = next((group for group in groups if group.name == name), None)
     if found is None or not found.task.reduce:
@@ -82,14 +80,17 @@ def trace_of(reader: JournalReader, folder: str, name: str, text: str = "") -> B
         raise BadValueError(
             f"`{name}` is no reduction of this run", hint=did_you_mean(name, reductions)
         )
-    if text.strip() and not reader.header.keeps_bodies:
+    if text.strip() and not header.keeps_bodies:
         raise BadValueError(
-            f"the results of {reader.header.run} were not kept: nobody knows where a text is from",
+            f"the results of {header.run} were not kept: nobody knows where a text is from",
             hint=f"`--trace {name}` alone shows which tasks it was made of",
         )
-    shape = plans.shapes.get(found.index)
-    whole = _Reading(reader, plans, found.source, shape).tree(found.index)
-    return _found(whole, text) if text.strip() else whole
+    whole = _Reading(reader, plans, found.source, plans.shapes.get(found.index)).tree(found.index)
+    if not text.strip():
+        return whole
+    results, wanted = list(whole.results()), _plain(text)
+    hits = {one.name: "contains it" for one in results if wanted in _plain(one.text)}
+    return _pruned(whole, hits or _sharing(results, text))
 
 
 def draw_trace(branch: Branch) -> Iterator[str]:
@@ -100,10 +101,11 @@ def draw_trace(branch: Branch) -> Iterator[str]:
 
 def as_json(branch: Branch) -> dict[str, object]:
     """The same for a program, with all nodes."""
+    ending = branch.ending
     told: dict[str, object] = {
-        "task": branch.name, "kind": branch.kind, "state": branch.state, "calls": branch.calls,
-        "input_tokens": branch.input_tokens, "output_tokens": branch.output_tokens,
-        "bytes": branch.size_bytes,
+        "task": branch.name, "kind": branch.kind, "state": branch.state, "calls": ending.calls,
+        "input_tokens": round(ending.input_tokens), "output_tokens": round(ending.output_tokens),
+        "bytes": len(branch.text.encode()),
     }  # fmt: skip
     if branch.cover is not None:
         told["results"] = [branch.cover.first + 1, branch.cover.last + 1]
@@ -115,15 +117,6 @@ def as_json(branch: Branch) -> dict[str, object]:
     return told
 
 
-def _plans(reader: JournalReader, folder: str) -> Plans:
-    if reader.header.kind != "plan":
-        raise BadValueError(
-            f"{reader.header.run} is no run of a plan's file: it has no reductions",
-            hint="`headway results` has what its tasks gave",
-        )
-    return plans_of(reader, PlanSource.kept(folder, reader.header.source))
-
-
 class _Reading(Struct, frozen=True):
     """One reduction in one journal."""
 
@@ -133,78 +126,60 @@ class _Reading(Struct, frozen=True):
     shape: FanInShape | None
 
     def tree(self, index: int) -> Branch:
-        row, body = self._row(index, 0)
-        levels = 0 if self.shape is None else self.shape.levels
-        results = self.plans.expanded.groups[self.source].count
+        groups, shape = self.plans.expanded.groups, self.shape
+        levels = 0 if shape is None else shape.levels
+        results = groups[self.source].count
         below: list[Branch] = []
         if results is not None:
-            sizes = (results, *(self.shape.sizes(results) if self.shape is not None else ()))
+            sizes = (results, *(shape.sizes(results) if shape is not None else ()))
             works = self._works() if levels else ()
             below = [self._branch(levels, member, sizes, works) for member in range(sizes[levels])]
-        label = self.plans.expanded.groups[index].name
-        return _branch(label, "reduction", row, body, tuple(below))
+        whole = self._task(groups[index].name, "reduction", self._row(index, 0))
+        return replace(whole, below=tuple(below))
 
     def _branch(
         self, level: int, member: int, sizes: Sequence[int], works: Sequence[InnerWork]
     ) -> Branch:
-        group = self.plans.expanded.groups[self.source]
         if level == 0:
-            row, body = self._row(self.source, member)
-            branch = _branch(group.label(member), "result", row, body)
+            label = self.plans.expanded.groups[self.source].label(member)
+            branch = self._task(label, "result", self._row(self.source, member))
             return replace(branch, cover=Cover(member, member))
         fan = self.shape.fit.fan if self.shape is not None else 1
         first, after = member * fan, min(sizes[level - 1], (member + 1) * fan)
         below = tuple(self._branch(level - 1, one, sizes, works) for one in range(first, after))
         work = works[level - 1]
-        row = self.reader.row(work.key(member))
-        given = self._body(row)
-        node = ReductionNode(()) if given is None else decoded(given, work.label(member))
-        text = "\n".join(item.text for item in node.items)
-        branch = _branch(work.label(member), "inner", row, text, below)
+        branch = self._task(work.label(member), "inner", self.reader.row(work.key(member)))
         covers = [one.cover for one in below if one.cover is not None]
         cover = Cover(covers[0].first, covers[-1].last) if covers else None
-        is_passed_on = branch.state == "finished" and not branch.calls
-        return replace(branch, cover=cover, is_passed_on=is_passed_on)
+        is_passed_on = branch.state == "finished" and not branch.ending.calls
+        return replace(branch, below=below, cover=cover, is_passed_on=is_passed_on)
 
     def _works(self) -> tuple[InnerWork, ...]:
-        """Of all reductions, because equal ones are told apart by who is first; then of this."""
+        """Of all reductions, because equal ones differ by which is first; then of this."""
         every = inner_works(self.plans, Crew("", "", "", {}), tuple(self.plans.shapes.values()))
         return tuple(work for work in every if work.shape is self.shape)
 
-    def _row(self, index: int, member: int) -> tuple[TaskRow | None, str | None]:
+    def _row(self, index: int, member: int) -> TaskRow | None:
         keys = self.plans.keys[index]
-        row = None if keys is None else self.reader.row(keys.key(member))
-        body = self._body(row)
-        return row, None if body is None else text_in(body)
+        return None if keys is None else self.reader.row(keys.key(member))
 
-    def _body(self, row: TaskRow | None) -> bytes | None:
-        is_there = row is not None and row.state == "finished" and row.ending.body
-        return self.reader.body(row.ending.body) if row is not None and is_there else None
-
-
-def _branch(
-    name: str, kind: str, row: TaskRow | None, text: str | None, below: tuple[Branch, ...] = ()
-) -> Branch:
-    if row is None:
-        return Branch(name, kind, "not started", below=below)
-    ending = row.ending
-    return Branch(
-        name, kind, row.state, calls=ending.calls, input_tokens=round(ending.input_tokens),
-        output_tokens=round(ending.output_tokens), size_bytes=len((text or "").encode()),
-        text=text or "", reason="" if row.state == "finished" else row.fault, below=below,
-    )  # fmt: skip
-
-
-def _found(whole: Branch, text: str) -> Branch:
-    results = list(whole.results())
-    wanted = _plain(text)
-    hits = {one.name: "contains it" for one in results if wanted in _plain(one.text)}
-    return _pruned(whole, hits or _sharing(results, text))
+    def _task(self, name: str, kind: str, row: TaskRow | None) -> Branch:
+        if row is None:
+            return Branch(name, kind, "not started")
+        body, text = None, ""
+        if row.state == "finished" and row.ending.body:
+            body = self.reader.body(row.ending.body)
+        if body is not None and kind == "inner":
+            text = "\n".join(item.text for item in decoded(body, name).items)
+        elif body is not None:
+            text = text_in(body)
+        reason = "" if row.state == "finished" else row.fault
+        return Branch(name, kind, row.state, ending=row.ending, text=text, reason=reason)
 
 
 def _sharing(results: Sequence[Branch], text: str) -> dict[str, str]:
-    wanted = dict.fromkeys(_words(text))
-    words = {one.name: set(_words(one.text)) for one in results}
+    wanted = dict.fromkeys(WORD.findall(text.casefold()))
+    words = {one.name: set(WORD.findall(one.text.casefold())) for one in results}
     spread = Counter(word for found in words.values() for word in found if word in wanted)
     common = COMMON_MAX * len(results)
     worth = {word: 1.0 + log(len(results) / n) for word, n in spread.items() if n <= common}
@@ -232,10 +207,6 @@ def _plain(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def _words(text: str) -> list[str]:
-    return WORD.findall(text.casefold())
-
-
 def _shown(below: Sequence[Branch]) -> list[Branch]:
     """What stands below a node, without those that passed it on."""
     shown: list[Branch] = []
@@ -252,16 +223,16 @@ def _drawn(below: Sequence[Branch], indent: str) -> Iterator[str]:
 
 
 def _line(branch: Branch) -> str:
-    words = []
+    words, ending = [], branch.ending
     if branch.kind == "inner" and branch.cover is not None:
         words.append(span(branch.cover))
     if branch.state != "finished":
         words.append(branch.state)
-    if branch.calls:
-        words.append(count(branch.calls, "call"))
-        words.append(f"{short(branch.input_tokens)} tokens in, {short(branch.output_tokens)} out")
-    if branch.size_bytes:
-        words.append(f"{branch.size_bytes:,} bytes")
+    if ending.calls:
+        words.append(count(ending.calls, "call"))
+        words.append(f"{short(ending.input_tokens)} tokens in, {short(ending.output_tokens)} out")
+    if branch.text:
+        words.append(f"{len(branch.text.encode()):,} bytes")
     if branch.reason:
-        words.append(one_line(branch.reason, NAME_CELLS * 2))
-    return f"{one_line(clean(branch.name), NAME_CELLS)}  {'; '.join(words)}".rstrip()
+        words.append(one_line(branch.reason, 120))
+    return f"{one_line(clean(branch.name))}  {'; '.join(words)}".rstrip()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from math import inf
 from pathlib import Path
@@ -20,15 +20,15 @@ from headway.engine.state import Rules, State
 from headway.engine.strategy import parse
 from headway.errors import BadValueError, PlanError, did_you_mean
 from headway.journal.folder import kept_source
-from headway.journal.reader import JournalReader, RecordedEvent
+from headway.journal.reader import JournalReader
 from headway.plans.expand import graph_of
 from headway.plans.fan_in import shapes_of, with_levels
 from headway.plans.graph import Graph, TaskGroup
 from headway.plans.load import plan_from
+from headway.report.text import runs
 from headway.report.text.logs import told
-from headway.report.text.results import NAMES_HINTED_MAX
-from headway.report.text.runs import Glance, clean_name, find_row, look, state_words
-from headway.report.text.terminal import clean
+from headway.report.text.runs import NAMES_HINTED_MAX, Glance, find_row, look
+from headway.report.text.terminal import clean, print_lines
 from headway.report.text.words import clock, count, duration, fault_line, one_line
 from headway.run.each import EachSource, EachWork
 from headway.run.plan_run import PlanSource
@@ -37,8 +37,6 @@ from headway.state.shared import decode
 if TYPE_CHECKING:
     from rich.console import Console
 
-
-NAME_CELLS_MAX: Final = 60
 
 ADVICE: Final = {
     "access": "the key, the model's name or the address is wrong: correct it, then resume",
@@ -73,113 +71,106 @@ class Cause(Struct, frozen=True):
 
 
 def cause_of(reader: JournalReader, word: str, known: Callable[[], KnownRun | None]) -> Cause:
-    """Why the task of this name is where it is; `known` is asked if it has not started."""
+    """Why the task of this name is where it is; `known` is called if it has not started."""
     glance = look(reader)
     row = find_row(reader, word)
-    if row is not None and row.state == "skipped":
-        return _skipped(reader, row, glance)
-    if row is not None and row.state in ("proposed", "stale"):
-        return _judged(reader, row, known, glance)
-    if row is not None:
-        return _started(reader, row, glance)
-    found = known()
-    if found is None:
-        raise _unknown(word, (row.name for row in reader.rows()))
-    return _pending(reader, word, found, glance)
-
-
-def _story(facts: Iterable[Fact], now_s: float) -> tuple[str, ...]:
-    return tuple(f"{clock(fact.at_s, now_s)}  {told(fact, '').strip()}" for fact in facts)
-
-
-def _started(reader: JournalReader, row: TaskRow, glance: Glance) -> Cause:
+    if row is None:
+        found = known()
+        if found is None:
+            raise _unknown(word, (row.name for row in reader.rows()))
+        return _pending(reader, word, found, glance)
     facts = [recorded.event for recorded in reader.events(key=row.key)]
-    story = _story(facts, glance.now_s)
+    if row.state == "skipped":
+        return _skipped(reader, row, facts, glance)
+    story = tuple(f"{clock(fact.at_s, glance.now_s)}  {told(fact, '').strip()}" for fact in facts)
+    if row.state in ("proposed", "stale"):
+        return _judged(reader, row, story, known, glance)
+    return _started(row, facts, story, glance)
+
+
+def _started(row: TaskRow, facts: Sequence[Fact], story: tuple[str, ...], glance: Glance) -> Cause:
     first = next((fact for fact in facts if isinstance(fact, TaskStarted)), None)
-    began = "" if first is None else (
-        f"it started {duration(max(0.0, first.at_s - glance.summary.first_s))} after the run "
-        f"began: {first.reason}"
-    )  # fmt: skip
-    took = duration(max(0.0, row.ended_s - row.started_s))
-    if row.state == "finished":
-        because = f"{began}; attempt {row.attempt} gave its result in {took}"
-        return Cause(row.name, "finished", because, story)
-    if row.state == "failed":
-        because = f"{count(row.attempt, 'attempt')} failed, the last with {_said(row)}"
-        kind = row.fault.partition(":")[0]
-        advice = ADVICE.get(kind, f"headway resume {glance.header.run} tries it again")
-        return Cause(row.name, "failed", because, story, advice)
+    began, fault = "", one_line(fault_line(row.fault) or "no reason", 300)
+    if first is not None:
+        after = duration(max(0.0, first.at_s - glance.summary.first_s))
+        began = f"it started {after} after the run began: {first.reason}"
+    resume = f"headway resume {glance.header.run}"
+    match row.state:
+        case "finished":
+            took = duration(max(0.0, row.ended_s - row.started_s))
+            because = f"{began}; attempt {row.attempt} gave its result in {took}"
+            return Cause(row.name, "finished", because, story)
+        case "failed":
+            because = f"{count(row.attempt, 'attempt')} failed, the last with {fault}"
+            advice = ADVICE.get(row.fault.partition(":")[0], f"{resume} tries it again")
+            return Cause(row.name, "failed", because, story, advice)
     if not glance.verdict.is_live:
         because = f"attempt {row.attempt} had no end when the run's process was gone"
-        advice = f"headway resume {glance.header.run}"
-        return Cause(row.name, "cut off", because, story, advice)
+        return Cause(row.name, "cut off", because, story, resume)
     if row.state == "delayed":
-        return Cause(row.name, "delayed", f"attempt {row.attempt} failed: {_said(row)}", story)
+        return Cause(row.name, "delayed", f"attempt {row.attempt} failed: {fault}", story)
     since = duration(max(0.0, glance.now_s - row.started_s))
     return Cause(row.name, "running", f"attempt {row.attempt} for {since}; {began}", story)
 
 
 def _judged(
-    reader: JournalReader, row: TaskRow, known: Callable[[], KnownRun | None], glance: Glance
+    reader: JournalReader,
+    row: TaskRow,
+    story: tuple[str, ...],
+    known: Callable[[], KnownRun | None],
+    glance: Glance,
 ) -> Cause:
     """An attempt has ended, and its task has not: those before it decide what becomes of it."""
-    story = _story((one.event for one in reader.events(key=row.key)), glance.now_s)
+    because = "has ended, and tasks before it may still change what it has read"
     if row.state == "stale":
-        what = row.fault.removeprefix("stale: ")
-        because = f"attempt {row.attempt} was for nothing: `{one_line(what, 200)}`, which it had "
-        because += "read, has changed since. It runs again"
-    else:
-        because = f"attempt {row.attempt} has ended, and tasks before it may still change what it"
-        because += " has read"
+        what = one_line(row.fault.removeprefix("stale: "), 200)
+        because = f"was for nothing: `{what}`, which it had read, has changed since. It runs again"
+    because = f"attempt {row.attempt} {because}"
     if not glance.verdict.is_live:
-        advice = f"headway resume {glance.header.run}"
-        return Cause(row.name, row.state, f"{because}; no process performs the run", story, advice)
+        because += "; no process performs the run"
+        return Cause(row.name, row.state, because, story, f"headway resume {glance.header.run}")
     found, number = known(), _number(reader, row.key)
     if row.state == "proposed" and found is not None and number is not None:
         state, names = _replayed(reader, found, glance)
-        _propose(reader, row, state, number)
+        # Events do not contain what an attempt has read: that is kept beside them.
+        touched = reader.body(row.ending.access) if row.ending.access else None
+        if touched is not None and state.coherence is not None and state.coherence.has(number):
+            state.coherence.note(number, decode(touched))
+            state.coherence.propose(number)
         because = why(state, number, glance.now_s, names).words
     return Cause(row.name, row.state, because, story)
 
 
-def _propose(reader: JournalReader, row: TaskRow, state: State, task: int) -> None:
-    """Facts do not tell what an attempt has read: that is kept beside them."""
-    touched = reader.body(row.ending.access) if row.ending.access else None
-    if touched is not None and state.coherence is not None and state.coherence.has(task):
-        state.coherence.note(task, decode(touched))
-        state.coherence.propose(task)
-
-
-def _skipped(reader: JournalReader, row: TaskRow, glance: Glance) -> Cause:
-    skips = [recorded.event for recorded in reader.events(key=row.key)]
-    blamed = next((fact.because for fact in reversed(skips) if isinstance(fact, TaskSkipped)), None)
+def _skipped(reader: JournalReader, row: TaskRow, facts: Sequence[Fact], glance: Glance) -> Cause:
+    blamed = next((fact.because for fact in reversed(facts) if isinstance(fact, TaskSkipped)), None)
     failed = ((other.name, _number(reader, other.key)) for other in reader.rows("failed"))
     culprit = next((name for name, number in failed if number == blamed), None)
     if culprit is None:
         return Cause(row.name, "skipped", "something that it needs has failed")
-    name = one_line(culprit, NAME_CELLS_MAX)
-    advice = f"headway why {glance.header.run} '{clean_name(culprit)}'"
-    return Cause(row.name, "skipped", f"`{name}`, which it needs, has failed", (), advice)
+    because = f"`{one_line(culprit)}`, which it needs, has failed"
+    advice = f"headway why {glance.header.run} '{runs.clean_name(culprit)}'"
+    return Cause(row.name, "skipped", because, (), advice)
 
 
 def _pending(reader: JournalReader, word: str, known: KnownRun, glance: Glance) -> Cause:
     state, names = _replayed(reader, known, glance)
-    name = names.task
-    task = _task_named(word, [name(task) for task in range(state.ready_set.numbers.total)])
+    labels = [names.task(task) for task in range(state.ready_set.numbers.total)]
+    shown = " ".join(word.split())
+    near = [number for number, name in enumerate(labels) if shown in " ".join(name.split())]
+    if word not in labels and len(near) != 1:
+        raise _unknown(word, iter(labels))
+    task = labels.index(word) if word in labels else near[0]
     now_s = time.time() if glance.verdict.is_live else glance.summary.last_s
     answer = why(state, task, now_s, names)
+    words, advice = answer.words, ""
+    group = known.graph.groups[state.place(task)[0]]
     if not glance.verdict.is_live:
         advice = f"headway resume {glance.header.run}"
-        because = f"no process performs the run ({state_words(glance)})"
-        if any(one.kind == "needs" for one in answer.blockers):
-            because += "; " + "; ".join(one.words for one in answer.blockers if one.kind == "needs")
-        return Cause(name(task), "not started", because, (), advice)
-    group = known.graph.groups[state.place(task)[0]]
-    if answer.status == "free" and group.is_local and state.local:
-        busy = count(state.local, "task")
-        words = f"this machine has no room beside {busy} of this run"
-        return Cause(name(task), "not started", words)
-    return Cause(name(task), "not started", answer.words)
+        needs = [one.words for one in answer.blockers if one.kind == "needs"]
+        words = "; ".join([f"no process performs the run ({runs.state_words(glance)})", *needs])
+    elif answer.status == "free" and group.is_local and state.local:
+        words = f"this machine has no room beside {count(state.local, 'task')} of this run"
+    return Cause(labels[task], "not started", words, (), advice)
 
 
 def _replayed(reader: JournalReader, known: KnownRun, glance: Glance) -> tuple[State, ReasonNames]:
@@ -188,7 +179,13 @@ def _replayed(reader: JournalReader, known: KnownRun, glance: Glance) -> tuple[S
         rules = Rules(parse(glance.standing.strategy), rules.retries, rules.halt, rules.ceiling)
     recorded = list(reader.events())
     state = replayed(known.graph, rules, (one.event for one in recorded))
-    started = _started_names(reader, recorded)
+    # The journal has the names of started tasks, also where the plan does not have them yet.
+    by_key = {row.key: row.name for row in reader.rows()}
+    started = {
+        one.event.task: by_key[one.key]
+        for one in recorded
+        if isinstance(one.event, TaskStarted) and one.key in by_key
+    }
     now_s = time.time() if glance.verdict.is_live else glance.summary.last_s
 
     def name(task: int) -> str:
@@ -197,33 +194,11 @@ def _replayed(reader: JournalReader, known: KnownRun, glance: Glance) -> tuple[S
     return state, ReasonNames(name, lambda at_s: clock(at_s, now_s))
 
 
-def _started_names(reader: JournalReader, recorded: list[RecordedEvent]) -> dict[int, str]:
-    """Of tasks that have started the journal knows the names, also where the plan does not yet."""
-    by_key = {row.key: row.name for row in reader.rows()}
-    return {
-        one.event.task: by_key[one.key]
-        for one in recorded
-        if isinstance(one.event, TaskStarted) and one.key in by_key
-    }
-
-
-def _task_named(word: str, names: list[str]) -> int:
-    if word in names:
-        return names.index(word)
-    shown = " ".join(word.split())
-    near = [number for number, name in enumerate(names) if shown in " ".join(name.split())]
-    if len(near) != 1:
-        raise _unknown(word, iter(names))
-    return near[0]
-
-
 def _unknown(word: str, names: Iterator[str]) -> BadValueError:
     known = list(islice(names, NAMES_HINTED_MAX))
     if not known:
         return BadValueError("this run has no tasks yet")
-    return BadValueError(
-        f"this run has no task `{one_line(word, NAME_CELLS_MAX)}`", hint=did_you_mean(word, known)
-    )
+    return BadValueError(f"this run has no task `{one_line(word)}`", hint=did_you_mean(word, known))
 
 
 def _number(reader: JournalReader, key: bytes) -> int | None:
@@ -231,22 +206,13 @@ def _number(reader: JournalReader, key: bytes) -> int | None:
     return numbers[-1] if numbers else None
 
 
-def _said(row: TaskRow) -> str:
-    return one_line(fault_line(row.fault) or "no reason", 300)
-
-
-# The answer to `why`, as a person reads it.
-
-
 def draw_cause(console: Console, cause: Cause) -> None:
-    """The state and why; below it what happened, and what can be done."""
     from rich.text import Text
 
     name = one_line(cause.task, 80)
     line = Text.assemble((name, "bold"), f" is {cause.state}: {clean(cause.because)}")
     console.print(line, soft_wrap=True)
-    for fact in cause.story:
-        console.print(Text(f"  {fact}", "dim"), soft_wrap=True)
+    print_lines(console, (f"  {fact}" for fact in cause.story), "dim")
     if cause.advice:
         console.print(f"hint: {cause.advice}", soft_wrap=True)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from math import ceil, floor, inf, log10
 from typing import Final
 
@@ -10,6 +9,7 @@ from msgspec import Struct
 
 from headway.report.advise import WidthCurve, WidthPoint
 from headway.report.options import HOUR_MICROUSD, waiting_microusd
+from headway.report.text.svg import dot, line, page, rect, text
 from headway.report.text.words import duration
 
 WIDE: Final = 860.0
@@ -51,61 +51,43 @@ class WidthPicture(Struct, frozen=True):
 
     @property
     def points(self) -> tuple[WidthPoint, ...]:
-        """Those that end."""
         return tuple(one for one in self.curve.points if one.time_s < inf)
-
-    def worth_microusd(self, time_s: float) -> float:
-        """What the waiting costs."""
-        return waiting_microusd(time_s)
 
 
 def width_svg(picture: WidthPicture) -> str:
-    """The whole picture."""
-    points = picture.points
-    if not points:
-        return _page(picture, [_text(LEFT, TIME_TOP, "ink", "No pool of any width ends.")])
-    return _page(picture, [*_time_panel(picture), *_cost_panel(picture)])
-
-
-def _page(picture: WidthPicture, parts: list[str]) -> str:
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE:.0f} {HIGH:.0f}" '
-        f'role="img" aria-label="{escape(picture.title)}">'
-    )
-    return "\n".join(
-        [head, f"<style>{STYLE}</style>", _rect(0, 0, WIDE, HIGH, "page", 10),
-         _text(28, 36, "ink title", picture.title), _text(28, 58, "soft", picture.about),
-         *parts, "</svg>", ""]
-    )  # fmt: skip
+    parts = [text(28, 36, "ink title", picture.title), text(28, 58, "soft", picture.about)]
+    if picture.points:
+        parts += [*_time_panel(picture), *_cost_panel(picture)]
+    else:
+        parts.append(text(LEFT, TIME_TOP, "ink", "No pool of any width ends."))
+    return page(WIDE, HIGH, picture.title, STYLE, parts)
 
 
 def _time_panel(picture: WidthPicture) -> list[str]:
-    """Seconds above, with everything that they are compared with as lines."""
     curve, points = picture.curve, picture.points
     lines = _references(picture)
     top = max([point.time_s for point in points] + [value for value, _, _ in lines])
     scale = _Scale.of(top, TIME_TOP, TIME_HIGH)
     unit, factor = ("min", 60.0) if scale.top >= 600 else ("s", 1.0)
-    parts = [_text(28, TIME_TOP - 14, "ink name", f"time, {unit}")]
-    for tick in scale.ticks(factor):
-        parts += _tick(scale.y(tick), f"{tick / factor:g}")
+    parts = [text(28, TIME_TOP - 14, "ink name", f"time, {unit}")]
+    parts += _grid(scale, factor)
     sweet = next(point for point in points if point.width == curve.sweet)
     across = _x(picture, sweet.width)
     bottom = TIME_TOP + TIME_HIGH
-    parts.append(_line(across, scale.y(sweet.time_s), across, bottom, "spotl", 1.5, "2 4"))
+    parts.append(line(across, scale.y(sweet.time_s), across, bottom, "spotl", 1.5, "2 4"))
     path = " ".join(
         f"{'L' if place else 'M'}{_x(picture, point.width):.1f},{scale.y(point.time_s):.1f}"
         for place, point in enumerate(points)
     )
     parts.append(f'<path d="{path}" class="time" fill="none" stroke-width="2.5" '
                  'stroke-linejoin="round"/>')  # fmt: skip
-    parts += [_dot(_x(picture, one.width), scale.y(one.time_s), 3.5, "timef") for one in points]
-    parts.append(_dot(across, scale.y(sweet.time_s), 7, "spot"))
+    parts += [dot(_x(picture, one.width), scale.y(one.time_s), 3.5, "timef") for one in points]
+    parts.append(dot(across, scale.y(sweet.time_s), 7, "spot"))
     parts += _labelled(scale, lines)
     said = f"sweet spot: {curve.sweet} at once, {duration(sweet.time_s)}"
     # Below the bound nothing is ever drawn: there is room for words.
     is_right = across > LEFT + 0.6 * (WIDE - LEFT - RIGHT)
-    parts.append(_text(across + (-10 if is_right else 10), bottom - 14, "spott name", said,
+    parts.append(text(across + (-10 if is_right else 10), bottom - 14, "spott name", said,
                        "end" if is_right else "start"))  # fmt: skip
     return [*parts, *_widths(picture, bottom)]
 
@@ -121,7 +103,6 @@ def _references(picture: WidthPicture) -> list[tuple[float, str, str]]:
 
 
 def _labelled(scale: _Scale, lines: list[tuple[float, str, str]]) -> list[str]:
-    """Horizontal lines with their names to the right, kept apart."""
     parts, free = [], TIME_TOP - 40.0
     right = WIDE - RIGHT
     for value, kind, words in lines:
@@ -129,55 +110,51 @@ def _labelled(scale: _Scale, lines: list[tuple[float, str, str]]) -> list[str]:
         place = max(y - 4.0, free)
         free = place + 34.0
         dashes = "7 5" if kind == "bound" else "2 4"
-        parts.append(_line(LEFT, y, right, y, kind, 1.6, dashes))
-        parts.append(_text(right + 10, place, f"{kind}f name", words))
-        parts.append(_text(right + 10, place + 15, "soft small", duration(value)))
+        parts.append(line(LEFT, y, right, y, kind, 1.6, dashes))
+        parts.append(text(right + 10, place, f"{kind}f name", words))
+        parts.append(text(right + 10, place + 15, "soft small", duration(value)))
     return parts
 
 
 def _cost_panel(picture: WidthPicture) -> list[str]:
-    """Dollars below: tokens, and on top of them what the waiting is worth."""
     curve, points = picture.curve, picture.points
-    totals = [one.microusd + picture.worth_microusd(one.time_s) for one in points]
+    totals = [one.microusd + waiting_microusd(one.time_s) for one in points]
     one_total = None
     if picture.one_microusd is not None and picture.one_s is not None and picture.one_s < inf:
-        one_total = picture.one_microusd + picture.worth_microusd(picture.one_s)
+        one_total = picture.one_microusd + waiting_microusd(picture.one_s)
     scale = _Scale.of(max([*totals, one_total or 0.0]) / 1e6, COST_TOP, COST_HIGH, 3)
-    parts = [_text(28, COST_TOP - 14, "ink name", "cost, $ a run")]
-    for tick in scale.ticks():
-        parts += _tick(scale.y(tick), f"{tick:g}")
+    parts = [text(28, COST_TOP - 14, "ink name", "cost, $ a run")]
+    parts += _grid(scale)
     room = (WIDE - LEFT - RIGHT) / max(point.width for point in points)
     half = min(16.0, 0.36 * room)
     for point, total in zip(points, totals, strict=True):
         x = _x(picture, point.width) - half
         paid, all_of_it = scale.y(point.microusd / 1e6), scale.y(total / 1e6)
-        parts.append(_rect(x, all_of_it, 2 * half, paid - all_of_it, "wait"))
-        parts.append(_rect(x, paid, 2 * half, scale.y(0.0) - paid, "money"))
+        parts.append(rect(x, all_of_it, 2 * half, paid - all_of_it, "wait"))
+        parts.append(rect(x, paid, 2 * half, scale.y(0.0) - paid, "money"))
         if point.width == curve.sweet:
             high = scale.y(0.0) - all_of_it
-            parts.append(_rect(x - 2, all_of_it - 2, 2 * half + 4, high + 2, "spotl ring", 3))
+            parts.append(rect(x - 2, all_of_it - 2, 2 * half + 4, high + 2, "spotl ring", 3))
     right = WIDE - RIGHT + 10
     hour = f"${HOUR_MICROUSD / 1e6:g} an hour"
     for row, (kind, words) in enumerate((("wait", f"time at {hour}"), ("money", "tokens"))):
         y = COST_TOP + 10 + 22 * row
-        parts.append(_rect(right, y - 10, 12, 12, kind, 2))
-        parts.append(_text(right + 18, y, "soft small", words))
+        parts.append(rect(right, y - 10, 12, 12, kind, 2))
+        parts.append(text(right + 18, y, "soft small", words))
     if one_total is not None:
         y = scale.y(one_total / 1e6)
-        parts.append(_line(LEFT, y, WIDE - RIGHT, y, "one", 1.6, "2 4"))
+        parts.append(line(LEFT, y, WIDE - RIGHT, y, "one", 1.6, "2 4"))
         place = max(y + 4.0, COST_TOP + 60.0)
-        parts.append(_text(right, place, "onef name", "one agent"))
-        parts.append(_text(right, place + 15, "soft small", f"${one_total / 1e6:.2f} in all"))
+        parts.append(text(right, place, "onef name", "one agent"))
+        parts.append(text(right, place + 15, "soft small", f"${one_total / 1e6:.2f} in all"))
     bottom = COST_TOP + COST_HIGH
     parts += _widths(picture, bottom)
     middle = (LEFT + WIDE - RIGHT) / 2
-    parts.append(_text(middle, bottom + 44, "ink", "agents at once", "middle"))
+    parts.append(text(middle, bottom + 44, "ink", "agents at once", "middle"))
     return parts
 
 
 class _Scale(Struct, frozen=True):
-    """Values as heights."""
-
     top: float
     step: float
     from_y: float
@@ -193,11 +170,16 @@ class _Scale(Struct, frozen=True):
     def y(self, value: float) -> float:
         return self.from_y + self.high * (1.0 - value / self.top)
 
-    def ticks(self, factor: float = 1.0) -> list[float]:
-        """Round numbers in the unit that is written."""
-        scale = self if factor == 1.0 else _Scale.of(self.top / factor, self.from_y, self.high)
-        count = floor(self.top / factor / scale.step + 1e-9)
-        return [scale.step * factor * place for place in range(count + 1)]
+
+def _grid(scale: _Scale, factor: float = 1.0) -> list[str]:
+    """Lines at round numbers in the unit that is written, a factor of the scale's own."""
+    unit = scale if factor == 1.0 else _Scale.of(scale.top / factor, scale.from_y, scale.high)
+    parts = []
+    for place in range(floor(scale.top / factor / unit.step + 1e-9) + 1):
+        y = scale.y(unit.step * factor * place)
+        parts.append(line(LEFT, y, WIDE - RIGHT, y, "grid"))
+        parts.append(text(LEFT - 10, y + 4, "soft small", f"{unit.step * place:g}", "end"))
+    return parts
 
 
 def _x(picture: WidthPicture, width: int) -> float:
@@ -207,42 +189,11 @@ def _x(picture: WidthPicture, width: int) -> float:
 
 
 def _widths(picture: WidthPicture, bottom: float) -> list[str]:
-    parts = [_line(LEFT, bottom, WIDE - RIGHT, bottom, "axis", 1.2)]
+    parts = [line(LEFT, bottom, WIDE - RIGHT, bottom, "axis", 1.2)]
     last = -inf
     for point in picture.points:
         x = _x(picture, point.width)
         if x - last >= 22.0:
-            parts.append(_text(x, bottom + 19, "soft small", str(point.width), "middle"))
+            parts.append(text(x, bottom + 19, "soft small", str(point.width), "middle"))
             last = x
     return parts
-
-
-def _tick(y: float, words: str) -> list[str]:
-    return [_line(LEFT, y, WIDE - RIGHT, y, "grid", 1.0),
-            _text(LEFT - 10, y + 4, "soft small", words, "end")]  # fmt: skip
-
-
-def _text(x: float, y: float, kind: str, words: str, anchor: str = "start") -> str:
-    place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
-    return f'<text {place} class="{kind}">{escape(words)}</text>'
-
-
-def _line(x1: float, y1: float, x2: float, y2: float, kind: str, *look: float | str) -> str:
-    thick, dashes = look[0], look[1] if len(look) > 1 else ""
-    dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
-    return (
-        f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="{kind}" '
-        f'stroke-width="{thick}"{dashed}/>'
-    )
-
-
-def _dot(x: float, y: float, radius: float, kind: str) -> str:
-    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" class="{kind}"/>'
-
-
-def _rect(x: float, y: float, wide: float, high: float, *look: str | float) -> str:
-    kind, corner = look[0], look[1] if len(look) > 1 else 0
-    return (
-        f'<rect x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{max(0.0, high):.1f}" '
-        f'class="{kind}" rx="{corner}"/>'
-    )

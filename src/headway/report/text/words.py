@@ -8,8 +8,9 @@ from math import inf
 from typing import TYPE_CHECKING, Final, TextIO
 
 from msgspec import Struct
-from msgspec.structs import astuple
+from msgspec.structs import asdict, astuple
 
+from headway.base.numbers import short
 from headway.base.values import DAY_S, HOUR_S, MINUTE_S
 from headway.report.text.terminal import clean, drawable
 
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
 
 
 MICRO: Final = 1_000_000
+NAME_CELLS_MAX: Final = 60
+"""Of a task's name in a sentence."""
 
 
-def one_line(text: str, cells_max: int) -> str:
+def one_line(text: str, cells_max: int = NAME_CELLS_MAX) -> str:
     """Text as a part of a line: cleaned, its spaces made single, cut with an ellipsis."""
     from rich.cells import cell_len, set_cell_size
 
@@ -80,7 +83,6 @@ def cost(microusd: int, unpriced: int) -> str:
 
 
 def unknown_cost(models: Sequence[str]) -> str:
-    """Which prices are missing, and where they come from."""
     return f"cost unknown: no price for {', '.join(models)} (pip install 'headway[prices]')"
 
 
@@ -99,11 +101,37 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def usage_words(given: float, gave: float, microusd: int, unpriced: int) -> list[str]:
+    """`1.2M tokens in, 80k out`, `$1.20`; nothing of what is 0."""
+    words = [f"{short(given)} tokens in, {short(gave)} out"] if given or gave else []
+    return [*words, cost(microusd, unpriced)] if microusd or unpriced else words
+
+
+def counts(*numbers: tuple[int, str]) -> list[str]:
+    """`3 failed`, `1 skipped`: those that are not 0."""
+    return [f"{number:,} {word}" for number, word in numbers if number]
+
+
 def _two(time_s: float, unit_s: float, unit: str, small_s: float, small: str) -> str:
     """`3 min 20 s`: two units, the second only if there is something of it."""
     whole, rest = divmod(time_s, unit_s)
     first = f"{whole:.0f} {unit}"
     return f"{first} {rest / small_s:.0f} {small}" if rest >= small_s else first
+
+
+def finite(value: object) -> object:
+    """As JSON can have it: what has no end is null, and a record is an object."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, Struct):
+        value = asdict(value)
+    if isinstance(value, dict):
+        return {key: finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(one) for one in value]
+    return None if value in (inf, -inf) else value
 
 
 # The one place that knows what the output can show: width, colour, characters.
@@ -131,7 +159,6 @@ ASCII: Final = Glyphs(".", "-", "#", "+", "x", "-")
 
 
 def console_for(stream: TextIO) -> Console:
-    """A console that interprets nothing in the text and is never too narrow to draw on."""
     from rich.console import Console
 
     class Plain(Console):

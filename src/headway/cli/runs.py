@@ -1,0 +1,319 @@
+"""The verbs about one run: what it did, its results, why; and `stop` and `pause`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Final
+
+from headway.cli.main import Body, add_json, print_json, show
+from headway.report.text import runs
+from headway.report.text.runs import look, opened
+from headway.report.text.terminal import print_lines
+from headway.report.text.words import console_for
+
+STATUS: Final = """\
+examples:
+  headway status                    the last run
+  headway status 20261116-0423      by the beginning of its id
+  headway status --watch            until it is over
+  headway status --health           your accounts: good, watch or bad, why, and when it is better
+  headway status --health --watch   the same, again and again, until you interrupt it
+  headway status --health --json | jq '.lanes[] | {group, level, reasons, advice}'
+
+Exits with 0 whatever state the run, or the account, is in; --json says which.
+"""
+
+REPORT: Final = """\
+examples:
+  headway report                    the last run
+  headway report 20261116-0423      by the beginning of its id
+
+Works while a run goes on; exits with 0 whatever it says. docs/runs.md explains the causes.
+"""
+
+TIMELINE: Final = """\
+examples:
+  headway timeline                  the last run
+  headway timeline 20261116-0423    by the beginning of its id
+  headway timeline last --all       every task, however many
+  headway timeline last --json      every stay of every task, in seconds
+
+`effectively m at once` is how many were really worked on, on average: docs/runs.md.
+"""
+
+WHY: Final = """\
+examples:
+  headway why last 'review[security]'     a task by its name
+  headway why last security               or by a part that no other name has
+"""
+
+LOGS: Final = """\
+examples:
+  headway logs                          everything of the last run
+  headway logs RUN --follow             and what still happens, until it is over
+  headway logs RUN 'review[security]'   of one task, and what its attempts put out
+
+On a terminal, control sequences in the text of tasks are left out.
+"""
+
+RESULTS: Final = """\
+examples:
+  headway results                              JSON Lines of the last run, in declared order
+  headway results RUN --parse | jq .output     results that are JSON as such, not as text
+  headway results RUN --format csv > out.csv   a table; formulas in it are made harmless
+  headway results RUN --folder out             one file per result
+  headway results RUN --task review verdict    only these tasks or groups
+  headway results RUN --trace verdict          what a reduction was made of, down to its tasks
+  headway results RUN --trace verdict 'no index on orders'     only where this is from
+  headway results RUN --state                  what its tasks have put into the shared state
+  headway results RUN --state 'records/*' --json
+
+Of a run that is not complete, what there is; stderr says how many are missing. Exits with 1 then.
+"""
+
+CONTROL: Final = """\
+examples:
+  headway pause             the last run starts nothing more; what has started goes on
+  headway resume last       and here it starts again
+  headway stop              nothing more starts; the run ends when what has started has ended
+  headway stop --now RUN    what has started is ended too; results that are there are kept
+
+A run that was stopped can be resumed. Exits with 1 if no process performs the run.
+"""
+
+
+def _add_run(parser: argparse.ArgumentParser, examples: str) -> Callable[..., argparse.Action]:
+    parser.epilog = examples
+    parser.add_argument("name", metavar="RUN", nargs="?", default="last", help="default: the last")
+    return parser.add_argument
+
+
+def show_runs() -> int:
+    """The newest runs, for `headway` without a verb."""
+    runs.draw_runs(console_for(sys.stdout))
+    return 0
+
+
+def status(parser: argparse.ArgumentParser) -> Body:
+    add = _add_run(parser, STATUS)
+    add("--watch", action="store_true", help="show it until it is over")
+    add_json(parser)
+    add("--health", action="store_true", help="the accounts instead of a run: are they well?")
+    return _status
+
+
+def _status(parsed: argparse.Namespace) -> int:
+    if parsed.health:
+        return _health(parsed)
+    from headway.base.codec import as_dict
+    from headway.report.text.check import kept_findings, print_findings
+
+    with opened(parsed.name) as (place, reader):
+        if parsed.watch:
+            from headway.report.text.logs import watch_status
+
+            watch_status(reader, console_for(sys.stderr))
+        found = kept_findings(place.folder)
+        if parsed.json:
+            findings = [as_dict(one) for one in found]
+            return print_json({**runs.as_json(look(reader), reader), "findings": findings})
+        console = console_for(sys.stdout)
+        print_lines(console, runs.status_lines(look(reader), reader, console.width))
+        print_findings(found, sys.stdout, f"headway status {place.id} --json")
+    return 0
+
+
+def _health(parsed: argparse.Namespace) -> int:
+    """The accounts; no run is needed, and no broker is started."""
+    from headway.client.overview import overview
+    from headway.report.text.health import draw_health, health_json, watch_health
+
+    if parsed.watch:
+        watch_health(lambda: overview(os.environ), sys.stdout, parsed.json)
+    seen = overview(os.environ)
+    return show(parsed, lambda: health_json(seen), lambda console: draw_health(console, seen))
+
+
+def report(parser: argparse.ArgumentParser) -> Body:
+    _add_run(parser, REPORT)
+    add_json(parser)
+    return _report
+
+
+def _report(parsed: argparse.Namespace) -> int:
+    from headway.report.text.report import afterwards, as_json, report_lines
+
+    with opened(parsed.name) as (place, reader):
+        run = afterwards(reader, place.folder)
+    return show(
+        parsed, lambda: as_json(run),
+        lambda console: print_lines(console, report_lines(run, console.width)),
+    )  # fmt: skip
+
+
+def timeline(parser: argparse.ArgumentParser) -> Body:
+    add = _add_run(parser, TIMELINE)
+    add("--all", action="store_true", help="every task, not the first 40")
+    add_json(parser)
+    return _timeline
+
+
+def _timeline(parsed: argparse.Namespace) -> int:
+    from headway.report.text.timeline import as_json, draw_played, played
+
+    with opened(parsed.name) as (_, reader):
+        run = played(reader)
+    return show(
+        parsed, lambda: as_json(run), lambda console: draw_played(console, run, is_whole=parsed.all)
+    )
+
+
+def why(parser: argparse.ArgumentParser) -> Body:
+    parser.epilog = WHY
+    parser.add_argument("name", metavar="RUN", help="its id, the beginning of one, or last")
+    parser.add_argument("task", metavar="TASK", help="its name, or a part of it")
+    add_json(parser)
+    return _why
+
+
+def _why(parsed: argparse.Namespace) -> int:
+    from headway.base.codec import as_dict
+    from headway.report.text.why import cause_of, draw_cause, known
+
+    with opened(parsed.name) as (place, reader):
+        found = cause_of(reader, parsed.task, lambda: known(reader.header, place.folder))
+    return show(parsed, lambda: as_dict(found), lambda console: draw_cause(console, found))
+
+
+def logs(parser: argparse.ArgumentParser) -> Body:
+    add = _add_run(parser, LOGS)
+    add("task", metavar="TASK", nargs="?", help="default: all")
+    add("-f", "--follow", action="store_true", help="until the run is over")
+    add_json(parser)
+    return _logs
+
+
+def _logs(parsed: argparse.Namespace) -> int:
+    from headway.report.text.logs import write_logs
+
+    with opened(parsed.name) as (place, reader):
+        write_logs(
+            sys.stdout, reader, place.folder, parsed.task,
+            is_json=parsed.json, is_followed=parsed.follow,
+        )  # fmt: skip
+    return 0
+
+
+def stop(parser: argparse.ArgumentParser) -> Body:
+    parser.add_argument("--now", action="store_true", help="also end what has started")
+    _add_run(parser, CONTROL)
+    add_json(parser)
+    return lambda parsed: _tell(parsed, "end" if parsed.now else "stop")
+
+
+def pause(parser: argparse.ArgumentParser) -> Body:
+    _add_run(parser, CONTROL)
+    add_json(parser)
+    return lambda parsed: _tell(parsed, "pause")
+
+
+def _tell(parsed: argparse.Namespace, word: str) -> int:
+    from headway.run.launch import tell
+
+    with opened(parsed.name) as (place, reader):
+        was_told, pid, words = tell(reader, place.id, word)
+    if parsed.json:
+        print_json({"run": place.id, "told": was_told, "pid": pid})
+    else:
+        print(words)
+    return 0 if was_told else 1
+
+
+def results(parser: argparse.ArgumentParser) -> Body:
+    add = _add_run(parser, RESULTS)
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--format", choices=("jsonl", "csv"), help="default: jsonl")
+    form.add_argument("--folder", metavar="DIR", help="one file per result, in this folder")
+    add("--parse", action="store_true", help="results that are JSON, as JSON")
+    add("--task", metavar="NAME", nargs="+", action="extend", default=[],
+        help="only these tasks, or all of these groups")  # fmt: skip
+    add("--json", action="store_const", dest="format", const="jsonl",
+        help="the same as --format jsonl")  # fmt: skip
+    form.add_argument("--state", nargs="?", const="**", metavar="PATTERN",
+                      help="the shared state instead, or its keys of a pattern")  # fmt: skip
+    form.add_argument("--trace", nargs="+", metavar=("TASK", "TEXT"),
+                      help="what a reduction was made of, or where a text is from")  # fmt: skip
+    return _results
+
+
+def _results(parsed: argparse.Namespace) -> int:
+    from headway.report.text.results import harvest, write_folder, write_lines, write_table
+    from headway.run.declared import declared
+
+    if parsed.state is not None:
+        return _state(parsed)
+    if parsed.trace is not None:
+        return _trace(parsed)
+    with opened(parsed.name) as (place, reader):
+        plan = declared(reader, place.folder)
+        found = harvest(reader, parsed.task, None if plan is None else plan[0])
+        if parsed.folder is not None:
+            done = write_folder(parsed.folder, found)
+            print(f"{done} files in {parsed.folder}", file=sys.stderr)
+        elif parsed.format == "csv":
+            write_table(sys.stdout, found)
+        else:
+            agents = runs.accounts_by_key(place.folder)
+            write_lines(sys.stdout, found, is_parsed=parsed.parse, agents=agents)
+        glance = look(reader)
+    # Tasks that only bring results together for a reduction are no results of their own.
+    total = glance.total - sum(of for _, of in glance.inner.values())
+    done = glance.of("finished") - sum(done for done, _ in glance.inner.values())
+    missing = 0 if parsed.task else total - done
+    if missing:
+        again = f"headway resume {glance.header.run}"
+        print(f"{missing} of {total} results are missing: {glance.verdict.state}. "
+              f"See `headway status {glance.header.run}`, or go on with `{again}`",
+              file=sys.stderr)  # fmt: skip
+    return 1 if missing else 0
+
+
+def _trace(parsed: argparse.Namespace) -> int:
+    from headway.report.text.results import json_line
+    from headway.report.text.trace import as_json, draw_trace, trace_of
+
+    task, *words = parsed.trace
+    with opened(parsed.name) as (place, reader):
+        found = trace_of(reader, place.folder, task, " ".join(words))
+    if parsed.format:
+        print(json_line(as_json(found)))
+        return 0
+    for line in draw_trace(found):
+        print(line)
+    if words and not found.below:
+        print("no result contains that, or shares a rare word with it", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _state(parsed: argparse.Namespace) -> int:
+    """What was committed, and its digest, by which two runs can be compared."""
+    from headway.run.declared import committed
+
+    with opened(parsed.name) as (place, reader):
+        values, digest = committed(reader, place.folder, parsed.state)
+        verdict = look(reader).verdict
+    if parsed.format:
+        parsed_values = {key: json.loads(data) for key, data in values.items()}
+        print(json.dumps(parsed_values, ensure_ascii=False))
+    else:
+        cells = max(map(len, values), default=0)
+        for key, data in values.items():
+            print(f"{key.ljust(cells)}  {data.decode()}")
+    count = f"{len(values)} keys" if len(values) != 1 else "1 key"
+    print(f"{count}, digest {digest.hex()}; the run is {verdict.state}", file=sys.stderr)
+    return 0
