@@ -15,7 +15,7 @@ from headway.base.values import DAY_S
 from headway.client.overview import Overview
 from headway.engine.events import Event, GroupExpanded
 from headway.engine.record import TaskRow
-from headway.errors import WireError
+from headway.errors import HeadwayError, WireError
 from headway.journal.reader import JournalReader
 from headway.pacing.admission import BookView, LaneView
 from headway.pacing.budget import claim_in
