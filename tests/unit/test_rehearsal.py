@@ -118,15 +118,6 @@ def test_what_needs_a_failed_task_counts_as_failed_and_has_no_time() -> None:
     assert isinstance(result.events[-1], RunFinished)
 
 
-def test_a_call_that_takes_too_long_is_given_up_and_its_tokens_are_lost() -> None:
-    result = _run(door=UnpacedDoor(NO_RETRIES, 1), timeout_s=5.0)
-    assert result.failed == 6
-    assert result.timeouts == 24
-    assert result.latencies_s == []
-    # Four seconds of tokens had come each time, and were paid for.
-    assert result.wasted_tokens == result.used_tokens == pytest.approx(24 * 2200.0)
-
-
 @pytest.mark.parametrize("paced", [False, True])
 def test_a_call_whose_first_byte_does_not_come_is_given_up(paced: bool) -> None:
     door: ClientPort = _paced(HANGING) if paced else UnpacedDoor(NO_RETRIES, 1)
@@ -148,11 +139,6 @@ def test_a_timer_does_not_touch_what_was_sent_again_or_waits_to_be() -> None:
     assert result.failed == 40
     assert all(to_s - from_s <= 8.2 + 1e-9 for from_s, to_s in result.calls)
     assert result.timeouts < len(result.calls) == 120
-
-
-def test_a_run_whose_calls_hang_for_ever_has_no_end() -> None:
-    result = _run(HANGING)
-    assert (result.makespan_s, result.failed) == (inf, 6)
 
 
 def test_tries_that_are_all_in_vain_take_the_time_of_a_round_trip() -> None:
