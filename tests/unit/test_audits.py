@@ -86,11 +86,6 @@ def test_an_interval_is_held_to_the_limit_in_force_during_it(limit: Limit) -> No
     assert violations(lowered, log, 0.5) == []
 
 
-def test_hidden_limits_are_held_too() -> None:
-    found = violations(Terms(hidden=(LIMITS[1],)), [_at(7.0, 61.0)], 0.0)
-    assert found == [(LIMITS[1], 1.0)]
-
-
 @given(
     gaps=st.lists(
         st.tuples(st.floats(0.0, 20.0), st.floats(1.0, 50.0), st.floats(0.0, 1.0)), max_size=25

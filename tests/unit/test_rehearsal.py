@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from headway.base.values import Limit
 from headway.engine.events import (
-    TaskDelayed,
     TaskFailed,
 )
 from headway.engine.state import Rules
@@ -94,15 +93,6 @@ def test_a_refused_call_is_sent_again_until_it_is_served() -> None:
         spans = [span for span in result.spans if span.task == time.task]
         assert (spans[0].from_s, spans[-1].to_s) == (time.began_s, time.ended_s)
         assert all(before.to_s == after.from_s for before, after in pairwise(spans))
-
-
-def test_a_door_that_gives_up_leaves_the_rest_to_the_engine() -> None:
-    spec = ProviderSpec("failing", faults=FaultModel(share=0.4, kinds=("server", "broken")))
-    result = _run(spec, workload=replace(PLAIN, tasks=20), door=UnpacedDoor(NO_RETRIES, 1))
-    assert any(isinstance(event, TaskDelayed) for event in result.events)
-    assert 0.0 < result.wasted_tokens < result.used_tokens
-    assert sorted(time.task for time in result.tasks) == list(range(20))
-    assert result.failed == sum(not time.done for time in result.tasks)
 
 
 @pytest.mark.parametrize("paced", [False, True])
