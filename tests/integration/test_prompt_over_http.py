@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import httpx2
 import pytest
 
 from headway.agents.prompt import PromptAgent, PromptCall, PromptSettings
@@ -17,9 +16,8 @@ from headway.sim.account import Terms
 from headway.sim.delivery import parse_shares
 from headway.sim.provider import Latency, ProviderSpec
 from headway.sim.server import ServeOptions, account_of, serving, truth_of
-from headway.work import AttemptError, Result, WindowEmptyError
+from headway.work import AttemptError, Result
 from tests.unit.attempts import Told
-from tests.unit.paced_provider import Body, PacedProvider, events
 
 LATENCY = Latency(0.01, 0.0005)
 PRICE = Price(3_000_000, 15_000_000)
@@ -104,13 +102,6 @@ def test_what_is_no_fault_is_no_fault(url: str, port: Admission, wire: str) -> N
     assert asyncio.run(perform(how, PromptCall("hello", f"{wire}/echo"))).body == b"hello"
 
 
-def test_nobody_listening_is_a_connection_that_costs_nothing(port: Admission) -> None:
-    how = settings("http://127.0.0.1:9", port, "nobody")
-    with pytest.raises(AttemptError) as caught:
-        asyncio.run(perform(how, PromptCall("x", "claude-x")))
-    assert (caught.value.fault.kind, caught.value.is_in_doubt) == ("connection", False)
-
-
 def test_refusals_at_the_door_are_absorbed(port: Admission) -> None:
     mischief = parse_shares(["529=0.2", "429-bare=0.2"])
     with serving(ProviderSpec("t", Terms(), LATENCY), ServeOptions(mischief=mischief)) as url:
@@ -123,36 +114,3 @@ async def _several(how: PromptSettings, count: int) -> list[Result]:
     async with PromptAgent(how) as agent:
         calls = [PromptCall(f"n{n}", "openai/tokens-5") for n in range(count)]
         return await asyncio.gather(*(agent.perform(one, Told().attempt()) for one in calls))
-
-
-def test_an_empty_usage_window_ends_the_wait_with_its_reset(port: Admission) -> None:
-    """By a port of its own, which learns of the window from the headers of an answer."""
-    resets_at_s = round(time.time()) + 2 * 3600
-    seen: list[tuple[float, str]] = []
-    provider = PacedProvider(*(_used(share, resets_at_s) for share in (0.5, 1.0)))
-    environment = {"ANTHROPIC_BASE_URL": "http://provider.test", "ANTHROPIC_API_KEY": "k"}
-    how = PromptSettings(
-        "run-1", environment, port, lambda *told: seen.append(told), transport=provider.transport
-    )
-
-    async def main() -> None:
-        async with PromptAgent(how) as agent:
-            for _ in range(2):
-                await agent.perform(PromptCall("x", "claude-x"), Told().attempt())
-            assert [told[0] for told in seen] == [pytest.approx(resets_at_s, abs=2)]
-            for _ in range(2):
-                with pytest.raises(WindowEmptyError) as caught:
-                    await agent.perform(PromptCall("x", "claude-x"), Told().attempt())
-                assert caught.value.resets_at_s == pytest.approx(resets_at_s, abs=2)
-
-    asyncio.run(main())
-    assert len(provider.requests) == 2
-
-
-def _used(share: float, resets_at_s: int) -> httpx2.Response:
-    headers = {
-        "content-type": "text/event-stream",
-        "anthropic-ratelimit-unified-5h-utilization": str(share),
-        "anthropic-ratelimit-unified-5h-reset": str(resets_at_s),
-    }
-    return httpx2.Response(200, headers=headers, stream=Body(events("anthropic")))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import anthropic
 import openai
@@ -18,6 +18,7 @@ from headway.sim.models import SimulatedModels, parse_script
 from headway.sim.provider import Latency, ProviderSpec
 from headway.sim.server import ServeOptions, account_of, serving, truth_of
 
+C = TypeVar("C", anthropic.Anthropic, openai.OpenAI)
 SPEC = ProviderSpec("test", Terms((Limit("requests", 60_000),)), Latency(0.01, 0.0001))
 AT_THE_DOOR = {
     "429-bare": (429, 429),
@@ -38,21 +39,21 @@ def url() -> Iterator[str]:
         yield found
 
 
+def client_of(kind: type[C], url: str, key: str) -> C:
+    return kind(
+        api_key=key, base_url=url, max_retries=0, timeout=5.0, _strict_response_validation=True
+    )
+
+
 @pytest.fixture
 def one(url: str, request: pytest.FixtureRequest) -> Iterator[anthropic.Anthropic]:
-    with anthropic.Anthropic(
-        api_key=request.node.name, base_url=url, max_retries=0, timeout=5.0,
-        _strict_response_validation=True,
-    ) as client:  # fmt: skip
+    with client_of(anthropic.Anthropic, url, request.node.name) as client:
         yield client
 
 
 @pytest.fixture
 def other(url: str, request: pytest.FixtureRequest) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(
-        api_key=request.node.name, base_url=f"{url}/v1", max_retries=0, timeout=5.0,
-        _strict_response_validation=True,
-    ) as client:  # fmt: skip
+    with client_of(openai.OpenAI, f"{url}/v1", request.node.name) as client:
         yield client
 
 

@@ -220,16 +220,3 @@ def test_who_is_missing_is_named_in_the_table() -> None:
     assert table.rows([], ("extract[@a.txt]",)).splitlines()[1] == "extract[@a.txt],missing,,,,,"
     row = {"file": "=a.txt", "supplier": "\tx", "total": "-1.00"}
     assert table.rows([row]).splitlines()[1] == "'=a.txt,,,,'\tx,-1.00,"
-
-
-def test_the_lines_of_a_diff_are_numbered_as_the_file_has_them() -> None:
-    diff = [
-        "diff --git a/a.py b/a.py", "index 1..2 100644", "--- a/a.py", "+++ b/a.py",
-        "@@ -3,3 +3,3 @@ def a():", " same", "-old", "+new", "+++ b/no heading", " same",
-        "diff --git a/b.py b/b.py", "deleted file mode 100644", "--- a/b.py", "+++ /dev/null",
-        "@@ -1 +0,0 @@", "-gone", "\\ No newline at end of file", "",
-    ]  # fmt: skip
-    assert list(module_of("review", "diff").numbered(diff)) == [
-        "== a.py", "...", "3 same", "4 - old", "4 + new", "5 + ++ b/no heading", "6 same",
-        "== (the file is gone)", "...", "1 - gone",
-    ]  # fmt: skip

@@ -85,8 +85,7 @@ def play(one: Instance, starts: dict[int, float]) -> None:
     assert sum(isinstance(happening, SimulatedEnd) for happening in happened) > 0
     assert provider.in_flight == 0
     if not any(is_oversized(one, limit) for limit in one.limits):
-        spans = [(ends[call] - one.lengths[call], ends[call]) for call in starts]
-        assert violations(one.spec.terms, provider.account().log, 1e-6, spans) == []
+        assert violations(one.spec.terms, provider.account().log, 1e-6) == []
 
 
 def is_oversized(one: Instance, limit: Limit) -> bool:

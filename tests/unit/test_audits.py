@@ -86,13 +86,6 @@ def test_an_interval_is_held_to_the_limit_in_force_during_it(limit: Limit) -> No
     assert violations(lowered, log, 0.5) == []
 
 
-def test_hidden_limits_and_concurrency_are_held_too() -> None:
-    slots = Limit("concurrency", 1.0, 0.0, "gauge")
-    terms = Terms(limits=(slots,), hidden=(LIMITS[1],))
-    found = violations(terms, [_at(7.0, 61.0)], 0.0, calls=[(0.0, 2.0), (1.0, 3.0)])
-    assert found == [(slots, 1.0), (LIMITS[1], 1.0)]
-
-
 @given(
     gaps=st.lists(
         st.tuples(st.floats(0.0, 20.0), st.floats(1.0, 50.0), st.floats(0.0, 1.0)), max_size=25

@@ -36,13 +36,6 @@ def _alone(count: int) -> list[tuple[int, ...]]:
     return [()] * count
 
 
-@pytest.mark.parametrize(("width", "time_s"), [(1, 5.0), (2, 3.0), (3, 2.0), (5, 1.0)])
-def test_equal_calls_go_in_rows_as_wide_as_the_limit(width: int, time_s: float) -> None:
-    limit = Limit("concurrency", width, kind="gauge")
-    found = bound(_spec(limit), _many(5), _alone(5))
-    assert found.time_s == time_s
-
-
 def test_congestion_makes_more_at_once_no_faster_than_the_best_width() -> None:
     latency = Latency(1.0, 0.01, sigma=0.2, kappa=0.1)
     best = max(n / latency.slowdown(n) for n in range(1, 41))
@@ -125,12 +118,6 @@ def test_reservations_that_are_kept_have_to_be_waited_for() -> None:
     # 600 of each, of which 60,000 are there, and 1,000 come every second.
     assert kept.time_s >= 60.0
     assert back.time_s < 10.0
-
-
-def test_a_ceiling_binds_like_a_sliding_limit() -> None:
-    found = bound(_spec(Limit("input", 1000.0)), _many(10), _alone(10), share=0.5)
-    assert found.time_s == pytest.approx(61.0)
-    assert found.binding == "input/60s ceiling"
 
 
 @pytest.mark.parametrize("kind", ["bucket", "fixed", "sliding"])

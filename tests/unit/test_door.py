@@ -45,9 +45,10 @@ def test_a_paced_door_lets_the_most_urgent_call_go_first() -> None:
     assert door.open(0.0) == [3]
 
 
-@pytest.mark.parametrize("kind", ["server", "request", "billing"])
-def test_a_paced_door_gives_up_what_waiting_does_not_mend(kind: FaultKind) -> None:
-    door = _paced()
+@pytest.mark.parametrize("kind", ["request", "spend_cap", "billing"])
+@pytest.mark.parametrize("is_paced", [True, False])
+def test_what_waiting_does_not_mend_is_given_up(kind: FaultKind, is_paced: bool) -> None:
+    door: ClientPort = _paced() if is_paced else UnpacedDoor(PATIENT, 1)
     _knocked(door, 1)
     door.open(0.0)
     assert not door.refused(1, Fault(kind), Reading(), 0.0)
@@ -75,22 +76,12 @@ def test_a_paced_door_sends_a_lost_call_again_so_often_and_no_more() -> None:
     assert door.open(1e6) == []
 
 
-@pytest.mark.parametrize("kind", ["request", "spend_cap", "billing"])
-def test_an_unpaced_client_does_not_repeat_what_stays_wrong(kind: FaultKind) -> None:
-    door = UnpacedDoor(PATIENT, 1)
-    _knocked(door, 1)
-    door.open(0.0)
-    assert not door.refused(1, Fault(kind), Reading(), 0.0)
-
-
 def test_delays_double_up_to_a_maximum_and_jitter_takes_a_part_off() -> None:
     fault = Fault("server")
     assert [SDK.delay_s(tries, fault, 0.0) for tries in range(1, 7)] == [0.5, 1, 2, 4, 8, 8]
     assert SDK.delay_s(1, fault, 1.0) == 0.375
     assert PATIENT.delay_s(1_000_000, fault, 0.0) == 8.0
-
-
-def test_an_aggressive_client_takes_no_advice_and_doubles_without_end() -> None:
+    # An aggressive client takes no advice and doubles without end.
     assert [AGGRESSIVE.delay_s(tries, RATE, 0.9) for tries in (1, 2, 11)] == [1.0, 2.0, 1024.0]
     assert AGGRESSIVE.delay_s(1_000_000, RATE, 0.9) < inf
 

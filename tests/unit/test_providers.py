@@ -62,27 +62,19 @@ def _refusal(answer: Refused | None) -> Fault:
     return answer.fault
 
 
-def test_a_call_alone_answers_and_ends_at_the_providers_pace() -> None:
-    provider = _provider(Limit("input", 600.0))
-    assert provider.submit(_call(1), 0.0) is None
-    assert provider.in_flight == 1
-    (begun_s, first), (ended_s, ended) = _live(provider)
+@pytest.mark.parametrize("calls", [1, 2])
+def test_calls_take_as_long_as_the_scalability_law_says(calls: int) -> None:
+    latency = Latency(1.0, 0.1, sigma=0.5, kappa=0.1, background=1)
+    provider = _provider(Limit("input", 600.0), latency=latency)
+    for number in range(calls):
+        assert provider.submit(_call(number), 0.0) is None
+    lived = _live(provider)
+    first = lived[0][1]
     assert isinstance(first, FirstByte)
     assert first.reading.limits[0].remaining == 500.0
-    assert ended == SimulatedEnd(1, 100.0, 10.0)
-    assert (begun_s, ended_s) == pytest.approx((1.0, 2.0))
-    assert BRISK.work_s(10.0) == pytest.approx(2.0)
-    assert (provider.in_flight, provider.arrivals) == (0, [0.0])
-
-
-def test_two_calls_take_as_long_as_the_scalability_law_says() -> None:
-    latency = Latency(1.0, 0.1, sigma=0.5, kappa=0.1)
-    assert latency.slowdown(0) == 1.0
-    assert latency.slowdown(2) == pytest.approx(1.7)
-    provider = _provider(latency=latency)
-    provider.submit(_call(1), 0.0)
-    provider.submit(_call(2), 0.0)
-    assert _ends(_live(provider)) == pytest.approx({1: 3.4, 2: 3.4})
+    # Alone two seconds; the slowdown of n is 1 + 0.5 (n - 1) + 0.1 n (n - 1), others included.
+    slowed_s = 2.0 * {1: 1.7, 2: 2.6}[calls]
+    assert list(_ends(lived).values()) == pytest.approx([slowed_s] * calls)
 
 
 def test_streams_show_every_tenth_token_to_the_hundredth_and_then_as_they_double() -> None:
@@ -106,15 +98,6 @@ def test_a_refusal_gives_the_advice_that_the_fault_model_has(
     assert _refusal(provider.submit(_call(2), 4.0)).retry_after_s == wait_s
     provider.advance(10.0)
     assert provider.submit(_call(2), 10.0) is None
-
-
-def test_a_full_gauge_cannot_say_when_there_is_a_slot() -> None:
-    provider = _provider(Limit("concurrency", 1.0, 0.0, "gauge"))
-    provider.submit(_call(1), 0.0)
-    fault = _refusal(provider.submit(_call(2), 0.0))
-    assert fault == Fault("concurrency", "concurrency", None, "concurrency limit")
-    _live(provider)
-    assert provider.submit(_call(2), 2.0) is None
 
 
 def test_an_outage_refuses_every_call_from_its_begin_to_before_its_end() -> None:

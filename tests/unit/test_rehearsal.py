@@ -10,10 +10,7 @@ from msgspec.structs import replace
 
 from headway.base.values import Limit
 from headway.engine.events import (
-    RunFinished,
-    TaskDelayed,
     TaskFailed,
-    TaskSkipped,
 )
 from headway.engine.state import Rules
 from headway.engine.strategy import ADAPTIVE, ALL_AT_ONCE, Strategy
@@ -98,35 +95,6 @@ def test_a_refused_call_is_sent_again_until_it_is_served() -> None:
         assert all(before.to_s == after.from_s for before, after in pairwise(spans))
 
 
-def test_a_door_that_gives_up_leaves_the_rest_to_the_engine() -> None:
-    spec = ProviderSpec("failing", faults=FaultModel(share=0.4, kinds=("server", "broken")))
-    result = _run(spec, workload=replace(PLAIN, tasks=20), door=UnpacedDoor(NO_RETRIES, 1))
-    assert any(isinstance(event, TaskDelayed) for event in result.events)
-    assert 0.0 < result.wasted_tokens < result.used_tokens
-    assert sorted(time.task for time in result.tasks) == list(range(20))
-    assert result.failed == sum(not time.done for time in result.tasks)
-
-
-def test_what_needs_a_failed_task_counts_as_failed_and_has_no_time() -> None:
-    spec = ProviderSpec("down", faults=FaultModel(outages=((0.0, inf),)))
-    shape = WorkloadSpec("diamond", 9, shape="diamond")
-    result = _run(spec, workload=shape, door=UnpacedDoor(NO_RETRIES, 1))
-    assert result.failed == 9
-    skipped = [event.task for event in result.events if isinstance(event, TaskSkipped)]
-    assert skipped == [1, 2, 8]
-    assert sorted(time.task for time in result.tasks) == [0, 3, 4, 5, 6, 7]
-    assert isinstance(result.events[-1], RunFinished)
-
-
-def test_a_call_that_takes_too_long_is_given_up_and_its_tokens_are_lost() -> None:
-    result = _run(door=UnpacedDoor(NO_RETRIES, 1), timeout_s=5.0)
-    assert result.failed == 6
-    assert result.timeouts == 24
-    assert result.latencies_s == []
-    # Four seconds of tokens had come each time, and were paid for.
-    assert result.wasted_tokens == result.used_tokens == pytest.approx(24 * 2200.0)
-
-
 @pytest.mark.parametrize("paced", [False, True])
 def test_a_call_whose_first_byte_does_not_come_is_given_up(paced: bool) -> None:
     door: ClientPort = _paced(HANGING) if paced else UnpacedDoor(NO_RETRIES, 1)
@@ -150,11 +118,6 @@ def test_a_timer_does_not_touch_what_was_sent_again_or_waits_to_be() -> None:
     assert result.timeouts < len(result.calls) == 120
 
 
-def test_a_run_whose_calls_hang_for_ever_has_no_end() -> None:
-    result = _run(HANGING)
-    assert (result.makespan_s, result.failed) == (inf, 6)
-
-
 def test_tries_that_are_all_in_vain_take_the_time_of_a_round_trip() -> None:
     """Who hears of a refusal at once and tries at once would never see the limit refill."""
     window = Limit("requests", 3, 2.0, "fixed")
@@ -164,18 +127,6 @@ def test_tries_that_are_all_in_vain_take_the_time_of_a_round_trip() -> None:
     result = _run(spec, workload=replace(PLAIN, tasks=2), door=hasty)
     assert 2.0 <= result.makespan_s <= 2.1 + CALL_S
     assert result.refused > rehearsal.IN_VAIN_MAX
-
-
-def test_the_same_setup_gives_the_same_rehearsal_to_the_bit() -> None:
-    spec = ProviderSpec(
-        "busy",
-        Terms((Limit("requests", 60.0, burst=3.0), Limit("input", 200_000.0))),
-        faults=FaultModel(share=0.1, hang_share=0.05),
-    )
-    work = WorkloadSpec("mixed", 30, input_spread=0.5, output_spread=0.5, shape="layers")
-    first, second = (_run(spec, ADAPTIVE, work, _paced(spec), timeout_s=60.0) for _ in "ab")
-    assert first == second
-    assert first.failed == 0
 
 
 def _here(seconds: tuple[float, ...], calls: int, strategy: Strategy = ALL_AT_ONCE) -> Rehearsed:

@@ -7,8 +7,6 @@ from math import inf
 import pytest
 from msgspec.structs import replace
 
-from headway.engine.state import Rules
-from headway.engine.strategy import Strategy
 from headway.report.tables import (  # fmt: skip
     Cell,
     RunNumbers,
@@ -17,16 +15,11 @@ from headway.report.tables import (  # fmt: skip
     row_of,
     timeline,
 )
-from headway.sim.clients import PATIENT, UnpacedDoor
-from headway.sim.provider import Latency, Provider, ProviderSpec
 from headway.sim.rehearsal import (
-    Rehearsal,
     RehearsalSpan,
     Rehearsed,
     SpanKind,
     TaskTime,
-    WorkloadSpec,
-    draw_workload,
 )
 
 
@@ -93,17 +86,3 @@ def test_a_cell_shows_what_a_task_did(
     )
     (lane,) = timeline(lanes_of(ran, 1), 10.0, 10)
     assert "".join(SIGNS[cell] for cell in lane.cells) == drawn
-
-
-@pytest.mark.parametrize("columns", [1, 7, 80])
-def test_a_rehearsal_can_be_folded(columns: int) -> None:
-    workload = draw_workload(WorkloadSpec("w", 5, output_spread=0.5), 1)
-    provider = Provider(ProviderSpec("p", latency=Latency(1.0, 0.02)), 1)
-    rules = Rules(Strategy("fixed", 2))
-    ran = Rehearsal(workload, provider, UnpacedDoor(PATIENT, 1), rules).run()
-    outcome = outcome_of(ran, 1.0)
-    assert outcome.in_flight_most == 2
-    assert 1.0 < outcome.in_flight_mean <= 2.0
-    assert outcome.first_result_s < outcome.makespan_s
-    lanes = timeline(lanes_of(ran, 5), ran.makespan_s, columns)
-    assert [len(lane.cells) for lane in lanes] == [columns] * 5

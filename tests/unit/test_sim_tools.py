@@ -31,17 +31,17 @@ def command(found: ModelReply) -> object:
 
 
 def test_an_agent_runs_one_command_after_the_other_and_then_tells_what_they_gave() -> None:
+    first = reply(PROMPT)
+    assert (command(first), "".join(first.pieces)) == ("echo 1", "I run echo 1.")
     turns = [PROMPT, ASKED, GAVE, REMINDER]
     assert command(reply(*turns)) == "pwd"
     found = reply(*turns, ("assistant", "I run pwd."), ("tool", "/home"))
     assert found.tool_uses == ()
     assert "".join(found.pieces) == "The commands gave:\n1\n\n/home"
-
-
-def test_a_second_prompt_begins_anew() -> None:
-    before = [PROMPT, ASKED, GAVE, ("assistant", "It gave 1.")]
-    assert command(reply(*before, ("user", "Now `date`"))) == "date"
-    assert command(reply(*before, ("user", "And now?"))) == COMMAND
+    # A second prompt begins anew.
+    over = [PROMPT, ASKED, GAVE, ("assistant", "It gave 1.")]
+    assert command(reply(*over, ("user", "Now `date`"))) == "date"
+    assert command(reply(*over, ("user", "And now?"))) == COMMAND
 
 
 def test_who_was_interrupted_goes_on_and_does_again_what_was_cut_off() -> None:

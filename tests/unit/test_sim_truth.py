@@ -34,21 +34,6 @@ def test_a_call_is_over_once_and_every_call_is_somewhere() -> None:
     assert found.in_flight == 1
 
 
-def test_the_worst_minute_is_recomputed_from_the_log() -> None:
-    terms = Terms((Limit("requests", 5, kind="sliding"), Limit("concurrency", 2, 0.0, "gauge")))
-    account = SimulatedAccount(terms, 0.0)
-    for at in (0.0, 10.0, 59.0, 61.0):
-        account.admit(Needs(100.0, 0.0), at, "1")
-    truth = Truth()
-    truth.account("k", "a label")
-    found = truth.report({"k": account}, {"k": 3})()["k"]
-    assert isinstance(found, dict)
-    assert found["charged"] == {"requests": 4, "input": 400, "output": 0, "spend": 0}
-    rate, gauge = found["limits"]
-    assert (rate["limit"], rate["worst"], rate["is_exceeded"]) == ("requests/60s", 3, False)
-    assert (gauge["limit"], gauge["worst"], gauge["is_exceeded"]) == ("concurrency", 3, True)
-
-
 def test_a_long_log_is_folded_and_nothing_of_the_truth_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -57,15 +57,6 @@ def test_who_waits_for_a_limit_is_why_the_run_is_not_faster_though_others_are_se
     }
 
 
-def test_of_two_limits_the_one_that_more_wait_for_is_named() -> None:
-    one = way(b"a", ("quota", 0.0, 2.0, "concurrency"))
-    two = [way(key, ("quota", 0.0, 2.0, "input/60s")) for key in (b"b", b"c")]
-    assert gone(one, *two) == {
-        ("quota", "input/60s"): (4.0, 2.0),
-        ("quota", "concurrency"): (2.0, 0.0),
-    }
-
-
 def test_what_lies_before_a_task_was_ready_is_for_its_needs() -> None:
     first = way(b"a", ("service", 0.0, 2.0))
     second = way(b"b", ("idle", 0.0, 2.5), ("start", 2.5, 2.75), ("service", 2.75, 4.0))

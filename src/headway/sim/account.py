@@ -86,6 +86,8 @@ class Charge(Struct, frozen=True):
 class SimulatedAccount:
     """All limits of one key, charged together or not at all."""
 
+    __slots__ = ("_began_s", "_meters", "_peak", "_used", "_windows", "log", "presence", "terms")
+
     def __init__(self, terms: Terms, now: float) -> None:
         self.terms = terms
         self.log: list[Charge] = []

@@ -13,7 +13,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
 from math import floor, inf
 from typing import Final
 
@@ -67,33 +66,16 @@ def worst_window(log: Iterable[Charge], resource: Resource, period_s: float) -> 
     return worst[0], worst[1]
 
 
-def gauge_excess(calls: Iterable[tuple[float, float]], limit: float) -> float:
-    """By how many too many calls were in flight at worst. A call ends before another starts."""
-    steps = sorted((at, step) for start, end in calls for at, step in ((start, 1), (end, -1)))
-    return max(accumulate(step for _, step in steps), default=0) - limit
-
-
-def violations(
-    terms: Terms,
-    log: Sequence[Charge],
-    tolerance: float,
-    calls: Sequence[tuple[float, float]] = (),
-) -> list[tuple[Limit, float]]:
-    """Every limit that was exceeded by more than `tolerance`, a share of its capacity, and by how
-    much at worst.
-
-    Where limits change, an interval is held to the largest limit that was in force during it.
-    `calls` are starts and ends, for limits on concurrency.
-    """
+def violations(terms: Terms, log: Sequence[Charge], tolerance: float) -> list[tuple[Limit, float]]:
+    """Every limit on a rate that was exceeded by more than `tolerance`, a share of its capacity,
+    and by how much at worst. An interval is held to the largest limit in force during it."""
     season = season_of(Terms(changes=terms.changes), 0.0)
     found = []
     for limit in terms.limits + terms.hidden:
-        if limit.kind == "gauge":
-            excess = gauge_excess(calls, limit.amount)
-        else:
+        if limit.kind != "gauge":
             excess = max(_excesses(curve_of(log, limit.resource), limit, season), default=0.0)
-        if excess > tolerance * limit.capacity:
-            found.append((limit, excess))
+            if excess > tolerance * limit.capacity:
+                found.append((limit, excess))
     return found
 
 

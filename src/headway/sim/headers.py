@@ -36,12 +36,11 @@ def headers(
     voice = _VOICES[dialect_name]
     lines = [("date", http_date(date_wall_s))]
     for reading in readings:
-        names = voice.names.get((reading.resource, reading.period_s))
-        window = voice.windows.get(reading.period_s)
         if reading.utilization is not None:
+            window = voice.windows.get(reading.period_s)
             if window is not None:
                 lines += _window_lines(window, reading.utilization, reading.reset_s, date_wall_s)
-        elif names is not None:
+        elif (names := voice.names.get((reading.resource, reading.period_s))) is not None:
             limit, remaining, reset = names
             if reading.limit is not None:
                 lines.append((limit, str(floor(reading.limit))))

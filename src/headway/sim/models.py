@@ -241,14 +241,33 @@ class ScriptInput(Struct, frozen=True):
 
     text: str
     match: re.Match[str] | None
-    tally: Mapping[str, int]
-    """What `find` found, sorted, and how often."""
+    find: re.Pattern[str] | None
     digest: str
-    turns: int
-    shell: str | None = None
-    """The name of the shell that the client offers."""
-    rows: tuple[Mapping[str, object], ...] = ()
-    """The named groups of `find`, wherever the last of them was found, in order."""
+    conversation: Conversation
+
+    @property
+    def tally(self) -> dict[str, int]:
+        """What `find` found, sorted, and how often."""
+        if self.find is None:
+            return {}
+        each = Counter(m[1 if self.find.groups else 0] for m in self.find.finditer(self.text))
+        return dict(sorted((part, times) for part, times in each.items() if part)[:FOUND_MAX])
+
+    @property
+    def rows(self) -> list[dict[str, object]]:
+        """The named groups of `find` at each place where its last one is found; those that are not
+        found there are what they were before, as under a heading. Digits are a number."""
+        rows: list[dict[str, object]] = []
+        row: dict[str, object] = {}
+        if self.find is None or not self.find.groupindex:
+            return rows
+        *_, last = self.find.groupindex
+        for match in self.find.finditer(self.text):
+            found = {name: value for name, value in match.groupdict().items() if value is not None}
+            row |= {name: int(one) if one.isdecimal() else one for name, one in found.items()}
+            if last in found and len(rows) < FOUND_MAX:
+                rows.append(dict(row))
+        return rows
 
 
 def _numbers(seen: ScriptInput) -> list[float]:
@@ -279,12 +298,12 @@ VALUES: Final[Mapping[str, Callable[[ScriptInput], object]]] = {
     "largest": lambda seen: max(_numbers(seen), default=0),
     "found": lambda seen: list(seen.tally),
     "count": lambda seen: len(seen.tally),
-    "tally": lambda seen: dict(seen.tally),
-    "rows": lambda seen: [dict(row) for row in seen.rows],
+    "tally": lambda seen: seen.tally,
+    "rows": lambda seen: seen.rows,
     "text": lambda seen: seen.text,
     "hash": lambda seen: seen.digest,
     "seal": lambda seen: sha256(seen.text.encode("utf-8", "replace")).hexdigest(),
-    "turns": lambda seen: seen.turns,
+    "turns": lambda seen: len(seen.conversation.turns),
 }
 """What can stand in braces; beside these, `{group.1}` and `{group.name}` of `regex`."""
 
@@ -327,8 +346,7 @@ class ScriptRule(Struct, frozen=True, forbid_unknown_fields=True):
         inner = self.within.search(text) if self.within is not None else None
         if inner is not None:
             text = inner[1] if inner.re.groups else inner[0]
-        seen = ScriptInput(text, match, _tally(self.find, text), digest, len(conversation.turns),
-                    shell_of(conversation), _rows(self.find, text))  # fmt: skip
+        seen = ScriptInput(text, match, self.find, digest, conversation)
         said = _rendered(self.answer, seen)
         if self.json is not None:
             said = dumps(_computed(self.json, seen), ensure_ascii=False)
@@ -357,7 +375,8 @@ class ScriptRule(Struct, frozen=True, forbid_unknown_fields=True):
             return ()
         given = self.use[tool]
         if tool == SHELL and isinstance(given, str):
-            return (use_of(seen.shell or SHELL, _rendered(given, seen), seen.digest),)
+            shell = shell_of(seen.conversation) or SHELL
+            return (use_of(shell, _rendered(given, seen), seen.digest),)
         return (use_of(tool, _computed(given, seen), seen.digest),)
 
 
@@ -429,27 +448,6 @@ def _check_names(text: str, regex: re.Pattern[str] | None) -> None:
         named = regex.groupindex if regex is not None else {}
         if group not in named and not (group.isdigit() and int(group) <= groups):
             raise BadValueError(f"`regex` has no group for `{{{name}}}`")
-
-
-def _tally(pattern: re.Pattern[str] | None, text: str) -> dict[str, int]:
-    if pattern is None:
-        return {}
-    each = Counter(match[1 if pattern.groups else 0] for match in pattern.finditer(text))
-    return dict(sorted((part, times) for part, times in each.items() if part)[:FOUND_MAX])
-
-
-def _rows(pattern: re.Pattern[str] | None, text: str) -> tuple[Mapping[str, object], ...]:
-    """The named groups of a pattern at each place where its last one is found; those that are not
-    found there are what they were before, as under a heading. Digits are a number."""
-    rows: list[Mapping[str, object]] = []
-    groups = list(pattern.groupindex) if pattern is not None else []
-    row: dict[str, object] = {}
-    for match in pattern.finditer(text) if pattern is not None and groups else ():
-        found = {name: value for name, value in match.groupdict().items() if value is not None}
-        row |= {name: int(value) if value.isdecimal() else value for name, value in found.items()}
-        if groups[-1] in found and len(rows) < FOUND_MAX:
-            rows.append(dict(row))
-    return tuple(rows)
 
 
 def _looked_up(name: str, seen: ScriptInput) -> object:

@@ -140,6 +140,11 @@ class _Service(Struct):
 class Provider:
     """All accounts of one provider on one work clock."""
 
+    __slots__ = (
+        "_accounts", "_at_s", "_due", "_in_service", "_seed", "_streaming", "_work",
+        "arrivals", "shows_progress", "spec",
+    )  # fmt: skip
+
     def __init__(self, spec: ProviderSpec, seed: int, now: float = 0.0) -> None:
         self.spec = spec
         self.arrivals: list[float] = []
@@ -264,13 +269,15 @@ class Provider:
         heapq.heappush(self._due, (first, service.send, call.id))
 
     def _happen(self, service: _Service, now: float) -> Happening:
-        happening: Happening = StreamProgress(service.call.id, service.shown)
+        happening: Happening
         if service.streaming_from is None:
             service.streaming_from = self._work
             self._streaming[service.key] = self._streaming.get(service.key, 0) + 1
             happening = FirstByte(service.call.id, service.reading)
         elif self._work + WORK_SLACK_S >= service.end_work:
             return self._end(service, now)
+        else:
+            happening = StreamProgress(service.call.id, service.shown)
         # The next thing that a stream does: show some tokens, or end.
         due = service.end_work
         if self.shows_progress:

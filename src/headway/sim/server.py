@@ -39,7 +39,6 @@ from headway.sim.delivery import (  # fmt: skip
     SLOW_START,
     TOKENS_MIN,
     Clockwork,
-    Place,
     ServedCall,
     Speaker,
     deliver,
@@ -213,32 +212,26 @@ class SimServer:
         most = said.max_output_tokens
         kept = reply.within(most)
         place = (key, said.model, sketch.prefix)
-        self._count(visit, input_tokens(said), sketch, place)
+        total = visit.input_tokens = input_tokens(said)
+        share = sketch.prefix_bytes / sketch.size_bytes if sketch.size_bytes else 0.0
+        cached = min(total - 1, round(total * share)) if sketch.prefix else 0
+        if cached >= TOKENS_MIN and self._clockwork.cache.read(place, visit.at_s):
+            visit.cache_read_tokens, visit.input_tokens = cached, total - cached
+        elif cached >= TOKENS_MIN:
+            visit.cache_write_tokens = cached
         answer = Answer(
             f"{_ID_PREFIX[wire]}{number:024x}", said.model, "".join(kept.pieces),
             visit.input_tokens, kept.tokens, visit.cache_read_tokens,
             kept is not reply, time.time(), kept.tool_uses, visit.cache_write_tokens,
         )  # fmt: skip
         visit.output_tokens = kept.tokens
-        free = visit.cache_read_tokens if wire == "anthropic" else 0
-        total = visit.input_tokens + visit.cache_read_tokens - free
+        if wire == "anthropic":
+            # What is read from the cache does not count.
+            total = visit.input_tokens
         luck = NEVER if "hang" in kinds else SLOW_START if "slow-start" in kinds else 1.0
         most_tokens = float(most or OUTPUT_TOKENS_MAX)
         call = SimulatedCall(number, float(total), float(kept.tokens), most_tokens, luck)
         return ServedCall(request, speaker, said, answer, kept.pieces, visit, call, place)
-
-    def _count(self, visit: Visit, total: int, sketch: Sketch, place: Place) -> None:
-        """Input tokens, and which of them the prompt cache reads or will have written."""
-        share = sketch.prefix_bytes / sketch.size_bytes if sketch.size_bytes else 0.0
-        cached = min(total - 1, round(total * share)) if sketch.prefix else 0
-        visit.input_tokens = total
-        if cached < TOKENS_MIN:
-            return
-        if self._clockwork.cache.read(place, visit.at_s):
-            visit.cache_read_tokens = cached
-            visit.input_tokens = total - cached
-        else:
-            visit.cache_write_tokens = cached
 
     def _speaker(self, route: Route) -> Speaker:
         dialect = self._options.dialect
