@@ -280,7 +280,6 @@ class GatewayCall:
         self._began_s = self._sent_s = self._first_byte_s = 0.0
 
     async def answer(self) -> web.StreamResponse:
-        """The response: a refusal, a recorded reply, or what the provider answers."""
         gateway, form = self._gateway, self._form
         if gateway.is_draining:
             return gateway.refused(self._wire, DRAINING)
