@@ -18,8 +18,7 @@ from headway.base.values import Fault, Tally
 from headway.errors import WireError
 from headway.pacing.headers import ANTHROPIC, DIALECTS, GEMINI, OPENAI
 from headway.wire import answer as write
-from headway.wire.read import AnswerReader, conversation, route, sketch
-from headway.wire.request import content_kind
+from headway.wire.read import AnswerReader, conversation, sketch
 from headway.wire.stream import SWELL_FREE_BYTES, SWELL_MAX, Inflater
 from headway.wire.values import END_BYTES, WHOLE_BYTES_MAX, Answer, Route, ToolUse, WireName
 
@@ -240,17 +239,6 @@ def test_every_body_of_an_error_makes_an_event_that_fails(
     event = write.error_event(wire, status, body)
     _, fault, _ = outcome(wire, [event])
     assert fault is not None
-
-
-@given(st.text(max_size=30), st.text(max_size=60))
-def test_any_method_and_path_has_a_route_or_none(method: str, path: str) -> None:
-    assert route(method, path) is None
-    assert route("POST", f"{path.partition('?')[0]}/v1/messages?{path}") == Route("anthropic")
-
-
-@given(st.lists(texts, max_size=5))
-def test_every_text_is_of_some_kind(parts: list[str]) -> None:
-    assert content_kind(parts) in ("english", "code", "korean", "cjk", "other")
 
 
 @pytest.mark.parametrize(("encoding", "wbits"), [("gzip", 31), ("deflate", 15), ("deflate", -15)])

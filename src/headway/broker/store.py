@@ -29,8 +29,6 @@ ASIDE_MAX: Final = 1000
 
 
 class Written(Struct, frozen=True):
-    """The file: a memory, when it was one by the wall's clock, and who was connected then."""
-
     written_s: float
     memory: PacingMemory
     clients: tuple[str, ...] = ()
@@ -121,7 +119,6 @@ def write_all(handle: int, data: bytes) -> None:
 
 
 def sync_folder(path: str) -> None:
-    """Make a new name in a folder outlive the machine."""
     handle = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
