@@ -384,23 +384,23 @@ async def serve(
     token = daemon.kept_token(place)
     keys.issue("default", token=token)
     gateway = await _listening(settings, keys, say)
-    with _notices(gateway, say):
-        try:
-            over = _signalled()
-            upstreams = settings.upstreams
-            running = daemon.RunningGateway(
-                os.getpid(), gateway.url, token,
-                {name: f"{one.url}{one.version}" for name, one in upstreams.items()},
-                tuple(name for name, one in upstreams.items() if one.key), settings.drain_s,
-            )  # fmt: skip
-            daemon.publish(place, running)
-            announce(running)
+    try:
+        over = _signalled()
+        upstreams = settings.upstreams
+        running = daemon.RunningGateway(
+            os.getpid(), gateway.url, token,
+            {name: f"{one.url}{one.version}" for name, one in upstreams.items()},
+            tuple(name for name, one in upstreams.items() if one.key), settings.drain_s,
+        )  # fmt: skip
+        daemon.publish(place, running)
+        announce(running)
+        with _notices(gateway, say):
             telling = asyncio.create_task(_tell(gateway.ledger, say))
             await over.get()
             telling.cancel()
             await _drain(gateway, say, over)
-        finally:
-            await gateway.stop()
+    finally:
+        await gateway.stop()
 
 
 async def accompany(
