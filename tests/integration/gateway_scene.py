@@ -86,6 +86,11 @@ class Scene(Struct):
         """The path of the upstream, with the token."""
         return f"/{self.key.token}/anthropic"
 
+    @property
+    def connections(self) -> int:
+        server = self.gateway._server
+        return 0 if server is None else len(server.connections)
+
     def request(self, body: bytes = CALL, *more: str, head: str = "", path: str = "") -> bytes:
         """A good call, or one that differs from it in one place."""
         lines = [
@@ -116,7 +121,7 @@ class Scene(Struct):
         """Whether nothing is left of any request."""
         told, asked = self.gateway, self.port.statistics()
         return (
-            (told.connections, told.in_flight, len(told.places)) == (0, 0, 0)
+            (self.connections, told.in_flight, len(told.places)) == (0, 0, 0)
             and (asked.waiting, asked.in_use) == (0, 0)
             and self.key.in_flight == 0
             and len(os.listdir("/proc/self/fd")) <= self.fds
@@ -159,7 +164,7 @@ def scene(patch: pytest.MonkeyPatch, *, key: str = "", wait_s: float = 5.0) -> I
             found = Scene(gateway, provider, admission, keys.issue("default"), 0)
             # The first call opens what stays open: the lines of admission, the loop's own files.
             assert statuses(found.talk(found.request(CALL, "Connection: close"))) == [200]
-            until(lambda: gateway.connections == 0)
+            until(lambda: found.connections == 0)
             time.sleep(0.5)
             found.fds = len(os.listdir("/proc/self/fd"))
             provider.arrivals.clear()

@@ -77,20 +77,6 @@ def test_the_death_of_the_broker_is_survived_by_those_who_wait_and_those_who_cal
     assert len(here.brokers()) == 2
 
 
-def test_what_is_settled_while_there_is_no_broker_frees_its_place(here: Home) -> None:
-    port = here.port()
-    port.configure(CALL.account, places(1))
-    ticket = port.admit(CALL, SOON_S)
-    other = here.caller()
-    other.do("later")
-    until(lambda: waiting(port) == 1)
-    here.kill_broker()
-    ticket.settle(USED)
-    assert other.hear() == "granted"
-    other.do("settle")
-    until(lambda: in_flight(port) == 0)
-
-
 def test_a_broker_that_is_told_to_stop_keeps_what_it_knows(here: Home) -> None:
     port = here.port()
     port.configure(CALL.account, places(2))

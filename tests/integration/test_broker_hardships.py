@@ -16,8 +16,7 @@ import pytest
 
 from headway.broker import protocol
 from headway.broker.client import CallRequest
-from headway.broker.election import drop_lock, environment, start, take_lock
-from headway.broker.process import main
+from headway.broker.election import drop_lock, environment, take_lock
 from headway.broker.store import Store
 from headway.client import admission as access
 from headway.client.admission import Admission
@@ -150,13 +149,6 @@ def test_a_disk_that_takes_nothing_stops_money_and_not_pace(here: Home) -> None:
     port.close()
     os.kill(pid, signal.SIGTERM)
     until(lambda: not is_alive(pid))
-
-
-def test_a_second_broker_ends_quietly(here: Home) -> None:
-    here.port().admit(CALL, SOON_S).settle(USED)
-    assert main([]) == 0
-    assert start(here.place) == ""
-    assert len(here.brokers()) == 1
 
 
 def test_calls_fail_when_no_broker_can_be_had(here: Home) -> None:

@@ -277,7 +277,7 @@ def test_nothing_is_smuggled(here: Scene, case: str) -> None:
 def test_a_body_that_goes_wrong_later_is_refused(here: Scene, rest: bytes) -> None:
     with socket.create_connection(here.address, timeout=DONE_S) as connection:
         connection.sendall(chunked(here, b"1\r\n{\r\n"))
-        until(lambda: here.gateway.connections == 1)
+        until(lambda: here.connections == 1)
         connection.settimeout(0.1)
         with suppress(TimeoutError):
             assert not connection.recv(1)
@@ -377,7 +377,7 @@ def test_a_client_that_takes_nothing_is_cut_off(
         with socket.create_connection(here.address, timeout=DONE_S) as connection:
             connection.sendall(request)
             assert connection.recv(9) == b"HTTP/1.1 "
-            until(lambda: here.gateway.connections == 0)
+            until(lambda: here.connections == 0)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 0.6, 0.8, 0.99])

@@ -35,6 +35,7 @@ from tests.integration.gateway_home import post as sent_to
 from tests.integration.gateway_scene import ANSWER
 from tests.unit.attempts import Told
 from tests.unit.test_gateway_tasks import Opened
+from tests.unit.test_spending import Purse
 
 DELTA = (
     b'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,'
@@ -316,27 +317,15 @@ def test_the_rest_of_an_event_is_found(tail: bytes, data: bytes, rest: bytes | N
     assert rest_of_event(tail, data) == rest
 
 
-class Payer:
+class Payer(Purse):
     """Pays for a call, but for no more of its answer: the disk is full."""
 
-    def __init__(self) -> None:
-        self.asked = 0
-
-    def waits(self, why: str = "", /) -> None: ...
-
-    def goes(self, why: str = "", /) -> None: ...
+    asked: int = 0
 
     async def reserve(self, microusd: int, tokens: int, /) -> None:
         self.asked += 1
         if self.asked > 1:
             raise StateFileError("the disk is full")
-
-    def rests(self, seconds: float) -> None:
-        """Its time is not measured."""
-
-    def spares(self, microusd: int, tokens: int, /) -> None: ...
-
-    def window(self, resets_at_s: float, detail: str) -> None: ...
 
 
 def test_a_failure_in_the_middle_of_an_answer_begins_no_second_response() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import anthropic
 import pytest
 
 from headway.sim.account import Terms
@@ -67,19 +66,3 @@ def test_the_first_difference_ends_the_replay_of_its_stream(
             assert home.key.totals.replayed == 2
             assert "not as recorded" in caplog.text, "as soon as it happens"
         assert calls(url) == 4
-
-
-def test_an_answer_that_fails_is_not_a_reply(tmp_path: Path) -> None:
-    tape = str(tmp_path / "tape")
-    with serving(SPEC) as url:
-        for more in ({"record": tape}, {"replay": tape}):
-            with (
-                gateway_to(url, FakeAdmission(), **more) as gateway,
-                claude(gateway.bases) as client,
-                pytest.raises(anthropic.InternalServerError),
-            ):
-                client.messages.create(
-                    model="echo", max_tokens=9, messages=asked("x"),
-                    extra_headers={"x-sim-fault": "500"},
-                )  # fmt: skip
-        assert calls(url) == 2

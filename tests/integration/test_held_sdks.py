@@ -23,13 +23,13 @@ from tests.integration.broker_home import until
 from tests.integration.gateway_home import (
     Bases,
     GatewayHome,
+    Holdup,
     asked,
     claude,
     gateway_to,
     gemini,
     gpt,
 )
-from tests.integration.holdup import Holdup
 
 SPEC = ProviderSpec(
     "held", Terms((Limit("requests", 6e4), Limit("tokens", 1e9))), Latency(0.005, 0.0001)

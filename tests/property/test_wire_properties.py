@@ -18,9 +18,8 @@ from headway.base.values import Fault, Tally
 from headway.errors import WireError
 from headway.pacing.headers import ANTHROPIC, DIALECTS, GEMINI, OPENAI
 from headway.wire import answer as write
-from headway.wire.read import AnswerReader, conversation, route, sketch
-from headway.wire.request import content_kind
-from headway.wire.stream import SWELL_FREE_BYTES, SWELL_MAX, Event, EventReader, Inflater
+from headway.wire.read import AnswerReader, conversation, sketch
+from headway.wire.stream import SWELL_FREE_BYTES, SWELL_MAX, Inflater
 from headway.wire.values import END_BYTES, WHOLE_BYTES_MAX, Answer, Route, ToolUse, WireName
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "wire"
@@ -240,30 +239,6 @@ def test_every_body_of_an_error_makes_an_event_that_fails(
     event = write.error_event(wire, status, body)
     _, fault, _ = outcome(wire, [event])
     assert fault is not None
-
-
-@given(st.text(max_size=30), st.text(max_size=60))
-def test_any_method_and_path_has_a_route_or_none(method: str, path: str) -> None:
-    assert route(method, path) is None
-    assert route("POST", f"{path.partition('?')[0]}/v1/messages?{path}") == Route("anthropic")
-
-
-@given(st.binary(max_size=400), st.lists(st.integers(0, 400), max_size=10))
-def test_events_do_not_depend_on_how_their_bytes_were_split(data: bytes, cuts: list[int]) -> None:
-    data = data.replace(b"\x00", b"\n\n").replace(b"\x01", b"data:").replace(b"\x02", b"\r")
-
-    def events_of(chunks: list[bytes]) -> list[Event]:
-        reader = EventReader()
-        return [event for chunk in chunks for event in reader.feed(chunk)] + reader.end()
-
-    places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    chunks = [data[one:two] for one, two in pairwise(places)]
-    assert events_of(chunks) == events_of([data])
-
-
-@given(st.lists(texts, max_size=5))
-def test_every_text_is_of_some_kind(parts: list[str]) -> None:
-    assert content_kind(parts) in ("english", "code", "korean", "cjk", "other")
 
 
 @pytest.mark.parametrize(("encoding", "wbits"), [("gzip", 31), ("deflate", 15), ("deflate", -15)])

@@ -8,13 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.gateway.guard import (
-    BEAT_S_MIN,
-    SESSION_CHARACTERS_MAX,
-    SILENT_S_MIN,
-    VERSION_CHARACTERS_MAX,
-    caller_of,
-)
+from headway.gateway import guard
 from headway.gateway.values import Caller, Pairs
 
 CLAUDE_CODE: Pairs = (
@@ -43,7 +37,7 @@ GEMINI_CLI: Pairs = (
 
 
 def agent(text: bytes, *more: tuple[bytes, bytes]) -> Caller:
-    return caller_of(((b"user-agent", text), *more))
+    return guard.caller_of(((b"user-agent", text), *more))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +52,7 @@ def agent(text: bytes, *more: tuple[bytes, bytes]) -> Caller:
 def test_agents_are_known_by_what_they_send(
     headers: Pairs, name: str, version: str, session: str
 ) -> None:
-    caller = caller_of(headers)
+    caller = guard.caller_of(headers)
     assert (caller.name, caller.version, caller.session) == (name, version, session)
 
 
@@ -96,7 +90,7 @@ def test_programs_are_known_by_their_user_agent(text: bytes, name: str, version:
 def test_no_agent_is_left_in_silence_for_as_long_as_was_measured(
     headers: Pairs, gives_up_s: float
 ) -> None:
-    caller = caller_of(headers)
+    caller = guard.caller_of(headers)
     assert caller.silent_s <= 0.8 * gives_up_s
     assert caller.beat_s <= gives_up_s / 3
 
@@ -137,18 +131,9 @@ def test_the_installed_sdk_states_its_timeout() -> None:
         api_key="k", base_url="http://provider.test/v1", http_client=http, timeout=40.0
     ) as client:
         client.models.list()
-    caller = caller_of(seen[0])
+    caller = guard.caller_of(seen[0])
     assert (caller.name, caller.version) == ("openai-python", openai.__version__)
     assert caller.silent_s == 36.0
-
-
-def test_the_surest_header_names_the_session() -> None:
-    caller = agent(
-        b"claude-cli/2.1.325",
-        (b"x-session-id", b"second"),
-        (b"X-Claude-Code-Session-Id", b"first"),
-    )
-    assert caller.session == "first"
 
 
 @settings(max_examples=200)
@@ -165,11 +150,11 @@ def test_the_surest_header_names_the_session() -> None:
     )
 )
 def test_whatever_is_sent_names_are_short_and_printable(pairs: list[tuple[bytes, bytes]]) -> None:
-    caller = caller_of(tuple(pairs))
+    caller = guard.caller_of(tuple(pairs))
     assert len(caller.name) <= 24
-    assert len(caller.session) <= SESSION_CHARACTERS_MAX
-    assert len(caller.version) <= VERSION_CHARACTERS_MAX
+    assert len(caller.session) <= guard.SESSION_CHARACTERS_MAX
+    assert len(caller.version) <= guard.VERSION_CHARACTERS_MAX
     shown = caller.session + caller.version
     assert all("!" <= character <= "~" for character in shown)
-    assert caller.silent_s >= SILENT_S_MIN
-    assert caller.beat_s >= BEAT_S_MIN
+    assert caller.silent_s >= guard.SILENT_S_MIN
+    assert caller.beat_s >= guard.BEAT_S_MIN

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.gateway.guard import Keyring, examine, hosts_of, onward
+from headway.errors import BadValueError
+from headway.gateway.guard import Keyring, examine, homeward, hosts_of, onward
 from headway.gateway.values import Pairs, Passed, Turned, Upstream
 from headway.wire.values import REQUEST_BYTES_MAX, Route, WireName
 
@@ -414,3 +415,120 @@ def test_whatever_comes_is_answered_and_nothing_gets_in_without_token_and_host(
     assert "//" not in answer.path.partition("?")[0]
     sent = onward(headers, UPSTREAMS["anthropic"], "anthropic")
     assert all(pair in headers for pair in sent)
+
+
+def test_headers_go_on_as_they_came_without_those_of_the_hop() -> None:
+    kept = (
+        (b"Accept-Encoding", b"gzip"), (b"x-Weird_CASE", b"  b  "), (b"Cookie", b"a"),
+        (b"Cookie", b"b"), (b"X-Api-Key", b"mine"), (b"Content-Type", b"application/json"),
+        (b"anthropic-beta", b"x,y"), (b"Content-Encoding", b"gzip"),
+        (b"X-Forwarded-For", b"1.2.3.4"),
+    )  # fmt: skip
+    hops = (
+        HOST, (b"Content-Length", b"5"), (b"CONNECTION", b"close, X-Hop"),
+        (b"connection", b"x-hop2"), (b"Keep-Alive", b"timeout=5"), (b"Proxy-Authorization", b"x"),
+        (b"Proxy-Connection", b"x"), (b"TE", b"trailers"), (b"Trailer", b"x"),
+        (b"Transfer-Encoding", b"chunked"), (b"Upgrade", b"h2c"), (b"HTTP2-Settings", b"x"),
+        (b"x-HOP", b"1"), (b"X-Hop2", b"2"), (b"Expect", b"100-continue"),
+    )  # fmt: skip
+    mixed = tuple(pair for two in zip(hops, kept, strict=False) for pair in two) + hops[len(kept) :]
+    assert onward(mixed, Upstream("anthropic", "https://x.example"), "anthropic") == list(kept)
+
+
+@pytest.mark.parametrize(
+    ("wire", "name", "brought", "sent"),
+    [
+        ("anthropic", "paid", (b"Authorization", b"Bearer mine"), (b"x-api-key", b"sk")),
+        ("openai-chat", "paid", (b"x-api-key", b"mine"), (b"authorization", b"Bearer sk")),
+        ("openai-responses", "anthropic", (b"X", b"y"), (b"authorization", b"Bearer sk")),
+        ("openai-chat", "paid", (b"Api-Key", b"mine"), (b"api-key", b"sk")),
+        ("gemini", "paid", (b"x-goog-api-key", b"mine"), (b"x-goog-api-key", b"sk")),
+        (None, "anthropic", (b"Authorization", b"Bearer mine"), (b"x-api-key", b"sk")),
+        (None, "gemini", (b"X", b"y"), (b"x-goog-api-key", b"sk")),
+        (None, "paid", (b"anthropic-version", b"2023-06-01"), (b"x-api-key", b"sk")),
+        (None, "paid", (b"X-Goog-Api-Key", b"mine"), (b"x-goog-api-key", b"sk")),
+        (None, "paid", (b"X", b"y"), (b"authorization", b"Bearer sk")),
+    ],
+)
+def test_an_added_key_goes_where_its_provider_looks_for_it(
+    wire: WireName | None, name: str, brought: tuple[bytes, bytes], sent: tuple[bytes, bytes]
+) -> None:
+    upstream = Upstream(name, "https://x.example", key="sk")
+    found = onward((HOST, brought, (b"User-Agent", b"me")), upstream, wire)
+    assert sent in found
+    assert (b"User-Agent", b"me") in found
+    assert not any(b"mine" in value for _, value in found)
+
+
+def test_an_added_key_replaces_every_other_in_the_place_of_the_first() -> None:
+    own = tuple(
+        (name, b"mine") for name in (b"Authorization", b"X-Api-Key", b"API-KEY", b"x-goog-api-key")
+    )
+    headers = ((b"A", b"1"), *own[:2], (b"B", b"2"), *own[2:])
+    expected = [(b"A", b"1"), (b"x-api-key", b"sk-secret"), (b"B", b"2")]
+    assert onward(headers, UPSTREAMS["paid"], "anthropic") == expected
+    # What the connection lists is taken away from the client's headers, not from ours.
+    assert (
+        onward((*headers, (b"Connection", b"x-api-key")), UPSTREAMS["paid"], "anthropic")
+        == expected
+    )
+
+
+def test_an_answers_headers_come_home_without_those_of_the_hop() -> None:
+    kept = (
+        (b"content-type", b"text/event-stream"), (b"anthropic-ratelimit-tokens-remaining", b"9"),
+        (b"X-RateLimit-Limit-Requests", b"3"), (b"retry-after", b"1"),
+        (b"content-encoding", b"gzip"), (b"set-cookie", b"a=1"), (b"set-cookie", b"b=2"),
+        (b"Content-Length", b"10"),
+    )  # fmt: skip
+    hops = ((b"Connection", b"keep-alive, x-hop"), (b"Keep-Alive", b"timeout=5"), (b"X-Hop", b"1"))
+    assert homeward((*hops, *kept)) == list(kept)
+    assert homeward((*kept, (b"Transfer-Encoding", b"chunked"))) == list(kept[:-1])
+
+
+def test_an_upstream_cannot_write_headers_of_its_choice_into_an_answer() -> None:
+    good = (b"x", b"y")
+    bad: Pairs = ((b"a", b"b\r\nset-cookie: c"), (b"a", b"\0"), (b"a b", b"c"), (b"a", b"\xff"))
+    assert homeward((*bad, good)) == [good]
+
+
+def test_a_key_is_found_by_its_token_and_by_nothing_else() -> None:
+    keys = Keyring()
+    key = keys.issue("review", ("run", "review"))
+    assert keys.find(key.token) is key
+    others = ("", key.token[:-1], key.token + "A", key.token.swapcase(), "é" * 43, "\udcff" * 43)
+    assert [keys.find(other) for other in others] == [None] * len(others)
+
+
+def test_a_key_that_has_ended_opens_nothing_and_is_forgotten() -> None:
+    keys = Keyring()
+    key, other = keys.issue("one"), keys.issue("two")
+    keys.end(key)
+    keys.end(key)
+    assert (key.is_over, other.is_over) == (True, False)
+    assert keys.find(key.token) is None
+    assert list(keys) == [other]
+
+
+@pytest.mark.parametrize("token", ["", "short", "a" * 21, "a" * 129, "../" * 12, "a" * 30 + "/"])
+def test_a_token_that_can_be_guessed_or_is_no_part_of_a_path_is_refused(token: str) -> None:
+    with pytest.raises(BadValueError) as caught:
+        Keyring().issue("default", token=token)
+    assert not token or token not in caught.value.render()
+
+
+def test_two_keys_never_share_a_token() -> None:
+    keys = Keyring()
+    token = keys.issue("one").token
+    with pytest.raises(BadValueError):
+        keys.issue("two", token=token)
+
+
+def test_a_keyring_has_an_end() -> None:
+    keys = Keyring(keys_max=2)
+    first = keys.issue("one")
+    keys.issue("two")
+    with pytest.raises(BadValueError):
+        keys.issue("three")
+    keys.end(first)
+    keys.issue("three")

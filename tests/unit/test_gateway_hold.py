@@ -250,15 +250,6 @@ def test_a_refusal_of_our_own_is_in_the_format_of_its_wire(wire: WireName | None
 
 
 @pytest.mark.parametrize(
-    ("status", "expected"),
-    [(401, "authentication_error"), (418, "invalid_request_error"), (502, "api_error")],
-)
-def test_anthropic_is_told_the_type_of_a_status(status: int, expected: str) -> None:
-    _, body = hold.refusal_of("anthropic", Turned(status, "x", "no"))
-    assert json.loads(body)["error"] == {"type": expected, "message": "headway: no"}
-
-
-@pytest.mark.parametrize(
     ("error", "status", "again"),
     [
         (ours.QueueDeadlineError("waited", detail="for input"), 429, True),

@@ -12,13 +12,10 @@ from headway.gateway import replay as tape_module
 from headway.gateway.recording import Recorder
 from headway.gateway.replay import Tape
 from tests.unit.recorded_calls import (
-    CLIENTS,
     HEADERS,
     TALLY,
-    Run,
     asked,
     bodies,
-    form,
     plain,
     record,
     record_calls,
@@ -164,14 +161,3 @@ def test_more_streams_than_can_be_known_are_sent_on(
     record_calls(path, plain("a", "s1"), plain("a", "s2"))
     monkeypatch.setattr(tape_module, "STREAMS_MAX", 1)
     assert bodies(Tape(str(path)), plain("a", "s1"), plain("a", "s2")) == [b"reply 0", None]
-
-
-@pytest.mark.parametrize("client", CLIENTS)
-def test_a_measured_client_that_does_the_same_is_answered_in_a_new_run(
-    path: Path, client: str
-) -> None:
-    prompts = ("first", "second", "third")
-    record_calls(path, *(form(client, Run(1), prompt) for prompt in prompts))
-    tape = Tape(str(path))
-    again = (form(client, Run(2, day=17), prompt) for prompt in prompts)
-    assert bodies(tape, *again) == [b"reply 0", b"reply 1", b"reply 2"]

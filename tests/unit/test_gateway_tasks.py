@@ -16,9 +16,8 @@ from msgspec.structs import replace
 from headway.agents.metering import Metered, MeteredUsage, metered
 from headway.base.values import Fault
 from headway.engine.strategy import Resting
-from headway.errors import BadValueError
 from headway.gateway.settings import GatewayOptions, read_settings
-from headway.gateway.tasks import MONEY_S_MAX, TaskGateway, task_gateway
+from headway.gateway.tasks import MONEY_S_MAX, TaskGateway
 from headway.gateway.values import GatewayKey, Payer, Upstream
 from headway.testing import run_virtual
 from headway.work import Attempt, AttemptError, OverBudgetError, Result, WindowEmptyError
@@ -207,33 +206,6 @@ def test_an_attempt_that_the_budget_has_no_room_for_is_stopped_once() -> None:
             assert seen.stopped is not None
 
     asyncio.run(main())
-
-
-@pytest.mark.parametrize(
-    "environ",
-    [
-        {"HEADWAY_GATEWAY": "0"},
-        {"HEADWAY_GATEWAY": "http://127.0.0.1:1/" + "t" * 43},
-        {"OPENAI_BASE_URL": f"http://127.0.0.1:4929/{'t' * 43}/openai/v1"},
-    ],
-)
-def test_an_environment_that_has_a_gateway_or_wants_none_keeps_it(
-    environ: dict[str, str], tmp_path: Path
-) -> None:
-    environ = {"HOME": str(tmp_path), **environ}
-    assert task_gateway("r", str(tmp_path), str(tmp_path), environ) is None
-
-
-def test_any_other_environment_gets_one_for_its_own_providers(tmp_path: Path) -> None:
-    environ = {"HOME": str(tmp_path), "OPENAI_BASE_URL": "https://relay.test/api/v1"}
-    made = task_gateway("r", str(tmp_path), str(tmp_path), environ)
-    assert made is not None
-    upstreams = made._settings.upstreams
-    assert upstreams["openai"].url == "https://relay.test/api"
-    assert upstreams["anthropic"].url == "https://api.anthropic.com"
-    environ["OPENAI_BASE_URL"] = "no address"
-    with pytest.raises(BadValueError):
-        task_gateway("r", str(tmp_path), str(tmp_path), environ)
 
 
 def test_a_command_that_failed_at_an_empty_window_is_put_back() -> None:

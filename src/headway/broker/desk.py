@@ -228,7 +228,6 @@ class Desk:
 
 
 def budgets(terms: Iterable[tuple[str, AccountTerms]]) -> frozenset[str]:
-    """The names under which a budget is kept: accounts, model groups of them, all together."""
     return frozenset(
         name
         for name, set_by_user in terms

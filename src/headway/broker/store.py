@@ -29,8 +29,6 @@ ASIDE_MAX: Final = 1000
 
 
 class Written(Struct, frozen=True):
-    """The file: a memory, when it was one by the wall's clock, and who was connected then."""
-
     written_s: float
     memory: PacingMemory
     clients: tuple[str, ...] = ()
@@ -88,16 +86,14 @@ class Store:
         try:
             handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             try:
-                view = memoryview(data)
-                while view:
-                    view = view[os.write(handle, view) :]
+                write_all(handle, data)
                 if is_durable:
                     os.fsync(handle)
             finally:
                 os.close(handle)
             os.replace(draft, self._path)
             if is_durable:
-                _sync_folder(os.path.dirname(self._path))
+                sync_folder(os.path.dirname(self._path))
         except OSError as fault:
             return f"{self._path}: {fault.strerror}"
         return ""
@@ -116,7 +112,13 @@ class Store:
         return self._stuck
 
 
-def _sync_folder(path: str) -> None:
+def write_all(handle: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(handle, view) :]
+
+
+def sync_folder(path: str) -> None:
     handle = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

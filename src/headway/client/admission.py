@@ -193,7 +193,6 @@ class Admission:
             raise
 
     def configure(self, account: str, terms: AccountTerms) -> None:
-        """Set what the user wants for an account, a model group of it, or all of them."""
         self._present().configure(account, terms)
 
     def describe(self) -> tuple[BookView, protocol.About]:
@@ -229,7 +228,6 @@ class Admission:
         return ClientStatistics("", 0, 0, 0) if client is None else client.statistics()
 
     def _present(self) -> AdmissionClient:
-        """This process as a client, made when first needed."""
         client = self._client
         if client is not None:
             return client
@@ -307,7 +305,6 @@ def admission() -> Admission:
 
 
 def is_unpaced() -> bool:
-    """Whether calls may be made when there is no broker."""
     return os.environ.get("HEADWAY_UNPACED", "") not in ("", "0")
 
 

@@ -81,7 +81,6 @@ def _ledger(view: BookView, account: str) -> BudgetLedgerStatistics | None:
 
 
 def price_in(model: str) -> Price | None:
-    """What a model's tokens cost, if it is named and somebody knows."""
     if not model:
         return None
     from headway.wire.prices import price_of

@@ -74,8 +74,6 @@ class AsyncPacedStream(httpx2.AsyncByteStream):
 
 
 class PacedTransport(httpx2.BaseTransport):
-    """Paces a synchronous client, from any number of threads."""
-
     stream_type: ClassVar[type[PacedStream]] = PacedStream
     response_type: ClassVar[type[httpx2.Response]] = httpx2.Response
 
@@ -129,8 +127,6 @@ class PacedTransport(httpx2.BaseTransport):
 
 
 class AsyncPacedTransport(httpx2.AsyncBaseTransport):
-    """Paces an asynchronous client, from any number of event loops."""
-
     stream_type: ClassVar[type[AsyncPacedStream]] = AsyncPacedStream
     response_type: ClassVar[type[httpx2.Response]] = httpx2.Response
 

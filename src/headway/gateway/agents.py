@@ -92,7 +92,6 @@ def write_homes(
     upstreams: Mapping[str, Upstream],
     environ: Mapping[str, str],
 ) -> dict[str, str]:
-    """Make throw-away homes for agents that need one; returns the variables to set."""
     at = os.path.join(folder, "codex")
     found = _codex_home(at, urls, environ, _has_key(upstreams, "openai"))
     at = os.path.join(folder, "gemini")
@@ -170,7 +169,6 @@ def command_environment(
 def shared_environment(
     running: RunningGateway, place: Folders, environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """The variables of a shell whose programs are to use the running gateway."""
     upstreams = running.behind()
     found = environment(running.url, running.token, upstreams, environ)
     shared = shared_home(place)

@@ -30,7 +30,7 @@ from headway.agents.metering import MeteredUsage
 from headway.base.values import Amounts, Fault, Reading, Sketch, Tally
 from headway.broker.client import CallRequest
 from headway.client.accounts import account_name
-from headway.client.exchange import RETRY_COUNT, Exchange, HeldPermit
+from headway.client.exchange import RETRY_COUNT, Exchange, HeldPermit, Port
 from headway.errors import HeadwayError, QueueDeadlineError
 from headway.gateway import guard
 from headway.gateway import reply as hold
@@ -39,7 +39,7 @@ from headway.gateway.replay import CUT_OFF, NOT_SENT, RecordedReply
 from headway.gateway.reply import ClientReply, fields_of
 from headway.gateway.request_match import CanonicalCall, canonical_call
 from headway.gateway.spending import Spending
-from headway.gateway.values import CallEnded, Pairs, Passed, Turned, Upstream
+from headway.gateway.values import CallEnded, Pairs, Passed, Payer, Turned, Upstream
 from headway.pacing.admission import CallOutcome
 from headway.pacing.quota import waited_for
 from headway.pacing.refusal import BODY_BYTES_MAX
@@ -280,7 +280,6 @@ class GatewayCall:
         self._began_s = self._sent_s = self._first_byte_s = 0.0
 
     async def answer(self) -> web.StreamResponse:
-        """The response: a refusal, a recorded reply, or what the provider answers."""
         gateway, form = self._gateway, self._form
         if gateway.is_draining:
             return gateway.refused(self._wire, DRAINING)
@@ -395,7 +394,8 @@ class GatewayCall:
         if admitting is not None:
             gateway.ledger.resent()
         else:
-            admitting = asyncio.ensure_future(self._asked())
+            asked = _asked(gateway.admission, self._payer, self._exchange)
+            admitting = asyncio.ensure_future(asked)
         gateway.waiting.add(admitting)
         try:
             return await asyncio.shield(admitting)
@@ -406,23 +406,6 @@ class GatewayCall:
             raise
         finally:
             gateway.waiting.discard(admitting)
-
-    async def _asked(self) -> HeldPermit:
-        """Ask for the permit. An empty usage window is reported to the payer soon."""
-        port, exchange = self._gateway.admission, self._exchange
-        call, left_s = exchange.call, exchange.left_s()
-        if self._payer is not None and (left_s is None or left_s > FIRST_SLICE_S):
-            try:
-                return await port.admit_async(call, FIRST_SLICE_S)
-            except QueueDeadlineError as error:
-                self._window_of(error)
-            call, left_s = replace(call, is_resent=True), exchange.left_s()
-        return await port.admit_async(call, left_s)
-
-    def _window_of(self, error: QueueDeadlineError) -> None:
-        empty = window_of(error, time.time())
-        if empty is not None and self._payer is not None:
-            self._payer.window(empty.resets_at_s, empty.detail)
 
     def _name(self) -> bytes:
         """The same for the same call, sent again. Codex changes the order of members then."""
@@ -543,7 +526,7 @@ class GatewayCall:
         if isinstance(error, OverBudgetError):
             return await self._reply.turn(_too_dear(error))
         if isinstance(error, QueueDeadlineError):
-            self._window_of(error)
+            _report_window(self._payer, error)
         status, headers, body = hold.given_up(error, self._wire)
         if after_s := headers.get("retry-after"):
             self._sent_away(float(after_s))
@@ -598,6 +581,24 @@ class GatewayCall:
 
 def _is_unused(outcome: CallOutcome | None) -> bool:
     return outcome is not None and outcome.how == "unused"
+
+
+async def _asked(port: Port, payer: Payer | None, exchange: Exchange) -> HeldPermit:
+    """Ask for the permit. No method of the call: a place that is kept must not keep its body."""
+    call, left_s = exchange.call, exchange.left_s()
+    if payer is not None and (left_s is None or left_s > FIRST_SLICE_S):
+        try:
+            return await port.admit_async(call, FIRST_SLICE_S)
+        except QueueDeadlineError as error:
+            _report_window(payer, error)
+        call, left_s = replace(call, is_resent=True), exchange.left_s()
+    return await port.admit_async(call, left_s)
+
+
+def _report_window(payer: Payer | None, error: QueueDeadlineError) -> None:
+    empty = window_of(error, time.time())
+    if empty is not None and payer is not None:
+        payer.window(empty.resets_at_s, empty.detail)
 
 
 async def _head(response: aiohttp.ClientResponse, exchange: Exchange) -> bytes:

@@ -195,7 +195,7 @@ def examine(
     asked = f"/{rest[1]}" if len(rest) > 1 else "/"
     # By the path as it is meant, so that no spelling of a call goes past its pacing.
     route = read.route(method, unquote(asked))
-    turned = _body(named) or (_call_body(named) if route else None)
+    turned = _unreadable_body(named, is_call=route is not None)
     if turned:
         return turned
     if upstream.key:
@@ -362,13 +362,13 @@ def _page(method: str, key: GatewayKey, rest: list[str]) -> Passed | Turned:
     return Passed(key, None, f"/{rest[0]}")
 
 
-def _body(named: _Named) -> Turned | None:
-    lengths = named.get(b"content-length", [])
-    return TOO_LARGE if lengths and int(lengths[0]) > REQUEST_BYTES_MAX else None
-
-
-def _call_body(named: _Named) -> Turned | None:
+def _unreadable_body(named: _Named, is_call: bool) -> Turned | None:
     """The body of a call is JSON and says so: a form of a web page cannot."""
+    lengths = named.get(b"content-length", [])
+    if lengths and int(lengths[0]) > REQUEST_BYTES_MAX:
+        return TOO_LARGE
+    if not is_call:
+        return None
     kinds = named.get(b"content-type", [])
     if [kind.partition(b";")[0].strip(b" \t").lower() for kind in kinds] != [b"application/json"]:
         message = "the body of a call has the content type application/json"

@@ -28,6 +28,7 @@ from msgspec.structs import asdict
 
 from headway.agents.metering import MeteredUsage
 from headway.base.values import Fault, Tally
+from headway.broker.store import sync_folder, write_all
 from headway.errors import StateFileError
 from headway.gateway import replay
 from headway.gateway.request_match import CanonicalCall, unmeasured
@@ -180,11 +181,7 @@ class Recorder:
             )
         write_all(self._fd, replay.opening(time.time(), home))
         os.fsync(self._fd)
-        folder = os.open(os.path.dirname(os.path.abspath(self.path)), os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(os.path.dirname(os.path.abspath(self.path)))
 
     def _run(self) -> None:
         is_last = False
@@ -314,9 +311,3 @@ def _tell(batch: list[Entry], is_durable: bool) -> None:
 def _settle(told: asyncio.Future[bool], is_durable: bool) -> None:
     if not told.done():
         told.set_result(is_durable)
-
-
-def write_all(fd: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(fd, left) :]

@@ -94,7 +94,6 @@ def unsealed(line: bytes) -> tuple[Fields, bytes] | None:
 
 
 def unpacked(packed: bytes) -> bytes:
-    """A body as it was; its line's checksum was right."""
     return zlib.decompress(binascii.a2b_base64(packed)) if packed else b""
 
 
@@ -355,7 +354,6 @@ class Tape:
 
 
 def tracks_of(lines: Iterable[RecordLine]) -> list[Track]:
-    """The streams of a recording, those of each gateway by themselves, in order."""
     tracks: list[Track] = []
     streams: dict[Stream, Track] = {}
     calls: dict[object, RecordedCall] = {}

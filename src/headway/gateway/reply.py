@@ -114,10 +114,6 @@ _CODEX_CODES: Final = frozenset(
 every code that it does not know; but not after `server_is_overloaded`."""
 
 
-def _may_succeed(status: int) -> bool:
-    return status in _AGAIN or status >= 500
-
-
 def _responses_failed(status: int, body: bytes) -> bytes:
     """Two events: SDKs raise the `error` of the first, Codex looks at the code of the second."""
     top = object_fields(parsed(body))
@@ -133,7 +129,7 @@ def _responses_failed(status: int, body: bytes) -> bytes:
 
 def _codex_code(status: int) -> str:
     """Of the codes that end a call, `invalid_prompt` is the one whose message Codex shows."""
-    if not _may_succeed(status):
+    if status not in _AGAIN and status < 500:
         return "invalid_prompt"
     return "rate_limit_exceeded" if status == 429 else "server_error"
 
@@ -169,7 +165,6 @@ def refusal_of(wire: WireName | None, turned: Turned) -> tuple[dict[str, str], b
 
 
 def given_up(error: HeadwayError, wire: WireName) -> tuple[int, dict[str, str], bytes]:
-    """Status, headers and body for a call that will not be sent."""
     status, message = exchange.refusal_of(error)
     after_s = QUEUE_RETRY_S if status == 429 else SOON_S
     return status, *_refusal(wire, status, error.code, message, after_s)

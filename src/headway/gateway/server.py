@@ -194,10 +194,6 @@ class Gateway:
     def _not_recorded(self, why: str) -> None:
         _LOG.warning("nothing more is recorded to %s: %s", self.settings.record, why)
 
-    @property
-    def connections(self) -> int:
-        return 0 if self._server is None else len(self._server.connections)
-
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         message = request._message
         passed = guard.examine(
@@ -366,7 +362,6 @@ Say = Callable[[str], None]
 
 
 def run(main: Coroutine[None, None, Result]) -> Result:
-    """Perform it in a loop of its own, on uvloop where there is one."""
     factory: Callable[[], asyncio.AbstractEventLoop] | None
     try:
         import uvloop
@@ -389,23 +384,23 @@ async def serve(
     token = daemon.kept_token(place)
     keys.issue("default", token=token)
     gateway = await _listening(settings, keys, say)
-    with _notices(gateway, say):
-        try:
-            over = _signalled()
-            upstreams = settings.upstreams
-            running = daemon.RunningGateway(
-                os.getpid(), gateway.url, token,
-                {name: f"{one.url}{one.version}" for name, one in upstreams.items()},
-                tuple(name for name, one in upstreams.items() if one.key), settings.drain_s,
-            )  # fmt: skip
-            daemon.publish(place, running)
-            announce(running)
+    try:
+        over = _signalled()
+        upstreams = settings.upstreams
+        running = daemon.RunningGateway(
+            os.getpid(), gateway.url, token,
+            {name: f"{one.url}{one.version}" for name, one in upstreams.items()},
+            tuple(name for name, one in upstreams.items() if one.key), settings.drain_s,
+        )  # fmt: skip
+        daemon.publish(place, running)
+        announce(running)
+        with _notices(gateway, say):
             telling = asyncio.create_task(_tell(gateway.ledger, say))
             await over.get()
             telling.cancel()
             await _drain(gateway, say, over)
-        finally:
-            await gateway.stop()
+    finally:
+        await gateway.stop()
 
 
 async def accompany(
@@ -462,7 +457,6 @@ def last_line(program: str, total: Sums | None) -> str:
 
 
 async def perform(command: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run a command to its end with these variables; its exit code."""
     loop = asyncio.get_running_loop()
     children: list[asyncio.subprocess.Process] = []
     passed: list[signal.Signals] = []
@@ -552,7 +546,6 @@ async def _drain(gateway: Gateway, say: Say, over: asyncio.Queue[int]) -> None:
 
 
 async def _tell(ledger: GatewayLedger, say: Say) -> None:
-    """A line for each minute in which something happened."""
     before = ledger.counts()
     while True:
         await asyncio.sleep(LINE_S)

@@ -114,7 +114,6 @@ class GatewayOptions(Struct, frozen=True):
 
 
 def read_settings(options: GatewayOptions, environ: Mapping[str, str]) -> GatewaySettings:
-    """Everything that the gateway has to know; raises `BadValueError`."""
     named = dict(_named(options.upstreams))
     asked = {name: _of_environment(name, environ) for name in DEFAULTS if name not in named}
     upstreams = asked | dict(_of_aliases(options, environ)) | named

@@ -303,7 +303,6 @@ class TaskGateway:
             self._recent.add(closed.key.name)
 
     def resting(self) -> Resting:
-        """Commands whose agents wait for a model, or for their turn."""
         calling = [key for key in self._keys if key.in_flight]
         queued = sum(isinstance(key.payer, _Metered) and key.payer.is_queued for key in calling)
         return Resting(len(calling), queued)

@@ -58,8 +58,6 @@ class Payer(Protocol):
 
 
 class GatewayKey(Struct, eq=False):
-    """Who may call through the gateway, and on whose account of tokens and money."""
-
     token: str
     name: str
     """As people read it: `default`, or the task's name."""
@@ -94,8 +92,6 @@ class Turned(Struct, frozen=True):
 
 
 class Caller(Struct, frozen=True):
-    """Which program sends a request, and what is known of its patience."""
-
     name: str
     """`claude-code`, `codex`, `opencode`, `gemini-cli`, `openai-python`..., or `unknown`."""
     silent_s: float

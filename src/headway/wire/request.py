@@ -58,11 +58,6 @@ _SIGN: Final = re.compile(
 )
 
 
-def size_bytes(text: str) -> int:
-    """UTF-8 bytes of a text; half a surrogate pair counts as the three that it would take."""
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-
-
 def content_kind(texts: Sequence[str]) -> Content:
     """What most of the texts, taken as one, is made of."""
     sample = _sample(texts)
@@ -75,7 +70,7 @@ def content_kind(texts: Sequence[str]) -> Content:
 
 def _foreign_kind(sample: str) -> Content | None:
     """The script that decides, if it is not that of English."""
-    total = size_bytes(sample) * SCRIPT_SHARE_MIN
+    total = len(sample.encode("utf-8", "surrogatepass")) * SCRIPT_SHARE_MIN
     hangul, cjk = len(_HANGUL.findall(sample)), len(_CJK.findall(sample))
     if 3 * (hangul + cjk) >= total:
         return "korean" if hangul >= cjk else "cjk"

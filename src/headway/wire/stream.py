@@ -118,8 +118,6 @@ Unpack = Callable[[bytes], tuple[bytes, bool]]
 
 
 class Inflater:
-    """Bytes as they were sent in, bytes as they were meant out."""
-
     __slots__ = ("_received", "_swollen", "_unpack", "encoding", "state")
 
     def __init__(self, encoding: str) -> None:
