@@ -99,7 +99,9 @@ class Claude(AgentKind):
             told[CLAUDE_FOLDER] = folder = os.path.join(errand.home, self.name)
             link_into(folder, own, CLAUDE_LINKS)
             if not os.path.exists(os.path.join(folder, CLAUDE_STATE)):
-                write_private(os.path.join(folder, CLAUDE_STATE), _claude_state(errand.environ))
+                write_private(
+                    os.path.join(folder, CLAUDE_STATE), _claude_state(errand.environ).encode()
+                )
         return ProcessStart(tuple(argv), told, errand.stdin)
 
     def held(self, home: str, session: str, environ: Mapping[str, str]) -> StoredSession | None:
@@ -548,7 +550,7 @@ class Custom(AgentKind):
         path = os.path.join(errand.home, "prompt.txt")
         stdin: bytes | None = errand.stdin
         if any("{prompt_file}" in word for word in words):
-            write_private(path, errand.stdin.decode())
+            write_private(path, errand.stdin)
             stdin = None
         given = {"prompt_file": path, "model": errand.model, "session": errand.session}
         argv = [_PLACE.sub(lambda match: given[match[1]], word) for word in words]

@@ -69,8 +69,6 @@ COMPATIBLE: Final = {
 
 
 class Endpoint(Struct, frozen=True):
-    """Who answers for a model."""
-
     wire: WireName
     model: str
     """Its name there, without our prefix."""
@@ -226,7 +224,6 @@ class PromptCall(Struct, frozen=True):
     schema: Schema | None = None
     verify: Verify | None = None
     repairs: int = 1
-    """How often the model is told what is wrong and asked again."""
 
 
 class PromptSettings(Struct, frozen=True):
@@ -246,8 +243,6 @@ class PromptSettings(Struct, frozen=True):
 
 
 class _Reply(Struct, frozen=True):
-    """An answer, and what it took."""
-
     text: str
     is_cut: bool = False
     taken: Result = Result(b"")
@@ -469,7 +464,6 @@ def asked_for(prompt: str, schema: Schema | None) -> str:
 
 
 def complaint(problem: str) -> str:
-    """What a model is told whose answer will not do."""
     return (
         f"Your answer cannot be used:\n{problem}\n\n"
         "Give the whole answer again, corrected, and nothing else."

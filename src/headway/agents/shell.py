@@ -107,7 +107,6 @@ class CommandEnded(Struct, frozen=True):
     """The exit code; minus the signal's number if it died of one."""
     cpu_us: int
     memory_kb: int
-    """The most that its first process held at once."""
     started_ms: int
     took_ms: int
     stdout: Output
