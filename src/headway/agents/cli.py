@@ -316,8 +316,12 @@ def link_into(folder: str, own: str, names: tuple[str, ...]) -> None:
 def copy_into(folder: str, source: str, name: str) -> None:
     """A configuration as it is now; the one of an earlier attempt has an address that is gone."""
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    with suppress(FileNotFoundError), open(source, "rb") as file:
-        write_private(os.path.join(folder, name), file.read())
+    try:
+        with open(source, "rb") as file:
+            data = file.read()
+    except OSError:
+        return
+    write_private(os.path.join(folder, name), data)
 
 
 def write_private(path: str, data: bytes) -> None:

@@ -99,9 +99,7 @@ class Claude(AgentKind):
             told[CLAUDE_FOLDER] = folder = os.path.join(errand.home, self.name)
             link_into(folder, own, CLAUDE_LINKS)
             if not os.path.exists(os.path.join(folder, CLAUDE_STATE)):
-                write_private(
-                    os.path.join(folder, CLAUDE_STATE), _claude_state(errand.environ).encode()
-                )
+                write_private(os.path.join(folder, CLAUDE_STATE), _claude_state(errand.environ))
         return ProcessStart(tuple(argv), told, errand.stdin)
 
     def held(self, home: str, session: str, environ: Mapping[str, str]) -> StoredSession | None:
@@ -161,7 +159,7 @@ def _claude_folder(environ: Mapping[str, str]) -> str:
     return environ.get(CLAUDE_FOLDER) or os.path.join(environ.get("HOME", ""), ".claude")
 
 
-def _claude_state(environ: Mapping[str, str]) -> str:
+def _claude_state(environ: Mapping[str, str]) -> bytes:
     """What an agent is given of the user's own state."""
     folder = environ.get(CLAUDE_FOLDER) or environ.get("HOME", "")
     try:
@@ -176,7 +174,7 @@ def _claude_state(environ: Mapping[str, str]) -> str:
     }
     projects = {path: trust for path, trust in every.items() if trust}
     kept = {name: found[name] for name in CLAUDE_KEPT if name in found}
-    return json.dumps({**kept, "projects": projects})
+    return json.dumps({**kept, "projects": projects}).encode()
 
 
 # Codex: `codex exec --json`. Its session cannot be named before; its home has no other one.

@@ -92,7 +92,9 @@ def remember(environment: Mapping[str, str], plan: str, lessons: Iterable[Lesson
     path = _path(environment, plan)
     with suppress(OSError):
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        write_file(path, encode(Lessons(VERSION, plan, kept)), is_synced=False)
+        own = f"{path}.{os.getpid()}"
+        write_file(own, encode(Lessons(VERSION, plan, kept)), is_synced=False)
+        os.replace(own, path)
 
 
 def _few(what: Iterable[str]) -> tuple[str, ...]:
