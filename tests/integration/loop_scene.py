@@ -27,8 +27,6 @@ Anything = TypeVar("Anything")
 
 
 class Scene(Struct, frozen=True):
-    """Where loops run, and whom they ask."""
-
     url: str
     port: Admission
     folder: Path
