@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -86,7 +87,10 @@ class Scene(Struct, frozen=True):
         async def main() -> Anything:
             shim = ShimClient(str(self.folder))
             try:
-                async with PromptAgent(self.settings()) as agent, LoopModels(agent) as models:
+                async with (
+                    PromptAgent(self.settings()) as agent,
+                    aclosing(LoopModels(agent)) as models,
+                ):
                     return await work(LoopDependencies(models, lambda: shim))
             finally:
                 await shim.close()

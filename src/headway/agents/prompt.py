@@ -283,7 +283,18 @@ class PromptAgent:
                 # What was paid for it was charged to the attempt that was interrupted.
                 reply = _Reply(*json.loads(kept.popleft()))
             else:
-                reply = await self._paid(call, turns, attempt, spent, problem)
+                try:
+                    reply = await self._call(call, turns, attempt)
+                except AttemptError as error:
+                    total = charged(error.result or Result(b""), spent)
+                    raise AttemptError(error.fault, total, error.is_in_doubt) from error.__cause__
+                except (OverBudgetError, WindowEmptyError) as error:
+                    if not spent.calls:
+                        raise
+                    # Something was paid: the attempt has to be accounted for in any case.
+                    kind: FaultKind = "rate" if isinstance(error, WindowEmptyError) else "unfit"
+                    detail = f"{problem}; it cannot be repaired now: {error}"[:DETAIL_CHARS]
+                    raise AttemptError(Fault(kind, detail=detail), spent) from error
                 spent = charged(spent, reply.taken)
                 if is_examined:
                     await attempt.keep(json.dumps([reply.text, reply.is_cut]).encode())
@@ -294,29 +305,6 @@ class PromptAgent:
             turns += [("assistant", reply.text or "(nothing)"), ("user", complaint(problem))]
         said = replace(spent, body=reply.text.encode("utf-8", "replace"))
         raise AttemptError(Fault("unfit", detail=problem[:DETAIL_CHARS]), said)
-
-    async def _paid(
-        self,
-        call: PromptCall,
-        turns: list[tuple[str, str]],
-        attempt: Attempt,
-        spent: Result,
-        problem: str,
-    ) -> _Reply:
-        """One call; what is lost with it is reported with what the attempt took before."""
-        try:
-            return await self._call(call, turns, attempt)
-        except AttemptError as error:
-            lost = error.result or Result(b"")
-            total = charged(lost, spent)
-            raise AttemptError(error.fault, total, error.is_in_doubt) from error.__cause__
-        except (OverBudgetError, WindowEmptyError) as error:
-            if not spent.calls:
-                raise
-            # Something was paid: the attempt has to be accounted for, whatever becomes of the run.
-            kind: FaultKind = "rate" if isinstance(error, WindowEmptyError) else "unfit"
-            detail = f"{problem}; it cannot be repaired now: {error}"[:DETAIL_CHARS]
-            raise AttemptError(Fault(kind, detail=detail), spent) from error
 
     async def _call(
         self, call: PromptCall, turns: list[tuple[str, str]], attempt: Attempt
