@@ -18,7 +18,6 @@ from msgspec import Struct
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 INSTALLED: Final = Path(os.environ.get("HEADWAY_TEST_AGENTS", ROOT / ".venv" / "agents"))
-"""Where `make test-agents` installs them."""
 
 KEYS: Final = {
     "anthropic": "dummy-a",
@@ -48,21 +47,16 @@ class Urls(Struct, frozen=True):
 
 
 class Launch(Struct, frozen=True):
-    """A process to start."""
-
     argv: tuple[str, ...]
     env: Mapping[str, str]
     folder: Path
 
 
 class Client(Struct, frozen=True):
-    """A coding agent."""
-
     name: str
     package: str
     wire: str
     arguments: Callable[[str], tuple[str, ...]]
-    """Of a prompt: the command."""
     prepared: Callable[[Path, Urls], Mapping[str, str]]
     """Writes what has to be in its home, and gives the variables to set."""
     said: Callable[[str], Iterator[str]]
@@ -84,7 +78,6 @@ class Client(Struct, frozen=True):
 
     @property
     def version(self) -> str:
-        """What is installed."""
         path = INSTALLED / "node_modules" / self.package / "package.json"
         return str(json.loads(path.read_text())["version"])
 

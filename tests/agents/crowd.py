@@ -31,7 +31,6 @@ class Turn(Struct, frozen=True):
     missing: tuple[str, ...]
     """Outputs of tools that should be in the answer and are not."""
     output: str
-    """The end of what the process wrote."""
 
     @property
     def is_finished(self) -> bool:

@@ -21,10 +21,7 @@ COMMAND_S_MAX: Final = 30.0
 
 
 class Gate(Struct, frozen=True):
-    """Where it is."""
-
     base: str
-    """With its token."""
     env: Mapping[str, str]
     """For other commands of headway that shall meet it."""
 
@@ -39,7 +36,6 @@ class Gate(Struct, frozen=True):
 
 
 def headway(env: Mapping[str, str], *arguments: str) -> str:
-    """What a command of headway prints."""
     command = [sys.executable, "-m", "headway", *arguments]
     done = subprocess.run(
         command, env=env, capture_output=True, text=True, timeout=COMMAND_S_MAX, check=False

@@ -52,7 +52,6 @@ class Machine(UserScene, frozen=True):
     """A folder with a plan, agents as their user has set them up, and a provider."""
 
     def finished(self) -> list[str]:
-        """Tasks that are committed now."""
         told = json.loads(self.headway("status", "--json")[0])
         return [] if not told["tasks"].get("finished") else self._names()
 

@@ -37,7 +37,6 @@ class Figures(Struct, frozen=True):
     agents: int
     finished: int
     calls: int
-    """That reached the provider."""
     refused: int
     duplicates: int
     """Bodies that reached the provider more than once, beyond their first arrival."""
@@ -51,7 +50,6 @@ class Figures(Struct, frozen=True):
     slowest_s: float
     """Of those that finished, from the start of the process to its end."""
     failures: tuple[str, ...] = ()
-    """How those ended that did not finish."""
 
     @property
     def over_ideal(self) -> float:

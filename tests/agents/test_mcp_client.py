@@ -77,7 +77,6 @@ def test_claude_code_hands_a_plan_over_and_the_run_outlives_it(tmp_path: Path) -
 
 
 def _end_all(state: Path) -> None:
-    """No run outlives its test."""
     for run in state.glob("runs/*"):
         found = owner.look(str(run))
         if found is not None and found.is_alive:

@@ -41,7 +41,6 @@ def prepare(where: Machine, agent: str) -> None:
 
 
 def is_made(where: Machine, agent: str, permissions: str, prompt: str) -> bool:
-    """Whether the agent could write a file."""
     given = f"    permissions: {permissions}\n" if permissions else ""
     text = PLAN.format(agent, given, json.dumps(prompt))
     (where.folder / "plan.yaml").write_text(text)

@@ -42,8 +42,6 @@ class At(Struct, frozen=True):
 
 
 class Told(Struct, frozen=True):
-    """What came out of a campaign."""
-
     verdict: Verdict
     points: frozenset[str]
     """Places in the code that it died at."""

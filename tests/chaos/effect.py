@@ -22,12 +22,10 @@ def say(log: str, what: str) -> None:
 
 
 def result_of(name: str) -> str:
-    """What the task gives."""
     return f"result {name}"
 
 
 def main(log: str, name: str, milliseconds: str) -> int:
-    """Start, take a while, end."""
     say(log, f"start {name}\n")
     time.sleep(int(milliseconds) / 1000)
     if name.startswith("flaky") and not os.path.exists(f"{log}.{name}"):

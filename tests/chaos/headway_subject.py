@@ -25,8 +25,6 @@ RETRIES: Final = 2
 
 
 class HeadwayEach(Struct, frozen=True):
-    """A command for each of a list."""
-
     name: str = "**headway** each"
 
     def command(self, home: Home, is_first: bool) -> list[str]:
@@ -77,7 +75,6 @@ def runs(home: Home) -> list[Path]:
 
 
 def durable(home: Home) -> frozenset[str]:
-    """Tasks with a result in the journal."""
     return _names(body.decode() for body in bodies(home))
 
 

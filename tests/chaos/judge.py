@@ -24,22 +24,18 @@ class Kill(Struct, frozen=True):
     where: str
     """A crash point, or how far the run was."""
     durable: frozenset[str]
-    """Tasks with a durable result."""
     kept_outside: frozenset[str] = frozenset()
     """Tasks that ended under a process that outlived the engine, and whose end is on disk."""
     orphans: int = 0
 
 
 class Verdict(Struct, frozen=True):
-    """Counts over one campaign, or several."""
-
     kills: int = 0
     tasks: int = 0
     starts: int = 0
     repeats: int = 0
     """Attempts that started although the task had started before and had not failed."""
     repeats_most: int = 0
-    """By one kill."""
     ended_repeats: int = 0
     """Of those: the task had ended, and was paid for again."""
     durable_repeats: int = 0
@@ -66,9 +62,7 @@ class _Story(Struct):
     """What is known of one task while its lines are read."""
 
     last: str = ""
-    """The last thing that it said."""
     segment: int = 0
-    """Kills before its last start."""
 
 
 def judge(lines: Iterable[str], kills: Sequence[Kill], results: dict[str, str]) -> Verdict:

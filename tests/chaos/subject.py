@@ -19,11 +19,8 @@ MARK: Final = "HEADWAY_CHAOS_MARK"
 
 
 class Home(Struct, frozen=True):
-    """Where one campaign lives."""
-
     folder: Path
     names: tuple[str, ...]
-    """Of the tasks."""
     milliseconds: int
 
     @property
@@ -35,7 +32,6 @@ class Home(Struct, frozen=True):
         return str(self.folder)
 
     def environment(self, **more: str) -> dict[str, str]:
-        """Of every process of the campaign."""
         paths = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
         own = {
             "PYTHONPATH": paths,

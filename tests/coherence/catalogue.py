@@ -30,7 +30,6 @@ from tests.coherence.catalogue_plays import (
 )
 
 ROWS: Final = {"rows/1": 10, "rows/2": 20}
-"""What most cases begin with."""
 
 EVERY: Final = ("rows/*",)
 LOOK: Final = Scan("rows/*")

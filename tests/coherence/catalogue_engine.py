@@ -90,8 +90,6 @@ class Engine:
 
 
 class _SnapshotView:
-    """What an attempt sees, as values."""
-
     def __init__(self, snapshot: Snapshot, attempt: int) -> None:
         self.snapshot = snapshot
         self.attempt = attempt

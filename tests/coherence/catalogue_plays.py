@@ -32,24 +32,18 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Give a key a value."""
-
     key: str
     value: object
 
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Add to a list."""
-
     key: str
     value: object
 
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Take a key away."""
-
     key: str
 
 
@@ -90,15 +84,12 @@ class Case:
     name: str
     anomaly: str
     says: str
-    """What goes wrong where it does."""
     tasks: tuple[Task, ...]
     numbers: Mapping[str, object]
     channels: Mapping[str, str] = field(default_factory=dict)
-    """Of keys that hold a list: `append`."""
 
     @property
     def start(self) -> dict[str, object]:
-        """The state before the first task."""
         return {key: {"is": value, "of": ""} for key, value in self.numbers.items()}
 
 
@@ -143,7 +134,6 @@ class Play:
         return f"{self._seen} failed" if self.is_failed else self._seen
 
     def step(self, view: View) -> None:
-        """Perform the next operation."""
         match self.operation:
             case Get(key):
                 found = view.get(key)
@@ -187,6 +177,5 @@ def number(value: object) -> int:
 
 
 def rows(found: object) -> Rows:
-    """What a scan gave, as numbers."""
     assert isinstance(found, dict)
     return {str(key): number(value) for key, value in found.items()}

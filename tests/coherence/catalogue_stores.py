@@ -68,7 +68,6 @@ class SnapshotIsolation:
         """When each key was last written: the number of commits before it."""
         self._commits = 0
         self._since: dict[int, int] = {}
-        """When each task took its first step."""
         self._views = {task: self._begin(task) for task in range(len(case.tasks))}
 
     def views(self) -> Mapping[int, View]:
@@ -108,7 +107,6 @@ class Plain:
         self.data = data
 
     def every(self) -> Mapping[str, object]:
-        """All keys with their values."""
         return cast("Mapping[str, object]", self.data)
 
     def get(self, key: str) -> object:
@@ -162,7 +160,6 @@ class Buffered(Plain):
             self.data = self.data()
 
     def publish(self, data: dict[str, object]) -> None:
-        """Make it visible for all."""
         direct = Plain(data)
         for key, value in self.puts.items():
             if value is None:

@@ -59,9 +59,7 @@ class Tally(Struct, frozen=True):
     deviations: int
     """Runs with a result other than that of declared order; an abort that is seen is one."""
     aborts: int
-    """Runs with an abort that is seen."""
     results: int
-    """Different results."""
 
     @property
     def depends_on_schedule(self) -> bool:
@@ -80,7 +78,6 @@ class Counting:
         return f"<Counting {self.tally()}>"
 
     def add(self, found: Outcome) -> None:
-        """One more run."""
         self._runs += 1
         self._deviations += found != self._right
         self._aborts += found.aborts > 0
@@ -91,7 +88,6 @@ class Counting:
 
 
 def run(case: Case, store: Store, order: Interleaving) -> Outcome:
-    """One interleaving."""
     plays: dict[int, tuple[View, Play]] = {}
     observed = [""] * len(case.tasks)
 
@@ -139,12 +135,10 @@ def steps(case: Case) -> tuple[int, ...]:
 
 
 def count(counts: Sequence[int]) -> int:
-    """How many interleavings there are."""
     return factorial(sum(counts)) // prod(map(factorial, counts))
 
 
 def interleavings(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """All of them, each once."""
     return iter(_interleavings(tuple(counts)))
 
 

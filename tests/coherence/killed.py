@@ -25,7 +25,6 @@ PAUSE_S = 0.002
 
 
 def programs_of(seed: int) -> Programs:
-    """The same in every process."""
     return drawn(random.Random(seed), is_declared=seed % 2 == 0)
 
 
@@ -75,13 +74,11 @@ def function(seed: int, group: int) -> Callable[..., Coroutine[None, None, str]]
 
 
 def send(payload: object, key: str) -> None:
-    """What is done to the world."""
     with SENT.open("a") as file:
         file.write(json.dumps([key, payload]) + "\n")
 
 
 def declare(plan: headway.Plan, seed: int) -> None:
-    """All tasks of a program."""
     programs, folder = programs_of(seed), f"{seed}/"
     handles: list[TaskHandle] = []
     for index, group in enumerate(programs.graph.groups):
@@ -98,7 +95,6 @@ def declare(plan: headway.Plan, seed: int) -> None:
 
 
 def main() -> None:
-    """The command."""
     first, count = map(int, sys.argv[1:])
     plan = headway.Plan(
         "killed", state={f"*/{key}": kind for key, kind in KINDS.items()}, effects={"mail": send}

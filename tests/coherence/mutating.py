@@ -54,16 +54,11 @@ def _is_named(name: str, words: str) -> bool:
 
 
 class Verdict(Struct, frozen=True):
-    """What was said of a plan."""
-
     refused: str = ""
-    """By `check`, before it ran."""
     remarks: tuple[str, ...] = ()
-    """Warnings of `check`."""
     notes: tuple[str, ...] = ()
     """What `check` says of a plan that gives what is meant all the same, but costs more."""
     findings: tuple[DetectorFinding, ...] = ()
-    """Of the detector, after it ran."""
     failed: int = 0
 
     @property
@@ -72,7 +67,6 @@ class Verdict(Struct, frozen=True):
 
     @property
     def said(self) -> list[str]:
-        """All of it."""
         found = [f"{one.kind}: {one.task} {one.what} {one.other}: {one.words}"
                  for one in self.findings]  # fmt: skip
         return [one for one in (self.refused, *self.remarks, *self.notes, *found) if one]
@@ -100,7 +94,6 @@ def judged(text: str, folder: Path, mode: Mode = "warn") -> Verdict:
 
 
 def in_words(remark: Remark) -> str:
-    """A remark with what it is about."""
     return f"{remark.kind}: {remark.task} {remark.what}: {remark.message} ({remark.detail})"
 
 

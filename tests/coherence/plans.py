@@ -21,16 +21,12 @@ Kind = Literal["reads", "writes", "needs", "queue", "undeclared write"]
 
 
 class Touch(Struct, frozen=True):
-    """What one task really does."""
-
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     """Without its `output`, which headway writes."""
 
 
 class Declared(Struct, frozen=True):
-    """One entry under `tasks`."""
-
     name: str
     reads: tuple[str, ...] = ()
     """Without the scheme; may use `{{ item }}`."""
@@ -58,14 +54,11 @@ class Declared(Struct, frozen=True):
 
 
 class Generated(Struct, frozen=True):
-    """A plan, and the truth about it."""
-
     seed: int
     tasks: tuple[Declared, ...]
     truth: Mapping[str, Touch]
     """By member: what it touches, whatever is declared."""
     files: tuple[str, ...]
-    """What must be there before the run."""
     scheme: str = ""
 
     def text(self, work: Callable[[Declared], Mapping[str, object]] | None = None) -> str:

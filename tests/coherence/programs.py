@@ -31,7 +31,6 @@ CHANNELS = Channels(
 PATTERNS = ("d/*", "**", "*")
 
 Op = tuple[str, str]
-"""A verb, and what it is about."""
 
 
 class View(Protocol):
@@ -61,8 +60,6 @@ class Programs(Struct, frozen=True):
 
 
 class Left(Struct, frozen=True):
-    """What a run leaves behind."""
-
     ends: dict[int, str]
     """By group: the digest of all that it has seen, with how it ended."""
     state: tuple[tuple[str, bytes], ...]
@@ -141,7 +138,6 @@ def serial(programs: Programs, refused: Mapping[int, str] | None = None) -> Left
 
 
 def state_of(shared: Shared) -> tuple[tuple[str, bytes], ...]:
-    """All keys with their final values."""
     return tuple((key, data) for key, data, _ in shared.matching("**", 1 << 62))
 
 

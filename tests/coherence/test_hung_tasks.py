@@ -38,7 +38,6 @@ def touches(group: TaskGroup) -> Touches:
 
 
 def meet(ones: Prefixes, others: Prefixes) -> bool:
-    """Whether a key may lie within both."""
     assert ones is not None
     assert others is not None
     return any(covers((one,), other) or covers((other,), one) for one in ones for other in others)

@@ -21,7 +21,6 @@ ROOT = Path(headway.__file__).resolve().parents[2]
 POINTS = ("started", "result", "written", "durable", "intended", "performed", "receipted")
 KILLS = 4
 AT_ONCE = 10
-"""Programs of one run: some forty tasks."""
 
 
 def process(folder: Path, first: int, crash: str) -> subprocess.CompletedProcess[str]:

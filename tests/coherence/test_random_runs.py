@@ -43,8 +43,6 @@ class World(Struct):
 
 
 class Life(Struct):
-    """One process of a run."""
-
     programs: Programs
     world: World
     rng: random.Random
@@ -53,7 +51,6 @@ class Life(Struct):
     told: list[Event] = field(default_factory=list)
 
     def live(self, dies_after_s: float | None) -> bool:
-        """Whether it came to its end."""
         graph = self.programs.graph
         works = [self._work(group) for group in range(len(graph))]
         setup = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,8 +28,6 @@ Anything = TypeVar("Anything")
 
 
 class Scene(Struct, frozen=True):
-    """Where loops run, and whom they ask."""
-
     url: str
     port: Admission
     folder: Path
@@ -88,7 +87,10 @@ class Scene(Struct, frozen=True):
         async def main() -> Anything:
             shim = ShimClient(str(self.folder))
             try:
-                async with PromptAgent(self.settings()) as agent, LoopModels(agent) as models:
+                async with (
+                    PromptAgent(self.settings()) as agent,
+                    aclosing(LoopModels(agent)) as models,
+                ):
                     return await work(LoopDependencies(models, lambda: shim))
             finally:
                 await shim.close()

@@ -54,8 +54,6 @@ sys.stdout.write(said)
 
 
 class Case(Struct, frozen=True):
-    """One command line."""
-
     name: str
     words: tuple[str, ...]
     options: tuple[str, ...] = ()
@@ -67,17 +65,13 @@ class Case(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """What running a case showed."""
-
     argv: list[list[str]]
-    """Of every start of the probe, sorted."""
     stdout: str
     is_zero: bool
     joblog: list[str]
     """The columns' names; empty where none was written."""
     joblog_types: list[str]
     shown: str
-    """What `--dry-run` prints."""
 
 
 def _case(name: str, *words: str, **more: object) -> Case:

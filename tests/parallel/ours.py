@@ -72,7 +72,6 @@ def run_ours(case: Case, folder: Path) -> Outcome:
 
 
 def run_all(cases: tuple[Case, ...], folder: Path) -> dict[str, Outcome]:
-    """Run cases, two at a time."""
 
     def one(numbered: tuple[int, Case]) -> tuple[str, Outcome]:
         number, case = numbered

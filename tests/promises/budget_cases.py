@@ -58,7 +58,6 @@ with ThreadPoolExecutor(4) as pool:
 
 
 def text_of(kind: str, size: int, chance: random.Random) -> str:
-    """A text of so many characters."""
     if kind == "words":
         return " ".join(chance.choices(WORDS, k=size // 5 + 1))
     if kind == "base64":
@@ -171,7 +170,6 @@ class Judged(Struct):
     charged: list[Decimal]
     codes: list[int | None]
     cut: int
-    """Calls that were cut off."""
     said: list[str] = field(default_factory=list)
 
 
@@ -363,7 +361,6 @@ def judged(case: Case, provider: Provider, root: Path, name: str = "") -> Judged
 
 
 def tell(cases: Sequence[tuple[Case, Judged]], say: Callable[[str], object]) -> None:
-    """Figures of all cases together."""
     budgets = sum(len(found.charged) for _, found in cases)
     used = [float(amount) / case.amount for case, found in cases for amount in found.charged]
     kills = sum(len(case.kills) for case, _ in cases)

@@ -102,7 +102,6 @@ class Reference(Struct):
     state: str
     mails: set[str]
     kept: frozenset[str]
-    """Tasks whose results are durable."""
 
     @property
     def files(self) -> Path:
@@ -131,7 +130,6 @@ class Case(Struct):
         return any("cut_command_log" in one for one in self.did)
 
     def executed(self) -> list[str]:
-        """What the commands were executed for."""
         return self.ledger.read_text().split() if self.ledger.exists() else []
 
     def mails(self) -> list[str]:
@@ -217,7 +215,6 @@ def gave(warm: Warm, owner: User) -> dict[str, str]:
 
 
 def shared(warm: Warm, owner: User) -> str:
-    """The shared state of the last run."""
     return warm.headway(owner, "results", "last", "--state", "--json").out
 
 
@@ -265,7 +262,6 @@ def _edited(folder: Path, chance: random.Random, edit: Callable[[bytearray], obj
 
 
 def flip(folder: Path, chance: random.Random) -> str:
-    """Some bits of some bytes."""
 
     def edit(data: bytearray) -> object:
         places = [chance.randrange(len(data)) for _ in range(chance.choice((1, 3, 40)))]
@@ -313,7 +309,6 @@ def zero_pages(folder: Path, chance: random.Random) -> str:
 
 
 def swap_pages(folder: Path, chance: random.Random) -> str:
-    """Two pages in each other's place."""
     path = _pick(folder, chance, "journal.db")
     pages = 0 if path is None else path.stat().st_size // 4096
     if path is None or pages < 2:
@@ -374,7 +369,6 @@ def spoil_beside(folder: Path, chance: random.Random) -> str:
 
 
 def spoil_twice(folder: Path, chance: random.Random) -> str:
-    """Two of the others."""
     ways = [chance.choice(WAYS[:-1]) for _ in range(2)]
     return "; ".join(f"{way.__name__} {done}" for way in ways if (done := way(folder, chance)))
 

@@ -38,10 +38,7 @@ BODIES: Final[dict[str, tuple[str, dict[str, object]]]] = {
 
 
 class Gate(Struct, frozen=True):
-    """A gateway and the provider behind it."""
-
     base: str
-    """With its token."""
     provider: Provider
 
     @property
@@ -203,7 +200,6 @@ def test_no_response_repeats_a_token_or_a_key_or_names_the_library(
 
 @contextmanager
 def spoilt_provider() -> Iterator[str]:
-    """A provider whose responses are no HTTP."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:

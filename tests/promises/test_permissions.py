@@ -70,7 +70,6 @@ def all_four(permissions: str = "", top: str = "") -> str:
 
 
 def starts(someone: User) -> list[dict[str, Any]]:
-    """How programs were started."""
     return [json.loads(path.read_text()) for path in (someone.root / "record").iterdir()]
 
 

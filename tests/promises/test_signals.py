@@ -194,7 +194,6 @@ WITHOUT_RUN: Final = ("loading", "reading_inputs")
 
 @contextmanager
 def scene(tmp_path: Path, state: str, request: pytest.FixtureRequest) -> Iterator[User]:
-    """A user whose surroundings allow the state."""
     with ExitStack() as stack:
         more: dict[str, str] = {}
         if state == "for_permit":

@@ -42,8 +42,6 @@ def sim() -> Iterator[Provider]:
 
 
 class Bench(Struct):
-    """Where cases are made and judged."""
-
     forks: Warm
     someone: User
     place: Path

@@ -37,7 +37,6 @@ OWN_VARIABLES: Final = (
 
 
 def until(is_so: Callable[[], object], within_s: float = SOON_S) -> None:
-    """Wait for a condition."""
     end_s = time.monotonic() + within_s
     while not is_so():
         assert time.monotonic() < end_s, f"not so after {within_s} s"
@@ -67,7 +66,6 @@ class Provider(Struct):
 
 @contextmanager
 def provider(*options: str) -> Iterator[Provider]:
-    """A simulated provider on a free port."""
     process = subprocess.Popen(
         [sys.executable, "-m", "headway", "sim", "serve", "--port", "0", *options],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -92,7 +90,6 @@ class User(Struct):
 
     @property
     def folder(self) -> Path:
-        """The project folder: where commands are started."""
         return self.root / "project"
 
     def write(self, name: str, text: str) -> Path:
@@ -117,7 +114,6 @@ class User(Struct):
         return process
 
     def headway(self, *words: str, **more: Any) -> subprocess.CompletedProcess[str]:
-        """Run `headway` to its end."""
         within_s = more.pop("within_s", 10 * SOON_S)
         process = self.start(*words, **more)
         out, err = process.communicate(timeout=within_s)

@@ -61,16 +61,12 @@ for line in sys.stdin:
 
 
 class Said(Struct, frozen=True):
-    """How a command ended."""
-
     code: int
     out: str
     err: str
 
 
 class Warm(Struct):
-    """The process that commands are forked from."""
-
     process: subprocess.Popen[str]
     folder: Path
 

@@ -16,7 +16,6 @@ pytestmark = pytest.mark.soak
 
 TASKS = 40
 KILLS = 5
-"""By campaign."""
 
 NAMES = (*(f"flaky-{n}" for n in range(4)), *(f"t{n}" for n in range(TASKS - 4)))
 SUBJECTS = pytest.mark.parametrize("subject", [HeadwayEach(), HeadwayRun()], ids=["each", "run"])

@@ -82,8 +82,6 @@ const posted = (name, type) => new Promise((done) => {
 
 
 class Site(Struct):
-    """Somebody else's web site."""
-
     port: int = 0
     page: str = ""
     told: dict[str, str] = field(default_factory=dict)

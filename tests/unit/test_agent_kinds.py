@@ -39,7 +39,7 @@ def errand(tmp_path: Path, **changes: object) -> Errand:
     return replace(made, **changes)
 
 
-STARTS = {
+STARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...], list[str]]] = {
     "claude": (("--session-id", SESSION), ("--resume", SESSION), ["CLAUDE_CONFIG_DIR"]),
     "gemini": (("--session-id", SESSION), ("--resume", SESSION), ["GEMINI_CLI_HOME"]),
     "codex": (("-",), ("resume", SESSION, "-"), ["CODEX_HOME"]),
@@ -52,8 +52,8 @@ STARTS = {
 def test_an_agent_is_started_in_its_own_home_and_session_with_its_prompt_on_stdin(
     name: str, tmp_path: Path
 ) -> None:
-    *ends, variables = STARTS[name]
-    for goes_on, end in zip((False, True), ends, strict=True):
+    first, later, variables = STARTS[name]
+    for goes_on, end in ((False, first), (True, later)):
         asked = errand(tmp_path, goes_on=goes_on)
         start = KINDS[name].start(asked)
         assert start.stdin == SECRET.encode()

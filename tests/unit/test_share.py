@@ -17,21 +17,14 @@ from headway.state.shared import Channels, Shared, Snapshot
 from headway.work import AttemptError, Result
 from tests.unit.attempts import Told
 
-CHANNELS = Channels({"total": Channel("counter"), "log": Channel("append"), "best": Channel("max")})
-VALUES = {"name": b'"Ada"', "data": b'{"n":1}', "r/1": b"5", "r/2": b"6"}
-
-
-def share(
-    reads: tuple[str, ...] | None = None, output: str = "", snapshot: Snapshot | None = None
-) -> AttemptState:
-    reach = LocalReach(snapshot or Snapshot(Shared(CHANNELS, VALUES), 5), RLock())
-    return AttemptState(Lent(reach, Circumstances("task")), CHANNELS, reads, output)
+CHANNELS = Channels({"total": Channel("counter")})
 
 
 def test_a_result_that_does_not_fit_there_is_unfit_and_is_paid_for() -> None:
     paid = Result(b"many", spend_microusd=5)
+    lent = Lent(LocalReach(Snapshot(Shared(CHANNELS), 5), RLock()), Circumstances("task"))
     with pytest.raises(AttemptError) as caught:
-        share(None, "total").keep("many", paid)
+        AttemptState(lent, CHANNELS, None, "total").keep("many", paid)
     assert caught.value.result is paid
     assert caught.value.fault == Fault("unfit", detail=caught.value.fault.detail)
     assert "HW211: `total` is a counter" in caught.value.fault.detail

@@ -97,8 +97,6 @@ class Stream:
 
 
 class Capture:
-    """The pipes of all commands that run."""
-
     def __init__(self, poll: select.poll) -> None:
         self.poll = poll
         self.streams: dict[int, Stream] = {}
@@ -156,7 +154,6 @@ class Capture:
             self.waiting.append(stream)
 
     def retry(self) -> None:
-        """Write what the disk did not take before."""
         waiting, self.waiting = self.waiting, []
         for stream in waiting:
             stream.spill()

@@ -9,7 +9,6 @@ Laws:
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -19,8 +18,10 @@ from typing import Final, Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from headway.base.codec import as_dict, rebuild
+from headway.base.codec import encode, rebuild
 from headway.errors import StateFileError, WireError
+from headway.journal.file import write_file
+from headway.journal.shim_log import sync_folder
 from headway.plans.grammar import PERMISSIONS
 from headway.wire.values import Fields, object_fields, parsed, tokens
 
@@ -126,7 +127,6 @@ class AgentOutput(Struct):
     text: str = ""
     error: str = ""
     is_over: bool = False
-    """Whether the event came that ends a stream."""
     denied: dict[str, int] = field(default_factory=dict)
     """Names of tools, and how often each was refused for want of permission."""
     at: str = ""
@@ -236,11 +236,9 @@ class Session(Struct, frozen=True):
     number: int = 1
     """How many sessions this home has had."""
     attempt: int = 0
-    """The attempt that was last made in it."""
     said: str | None = None
     """The last answer: examined and perhaps not good enough, but not to be paid again."""
     repairs: int = 0
-    """How often it was told what is wrong."""
     is_over: bool = False
     """Its answer was taken, or given up: nothing goes on in it."""
     microusd: int = 0
@@ -256,10 +254,9 @@ def save_session(home: str, session: Session) -> None:
     path = os.path.join(home, MARKER)
     try:
         os.makedirs(home, mode=0o700, exist_ok=True)
-        write_private(f"{path}.draft", json.dumps(as_dict(session)), is_durable=True)
-        os.replace(f"{path}.draft", path)
-        _sync(home)
-        _sync(os.path.dirname(home))
+        write_file(path, encode(session))
+        sync_folder(home)
+        sync_folder(os.path.dirname(home))
     except OSError as fault:
         raise StateFileError(
             f"{path} cannot be written: {fault.strerror}",
@@ -320,24 +317,17 @@ def copy_into(folder: str, source: str, name: str) -> None:
     """A configuration as it is now; the one of an earlier attempt has an address that is gone."""
     os.makedirs(folder, mode=0o700, exist_ok=True)
     try:
-        with open(source, encoding="utf-8", errors="surrogateescape") as file:
-            text = file.read()
+        with open(source, "rb") as file:
+            data = file.read()
     except OSError:
         return
-    write_private(os.path.join(folder, name), text)
+    write_private(os.path.join(folder, name), data)
 
 
-def write_private(path: str, text: str, *, is_durable: bool = False) -> None:
+def write_private(path: str, data: bytes) -> None:
     """Write a file that only its owner can read, from its first byte on."""
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    with suppress(FileNotFoundError):
-        os.unlink(path)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
-        file.write(text)
-        if is_durable:
-            file.flush()
-            os.fsync(file.fileno())
+    write_file(path, data, is_synced=False)
 
 
 def lines_in(path: str) -> Iterator[Fields]:
@@ -350,14 +340,6 @@ def lines_in(path: str) -> Iterator[Fields]:
                     yield found
     except OSError:
         return
-
-
-def _sync(folder: str) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 # The usage of a run's agents, a line for each attempt: for people and reports.
@@ -403,7 +385,6 @@ class AgentUsage(Struct, frozen=True):
     metered_microusd: int = 0
     """What the gateway counted, unreported earlier attempts included."""
     replayed: int = 0
-    """Calls that were answered from a recording, free of charge."""
     calls_before: int = 0
     """Calls of the attempts before, in the same session or with the same prompt."""
     calls_again: int = 0
@@ -431,14 +412,9 @@ class AgentUsage(Struct, frozen=True):
 
 
 def add_account(run_folder: str, account: AgentUsage) -> None:
-    data = (json.dumps(as_dict(account)) + "\n").encode("utf-8", "replace")
-    with suppress(OSError):
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        handle = os.open(os.path.join(run_folder, NAME), flags, 0o600)
-        try:
-            os.write(handle, data)
-        finally:
-            os.close(handle)
+    path, flags = os.path.join(run_folder, NAME), os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    with suppress(OSError), open(os.open(path, flags, 0o600), "ab") as file:
+        file.write(encode(account) + b"\n")
 
 
 def accounts_of(run_folder: str) -> Iterator[AgentUsage]:

@@ -159,7 +159,7 @@ def _claude_folder(environ: Mapping[str, str]) -> str:
     return environ.get(CLAUDE_FOLDER) or os.path.join(environ.get("HOME", ""), ".claude")
 
 
-def _claude_state(environ: Mapping[str, str]) -> str:
+def _claude_state(environ: Mapping[str, str]) -> bytes:
     """What an agent is given of the user's own state."""
     folder = environ.get(CLAUDE_FOLDER) or environ.get("HOME", "")
     try:
@@ -174,7 +174,7 @@ def _claude_state(environ: Mapping[str, str]) -> str:
     }
     projects = {path: trust for path, trust in every.items() if trust}
     kept = {name: found[name] for name in CLAUDE_KEPT if name in found}
-    return json.dumps({**kept, "projects": projects})
+    return json.dumps({**kept, "projects": projects}).encode()
 
 
 # Codex: `codex exec --json`. Its session cannot be named before; its home has no other one.
@@ -548,7 +548,7 @@ class Custom(AgentKind):
         path = os.path.join(errand.home, "prompt.txt")
         stdin: bytes | None = errand.stdin
         if any("{prompt_file}" in word for word in words):
-            write_private(path, errand.stdin.decode())
+            write_private(path, errand.stdin)
             stdin = None
         given = {"prompt_file": path, "model": errand.model, "session": errand.session}
         argv = [_PLACE.sub(lambda match: given[match[1]], word) for word in words]

@@ -69,8 +69,6 @@ COMPATIBLE: Final = {
 
 
 class Endpoint(Struct, frozen=True):
-    """Who answers for a model."""
-
     wire: WireName
     model: str
     """Its name there, without our prefix."""
@@ -226,7 +224,6 @@ class PromptCall(Struct, frozen=True):
     schema: Schema | None = None
     verify: Verify | None = None
     repairs: int = 1
-    """How often the model is told what is wrong and asked again."""
 
 
 class PromptSettings(Struct, frozen=True):
@@ -246,8 +243,6 @@ class PromptSettings(Struct, frozen=True):
 
 
 class _Reply(Struct, frozen=True):
-    """An answer, and what it took."""
-
     text: str
     is_cut: bool = False
     taken: Result = Result(b"")
@@ -288,7 +283,18 @@ class PromptAgent:
                 # What was paid for it was charged to the attempt that was interrupted.
                 reply = _Reply(*json.loads(kept.popleft()))
             else:
-                reply = await self._paid(call, turns, attempt, spent, problem)
+                try:
+                    reply = await self._call(call, turns, attempt)
+                except AttemptError as error:
+                    total = charged(error.result or Result(b""), spent)
+                    raise AttemptError(error.fault, total, error.is_in_doubt) from error.__cause__
+                except (OverBudgetError, WindowEmptyError) as error:
+                    if not spent.calls:
+                        raise
+                    # Something was paid: the attempt has to be accounted for in any case.
+                    kind: FaultKind = "rate" if isinstance(error, WindowEmptyError) else "unfit"
+                    detail = f"{problem}; it cannot be repaired now: {error}"[:DETAIL_CHARS]
+                    raise AttemptError(Fault(kind, detail=detail), spent) from error
                 spent = charged(spent, reply.taken)
                 if is_examined:
                     await attempt.keep(json.dumps([reply.text, reply.is_cut]).encode())
@@ -299,29 +305,6 @@ class PromptAgent:
             turns += [("assistant", reply.text or "(nothing)"), ("user", complaint(problem))]
         said = replace(spent, body=reply.text.encode("utf-8", "replace"))
         raise AttemptError(Fault("unfit", detail=problem[:DETAIL_CHARS]), said)
-
-    async def _paid(
-        self,
-        call: PromptCall,
-        turns: list[tuple[str, str]],
-        attempt: Attempt,
-        spent: Result,
-        problem: str,
-    ) -> _Reply:
-        """One call; what is lost with it is reported with what the attempt took before."""
-        try:
-            return await self._call(call, turns, attempt)
-        except AttemptError as error:
-            lost = error.result or Result(b"")
-            total = charged(lost, spent)
-            raise AttemptError(error.fault, total, error.is_in_doubt) from error.__cause__
-        except (OverBudgetError, WindowEmptyError) as error:
-            if not spent.calls:
-                raise
-            # Something was paid: the attempt has to be accounted for, whatever becomes of the run.
-            kind: FaultKind = "rate" if isinstance(error, WindowEmptyError) else "unfit"
-            detail = f"{problem}; it cannot be repaired now: {error}"[:DETAIL_CHARS]
-            raise AttemptError(Fault(kind, detail=detail), spent) from error
 
     async def _call(
         self, call: PromptCall, turns: list[tuple[str, str]], attempt: Attempt
@@ -469,7 +452,6 @@ def asked_for(prompt: str, schema: Schema | None) -> str:
 
 
 def complaint(problem: str) -> str:
-    """What a model is told whose answer will not do."""
     return (
         f"Your answer cannot be used:\n{problem}\n\n"
         "Give the whole answer again, corrected, and nothing else."

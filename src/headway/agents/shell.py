@@ -13,7 +13,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
@@ -107,7 +108,6 @@ class CommandEnded(Struct, frozen=True):
     """The exit code; minus the signal's number if it died of one."""
     cpu_us: int
     memory_kb: int
-    """The most that its first process held at once."""
     started_ms: int
     took_ms: int
     stdout: Output
@@ -244,28 +244,19 @@ def read_shim_log(
 ) -> dict[tuple[bytes, int], CommandEnded]:
     """The commands that ended, by key and attempt; the later record counts, torn ones do not."""
     found = {}
-    for fields in _lines(Path(folder) / LOG_NAME):
-        key, attempt = bytes.fromhex(fields[0].decode()), int(fields[1])
-        if is_wanted is None or is_wanted(key, attempt):
-            texts = [
-                base64.b64decode(text[1:]) if text.startswith(b"=") else None
-                for text in fields[10:12]
-            ]
-            values = (fields[2].decode(), *map(int, fields[3:10]), *texts)
-            found[key, attempt] = _ended(folder, key, attempt, values)
-    return found
-
-
-def _lines(path: Path) -> Iterator[list[bytes]]:
-    try:
-        file = path.open("rb")
-    except FileNotFoundError:
-        return
-    with file:
+    with suppress(FileNotFoundError), open(os.path.join(folder, LOG_NAME), "rb") as file:
         for line in file:
-            fields = unsealed(line)
-            if fields is not None:
-                yield fields
+            if (fields := unsealed(line)) is None:
+                continue
+            key, attempt = bytes.fromhex(fields[0].decode()), int(fields[1])
+            if is_wanted is None or is_wanted(key, attempt):
+                texts = [
+                    base64.b64decode(text[1:]) if text.startswith(b"=") else None
+                    for text in fields[10:12]
+                ]
+                values = (fields[2].decode(), *map(int, fields[3:10]), *texts)
+                found[key, attempt] = _ended(folder, key, attempt, values)
+    return found
 
 
 def _ended(folder: str, key: bytes, attempt: int, values: tuple[Any, ...]) -> CommandEnded:

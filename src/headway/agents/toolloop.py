@@ -161,8 +161,6 @@ TOO_MANY: Final = f"[not done: a reply may ask for {USES_MAX} tools. Ask for the
 
 
 class LoopCall(Struct, frozen=True):
-    """What one task asks of a model with tools."""
-
     prompt: str
     model: str
     tools: tuple[str, ...]
@@ -170,7 +168,6 @@ class LoopCall(Struct, frozen=True):
     folder: str
     """Where commands run and paths begin: the plan's."""
     max_tokens: int | None = None
-    """Of one reply."""
     schema: Schema | None = None
     verify: Verify | None = None
     repairs: int = 1

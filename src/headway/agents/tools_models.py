@@ -90,12 +90,6 @@ class LoopModels:
         self._client = httpx2.AsyncClient(transport=_Post(self))
         self._models: dict[str, Model[Any]] = {}
 
-    async def __aenter__(self) -> LoopModels:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
     async def aclose(self) -> None:
         """The connections are the prompts', and stay open."""
         await self._client.aclose()

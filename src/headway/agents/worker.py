@@ -116,8 +116,6 @@ class CutError(Exception):
 
 
 class Worker:
-    """A process and the way to it, for one event loop."""
-
     def __init__(self) -> None:
         context = get_context("spawn")
         self._here, there = context.Pipe()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, aclosing, suppress
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -83,7 +83,9 @@ class Crew(Struct):
         if self._models is None:
             from headway.agents.tools_models import LoopModels
 
-            self._models = await self._stack.enter_async_context(LoopModels(await self.prompts()))
+            self._models = await self._stack.enter_async_context(
+                aclosing(LoopModels(await self.prompts()))
+            )
         return self._models
 
     async def functions(self) -> FunctionAgent:

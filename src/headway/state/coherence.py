@@ -59,7 +59,6 @@ class _Front(Struct):
         return _Front(owner, self._heap[:], self._writers.copy(), self.first, self.waiting[:])
 
     def add(self, position: int) -> None:
-        """This position may write it; a position is there once."""
         if position not in self._writers:
             self._writers.add(position)
             heapq.heappush(self._heap, position)
@@ -100,7 +99,6 @@ class Frontier:
         return twin
 
     def join(self, position: int, writes: Prefixes) -> None:
-        """A task that may write this has not ended."""
         for name in stands(writes):
             self._own(name).add(position)
 
@@ -148,7 +146,6 @@ class Frontier:
         return self._goes_on(ticket)
 
     def forget(self, ticket: int) -> None:
-        """It does not wait any more, whatever happens."""
         self._wanted.pop(ticket, None)
 
     def _goes_on(self, ticket: int) -> bool:
@@ -417,7 +414,6 @@ class Coherence:
         return member.snapshot
 
     def judge(self, task: int, access: Access) -> Verdict:
-        """Whether what an attempt gave may be committed now."""
         member = self._members[task]
         blocker = self._may.blocker(member.position, _prefixes(access))
         if blocker is not None and member.is_patient:

@@ -67,8 +67,6 @@ class Circumstances(Struct, frozen=True):
 
 
 class Commons(Struct, frozen=True):
-    """What the contexts of one run have in common."""
-
     time_s: float = 0.0
     watch: Callable[[Attempt], Watch | None] | None = None
     perform: Callable[[Attempt, Act, int], None] | None = None
@@ -76,8 +74,6 @@ class Commons(Struct, frozen=True):
 
 
 class ContextStatistics(Struct, frozen=True):
-    """How often it was used, and whether it still may be."""
-
     reads: int
     writes: int
     acts: int

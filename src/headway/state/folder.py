@@ -89,17 +89,8 @@ class StateFolder:
         self._parent = os.path.join(run_folder, VIEWS)
         self._name = name
         self._channels = channels
-        self._home = ""
+        self._home = self.state = self.put = ""
         self._shown: dict[str, bytes] = {}
-
-    @property
-    def state(self) -> str:
-        return os.path.join(self._home, "state")
-
-    @property
-    def put(self) -> str:
-        """Where a command leaves what is to be added."""
-        return os.path.join(self._home, "put")
 
     @property
     def environment(self) -> dict[str, str]:
@@ -115,6 +106,8 @@ class StateFolder:
         try:
             os.makedirs(self._parent, mode=0o700, exist_ok=True)
             self._home = tempfile.mkdtemp(prefix=f"{self._name}.", dir=self._parent)
+            self.state = os.path.join(self._home, "state")
+            self.put = os.path.join(self._home, "put")
             self._write(values)
         except OSError as fault:
             raise StateError(

@@ -23,6 +23,7 @@ from headway.base.digest import digest
 from headway.base.folders import folders
 from headway.engine.record import Header, TaskRow
 from headway.errors import JournalError, WireError
+from headway.journal.file import write_file
 from headway.journal.folder import RunPlace
 from headway.journal.reader import JournalReader, latest
 from headway.plans.graph import Graph
@@ -48,8 +49,6 @@ class Lesson(Struct, frozen=True):
 
 
 class Lessons(Struct, frozen=True):
-    """The file of a plan."""
-
     version: int
     plan: str
     lessons: tuple[Lesson, ...]
@@ -75,7 +74,6 @@ def hints_for(graph: Graph, lessons: Iterable[Lesson]) -> Hints:
 
 
 def recall(environment: Mapping[str, str], plan: str) -> tuple[Lesson, ...]:
-    """What earlier runs of the plan of this path have taught."""
     try:
         with open(_path(environment, plan), "rb") as file:
             known = decode_record(Lessons, file.read())
@@ -86,7 +84,6 @@ def recall(environment: Mapping[str, str], plan: str) -> tuple[Lesson, ...]:
 
 
 def remember(environment: Mapping[str, str], plan: str, lessons: Iterable[Lesson]) -> None:
-    """Keep these beside those that are known."""
     every: dict[tuple[str, str], tuple[str, ...]] = {}
     for one in (*recall(environment, plan), *lessons):
         pair = one.writer, one.reader
@@ -95,10 +92,9 @@ def remember(environment: Mapping[str, str], plan: str, lessons: Iterable[Lesson
     path = _path(environment, plan)
     with suppress(OSError):
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        draft = f"{path}.{os.getpid()}.draft"
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(encode(Lessons(VERSION, plan, kept)))
-        os.replace(draft, path)
+        own = f"{path}.{os.getpid()}"
+        write_file(own, encode(Lessons(VERSION, plan, kept)), is_synced=False)
+        os.replace(own, path)
 
 
 def _few(what: Iterable[str]) -> tuple[str, ...]:

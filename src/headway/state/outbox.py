@@ -243,7 +243,6 @@ class Outbox:
         return len(self._outgoing.left())
 
     async def aclose(self) -> None:
-        """Nothing is performed any more when this returns."""
         self.end_now()
         await self.drained()
 

@@ -140,7 +140,6 @@ def _listed(texts: Iterable[bytes], key: str) -> bytes:
 
 
 def _of_size(data: bytes, key: str) -> bytes:
-    """What may be held; StateError if it is too much."""
     if len(data) > VALUE_BYTES_MAX:
         raise StateError(
             f"what was put under `{key}` has {len(data):,} bytes, and {VALUE_BYTES_MAX:,} may be",
@@ -171,7 +170,6 @@ VERSION: Final = 1
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 NOT_THERE: Final = b""
-"""The digest of a key that has no value."""
 
 
 class StateLook(Struct, frozen=True):
@@ -191,8 +189,6 @@ class Put(Struct, frozen=True):
 
 
 class Act(Struct, frozen=True):
-    """An effect on the world that is asked for."""
-
     channel: str
     data: bytes
     is_now: bool = False
@@ -445,7 +441,6 @@ class Shared:
         return versions.positions[count - 1] if versions is not None and count else -1
 
     def _within(self, pattern: str) -> list[str]:
-        """All keys of a pattern, at every position."""
         if pattern == EVERY_KEY:
             return self._keys
         folder = prefix_of(pattern)
