@@ -249,16 +249,16 @@ class WidthCurve(Struct, frozen=True):
     sweet: int
 
 
-def width_curve(situation: Situation, guess: AccountGuess, seed: int = 1) -> WidthCurve:
+def width_curve(situation: Situation, guess: AccountGuess) -> WidthCurve:
     """Rehearse a pool of every width that there are agents for."""
     agents = situation.rehearsed_agents
-    work = work_of(situation, SERIAL, seed, agents=agents)
+    work = work_of(situation, SERIAL, agents=agents)
     paid = cost_of(guess, amounts_of(work))
     points: list[WidthPoint] = []
     for width in widths_up_to(agents):
         if points and points[-1].time_s > HOPELESS * min(one.time_s for one in points):
             break
-        provider, door = Provider(guess.spec, seed), UnpacedDoor(PATIENT, seed)
+        provider, door = Provider(guess.spec, 1), UnpacedDoor(PATIENT, 1)
         rules = Rules(Strategy("fixed", width), retries=0)
         ran = rehearse(work, provider, door, rules, STEPS_MAX)
         wasted = cost_of(guess, Amounts(ran.wasted_tokens, 0.0))

@@ -60,7 +60,6 @@ class ExploreSubject(Struct, frozen=True):
     play: Play
     original: Mapping[int, int] = field(default_factory=dict)
     """By group, how many members it has in the plan."""
-    is_slow: bool = False
 
 
 def subject_of(expanded: ExpandedPlan, members_max: int = MEMBERS_MAX) -> ExploreSubject:
@@ -376,6 +375,7 @@ def shared_by(first: list[TrialTouch], second: list[TrialTouch]) -> tuple[str, .
     return tuple(dict.fromkeys(f"{one.kind} `{one.what}`" for one in found))
 
 
+ALL_TASKS_MAX: Final = 5
 ALL_MAX: Final = 150_000
 """Schedules that are all tried, without reduction: five tasks of two steps have 113,400."""
 REDUCED_MAX: Final = 5_000
@@ -401,8 +401,6 @@ class ExploreOptions(Struct, frozen=True):
     seed: int = 1
     depth: int = 3
     is_pairs_only: bool = False
-    tasks_max: int = 5
-    """So many tasks at most are tried in every order."""
 
 
 class FailedSchedule(Struct, frozen=True):
@@ -472,7 +470,7 @@ class Explorer:
         self.subject = subject
         self._options = options
         self.tell = tell
-        self._slow = SLOW if subject.is_slow else 1
+        self._slow = 1 if subject.cast.is_copied else SLOW
         self.places = subject.cast.places()
         self.serial = play(subject.cast, ScheduleText("serial"), is_traced=True)
         self.labels = self.serial.labels()
@@ -512,7 +510,7 @@ class Explorer:
         """Whole schedules: all, one of each kind, or some that are drawn."""
         options = self._options
         counts = list(Counter(self.serial.path).values())
-        if len(counts) <= options.tasks_max and orders(counts) <= ALL_MAX // self._slow:
+        if len(counts) <= ALL_TASKS_MAX and orders(counts) <= ALL_MAX // self._slow:
             self._every("all", options.schedules or ALL_MAX, orders(counts))
             return
         if len(counts) <= REDUCED_TASKS_MAX:

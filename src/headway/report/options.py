@@ -352,13 +352,13 @@ def rehearsed(work: Workload, guess: AccountGuess, strategy: Strategy, seed: int
     return rehearse(work, provider, door, Rules(strategy), STEPS_MAX)
 
 
-def option_of(situation: Situation, guess: AccountGuess, way: Way, seed: int = 1) -> Option:
+def option_of(situation: Situation, guess: AccountGuess, way: Way) -> Option:
     """One way, rehearsed with small, stated and large sizes."""
     scales = (exp(-TENTH * DOUBT), 1.0, exp(TENTH * DOUBT))
-    work = work_of(situation, way, seed)
+    work = work_of(situation, way)
     least = bound(guess.spec, work.calls, work.needs, guess.share)
     if situation.rehearsed_agents < situation.agents:
-        mid = _continued(situation, guess, way, seed, least.time_s)
+        mid = _continued(situation, guess, way, least.time_s)
         runs = [
             replace(
                 mid, time_s=mid.time_s * scale,
@@ -368,8 +368,8 @@ def option_of(situation: Situation, guess: AccountGuess, way: Way, seed: int = 1
             for scale in scales
         ]  # fmt: skip
     else:
-        works = (work_of(situation, way, seed, scale) for scale in scales)
-        runs = [_run(work, guess, way.strategy, seed) for work in works]
+        works = (work_of(situation, way, scale=scale) for scale in scales)
+        runs = [_run(work, guess, way.strategy) for work in works]
     mid = runs[1]
     foreseen = Foreseen(
         way.name, situation.agents if way.is_several else 1,
@@ -426,8 +426,8 @@ class _Run(Struct, frozen=True):
     width: float
 
 
-def _run(work: Workload, guess: AccountGuess, strategy: Strategy, seed: int) -> _Run:
-    ran, amounts = rehearsed(work, guess, strategy, seed), amounts_of(work)
+def _run(work: Workload, guess: AccountGuess, strategy: Strategy) -> _Run:
+    ran, amounts = rehearsed(work, guess, strategy), amounts_of(work)
     beyond = max(0.0, ran.used_tokens - amounts.input_tokens - amounts.output_tokens)
     busy_s = sum(ended_s - sent_s for sent_s, ended_s in ran.calls)
     return _Run(
@@ -437,17 +437,15 @@ def _run(work: Workload, guess: AccountGuess, strategy: Strategy, seed: int) -> 
     )  # fmt: skip
 
 
-def _continued(
-    situation: Situation, guess: AccountGuess, way: Way, seed: int, least_s: float
-) -> _Run:
+def _continued(situation: Situation, guess: AccountGuess, way: Way, least_s: float) -> _Run:
     """All agents, by a line through a part and half of it, and no faster than the bound."""
     part = situation.rehearsed_agents
     whole, half = (
-        _run(work_of(situation, way, seed, agents=agents), guess, way.strategy, seed)
+        _run(work_of(situation, way, agents=agents), guess, way.strategy)
         for agents in (part, part // 2)
     )
     more = (situation.agents - part) / (part - part // 2)
-    work = work_of(situation, way, seed)
+    work = work_of(situation, way)
     time_s = max(least_s, whole.time_s + more * max(0.0, whole.time_s - half.time_s))
     return _Run(
         time_s, amounts_of(work), float(sum(map(len, work.calls))),

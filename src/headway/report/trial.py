@@ -74,7 +74,6 @@ class TrialCast(Struct, frozen=True):
     graph: Graph
     stage: Callable[[], HashedStage]
     channels: Channels = field(default_factory=Channels)
-    initial: Mapping[str, bytes] = field(default_factory=dict)
     spread: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     """Of groups whose result tells the members of others: those."""
     is_copied: bool = True
@@ -112,7 +111,7 @@ class Trial:
         """Killed after so many durable facts, if a number is given."""
         self.cast = cast
         self.stage = stage or cast.stage()
-        coherence = Coherence(cast.graph, Shared(cast.channels, cast.initial))
+        coherence = Coherence(cast.graph, Shared(cast.channels, {}))
         self._places = coherence.places
         self._state = begin(cast.graph, RULES, coherence)
         self.ready: list[int] = []
