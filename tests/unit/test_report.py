@@ -13,7 +13,6 @@ from headway.engine.strategy import Strategy
 from headway.report.tables import (  # fmt: skip
     Cell,
     RunNumbers,
-    TimelineRow,
     lanes_of,
     outcome_of,
     row_of,
@@ -39,11 +38,11 @@ def Ended(task: int, ended_s: float, done: bool = True) -> TaskTime:  # noqa: N8
 OUTCOME = RunNumbers(10.0, 8.0, 0, 0, 0, 0.0, 2.0, 4.0, 1.0, 1)
 
 
-def _drawn(lane: TimelineRow) -> str:
+def _drawn(lane: list[Cell]) -> str:
     signs: dict[Cell, str] = {
         "here": ".", "provider": "-", "busy": "#", "done": "+", "failed": "x", "over": " ",
     }  # fmt: skip
-    return "".join(signs[cell] for cell in lane.cells)
+    return "".join(signs[cell] for cell in lane)
 
 
 def _draw(ran: Rehearsed, tasks: int = 1, until_s: float = 10.0, columns: int = 10) -> list[str]:
@@ -185,4 +184,4 @@ def test_a_rehearsal_can_be_folded(columns: int) -> None:
     assert 1.0 < outcome.in_flight_mean <= 2.0
     assert outcome.first_result_s < outcome.makespan_s
     lanes = timeline(lanes_of(ran, 5), ran.makespan_s, columns)
-    assert [len(lane.cells) for lane in lanes] == [columns] * 5
+    assert [len(lane) for lane in lanes] == [columns] * 5

@@ -72,13 +72,6 @@ class StrategyRow(Struct, frozen=True):
         return self.failed_max == 0
 
 
-class TimelineRow(Struct, frozen=True):
-    """A task's line of a timeline."""
-
-    task: int
-    cells: tuple[Cell, ...]
-
-
 def outcome_of(ran: Rehearsed, bound_s: float) -> RunNumbers:
     """The numbers of one run."""
     first_result_s = min((end.ended_s for end in ran.tasks if end.done), default=inf)
@@ -119,23 +112,21 @@ def lanes_of(ran: Rehearsed, tasks: int) -> list[TimelineLane]:
     return [(stays[task], ends.get(task)) for task in range(tasks)]
 
 
-def timeline(
-    lanes: Sequence[TimelineLane], until_s: float, columns: int
-) -> tuple[TimelineRow, ...]:
+def timeline(lanes: Sequence[TimelineLane], until_s: float, columns: int) -> list[list[Cell]]:
     """A row for every task, of `columns` cells that together last `until_s`.
 
     A cell shows what filled most of it. The cell after a task's end tells how it ended.
     """
     step_s = until_s / columns
-    rows: list[TimelineRow] = []
-    for task, (stays, end) in enumerate(lanes):
+    rows: list[list[Cell]] = []
+    for stays, end in lanes:
         spent = [[0.0, 0.0] for _ in range(columns)]
         for kind, from_s, to_s in stays:
             for index in range(int(from_s / step_s), min(columns, int(to_s / step_s) + 1)):
                 overlap_s = min(to_s, (index + 1) * step_s) - max(from_s, index * step_s)
                 spent[index][kind == "busy"] += overlap_s
-        rows.append(TimelineRow(task, tuple(_cells(spent, end, step_s))))
-    return tuple(rows)
+        rows.append(_cells(spent, end, step_s))
+    return rows
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from headway.journal.folder import kept_shape
 from headway.journal.reader import JournalReader
 from headway.report.history import Passage, Passages, effective_width, in_line, stays
-from headway.report.tables import Cell, TimelineLane, TimelineRow, timeline
+from headway.report.tables import Cell, TimelineLane, timeline
 from headway.report.text.runs import Glance, look
 from headway.report.text.words import Glyphs, count, duration, glyphs_for, one_line
 
@@ -195,12 +195,12 @@ def _lines(picture: Picture, until_s: float, width: int, glyphs: Glyphs) -> list
     return lines
 
 
-def _drawn(lane: TimelineRow, glyphs: Glyphs) -> Text:
+def _drawn(cells: Sequence[Cell], glyphs: Glyphs) -> Text:
     from rich.text import Text
 
     signs = _signs(glyphs)
     line = Text()
-    for cell in lane.cells:
+    for cell in cells:
         line.append(signs[cell], STYLES[cell])
     line.rstrip()
     return line
