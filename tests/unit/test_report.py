@@ -5,19 +5,11 @@ from __future__ import annotations
 from math import inf
 
 import pytest
-from msgspec.structs import replace
 
 from headway.base.numbers import median, percentile
 from headway.engine.state import Rules
 from headway.engine.strategy import Strategy
-from headway.report.tables import (  # fmt: skip
-    Cell,
-    RunNumbers,
-    lanes_of,
-    outcome_of,
-    row_of,
-    timeline,
-)
+from headway.report.tables import Cell, StrategyRow, lanes_of, row_of, timeline
 from headway.sim.clients import PATIENT, UnpacedDoor
 from headway.sim.provider import Latency, Provider, ProviderSpec
 from headway.sim.rehearsal import (
@@ -35,7 +27,8 @@ def Ended(task: int, ended_s: float, done: bool = True) -> TaskTime:  # noqa: N8
     return TaskTime(task, 0.0, ended_s, done)
 
 
-OUTCOME = RunNumbers(10.0, 8.0, 0, 0, 0, 0.0, 2.0, 4.0, 1.0, 1)
+def outcome_of(ran: Rehearsed, bound_s: float) -> StrategyRow:
+    return row_of("a", [ran], [bound_s])
 
 
 def _drawn(lane: list[Cell]) -> str:
@@ -83,18 +76,18 @@ def test_the_mean_in_flight_is_weighted_by_time() -> None:
 
 def test_a_row_takes_medians_of_times_and_means_of_counts() -> None:
     outcomes = [
-        replace(OUTCOME, makespan_s=makespan_s, refused=refused)
+        Rehearsed(makespan_s=makespan_s, refused=refused)
         for makespan_s, refused in ((12.0, 0), (10.0, 1), (30.0, 0), (11.0, 0), (13.0, 0))
     ]
-    row = row_of("waves:4", outcomes)
+    row = row_of("waves:4", outcomes, [8.0] * 5)
     assert (row.makespan_s, row.makespan_min_s, row.makespan_max_s) == (12.0, 10.0, 30.0)
     assert (row.refused, row.refused_max, row.seeds) == (0.2, 1, 5)
     assert row.ratio == 12.0 / 8.0
 
 
 def test_a_row_loses_nothing_only_if_no_seed_does() -> None:
-    assert row_of("a", [OUTCOME, OUTCOME]).loses_nothing
-    assert not row_of("a", [OUTCOME, replace(OUTCOME, failed=1)]).loses_nothing
+    assert row_of("a", [Rehearsed(), Rehearsed()], [8.0, 8.0]).loses_nothing
+    assert not row_of("a", [Rehearsed(), Rehearsed(failed=1)], [8.0, 8.0]).loses_nothing
 
 
 def test_the_percentile_is_a_value_that_occurred() -> None:
