@@ -142,7 +142,6 @@ def _rehearsed(facts: RuleFacts) -> Iterator[Opinion]:
 
 
 def _trouble(facts: RuleFacts) -> Iterator[Opinion]:
-    """Signs of trouble on the account."""
     state = facts.situation.state
     if state.refused_share is not None and state.refused_share > REFUSED_SHARE:
         words = f"{state.refused_share:.0%} of the calls were refused lately"
@@ -415,6 +414,5 @@ def widths_up_to(agents: int) -> tuple[int, ...]:
 
 
 def sweet_spot(points: Sequence[WidthPoint]) -> int:
-    """The smallest width that is nearly as fast as the fastest."""
     best_s = min(point.time_s for point in points)
     return min(one.width for one in points if one.time_s <= best_s * (1.0 + NEARLY))

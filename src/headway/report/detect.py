@@ -103,7 +103,6 @@ class ObservedTouch(Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """As a plan writes it."""
         return {"state": SCHEME, "path": "", "effect": ACTS}[self.room] + self.what
 
 
@@ -123,7 +122,6 @@ class DetectorGround(Struct, frozen=True):
 
 
 def touches_of(done: FinishedAccess, channels: Channels) -> Iterator[ObservedTouch]:
-    """All that a task has touched, one by one."""
     who = (done.group, done.member, done.name)
     for seen in done.access.reads:
         yield ObservedTouch(*who, "state", seen.what, is_write=False)
@@ -361,7 +359,6 @@ def _told(raised: Iterable[_Raised], ground: DetectorGround) -> Iterator[Detecto
 
 
 def _covering(patterns: Iterable[str], shown: str) -> str:
-    """What stands for a thing among those that things were condensed to."""
     fits = (one for one in patterns if one.endswith("*") and shown.startswith(one.rstrip("*")))
     return shown if shown in patterns else next(fits)
 
@@ -597,7 +594,6 @@ class Learned(Struct, frozen=True):
     writes: tuple[str, ...]
 
     def lines(self) -> list[str]:
-        """As a plan has it."""
         told = [f"  {self.task}:"]
         for key, entries in (("reads", self.reads), ("writes", self.writes)):
             told.append(f"    {key}: [{', '.join(map(_quoted, entries))}]")

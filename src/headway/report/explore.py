@@ -209,7 +209,6 @@ def _told(effects: Mapping[str, tuple[bytes, ...]]) -> dict[str, str]:
 
 
 def _lines(label: str, serial: str, got: str) -> Difference:
-    """The first line of a prompt that differs."""
     both = list(zip_longest(serial.split("\n"), got.split("\n"), fillvalue=""))
     number = next(number for number, (one, other) in enumerate(both) if one != other)
     before = both[number - 1][0] if number else ""
@@ -446,7 +445,6 @@ Tell = Callable[[str, int, int], None]
 
 
 def explore(subject: ExploreSubject, options: ExploreOptions, tell: Tell) -> Explored:
-    """Try a plan."""
     explorer = Explorer(subject, options, tell)
     found = explorer.found
     found.failed = tuple(
@@ -478,18 +476,15 @@ class Explorer:
         self.found = Explored(subject.expanded.spec.name, len(self.labels))
 
     def play(self, line: ScheduleText, is_traced: bool = False) -> Trial:
-        """Take all steps of a schedule."""
         return play(self.subject.cast, line, self.serial, is_traced)
 
     def difference(self, trial: Trial) -> Difference | None:
-        """How a trial ended differently from the serial run."""
         serial, got = self.serial.outcome(), trial.outcome()
         if got == serial:
             return None
         return difference(serial, got, {**self.labels, **trial.labels()}.__getitem__)
 
     def replay(self, text: str) -> Explored:
-        """One schedule again."""
         line = read_line(text, self.places)
         played = self.play(line)
         if line.crash > played.durable:

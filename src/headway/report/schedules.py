@@ -121,7 +121,6 @@ def _needs(graph: Graph, node: Node) -> Iterator[Node]:
 def ancestors(
     graph: Graph, places: TaskPositions, place: int, counts: Mapping[int, int]
 ) -> frozenset[int]:
-    """The places of all that ends before a task starts."""
     found: set[int] = set()
     for group, member in before(graph, places.who(place)):
         members = range(counts.get(group, 0)) if member == ALL else (member,)
@@ -184,12 +183,10 @@ Schedule = Callable[[Sequence[int], int], int]
 
 
 def serial_schedule(ready: Sequence[int], number: int) -> int:  # noqa: ARG001
-    """One after another."""
     return ready[0]
 
 
 def steps_schedule(places: tuple[int, ...]) -> Schedule:
-    """Explicit places; then one after another."""
 
     def choose(ready: Sequence[int], number: int) -> int:
         if number >= len(places):
@@ -205,7 +202,6 @@ def steps_schedule(places: tuple[int, ...]) -> Schedule:
 
 
 def random_schedule(seed: int) -> Schedule:
-    """Any task that can take a step."""
     return lambda ready, number: ready[int(uniform(seed, 1, number) * len(ready))]
 
 
@@ -299,7 +295,6 @@ def read_line(text: str, places: TaskPositions) -> ScheduleText:
 
 
 def written(line: ScheduleText, places: TaskPositions) -> str:
-    """The text that stands for a schedule."""
     match line.kind:
         case "steps":
             text = f"steps:{'.'.join(name_of(one, places) for one in line.places)}"

@@ -58,7 +58,6 @@ class StrategyRow(Struct, frozen=True):
 
 
 def row_of(strategy: str, ran: Sequence[Rehearsed], bounds_s: Sequence[float]) -> StrategyRow:
-    """The runs of one strategy, one per seed, as a line of a table."""
     makespans = [one.makespan_s for one in ran]
     makespan_s, bound_s = median(makespans), median(bounds_s)
     firsts = [min((end.ended_s for end in one.tasks if end.done), default=inf) for one in ran]

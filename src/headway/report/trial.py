@@ -151,12 +151,10 @@ class Trial:
         return self._state.over or self.is_killed
 
     def open(self) -> Trial:
-        """Let the run begin."""
         _feed(self, Began())
         return self
 
     def take(self, place: int) -> None:
-        """The next step of a task."""
         task = self._at[place]
         attempt, going = self._active[task]
         if going is None:
@@ -180,11 +178,9 @@ class Trial:
         return self._outcome
 
     def touches(self, place: int) -> list[TrialTouch]:
-        """What a task touched."""
         return [one for who, one in self.trace or () if who == place and one.kind != "task"]
 
     def close(self) -> None:
-        """End what goes on."""
         for _, going in self._active.values():
             if going is not None:
                 going.stop()
@@ -194,13 +190,11 @@ class Trial:
         return self._places.task(*self._state.place(task))
 
     def counts(self) -> dict[int, int]:
-        """How many members every group has, as far as is known."""
         numbers = self._state.ready_set.numbers
         known = filter(numbers.is_known, range(len(self.cast.graph)))
         return {group: len(numbers.members(group)) for group in known}
 
     def labels(self) -> dict[int, str]:
-        """The names of all tasks that are known, by place."""
         return {
             self._places.task(group, member): self.stage.label(group, member, self._grown)
             for group, count in self.counts().items()
@@ -258,13 +252,11 @@ def copied(trial: Trial) -> Trial:
 
 
 def state_touches(access: Access) -> list[TrialTouch]:
-    """What an attempt touched of the shared state."""
     reads = [TrialTouch("state", prefix_of(seen.what), False) for seen in access.reads]
     return reads + [TrialTouch("state", put.key, True) for put in access.writes]
 
 
 def given_to(trial: Trial, task: int) -> Given:
-    """The results that a task needs."""
     graph, places, results = trial.cast.graph, trial._places, trial.results
     group, member = trial._state.place(task)
     given: list[tuple[int, tuple[bytes, ...]]] = []
