@@ -21,11 +21,10 @@ from msgspec.structs import replace
 
 from headway.base.digest import digest
 from headway.errors import UsageError
-from headway.plans.expand import ExpandedPlan, Members, graph_of
+from headway.plans.expand import ExpandedPlan, Members, graph_of, stakes_of
 from headway.plans.sharing import targets_of
 from headway.report.schedules import (
     Node,
-    Pair,
     PairOf,
     Schedule,
     ScheduleText,
@@ -33,6 +32,7 @@ from headway.report.schedules import (
     ancestors,
     edge_between,
     interleavings,
+    pair_schedule,
     pairs_of,
     pct_schedule,
     random_schedule,
@@ -68,7 +68,7 @@ def subject_of(expanded: ExpandedPlan, members_max: int = MEMBERS_MAX) -> Explor
         group.index: group.members.count for group in expanded.groups if group.members is not None
     }
     expanded = cropped(expanded, members_max)
-    play = Play.of(expanded)
+    play = Play(expanded, stakes_of(expanded))
     reducers = targets_of(expanded.spec, "reduce")
     cast = TrialCast(
         graph_of(expanded),
@@ -81,13 +81,10 @@ def subject_of(expanded: ExpandedPlan, members_max: int = MEMBERS_MAX) -> Explor
 
 def cropped(expanded: ExpandedPlan, members_max: int) -> ExpandedPlan:
     """The plan with so many members of every group at most, if their items are known."""
-    groups = tuple(
-        group
-        if group.members is None
-        else replace(group, members=_some(group.members, members_max))
+    return replace(expanded, groups=tuple(
+        replace(group, members=group.members and _some(group.members, members_max))
         for group in expanded.groups
-    )
-    return replace(expanded, groups=groups)
+    ))  # fmt: skip
 
 
 def _some(members: Members, most: int) -> Members:
@@ -168,12 +165,8 @@ def _schedule(cast: TrialCast, line: ScheduleText, serial: Trial | None) -> Sche
     if line.kind == "pct":
         return pct_schedule(line.seed, line.depth, len(serial.path))
     places, counts = cast.places(), serial.counts()
-    first, second = line.places
-    before = (
-        ancestors(cast.graph, places, first, counts),
-        ancestors(cast.graph, places, second, counts),
-    )
-    return Pair(first, second, line.way, line.steps, before, line.is_late).choose
+    first, second = (ancestors(cast.graph, places, one, counts) for one in line.places)
+    return pair_schedule(line, (first, second))
 
 
 def difference(
@@ -276,7 +269,11 @@ def turned_pairs(explorer: Explorer) -> Iterator[PairVerdict]:
     order = sorted(range(len(expanded.groups)), key=explorer.places.group)
     groups: Iterable[tuple[int, int]] = combinations_with_replacement(order, 2)
     if comb(len(order) + 1, 2) > PAIRS_MAX:
-        sharing = sharing_pairs(order, _touched_by_group(explorer))
+        touched: dict[int, list[TrialTouch]] = {}
+        for place, touch in explorer.serial.trace or ():
+            if touch.kind != "task":
+                touched.setdefault(explorer.places.who(place)[0], []).append(touch)
+        sharing = sharing_pairs(order, touched)
         explorer.found.apart = comb(len(order) + 1, 2) - len(sharing)
         groups = sharing
     every = list(pairs_of(expanded, groups, explorer.counts, explorer.subject.original))
@@ -296,14 +293,6 @@ def turned_pairs(explorer: Explorer) -> Iterator[PairVerdict]:
             yield known
 
 
-def _touched_by_group(explorer: Explorer) -> dict[int, list[TrialTouch]]:
-    touched: dict[int, list[TrialTouch]] = {}
-    for place, touch in explorer.serial.trace or ():
-        if touch.kind != "task":
-            touched.setdefault(explorer.places.who(place)[0], []).append(touch)
-    return touched
-
-
 def _turned(
     explorer: Explorer, pair: PairOf, both: tuple[int, int], known: PairVerdict
 ) -> PairVerdict:
@@ -319,8 +308,11 @@ def _turned(
         reran = max(reran, played.reran.get((both[1], both[0]), 0))
         if changed is None:
             continue
-        shared = shared_by(played.touches(both[0]), played.touches(both[1]))
-        are_opaque = all(any(one.kind == PROCESS for one in played.touches(at)) for at in both)
+        first, second = (played.touches(at) for at in both)
+        known_touches = [touch for touch in first if touch.kind != PROCESS]
+        meets = overlap(known_touches, second)
+        shared = tuple(dict.fromkeys(f"{one.kind} `{one.what}`" for one in meets))
+        are_opaque = all(any(one.kind == PROCESS for one in own) for own in (first, second))
         if not shared and not are_opaque:
             continue  # The second one has passed others too, and it was one of them.
         if not shared or changed.where not in (known.first, known.second):
@@ -331,7 +323,7 @@ def _turned(
         return replace(
             known, verdict="differs", reran=reran, difference=changed, shares=shared,
             replay=written(line, explorer.places), fix=_fix(explorer, *pair[:2]),
-            other_fix=_other_fix(explorer, pair, played.touches(both[0]), played.touches(both[1])),
+            other_fix=_other_fix(explorer, pair, known_touches, second),
         )  # fmt: skip
     return replace(known, verdict="re-ran" if reran else "commutes", reran=reran)
 
@@ -359,19 +351,11 @@ def _other_fix(
     explorer: Explorer, pair: PairOf, first: list[TrialTouch], second: list[TrialTouch]
 ) -> str:
     """Perhaps the first one was to see what the second one does."""
-    reads = [touch for touch in first if touch.kind != PROCESS and not touch.is_write]
-    writes = [touch for touch in first if touch.kind != PROCESS and touch.is_write]
+    reads = [touch for touch in first if not touch.is_write]
+    writes = [touch for touch in first if touch.is_write]
     is_reader = overlap(reads, second) and not overlap(writes, second)
     one, other, _ = pair
-    is_other = one[0] != other[0]
-    return _fix(explorer, other, one) if is_reader and is_other else ""
-
-
-def shared_by(first: list[TrialTouch], second: list[TrialTouch]) -> tuple[str, ...]:
-    """What two tasks both touch and one of them changes, in words."""
-    known = [touch for touch in first if touch.kind != PROCESS]
-    found = overlap(known, second)
-    return tuple(dict.fromkeys(f"{one.kind} `{one.what}`" for one in found))
+    return _fix(explorer, other, one) if is_reader and one[0] != other[0] else ""
 
 
 ALL_TASKS_MAX: Final = 5

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from headway.base.digest import digest
 from headway.errors import StateError, TemplateError
-from headway.plans.expand import ExpandedPlan, GroupPlan, Member, found, items_of, stakes_of
+from headway.plans.expand import ExpandedPlan, GroupPlan, Member, found, items_of
 from headway.plans.resources import above, fixed_part, inside, is_pattern, prefix_of
 from headway.plans.sharing import Stake
 from headway.plans.spec import CommandSpec, Prompt, text_of
@@ -156,10 +156,6 @@ class Play(Struct):
     _templates: dict[str, Template] = field(default_factory=dict)
     _declared: dict[tuple[int, int, Grown], TaskDeclaration] = field(default_factory=dict)
     _labels: dict[tuple[int, int, Grown], str] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, expanded: ExpandedPlan) -> Play:
-        return cls(expanded, stakes_of(expanded))
 
     def at(self, grown: Grown) -> ExpandedPlan:
         if not grown:

@@ -161,9 +161,9 @@ class Trial:
             going = self._begin(task, attempt)
         done = going.step()
         self.path.append(place)
-        if self.trace is not None:
-            _trace(self, place, self.stage.touched())
-        if done is not None:
+        if done is None:
+            _trace(self, place)
+        else:
             self._end(task, place, done)
 
     def outcome(self) -> TrialOutcome:
@@ -215,8 +215,7 @@ class Trial:
     def _end(self, task: int, place: int, done: TrialResult) -> None:
         attempt, access = self._leave(task, place), _access(self, task)
         self._given[place] = done, access
-        if self.trace is not None:
-            _trace(self, place, state_touches(access))
+        _trace(self, place, access)
         ending = NOTHING
         if self.rows is not None and not done.fault:
             ending = Ending(digest(done.body))
@@ -249,11 +248,6 @@ def copied(trial: Trial) -> Trial:
     twin.trace = None if trial.trace is None else trial.trace[:]
     twin.rows = None if trial.rows is None else trial.rows.copy()
     return twin
-
-
-def state_touches(access: Access) -> list[TrialTouch]:
-    reads = [TrialTouch("state", prefix_of(seen.what), False) for seen in access.reads]
-    return reads + [TrialTouch("state", put.key, True) for put in access.writes]
 
 
 def given_to(trial: Trial, task: int) -> Given:
@@ -324,8 +318,7 @@ def _hear(trial: Trial, event: Event, waiting: list[Input | TaskProposed]) -> No
         place = trial.place(event.task)
         pair = place, event.because
         trial.reran[pair] = trial.reran.get(pair, 0) + 1
-        if trial.trace is not None:
-            _trace(trial, place, [])
+        _trace(trial, place)
     if trial.rows is not None and not isinstance(event, RunFinished):
         task = getattr(event, "task", None)
         if task is not None:
@@ -341,8 +334,7 @@ def _commit(trial: Trial, task: int, waiting: list[Input | TaskProposed]) -> Non
     trial.results[place] = done
     where = trial._state.place(task)
     trial.stage.publish(where, trial._grown, done.body)
-    if trial.trace is not None:
-        _trace(trial, place, [*trial.stage.touched(), *state_touches(access)])
+    _trace(trial, place, access)
     for other in trial.cast.spread.get(where[0], ()):
         trial._grown = (*trial._grown, (other, done.body))
         waiting.append(Expanded(other, trial.stage.count(other, trial._grown)))
@@ -388,9 +380,7 @@ def _abandon(trial: Trial, effect: Abandon, waiting: list[Input | TaskProposed])
     _, going = trial._active[task]
     assert going is not None  # Only who has read something can have read something else.
     going.stop()
-    access = _access(trial, task)
-    if trial.trace is not None:
-        _trace(trial, place, [*trial.stage.touched(), *state_touches(access)])
+    _trace(trial, place, _access(trial, task))
     waiting.append(Abandoned(task, trial._leave(task, place)))
 
 
@@ -412,7 +402,11 @@ def _access(trial: Trial, task: int) -> Access:
     return access
 
 
-def _trace(trial: Trial, place: int, touched: list[TrialTouch]) -> None:
-    assert trial.trace is not None
-    trial.trace.append((place, TrialTouch("task", str(place), True)))
+def _trace(trial: Trial, place: int, access: Access = UNTOUCHED) -> None:
+    """Record what a step touched, and what the attempt touched of the shared state."""
+    if trial.trace is None:
+        return
+    touched = [TrialTouch("task", str(place), True), *trial.stage.touched()]
+    touched += (TrialTouch("state", prefix_of(seen.what), False) for seen in access.reads)
+    touched += (TrialTouch("state", put.key, True) for put in access.writes)
     trial.trace += ((place, one) for one in touched)
