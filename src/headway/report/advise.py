@@ -37,13 +37,13 @@ from headway.report.options import (
     Option,
     Shape,
     Situation,
-    amounts_of,
     as_it_is_now,
     cost_of,
     options_for,
     value_of,
     work_of,
 )
+from headway.report.outline import UNKNOWN_MEMBERS, amounts_of
 from headway.sim.clients import PATIENT, UnpacedDoor
 from headway.sim.provider import Provider
 
@@ -190,9 +190,6 @@ RESULT_TOKENS: Final = 1_000.0
 
 ANSWER_TOKENS: Final = 500.0
 """Assumed size of an answer."""
-
-UNKNOWN_MEMBERS: Final = 10
-"""Assumed members of a group that is found at run time."""
 
 
 def situation_of(expanded: ExpandedPlan, report: CheckReport, asked: Situation) -> Situation:
@@ -391,7 +388,7 @@ def width_curve(situation: Situation, guess: AccountGuess) -> WidthCurve:
     """Rehearse a pool of every width that there are agents for."""
     agents = situation.rehearsed_agents
     work = work_of(situation, SERIAL, agents=agents)
-    paid = cost_of(guess, amounts_of(work))
+    paid = cost_of(guess, amounts_of(work.calls))
     points: list[WidthPoint] = []
     for width in widths_up_to(agents):
         if points and points[-1].time_s > HOPELESS * min(one.time_s for one in points):

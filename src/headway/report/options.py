@@ -30,6 +30,7 @@ from headway.pacing.quota import Quota
 from headway.plans.graph import Graph, Task
 from headway.report.bound import bound
 from headway.report.forecast import Foreseen, Portion, SpreadNumber, rehearse, slower
+from headway.report.outline import MAX_TOKENS, amounts_of
 from headway.sim.account import Terms
 from headway.sim.clients import PacedDoor
 from headway.sim.draw import Neighbour, lognormal
@@ -85,11 +86,6 @@ class Situation(Struct, frozen=True):
         """What all agents read; an answer is never common."""
         share = COMMON_SHARE if self.common is None else self.common
         return min(share * self.tokens_each, self.tokens_each - self.output_each)
-
-    @property
-    def own_tokens(self) -> float:
-        """What each agent has for itself, its answers included."""
-        return self.tokens_each - self.common_tokens
 
     @property
     def rehearsed_agents(self) -> int:
@@ -259,9 +255,6 @@ TENTH: Final = 1.2816
 STEPS_MAX: Final = 50_000
 """A rehearsal of this many steps is taken to have no end: fifty times as many as are usual."""
 
-MAX_TOKENS: Final = 4096.0
-"""The longest answer that a call allows, unless it needs longer ones."""
-
 LESSONS: Final = 8
 """Answers that headway is taken to have seen of this kind, for how long they are."""
 
@@ -427,7 +420,7 @@ class _Run(Struct, frozen=True):
 
 
 def _run(work: Workload, guess: AccountGuess, strategy: Strategy) -> _Run:
-    ran, amounts = rehearsed(work, guess, strategy), amounts_of(work)
+    ran, amounts = rehearsed(work, guess, strategy), amounts_of(work.calls)
     beyond = max(0.0, ran.used_tokens - amounts.input_tokens - amounts.output_tokens)
     busy_s = sum(ended_s - sent_s for sent_s, ended_s in ran.calls)
     return _Run(
@@ -448,7 +441,7 @@ def _continued(situation: Situation, guess: AccountGuess, way: Way, least_s: flo
     work = work_of(situation, way)
     time_s = max(least_s, whole.time_s + more * max(0.0, whole.time_s - half.time_s))
     return _Run(
-        time_s, amounts_of(work), float(sum(map(len, work.calls))),
+        time_s, amounts_of(work.calls), float(sum(map(len, work.calls))),
         whole.refused + more * max(0.0, whole.refused - half.refused), whole.width,
     )  # fmt: skip
 
@@ -461,7 +454,8 @@ def _own_calls(
     Agents differ, and all of them together take what was said.
     """
     calls = situation.calls_each
-    own_input = scale * (situation.own_tokens - situation.output_each) / calls
+    own_tokens = situation.tokens_each - situation.common_tokens
+    own_input = scale * (own_tokens - situation.output_each) / calls
     output = scale * situation.output_each / calls
     inputs = _factors(seed, OWN_STREAM, count * calls)
     outputs = _factors(seed, OUTPUT_STREAM, count * calls)
@@ -501,13 +495,6 @@ def _lengths(work: Workload) -> OutputLength:
         factor = lognormal(LESSONS, OUTPUT_STREAM, lesson, SIZES_SPREAD)
         lengths.observe(KIND, calls[lesson % len(calls)].input_tokens, typical * factor)
     return lengths
-
-
-def amounts_of(work: Workload) -> Amounts:
-    every = [call for mine in work.calls for call in mine]
-    return Amounts(
-        sum(call.input_tokens for call in every), sum(call.output_tokens for call in every)
-    )
 
 
 def cost_of(guess: AccountGuess, amounts: Amounts) -> float:
