@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from headway.cli.main import main
-from headway.report.tables import RunNumbers, StrategyRow, row_of
+from headway.report.tables import StrategyRow, row_of
 from headway.report.text.table import caption, conclusion, draw_table
 from headway.report.text.timeline import Picture, draw_timelines
 from headway.report.text.words import ASCII, console_for, glyphs_for
+from headway.sim.rehearsal import Rehearsed
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -34,8 +34,6 @@ DEMO_ROWS = [
 ]  # fmt: skip
 
 Captured = pytest.CaptureFixture[str]
-
-OUTCOME = RunNumbers(100.0, 50.0, 0, 0, 0, 0.0, 2.0, 4.0, 1.0, 1)
 
 
 def _environment(**more: str) -> dict[str, str]:
@@ -199,7 +197,7 @@ def test_an_output_without_these_characters_gets_plain_ones() -> None:
 
 
 def _row(strategy: str, makespan_s: float, **other: int) -> StrategyRow:
-    return row_of(strategy, [replace(OUTCOME, makespan_s=makespan_s, **other)])
+    return row_of(strategy, [Rehearsed(makespan_s=makespan_s, **other)], [50.0])
 
 
 @pytest.mark.parametrize(

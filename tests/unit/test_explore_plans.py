@@ -236,9 +236,7 @@ def test_functions_that_share_what_nobody_sees_differ(tmp_path: Path) -> None:
         hidden_from = ("c",)
 
     cast = replace(subject.cast, stage=lambda: OnlyTwo(subject.play), is_copied=False)
-    found = explore(
-        replace(subject, cast=cast, is_slow=True), ExploreOptions(is_pairs_only=True), quiet
-    )
+    found = explore(replace(subject, cast=cast), ExploreOptions(is_pairs_only=True), quiet)
     assert verdicts(found) == {
         ("a", "b"): "differs", ("a", "c"): "commutes", ("b", "c"): "commutes",
     }  # fmt: skip

@@ -6,7 +6,7 @@ import pytest
 
 from headway.errors import UsageError
 from headway.plans.graph import Graph, TaskGroup
-from headway.report.schedules import Pair, pct_schedule, read_line, written
+from headway.report.schedules import ScheduleText, pair_schedule, pct_schedule, read_line, written
 from headway.state.coherence import TaskPositions
 
 PLACES = TaskPositions(Graph([TaskGroup("a"), TaskGroup("b", 3), TaskGroup("c")]))
@@ -82,5 +82,6 @@ PAIRS: dict[str, tuple[str, int, bool, Choices]] = {
 def test_a_pair_is_turned_around(name: str) -> None:
     way, steps, is_late, choices = PAIRS[name]
     before = (frozenset[int](), frozenset({4}))
-    turned = Pair(2, 8, way, steps, before, is_late)  # type: ignore[arg-type]
-    assert [turned.choose(ready, 0) for ready, _ in choices] == [chosen for _, chosen in choices]
+    line = ScheduleText("pair", (2, 8), way, steps, is_late)  # type: ignore[arg-type]
+    choose = pair_schedule(line, before)
+    assert [choose(ready, 0) for ready, _ in choices] == [chosen for _, chosen in choices]

@@ -1,8 +1,11 @@
 """Recommends one agent or several, how and when, with the reasons.
 
 Laws:
-- The first rule that applies (`rules.py`) decides between one agent and several. The other rules
-  that apply are kept, with the rule that overruled them.
+- The first rule that applies decides between one agent and several. The other rules that apply are
+  kept, with the rule that overruled them. If no rule applies, one agent is as good, and simpler.
+- Each rule looks at one number. The order: what is impossible; money, if little is left; several
+  views of one thing; rehearsed time and cost, where they differ by more than they err; signs of
+  trouble on the account, for one agent; then what favours several.
 - Among several agents the way with the lowest rehearsed cost is taken, with time at its worth:
   adaptive, which needs no width, unless another is better by more than it errs.
 - Everything that was assumed is listed.
@@ -10,7 +13,7 @@ Laws:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Final, Literal
 
@@ -34,16 +37,151 @@ from headway.report.options import (
     Option,
     Shape,
     Situation,
-    amounts_of,
     as_it_is_now,
     cost_of,
     options_for,
     value_of,
     work_of,
 )
-from headway.report.rules import PEAK_SLOWDOWN, RuleFacts, Side, opinions
+from headway.report.outline import UNKNOWN_MEMBERS, amounts_of
 from headway.sim.clients import PATIENT, UnpacedDoor
 from headway.sim.provider import Provider
+
+# The rules.
+
+COUPLED_SHARE: Final = 0.5
+"""Share of the agents that need what another found: above it, one agent does the work."""
+WORTH_VIEWS: Final = 2.25
+"""How many times the cost of one agent several views are worth. A review by four costs 1.94."""
+BUDGET_SHARE: Final = 0.05
+"""A run that takes more than this of what is left of the month is expensive: fewer than 20 fit."""
+ALIKE: Final = 0.05
+"""Values that differ by less are the same: sizes are not known any better."""
+REFUSED_SHARE: Final = 0.05
+"""More refused calls than this are frequent."""
+NEAR_TOKENS: Final = 0.70
+NEAR_REQUESTS: Final = 0.60
+WELL_BELOW: Final = 0.50
+"""Shares of a limit in use that are near it, and well below it."""
+PEAK_SLOWDOWN: Final = 1.5
+QUIET_SLOWDOWN: Final = 1.2
+"""How many times slower than usual: from here on it is peak time, and up to here it is quiet."""
+
+Side = Literal["several", "one"]
+Opinion = tuple[str, Side, str]
+"""The name of a rule that applies, what it favours, and why."""
+
+
+class RuleFacts(Struct, frozen=True):
+    """What the rules look at: the situation, one agent, and the best that several can do."""
+
+    situation: Situation
+    one: Option
+    several: Option
+
+    @property
+    def cost_ratio(self) -> float:
+        """How many times what one agent costs: in money, or in tokens where no price is known."""
+        if self.several.foreseen.microusd is None or self.one.microusd <= 0:
+            return self.several.tokens / self.one.tokens
+        return self.several.microusd / self.one.microusd
+
+    def budget_share(self, option: Option) -> float | None:
+        """Of what is left of the month, the share that a run takes; None without a budget."""
+        shares = [
+            portion.takes.mid / portion.left if portion.left > 0 else inf
+            for portion in option.foreseen.portions
+            if portion.resets_s is None
+        ]
+        return max(shares, default=None)
+
+    def used(self, *resources: str) -> float | None:
+        """The largest share in use among limits on these; None if none was measured."""
+        shares = [
+            share
+            for name, share in self.situation.state.used
+            if name.partition("/")[0] in resources
+        ]
+        return max(shares, default=None)
+
+
+def opinions(facts: RuleFacts) -> list[Opinion]:
+    """Every rule that applies; the first one decides."""
+    return [*_possible(facts), *_rehearsed(facts), *_trouble(facts), *_several(facts)]
+
+
+def _possible(facts: RuleFacts) -> Iterator[Opinion]:
+    """What is impossible, and money if little of it is left."""
+    coupled = facts.situation.coupled_share
+    if coupled > COUPLED_SHARE:
+        yield "coupled", "one", f"{coupled:.0%} of the parts need what another one finds"
+    share = facts.budget_share(facts.several)
+    if share is None:
+        return
+    if share > 1.0:
+        words = f"several would take {_percent(share)} of what is left of the budget"
+        yield "over budget", "one", words
+    if share > BUDGET_SHARE and facts.cost_ratio > 1.0 + ALIKE:
+        words = f"a run by several takes {_percent(share)} of what is left of the budget"
+        yield "limited budget", "one", words
+
+
+def _rehearsed(facts: RuleFacts) -> Iterator[Opinion]:
+    """Several views, and time and cost where they differ by more than they err."""
+    ratio = facts.cost_ratio
+    if facts.situation.shape == "views" and ratio <= WORTH_VIEWS:
+        what = f"each of {facts.situation.agents} views of the same thing is worth it"
+        yield "perspectives", "several", f"{what}, though several cost {ratio:.1f} times as much"
+    one, several = value_of(facts.one), value_of(facts.several)
+    best, other = min(one, several), max(one, several)
+    if other != best and other >= best * (1.0 + ALIKE):
+        more = f"{(other / best - 1.0):.0%} more" if other < inf else "without end"
+        whom = "one agent" if several < one else "several"
+        words = f"{whom} would cost {more}, with time at its worth"
+        yield "time and cost", "several" if several < one else "one", words
+
+
+def _trouble(facts: RuleFacts) -> Iterator[Opinion]:
+    state = facts.situation.state
+    if state.refused_share is not None and state.refused_share > REFUSED_SHARE:
+        words = f"{state.refused_share:.0%} of the calls were refused lately"
+        yield "refusals", "one", words
+    for resources, most in ((("tokens", "input", "output"), NEAR_TOKENS),
+                            (("requests", "concurrency"), NEAR_REQUESTS)):  # fmt: skip
+        used = facts.used(*resources)
+        if used is not None and used > most:
+            yield "near limits", "one", f"{used:.0%} of the limit on {resources[0]} is in use"
+            break
+    if state.is_peak:
+        yield "peak", "one", "it is peak time: queues make several slow"
+    elif state.is_peak is None and (state.slowdown or 0.0) >= PEAK_SLOWDOWN:
+        words = f"it is peak time: answers take {state.slowdown:.1f} times as long as usual"
+        yield "peak", "one", words
+
+
+def _several(facts: RuleFacts) -> Iterator[Opinion]:
+    """What favours several, if nothing else decides."""
+    state = facts.situation.state
+    if facts.situation.shape == "slices" and facts.cost_ratio <= 1.0 + ALIKE:
+        words = "the slices need nothing of each other, and share nothing to be read"
+        yield "independent", "several", words
+    used = facts.used("tokens", "input", "output", "requests", "concurrency")
+    if used is not None and used < WELL_BELOW:
+        yield "room", "several", f"at most {used:.0%} of any limit is in use"
+    share = facts.budget_share(facts.several)
+    if share is not None and share <= BUDGET_SHARE:
+        words = f"a run takes {_percent(share)} of what is left of the budget"
+        yield "budget permits", "several", words
+    if state.is_peak is False:
+        yield "off-peak", "several", "it is not peak time"
+    elif state.is_peak is None and state.slowdown is not None and state.slowdown <= QUIET_SLOWDOWN:
+        words = f"answers come at {state.slowdown:.1f} times their usual time"
+        yield "off-peak", "several", words
+
+
+def _percent(share: float) -> str:
+    return "all and more" if share == inf else f"{share:.1%}"
+
 
 # A plan as a situation: agents, sizes, shape.
 
@@ -52,9 +190,6 @@ RESULT_TOKENS: Final = 1_000.0
 
 ANSWER_TOKENS: Final = 500.0
 """Assumed size of an answer."""
-
-UNKNOWN_MEMBERS: Final = 10
-"""Assumed members of a group that is found at run time."""
 
 
 def situation_of(expanded: ExpandedPlan, report: CheckReport, asked: Situation) -> Situation:
@@ -249,16 +384,16 @@ class WidthCurve(Struct, frozen=True):
     sweet: int
 
 
-def width_curve(situation: Situation, guess: AccountGuess, seed: int = 1) -> WidthCurve:
+def width_curve(situation: Situation, guess: AccountGuess) -> WidthCurve:
     """Rehearse a pool of every width that there are agents for."""
     agents = situation.rehearsed_agents
-    work = work_of(situation, SERIAL, seed, agents=agents)
-    paid = cost_of(guess, amounts_of(work))
+    work = work_of(situation, SERIAL, agents=agents)
+    paid = cost_of(guess, amounts_of(work.calls))
     points: list[WidthPoint] = []
     for width in widths_up_to(agents):
         if points and points[-1].time_s > HOPELESS * min(one.time_s for one in points):
             break
-        provider, door = Provider(guess.spec, seed), UnpacedDoor(PATIENT, seed)
+        provider, door = Provider(guess.spec, 1), UnpacedDoor(PATIENT, 1)
         rules = Rules(Strategy("fixed", width), retries=0)
         ran = rehearse(work, provider, door, rules, STEPS_MAX)
         wasted = cost_of(guess, Amounts(ran.wasted_tokens, 0.0))
@@ -276,6 +411,5 @@ def widths_up_to(agents: int) -> tuple[int, ...]:
 
 
 def sweet_spot(points: Sequence[WidthPoint]) -> int:
-    """The smallest width that is nearly as fast as the fastest."""
     best_s = min(point.time_s for point in points)
     return min(one.width for one in points if one.time_s <= best_s * (1.0 + NEARLY))

@@ -13,7 +13,8 @@ Laws:
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from typing import Final, Literal
 
 from msgspec import Struct, field
@@ -103,7 +104,6 @@ class ObservedTouch(Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """As a plan writes it."""
         return {"state": SCHEME, "path": "", "effect": ACTS}[self.room] + self.what
 
 
@@ -123,7 +123,6 @@ class DetectorGround(Struct, frozen=True):
 
 
 def touches_of(done: FinishedAccess, channels: Channels) -> Iterator[ObservedTouch]:
-    """All that a task has touched, one by one."""
     who = (done.group, done.member, done.name)
     for seen in done.access.reads:
         yield ObservedTouch(*who, "state", seen.what, is_write=False)
@@ -172,16 +171,12 @@ def findings(
     touches = [touch for done in dones for touch in touches_of(done, ground.channels)]
     judge = _Judge(ground, touches)
     raised = [*judge.undeclared(touches)]
-    judge.known = {(one.touch.group, one.touch.room, one.touch.what) for one in raised}
+    judge.known = {(touch.group, touch.room, touch.what) for _, touch, _ in raised}
     return tuple(_told([*raised, *judge.hazards()], ground))
 
 
-class _Raised(Struct, frozen=True):
-    """A touch that something is wrong with."""
-
-    kind: FindingKind
-    touch: ObservedTouch
-    other: ObservedTouch | None
+_Raised = tuple[FindingKind, ObservedTouch, ObservedTouch | None]
+"""A touch that something is wrong with, and the one that it comes between."""
 
 
 class _Judge:
@@ -209,11 +204,10 @@ class _Judge:
             if is_silent and (touch.room, touch.is_write) not in self.ground.rooms:
                 continue
             other = self._other(touch)
-            is_file_read = touch.room == "path" and not touch.is_write
-            if is_file_read and other is None and touch.is_loose:
+            if other is None and touch.is_loose:
                 continue
             kind: FindingKind = "undeclared-write" if touch.is_write else "undeclared-read"
-            yield _Raised("undeclared-effect" if touch.room == "effect" else kind, touch, other)
+            yield "undeclared-effect" if touch.room == "effect" else kind, touch, other
 
     def hazards(self) -> Iterator[_Raised]:
         """Pairs in no order, of things about which nothing was found yet."""
@@ -223,7 +217,7 @@ class _Judge:
                 for other in some[place + 1 :]:
                     is_sum = one.is_addition and other.is_addition
                     if not is_sum and self._is_hazard(one, other):
-                        yield _Raised("hazard", other, one)
+                        yield "hazard", other, one
             yield from self._read_hazards(self._readers.get(thing, []), some)
         for (room, what), readers in self._readers.items():
             if is_pattern(what):
@@ -236,7 +230,7 @@ class _Judge:
         for reader in _some(readers):
             for writer in writers:
                 if self._is_hazard(writer, reader):
-                    yield _Raised("hazard", reader, writer)
+                    yield "hazard", reader, writer
 
     def _is_hazard(self, one: ObservedTouch, other: ObservedTouch) -> bool:
         """Whether nothing orders two touches, and nothing was found about either of them."""
@@ -276,11 +270,8 @@ class _Judge:
 def order_by(
     needs: Sequence[Sequence[tuple[int, int]]], queues: Iterable[Sequence[int]]
 ) -> Callable[[Task, Task], bool]:
-    """Whether a plan orders two tasks: by needs (a group, and blocks of how many, 0 for all of it),
-    by queues.
-
-    What comes before a group is found when it is asked for, and kept.
-    """
+    """Whether a plan orders two tasks: by queues, or by needs: a group, and blocks of how many,
+    0 for all of it."""
     before: list[dict[int, int]] = [{} for _ in needs]
     """By group: those that it waits for, and for blocks of how many, 0 for all of each."""
     queued: set[int] = set()
@@ -291,12 +282,10 @@ def order_by(
         queued.update(queue)
         for place, group in enumerate(queue[1:]):
             before[group][queue[place]] = 0
-    kept: dict[int, dict[int, int]] = {}
 
+    @cache
     def all_before(group: int) -> dict[int, int]:
-        if group not in kept:
-            kept[group] = _ancestors(before, group)
-        return kept[group]
+        return _ancestors(before, group)
 
     def is_ordered(one: Task, other: Task) -> bool:
         if one[0] == other[0]:
@@ -347,53 +336,47 @@ def _told(raised: Iterable[_Raised], ground: DetectorGround) -> Iterator[Detecto
     """Findings, each once for all members of a group and for all things that are alike."""
     buckets: dict[tuple[FindingKind, int, int], dict[str, list[_Raised]]] = {}
     for one in raised:
-        touch, other = one.touch, one.other
+        kind, touch, other = one
         shown = general(touch.shown, ground.item(touch.group, touch.member))
-        pair = -1 if other is None or one.kind != "hazard" else other.group
-        key = (one.kind, touch.group, pair)
+        pair = -1 if other is None or kind != "hazard" else other.group
+        key = (kind, touch.group, pair)
         buckets.setdefault(key, {}).setdefault(shown, []).append(one)
     for by_thing in buckets.values():
         patterns: dict[str, list[_Raised]] = {name: [] for name in condensed(by_thing)}
         for shown, every in by_thing.items():
-            patterns[_covering(patterns, shown)] += every
+            fits = (p for p in patterns if p.endswith("*") and shown.startswith(p.rstrip("*")))
+            patterns[shown if shown in patterns else next(fits)] += every
         for pattern, every in patterns.items():
             yield _finding(pattern, every, ground)
 
 
-def _covering(patterns: Iterable[str], shown: str) -> str:
-    """What stands for a thing among those that things were condensed to."""
-    fits = (one for one in patterns if one.endswith("*") and shown.startswith(one.rstrip("*")))
-    return shown if shown in patterns else next(fits)
-
-
 def _finding(shown: str, every: Sequence[_Raised], ground: DetectorGround) -> DetectorFinding:
-    first = next((one for one in every if one.other is not None), every[0])
-    touch, other = first.touch, first.other
-    count = len({one.touch.member for one in every})
+    kind, touch, other = next((one for one in every if one[2] is not None), every[0])
+    count = len({one.member for _, one, _ in every})
     whom = "" if other is None else other.name
     key = "writes" if touch.is_write else "reads"
     where = ground.where(touch.group, key)
     verb = "asks for" if touch.room == "effect" else key
-    if first.kind != "hazard":
+    if kind != "hazard":
         words = f"`{touch.name}` {verb} `{touch.shown}` and does not declare it"
         if other is not None:
             words += f"; `{whom}` {'writes' if other.is_write else 'reads'} it"
         is_silent = said_of(ground.declared(touch.group, touch.member), touch) is None
         fix = f"{key}: {_quoted(shown)}" if is_silent else f"add {_quoted(shown)} to `{key}`"
-        return DetectorFinding(first.kind, touch.name, touch.shown, whom, words, fix, where, count)
+        return DetectorFinding(kind, touch.name, touch.shown, whom, words, fix, where, count)
     if touch.is_write:
         words = f"`{whom}` and `{touch.name}` both write `{touch.shown}`, and nothing orders them"
     else:
         words = f"`{touch.name}` reads `{touch.shown}`, which `{whom}` writes, "
         words += "and nothing orders them"
-    words += ": this run came out right by luck" if touch.room == "path" else _KEPT
+    if touch.room == "path":
+        words += ": this run came out right by luck"
+    else:
+        words += ": headway kept the declared order, and may have to run tasks again for it"
     # Members of one group cannot need each other, but they can take turns.
     remedy = "queue" if other is not None and other.group == touch.group else "needs"
     fix = f"{remedy}: {whom.partition('[')[0]}"
     return DetectorFinding("hazard", touch.name, touch.shown, whom, words, fix, where, count)
-
-
-_KEPT: Final = ": headway kept the declared order, and may have to run tasks again for it"
 
 
 def _quoted(entry: str) -> str:
@@ -597,11 +580,9 @@ class Learned(Struct, frozen=True):
     writes: tuple[str, ...]
 
     def lines(self) -> list[str]:
-        """As a plan has it."""
-        told = [f"  {self.task}:"]
-        for key, entries in (("reads", self.reads), ("writes", self.writes)):
-            told.append(f"    {key}: [{', '.join(map(_quoted, entries))}]")
-        return told
+        both = (("reads", self.reads), ("writes", self.writes))
+        lists = (f"    {key}: [{', '.join(map(_quoted, entries))}]" for key, entries in both)
+        return [f"  {self.task}:", *lists]
 
 
 def declarations(dones: Sequence[FinishedAccess], ground: DetectorGround) -> tuple[Learned, ...]:
@@ -617,7 +598,10 @@ def declarations(dones: Sequence[FinishedAccess], ground: DetectorGround) -> tup
     for touch in touches:
         declared = ground.declared(touch.group, touch.member)
         is_listed = bool(said_of(declared, touch)) and not touch.is_loose
-        is_input = touch.room == "path" and not touch.is_write and not _has(written, touch.what)
+        is_written = touch.what in written or (
+            is_pattern(touch.what) and any(matches(touch.what, one) for one in written)
+        )
+        is_input = touch.room == "path" and not touch.is_write and not is_written
         is_output = touch.is_write and touch.shown in declared.outputs
         if (is_listed or not is_input) and not is_output:
             by_group[touch.group].append(touch)
@@ -629,10 +613,6 @@ def declarations(dones: Sequence[FinishedAccess], ground: DetectorGround) -> tup
         )
         for group in sorted(by_group)
     )
-
-
-def _has(written: Collection[str], what: str) -> bool:
-    return what in written or (is_pattern(what) and any(matches(what, one) for one in written))
 
 
 def _entries(touches: Iterable[ObservedTouch], ground: DetectorGround) -> tuple[str, ...]:

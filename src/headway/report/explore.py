@@ -21,11 +21,10 @@ from msgspec.structs import replace
 
 from headway.base.digest import digest
 from headway.errors import UsageError
-from headway.plans.expand import ExpandedPlan, Members, graph_of
+from headway.plans.expand import ExpandedPlan, Members, graph_of, stakes_of
 from headway.plans.sharing import targets_of
 from headway.report.schedules import (
     Node,
-    Pair,
     PairOf,
     Schedule,
     ScheduleText,
@@ -33,6 +32,7 @@ from headway.report.schedules import (
     ancestors,
     edge_between,
     interleavings,
+    pair_schedule,
     pairs_of,
     pct_schedule,
     random_schedule,
@@ -60,7 +60,6 @@ class ExploreSubject(Struct, frozen=True):
     play: Play
     original: Mapping[int, int] = field(default_factory=dict)
     """By group, how many members it has in the plan."""
-    is_slow: bool = False
 
 
 def subject_of(expanded: ExpandedPlan, members_max: int = MEMBERS_MAX) -> ExploreSubject:
@@ -69,7 +68,7 @@ def subject_of(expanded: ExpandedPlan, members_max: int = MEMBERS_MAX) -> Explor
         group.index: group.members.count for group in expanded.groups if group.members is not None
     }
     expanded = cropped(expanded, members_max)
-    play = Play.of(expanded)
+    play = Play(expanded, stakes_of(expanded))
     reducers = targets_of(expanded.spec, "reduce")
     cast = TrialCast(
         graph_of(expanded),
@@ -82,13 +81,10 @@ def subject_of(expanded: ExpandedPlan, members_max: int = MEMBERS_MAX) -> Explor
 
 def cropped(expanded: ExpandedPlan, members_max: int) -> ExpandedPlan:
     """The plan with so many members of every group at most, if their items are known."""
-    groups = tuple(
-        group
-        if group.members is None
-        else replace(group, members=_some(group.members, members_max))
+    return replace(expanded, groups=tuple(
+        replace(group, members=group.members and _some(group.members, members_max))
         for group in expanded.groups
-    )
-    return replace(expanded, groups=groups)
+    ))  # fmt: skip
 
 
 def _some(members: Members, most: int) -> Members:
@@ -169,12 +165,8 @@ def _schedule(cast: TrialCast, line: ScheduleText, serial: Trial | None) -> Sche
     if line.kind == "pct":
         return pct_schedule(line.seed, line.depth, len(serial.path))
     places, counts = cast.places(), serial.counts()
-    first, second = line.places
-    before = (
-        ancestors(cast.graph, places, first, counts),
-        ancestors(cast.graph, places, second, counts),
-    )
-    return Pair(first, second, line.way, line.steps, before, line.is_late).choose
+    first, second = (ancestors(cast.graph, places, one, counts) for one in line.places)
+    return pair_schedule(line, (first, second))
 
 
 def difference(
@@ -210,7 +202,6 @@ def _told(effects: Mapping[str, tuple[bytes, ...]]) -> dict[str, str]:
 
 
 def _lines(label: str, serial: str, got: str) -> Difference:
-    """The first line of a prompt that differs."""
     both = list(zip_longest(serial.split("\n"), got.split("\n"), fillvalue=""))
     number = next(number for number, (one, other) in enumerate(both) if one != other)
     before = both[number - 1][0] if number else ""
@@ -278,7 +269,11 @@ def turned_pairs(explorer: Explorer) -> Iterator[PairVerdict]:
     order = sorted(range(len(expanded.groups)), key=explorer.places.group)
     groups: Iterable[tuple[int, int]] = combinations_with_replacement(order, 2)
     if comb(len(order) + 1, 2) > PAIRS_MAX:
-        sharing = sharing_pairs(order, _touched_by_group(explorer))
+        touched: dict[int, list[TrialTouch]] = {}
+        for place, touch in explorer.serial.trace or ():
+            if touch.kind != "task":
+                touched.setdefault(explorer.places.who(place)[0], []).append(touch)
+        sharing = sharing_pairs(order, touched)
         explorer.found.apart = comb(len(order) + 1, 2) - len(sharing)
         groups = sharing
     every = list(pairs_of(expanded, groups, explorer.counts, explorer.subject.original))
@@ -298,14 +293,6 @@ def turned_pairs(explorer: Explorer) -> Iterator[PairVerdict]:
             yield known
 
 
-def _touched_by_group(explorer: Explorer) -> dict[int, list[TrialTouch]]:
-    touched: dict[int, list[TrialTouch]] = {}
-    for place, touch in explorer.serial.trace or ():
-        if touch.kind != "task":
-            touched.setdefault(explorer.places.who(place)[0], []).append(touch)
-    return touched
-
-
 def _turned(
     explorer: Explorer, pair: PairOf, both: tuple[int, int], known: PairVerdict
 ) -> PairVerdict:
@@ -321,8 +308,11 @@ def _turned(
         reran = max(reran, played.reran.get((both[1], both[0]), 0))
         if changed is None:
             continue
-        shared = shared_by(played.touches(both[0]), played.touches(both[1]))
-        are_opaque = all(any(one.kind == PROCESS for one in played.touches(at)) for at in both)
+        first, second = (played.touches(at) for at in both)
+        known_touches = [touch for touch in first if touch.kind != PROCESS]
+        meets = overlap(known_touches, second)
+        shared = tuple(dict.fromkeys(f"{one.kind} `{one.what}`" for one in meets))
+        are_opaque = all(any(one.kind == PROCESS for one in own) for own in (first, second))
         if not shared and not are_opaque:
             continue  # The second one has passed others too, and it was one of them.
         if not shared or changed.where not in (known.first, known.second):
@@ -333,7 +323,7 @@ def _turned(
         return replace(
             known, verdict="differs", reran=reran, difference=changed, shares=shared,
             replay=written(line, explorer.places), fix=_fix(explorer, *pair[:2]),
-            other_fix=_other_fix(explorer, pair, played.touches(both[0]), played.touches(both[1])),
+            other_fix=_other_fix(explorer, pair, known_touches, second),
         )  # fmt: skip
     return replace(known, verdict="re-ran" if reran else "commutes", reran=reran)
 
@@ -361,21 +351,14 @@ def _other_fix(
     explorer: Explorer, pair: PairOf, first: list[TrialTouch], second: list[TrialTouch]
 ) -> str:
     """Perhaps the first one was to see what the second one does."""
-    reads = [touch for touch in first if touch.kind != PROCESS and not touch.is_write]
-    writes = [touch for touch in first if touch.kind != PROCESS and touch.is_write]
+    reads = [touch for touch in first if not touch.is_write]
+    writes = [touch for touch in first if touch.is_write]
     is_reader = overlap(reads, second) and not overlap(writes, second)
     one, other, _ = pair
-    is_other = one[0] != other[0]
-    return _fix(explorer, other, one) if is_reader and is_other else ""
+    return _fix(explorer, other, one) if is_reader and one[0] != other[0] else ""
 
 
-def shared_by(first: list[TrialTouch], second: list[TrialTouch]) -> tuple[str, ...]:
-    """What two tasks both touch and one of them changes, in words."""
-    known = [touch for touch in first if touch.kind != PROCESS]
-    found = overlap(known, second)
-    return tuple(dict.fromkeys(f"{one.kind} `{one.what}`" for one in found))
-
-
+ALL_TASKS_MAX: Final = 5
 ALL_MAX: Final = 150_000
 """Schedules that are all tried, without reduction: five tasks of two steps have 113,400."""
 REDUCED_MAX: Final = 5_000
@@ -401,8 +384,6 @@ class ExploreOptions(Struct, frozen=True):
     seed: int = 1
     depth: int = 3
     is_pairs_only: bool = False
-    tasks_max: int = 5
-    """So many tasks at most are tried in every order."""
 
 
 class FailedSchedule(Struct, frozen=True):
@@ -448,7 +429,6 @@ Tell = Callable[[str, int, int], None]
 
 
 def explore(subject: ExploreSubject, options: ExploreOptions, tell: Tell) -> Explored:
-    """Try a plan."""
     explorer = Explorer(subject, options, tell)
     found = explorer.found
     found.failed = tuple(
@@ -472,7 +452,7 @@ class Explorer:
         self.subject = subject
         self._options = options
         self.tell = tell
-        self._slow = SLOW if subject.is_slow else 1
+        self._slow = 1 if subject.cast.is_copied else SLOW
         self.places = subject.cast.places()
         self.serial = play(subject.cast, ScheduleText("serial"), is_traced=True)
         self.labels = self.serial.labels()
@@ -480,18 +460,15 @@ class Explorer:
         self.found = Explored(subject.expanded.spec.name, len(self.labels))
 
     def play(self, line: ScheduleText, is_traced: bool = False) -> Trial:
-        """Take all steps of a schedule."""
         return play(self.subject.cast, line, self.serial, is_traced)
 
     def difference(self, trial: Trial) -> Difference | None:
-        """How a trial ended differently from the serial run."""
         serial, got = self.serial.outcome(), trial.outcome()
         if got == serial:
             return None
         return difference(serial, got, {**self.labels, **trial.labels()}.__getitem__)
 
     def replay(self, text: str) -> Explored:
-        """One schedule again."""
         line = read_line(text, self.places)
         played = self.play(line)
         if line.crash > played.durable:
@@ -512,7 +489,7 @@ class Explorer:
         """Whole schedules: all, one of each kind, or some that are drawn."""
         options = self._options
         counts = list(Counter(self.serial.path).values())
-        if len(counts) <= options.tasks_max and orders(counts) <= ALL_MAX // self._slow:
+        if len(counts) <= ALL_TASKS_MAX and orders(counts) <= ALL_MAX // self._slow:
             self._every("all", options.schedules or ALL_MAX, orders(counts))
             return
         if len(counts) <= REDUCED_TASKS_MAX:

@@ -197,7 +197,6 @@ class ModelCalls(Struct, frozen=True):
     max_tokens: int
     repairs: int = 0
     """How often each may be asked again, with its answer in the prompt."""
-    content: str = "english"
 
 
 class PriceGuess(Struct, frozen=True):
@@ -225,9 +224,7 @@ def guess_price(askings: Iterable[ModelCalls]) -> PriceGuess:
         if asking.price is None:
             unpriced[asking.model] = None
             continue
-        tokens_in = ratio.estimate(
-            asking.model, asking.content, asking.prompt_bytes, asking.members
-        )
+        tokens_in = ratio.estimate(asking.model, "english", asking.prompt_bytes, asking.members)
         each_out = length.expect(asking.model, tokens_in, float(asking.max_tokens))
         if asking.members:
             expected += asking.price.cost_microusd(Amounts(tokens_in, asking.members * each_out))

@@ -46,7 +46,6 @@ much lower."""
 CROWDED: Final = 1.5
 """With so many times as many calls in flight as usual, slower answers are our own doing."""
 
-
 REFUSED: Final = (0.02, 0.10)
 """Shares of calls that are refused, or that meet an overloaded or failing provider: watch, bad."""
 
@@ -102,10 +101,13 @@ def condition_of(lane: LaneView, hour: int) -> Condition:
     usual = without(total(by_hour.values()), recent)
     if not usual.ended:
         usual = lately(lane.chronicle, 10 * RECENT_MIN, RECENT_MIN)
-    slower = _ratio(recent, usual, "per_token_s")
+    slower = later = None
+    if recent.begun >= RECENT_CALLS and usual.begun >= USUAL_CALLS:
+        slower = _times(recent.per_token_s, usual.per_token_s)
+        later = _times(recent.first_byte_s, usual.first_byte_s)
     draw = max([0.0, *(one.neighbours_per_s / one.limit.rate_per_s for one in lane.limits
                        if one.limit.rate_per_s)])  # fmt: skip
-    found = [*_refusals(recent), *_slowness(recent, usual, slower)]
+    found = [*_refusals(recent), *_slowness(recent, usual, slower, later)]
     if draw >= NEIGHBOURS[0]:
         found.append(
             (_level(draw, NEIGHBOURS), f"others on the account take {draw:.0%} of a limit")
@@ -168,7 +170,9 @@ def _refusals(recent: Spell) -> Iterator[Finding]:
         )
 
 
-def _slowness(recent: Spell, usual: Spell, slower: float | None) -> Iterator[Finding]:
+def _slowness(
+    recent: Spell, usual: Spell, slower: float | None, later: float | None
+) -> Iterator[Finding]:
     """Answers that come slower than usual here, per token and to the first byte."""
     if slower is not None and slower >= SLOWER[0]:
         now_ms, usual_ms = 1e3 * (recent.per_token_s or 0.0), 1e3 * (usual.per_token_s or 0.0)
@@ -179,7 +183,6 @@ def _slowness(recent: Spell, usual: Spell, slower: float | None) -> Iterator[Fin
             words += f", with {recent.company:.0f} in flight and usually {usual.company:.0f}"
             level = "watch"
         yield level, words
-    later = _ratio(recent, usual, "first_byte_s")
     if later is not None and later >= SLOWER[0]:
         yield (
             _level(later, SLOWER),
@@ -227,17 +230,6 @@ def _known(by_hour: dict[int, Spell]) -> dict[int, Spell]:
         for hour, spell in by_hour.items()
         if spell.ended >= USUAL_CALLS and hour != HOUR_UNKNOWN
     }
-
-
-def _ratio(
-    recent: Spell, usual: Spell, name: Literal["per_token_s", "first_byte_s"]
-) -> float | None:
-    """How many times as long it takes now; None if there were too few calls to compare."""
-    if recent.begun < RECENT_CALLS or usual.begun < USUAL_CALLS:
-        return None
-    if name == "per_token_s":
-        return _times(recent.per_token_s, usual.per_token_s)
-    return _times(recent.first_byte_s, usual.first_byte_s)
 
 
 def _times(one: float | None, other: float | None) -> float | None:
@@ -310,13 +302,9 @@ def outlooks(view: BookView, passed: float) -> tuple[BudgetOutlook, ...]:
 
 
 def _outlook(
-    account: str,
-    unit: Unit,
-    amounts: tuple[float, float, float],
-    date: str,
-    by_day: dict[str, float],
-    passed: float,
-) -> BudgetOutlook:
+    account: str, unit: Unit, amounts: tuple[float, float, float], date: str,
+    by_day: dict[str, float], passed: float,
+) -> BudgetOutlook:  # fmt: skip
     budget, spent, in_flight = amounts
     today, turns_on = day_of(date), next_month(date)
     first = max(today - PACE_DAYS + 1, min(map(day_of, by_day), default=today))

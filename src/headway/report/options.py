@@ -30,6 +30,7 @@ from headway.pacing.quota import Quota
 from headway.plans.graph import Graph, Task
 from headway.report.bound import bound
 from headway.report.forecast import Foreseen, Portion, SpreadNumber, rehearse, slower
+from headway.report.outline import MAX_TOKENS, amounts_of
 from headway.sim.account import Terms
 from headway.sim.clients import PacedDoor
 from headway.sim.draw import Neighbour, lognormal
@@ -85,11 +86,6 @@ class Situation(Struct, frozen=True):
         """What all agents read; an answer is never common."""
         share = COMMON_SHARE if self.common is None else self.common
         return min(share * self.tokens_each, self.tokens_each - self.output_each)
-
-    @property
-    def own_tokens(self) -> float:
-        """What each agent has for itself, its answers included."""
-        return self.tokens_each - self.common_tokens
 
     @property
     def rehearsed_agents(self) -> int:
@@ -259,9 +255,6 @@ TENTH: Final = 1.2816
 STEPS_MAX: Final = 50_000
 """A rehearsal of this many steps is taken to have no end: fifty times as many as are usual."""
 
-MAX_TOKENS: Final = 4096.0
-"""The longest answer that a call allows, unless it needs longer ones."""
-
 LESSONS: Final = 8
 """Answers that headway is taken to have seen of this kind, for how long they are."""
 
@@ -352,13 +345,13 @@ def rehearsed(work: Workload, guess: AccountGuess, strategy: Strategy, seed: int
     return rehearse(work, provider, door, Rules(strategy), STEPS_MAX)
 
 
-def option_of(situation: Situation, guess: AccountGuess, way: Way, seed: int = 1) -> Option:
+def option_of(situation: Situation, guess: AccountGuess, way: Way) -> Option:
     """One way, rehearsed with small, stated and large sizes."""
     scales = (exp(-TENTH * DOUBT), 1.0, exp(TENTH * DOUBT))
-    work = work_of(situation, way, seed)
+    work = work_of(situation, way)
     least = bound(guess.spec, work.calls, work.needs, guess.share)
     if situation.rehearsed_agents < situation.agents:
-        mid = _continued(situation, guess, way, seed, least.time_s)
+        mid = _continued(situation, guess, way, least.time_s)
         runs = [
             replace(
                 mid, time_s=mid.time_s * scale,
@@ -368,8 +361,8 @@ def option_of(situation: Situation, guess: AccountGuess, way: Way, seed: int = 1
             for scale in scales
         ]  # fmt: skip
     else:
-        works = (work_of(situation, way, seed, scale) for scale in scales)
-        runs = [_run(work, guess, way.strategy, seed) for work in works]
+        works = (work_of(situation, way, scale=scale) for scale in scales)
+        runs = [_run(work, guess, way.strategy) for work in works]
     mid = runs[1]
     foreseen = Foreseen(
         way.name, situation.agents if way.is_several else 1,
@@ -426,8 +419,8 @@ class _Run(Struct, frozen=True):
     width: float
 
 
-def _run(work: Workload, guess: AccountGuess, strategy: Strategy, seed: int) -> _Run:
-    ran, amounts = rehearsed(work, guess, strategy, seed), amounts_of(work)
+def _run(work: Workload, guess: AccountGuess, strategy: Strategy) -> _Run:
+    ran, amounts = rehearsed(work, guess, strategy), amounts_of(work.calls)
     beyond = max(0.0, ran.used_tokens - amounts.input_tokens - amounts.output_tokens)
     busy_s = sum(ended_s - sent_s for sent_s, ended_s in ran.calls)
     return _Run(
@@ -437,20 +430,18 @@ def _run(work: Workload, guess: AccountGuess, strategy: Strategy, seed: int) -> 
     )  # fmt: skip
 
 
-def _continued(
-    situation: Situation, guess: AccountGuess, way: Way, seed: int, least_s: float
-) -> _Run:
+def _continued(situation: Situation, guess: AccountGuess, way: Way, least_s: float) -> _Run:
     """All agents, by a line through a part and half of it, and no faster than the bound."""
     part = situation.rehearsed_agents
     whole, half = (
-        _run(work_of(situation, way, seed, agents=agents), guess, way.strategy, seed)
+        _run(work_of(situation, way, agents=agents), guess, way.strategy)
         for agents in (part, part // 2)
     )
     more = (situation.agents - part) / (part - part // 2)
-    work = work_of(situation, way, seed)
+    work = work_of(situation, way)
     time_s = max(least_s, whole.time_s + more * max(0.0, whole.time_s - half.time_s))
     return _Run(
-        time_s, amounts_of(work), float(sum(map(len, work.calls))),
+        time_s, amounts_of(work.calls), float(sum(map(len, work.calls))),
         whole.refused + more * max(0.0, whole.refused - half.refused), whole.width,
     )  # fmt: skip
 
@@ -463,7 +454,8 @@ def _own_calls(
     Agents differ, and all of them together take what was said.
     """
     calls = situation.calls_each
-    own_input = scale * (situation.own_tokens - situation.output_each) / calls
+    own_tokens = situation.tokens_each - situation.common_tokens
+    own_input = scale * (own_tokens - situation.output_each) / calls
     output = scale * situation.output_each / calls
     inputs = _factors(seed, OWN_STREAM, count * calls)
     outputs = _factors(seed, OUTPUT_STREAM, count * calls)
@@ -503,13 +495,6 @@ def _lengths(work: Workload) -> OutputLength:
         factor = lognormal(LESSONS, OUTPUT_STREAM, lesson, SIZES_SPREAD)
         lengths.observe(KIND, calls[lesson % len(calls)].input_tokens, typical * factor)
     return lengths
-
-
-def amounts_of(work: Workload) -> Amounts:
-    every = [call for mine in work.calls for call in mine]
-    return Amounts(
-        sum(call.input_tokens for call in every), sum(call.output_tokens for call in every)
-    )
 
 
 def cost_of(guess: AccountGuess, amounts: Amounts) -> float:

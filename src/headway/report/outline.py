@@ -59,6 +59,10 @@ class OutlinePart(Struct, frozen=True):
     def asks(self) -> bool:
         return bool(self.model) and self.calls > 0.0
 
+    def block(self, source: int) -> int:
+        """Members of another part that each of its own needs; 0 for all of it."""
+        return next((need.block for need in self.needs if need.group == source), 0)
+
 
 class Outline(Struct, frozen=True):
     """All parts of a plan in declared order."""
@@ -116,12 +120,16 @@ def drawn(outline: Outline, known: Mapping[str, Sizes], speed: Speed, seed: int)
             calls.append(made)
             mine.append(made[-1].output_tokens if made else 0.0)
         answers.append(mine)
+    return DrawnPlan(outline, tuple(calls), needs_of(outline), amounts_of(calls), tuple(seconds))
+
+
+def amounts_of(calls: Sequence[Sequence[SimulatedCall]]) -> Amounts:
+    """What all calls of some tasks take."""
     every = [call for made in calls for call in made]
-    amounts = Amounts(
+    return Amounts(
         sum(call.input_tokens for call in every), sum(call.output_tokens for call in every),
         round(sum(call.spend_microusd for call in every)),
     )  # fmt: skip
-    return DrawnPlan(outline, tuple(calls), needs_of(outline), amounts, tuple(seconds))
 
 
 def needs_of(outline: Outline) -> tuple[tuple[int, ...], ...]:
@@ -154,7 +162,11 @@ def workload_of(one: DrawnPlan) -> Workload:
         here_s = sum(part.seconds) / max(1, len(part.seconds))
         weight_s = here_s + (each if part.asks else 0.0)
         for calls in alike:
-            demands = tuple(_demand(call, part) for call in calls)
+            demands = tuple(
+                Demand(amounts_of([[call]]),
+                       Amounts(INPUT_DOUBT * call.input_tokens, call.max_tokens), part.name)
+                for call in calls
+            )  # fmt: skip
             needs = tuple(f"t{other}" for other in one.needs[number])
             tasks.append(Task(f"t{number}", needs, demands, weight_s, kind=part.name))
             number += 1
@@ -190,8 +202,17 @@ def _calls(
         given = sum(_given(part, member, source, answers[source]) for source in part.given)
         tokens_in = max(1.0, tokens_in + given - part.given_before)
         tokens_out = min(tokens_out, part.max_tokens)
-        call = _call(part, tokens_in, tokens_out, speed, own.seed, index)
-        made.append(replace(call, spend_microusd=dearer * call.spend_microusd))
+        cost = 0.0
+        if part.price is not None:
+            cost = dearer * part.price.cost_microusd(Amounts(tokens_in, tokens_out))
+        # A call's own luck is that of all of its time, carried by its first byte.
+        luck = lognormal(own.seed, LUCK_STREAM, index, speed.luck) - 1.0
+        latency = speed.latency
+        factor = 1.0 + luck * latency.work_s(tokens_out) / max(1e-3, latency.first_byte_s)
+        made.append(SimulatedCall(
+            index, round(tokens_in), round(tokens_out), part.max_tokens, max(0.0, factor),
+            cost,
+        ))  # fmt: skip
     return tuple(made)
 
 
@@ -205,29 +226,8 @@ def _seconds(part: OutlinePart, seed: int) -> list[float]:
 
 def _given(part: OutlinePart, member: int, source: int, answers: Sequence[float]) -> float:
     """Tokens of the answers that one task is given of another part."""
-    blocks = [need.block for need in part.needs if need.group == source]
-    block = blocks[0] if blocks else 0
+    block = part.block(source)
     return sum(answers[block * member : block * (member + 1)] if block else answers)
-
-
-def _call(
-    part: OutlinePart, tokens_in: float, tokens_out: float, speed: Speed, seed: int, index: int
-) -> SimulatedCall:
-    """A call whose own luck is that of all of its time, carried by its first byte."""
-    latency = speed.latency
-    luck = lognormal(seed, LUCK_STREAM, index, speed.luck)
-    first_s = max(1e-3, latency.first_byte_s)
-    factor = 1.0 + (luck - 1.0) * latency.work_s(tokens_out) / first_s
-    price = part.price
-    cost = price.cost_microusd(Amounts(tokens_in, tokens_out)) if price is not None else 0
-    return SimulatedCall(
-        index, round(tokens_in), round(tokens_out), part.max_tokens, max(0.0, factor), cost
-    )
-
-
-def _demand(call: SimulatedCall, part: OutlinePart) -> Demand:
-    expected = Amounts(call.input_tokens, call.output_tokens, round(call.spend_microusd))
-    return Demand(expected, Amounts(INPUT_DOUBT * call.input_tokens, call.max_tokens), part.name)
 
 
 # A plan as an outline: what its tasks ask, how large their prompts are, who needs whom.
@@ -235,6 +235,7 @@ def _demand(call: SimulatedCall, part: OutlinePart) -> Demand:
 UNKNOWN_MEMBERS: Final = 10
 
 MAX_TOKENS: Final = 4096.0
+"""The longest answer that a call allows, unless it says otherwise."""
 
 PROMPTS_MAX: Final = 400
 """Prompts of a group that are written to be measured; of more, these are spread over all."""
@@ -266,7 +267,7 @@ def outline_of(expanded: ExpandedPlan, facts: OutlineFacts) -> tuple[Outline, tu
             )
     parts = [_with_before(parts, part, facts) for part in parts]
     for shape in shapes_of(expanded):
-        _add_levels(parts, expanded, shape, facts)
+        _add_levels(parts, shape, facts)
     return Outline(in_order(parts)), tuple(assumed)
 
 
@@ -328,23 +329,18 @@ def _with_before(
         return part
     before = 0.0
     for source in part.given:
-        blocks = [need.block for need in part.needs if need.group == source]
-        count = blocks[0] if blocks and blocks[0] else facts.counts.get(parts[source].name, 0)
+        count = part.block(source) or facts.counts.get(parts[source].name, 0)
         before += count * facts.answers.get(parts[source].name, 0.0)
     return replace(part, given_before=before)
 
 
-def _add_levels(
-    parts: list[OutlinePart], expanded: ExpandedPlan, shape: FanInShape, facts: OutlineFacts
-) -> None:
+def _add_levels(parts: list[OutlinePart], shape: FanInShape, facts: OutlineFacts) -> None:
     """The inner calls of a reduction whose results do not fit one call, as parts of their own."""
     last, source = parts[shape.group], parts[shape.source]
     answer = facts.answers.get(source.name, min(OUTPUT_TOKENS_PRIOR, source.max_tokens))
     given, below = source.count * answer, shape.source
-    is_found = expanded.groups[shape.source].count is None
-    results = UNKNOWN_MEMBERS if is_found else source.count
-    count_below = results
-    for level, members in enumerate(shape.sizes(results), 1):
+    count_below = source.count
+    for level, members in enumerate(shape.sizes(source.count), 1):
         if given <= members * shape.fit.share:
             continue
         block = -(-count_below // members)

@@ -47,7 +47,6 @@ SHARING_MAX: Final = 100_000
 Node = tuple[int, int]
 """A group and a member of it, or all."""
 
-
 PairOf = tuple[Node, Node, int]
 """Two tasks, and how many pairs they stand for."""
 
@@ -121,7 +120,6 @@ def _needs(graph: Graph, node: Node) -> Iterator[Node]:
 def ancestors(
     graph: Graph, places: TaskPositions, place: int, counts: Mapping[int, int]
 ) -> frozenset[int]:
-    """The places of all that ends before a task starts."""
     found: set[int] = set()
     for group, member in before(graph, places.who(place)):
         members = range(counts.get(group, 0)) if member == ALL else (member,)
@@ -184,12 +182,10 @@ Schedule = Callable[[Sequence[int], int], int]
 
 
 def serial_schedule(ready: Sequence[int], number: int) -> int:  # noqa: ARG001
-    """One after another."""
     return ready[0]
 
 
 def steps_schedule(places: tuple[int, ...]) -> Schedule:
-    """Explicit places; then one after another."""
 
     def choose(ready: Sequence[int], number: int) -> int:
         if number >= len(places):
@@ -205,7 +201,6 @@ def steps_schedule(places: tuple[int, ...]) -> Schedule:
 
 
 def random_schedule(seed: int) -> Schedule:
-    """Any task that can take a step."""
     return lambda ready, number: ready[int(uniform(seed, 1, number) * len(ready))]
 
 
@@ -225,50 +220,6 @@ def pct_schedule(seed: int, depth: int, length: int) -> Schedule:
     return choose
 
 
-class Pair(Struct):
-    """B runs, and ends if it can, before A completes."""
-
-    first: int
-    second: int
-    way: Way
-    steps: int
-    ancestors: tuple[frozenset[int], frozenset[int]]
-    """Places that come before the first of them in any case, and before the second."""
-    is_late: bool = False
-    """All others keep their places in the serial run, and only A does not."""
-    phase: int = 0
-    taken: int = 0
-
-    def choose(self, ready: Sequence[int], number: int) -> int:  # noqa: ARG002
-        """The way of one task until it has taken its steps, then that of the other to its end."""
-        inner, outer = (0, 1) if self.way == "inside" else (1, 0)
-        if self.phase == 0 and self.way != "before":
-            found = self._towards(inner, ready)
-            if found == (self.first, self.second)[inner]:
-                self.taken += 1
-                self.phase = int(self.taken >= self.steps)
-            if found is not None:
-                return found
-        if self.phase < 2:
-            self.phase = 1
-            found = self._towards(1 if self.way == "before" else outer, ready)
-            if found is not None:
-                return found
-        self.phase = 2
-        return ready[0]
-
-    def _towards(self, which: int, ready: Sequence[int]) -> int | None:
-        """The task itself, or one that it waits for; None if it cannot go on without others."""
-        target = (self.first, self.second)[which]
-        held = (self.first, self.second)[1 - which]
-        if self.is_late:
-            return next((one for one in ready if one <= target and one != held), None)
-        if target in ready:
-            return target
-        before = self.ancestors[which]
-        return next((one for one in ready if one in before and one != held), None)
-
-
 class ScheduleText(Struct, frozen=True):
     """A schedule as text, read."""
 
@@ -280,6 +231,43 @@ class ScheduleText(Struct, frozen=True):
     seed: int = 0
     depth: int = 3
     crash: int = 0
+
+
+def pair_schedule(line: ScheduleText, ancestors: tuple[frozenset[int], frozenset[int]]) -> Schedule:
+    """B runs, and ends if it can, before A completes; `ancestors` come before A and before B.
+
+    The one task gets on until it has taken its steps, then the other one to its end.
+    """
+    last = int(line.way != "around")
+    phase, taken = int(line.way == "before"), 0
+
+    def towards(which: int, ready: Sequence[int]) -> int | None:
+        """The task itself, or one that it waits for; None if it cannot go on without others."""
+        target, held = line.places[which], line.places[1 - which]
+        if line.is_late:  # All others keep their places in the serial run.
+            return next((one for one in ready if one <= target and one != held), None)
+        if target in ready:
+            return target
+        return next((one for one in ready if one in ancestors[which] and one != held), None)
+
+    def choose(ready: Sequence[int], number: int) -> int:  # noqa: ARG001
+        nonlocal phase, taken
+        if phase == 0:
+            found = towards(1 - last, ready)
+            if found == line.places[1 - last]:
+                taken += 1
+                phase = int(taken >= line.steps)
+            if found is not None:
+                return found
+        if phase < 2:
+            phase = 1
+            found = towards(last, ready)
+            if found is not None:
+                return found
+        phase = 2
+        return ready[0]
+
+    return choose
 
 
 def read_line(text: str, places: TaskPositions) -> ScheduleText:
@@ -299,7 +287,6 @@ def read_line(text: str, places: TaskPositions) -> ScheduleText:
 
 
 def written(line: ScheduleText, places: TaskPositions) -> str:
-    """The text that stands for a schedule."""
     match line.kind:
         case "steps":
             text = f"steps:{'.'.join(name_of(one, places) for one in line.places)}"
@@ -354,7 +341,7 @@ def interleavings(cast: TrialCast, is_reduced: bool = False) -> Iterator[Trial]:
 
 
 def _interleavings(cast: TrialCast, is_reduced: bool) -> Iterator[Trial]:
-    trial = _opened(cast, is_reduced)
+    trial = Trial(cast).open()
     forks: list[_Fork] = []
     slept: dict[int, Footprint] = {}
     while True:
@@ -375,7 +362,12 @@ def _interleavings(cast: TrialCast, is_reduced: bool) -> Iterator[Trial]:
             return
         fork = forks[-1]
         place = fork.rest.pop()
-        trial = _returned(cast, fork, is_reduced)
+        if fork.frozen is None:
+            trial = Trial(cast).open()
+            for earlier in fork.path:
+                trial.take(earlier)
+        else:
+            trial = copied(fork.frozen) if fork.rest else fork.frozen  # The last needs no copy.
         slept = _step(trial, place, fork.slept, is_reduced)
 
 
@@ -392,18 +384,3 @@ def _step(
     after = {other: theirs for other, theirs in slept.items() if not overlap(footprint, theirs)}
     slept[place] = footprint
     return after
-
-
-def _opened(cast: TrialCast, is_reduced: bool) -> Trial:
-    trial = Trial(cast)
-    trial.trace = [] if is_reduced else None
-    return trial.open()
-
-
-def _returned(cast: TrialCast, fork: _Fork, is_reduced: bool) -> Trial:
-    if fork.frozen is not None:
-        return copied(fork.frozen) if fork.rest else fork.frozen  # The last needs no copy.
-    trial = _opened(cast, is_reduced)
-    for place in fork.path:
-        trial.take(place)
-    return trial

@@ -169,7 +169,6 @@ class Sizes(Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        """How many calls it was learned from."""
         return len(self.bare)
 
     def dearer(self, price: Price) -> float:
@@ -219,7 +218,6 @@ def sizes_of(seen: Sequence[SeenCall]) -> Sizes:
 
 
 def mood(sizes: Sizes, seed: int) -> Mood:
-    """Draw one way in which things may really be."""
     count = max(1, sizes.count)
     sums = accumulate(-log(uniform(seed, WEIGHT_STREAM, index)) for index in range(count))
     middle = sum(sizes.bare) / count
@@ -254,12 +252,10 @@ def draw(sizes: Sizes, mood: Mood, index: int, size_bytes: float) -> tuple[float
 
 
 def usual_tokens(size_bytes: float) -> float:
-    """What a prompt of so many bytes usually is."""
     return max(1.0, size_bytes * TOKENS_PER_BYTE["english"] + TOKENS_PER_MESSAGE)
 
 
 def calls_drawn(sizes: Sizes, mood: Mood, index: int, usual: float) -> int:
-    """How many calls task number `index` makes."""
     return max(1, round(sizes.calls[mood.pick(index)] if sizes.calls else usual))
 
 

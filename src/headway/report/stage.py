@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from headway.base.digest import digest
 from headway.errors import StateError, TemplateError
-from headway.plans.expand import ExpandedPlan, GroupPlan, Member, found, items_of, stakes_of
+from headway.plans.expand import ExpandedPlan, GroupPlan, Member, found, items_of
 from headway.plans.resources import above, fixed_part, inside, is_pattern, prefix_of
 from headway.plans.sharing import Stake
 from headway.plans.spec import CommandSpec, Prompt, text_of
@@ -84,7 +84,6 @@ class TrialFiles(Struct):
     _paths: list[str] = field(default_factory=list)
 
     def look(self, path: str) -> tuple[tuple[str, str], ...]:
-        """What is at a path, around it and within it."""
         if not self.texts:
             return ()
         around = [(one, self.texts[one]) for one in above(path) if one in self.texts]
@@ -92,7 +91,6 @@ class TrialFiles(Struct):
         return (*around, *own, *((one, self.texts[one]) for one in self._within(path)))
 
     def put(self, path: str, text: str) -> None:
-        """Write a file, or a folder."""
         for inner in self._within(path):
             del self.texts[inner]
             self._paths.remove(inner)
@@ -101,7 +99,6 @@ class TrialFiles(Struct):
         self.texts[path] = text
 
     def copied(self) -> TrialFiles:
-        """The same files, elsewhere."""
         return TrialFiles(self.texts.copy(), self._paths[:])
 
     def _within(self, path: str) -> list[str]:
@@ -160,12 +157,7 @@ class Play(Struct):
     _declared: dict[tuple[int, int, Grown], TaskDeclaration] = field(default_factory=dict)
     _labels: dict[tuple[int, int, Grown], str] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, expanded: ExpandedPlan) -> Play:
-        return cls(expanded, stakes_of(expanded))
-
     def at(self, grown: Grown) -> ExpandedPlan:
-        """The plan, when these groups are known."""
         if not grown:
             return self.expanded
         known = self._grown.get(grown)
@@ -176,7 +168,6 @@ class Play(Struct):
         return known
 
     def label(self, group: int, member: int, grown: Grown) -> str:
-        """A task as people read it."""
         known = self._labels.get((group, member, grown))
         if known is None:
             known = self.at(grown).groups[group].label(member)
@@ -184,7 +175,6 @@ class Play(Struct):
         return known
 
     def template(self, text: str) -> Template:
-        """A text of the plan, read once."""
         known = self._templates.get(text)
         if known is None:
             parsed = parse_template(text)
@@ -230,11 +220,9 @@ class HashedStage:
         self._touched: list[TrialTouch] = []
 
     def begin(self, asked: TrialAttempt) -> Going:
-        """An attempt starts."""
         return HashedAttempt(self, asked)
 
     def label(self, group: int, member: int, grown: Grown) -> str:
-        """A task as people read it."""
         return self.play.label(group, member, grown)
 
     def count(self, group: int, grown: Grown) -> int:
@@ -247,7 +235,6 @@ class HashedStage:
             self.write(path, body.decode("utf-8", "replace"))
 
     def look(self, path: str) -> tuple[tuple[str, str], ...]:
-        """What is there now."""
         self._touched.append(TrialTouch("file", path, False))
         return self.files.look(path)
 
@@ -256,12 +243,10 @@ class HashedStage:
         self.files.put(path, text)
 
     def touched(self) -> list[TrialTouch]:
-        """What was touched since the last call."""
         touched, self._touched = self._touched, []
         return touched
 
     def world(self) -> Mapping[str, str]:
-        """What there is in the end."""
         return self.files.texts
 
     def copied(
@@ -298,7 +283,6 @@ class HashedAttempt:
         self._answer = ""
 
     def copied(self, stage: HashedStage, snapshot: Snapshot | None) -> HashedAttempt:
-        """The same, in another world."""
         twin = HashedAttempt(stage, replace(self._asked, snapshot=snapshot))
         twin._prompt, twin._answer = self._prompt, self._answer
         return twin

@@ -29,21 +29,6 @@ TimelineLane = tuple[Sequence[tuple[StayKind, float, float]], tuple[float, bool]
 """Of a task: where it was while it did not wait here; when it ended, and whether it is done."""
 
 
-class RunNumbers(Struct, frozen=True):
-    """One run in numbers."""
-
-    makespan_s: float
-    bound_s: float
-    refused: int
-    timeouts: int
-    failed: int
-    wasted_tokens: float
-    first_result_s: float
-    task_p95_s: float
-    in_flight_mean: float
-    in_flight_most: int
-
-
 class StrategyRow(Struct, frozen=True):
     """A strategy over all seeds: medians of times, means of counts, and how far they spread."""
 
@@ -72,40 +57,19 @@ class StrategyRow(Struct, frozen=True):
         return self.failed_max == 0
 
 
-class TimelineRow(Struct, frozen=True):
-    """A task's line of a timeline."""
-
-    task: int
-    cells: tuple[Cell, ...]
-
-
-def outcome_of(ran: Rehearsed, bound_s: float) -> RunNumbers:
-    """The numbers of one run."""
-    first_result_s = min((end.ended_s for end in ran.tasks if end.done), default=inf)
-    return RunNumbers(
-        ran.makespan_s, bound_s, ran.refused, ran.timeouts, ran.failed, ran.wasted_tokens,
-        first_result_s, percentile(_task_times(ran), P95), _in_flight_mean(ran),
-        ran.in_flight_most,
-    )  # fmt: skip
-
-
-def row_of(strategy: str, outcomes: Sequence[RunNumbers]) -> StrategyRow:
-    """The runs of one strategy, one per seed, as a line of a table."""
-    makespans = [outcome.makespan_s for outcome in outcomes]
-    makespan_s = median(makespans)
-    bound_s = median([outcome.bound_s for outcome in outcomes])
+def row_of(strategy: str, ran: Sequence[Rehearsed], bounds_s: Sequence[float]) -> StrategyRow:
+    makespans = [one.makespan_s for one in ran]
+    makespan_s, bound_s = median(makespans), median(bounds_s)
+    firsts = [min((end.ended_s for end in one.tasks if end.done), default=inf) for one in ran]
     return StrategyRow(
-        strategy, makespan_s, bound_s, makespan_s / bound_s,
-        _mean([outcome.refused for outcome in outcomes]),
-        _mean([outcome.timeouts for outcome in outcomes]),
-        _mean([outcome.failed for outcome in outcomes]),
-        _mean([outcome.wasted_tokens for outcome in outcomes]),
-        median([outcome.first_result_s for outcome in outcomes]),
-        median([outcome.task_p95_s for outcome in outcomes]),
+        strategy, makespan_s, bound_s, makespan_s / bound_s, _mean([one.refused for one in ran]),
+        _mean([one.timeouts for one in ran]), _mean([one.failed for one in ran]),
+        _mean([one.wasted_tokens for one in ran]), median(firsts),
+        median([percentile(_task_times(one), P95) for one in ran]),
         min(makespans), max(makespans),
-        max(outcome.refused for outcome in outcomes), max(outcome.failed for outcome in outcomes),
-        median([outcome.in_flight_mean for outcome in outcomes]),
-        max(outcome.in_flight_most for outcome in outcomes), len(outcomes),
+        max(one.refused for one in ran), max(one.failed for one in ran),
+        median([_in_flight_mean(one) for one in ran]),
+        max(one.in_flight_most for one in ran), len(ran),
     )  # fmt: skip
 
 
@@ -119,23 +83,21 @@ def lanes_of(ran: Rehearsed, tasks: int) -> list[TimelineLane]:
     return [(stays[task], ends.get(task)) for task in range(tasks)]
 
 
-def timeline(
-    lanes: Sequence[TimelineLane], until_s: float, columns: int
-) -> tuple[TimelineRow, ...]:
+def timeline(lanes: Sequence[TimelineLane], until_s: float, columns: int) -> list[list[Cell]]:
     """A row for every task, of `columns` cells that together last `until_s`.
 
     A cell shows what filled most of it. The cell after a task's end tells how it ended.
     """
     step_s = until_s / columns
-    rows: list[TimelineRow] = []
-    for task, (stays, end) in enumerate(lanes):
+    rows: list[list[Cell]] = []
+    for stays, end in lanes:
         spent = [[0.0, 0.0] for _ in range(columns)]
         for kind, from_s, to_s in stays:
             for index in range(int(from_s / step_s), min(columns, int(to_s / step_s) + 1)):
                 overlap_s = min(to_s, (index + 1) * step_s) - max(from_s, index * step_s)
                 spent[index][kind == "busy"] += overlap_s
-        rows.append(TimelineRow(task, tuple(_cells(spent, end, step_s))))
-    return tuple(rows)
+        rows.append(_cells(spent, end, step_s))
+    return rows
 
 
 def _mean(values: Sequence[float]) -> float:

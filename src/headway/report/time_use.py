@@ -178,7 +178,6 @@ def _swept(
 def _pass(
     counts: Mapping[_Slot, int], lasts_s: float, is_bounded: bool, sums: tuple[_Times, _Times]
 ) -> None:
-    """Some time passes in which nothing changes."""
     task, wall = sums
     going: dict[Cause, tuple[int, str]] = {}
     for slot, many in counts.items():
@@ -277,7 +276,6 @@ class _Walk:
         self.ready_s: dict[bytes, float] = {}
 
     def enter(self, group: int, needs: Sequence[Need]) -> None:
-        """The tasks of one group, after what they need."""
         members = self._members[group]
         first = members[0].number if members else 0
         for one in members:
@@ -370,7 +368,6 @@ class SerialShare(Struct, frozen=True):
 
     @property
     def speed_up(self) -> float:
-        """Times as fast as one task after another."""
         return self.work_s / self.elapsed_s if self.elapsed_s else 1.0
 
     @property
@@ -433,7 +430,6 @@ class Slow(Struct, frozen=True):
 
 
 def slowest(passages: Iterable[Passage], many: int) -> list[Slow]:
-    """The tasks that took longest once they had started."""
     found = []
     for one in passages:
         begun = [piece for piece in one.pieces if piece.kind != "idle"]

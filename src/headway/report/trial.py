@@ -74,7 +74,6 @@ class TrialCast(Struct, frozen=True):
     graph: Graph
     stage: Callable[[], HashedStage]
     channels: Channels = field(default_factory=Channels)
-    initial: Mapping[str, bytes] = field(default_factory=dict)
     spread: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     """Of groups whose result tells the members of others: those."""
     is_copied: bool = True
@@ -112,7 +111,7 @@ class Trial:
         """Killed after so many durable facts, if a number is given."""
         self.cast = cast
         self.stage = stage or cast.stage()
-        coherence = Coherence(cast.graph, Shared(cast.channels, cast.initial))
+        coherence = Coherence(cast.graph, Shared(cast.channels, {}))
         self._places = coherence.places
         self._state = begin(cast.graph, RULES, coherence)
         self.ready: list[int] = []
@@ -152,21 +151,19 @@ class Trial:
         return self._state.over or self.is_killed
 
     def open(self) -> Trial:
-        """Let the run begin."""
         _feed(self, Began())
         return self
 
     def take(self, place: int) -> None:
-        """The next step of a task."""
         task = self._at[place]
         attempt, going = self._active[task]
         if going is None:
             going = self._begin(task, attempt)
         done = going.step()
         self.path.append(place)
-        if self.trace is not None:
-            _trace(self, place, self.stage.touched())
-        if done is not None:
+        if done is None:
+            _trace(self, place)
+        else:
             self._end(task, place, done)
 
     def outcome(self) -> TrialOutcome:
@@ -181,11 +178,9 @@ class Trial:
         return self._outcome
 
     def touches(self, place: int) -> list[TrialTouch]:
-        """What a task touched."""
         return [one for who, one in self.trace or () if who == place and one.kind != "task"]
 
     def close(self) -> None:
-        """End what goes on."""
         for _, going in self._active.values():
             if going is not None:
                 going.stop()
@@ -195,13 +190,11 @@ class Trial:
         return self._places.task(*self._state.place(task))
 
     def counts(self) -> dict[int, int]:
-        """How many members every group has, as far as is known."""
         numbers = self._state.ready_set.numbers
         known = filter(numbers.is_known, range(len(self.cast.graph)))
         return {group: len(numbers.members(group)) for group in known}
 
     def labels(self) -> dict[int, str]:
-        """The names of all tasks that are known, by place."""
         return {
             self._places.task(group, member): self.stage.label(group, member, self._grown)
             for group, count in self.counts().items()
@@ -222,8 +215,7 @@ class Trial:
     def _end(self, task: int, place: int, done: TrialResult) -> None:
         attempt, access = self._leave(task, place), _access(self, task)
         self._given[place] = done, access
-        if self.trace is not None:
-            _trace(self, place, state_touches(access))
+        _trace(self, place, access)
         ending = NOTHING
         if self.rows is not None and not done.fault:
             ending = Ending(digest(done.body))
@@ -258,14 +250,7 @@ def copied(trial: Trial) -> Trial:
     return twin
 
 
-def state_touches(access: Access) -> list[TrialTouch]:
-    """What an attempt touched of the shared state."""
-    reads = [TrialTouch("state", prefix_of(seen.what), False) for seen in access.reads]
-    return reads + [TrialTouch("state", put.key, True) for put in access.writes]
-
-
 def given_to(trial: Trial, task: int) -> Given:
-    """The results that a task needs."""
     graph, places, results = trial.cast.graph, trial._places, trial.results
     group, member = trial._state.place(task)
     given: list[tuple[int, tuple[bytes, ...]]] = []
@@ -333,8 +318,7 @@ def _hear(trial: Trial, event: Event, waiting: list[Input | TaskProposed]) -> No
         place = trial.place(event.task)
         pair = place, event.because
         trial.reran[pair] = trial.reran.get(pair, 0) + 1
-        if trial.trace is not None:
-            _trace(trial, place, [])
+        _trace(trial, place)
     if trial.rows is not None and not isinstance(event, RunFinished):
         task = getattr(event, "task", None)
         if task is not None:
@@ -350,8 +334,7 @@ def _commit(trial: Trial, task: int, waiting: list[Input | TaskProposed]) -> Non
     trial.results[place] = done
     where = trial._state.place(task)
     trial.stage.publish(where, trial._grown, done.body)
-    if trial.trace is not None:
-        _trace(trial, place, [*trial.stage.touched(), *state_touches(access)])
+    _trace(trial, place, access)
     for other in trial.cast.spread.get(where[0], ()):
         trial._grown = (*trial._grown, (other, done.body))
         waiting.append(Expanded(other, trial.stage.count(other, trial._grown)))
@@ -397,9 +380,7 @@ def _abandon(trial: Trial, effect: Abandon, waiting: list[Input | TaskProposed])
     _, going = trial._active[task]
     assert going is not None  # Only who has read something can have read something else.
     going.stop()
-    access = _access(trial, task)
-    if trial.trace is not None:
-        _trace(trial, place, [*trial.stage.touched(), *state_touches(access)])
+    _trace(trial, place, _access(trial, task))
     waiting.append(Abandoned(task, trial._leave(task, place)))
 
 
@@ -421,7 +402,11 @@ def _access(trial: Trial, task: int) -> Access:
     return access
 
 
-def _trace(trial: Trial, place: int, touched: list[TrialTouch]) -> None:
-    assert trial.trace is not None
-    trial.trace.append((place, TrialTouch("task", str(place), True)))
+def _trace(trial: Trial, place: int, access: Access = UNTOUCHED) -> None:
+    """Record what a step touched, and what the attempt touched of the shared state."""
+    if trial.trace is None:
+        return
+    touched = [TrialTouch("task", str(place), True), *trial.stage.touched()]
+    touched += (TrialTouch("state", prefix_of(seen.what), False) for seen in access.reads)
+    touched += (TrialTouch("state", put.key, True) for put in access.writes)
     trial.trace += ((place, one) for one in touched)

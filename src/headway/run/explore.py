@@ -634,7 +634,7 @@ def rehearsed(subject: ExploreSubject, folder: str) -> Iterator[ExploreSubject]:
             reducers = _reducers(subject, scratch.folder)
             channels = Channels(subject.cast.channels.declared, reducers)
             yield replace(
-                subject, is_slow=True,
+                subject,
                 cast=replace(subject.cast, stage=stage, is_copied=False, channels=channels),
             )  # fmt: skip
     finally:

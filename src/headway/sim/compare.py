@@ -28,7 +28,7 @@ from headway.pacing.headers import DIALECTS
 from headway.pacing.length import OutputLength
 from headway.pacing.quota import Quota
 from headway.report.bound import bound
-from headway.report.tables import StrategyRow, outcome_of, row_of
+from headway.report.tables import StrategyRow, row_of
 from headway.sim.clients import (  # fmt: skip
     AGGRESSIVE,
     PATIENT,
@@ -137,8 +137,7 @@ def compare(
             ran.append(rehearsed)
             if progress is not None:
                 progress(contender.name, len(rows) * len(experiment.seeds) + len(ran), total)
-        outcomes = [outcome_of(one, least.time_s) for one, least in zip(ran, bounds, strict=True)]
-        rows.append(row_of(contender.name, outcomes))
+        rows.append(row_of(contender.name, ran, [least.time_s for least in bounds]))
         first.append(ran[0])
     names = [least.binding for least in bounds]
     return Comparison(tuple(rows), max(names, key=names.count), tuple(first))

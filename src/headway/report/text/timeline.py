@@ -191,7 +191,7 @@ def _lines(picture: Picture, until_s: float, width: int, glyphs: Glyphs) -> list
     lines = []
     for label, lane in zip(shown, lanes, strict=True):
         line = Text(set_cell_size(label, label_cells) + "  ")
-        for cell in lane.cells:
+        for cell in lane:
             style = CELLS[cell][0] if cell in CELLS else ""
             line.append(getattr(glyphs, cell, " "), style)
         line.rstrip()
