@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from inspect import isawaitable, signature
 from queue import Empty, SimpleQueue
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
@@ -32,7 +33,7 @@ from headway.base.digest import digest
 from headway.errors import InternalError, UsageError
 from headway.plans.expand import GroupPlan
 from headway.plans.sharing import targets_of
-from headway.plans.spec import Python, plain, text_of
+from headway.plans.spec import Python, text_of
 from headway.plans.template import Template
 from headway.report.explore import ExploreSubject
 from headway.report.stage import (
@@ -608,13 +609,13 @@ def arguments_of(
     group = expanded.groups[asked.group]
     member = group.known.member(asked.member)
     results = dict(asked.given)
-    given: list[object] = [] if group.known.items is None else [plain(member.item)]
+    given: list[object] = [] if group.known.items is None else [deepcopy(member.item)]
     for edge in group.edges:
         if edge.key != "reads":
             values = [value_in(body) for body in results[edge.group]]
             is_one = edge.memberwise or not expanded.groups[edge.group].task.is_group
             given.append(values[0] if is_one else values)
-    named = {name: plain(value) for name, value in member.matrix}
+    named: dict[str, object] = deepcopy(dict(member.matrix))
 
     def result(name: str) -> str:
         index = next(one.index for one in expanded.groups if one.name == name)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from copy import deepcopy
 from functools import partial
 from importlib import import_module
 from inspect import signature
@@ -28,7 +29,7 @@ from headway.plans.expand import ExpandedPlan, GroupPlan, Keys, found, items_of,
 from headway.plans.fan_in import REPAIR_TOKENS, FanInShape, cut_at_tokens, shapes_of
 from headway.plans.resources import PATH_CHARS_MAX, inside
 from headway.plans.section import shown
-from headway.plans.spec import CommandSpec, Prompt, Python, has_zero, plain
+from headway.plans.spec import CommandSpec, Prompt, Python, texts_in
 from headway.run.agent_tasks import ProgramCall, agent_of, perform_agent
 from headway.run.filling import (
     Filling,
@@ -138,7 +139,7 @@ class TaskWork:
     async def _performed(self, attempt: Attempt, loan: Lent | None) -> Result:
         group, member = self.group, self.group.known.member(attempt.member)
         asked = Filling(group, member, attempt, self._crew.run_folder)
-        if has_zero(member.item):
+        if any("\0" in text for text in texts_in(member.item)):
             raise AttemptError(Fault("request", detail=ZERO))
         try:
             if group.task.output:
@@ -216,14 +217,14 @@ class TaskWork:
         group, groups = self.group, self._plans.expanded.groups
         if self._function is None:
             self._function = function_of(work.target, self._crew.folder)
-        given: list[object] = [] if group.known.items is None else [plain(filling.member.item)]
+        given: list[object] = [] if group.known.items is None else [deepcopy(filling.member.item)]
         for edge in group.edges:
             if edge.key != "reads":
                 other = groups[edge.group]
                 values = [value_in(one.body) for one in filling.attempt.needed(other.name)]
                 is_one = edge.memberwise or not other.task.is_group
                 given.append(values[0] if is_one else values)
-        named = {name: plain(value) for name, value in filling.member.matrix}
+        named: dict[str, object] = deepcopy(dict(filling.member.matrix))
         if group.task.quorum is not None:
             missing = missing_of(filling, self._plans.expanded, self._crew)
             named |= {"missing": missing} if takes_missing(self._function) else {}
