@@ -19,7 +19,6 @@ from headway.plans.section import FAULTS_MAX
 from headway.plans.spec import (
     CommandSpec,
     Each,
-    Fields,
     PlanBudget,
     PlanSpec,
     Prompt,
@@ -106,7 +105,7 @@ def test_a_whole_plan_becomes_records() -> None:
         CommandSpec("ls"), Each("lines", source="files.txt"), "q", -1.5,
     )  # fmt: skip
     assert b.work == Python("m.n:f")
-    assert b.each == Each("items", (1, Fields((("x", (2,)),))))
+    assert b.each == Each("items", (1, {"x": [2]}))
     assert (b.budget, b.reads) == (PlanBudget(tokens=5_000_000), ("x", "y"))
     assert c.work == Prompt(file="p.md", max_tokens=4000)
     assert (c.needs, c.budget, c.repairs, c.timeout_s) == (

@@ -20,7 +20,7 @@ from headway.plans.resources import (
     prefix_of,
 )
 from headway.plans.sharing import Stake
-from headway.plans.spec import Fields
+from headway.plans.spec import Value
 from headway.plans.template import Template, parse_template
 from tests.unit.plan_texts import expanded_of
 
@@ -152,7 +152,7 @@ def test_members_that_are_found_at_run_time_are_known_to_a_graph_that_is_told() 
     assert told is not None
     with pytest.raises(InternalError):
         told.of(0)
-    items = [Fields((("name", name),)) for name in ("p", "q/", "*")]
+    items: list[Value] = [{"name": name} for name in ("p", "q/", "*")]
     now[0] = found(plan, 1, (*items, "none"))
     assert [told.of(member).writes for member in range(4)] == [
         ("out/p",), ("out/q",), ("out",), ("out",),

@@ -26,14 +26,12 @@ from headway.plans.section import where
 from headway.plans.sharing import Fill, Stake, is_stateful, may_touch, stake_of
 from headway.plans.spec import (
     CommandSpec,
-    Fields,
     PlanSpec,
     Prompt,
     TaskSpec,
     Value,
-    frozen,
-    plain,
     text_of,
+    whole,
 )
 from headway.plans.template import Ref, Template, leaders_of, template_of
 
@@ -254,11 +252,11 @@ def items_of(text: str) -> tuple[Value, ...]:
     """The items that a result gives: elements of a JSON array, or lines that are not empty."""
     if text.lstrip().startswith("["):
         try:
-            values = frozen(loads(text))
+            values = whole(loads(text))
         except (JSONDecodeError, RecursionError, ValueError):
             values = None
-        if isinstance(values, tuple):
-            return values
+        if isinstance(values, list):
+            return tuple(values)
     return tuple(line.strip() for line in text.splitlines() if line.strip())
 
 
@@ -352,10 +350,10 @@ def _members(task: TaskSpec, sources: Sources) -> Members | None:
 
 def _dug(value: Value, names: tuple[str, ...], task: str) -> Value:
     for name in names:
-        if not isinstance(value, Fields) or name not in dict(value.pairs):
+        if not isinstance(value, dict) or name not in value:
             path = ".".join(names)
             raise TemplateError(f"`{task}`: an item has no field `{path}`")
-        value = value.get(name)
+        value = value[name]
     return value
 
 
@@ -492,7 +490,7 @@ def _reduced(expanded: ExpandedPlan, group: GroupPlan) -> object:
 def items_digest(members: Members, chosen: range) -> bytes:
     """What these members are told apart by."""
     every = map(members.member, chosen)
-    values = [[plain(one.item), *(plain(value) for _, value in one.matrix)] for one in every]
+    values = [[one.item, *(value for _, value in one.matrix)] for one in every]
     return digest(dumps(values).encode())
 
 
@@ -523,7 +521,7 @@ def _content_variables(expanded: ExpandedPlan, group: GroupPlan) -> Mapping[str,
         own = dict(group.task.vars)
         used = used_variables(expanded, group)
         every = {name: value for name, value in every.items() if name in own or name in used}
-    return {name: plain(value) for name, value in every.items()}
+    return every
 
 
 def used_variables(expanded: ExpandedPlan, group: GroupPlan) -> frozenset[str]:
@@ -576,7 +574,7 @@ def _extra(expanded: ExpandedPlan, group: GroupPlan) -> Callable[[int], bytes] |
 def _bytes(value: Value) -> bytes:
     if isinstance(value, str):
         return b"s" + value.encode()
-    return b"j" + dumps(plain(value), sort_keys=True).encode()
+    return b"j" + dumps(value, sort_keys=True).encode()
 
 
 def _framed(data: bytes) -> bytes:

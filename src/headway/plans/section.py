@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from headway.base.numbers import number_of, seconds_of
 from headway.errors import Fix, Place, PlanError, PlanValueError, UnknownKeyError, nearest
 from headway.plans.grammar import TEXT_CHARS_MAX, Holder, keys_of
-from headway.plans.spec import DocumentList, Fields, Keyed, Leaf, Located, Spot, Value
+from headway.plans.spec import DocumentList, Keyed, Leaf, Located, Spot, Value
 
 T = TypeVar("T")
 
@@ -210,8 +210,8 @@ def value_of(node: Located) -> Value:
         case Leaf():
             return node.value
         case DocumentList():
-            return tuple(value_of(item) for item in node.items)
-    return Fields(tuple((key.text, value_of(value)) for key, value in node.pairs))
+            return [value_of(item) for item in node.items]
+    return {key.text: value_of(value) for key, value in node.pairs}
 
 
 def money_of(text: str) -> int | None:

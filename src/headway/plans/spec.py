@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from json import dumps
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 
@@ -14,18 +15,8 @@ from headway.plans.resources import ACTS, SCHEME, Channel
 Scalar = str | int | float | bool | None
 
 
-class Fields(Struct, frozen=True):
-    """A mapping, frozen: keys and values as they were written."""
-
-    pairs: tuple[tuple[str, Value], ...] = ()
-
-    def get(self, name: str) -> Value:
-        """The value of a key; nothing if it is not there."""
-        return next((value for key, value in self.pairs if key == name), None)
-
-
-Value = Scalar | tuple["Value", ...] | Fields
-"""What a YAML or JSON document holds, frozen: a list is a tuple."""
+Value = Scalar | list["Value"] | dict[str, "Value"]
+"""What a YAML or JSON document holds."""
 
 Spread = Literal["items", "glob", "lines", "task"]
 """Where the members of a group come from."""
@@ -282,42 +273,30 @@ class PlanSpec(Struct, frozen=True):
 
 def text_of(value: Value) -> str:
     """A value where text is wanted: text as it is, everything else as JSON."""
-    return value if isinstance(value, str) else dumps(plain(value), ensure_ascii=False)
+    return value if isinstance(value, str) else dumps(value, ensure_ascii=False)
 
 
-def has_zero(value: Value) -> bool:
-    """Whether it has a zero byte, which no command, variable or name of a file can hold."""
-    if isinstance(value, Fields):
-        return any("\0" in key or has_zero(inner) for key, inner in value.pairs)
-    if isinstance(value, tuple):
-        return any(map(has_zero, value))
-    return isinstance(value, str) and "\0" in value
+def texts_in(value: Value) -> Iterator[str]:
+    """Every text and every key of a value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for inner in value:
+            yield from texts_in(inner)
+        for inner in value.values() if isinstance(value, dict) else ():
+            yield from texts_in(inner)
 
 
-def plain(value: Value) -> object:
-    """A value as programs outside the core know it: lists and dictionaries."""
-    if isinstance(value, Fields):
-        return {key: plain(inner) for key, inner in value.pairs}
-    return [plain(inner) for inner in value] if isinstance(value, tuple) else value
-
-
-def frozen(value: object) -> Value:
-    """The opposite of `plain`: what a JSON parser gives, as a value that cannot change."""
+def whole(value: Any) -> Any:
+    """A value of JSON; half of a character, which UTF-8 cannot hold, becomes a question mark."""
     match value:
         case dict():
-            return Fields(tuple((whole(str(key)), frozen(inner)) for key, inner in value.items()))
-        case list() | tuple():
-            return tuple(frozen(inner) for inner in value)
+            return {whole(key): whole(inner) for key, inner in value.items()}
+        case list():
+            return [whole(inner) for inner in value]
         case str():
-            return whole(value)
-        case bool() | int() | float() | None:
-            return value
-    return str(value)
-
-
-def whole(text: str) -> str:
-    """Half of a character, which JSON can say and UTF-8 cannot, becomes a question mark."""
-    return text.encode("utf-8", "replace").decode()
+            return value.encode("utf-8", "replace").decode()
+    return value
 
 
 # The tools that a loop can be given in a plan: `agent: tools(shell, files, mcp:NAME)`.

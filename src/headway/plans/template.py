@@ -22,7 +22,6 @@ from headway.plans.resources import SCHEME
 from headway.plans.section import PlanFaults, shown
 from headway.plans.spec import (
     CommandSpec,
-    Fields,
     Keyed,
     Leaf,
     Located,
@@ -357,11 +356,10 @@ def _fields(leader: TaskSpec) -> tuple[str, ...] | None:
     if each is not None and each.kind == "task":
         return None
     items = each.items if each is not None else ()
-    if not items or not all(isinstance(item, Fields) for item in items):
+    mappings = [item for item in items if isinstance(item, dict)]
+    if not items or len(mappings) < len(items):
         return ()
-    names = [[name for name, _ in item.pairs] for item in items if isinstance(item, Fields)]
-    common = set(names[0]).intersection(*names)
-    return tuple(name for name in names[0] if name in common)
+    return tuple(name for name in mappings[0] if all(name in other for other in mappings))
 
 
 def _texts(task: TaskSpec, scopes: Scopes) -> Iterator[tuple[Scope, Text]]:

@@ -26,7 +26,6 @@ from headway.plans.section import PlanFaults, shown
 from headway.plans.spec import (  # fmt: skip
     LOOP,
     CommandSpec,
-    Fields,
     PlanBudget,
     PlanSpec,
     Prompt,
@@ -34,6 +33,7 @@ from headway.plans.spec import (  # fmt: skip
     TaskSpec,
     Value,
     text_of,
+    texts_in,
 )
 from headway.plans.template import Ref, Template, references, template_of
 
@@ -345,7 +345,7 @@ class _Judge(Struct, frozen=True):
             self._note(place, message, f"write {most} or less")
 
     def _seen(self, path: str, values: list[Value], place: Place) -> None:
-        if any(_UNSEEN.search(text) for value in values for text in _texts(value)):
+        if any(_UNSEEN.search(text) for value in values for text in texts_in(value)):
             message = f"`{path}` has characters that cannot be seen"
             self._note(place, message, "write plain text, without control characters")
 
@@ -441,19 +441,6 @@ def _better(key: str) -> str:
 def _filled_chars(text: str, lengths: dict[str, int]) -> int:
     found = (ref for _, ref in references(text))
     return len(text) + sum(lengths.get(str(ref) if ref.var else ref.names[0], 0) for ref in found)
-
-
-def _texts(value: Value) -> Iterator[str]:
-    match value:
-        case str():
-            yield value
-        case tuple():
-            for inner in value:
-                yield from _texts(inner)
-        case Fields():
-            for key, inner in value.pairs:
-                yield key
-                yield from _texts(inner)
 
 
 def _words(text: str) -> frozenset[str]:

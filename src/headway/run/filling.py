@@ -20,7 +20,7 @@ from headway.base.digest import digest
 from headway.errors import UsageError
 from headway.plans.expand import GroupPlan, Member
 from headway.plans.load import is_behind
-from headway.plans.spec import Prompt, Value, frozen, plain, text_of
+from headway.plans.spec import Prompt, Value, text_of, whole
 from headway.plans.template import Template, template_of
 from headway.state.folder import AttemptState
 from headway.work import AGENT_VARIABLE, Attempt, Needed
@@ -251,7 +251,7 @@ def value_in(body: bytes) -> object:
     if text[:1] in '{["-0123456789tfn':
         try:
             value = json.loads(text)
-            return plain(frozen(value)) if "\\u" in text else value
+            return whole(value) if "\\u" in text else value
         except (JSONDecodeError, RecursionError):
             pass
     return text.removesuffix("\n")

@@ -50,7 +50,7 @@ from headway.plans.fan_in import (
     text_tokens,
     tokens_at_most,
 )
-from headway.plans.spec import Prompt, plain
+from headway.plans.spec import Prompt
 from headway.run.filling import Filling, text_in
 from headway.state.folder import in_a_line
 from headway.work import (
@@ -467,7 +467,7 @@ def _form(expanded: ExpandedPlan, shape: FanInShape) -> str:
         {
             "version": KEY_VERSION,
             "texts": prompt_texts(expanded, group),
-            "vars": {name: plain(value) for name, value in values.items() if name in used},
+            "vars": {name: value for name, value in values.items() if name in used},
             "model": (work.model if isinstance(work, Prompt) else "") or expanded.spec.model,
             "answer": shape.fit.answer,
             "context": task.context_tokens,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from copy import deepcopy
 from functools import partial
 from importlib import import_module
 from inspect import signature
@@ -28,7 +29,7 @@ from headway.plans.expand import ExpandedPlan, GroupPlan, Keys, Member, found, i
 from headway.plans.fan_in import REPAIR_TOKENS, FanInShape, cut_at_tokens, shapes_of
 from headway.plans.resources import PATH_CHARS_MAX, inside
 from headway.plans.section import shown
-from headway.plans.spec import CommandSpec, Prompt, Python, Value, has_zero, plain
+from headway.plans.spec import CommandSpec, Prompt, Python, Value, texts_in
 from headway.plans.template import Template
 from headway.run.agent_tasks import ProgramCall, agent_of, perform_agent
 from headway.run.filling import (
@@ -137,7 +138,7 @@ class TaskWork:
     async def _performed(self, attempt: Attempt, loan: Lent | None) -> Result:
         group, member = self.group, self.group.known.member(attempt.member)
         asked = Filling(group, member, attempt, self._crew.run_folder)
-        if has_zero(member.item):
+        if any("\0" in text for text in texts_in(member.item)):
             raise AttemptError(Fault("request", detail=ZERO))
         try:
             if group.task.output:
@@ -348,13 +349,13 @@ def arguments_of(
     group); and by name: matrix values, and variables that are its own or that it takes."""
     from headway.agents.function import takes
 
-    given: list[object] = [] if group.known.items is None else [plain(member.item)]
+    given: list[object] = [] if group.known.items is None else [deepcopy(member.item)]
     for edge in group.edges:
         if edge.key != "reads":
             values = [value_in(body) for body in bodies(edge.group)]
             is_one = edge.memberwise or not expanded.groups[edge.group].task.is_group
             given.append(values[0] if is_one else values)
-    named = {name: plain(value) for name, value in member.matrix}
+    named: dict[str, object] = deepcopy(dict(member.matrix))
     own = {name for name, _ in group.task.vars}
     for name, value in group.vars.items():
         if name not in named and (name in own or takes(function, name)):
