@@ -424,7 +424,7 @@ class ReserveMeter:
     def when(
         self,
         need: float,
-        later: float,
+        due: float,
         stream: PlannedStream,
         floor: float,
         now: float,  # noqa: ARG002
@@ -434,7 +434,7 @@ class ReserveMeter:
         A call larger than the whole limit goes alone, when the limit is full. Where calls in
         flight leave too little of the whole, only their end makes room.
         """
-        amount, size = need + later, self.size
+        amount, size = need + due, self.size
         if isinstance(self.meter, Bucket) and amount + floor > size:
             return _when_full(self.meter, floor + self._rounding, now)
         whole = min(amount + floor, size) + self._held

@@ -68,7 +68,7 @@ class Projection(ReserveMeter):
     def when(
         self,
         need: float,
-        later: float,
+        due: float,
         stream: PlannedStream,
         floor: float,
         now: float,  # noqa: ARG002
@@ -157,7 +157,7 @@ class Rolling:
     def when(
         self,
         need: float,
-        later: float,
+        due: float,
         stream: PlannedStream,
         floor: float,
         now: float,  # noqa: ARG002
