@@ -20,11 +20,11 @@ from headway.base.values import (
     Tally,
 )
 from headway.pacing.account import Profile
-from headway.pacing.admission import AdmissionDecision, Book, CallOutcome
+from headway.pacing.admission import LANES_MAX, AdmissionDecision, Book, CallOutcome
 from headway.pacing.budget import MonthlyBudgets, claim_in, named, no_room
 from headway.pacing.estimate import Price
 from headway.pacing.headers import ANTHROPIC
-from headway.pacing.lane import LANES_MAX, CallEntry, Lane, Request, lane_of
+from headway.pacing.lane import CallEntry, Lane, Request, lane_of
 from headway.pacing.memory import (
     EVERY_ACCOUNT,
     AccountTerms,
@@ -171,7 +171,7 @@ headers teach limits and dialects: share=1
     lane.dialect.name = cerebras; refuse 1 2 rate anthropic; lane.dialect.name = anthropic;
     lane.quota.refused = 1
 history of an answer: slots=1
-    book.lanes.turn 7 0; ask 1 0; decide 0 = 1; began 1 0.5; end 1 2.5 90 40; hours 3 = 7;
+    book.turn 7 0; ask 1 0; decide 0 = 1; began 1 0.5; end 1 2.5 90 40; hours 3 = 7;
     spell 3 = answered=1 input_tokens=90 output_tokens=40 begun=1 first_byte_us=500000
     streamed_tokens=40 streamed_us=2000000 crowd_tokens=40
 history, a whole answer is divided as answers usually are: slots=1
@@ -185,7 +185,7 @@ history of refusals: slots=9
     ask 1,2,3,4 0; decide 0 = 1,2,3,4; lost 1 1; unused 2 1; refuse 3 1 rate; refuse 4 1 overload;
     spell 1 = rate=1 overload=1 failed=1
 history is kept with new terms and by the next broker: slots=9
-    ask 1 0; decide 0 = 1; book.lanes.turn 8 60; refuse 1 61 request; terms one 62 slots=8;
+    ask 1 0; decide 0 = 1; book.turn 8 60; refuse 1 61 request; terms one 62 slots=8;
     spell 63 = wrong=1; heir 63 0; spell 63 = wrong=1; hours 63 = 8
 follower of a leader knows what it waited for: slots=9
     ask 1,2 0 prefix=p; decide 0 = 1; began 1 1; decide 1 = 2;

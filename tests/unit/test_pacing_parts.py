@@ -35,7 +35,7 @@ from headway.pacing.limits import (
     Toll,
 )
 from headway.pacing.queue import SPELLS_MAX, Blame
-from headway.pacing.streams import AHEAD_BINS, SWEEP, Projection, Rolling, Timeline
+from headway.pacing.streams import AHEAD_BINS, SWEEP, Projection, Rolling
 from headway.pacing.width import Cap, Ramp, Width
 from headway.pacing.windows import Allowances
 from tests.unit.steps import cases, perform, value_of
@@ -138,26 +138,26 @@ level follows streams and refill: Projection 50 0:10:150
 refill of a full bucket is lost: Projection 100 10:12:80
     level 12 = 35
 call passes where all that is planned fits: Projection 90 0:5:30
-    when 10 0:5:40 5 0 = 0
+    when 10 0 0:5:40 5 0 = 0
 call passes where the refill outpaces its stream: Projection 60 0:60:200
-    when 5 0:60:300 10 0 = 0
+    when 5 0 0:60:300 10 0 = 0
 large call goes alone: Projection 100
-    when 0 0:1:500 0 0 = 0
+    when 0 0 0:1:500 0 0 = 0
 large call waits for a full bucket: Projection 40
-    when 0 0:1:500 0 0 = 5.99999
+    when 0 0 0:1:500 0 0 = 5.99999
 large call waits for what flows: Projection 100 0:20:10
-    when 0 0:1:500 0 0 = 20
+    when 0 0 0:1:500 0 0 = 20
 large call waits for what flows to be refilled: Projection 100 0:4:150
-    when 0 0:1:500 0 0 = 14.99999
+    when 0 0 0:1:500 0 0 = 14.99999
 beyond the view: Projection 0 0:100:2000
-    when 50 0:1:10 0 0 = 32
+    when 50 0 0:1:10 0 0 = 32
 call waits for the refill: Projection 0 0:30:1
-    when 50 1:2:1 0 0 = 5
+    when 50 0 1:2:1 0 0 = 5
 window of plans: charges and corrections: Rolling 100 60 0
-    charge 80 0; level 5 = 20; when 20 0:0:0 0 1 = 1; when 30 0:0:0 0 1 = 60.5; correct -50 0 5;
+    charge 80 0; level 5 = 20; when 20 0 0:0:0 0 1 = 1; when 30 0 0:0:0 0 1 = 60.5; correct -50 0 5;
     level 5 = 70; level 61 = 100; rescale 0.5; size = 50; left 61 = 50
 window of plans: a call alone may fill a period: Rolling 100 60 0
-    when 500 0:0:0 0 0 = 0; charge 1 0; when 500 0:0:0 0 0 = 60.5
+    when 500 0 0:0:0 0 0 = 0; charge 1 0; when 500 0 0:0:0 0 0 = 60.5
 window of plans: streams: Rolling 100 10 0
     begin 0:5:50 0 0; plan 0:5:50 20:25:60 0; planned = 60; level 8 = 100; level 26 = 40;
     end 20:25:60 0 30 24; planned = 0; level 26 = 70
@@ -497,22 +497,22 @@ def test_a_call_that_waited_as_long_as_a_projection_asked_passes_then(
 ) -> None:
     """Unless it is to look again, at the end of the view."""
     projection = _projection(level, PlannedStream(0.0, 8.0, flowing))
-    when_s = projection.when(need, PlannedStream(0.5, 4.0, answer), 0.0, 0.0)
+    when_s = projection.when(need, 0.0, PlannedStream(0.5, 4.0, answer), 0.0, 0.0)
     assert 0.0 <= when_s <= AHEAD_BINS * BIN_S
     if when_s < AHEAD_BINS * BIN_S:
         late = PlannedStream(when_s + 0.5, when_s + 4.0, answer)
         # What happens within a bin is not looked at: the floor has room for a bin's refill.
-        assert projection.when(need, late, -10.0 * BIN_S, when_s) == when_s
+        assert projection.when(need, 0.0, late, -10.0 * BIN_S, when_s) == when_s
 
 
 def test_old_bins_are_swept_out_and_late_amounts_for_them_are_forgotten() -> None:
-    timeline = Timeline(1.0, 3, 0.0)
-    timeline.add(0, 7.0)
-    timeline.now = SWEEP + 100
-    timeline.add(SWEEP + 100, 1.0)
-    timeline.add(0, 9.0)
-    assert sum(timeline._bins) == 1.0
-    assert len(timeline._bins) < 10
+    window, late_s = Rolling(10.0, 60.0, 0.0), 300.0
+    window.charge(7.0, 0.0)
+    window.when(1.0, 0.0, PlannedStream(late_s, late_s, 0.0), 0.0, late_s)
+    window.charge(1.0, late_s)
+    window.charge(9.0, 0.0)
+    assert sum(window._bins) == 1.0
+    assert len(window._bins) < 2 * SWEEP
 
 
 def test_old_spells_are_forgotten_and_the_sums_of_the_new_ones_stay_true() -> None:

@@ -146,4 +146,4 @@ def open_book(kept: StoredMemory, now: float) -> Book:
 def turn(book: Book, now: float) -> None:
     """Tell a book what the clock on the wall says: budgets are for months, habits for hours."""
     book.purse.turn(today())
-    book.lanes.turn(hour(), now)
+    book.turn(hour(), now)

@@ -17,6 +17,7 @@ from math import inf
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.base.values import Fault, Limit, Permit, Reading, SettledAs, Tally, Wait
 from headway.errors import AccountClosedError, BudgetReachedError, DemandTooLargeError, HeadwayError
@@ -30,7 +31,8 @@ from headway.pacing.budget import (
     no_room,
 )
 from headway.pacing.estimate import Estimates, Prices
-from headway.pacing.lane import CallEntry, Lane, Lanes, Request
+from headway.pacing.headers import DIALECTS, PLAIN
+from headway.pacing.lane import CallEntry, Lane, Request, lane_of, new_lane, terms_of
 from headway.pacing.memory import (
     HOUR_UNKNOWN,
     AccountTerms,
@@ -40,6 +42,7 @@ from headway.pacing.memory import (
     DaySpend,
     PacingMemory,
     Spend,
+    model_group,
 )
 from headway.pacing.queue import Leaders
 from headway.pacing.quota import Decision
@@ -47,6 +50,9 @@ from headway.pacing.windows import WindowState
 
 FOLLOWS: Final = "the first answer to a call with the same cached beginning"
 BUDGETED: Final = "what calls in flight leave of the budget"
+
+LANES_MAX: Final = 1024
+"""Lanes that are kept; beyond this, the idle one that was made first makes room."""
 
 Door = tuple[str, str] | str
 """What parked calls wait for together: a beginning, or an account's budget."""
@@ -95,15 +101,23 @@ class Book:
     """All that is known of a user's accounts, and every call that waits or is in flight."""
 
     __slots__ = (
-        "_cuts", "_denials", "_entries", "_estimates", "_leaders", "_numbers", "_parked", "lanes",
-        "purse",
+        "_cuts", "_denials", "_entries", "_estimates", "_lanes", "_leaders", "_numbers", "_parked",
+        "_terms", "hour", "lanes", "purse",
     )  # fmt: skip
 
     def __init__(
         self, memory: PacingMemory, prices: Prices, now: float, age_s: float = 0.0
     ) -> None:
         """Go on from a memory that was written `age_s` before `now`."""
-        self.lanes = Lanes(memory, now - age_s, now)
+        self._terms = dict(memory.terms)
+        self.hour = HOUR_UNKNOWN
+        self._lanes: dict[tuple[str, str], Lane] = {}
+        self.lanes = self._lanes.values()
+        for kept in memory.lanes:
+            terms = terms_of(self._terms, kept.account, kept.group)
+            dialect = DIALECTS.get(kept.dialect, PLAIN)
+            lane = lane_of(kept, terms, dialect, now - age_s, now)
+            self._lanes[kept.account, kept.group] = lane
         self.purse = MonthlyBudgets(memory, now)
         self._estimates = Estimates(prices)
         self._leaders = Leaders()
@@ -155,7 +169,7 @@ class Book:
         entry = self._entries.get(call)
         if entry is None or entry.permit is None:
             return
-        lane = self.lanes.spoken(entry.request, dialect, now)
+        lane = self._answering_lane(entry.request, dialect, now)
         entry.answered_s = now
         lane.quota.first_byte(entry.permit.id, reading, now)
         if entry.beginning is not None:
@@ -167,7 +181,7 @@ class Book:
         if entry is None or entry.permit is None:
             return False
         self._estimates.progressed(entry.number, output_tokens)
-        quota = self.lanes.of(entry.request, now).quota
+        quota = self._lane(entry.request, now).quota
         quota.progress(entry.permit.id, output_tokens, now)
         return entry.request.is_soft and self._grew(entry, output_tokens)
 
@@ -176,7 +190,10 @@ class Book:
         entry = self._entries.get(call)
         if entry is None or entry.permit is None:
             return False
-        lane, sketch = self.lanes.spoken(entry.request, outcome.dialect, now), entry.request.sketch
+        lane, sketch = (
+            self._answering_lane(entry.request, outcome.dialect, now),
+            entry.request.sketch,
+        )
         ran, tally = outcome.how == "used", outcome.tally
         if entry.request.is_soft:
             entry.claim = self._owed(entry, tally.output_tokens)
@@ -203,7 +220,7 @@ class Book:
     def adopt(self, request: Request, age_s: float, now: float) -> None:
         """A client holds a permit for a call that it sent `age_s` ago, from a former broker."""
         if request.id not in self._entries:
-            entry, lane = self._open(request, now), self.lanes.of(request, now)
+            entry, lane = self._open(request, now), self._lane(request, now)
             self._size(entry, lane, now)
             claim = self._estimates.claim(request.sketch, entry.demand, request.is_soft)
             entry.claim = self.purse.adopt(Claim(request.id, request.account, claim))
@@ -211,8 +228,15 @@ class Book:
             lane.adopt(entry, now - age_s, now)
 
     def configure(self, key: str, terms: AccountTerms, now: float) -> None:
-        """The user's terms for an account, one `account/group` of it, or every account (``)."""
-        self.lanes.configure(key, terms, now)
+        """The user's terms for an account, one `account/group` of it, or every account (``).
+
+        A change of a budget alone leaves every quota as it is.
+        """
+        self._terms[key] = terms
+        for name, lane in self._lanes.items():
+            wanted = terms_of(self._terms, *name)
+            if replace(wanted, budget=lane.terms.budget) != lane.terms:
+                lane.retermed(wanted, now)
         if self.purse.budget(key, terms.budget):
             for entry in self._entries.values():
                 if entry.permit is not None:
@@ -229,18 +253,52 @@ class Book:
             for entry in sorted(waiting, key=lambda one: one.number):
                 self._enter(entry, now)
 
+    def turn(self, hour: int, now: float) -> None:
+        """It is this hour of the day now."""
+        self.hour = hour
+        for lane in self.lanes:
+            lane.chronicle.turn(hour, now)
+
+    def terms(self) -> tuple[tuple[str, AccountTerms], ...]:
+        return tuple(self._terms.items())
+
     def memory(self, now: float) -> PacingMemory:
         """All that outlives this process. What was not granted costs nothing if we die."""
         waiting = {call for call, entry in self._entries.items() if entry.permit is None}
         claims = tuple(claim for claim in self.purse.claims() if claim.id not in waiting)
         return PacingMemory(
-            month=self.purse.month, terms=self.lanes.terms(), lanes=self.lanes.memory(now),
-            spent=self.purse.spent(), claims=claims, days=self.purse.diary.memory(),
+            month=self.purse.month, terms=self.terms(), spent=self.purse.spent(), claims=claims,
+            lanes=tuple(lane.memory(now) for lane in self.lanes), days=self.purse.diary.memory(),
         )  # fmt: skip
+
+    def _lane(self, request: Request, now: float) -> Lane:
+        """The lane that a request belongs to."""
+        account, group = request.account, model_group(request.sketch.model)
+        lane = self._lanes.get((account, group))
+        if lane is None:
+            if len(self._lanes) >= LANES_MAX:
+                lanes = self._lanes.items()
+                idle = [name for name, one in lanes if not one.queued and not one.calling]
+                for name in idle[:1]:
+                    del self._lanes[name]
+            terms = terms_of(self._terms, account, group)
+            dialect = DIALECTS.get(request.dialect, PLAIN)
+            lane = self._lanes[account, group] = new_lane(account, group, terms, dialect, now)
+            lane.chronicle.turn(self.hour, now)
+        return lane
+
+    def _answering_lane(self, request: Request, dialect: str, now: float) -> Lane:
+        """The lane of a call that was answered in this dialect; an unknown one says nothing."""
+        lane, spoken = self._lane(request, now), DIALECTS.get(dialect)
+        if spoken is not None and spoken is not lane.dialect:
+            belief = lane.quota.belief
+            lane.dialect = spoken
+            belief.config = replace(belief.config, dialect=spoken)
+        return lane
 
     def _open(self, request: Request, now: float) -> CallEntry:
         self._numbers += 1
-        prefix, lane = request.sketch.prefix, self.lanes.of(request, now)
+        prefix, lane = request.sketch.prefix, self._lane(request, now)
         entry = CallEntry(request, self._numbers, now, (lane.key, prefix) if prefix else None)
         self._entries[request.id] = entry
         return entry
@@ -253,7 +311,7 @@ class Book:
 
     def _enter(self, entry: CallEntry, now: float) -> float:
         """Go as far as possible; returns when to try again, inf if only an event helps."""
-        lane = self.lanes.of(entry.request, now)
+        lane = self._lane(entry.request, now)
         call, account, request = entry.request.id, entry.request.account, entry.request
         if entry.beginning is not None:
             until_s = self._leaders.until_s(entry.beginning, call, entry.asked_s, now)
@@ -286,7 +344,7 @@ class Book:
             why = entry.parked
             self._unpark(entry)
             return why
-        lane = self.lanes.of(entry.request, now)
+        lane = self._lane(entry.request, now)
         lane.leave(entry)
         self.purse.settle(entry.request.id, None)
         return _in_words(lane, now)
@@ -512,15 +570,15 @@ class BookView(Struct, frozen=True):
 
 def describe(book: Book, now: float) -> BookView:
     """All accounts of a user, for people."""
-    lanes = tuple(_lane(lane, now) for lane in book.lanes)
+    lanes = tuple(_lane_view(lane, now) for lane in book.lanes)
     purse, diary = book.purse, book.purse.diary
     return BookView(
-        purse.month, lanes, purse.ledgers(), book.lanes.terms(), diary.date, book.lanes.hour,
+        purse.month, lanes, purse.ledgers(), book.terms(), diary.date, book.hour,
         diary.memory(),
     )  # fmt: skip
 
 
-def _lane(lane: Lane, now: float) -> LaneView:
+def _lane_view(lane: Lane, now: float) -> LaneView:
     quota, belief = lane.quota, lane.quota.belief
     limits = []
     for mirror in belief.mirrors:

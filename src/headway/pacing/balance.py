@@ -92,7 +92,7 @@ class Balance:
         longer, flows = 1 + SLIDE_MARGIN if limit.kind == "sliding" else 1.0, self.toll.flows
         self.meter = meter_of(replace(limit, period_s=limit.period_s * longer), now)
         """What the provider counts with; readings correct it."""
-        self.count: ReserveMeter | Projection = ReserveMeter(self.meter, flows, rounding)
+        self.count = ReserveMeter(self.meter, flows, rounding)
         if flows and isinstance(self.meter, Bucket):
             self.count = Projection(self.meter, now)
         self.ceiling = _ceiling_of(limit, flows, share, now) if share < 1 else None
@@ -160,10 +160,7 @@ class Balance:
         floor = self.floor()
         until_s = now
         for one in self._counts:
-            if isinstance(one, ReserveMeter):
-                until_s = max(until_s, one.when(need + later, floor, now))
-            else:
-                until_s = max(until_s, one.when(need, stream, floor, now))
+            until_s = max(until_s, one.when(need, later, stream, floor, now))
             # A ceiling is our own: no other takes of it, and no reading corrects it.
             floor = 0.0
         return until_s

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import Final
 
@@ -23,26 +23,17 @@ from headway.base.values import (
     Wait,
 )
 from headway.pacing.account import Belief, QuotaConfig, restore, standing
-from headway.pacing.headers import DIALECTS, PLAIN, Dialect
+from headway.pacing.headers import Dialect
 from headway.pacing.memory import (
     EVERY_ACCOUNT,
-    HOUR_UNKNOWN,
     AccountTerms,
     CallId,
     Chronicle,
     LaneMemory,
     ObservedAnswer,
-    PacingMemory,
     Spend,
-    model_group,
 )
-from headway.pacing.quota import (
-    ADOPTED,
-    MAY_CALL,
-    WAITED,
-    Decision,
-    Quota,
-)
+from headway.pacing.quota import ADOPTED, MAY_CALL, WAITED, Decision, Quota
 
 REOPEN_S: Final = 30.0
 """A closed account is tried again this often: paying needs no restart."""
@@ -325,88 +316,9 @@ def lane_of(
     return lane
 
 
-# Every account and model group in use, and the user's terms for each of them.
-
-LANES_MAX: Final = 1024
-"""Lanes that are kept; beyond this, the idle one that was made first makes room."""
-
-
-class Lanes:
-    """Lanes by account and model group, made when first asked for."""
-
-    __slots__ = ("_lanes", "_terms", "hour")
-
-    def __init__(self, memory: PacingMemory, known_s: float, now: float) -> None:
-        self._terms = dict(memory.terms)
-        self.hour = HOUR_UNKNOWN
-        self._lanes: dict[tuple[str, str], Lane] = {}
-        for kept in memory.lanes:
-            terms, dialect = terms_of(self._terms, kept.account, kept.group), _dialect(kept.dialect)
-            lane = lane_of(kept, terms, dialect, known_s, now)
-            self._lanes[kept.account, kept.group] = lane
-
-    def __iter__(self) -> Iterator[Lane]:
-        return iter(self._lanes.values())
-
-    def of(self, request: Request, now: float) -> Lane:
-        """The lane that a request belongs to."""
-        account, group = request.account, model_group(request.sketch.model)
-        lane = self._lanes.get((account, group))
-        if lane is None:
-            self._make_room()
-            terms, dialect = terms_of(self._terms, account, group), _dialect(request.dialect)
-            lane = self._lanes[account, group] = new_lane(account, group, terms, dialect, now)
-            lane.chronicle.turn(self.hour, now)
-        return lane
-
-    def spoken(self, request: Request, dialect: str, now: float) -> Lane:
-        """The lane of a call that was answered in this dialect; an unknown one says nothing."""
-        lane, spoken = self.of(request, now), DIALECTS.get(dialect)
-        if spoken is not None and spoken is not lane.dialect:
-            belief = lane.quota.belief
-            lane.dialect = spoken
-            belief.config = replace(belief.config, dialect=spoken)
-        return lane
-
-    def turn(self, hour: int, now: float) -> None:
-        """It is this hour of the day now."""
-        self.hour = hour
-        for lane in self:
-            lane.chronicle.turn(hour, now)
-
-    def configure(self, key: str, terms: AccountTerms, now: float) -> None:
-        """The user's terms for an account, one `account/group` of it, or every account.
-
-        A budget is not a lane's matter: a change of it alone leaves every quota as it is.
-        """
-        self._terms[key] = terms
-        for name, lane in self._lanes.items():
-            wanted = terms_of(self._terms, *name)
-            if replace(wanted, budget=lane.terms.budget) != lane.terms:
-                lane.retermed(wanted, now)
-
-    def terms(self) -> tuple[tuple[str, AccountTerms], ...]:
-        return tuple(self._terms.items())
-
-    def memory(self, now: float) -> tuple[LaneMemory, ...]:
-        return tuple(lane.memory(now) for lane in self)
-
-    def _make_room(self) -> None:
-        if len(self._lanes) >= LANES_MAX:
-            idle = [
-                name for name, lane in self._lanes.items() if not lane.queued and not lane.calling
-            ]
-            for name in idle[:1]:
-                del self._lanes[name]
-
-
 def terms_of(terms: Mapping[str, AccountTerms], account: str, group: str) -> AccountTerms:
     """The terms set for the nearest of: this model group, this account, every account."""
     for key in (f"{account}/{group}", account, EVERY_ACCOUNT):
         if key in terms:
             return terms[key]
     return AccountTerms()
-
-
-def _dialect(name: str) -> Dialect:
-    return DIALECTS.get(name, PLAIN)

@@ -421,13 +421,20 @@ class ReserveMeter:
         """What has not been taken and is not held back."""
         return self.meter.available(now) - self._held
 
-    def when(self, amount: float, floor: float, now: float) -> float:
-        """When a call that takes so much in all fits beside what is held back, and the floor.
+    def when(
+        self,
+        need: float,
+        due: float,
+        stream: PlannedStream,
+        floor: float,
+        now: float,  # noqa: ARG002
+    ) -> float:
+        """When a call fits beside what is held back, and the floor.
 
         A call larger than the whole limit goes alone, when the limit is full. Where calls in
-        flight leave too little of the whole, only their end makes room: no matter of time.
+        flight leave too little of the whole, only their end makes room.
         """
-        size = self.size
+        amount, size = need + due, self.size
         if isinstance(self.meter, Bucket) and amount + floor > size:
             return _when_full(self.meter, floor + self._rounding, now)
         whole = min(amount + floor, size) + self._held

@@ -1,12 +1,8 @@
-"""A sliding window and the streams that fill it, past and planned.
+"""Limits that are charged as output is produced: buckets and sliding windows with planned streams.
 
-Where output is charged as it is produced, an answer takes nothing of a sliding window when its
-call is admitted, and what it has produced comes free one period later. Holding whole answers back
-from their admission on would leave a part of every period unused: the longer the answers, the
-larger. So each stream is a plan (from, to, tokens), plans and charges add up in bins, and a call
-is admitted when no period holds more than the limit with it.
-
-Invariant: the bins that a period touches sum up to at least what was charged and is planned in it.
+Laws:
+- A call is admitted when no period, or no later instant, holds more than the limit with it.
+- The bins that a period touches sum up to at least what was charged and is planned in it.
 """
 
 from __future__ import annotations
@@ -15,7 +11,7 @@ from itertools import accumulate
 from math import floor
 from typing import Final
 
-from headway.pacing.limits import BIN_S, SLACK, Bucket, Outflow, PlannedStream
+from headway.pacing.limits import BIN_S, SLACK, Bucket, Outflow, PlannedStream, ReserveMeter
 
 # A bucket and the streams that drain it: its level now, and when it can take one more call.
 
@@ -29,12 +25,13 @@ IDLE: Final = 1e-6
 """Less than this share of a stream still to come is nothing."""
 
 
-class Projection:
-    """One bucket, followed along the plans of streams in flight; verbs as of `ReserveMeter`."""
+class Projection(ReserveMeter):
+    """One bucket, followed along the plans of streams in flight."""
 
     __slots__ = ("bucket", "outflow")
 
     def __init__(self, bucket: Bucket, now: float) -> None:
+        super().__init__(bucket, True, 0.0)
         self.bucket = bucket
         self.outflow = Outflow(now)
 
@@ -51,26 +48,8 @@ class Projection:
         return bucket.available(now)
 
     @property
-    def size(self) -> float:
-        return self.bucket.capacity
-
-    @property
     def planned(self) -> float:
         return self.outflow.planned
-
-    def left(self, now: float) -> float:
-        """The same as the level: what flows later is met by what refills until then."""
-        return self.bucket.available(now)
-
-    def charge(self, amount: float, now: float) -> None:
-        self.bucket.charge(amount, now)
-
-    def correct(self, extra: float, charged_s: float, now: float) -> None:  # noqa: ARG002
-        """Correct an earlier charge, or what was believed to have flowed."""
-        if extra > 0:
-            self.bucket.charge(extra, now)
-        else:
-            self.bucket.refund(-extra, now)
 
     def begin(self, stream: PlannedStream, later: float, now: float) -> None:  # noqa: ARG002
         self.outflow.add(stream, now)
@@ -86,7 +65,14 @@ class Projection:
         self.outflow.add(stream, now, -1.0)
         self.correct(used - stream.produced(now), now, now)
 
-    def when(self, need: float, stream: PlannedStream, floor: float, now: float) -> float:
+    def when(
+        self,
+        need: float,
+        due: float,
+        stream: PlannedStream,
+        floor: float,
+        now: float,  # noqa: ARG002
+    ) -> float:
         """The first half second from which on the level stays above the floor with one more.
 
         A call for which there is none goes alone, when nothing flows and the bucket is full.
@@ -146,100 +132,43 @@ EDGE: Final = 1e-6
 """A bin is entered by this share of it: its beginning may round into the one before."""
 
 
-class Timeline:
-    """Amounts by the bin of time into which they fall."""
-
-    __slots__ = ("_base", "_bins", "_span", "grain_s", "now")
-
-    def __init__(self, grain_s: float, span: int, now: float) -> None:
-        self.grain_s = grain_s
-        self.now = self.place(now)
-        """The latest bin that was ever the present one."""
-        self._span = span
-        self._bins: list[float] = []
-        self._base = self.now
-        """The bin that the first entry stands for."""
-
-    @property
-    def last(self) -> int:
-        """The last bin in which anything is planned or was taken."""
-        return self._base + len(self._bins) - 1
-
-    def place(self, at_s: float) -> int:
-        return floor(at_s / self.grain_s)
-
-    def add(self, place: int, amount: float) -> None:
-        """Add to one bin. What no period reaches any more does not matter."""
-        if place > self.last:
-            self._sweep()
-            self._bins += [0.0] * (place - self.last)
-        if place >= self._base:
-            self._bins[place - self._base] += amount
-
-    def flow(self, stream: PlannedStream, sign: float) -> None:
-        """Add all of a stream, past or future, or take it off with sign -1."""
-        first, last = self.place(stream.from_s), self.place(stream.to_s)
-        if first == last:
-            self.add(first, sign * stream.tokens)
-            return
-        rate = sign * stream.tokens / (stream.to_s - stream.from_s)
-        self.add(last, rate * (stream.to_s - last * self.grain_s))
-        self.add(first, rate * ((first + 1) * self.grain_s - stream.from_s))
-        for place in range(first + 1, last):
-            self.add(place, rate * self.grain_s)
-
-    def sums(self, first: int, places: int) -> list[float]:
-        """What each of the spans holds that end with these bins."""
-        begin, end = first - self._span + 1 - self._base, first + places - self._base
-        held = [0.0] * -begin + self._bins[max(0, begin) : max(0, end)]
-        held += [0.0] * (end - begin - len(held))
-        totals = list(accumulate(held, initial=0.0))
-        return [
-            later - earlier for earlier, later in zip(totals, totals[self._span :], strict=False)
-        ]
-
-    def _sweep(self) -> None:
-        """Forget bins that no period reaches any more, if there are many."""
-        old = self.now - self._span - self._base
-        if old > SWEEP:
-            del self._bins[:old]
-            self._base += old
-
-
 class Rolling:
-    """At most `limit` in any `period_s` seconds, with what is planned; verbs as above."""
+    """At most `size` in any `period_s` seconds, with what is planned, in bins of time."""
 
-    __slots__ = ("_span", "_timeline", "limit", "period_s", "planned")
+    __slots__ = ("_base", "_bins", "_grain_s", "_now", "_span", "planned", "size")
 
-    def __init__(self, limit: float, period_s: float, now: float) -> None:
-        self.limit = limit
-        self.period_s = period_s
+    def __init__(self, size: float, period_s: float, now: float) -> None:
+        self.size = size
         self.planned = 0.0
         """What calls in flight were planned to produce."""
-        grain_s = max(period_s / GRAINS, GRAIN_S_MIN)
+        self._grain_s = max(period_s / GRAINS, GRAIN_S_MIN)
         # A period touches one bin more than it is long, and its ends may be rounded.
-        self._span = floor(period_s / grain_s + SLACK) + 2
-        self._timeline = Timeline(grain_s, self._span, now)
-
-    @property
-    def size(self) -> float:
-        return self.limit
+        self._span = floor(period_s / self._grain_s + SLACK) + 2
+        self._bins: list[float] = []
+        self._base = self._now = self._place(now)
+        """The bin that the first entry stands for, and the latest that was the present one."""
 
     def level(self, now: float) -> float:
         """What the period that ends now has left."""
-        return self.limit - self._timeline.sums(self._timeline.place(now), 1)[0]
+        return self.size - self._sums(self._place(now), 1)[0]
 
     left = level
 
-    def when(self, need: float, stream: PlannedStream, floor: float, now: float) -> float:
+    def when(
+        self,
+        need: float,
+        due: float,
+        stream: PlannedStream,
+        floor: float,
+        now: float,  # noqa: ARG002
+    ) -> float:
         """The earliest bin in which a call can be admitted so that the floor is always left."""
-        timeline = self._timeline
-        first, grain_s = timeline.place(now), timeline.grain_s
-        timeline.now = max(timeline.now, first)
-        planned = max(0, timeline.last - first) + 1
-        length = max(planned, timeline.place(stream.to_s) - first + 1)
-        held = timeline.sums(first, planned + length + self._span)
-        room = self.limit - floor
+        first, grain_s = self._place(now), self._grain_s
+        self._now = max(self._now, first)
+        planned = max(0, self._base + len(self._bins) - 1 - first) + 1
+        length = max(planned, self._place(stream.to_s) - first + 1)
+        held = self._sums(first, planned + length + self._span)
+        room = self.size - floor
         if max(held[:length]) + need + stream.tokens <= room:
             return now
         own = self._own(need, stream, first * grain_s, length)
@@ -256,33 +185,69 @@ class Rolling:
         return (first + high + EDGE) * grain_s
 
     def charge(self, amount: float, now: float) -> None:
-        self._timeline.add(self._timeline.place(now), amount)
+        self._add(self._place(now), amount)
 
     def correct(self, extra: float, charged_s: float, now: float) -> None:  # noqa: ARG002
         """Correct an earlier charge; one that no period reaches any more does not matter."""
-        self._timeline.add(self._timeline.place(charged_s), extra)
+        self._add(self._place(charged_s), extra)
 
     def begin(self, stream: PlannedStream, later: float, now: float) -> None:  # noqa: ARG002
         self.planned += stream.tokens
-        self._timeline.flow(stream, 1.0)
+        self._flow(stream, 1.0)
 
     def plan(self, before: PlannedStream, after: PlannedStream, now: float) -> None:  # noqa: ARG002
         self.planned += after.tokens - before.tokens
-        self._timeline.flow(before, -1.0)
-        self._timeline.flow(after, 1.0)
+        self._flow(before, -1.0)
+        self._flow(after, 1.0)
 
     def end(self, stream: PlannedStream, later: float, used: float, now: float) -> None:  # noqa: ARG002
         """The call has ended; so much has flowed, evenly."""
         self.planned -= stream.tokens
-        self._timeline.flow(stream, -1.0)
-        self._timeline.flow(PlannedStream(min(stream.from_s, now), now, used), 1.0)
+        self._flow(stream, -1.0)
+        self._flow(PlannedStream(min(stream.from_s, now), now, used), 1.0)
 
     def rescale(self, factor: float) -> None:
-        self.limit *= factor
+        self.size *= factor
+
+    def _place(self, at_s: float) -> int:
+        return floor(at_s / self._grain_s)
+
+    def _add(self, place: int, amount: float) -> None:
+        """Add to one bin. Bins that no period reaches any more are swept out when they are many."""
+        if place - self._base >= len(self._bins):
+            old = self._now - self._span - self._base
+            if old > SWEEP:
+                del self._bins[:old]
+                self._base += old
+            self._bins += [0.0] * (place - self._base - len(self._bins) + 1)
+        if place >= self._base:
+            self._bins[place - self._base] += amount
+
+    def _flow(self, stream: PlannedStream, sign: float) -> None:
+        """Add all of a stream, past or future, or take it off with sign -1."""
+        first, last = self._place(stream.from_s), self._place(stream.to_s)
+        if first == last:
+            self._add(first, sign * stream.tokens)
+            return
+        rate = sign * stream.tokens / (stream.to_s - stream.from_s)
+        self._add(last, rate * (stream.to_s - last * self._grain_s))
+        self._add(first, rate * ((first + 1) * self._grain_s - stream.from_s))
+        for place in range(first + 1, last):
+            self._add(place, rate * self._grain_s)
+
+    def _sums(self, first: int, places: int) -> list[float]:
+        """What each of the spans holds that end with these bins."""
+        begin, end = first - self._span + 1 - self._base, first + places - self._base
+        held = [0.0] * -begin + self._bins[max(0, begin) : max(0, end)]
+        held += [0.0] * (end - begin - len(held))
+        totals = list(accumulate(held, initial=0.0))
+        return [
+            later - earlier for earlier, later in zip(totals, totals[self._span :], strict=False)
+        ]
 
     def _own(self, need: float, stream: PlannedStream, begins_s: float, length: int) -> list[float]:
         """What the spans that end with the coming bins hold of a call that is admitted now."""
-        grain_s, span = self._timeline.grain_s, self._span
+        grain_s, span = self._grain_s, self._span
         lasts = max(SLACK, (stream.to_s - stream.from_s) / grain_s)
         before = (stream.from_s - begins_s) / grain_s
         flowed = [
@@ -296,7 +261,7 @@ class Rolling:
 
     def _fits(self, own: list[float], held: list[float], delay: int, room: float) -> bool:
         """Whether no period holds too much; a call that is alone in a period may fill it."""
-        nothing = self.limit * SLACK
+        nothing = self.size * SLACK
         others = held[delay : delay + len(own)]
         return not any(
             other > nothing and other + mine > room for other, mine in zip(others, own, strict=True)
