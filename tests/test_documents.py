@@ -175,3 +175,13 @@ def test_the_korean_readme_has_the_commands_of_the_english_one() -> None:
     for said in ("3.11", "`make run`", "`.venv/bin/headway`", "`pip install .`"):
         assert said in korean
         assert said in english
+
+
+def test_every_module_that_the_architecture_names_is_there() -> None:
+    package, missing = ROOT / "src" / "headway", []
+    for line in _text("ARCHITECTURE.md").splitlines():
+        folders = re.findall(r"`(\w+)/\w+\.py`", line)
+        for name in re.findall(r"`(?:\w+/)?(\w+\.py)`", line):
+            if not any((package / folder / name).exists() for folder in folders):
+                missing.append(name)
+    assert not missing
