@@ -23,17 +23,18 @@ Where to find what (each folder imports only those listed below it; `make lint` 
     testing                      what users' tests need
     mcp, planner                 plans by agents
     api                          the Python front door
-    report.text                  what a person sees in a terminal
+    report.text                  what a person or a program is shown: text, JSON, pictures
     gateway                      a local endpoint that paces unmodified agents
-    sim.server                   a simulated provider behind HTTP
+    sim.server, sim.compare      a simulated provider behind HTTP; strategies side by side
     run, config                  how a run is performed and resumed; the configuration
-    agents                       who performs a task
-    client, broker               one call is paced; processes share an account
-    journal                      what is durable
+    agents, reducers, files      who performs a task; functions that plans may name
+    state, client, broker        how tasks reach what they share; one call is paced; processes
+                                 share an account
+    journal, work                what is durable; what can be performed as a task
     report, sim                  pure: what happened, what would happen; a provider to try things on
-    engine, state                pure: what happens next; what tasks share
+    engine, state.shared         pure: what happens next in a run; what tasks share
     plans, wire, pacing          pure: what is to be done; providers' bytes; when to send a call
-    base, errors                 what every folder uses; what can go wrong
+    base, interrupts, errors     what every folder uses; what a signal does; what can go wrong
 
 Public names are imported when first used, so that `import headway` stays instant.
 """

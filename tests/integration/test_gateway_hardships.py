@@ -436,7 +436,11 @@ def test_a_place_whose_permit_is_being_given_back_is_nobodys() -> None:
     asyncio.run(main())
 
 
-def test_no_money_is_set_aside_for_an_attempt_that_has_ended() -> None:
+def test_no_money_is_set_aside_for_an_attempt_that_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
     async def main() -> None:
         opened = Opened(Told())
         async with opened.attempt() as (_, seen, _key, payer):

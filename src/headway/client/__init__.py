@@ -1,4 +1,4 @@
-"""How is one client's call paced?
+"""How is the call of one client paced, and how does it reach the account of the process?
 
 Reading order: `exchange`, `accounts`, `admission`, `transport`, `httpx_transport`,
 `overview`, `http_server`.

@@ -1,4 +1,4 @@
-"""What happened, what would happen? Pure; `text` draws it for terminals.
+"""What happened, what would happen, what is advised? Pure; `text` shows it.
 
 Reading order: `history`, `time_use`, `progress`, `tables`, `health` (what happened); `bound`,
 `sizes`, `outline`, `forecast`, `options`, `advise` (what would); `stage`, `trial`, `schedules`,

@@ -1,4 +1,4 @@
-"""How is a run performed and resumed?
+"""How is a run performed and resumed, and checked, foreseen or tried beforehand?
 
 Reading order: `plan_run`, `launch`, `driver`, `attempts`, `tasks`, `filling`,
 `reduce`, `each`, `agent_tasks`, `run_context`; `results`, `declared` (resume);

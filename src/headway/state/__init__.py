@@ -1,4 +1,4 @@
-"""What do tasks share? `shared` and `coherence` are pure.
+"""What do the tasks of a run share? `shared` and `coherence` are pure.
 
 Reading order: `shared`, `coherence`, `context`, `folder`, `outbox`, `learned_edges`.
 """
