@@ -35,7 +35,6 @@ from headway.report.options import (
     AccountState,
     Situation,
     Way,
-    amounts_of,
     as_it_is_now,
     cost_of,
     profile_of,
@@ -43,6 +42,7 @@ from headway.report.options import (
     waiting_microusd,
     work_of,
 )
+from headway.report.outline import amounts_of
 from headway.sim.account import Terms
 from headway.sim.clients import PATIENT, UnpacedDoor
 from headway.sim.draw import Neighbour, lognormal, uniform
@@ -228,7 +228,7 @@ def _unpaced(case: Case, strategy: Strategy) -> float:
 
 
 def _worth(case: Case, work: Workload, time_s: float) -> float:
-    return cost_of(case.account, amounts_of(work)) + waiting_microusd(time_s)
+    return cost_of(case.account, amounts_of(work.calls)) + waiting_microusd(time_s)
 
 
 def close_share(scores: Sequence[float]) -> float:

@@ -262,8 +262,8 @@ def test_an_output_without_these_characters_gets_plain_ones() -> None:
     assert glyphs_for(console) == ASCII
 
 
-def _row(strategy: str, makespan_s: float, **other: int) -> StrategyRow:
-    return row_of(strategy, [Rehearsed(makespan_s=makespan_s, **other)], [50.0])
+def _row(strategy: str, makespan_s: float, refused: int = 0, failed: int = 0) -> StrategyRow:
+    return row_of(strategy, [Rehearsed(makespan_s, refused, failed=failed)], [50.0])
 
 
 def test_the_conclusion_names_the_fastest_that_loses_nothing() -> None:

@@ -115,8 +115,7 @@ LAST_SHARE: Final = 0.5
 
 
 LimitRoom = tuple[Limit, float, float]
-"""A limit, what is free of it now, and what flows in for us a second: less if there is a ceiling.
-"""
+"""A limit, what is free of it now, and what flows in for us a second, under the ceiling."""
 
 
 class Flow(Struct, frozen=True):
@@ -209,10 +208,6 @@ class PriceGuess(Struct, frozen=True):
     unpriced: tuple[str, ...] = ()
     """Models without a known price: what they cost is not in the sums."""
 
-    def is_above(self, microusd: int) -> bool:
-        """Whether it will probably cost more than this."""
-        return self.expected_microusd > microusd
-
 
 def guess_price(askings: Iterable[ModelCalls]) -> PriceGuess:
     """The sum over a plan's prompts. Answers are taken to be as long as answers usually are."""
@@ -233,10 +228,7 @@ def guess_price(askings: Iterable[ModelCalls]) -> PriceGuess:
 
 
 def _most(asking: ModelCalls, price: Price) -> int:
-    """The first calls, and repairs that read the answers so far again: a byte is a token at most.
-
-    An answer is read again as at most as many tokens as it was written in.
-    """
+    """First calls, and repairs that read the answers so far again: a byte is a token at most."""
     rounds = 1 + asking.repairs
     outputs = rounds * asking.members * asking.max_tokens
     inputs = rounds * (asking.prompt_bytes + asking.members * FRAME_TOKENS)
@@ -381,9 +373,8 @@ def ground_of(knowledge: Knowledge) -> ForecastGround:
     terms = Terms(limits, charging=charging, used=used, neighbour=neighbour)
     spec = ProviderSpec("as known", terms, speed.latency, dialect=lane.dialect.name)
     lengths = [(name, one) for name, seen in knowledge.seen.items() for one in seen]
-    assumed = tuple(_assumed(rooms, slots, speed, len(every)))
-    if others > 0.0:
-        assumed = (*assumed, f"others on the account go on taking {others:.0%} of its limits")
+    is_limited = bool(rooms) or slots < inf
+    assumed = tuple(_assumed(is_limited, speed, len(every), others))
     return ForecastGround(
         sizes, speed, spec, rooms, slots, knowledge.places, bool(profile.kept),
         tuple(lengths[-LENGTHS_SEEN_MAX:]), knowledge.footing.terms.share, len(every), assumed,
@@ -392,12 +383,9 @@ def ground_of(knowledge: Knowledge) -> ForecastGround:
 
 
 def foresee(
-    outline: Outline,
-    knowledge: Knowledge,
-    strategy: Strategy = ADAPTIVE,
-    seed: int = 1,
+    outline: Outline, knowledge: Knowledge, strategy: Strategy = ADAPTIVE, seed: int = 1,
     depth: Depth = FULL,
-) -> Foreseen:
+) -> Foreseen:  # fmt: skip
     """What a plan will take, performed like this."""
     ground = ground_of(knowledge).under(strategy)
     part = cropped(outline, depth.drawn_calls)
@@ -469,12 +457,9 @@ def _chosen(order: Sequence[int], outline: Outline, depth: Depth) -> list[int]:
 
 
 def _rehearsed(
-    outline: Outline,
-    ground: ForecastGround,
-    strategy: Strategy,
-    knowledge: Knowledge,
+    outline: Outline, ground: ForecastGround, strategy: Strategy, knowledge: Knowledge,
     seeds: Sequence[int],
-) -> tuple[list[tuple[float, float]], list[Rehearsed]]:
+) -> tuple[list[tuple[float, float]], list[Rehearsed]]:  # fmt: skip
     """Of some draws the time as a fluid and as rehearsed; and the rehearsals."""
     pairs: list[tuple[float, float]] = []
     ran: list[Rehearsed] = []
@@ -561,8 +546,8 @@ def _others(chronicle: ChronicleMemory) -> float:
     return 0.0 if others < least else min(OTHERS_MAX, others)
 
 
-def _assumed(rooms: Sequence[LimitRoom], slots: float, speed: Speed, calls: int) -> Iterator[str]:
-    if not rooms and slots == inf:
+def _assumed(is_limited: bool, speed: Speed, calls: int, others: float) -> Iterator[str]:
+    if not is_limited:
         yield "no limit of the account is known yet: none is taken to bind"
     if speed.calls == 0:
         yield (
@@ -571,6 +556,8 @@ def _assumed(rooms: Sequence[LimitRoom], slots: float, speed: Speed, calls: int)
         )
     if calls == 0:
         yield "answers are as long as is usual: none of this kind was seen"
+    if others > 0.0:
+        yield f"others on the account go on taking {others:.0%} of its limits"
 
 
 def _spread(values: Sequence[float], scale: float = 1.0) -> SpreadNumber:

@@ -333,7 +333,16 @@ def work_of(
         own = [[call for mine in own for call in mine]]
     for mine in own:
         mine[0] = replace(mine[0], input_tokens=mine[0].input_tokens + common)
-    return _workload(own)
+    tasks = []
+    for number, mine in enumerate(own):
+        demands = tuple(
+            Demand(Amounts(call.input_tokens, call.output_tokens),
+                   Amounts(call.input_tokens, call.max_tokens), KIND)
+            for call in mine
+        )  # fmt: skip
+        weight_s = sum(1.0 + 0.02 * call.output_tokens for call in mine)
+        tasks.append(Task(f"agent {number + 1}", (), demands, weight_s, kind=KIND))
+    return Workload(KIND, Graph.of(tasks), tuple(tuple(mine) for mine in own))
 
 
 def rehearsed(work: Workload, guess: AccountGuess, strategy: Strategy, seed: int = 1) -> Rehearsed:
@@ -472,19 +481,6 @@ def _factors(seed: int, stream: int, count: int) -> list[float]:
     drawn = [lognormal(seed, stream, index, SIZES_SPREAD) for index in range(count)]
     mean = sum(drawn) / count
     return [one / mean for one in drawn]
-
-
-def _workload(calls: Sequence[Sequence[SimulatedCall]]) -> Workload:
-    tasks = []
-    for number, mine in enumerate(calls):
-        demands = tuple(
-            Demand(Amounts(call.input_tokens, call.output_tokens),
-                   Amounts(call.input_tokens, call.max_tokens), KIND)
-            for call in mine
-        )  # fmt: skip
-        weight_s = sum(1.0 + 0.02 * call.output_tokens for call in mine)
-        tasks.append(Task(f"agent {number + 1}", (), demands, weight_s, kind=KIND))
-    return Workload(KIND, Graph.of(tasks), tuple(tuple(mine) for mine in calls))
 
 
 def _lengths(work: Workload) -> OutputLength:

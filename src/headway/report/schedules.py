@@ -13,9 +13,8 @@
 
 Law: a schedule chooses among those who can take a step; the same text chooses the same again.
 
-PCT is the randomised scheduler of Burckhardt, Kothari, Musuvathi and Nagarakatte (ASPLOS 2010): of
-n tasks and k steps it finds an error that d orderings make with a probability of at least
-1 / (n k^(d-1)), whatever the error is.
+PCT (Burckhardt et al., ASPLOS 2010) finds, of n tasks and k steps, an error that d orderings make
+with a probability of at least 1 / (n k^(d-1)).
 """
 
 from __future__ import annotations
@@ -146,12 +145,8 @@ def _word(expanded: ExpandedPlan, graph: Graph, later: int, earlier: int) -> str
     if not keys:
         return f"`{names[0]}` is behind `{names[1]}` in queue `{graph.groups[later].queue}`"
     key = next((one for one in keys if one != "reads"), "reads")
-    verb = {
-        "needs": "needs",
-        "each": "has a member for each of",
-        "reduce": "reduces",
-        "reads": "reads what is written by",
-    }[key]
+    verb = {"needs": "needs", "each": "has a member for each of", "reduce": "reduces",
+            "reads": "reads what is written by"}[key]  # fmt: skip
     return f"`{names[0]}` {verb} `{names[1]}`"
 
 

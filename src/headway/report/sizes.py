@@ -172,11 +172,8 @@ class Sizes(Struct, frozen=True):
         return len(self.bare)
 
     def dearer(self, price: Price) -> float:
-        """What was charged, compared with the list's price of the same tokens.
-
-        Less where much was read from a cache; more where a provider does not tell what a call
-        took, which is then charged as the most that it could take.
-        """
+        """What was charged over the list's price: less where a cache was read, more where usage
+        was not reported and the most possible was charged."""
         listed = price.cost_microusd(self.charged)
         return self.charged.spend_microusd / listed if listed else 1.0
 

@@ -252,10 +252,7 @@ class HashedStage:
     def copied(
         self, going: Mapping[int, Going], snapshots: Mapping[int, Snapshot]
     ) -> tuple[HashedStage, dict[int, Going]]:
-        """Another world like this, and the attempts that go on there, by task, with what they see.
-
-        Never called of a world whose cast says that it cannot be copied.
-        """
+        """Another world like this, and the attempts that go on there; only if `is_copied`."""
         twin = type(self)(self.play)
         twin.files, twin._touched = self.files.copied(), self._touched[:]
         attempts: dict[int, Going] = {}
