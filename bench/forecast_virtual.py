@@ -22,7 +22,7 @@ from headway.pacing.quota import Quota
 from headway.plans.graph import Graph, Task
 from headway.report.forecast import Footing, Foreseen, Knowledge, foresee
 from headway.report.outline import Outline, OutlinePart
-from headway.report.sizes import Answered, seen_of
+from headway.report.sizes import AnsweredTask, SeenCall, seen_of
 from headway.sim.clients import PacedDoor
 from headway.sim.draw import normal, uniform
 from headway.sim.provider import Provider, SimulatedCall
@@ -102,10 +102,10 @@ def _work(items: list[Item], seed: int, first: int) -> Workload:
     return Workload("case", Graph.of(tasks), tuple(calls))
 
 
-def _answered(items: list[Item], ran: Rehearsed) -> list[Answered]:
+def _answered(items: list[Item], ran: Rehearsed) -> list[AnsweredTask]:
     spans = {span.task: (span.from_s, span.to_s) for span in ran.spans if span.kind == "busy"}
     return [
-        Answered("ask", *spans[task], item.input_tokens, item.output_tokens, 1, item.size_bytes)
+        ("ask", *spans[task], SeenCall(item.input_tokens, item.output_tokens, item.size_bytes))
         for task, item in enumerate(items)
     ]
 

@@ -51,12 +51,8 @@ STEPS: Final = (0.16, 0.08, 0.04, 0.02, 0.01)
 """By how much of itself the bound is tried to be raised, again and again while it can be."""
 
 
-class CallKind(NamedTuple):
-    """Calls alike: the instants they last, their latest start, what part of them comes back."""
-
-    span: int
-    last: int
-    ratio: float
+CallKind = tuple[int, int, float]
+"""Calls alike: the instants they last, their latest start, what part of them comes back."""
 
 
 def reserved_end(rule: LimitRule, layout: Layout, season: Season) -> float:
@@ -105,9 +101,9 @@ def _masses(rule: LimitRule, layout: Layout, end_s: float, grain_s: float) -> di
         least, most = min(group)[0], max(group)[0]
         wide = most - least
         upper = sum(mass * (ratio - least) / wide if wide > 0 else mass for ratio, mass in group)
-        masses[CallKind(span, last, most)] = upper
+        masses[span, last, most] = upper
         if wide > 0:
-            masses[CallKind(span, last, least)] = sum(mass for _, mass in group) - upper
+            masses[span, last, least] = sum(mass for _, mass in group) - upper
     return masses
 
 

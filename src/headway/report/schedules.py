@@ -330,40 +330,36 @@ def interleavings(cast: TrialCast, is_reduced: bool = False) -> Iterator[Trial]:
     threshold = gc.get_threshold()
     gc.set_threshold(COPIES_COLLECTED if cast.is_copied else threshold[0], *threshold[1:])
     try:
-        yield from _interleavings(cast, is_reduced)
+        trial = Trial(cast).open()
+        forks: list[_Fork] = []
+        slept: dict[int, Footprint] = {}
+        while True:
+            while not trial.is_over:
+                choices = [place for place in trial.ready if place not in slept]
+                if not choices:
+                    break  # Everything that could follow was seen before in another order.
+                if len(choices) > 1:
+                    frozen = copied(trial) if cast.is_copied else None
+                    forks.append(_Fork(trial.path[:], frozen, choices[:0:-1], slept))
+                slept = _step(trial, choices[0], slept, is_reduced)
+            else:
+                yield trial
+            trial.close()
+            while forks and not forks[-1].rest:
+                forks.pop()
+            if not forks:
+                return
+            fork = forks[-1]
+            place = fork.rest.pop()
+            if fork.frozen is None:
+                trial = Trial(cast).open()
+                for earlier in fork.path:
+                    trial.take(earlier)
+            else:
+                trial = copied(fork.frozen) if fork.rest else fork.frozen  # The last needs no copy.
+            slept = _step(trial, place, fork.slept, is_reduced)
     finally:
         gc.set_threshold(*threshold)
-
-
-def _interleavings(cast: TrialCast, is_reduced: bool) -> Iterator[Trial]:
-    trial = Trial(cast).open()
-    forks: list[_Fork] = []
-    slept: dict[int, Footprint] = {}
-    while True:
-        while not trial.is_over:
-            choices = [place for place in trial.ready if place not in slept]
-            if not choices:
-                break  # Everything that could follow was seen before in another order.
-            if len(choices) > 1:
-                frozen = copied(trial) if cast.is_copied else None
-                forks.append(_Fork(trial.path[:], frozen, choices[:0:-1], slept))
-            slept = _step(trial, choices[0], slept, is_reduced)
-        else:
-            yield trial
-        trial.close()
-        while forks and not forks[-1].rest:
-            forks.pop()
-        if not forks:
-            return
-        fork = forks[-1]
-        place = fork.rest.pop()
-        if fork.frozen is None:
-            trial = Trial(cast).open()
-            for earlier in fork.path:
-                trial.take(earlier)
-        else:
-            trial = copied(fork.frozen) if fork.rest else fork.frozen  # The last needs no copy.
-        slept = _step(trial, place, fork.slept, is_reduced)
 
 
 def _step(

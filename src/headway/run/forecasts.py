@@ -50,7 +50,7 @@ from headway.report.forecast import (
 )
 from headway.report.history import Passages, Piece
 from headway.report.outline import Outline, OutlineFacts, OutlinePart, outline_of
-from headway.report.sizes import Answered, SeenCall, seen_of
+from headway.report.sizes import AnsweredTask, SeenCall, seen_of
 from headway.run.each import EachSource
 from headway.run.plan_run import ObservedTasks, PlanRun, PlanSource
 from headway.wire.prices import price_of
@@ -200,7 +200,7 @@ def _hear(found: Earlier, reader: JournalReader, cast: ObservedTasks, is_same: b
     history = Passages()
     for one in reader.events(max(0, reader.summary().events - EVENTS_MAX)):
         history.hear(one.key, one.event)
-    answered: list[tuple[Answered, str]] = []
+    answered: list[tuple[AnsweredTask, str]] = []
     measured = 0
     for row in reader.rows("finished"):
         part = EACH if EACH in cast.parts else row.name.partition("[")[0]
@@ -218,21 +218,20 @@ def _hear(found: Earlier, reader: JournalReader, cast: ObservedTasks, is_same: b
     if is_same:
         _add(found, [one for one, _ in answered])
         found.counts |= {name: count or 0 for name, (_, count) in cast.parts.items()}
-    _add(found, [replace(one, part=model) for one, model in answered])
+    _add(found, [(model, *one[1:]) for one, model in answered])
     if answered or measured:
         found.runs += 1
         found.active = max(found.active, history.submitted)
 
 
-def _answered(part: str, span: Piece, row: TaskRow, size: float) -> Answered:
+def _answered(part: str, span: Piece, row: TaskRow, size: float) -> AnsweredTask:
     ending = row.ending
-    return Answered(
-        part, span.from_s, span.to_s, ending.input_tokens, ending.output_tokens, ending.calls, size,
-        float(ending.spend_microusd),
-    )  # fmt: skip
+    total = SeenCall(ending.input_tokens, ending.output_tokens, size, calls=ending.calls,
+                     microusd=float(ending.spend_microusd))  # fmt: skip
+    return part, span.from_s, span.to_s, total
 
 
-def _add(found: Earlier, answered: list[Answered]) -> None:
+def _add(found: Earlier, answered: list[AnsweredTask]) -> None:
     for name, seen in seen_of(answered).items():
         found.seen.setdefault(name, []).extend(seen)
 
