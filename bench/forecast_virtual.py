@@ -20,7 +20,7 @@ from headway.pacing.length import OutputLength
 from headway.pacing.memory import AccountTerms
 from headway.pacing.quota import Quota
 from headway.plans.graph import Graph, Task
-from headway.report.forecast import Footing, Foreseen, Knowledge, foresee
+from headway.report.forecast import Foreseen, Knowledge, foresee
 from headway.report.outline import Outline, OutlinePart
 from headway.report.sizes import AnsweredTask, SeenCall, seen_of
 from headway.sim.clients import PacedDoor
@@ -71,9 +71,8 @@ def performed(
     sizes = tuple(item.size_bytes for item in later)
     part = OutlinePart("ask", case.count, model="model", sizes_bytes=sizes, max_tokens=OUTPUT_MAX,
                 price=PRICE)  # fmt: skip
-    footing = Footing(memory, AccountTerms(), pause_s)
     seen = seen_of(_answered(first, learned))
-    found = foresee(Outline((part,)), Knowledge(footing, seen), seed=case.seed)
+    found = foresee(Outline((part,)), Knowledge(memory, seen, age_s=pause_s), seed=case.seed)
     then = _later(provider, case, learned.makespan_s + pause_s)
     lane = lane_of(memory, AccountTerms(), dialect, -pause_s, 0.0)
     watched = door_of(lane.quota, lengths)

@@ -288,41 +288,35 @@ ROUGH: Final = Depth(24, 0, 60, 100)
 """Without rehearsals, where nothing was seen: no computation makes a guess better."""
 
 
-class Footing(Struct, frozen=True):
-    """What an account is known to allow, at the moment of asking."""
+class Knowledge(Struct, frozen=True):
+    """All that a forecast is made from: what the account allows, and what earlier runs showed."""
 
     memory: LaneMemory
+    seen: Mapping[str, Sequence[SeenCall]] = field(default_factory=dict)
+    """Calls that were made, by part of the plan; under the name of a model, all of its calls."""
+    learned_from: str = ""
+    places: float = inf
+    """Tasks that this machine takes at once, as far as was seen."""
     terms: AccountTerms = AccountTerms()
     age_s: float = 0.0
     """How long ago `memory` was so."""
 
     def lane(self) -> Lane:
         """The account as the broker would take it up now, at second 0."""
-        memory, terms = self.memory, self.terms
+        memory = self.memory
         dialect = DIALECTS.get(memory.dialect, PLAIN)
         if not (memory.levels or memory.profile.curve or memory.windows):
-            return new_lane(memory.account, memory.group, terms, dialect, 0.0)
-        return lane_of(memory, terms, dialect, -self.age_s, 0.0)
+            return new_lane(memory.account, memory.group, self.terms, dialect, 0.0)
+        return lane_of(memory, self.terms, dialect, -self.age_s, 0.0)
 
-    def cropped(self, share: float) -> Footing:
+    def cropped(self, share: float) -> Knowledge:
         """The same with so much of what is free now: for a part of a plan limits bind as soon."""
         memory = self.lane().memory(0.0)
         levels = tuple(
             replace(told, remaining=share * max(0.0, told.remaining or 0.0))
             for told in memory.levels
         )
-        return Footing(replace(memory, levels=levels), self.terms)
-
-
-class Knowledge(Struct, frozen=True):
-    """All that a forecast is made from."""
-
-    footing: Footing
-    seen: Mapping[str, Sequence[SeenCall]] = field(default_factory=dict)
-    """Calls that were made, by part of the plan; under the name of a model, all of its calls."""
-    learned_from: str = ""
-    places: float = inf
-    """Tasks that this machine takes at once, as far as was seen."""
+        return replace(self, memory=replace(memory, levels=levels), age_s=0.0)
 
 
 class ForecastGround(Struct, frozen=True):
@@ -353,16 +347,16 @@ class ForecastGround(Struct, frozen=True):
 
 def ground_of(knowledge: Knowledge) -> ForecastGround:
     """Fit all that was seen."""
-    lane = knowledge.footing.lane()
+    lane = knowledge.lane()
     sizes = {name: sizes_of(seen) for name, seen in knowledge.seen.items() if seen}
     every = max(knowledge.seen.values(), key=len, default=())
     profile = lane.quota.belief.profile()
     speed = speed_of(every, Latency(profile.first_byte_s, profile.per_token_s))
     if speed.calls == 0 and not profile.curve:
         speed = UNKNOWN
-    others = _others(knowledge.footing.memory.chronicle)
-    rooms, used = _rooms(lane, knowledge.footing.terms.share, others)
-    told = (*knowledge.footing.terms.limits, *knowledge.footing.memory.profile.limits)
+    others = _others(knowledge.memory.chronicle)
+    rooms, used = _rooms(lane, knowledge.terms.share, others)
+    told = (*knowledge.terms.limits, *knowledge.memory.profile.limits)
     gauges = (one.amount for one in told if one.resource == "concurrency")
     slots = min(lane.quota.belief.width.cap.limit, *gauges, inf)
     limits = tuple(limit for limit, _, _ in rooms)
@@ -377,7 +371,7 @@ def ground_of(knowledge: Knowledge) -> ForecastGround:
     assumed = tuple(_assumed(is_limited, speed, len(every), others))
     return ForecastGround(
         sizes, speed, spec, rooms, slots, knowledge.places, bool(profile.kept),
-        tuple(lengths[-LENGTHS_SEEN_MAX:]), knowledge.footing.terms.share, len(every), assumed,
+        tuple(lengths[-LENGTHS_SEEN_MAX:]), knowledge.terms.share, len(every), assumed,
         bool(profile.curve),
     )  # fmt: skip
 
@@ -396,7 +390,7 @@ def foresee(
     chosen = [seed + at for at in _chosen(order, small, depth)]
     stage, few = ground, knowledge
     if small is not outline:
-        few = replace(knowledge, footing=knowledge.footing.cropped(1.0 / outline.times(small)))
+        few = knowledge.cropped(1.0 / outline.times(small))
         stage = ground_of(few).under(strategy)
     offs, ran = _rehearsed(small, stage, strategy, few, chosen)
     middle, flow = draws[order[depth.draws // 2]]
@@ -472,7 +466,7 @@ def _rehearsed(
         lengths = OutputLength()
         for kind, seen in ground.lengths:
             lengths.observe(kind, seen.input_tokens, seen.output_tokens)
-        door = PacedDoor(knowledge.footing.lane().quota, lengths)
+        door = PacedDoor(knowledge.lane().quota, lengths)
         done = rehearse(workload_of(one), provider, door, Rules(strategy))
         if done.makespan_s < inf:
             pairs.append((flow.time_s, done.makespan_s))

@@ -232,9 +232,9 @@ def lineage(
     every = list(passages)
     if graph is None:
         longest = max(every, key=lambda one: one.served_s, default=Passage(b""))
-        chain = (longest.key,) if longest.key else ()
         ready_s = {one.key: 0.0 for one in every}
-        return Lineage(ready_s, longest.served_s, chain, is_known=False)
+        keys = (longest.key,) if longest.key else ()
+        return Lineage(ready_s, longest.served_s, keys, is_known=False)
     members: list[list[Passage]] = [[] for _ in graph.groups]
     for one in every:
         group = graph.index.get(group_of(one.key))

@@ -41,7 +41,6 @@ from headway.report.forecast import (
     QUICK,
     ROUGH,
     Depth,
-    Footing,
     Foreseen,
     Knowledge,
     Portion,
@@ -289,8 +288,7 @@ class Prospect(Struct, frozen=True):
     def _windows(self, found: Foreseen) -> tuple[list[Portion], list[str]]:
         """What it takes of every usage window, and a word on those of unknown size."""
         portions, unsized = list[Portion](), list[str]()
-        footing = self.knowledge.footing
-        for one in footing.lane().quota.belief.allowances.statistics(0.0):
+        for one in self.knowledge.lane().quota.belief.allowances.statistics(0.0):
             name, size = f"{one.word} window of {self.account}", one.size_tokens
             if size is None:
                 unsized.append(f"the {name}, {one.used:.0%} used, is taken to be large enough")
@@ -298,7 +296,7 @@ class Prospect(Struct, frozen=True):
             tokens, doubt = found.tokens, one.doubt
             takes = SpreadNumber(tokens.low * (1 - doubt), tokens.mid, tokens.high * (1 + doubt))
             portion = Portion(
-                name, footing.terms.share * size, one.used * size, takes, one.resets_s
+                name, self.knowledge.terms.share * size, one.used * size, takes, one.resets_s
             )
             portions.append(portion)
         return portions, unsized
@@ -356,8 +354,8 @@ def prospect_of(
             *assumed,
             f"all calls are taken to draw on the account of {asked.model if asked else ''}",
         )
-    footing, account = footing_of(asked.model if asked else "", kept, environment)
-    knowledge = Knowledge(footing, earlier.seen, earlier.words)
+    knowledge, account = known_account(asked.model if asked else "", kept, environment)
+    knowledge = replace(knowledge, seen=earlier.seen, learned_from=earlier.words)
     return Prospect(
         outline, knowledge, kept.memory, account, budget or expanded.spec.budget, assumed
     )
@@ -393,9 +391,8 @@ def foreseen_each(
         return None
     calls = mean(earlier.calls[EACH])
     part = OutlinePart(EACH, count, seconds=tuple(earlier.seconds[EACH]))
-    footing = Footing(LaneMemory("", "", PLAIN.name, Profile()))
     width = max(1, int(min(jobs, earlier.active)))
-    known = Knowledge(footing, {}, earlier.words, width)
+    known = Knowledge(LaneMemory("", "", PLAIN.name, Profile()), {}, earlier.words, width)
     found = foresee(Outline((part,)), known, Strategy("fixed", width))
     seen = earlier.seen.get(EACH, [])
     tokens_in = count * mean(one.input_tokens * one.calls for one in seen)
@@ -419,9 +416,9 @@ def look(place: Folders) -> StoredMemory:
         return StoredMemory(PacingMemory())
 
 
-def footing_of(
+def known_account(
     model: str, kept: StoredMemory, environment: Mapping[str, str]
-) -> tuple[Footing, str]:
+) -> tuple[Knowledge, str]:
     """What is known of the account that a model is asked on, and the account's name."""
     account, group, dialect = "", "", PLAIN.name
     if model and "{{" not in model:
@@ -438,8 +435,8 @@ def footing_of(
     terms = terms_of(dict(kept.memory.terms), account, group)
     for lane in kept.memory.lanes:
         if (lane.account, lane.group) == (account, group):
-            return Footing(lane, terms, kept.age_s), account
-    return Footing(LaneMemory(account, group, dialect, Profile()), terms), account
+            return Knowledge(lane, terms=terms, age_s=kept.age_s), account
+    return Knowledge(LaneMemory(account, group, dialect, Profile()), terms=terms), account
 
 
 def _earlier(place: Folders, path: Path) -> Earlier:
