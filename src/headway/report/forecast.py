@@ -332,8 +332,7 @@ class ForecastGround(Struct, frozen=True):
     """Tasks that this machine takes at once."""
     keeps: bool
     """Whether all of `max_tokens` counts, used or not."""
-    lengths: tuple[tuple[str, SeenCall], ...]
-    share: float
+    knowledge: Knowledge
     calls: int
     assumed: tuple[str, ...]
     is_known: bool
@@ -366,13 +365,11 @@ def ground_of(knowledge: Knowledge) -> ForecastGround:
     charging: Charging = "kept" if profile.kept else lane.dialect.charging
     terms = Terms(limits, charging=charging, used=used, neighbour=neighbour)
     spec = ProviderSpec("as known", terms, speed.latency, dialect=lane.dialect.name)
-    lengths = [(name, one) for name, seen in knowledge.seen.items() for one in seen]
     is_limited = bool(rooms) or slots < inf
     assumed = tuple(_assumed(is_limited, speed, len(every), others))
     return ForecastGround(
         sizes, speed, spec, rooms, slots, knowledge.places, bool(profile.kept),
-        tuple(lengths[-LENGTHS_SEEN_MAX:]), knowledge.terms.share, len(every), assumed,
-        bool(profile.curve),
+        knowledge, len(every), assumed, bool(profile.curve),
     )  # fmt: skip
 
 
@@ -388,11 +385,10 @@ def foresee(
     order = sorted(range(depth.draws), key=lambda at: draws[at][1].time_s)
     small = cropped(outline, depth.cropped_calls)
     chosen = [seed + at for at in _chosen(order, small, depth)]
-    stage, few = ground, knowledge
+    stage = ground
     if small is not outline:
-        few = knowledge.cropped(1.0 / outline.times(small))
-        stage = ground_of(few).under(strategy)
-    offs, ran = _rehearsed(small, stage, strategy, few, chosen)
+        stage = ground_of(knowledge.cropped(1.0 / outline.times(small))).under(strategy)
+    offs, ran = _rehearsed(small, stage, strategy, chosen)
     middle, flow = draws[order[depth.draws // 2]]
     # Every wave has an end of its own; everything else has one.
     is_alike = small is outline or (strategy.kind == "waves" and flow.binding == WIDTH)
@@ -451,10 +447,10 @@ def _chosen(order: Sequence[int], outline: Outline, depth: Depth) -> list[int]:
 
 
 def _rehearsed(
-    outline: Outline, ground: ForecastGround, strategy: Strategy, knowledge: Knowledge,
-    seeds: Sequence[int],
-) -> tuple[list[tuple[float, float]], list[Rehearsed]]:  # fmt: skip
+    outline: Outline, ground: ForecastGround, strategy: Strategy, seeds: Sequence[int]
+) -> tuple[list[tuple[float, float]], list[Rehearsed]]:
     """Of some draws the time as a fluid and as rehearsed; and the rehearsals."""
+    seen = [(name, one) for name, calls in ground.knowledge.seen.items() for one in calls]
     pairs: list[tuple[float, float]] = []
     ran: list[Rehearsed] = []
     for seed in seeds:
@@ -464,9 +460,9 @@ def _rehearsed(
         # Streams tell how many at once are worth it; where that is known they are only slow.
         provider.shows_progress = not ground.is_known
         lengths = OutputLength()
-        for kind, seen in ground.lengths:
-            lengths.observe(kind, seen.input_tokens, seen.output_tokens)
-        door = PacedDoor(knowledge.lane().quota, lengths)
+        for kind, call in seen[-LENGTHS_SEEN_MAX:]:
+            lengths.observe(kind, call.input_tokens, call.output_tokens)
+        door = PacedDoor(ground.knowledge.lane().quota, lengths)
         done = rehearse(workload_of(one), provider, door, Rules(strategy))
         if done.makespan_s < inf:
             pairs.append((flow.time_s, done.makespan_s))
@@ -500,7 +496,7 @@ def _bound(one: DrawnPlan, flow: Flow, ground: ForecastGround, depth: Depth) -> 
     """
     if one.count > depth.cropped_calls or not one.count:
         return flow.time_s, flow.binding
-    found = bound(ground.spec, one.calls, one.needs, ground.share)
+    found = bound(ground.spec, one.calls, one.needs, ground.knowledge.terms.share)
     if flow.least_s > found.time_s:
         return flow.least_s, flow.binding
     return found.time_s, found.binding

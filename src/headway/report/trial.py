@@ -207,7 +207,7 @@ class Trial:
         label = self.stage.label(group, member, self._grown)
         given = given_to(self, task)
         going = self.stage.begin(
-            TrialAttempt(task, group, member, attempt, label, snapshot, given, self._grown)
+            TrialAttempt(group, member, attempt, label, snapshot, given, self._grown)
         )
         self._active[task] = attempt, going
         return going
