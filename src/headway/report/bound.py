@@ -298,7 +298,11 @@ def bound(
     layout = lay_out(spec.latency, tasks, needs)
     width = width_of(spec, share)
     rules = rules_of(spec, layout.calls, share)
-    season = season_of(spec.terms, _horizon_s(spec, rules))
+    # By then the slowest limit has let everything through, neighbours or not.
+    least = least_factor(spec.terms) / 2.0
+    ends_s = (rule.period_s + (sum(rule.charges) + sum(rule.flows)) / (rule.rate_per_s * least)
+              for rule in rules if rule.amount * least > 0)  # fmt: skip
+    season = season_of(spec.terms, max(ends_s, default=0.0))
     terms = [("critical path", layout.critical_path_s),
              ("width", width_end(layout, spec.latency, width))]  # fmt: skip
     terms += [(rule.name, rule_end(rule, layout, season)) for rule in rules]
@@ -317,10 +321,3 @@ def width_of(spec: ProviderSpec, share: float = 1.0) -> int | None:
         if limit.kind == "gauge" and limit.resource == "concurrency"
     ]
     return min(widths, default=None)
-
-
-def _horizon_s(spec: ProviderSpec, rules: Sequence[LimitRule]) -> float:
-    """A time by which the slowest limit has let everything through, neighbours or not."""
-    least = least_factor(spec.terms) / 2.0
-    return max((rule.period_s + (sum(rule.charges) + sum(rule.flows)) / (rule.rate_per_s * least)
-                for rule in rules if rule.amount * least > 0), default=0.0)  # fmt: skip

@@ -509,13 +509,9 @@ def general(what: str, item: str) -> str:
     parts = rest.split("/")
     for place in range(len(parts) - 1, -1, -1):
         stem, dot, suffix = parts[place].partition(".")
-        if parts[place] == item:
-            parts[place] = ITEM
-        elif stem == item:
-            parts[place] = ITEM + dot + suffix
-        else:
-            continue
-        return scheme + colon + "/".join(parts)
+        if item in (parts[place], stem):
+            parts[place] = ITEM if parts[place] == item else ITEM + dot + suffix
+            return scheme + colon + "/".join(parts)
     return what
 
 

@@ -137,7 +137,10 @@ def flow_of(one: DrawnPlan, latency: Latency, ground: ForecastGround, times: flo
     calls = [call for made in one.calls for call in made]
     works = sorted(latency.work_s(call.output_tokens) for call in calls)
     work_s = times * sum(works)
-    width = best_width(latency, min(ground.width_max, max(1.0, times * len(calls))))
+    widest = max(1, int(min(ground.width_max, max(1.0, times * len(calls)), WIDTH_MAX)))
+    width = float(widest)
+    if latency.sigma or latency.kappa:
+        width = float(max(range(1, widest + 1), key=lambda n: n / latency.slowdown(n)))
     terms = [(PATH, path_s(one, latency)), (HERE, times * sum(one.seconds) / ground.places)]
     if calls:
         terms.append((WIDTH, work_s * latency.slowdown(width) / width))
@@ -160,14 +163,6 @@ def flow_of(one: DrawnPlan, latency: Latency, ground: ForecastGround, times: flo
     least_s = time_s - (last_s - works[0]) if binding not in FREE else time_s
     width = min(width, work_s / max(time_s, 1e-9))
     return Flow(time_s, binding, width * latency.slowdown(width), least_s)
-
-
-def best_width(latency: Latency, most: float) -> float:
-    """The width with the highest throughput, of those that are allowed."""
-    widest = max(1, int(min(most, WIDTH_MAX)))
-    if latency.sigma == 0.0 and latency.kappa == 0.0:
-        return float(widest)
-    return float(max(range(1, widest + 1), key=lambda n: n / latency.slowdown(n)))
 
 
 def path_s(one: DrawnPlan, latency: Latency) -> float:

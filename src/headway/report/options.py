@@ -193,17 +193,12 @@ def remembered_account(
     said = () if limits or hidden else ("the account has told of no limit: none is assumed",)
     learned = round(2 * sum(weight for _, weight, _ in profile.curve))
     name = f"{view.account} {view.group}".strip()
-    return AccountGuess(
-        spec, profile, price, view.share, max(learned, view.granted), name, state_of(view), said
-    )
-
-
-def state_of(view: LaneView) -> AccountState:
-    """What was measured of an account that is in use."""
     used = tuple((one.limit.name, min(1.0, one.used / max(1.0, one.limit.amount)))
                  for one in view.limits)  # fmt: skip
-    calls = view.granted
-    return AccountState(used, view.refused / calls if calls else None)
+    state = AccountState(used, view.refused / view.granted if view.granted else None)
+    return AccountGuess(
+        spec, profile, price, view.share, max(learned, view.granted), name, state, said
+    )
 
 
 def latency_of(profile: Profile) -> Latency:

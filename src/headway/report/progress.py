@@ -305,8 +305,6 @@ class RunProgress:
                 self.groups[group].total = count
             case WaveBegan() | RunHeld() | RunContinued() | RunStopping() | RunFinished():
                 self.standing = stand(self.standing, event)
-            case _:
-                pass
 
     def _admission(self, event: CallWaited | CallAdmitted) -> None:
         running = self.running.get(event.task)

@@ -86,9 +86,8 @@ class TrialFiles(Struct):
     def look(self, path: str) -> tuple[tuple[str, str], ...]:
         if not self.texts:
             return ()
-        around = [(one, self.texts[one]) for one in above(path) if one in self.texts]
-        own = [(path, self.texts[path])] if path in self.texts else []
-        return (*around, *own, *((one, self.texts[one]) for one in self._within(path)))
+        every = (*above(path), path, *self._within(path))
+        return tuple((one, self.texts[one]) for one in every if one in self.texts)
 
     def put(self, path: str, text: str) -> None:
         for inner in self._within(path):
