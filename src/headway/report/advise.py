@@ -332,24 +332,22 @@ def _when(facts: RuleFacts, best: Option) -> tuple[When, str]:
     return "now", ""
 
 
-def _assumed(situation: Situation, guess: AccountGuess) -> tuple[str, ...]:
+def _assumed(situation: Situation, guess: AccountGuess) -> Iterator[str]:
     """What is neither given nor measured, a sentence each."""
-    said: list[str] = []
     if situation.common is None:
-        said.append(
+        yield (
             f"each agent has {COMMON_SHARE:.0%} of its tokens in common with all others, as in "
             "a review by four"
         )
     state = situation.state
     if not state.used and state.refused_share is None:
-        said.append("nothing is in use: the account was not measured lately")
+        yield "nothing is in use: the account was not measured lately"
     if state.slowdown is None and state.is_peak is None:
-        said.append("the account is as fast as usual")
+        yield "the account is as fast as usual"
     if guess.price is None:
-        said.append("tokens cost $3 a million in and $15 out: the price is not known")
+        yield "tokens cost $3 a million in and $15 out: the price is not known"
     if situation.agents * situation.calls_each > REHEARSED_CALLS_MAX:
-        said.append(f"of {situation.agents:,} agents a part was rehearsed, and continued as a line")
-    return tuple(said)
+        yield f"of {situation.agents:,} agents a part was rehearsed, and continued as a line"
 
 
 # Time and money against width: how the account answers to 1, 2, 3... agents at once.

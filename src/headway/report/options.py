@@ -185,9 +185,13 @@ def remembered_account(
     hidden = () if profile.cap == inf else (Limit("concurrency", profile.cap, 0.0, "gauge"),)
     known = any(limit.kind == "gauge" for limit in limits)
     dialect = DIALECTS.get(lane.dialect, PLAIN)
+    shares = [one.neighbours_per_s / one.limit.rate_per_s for one in view.limits
+              if one.limit.rate_per_s > 0]  # fmt: skip
+    share = max(shares, default=0.0)
+    neighbour = Neighbour(min(1.0, share)) if share >= DRAW_LEAST else None
     spec = ProviderSpec(
         view.group or view.account, Terms(
-            limits, () if known else hidden, dialect.charging, neighbour=_neighbour(view),
+            limits, () if known else hidden, dialect.charging, neighbour=neighbour,
         ), latency_of(profile), dialect=dialect.name,
     )  # fmt: skip
     said = () if limits or hidden else ("the account has told of no limit: none is assumed",)
@@ -224,13 +228,6 @@ def as_it_is_now(guess: AccountGuess, state: AccountState) -> AccountGuess:
         gone = Neighbour(taken, shape="burst", on_s=MINUTE_S, off_s=inf)
         spec = replace(spec, terms=replace(spec.terms, neighbour=gone))
     return replace(guess, spec=spec, state=state)
-
-
-def _neighbour(view: LaneView) -> Neighbour | None:
-    shares = [one.neighbours_per_s / one.limit.rate_per_s for one in view.limits
-              if one.limit.rate_per_s > 0]  # fmt: skip
-    share = max(shares, default=0.0)
-    return Neighbour(min(1.0, share)) if share >= DRAW_LEAST else None
 
 
 OWN_STREAM: Final = 91
