@@ -20,9 +20,9 @@ from headway.pacing.length import OutputLength
 from headway.pacing.memory import AccountTerms
 from headway.pacing.quota import Quota
 from headway.plans.graph import Graph, Task
-from headway.report.forecast import Footing, Foreseen, Knowledge, foresee
+from headway.report.forecast import Foreseen, Knowledge, foresee
 from headway.report.outline import Outline, OutlinePart
-from headway.report.sizes import Answered, seen_of
+from headway.report.sizes import AnsweredTask, SeenCall, seen_of
 from headway.sim.clients import PacedDoor
 from headway.sim.draw import normal, uniform
 from headway.sim.provider import Provider, SimulatedCall
@@ -69,9 +69,8 @@ def performed(
     sizes = tuple(item.size_bytes for item in later)
     part = OutlinePart("ask", case.count, model="model", sizes_bytes=sizes, max_tokens=OUTPUT_MAX,
                 price=PRICE)  # fmt: skip
-    footing = Footing(memory, AccountTerms(), pause_s)
     seen = seen_of(_answered(first, learned))
-    found = foresee(Outline((part,)), Knowledge(footing, seen), seed=case.seed)
+    found = foresee(Outline((part,)), Knowledge(memory, seen, age_s=pause_s), seed=case.seed)
     then = _later(provider, case, learned.makespan_s + pause_s)
     lane = lane_of(memory, AccountTerms(), dialect, -pause_s, 0.0)
     watched = door_of(lane.quota, lengths)
@@ -100,10 +99,10 @@ def _work(items: list[Item], seed: int, first: int) -> Workload:
     return Workload("case", Graph.of(tasks), tuple(calls))
 
 
-def _answered(items: list[Item], ran: Rehearsed) -> list[Answered]:
+def _answered(items: list[Item], ran: Rehearsed) -> list[AnsweredTask]:
     spans = {span.task: (span.from_s, span.to_s) for span in ran.spans if span.kind == "busy"}
     return [
-        Answered("ask", *spans[task], item.input_tokens, item.output_tokens, 1, item.size_bytes)
+        ("ask", *spans[task], SeenCall(item.input_tokens, item.output_tokens, item.size_bytes))
         for task, item in enumerate(items)
     ]
 

@@ -196,8 +196,8 @@ def test_an_output_without_these_characters_gets_plain_ones() -> None:
     assert glyphs_for(console) == ASCII
 
 
-def _row(strategy: str, makespan_s: float, **other: Any) -> StrategyRow:
-    return row_of(strategy, [Rehearsed(makespan_s=makespan_s, **other)], [50.0])
+def _row(strategy: str, makespan_s: float, refused: int = 0, failed: int = 0) -> StrategyRow:
+    return row_of(strategy, [Rehearsed(makespan_s, refused, failed=failed)], [50.0])
 
 
 @pytest.mark.parametrize(

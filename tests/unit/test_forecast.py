@@ -15,7 +15,6 @@ from headway.report import forecast
 from headway.report.forecast import (
     QUICK,
     Depth,
-    Footing,
     Foreseen,
     Knowledge,
     SpreadNumber,
@@ -72,8 +71,8 @@ def told(
     terms: AccountTerms = AccountTerms(),
     depth: Depth = QUICKLY,
 ) -> Foreseen:
-    footing = Footing(memory(*limits, left=left), terms)
-    return foresee(asks(count), Knowledge(footing, seen(), "2 earlier runs"), depth=depth)
+    known = Knowledge(memory(*limits, left=left), seen(), "2 earlier runs", terms=terms)
+    return foresee(asks(count), known, depth=depth)
 
 
 def test_a_forecast_says_what_it_was_asked_and_from_what_it_is() -> None:
@@ -104,7 +103,7 @@ def test_what_was_used_up_has_to_flow_in_again() -> None:
     assert empty.time_s.mid == pytest.approx(full.time_s.mid + 40.0, rel=0.15)
     # What was empty some time ago has flowed in since.
     lane = memory(REQUESTS, left=0.0)
-    rested = foresee(asks(40), Knowledge(Footing(lane, age_s=60.0), seen()), depth=QUICKLY)
+    rested = foresee(asks(40), Knowledge(lane, seen(), age_s=60.0), depth=QUICKLY)
     assert rested.time_s.mid == pytest.approx(full.time_s.mid, rel=0.15)
 
 
@@ -112,11 +111,11 @@ def test_more_that_was_seen_makes_it_surer() -> None:
     limit = Limit("output", 2000.0, source="header")
     widths = []
     for count in (10, 160):
-        knowledge = Knowledge(Footing(memory(limit, left=0.0)), seen(count))
+        knowledge = Knowledge(memory(limit, left=0.0), seen(count))
         found = foresee(asks(60), knowledge, depth=replace(QUICKLY, draws=60)).output_tokens
         widths.append((found.high - found.low) / found.mid)
     assert widths[1] < 0.6 * widths[0]
-    nothing = foresee(asks(60), Knowledge(Footing(memory(limit, left=0.0))), depth=QUICKLY)
+    nothing = foresee(asks(60), Knowledge(memory(limit, left=0.0)), depth=QUICKLY)
     blind = nothing.output_tokens
     assert (blind.high - blind.low) / blind.mid > 2.0 * widths[0]
     assert nothing.learned_calls == 0
@@ -129,7 +128,7 @@ def test_a_large_plan_takes_as_long_as_its_strategy_lets_it(
     strategy: Strategy, about_s: float
 ) -> None:
     """A cropped plan shows what a wave loses, and not how many there are."""
-    wide = Footing(memory(Limit("requests", 60_000.0, source="header"), left=1.0))
+    wide = memory(Limit("requests", 60_000.0, source="header"), left=1.0)
     found = foresee(asks(400), Knowledge(wide, seen()), strategy, depth=QUICKLY)
     assert found.time_s.mid == pytest.approx(about_s, rel=0.1)
     assert found.binding == "width"
@@ -137,12 +136,12 @@ def test_a_large_plan_takes_as_long_as_its_strategy_lets_it(
 
 
 def test_a_model_without_a_price_is_named_and_the_cost_is_not() -> None:
-    footing = Footing(memory(REQUESTS, left=1.0))
+    lane = memory(REQUESTS, left=1.0)
     parts = (
         OutlinePart("ask", 5, model="m", price=PRICE), OutlinePart("more", 5, model="mine"),
         OutlinePart("again", 5, model="mine"), OutlinePart("here", 5),
     )  # fmt: skip
-    found = foresee(Outline(parts), Knowledge(footing), depth=QUICKLY)
+    found = foresee(Outline(parts), Knowledge(lane), depth=QUICKLY)
     assert found.microusd is None
     assert found.unpriced == ("mine",)
     assert found.tasks == 20
@@ -151,13 +150,13 @@ def test_a_model_without_a_price_is_named_and_the_cost_is_not() -> None:
 def test_speeds_are_those_of_calls_or_of_the_account_or_usual() -> None:
     curve = ((4, 10.0, 0.005),)
     lane = memory(REQUESTS, left=1.0, curve=curve)
-    by_calls = ground_of(Knowledge(Footing(lane), seen()))
+    by_calls = ground_of(Knowledge(lane, seen()))
     assert by_calls.speed.latency.work_s(200.0) == pytest.approx(1.5, rel=0.03)
     assert by_calls.is_known
-    by_account = ground_of(Knowledge(Footing(lane)))
+    by_account = ground_of(Knowledge(lane))
     assert by_account.speed.latency.first_byte_s == pytest.approx(0.5)
     assert by_account.speed.calls == 0
-    usual = ground_of(Knowledge(Footing(replace(lane, profile=replace(lane.profile, curve=())))))
+    usual = ground_of(Knowledge(replace(lane, profile=replace(lane.profile, curve=()))))
     assert usual.speed == UNKNOWN
     assert not usual.is_known
 
@@ -191,7 +190,7 @@ def test_a_large_plan_costs_no_more_to_foresee_than_a_middling_one(
 
 def test_a_plan_that_asks_nobody_takes_what_it_took_here() -> None:
     part = OutlinePart("build", 10, seconds=(2.0, 2.0, 2.0))
-    blank = Footing(LaneMemory("", "", "plain", Profile()))
+    blank = LaneMemory("", "", "plain", Profile())
     found = foresee(
         Outline((part,)), Knowledge(blank, places=2.0), Strategy("fixed", 2), depth=QUICKLY
     )
@@ -213,7 +212,7 @@ def test_a_chain_takes_as_long_as_its_links() -> None:
         OutlinePart(f"p{at}", 1, (Need(at - 1),) if at else (), "ask", (4000.0,), price=PRICE)
         for at in range(10)
     )
-    wide = Footing(memory(Limit("requests", 6000.0, source="header"), left=1.0))
+    wide = memory(Limit("requests", 6000.0, source="header"), left=1.0)
     found = foresee(Outline(parts), Knowledge(wide, seen()), depth=QUICKLY)
     assert found.binding == "critical path"
     assert found.time_s.mid == pytest.approx(15.0, rel=0.15)
@@ -229,7 +228,7 @@ def test_neighbours_of_the_last_minutes_are_foreseen_to_go_on() -> None:
         profile, seen_to = Profile(curve=((4, 9.0, 0.01),)), chronicle.memory(60.0 * (minutes - 1))
         memory = LaneMemory("account", "model", "anthropic", profile, (), seen_to)
         outline = Outline((OutlinePart("ask", 180, model="model", sizes_bytes=(400.0,)),))
-        return foresee(outline, Knowledge(Footing(memory, terms)), depth=QUICK)
+        return foresee(outline, Knowledge(memory, terms=terms), depth=QUICK)
 
     alone, beside = foreseen(0.0), foreseen(0.4)
     assert beside.time_s.mid > 1.3 * alone.time_s.mid

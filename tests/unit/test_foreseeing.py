@@ -23,8 +23,8 @@ from headway.run.forecasts import (
     RUN_BUDGET,
     Prospect,
     earlier_plans,
-    footing_of,
     foreseen_each,
+    known_account,
     prospect_of,
 )
 from headway.run.plan_run import ObservedTasks
@@ -111,9 +111,8 @@ def test_usage_windows_are_foreseen_by_what_was_used_of_them(
         WindowState(18_000.0, 0.4, 3_600.0, 50_000.0, 0.1),
         WindowState(7 * 86_400.0, 0.2, 9e4),
     )
-    footing = found.knowledge.footing
-    footing = replace(footing, memory=replace(footing.memory, windows=windows), age_s=600.0)
-    known = replace(found, knowledge=replace(found.knowledge, footing=footing))
+    memory = replace(found.knowledge.memory, windows=windows)
+    known = replace(found, knowledge=replace(found.knowledge, memory=memory, age_s=600.0))
     foreseen = known.foresee(Strategy("fixed", 6), QUICKLY)
     assert foreseen.budget_width is None
     tokens, window = foreseen.portions
@@ -149,23 +148,23 @@ def test_a_budget_may_let_only_a_few_calls_be_in_flight(
 
 
 def test_an_account_is_known_by_its_host_and_key(home: dict[str, str]) -> None:
-    blank, account = footing_of(MODEL, StoredMemory(PacingMemory()), home)
+    blank, account = known_account(MODEL, StoredMemory(PacingMemory()), home)
     assert (blank.memory.account, blank.memory.group) == (account, "claude-haiku-4")
     assert blank.memory.dialect == "anthropic"
     known = LaneMemory(account, "claude-haiku-4", "anthropic", Profile(width=9.0))
     share = AccountTerms(share=0.5)
     kept = StoredMemory(PacingMemory(terms=((account, share),), lanes=(known,)), age_s=3.0)
-    footing, _ = footing_of(MODEL, kept, home)
-    assert (footing.memory, footing.terms, footing.age_s) == (known, share, 3.0)
-    other, _ = footing_of(MODEL, kept, home | {"ANTHROPIC_API_KEY": "another"})
+    account_known, _ = known_account(MODEL, kept, home)
+    assert (account_known.memory, account_known.terms, account_known.age_s) == (known, share, 3.0)
+    other, _ = known_account(MODEL, kept, home | {"ANTHROPIC_API_KEY": "another"})
     assert other.memory.profile == Profile()
 
 
 @pytest.mark.parametrize("model", ["", "{{ vars.model }}", "openai/"])
 def test_a_model_that_nobody_can_ask_has_no_account(home: dict[str, str], model: str) -> None:
-    footing, account = footing_of(model, StoredMemory(PacingMemory()), home)
+    unknown, account = known_account(model, StoredMemory(PacingMemory()), home)
     assert account == ""
-    assert footing.memory.dialect == "plain"
+    assert unknown.memory.dialect == "plain"
 
 
 def test_a_cast_is_read_as_it_was_written_and_a_spoilt_one_is_an_error(tmp_path: Path) -> None:

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.base.numbers import median, percentile
-from headway.report.sizes import Answered, seen_of
+from headway.report.sizes import AnsweredTask, SeenCall, seen_of
 
 GRID = 64
 """Instants are multiples of 1/64 s, so that a sum over cells is the integral."""
 
 
-def answered(from_s: float, to_s: float, part: str = "ask", calls: int = 1) -> Answered:
-    return Answered(part, from_s, to_s, 100.0, 10.0, calls, 400.0)
+def answered(from_s: float, to_s: float, part: str = "ask", calls: int = 1) -> AnsweredTask:
+    return part, from_s, to_s, SeenCall(100.0, 10.0, 400.0, calls=calls)
 
 
 def brute_force(spans: list[tuple[int, int]], one: tuple[int, int]) -> float:
@@ -50,7 +50,7 @@ def test_of_a_task_of_several_calls_the_mean_call_is_seen_and_no_time() -> None:
 
 def test_inputs_that_a_provider_does_not_tell_are_what_their_bytes_usually_are() -> None:
     told, untold, unknown = (
-        seen_of([Answered("ask", 0.0, 1.0, tokens, 10.0, 2, size, 70.0)])["ask"][0]
+        seen_of([("ask", 0.0, 1.0, SeenCall(tokens, 10.0, size, calls=2, microusd=70.0))])["ask"][0]
         for tokens, size in ((100.0, 400.0), (0.0, 400.0), (0.0, 0.0))
     )
     assert (told.input_tokens, told.microusd) == (50.0, 35.0)

@@ -40,5 +40,6 @@ def test_a_model_without_a_price_is_named_and_not_counted() -> None:
     assert guess_price([ModelCalls("m", PRICE, 0, 0, 4096)]) == PriceGuess()
     assert found.unpriced == ("mine",)
     assert found.calls == 7
-    assert not found.is_above(5_000_000)
-    assert guess_price([ModelCalls("m", PRICE, 1000, 4_000_000, 4096)]).is_above(5_000_000)
+    assert found.expected_microusd <= 5_000_000
+    many = guess_price([ModelCalls("m", PRICE, 1000, 4_000_000, 4096)])
+    assert many.expected_microusd > 5_000_000

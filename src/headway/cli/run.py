@@ -278,7 +278,7 @@ def must_be_worth_it(
         return
     guess = price_guess(expanded, environment)
     above = round(read_configuration(os.environ).values.ask_above_usd * 1e6)
-    if guess.is_above(above):
+    if guess.expected_microusd > above:
         usd = guess.expected_microusd / 1e6
         must_be_terminal_or(
             parsed.yes,

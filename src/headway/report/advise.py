@@ -68,8 +68,16 @@ QUIET_SLOWDOWN: Final = 1.2
 """How many times slower than usual: from here on it is peak time, and up to here it is quiet."""
 
 Side = Literal["several", "one"]
-Opinion = tuple[str, Side, str]
-"""The name of a rule that applies, what it favours, and why."""
+
+
+class Reason(Struct, frozen=True):
+    """What one rule favours and why."""
+
+    rule: str
+    side: Side
+    reason: str
+    overruled_by: str = ""
+    """The rule that decided, if that was for the other side."""
 
 
 class RuleFacts(Struct, frozen=True):
@@ -105,78 +113,82 @@ class RuleFacts(Struct, frozen=True):
         return max(shares, default=None)
 
 
-def opinions(facts: RuleFacts) -> list[Opinion]:
+def reasons_by_rule(facts: RuleFacts) -> list[Reason]:
     """Every rule that applies; the first one decides."""
     return [*_possible(facts), *_rehearsed(facts), *_trouble(facts), *_several(facts)]
 
 
-def _possible(facts: RuleFacts) -> Iterator[Opinion]:
+def _possible(facts: RuleFacts) -> Iterator[Reason]:
     """What is impossible, and money if little of it is left."""
     coupled = facts.situation.coupled_share
     if coupled > COUPLED_SHARE:
-        yield "coupled", "one", f"{coupled:.0%} of the parts need what another one finds"
+        yield Reason("coupled", "one", f"{coupled:.0%} of the parts need what another one finds")
     share = facts.budget_share(facts.several)
     if share is None:
         return
     if share > 1.0:
         words = f"several would take {_percent(share)} of what is left of the budget"
-        yield "over budget", "one", words
+        yield Reason("over budget", "one", words)
     if share > BUDGET_SHARE and facts.cost_ratio > 1.0 + ALIKE:
         words = f"a run by several takes {_percent(share)} of what is left of the budget"
-        yield "limited budget", "one", words
+        yield Reason("limited budget", "one", words)
 
 
-def _rehearsed(facts: RuleFacts) -> Iterator[Opinion]:
+def _rehearsed(facts: RuleFacts) -> Iterator[Reason]:
     """Several views, and time and cost where they differ by more than they err."""
     ratio = facts.cost_ratio
     if facts.situation.shape == "views" and ratio <= WORTH_VIEWS:
         what = f"each of {facts.situation.agents} views of the same thing is worth it"
-        yield "perspectives", "several", f"{what}, though several cost {ratio:.1f} times as much"
+        yield Reason(
+            "perspectives", "several", f"{what}, though several cost {ratio:.1f} times as much"
+        )
     one, several = value_of(facts.one), value_of(facts.several)
     best, other = min(one, several), max(one, several)
     if other != best and other >= best * (1.0 + ALIKE):
         more = f"{(other / best - 1.0):.0%} more" if other < inf else "without end"
         whom = "one agent" if several < one else "several"
         words = f"{whom} would cost {more}, with time at its worth"
-        yield "time and cost", "several" if several < one else "one", words
+        yield Reason("time and cost", "several" if several < one else "one", words)
 
 
-def _trouble(facts: RuleFacts) -> Iterator[Opinion]:
+def _trouble(facts: RuleFacts) -> Iterator[Reason]:
     state = facts.situation.state
     if state.refused_share is not None and state.refused_share > REFUSED_SHARE:
         words = f"{state.refused_share:.0%} of the calls were refused lately"
-        yield "refusals", "one", words
+        yield Reason("refusals", "one", words)
     for resources, most in ((("tokens", "input", "output"), NEAR_TOKENS),
                             (("requests", "concurrency"), NEAR_REQUESTS)):  # fmt: skip
         used = facts.used(*resources)
         if used is not None and used > most:
-            yield "near limits", "one", f"{used:.0%} of the limit on {resources[0]} is in use"
+            yield Reason(
+                "near limits", "one", f"{used:.0%} of the limit on {resources[0]} is in use"
+            )
             break
     if state.is_peak:
-        yield "peak", "one", "it is peak time: queues make several slow"
+        yield Reason("peak", "one", "it is peak time: queues make several slow")
     elif state.is_peak is None and (state.slowdown or 0.0) >= PEAK_SLOWDOWN:
         words = f"it is peak time: answers take {state.slowdown:.1f} times as long as usual"
-        yield "peak", "one", words
+        yield Reason("peak", "one", words)
 
 
-def _several(facts: RuleFacts) -> Iterator[Opinion]:
+def _several(facts: RuleFacts) -> Iterator[Reason]:
     """What favours several, if nothing else decides."""
     state = facts.situation.state
     if facts.situation.shape == "slices" and facts.cost_ratio <= 1.0 + ALIKE:
         words = "the slices need nothing of each other, and share nothing to be read"
-        yield "independent", "several", words
+        yield Reason("independent", "several", words)
     used = facts.used("tokens", "input", "output", "requests", "concurrency")
     if used is not None and used < WELL_BELOW:
-        yield "room", "several", f"at most {used:.0%} of any limit is in use"
+        yield Reason("room", "several", f"at most {used:.0%} of any limit is in use")
     share = facts.budget_share(facts.several)
     if share is not None and share <= BUDGET_SHARE:
         words = f"a run takes {_percent(share)} of what is left of the budget"
-        yield "budget permits", "several", words
+        yield Reason("budget permits", "several", words)
     if state.is_peak is False:
-        yield "off-peak", "several", "it is not peak time"
+        yield Reason("off-peak", "several", "it is not peak time")
     elif state.is_peak is None and state.slowdown is not None and state.slowdown <= QUIET_SLOWDOWN:
         words = f"answers come at {state.slowdown:.1f} times their usual time"
-        yield "off-peak", "several", words
+        yield Reason("off-peak", "several", words)
 
 
 def _percent(share: float) -> str:
@@ -244,16 +256,6 @@ was chosen on the same draw, and was in part luck."""
 When = Literal["now", "later"]
 
 
-class Reason(Struct, frozen=True):
-    """What one rule favours and why."""
-
-    rule: str
-    side: Side
-    reason: str
-    overruled_by: str = ""
-    """The rule that decided, if that was for the other side."""
-
-
 class Advice(Struct, frozen=True):
     """The recommendation, what it is based on, and what was assumed."""
 
@@ -288,11 +290,10 @@ def recommend(
     many = [option for option in options if option.way.is_several]
     several = best_of(many) if many else one
     facts = RuleFacts(situation, one, several)
-    found = opinions(facts) if many else []
-    side: Side = found[0][1] if found else "one"
+    found = reasons_by_rule(facts) if many else []
+    side: Side = found[0].side if found else "one"
     reasons = tuple(
-        Reason(name, favours, why, "" if favours == side else found[0][0])
-        for name, favours, why in found
+        why if why.side == side else replace(why, overruled_by=found[0].rule) for why in found
     )
     best = several if side == "several" else one
     when, why = _when(facts, best)
@@ -331,24 +332,22 @@ def _when(facts: RuleFacts, best: Option) -> tuple[When, str]:
     return "now", ""
 
 
-def _assumed(situation: Situation, guess: AccountGuess) -> tuple[str, ...]:
+def _assumed(situation: Situation, guess: AccountGuess) -> Iterator[str]:
     """What is neither given nor measured, a sentence each."""
-    said: list[str] = []
     if situation.common is None:
-        said.append(
+        yield (
             f"each agent has {COMMON_SHARE:.0%} of its tokens in common with all others, as in "
             "a review by four"
         )
     state = situation.state
     if not state.used and state.refused_share is None:
-        said.append("nothing is in use: the account was not measured lately")
+        yield "nothing is in use: the account was not measured lately"
     if state.slowdown is None and state.is_peak is None:
-        said.append("the account is as fast as usual")
+        yield "the account is as fast as usual"
     if guess.price is None:
-        said.append("tokens cost $3 a million in and $15 out: the price is not known")
+        yield "tokens cost $3 a million in and $15 out: the price is not known"
     if situation.agents * situation.calls_each > REHEARSED_CALLS_MAX:
-        said.append(f"of {situation.agents:,} agents a part was rehearsed, and continued as a line")
-    return tuple(said)
+        yield f"of {situation.agents:,} agents a part was rehearsed, and continued as a line"
 
 
 # Time and money against width: how the account answers to 1, 2, 3... agents at once.

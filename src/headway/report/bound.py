@@ -51,12 +51,8 @@ STEPS: Final = (0.16, 0.08, 0.04, 0.02, 0.01)
 """By how much of itself the bound is tried to be raised, again and again while it can be."""
 
 
-class CallKind(NamedTuple):
-    """Calls alike: the instants they last, their latest start, what part of them comes back."""
-
-    span: int
-    last: int
-    ratio: float
+CallKind = tuple[int, int, float]
+"""Calls alike: the instants they last, their latest start, what part of them comes back."""
 
 
 def reserved_end(rule: LimitRule, layout: Layout, season: Season) -> float:
@@ -105,9 +101,9 @@ def _masses(rule: LimitRule, layout: Layout, end_s: float, grain_s: float) -> di
         least, most = min(group)[0], max(group)[0]
         wide = most - least
         upper = sum(mass * (ratio - least) / wide if wide > 0 else mass for ratio, mass in group)
-        masses[CallKind(span, last, most)] = upper
+        masses[span, last, most] = upper
         if wide > 0:
-            masses[CallKind(span, last, least)] = sum(mass for _, mass in group) - upper
+            masses[span, last, least] = sum(mass for _, mass in group) - upper
     return masses
 
 
@@ -302,7 +298,11 @@ def bound(
     layout = lay_out(spec.latency, tasks, needs)
     width = width_of(spec, share)
     rules = rules_of(spec, layout.calls, share)
-    season = season_of(spec.terms, _horizon_s(spec, rules))
+    # By then the slowest limit has let everything through, neighbours or not.
+    least = least_factor(spec.terms) / 2.0
+    ends_s = (rule.period_s + (sum(rule.charges) + sum(rule.flows)) / (rule.rate_per_s * least)
+              for rule in rules if rule.amount * least > 0)  # fmt: skip
+    season = season_of(spec.terms, max(ends_s, default=0.0))
     terms = [("critical path", layout.critical_path_s),
              ("width", width_end(layout, spec.latency, width))]  # fmt: skip
     terms += [(rule.name, rule_end(rule, layout, season)) for rule in rules]
@@ -321,10 +321,3 @@ def width_of(spec: ProviderSpec, share: float = 1.0) -> int | None:
         if limit.kind == "gauge" and limit.resource == "concurrency"
     ]
     return min(widths, default=None)
-
-
-def _horizon_s(spec: ProviderSpec, rules: Sequence[LimitRule]) -> float:
-    """A time by which the slowest limit has let everything through, neighbours or not."""
-    least = least_factor(spec.terms) / 2.0
-    return max((rule.period_s + (sum(rule.charges) + sum(rule.flows)) / (rule.rate_per_s * least)
-                for rule in rules if rule.amount * least > 0), default=0.0)  # fmt: skip

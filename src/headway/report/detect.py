@@ -419,10 +419,8 @@ def unsteady(
 def across(
     earlier: Iterable[FinishedAccess], later: Sequence[FinishedAccess]
 ) -> tuple[DetectorFinding, ...]:
-    """The same, where the earlier ones are of another run: it was created at another time.
-
-    Who may have asked for that is compared within its own run only.
-    """
+    """The same, where the earlier ones are of another run, created at another time: tasks that may
+    depend on that are compared within their own run only."""
     timed = [done for done in later if done.is_timed]
     others = [done for done in later if not done.is_timed]
     return (*unsteady(earlier, others), *unsteady((), timed))
@@ -445,8 +443,7 @@ def aliased(
     """Values that were changed in place: the shared state has copies, and the change is lost.
 
     `puts` is what the attempt gave to the shared state at last, `others` its result and what its
-    effects are given. One form of a value has one form in whatever holds it; so what was passed on
-    is found there.
+    effects are given: what was passed on is found there, byte by byte.
     """
     found: dict[str, DetectorFinding] = {}
     for one in handed:
@@ -512,13 +509,9 @@ def general(what: str, item: str) -> str:
     parts = rest.split("/")
     for place in range(len(parts) - 1, -1, -1):
         stem, dot, suffix = parts[place].partition(".")
-        if parts[place] == item:
-            parts[place] = ITEM
-        elif stem == item:
-            parts[place] = ITEM + dot + suffix
-        else:
-            continue
-        return scheme + colon + "/".join(parts)
+        if item in (parts[place], stem):
+            parts[place] = ITEM if parts[place] == item else ITEM + dot + suffix
+            return scheme + colon + "/".join(parts)
     return what
 
 
@@ -532,11 +525,8 @@ def folder_of(what: str) -> str:
 
 
 def condensed(things: Iterable[str]) -> tuple[str, ...]:
-    """A short list that stands for all of them: what is many in one folder is `folder/*`.
-
-    Many folders in one are `folder/**`. What lies at the top stays as it is: `*` alone would be
-    everything.
-    """
+    """A short list that stands for all of them: many in one folder are `folder/*`, many folders
+    in one `folder/**`. What lies at the top stays as it is: `*` alone would be everything."""
     every = set(things)
     while True:
         shorter = _shorter(every)

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from headway.base.digest import digest
 from headway.errors import UsageError
-from headway.plans.expand import ExpandedPlan, Members, graph_of, stakes_of
+from headway.plans.expand import ExpandedPlan, Members, graph_of
 from headway.plans.sharing import targets_of
 from headway.report.schedules import (
     Node,
@@ -68,7 +68,7 @@ def subject_of(expanded: ExpandedPlan, members_max: int = MEMBERS_MAX) -> Explor
         group.index: group.members.count for group in expanded.groups if group.members is not None
     }
     expanded = cropped(expanded, members_max)
-    play = Play(expanded, stakes_of(expanded))
+    play = Play(expanded)
     reducers = targets_of(expanded.spec, "reduce")
     cast = TrialCast(
         graph_of(expanded),

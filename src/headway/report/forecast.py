@@ -115,8 +115,7 @@ LAST_SHARE: Final = 0.5
 
 
 LimitRoom = tuple[Limit, float, float]
-"""A limit, what is free of it now, and what flows in for us a second: less if there is a ceiling.
-"""
+"""A limit, what is free of it now, and what flows in for us a second, under the ceiling."""
 
 
 class Flow(Struct, frozen=True):
@@ -138,7 +137,10 @@ def flow_of(one: DrawnPlan, latency: Latency, ground: ForecastGround, times: flo
     calls = [call for made in one.calls for call in made]
     works = sorted(latency.work_s(call.output_tokens) for call in calls)
     work_s = times * sum(works)
-    width = best_width(latency, min(ground.width_max, max(1.0, times * len(calls))))
+    widest = max(1, int(min(ground.width_max, max(1.0, times * len(calls)), WIDTH_MAX)))
+    width = float(widest)
+    if latency.sigma or latency.kappa:
+        width = float(max(range(1, widest + 1), key=lambda n: n / latency.slowdown(n)))
     terms = [(PATH, path_s(one, latency)), (HERE, times * sum(one.seconds) / ground.places)]
     if calls:
         terms.append((WIDTH, work_s * latency.slowdown(width) / width))
@@ -161,14 +163,6 @@ def flow_of(one: DrawnPlan, latency: Latency, ground: ForecastGround, times: flo
     least_s = time_s - (last_s - works[0]) if binding not in FREE else time_s
     width = min(width, work_s / max(time_s, 1e-9))
     return Flow(time_s, binding, width * latency.slowdown(width), least_s)
-
-
-def best_width(latency: Latency, most: float) -> float:
-    """The width with the highest throughput, of those that are allowed."""
-    widest = max(1, int(min(most, WIDTH_MAX)))
-    if latency.sigma == 0.0 and latency.kappa == 0.0:
-        return float(widest)
-    return float(max(range(1, widest + 1), key=lambda n: n / latency.slowdown(n)))
 
 
 def path_s(one: DrawnPlan, latency: Latency) -> float:
@@ -209,10 +203,6 @@ class PriceGuess(Struct, frozen=True):
     unpriced: tuple[str, ...] = ()
     """Models without a known price: what they cost is not in the sums."""
 
-    def is_above(self, microusd: int) -> bool:
-        """Whether it will probably cost more than this."""
-        return self.expected_microusd > microusd
-
 
 def guess_price(askings: Iterable[ModelCalls]) -> PriceGuess:
     """The sum over a plan's prompts. Answers are taken to be as long as answers usually are."""
@@ -233,10 +223,7 @@ def guess_price(askings: Iterable[ModelCalls]) -> PriceGuess:
 
 
 def _most(asking: ModelCalls, price: Price) -> int:
-    """The first calls, and repairs that read the answers so far again: a byte is a token at most.
-
-    An answer is read again as at most as many tokens as it was written in.
-    """
+    """First calls, and repairs that read the answers so far again: a byte is a token at most."""
     rounds = 1 + asking.repairs
     outputs = rounds * asking.members * asking.max_tokens
     inputs = rounds * (asking.prompt_bytes + asking.members * FRAME_TOKENS)
@@ -296,41 +283,35 @@ ROUGH: Final = Depth(24, 0, 60, 100)
 """Without rehearsals, where nothing was seen: no computation makes a guess better."""
 
 
-class Footing(Struct, frozen=True):
-    """What an account is known to allow, at the moment of asking."""
+class Knowledge(Struct, frozen=True):
+    """All that a forecast is made from: what the account allows, and what earlier runs showed."""
 
     memory: LaneMemory
+    seen: Mapping[str, Sequence[SeenCall]] = field(default_factory=dict)
+    """Calls that were made, by part of the plan; under the name of a model, all of its calls."""
+    learned_from: str = ""
+    places: float = inf
+    """Tasks that this machine takes at once, as far as was seen."""
     terms: AccountTerms = AccountTerms()
     age_s: float = 0.0
     """How long ago `memory` was so."""
 
     def lane(self) -> Lane:
         """The account as the broker would take it up now, at second 0."""
-        memory, terms = self.memory, self.terms
+        memory = self.memory
         dialect = DIALECTS.get(memory.dialect, PLAIN)
         if not (memory.levels or memory.profile.curve or memory.windows):
-            return new_lane(memory.account, memory.group, terms, dialect, 0.0)
-        return lane_of(memory, terms, dialect, -self.age_s, 0.0)
+            return new_lane(memory.account, memory.group, self.terms, dialect, 0.0)
+        return lane_of(memory, self.terms, dialect, -self.age_s, 0.0)
 
-    def cropped(self, share: float) -> Footing:
+    def cropped(self, share: float) -> Knowledge:
         """The same with so much of what is free now: for a part of a plan limits bind as soon."""
         memory = self.lane().memory(0.0)
         levels = tuple(
             replace(told, remaining=share * max(0.0, told.remaining or 0.0))
             for told in memory.levels
         )
-        return Footing(replace(memory, levels=levels), self.terms)
-
-
-class Knowledge(Struct, frozen=True):
-    """All that a forecast is made from."""
-
-    footing: Footing
-    seen: Mapping[str, Sequence[SeenCall]] = field(default_factory=dict)
-    """Calls that were made, by part of the plan; under the name of a model, all of its calls."""
-    learned_from: str = ""
-    places: float = inf
-    """Tasks that this machine takes at once, as far as was seen."""
+        return replace(self, memory=replace(memory, levels=levels), age_s=0.0)
 
 
 class ForecastGround(Struct, frozen=True):
@@ -346,8 +327,7 @@ class ForecastGround(Struct, frozen=True):
     """Tasks that this machine takes at once."""
     keeps: bool
     """Whether all of `max_tokens` counts, used or not."""
-    lengths: tuple[tuple[str, SeenCall], ...]
-    share: float
+    knowledge: Knowledge
     calls: int
     assumed: tuple[str, ...]
     is_known: bool
@@ -361,16 +341,16 @@ class ForecastGround(Struct, frozen=True):
 
 def ground_of(knowledge: Knowledge) -> ForecastGround:
     """Fit all that was seen."""
-    lane = knowledge.footing.lane()
+    lane = knowledge.lane()
     sizes = {name: sizes_of(seen) for name, seen in knowledge.seen.items() if seen}
     every = max(knowledge.seen.values(), key=len, default=())
     profile = lane.quota.belief.profile()
     speed = speed_of(every, Latency(profile.first_byte_s, profile.per_token_s))
     if speed.calls == 0 and not profile.curve:
         speed = UNKNOWN
-    others = _others(knowledge.footing.memory.chronicle)
-    rooms, used = _rooms(lane, knowledge.footing.terms.share, others)
-    told = (*knowledge.footing.terms.limits, *knowledge.footing.memory.profile.limits)
+    others = _others(knowledge.memory.chronicle)
+    rooms, used = _rooms(lane, knowledge.terms.share, others)
+    told = (*knowledge.terms.limits, *knowledge.memory.profile.limits)
     gauges = (one.amount for one in told if one.resource == "concurrency")
     slots = min(lane.quota.belief.width.cap.limit, *gauges, inf)
     limits = tuple(limit for limit, _, _ in rooms)
@@ -380,24 +360,18 @@ def ground_of(knowledge: Knowledge) -> ForecastGround:
     charging: Charging = "kept" if profile.kept else lane.dialect.charging
     terms = Terms(limits, charging=charging, used=used, neighbour=neighbour)
     spec = ProviderSpec("as known", terms, speed.latency, dialect=lane.dialect.name)
-    lengths = [(name, one) for name, seen in knowledge.seen.items() for one in seen]
-    assumed = tuple(_assumed(rooms, slots, speed, len(every)))
-    if others > 0.0:
-        assumed = (*assumed, f"others on the account go on taking {others:.0%} of its limits")
+    is_limited = bool(rooms) or slots < inf
+    assumed = tuple(_assumed(is_limited, speed, len(every), others))
     return ForecastGround(
         sizes, speed, spec, rooms, slots, knowledge.places, bool(profile.kept),
-        tuple(lengths[-LENGTHS_SEEN_MAX:]), knowledge.footing.terms.share, len(every), assumed,
-        bool(profile.curve),
+        knowledge, len(every), assumed, bool(profile.curve),
     )  # fmt: skip
 
 
 def foresee(
-    outline: Outline,
-    knowledge: Knowledge,
-    strategy: Strategy = ADAPTIVE,
-    seed: int = 1,
+    outline: Outline, knowledge: Knowledge, strategy: Strategy = ADAPTIVE, seed: int = 1,
     depth: Depth = FULL,
-) -> Foreseen:
+) -> Foreseen:  # fmt: skip
     """What a plan will take, performed like this."""
     ground = ground_of(knowledge).under(strategy)
     part = cropped(outline, depth.drawn_calls)
@@ -406,11 +380,10 @@ def foresee(
     order = sorted(range(depth.draws), key=lambda at: draws[at][1].time_s)
     small = cropped(outline, depth.cropped_calls)
     chosen = [seed + at for at in _chosen(order, small, depth)]
-    stage, few = ground, knowledge
+    stage = ground
     if small is not outline:
-        few = replace(knowledge, footing=knowledge.footing.cropped(1.0 / outline.times(small)))
-        stage = ground_of(few).under(strategy)
-    offs, ran = _rehearsed(small, stage, strategy, few, chosen)
+        stage = ground_of(knowledge.cropped(1.0 / outline.times(small))).under(strategy)
+    offs, ran = _rehearsed(small, stage, strategy, chosen)
     middle, flow = draws[order[depth.draws // 2]]
     # Every wave has an end of its own; everything else has one.
     is_alike = small is outline or (strategy.kind == "waves" and flow.binding == WIDTH)
@@ -469,13 +442,10 @@ def _chosen(order: Sequence[int], outline: Outline, depth: Depth) -> list[int]:
 
 
 def _rehearsed(
-    outline: Outline,
-    ground: ForecastGround,
-    strategy: Strategy,
-    knowledge: Knowledge,
-    seeds: Sequence[int],
+    outline: Outline, ground: ForecastGround, strategy: Strategy, seeds: Sequence[int]
 ) -> tuple[list[tuple[float, float]], list[Rehearsed]]:
     """Of some draws the time as a fluid and as rehearsed; and the rehearsals."""
+    seen = [(name, one) for name, calls in ground.knowledge.seen.items() for one in calls]
     pairs: list[tuple[float, float]] = []
     ran: list[Rehearsed] = []
     for seed in seeds:
@@ -485,9 +455,9 @@ def _rehearsed(
         # Streams tell how many at once are worth it; where that is known they are only slow.
         provider.shows_progress = not ground.is_known
         lengths = OutputLength()
-        for kind, seen in ground.lengths:
-            lengths.observe(kind, seen.input_tokens, seen.output_tokens)
-        door = PacedDoor(knowledge.footing.lane().quota, lengths)
+        for kind, call in seen[-LENGTHS_SEEN_MAX:]:
+            lengths.observe(kind, call.input_tokens, call.output_tokens)
+        door = PacedDoor(ground.knowledge.lane().quota, lengths)
         done = rehearse(workload_of(one), provider, door, Rules(strategy))
         if done.makespan_s < inf:
             pairs.append((flow.time_s, done.makespan_s))
@@ -521,7 +491,7 @@ def _bound(one: DrawnPlan, flow: Flow, ground: ForecastGround, depth: Depth) -> 
     """
     if one.count > depth.cropped_calls or not one.count:
         return flow.time_s, flow.binding
-    found = bound(ground.spec, one.calls, one.needs, ground.share)
+    found = bound(ground.spec, one.calls, one.needs, ground.knowledge.terms.share)
     if flow.least_s > found.time_s:
         return flow.least_s, flow.binding
     return found.time_s, found.binding
@@ -561,8 +531,8 @@ def _others(chronicle: ChronicleMemory) -> float:
     return 0.0 if others < least else min(OTHERS_MAX, others)
 
 
-def _assumed(rooms: Sequence[LimitRoom], slots: float, speed: Speed, calls: int) -> Iterator[str]:
-    if not rooms and slots == inf:
+def _assumed(is_limited: bool, speed: Speed, calls: int, others: float) -> Iterator[str]:
+    if not is_limited:
         yield "no limit of the account is known yet: none is taken to bind"
     if speed.calls == 0:
         yield (
@@ -571,6 +541,8 @@ def _assumed(rooms: Sequence[LimitRoom], slots: float, speed: Speed, calls: int)
         )
     if calls == 0:
         yield "answers are as long as is usual: none of this kind was seen"
+    if others > 0.0:
+        yield f"others on the account go on taking {others:.0%} of its limits"
 
 
 def _spread(values: Sequence[float], scale: float = 1.0) -> SpreadNumber:

@@ -201,12 +201,8 @@ def _quiet(by_hour: dict[int, Spell], hour: int) -> Quiet | None:
     stretch: list[int] = []
     for later in range(1, 24):
         at = (hour + later) % 24
-        if at in known and _is_better(known[at], now):
-            stretch.append(at)
-        else:
-            stretch = []
-        if len(stretch) > len(best):
-            best = list(stretch)
+        stretch = [*stretch, at] if at in known and _is_better(known[at], now) else []
+        best = max(best, stretch, key=len)
     if not best:
         return None
     then = total(known[at] for at in best)

@@ -405,8 +405,6 @@ class Passages:
                 passage.move("idle", now_s)
                 passage.number, passage.ended_s = number, now_s
                 passage.state = "finished" if isinstance(event, TaskReused) else "skipped"
-            case _:
-                pass
 
     def _work(self, passage: Passage) -> None:
         """A task that works before its first call has worked since its attempt began."""

@@ -185,25 +185,24 @@ def remembered_account(
     hidden = () if profile.cap == inf else (Limit("concurrency", profile.cap, 0.0, "gauge"),)
     known = any(limit.kind == "gauge" for limit in limits)
     dialect = DIALECTS.get(lane.dialect, PLAIN)
+    shares = [one.neighbours_per_s / one.limit.rate_per_s for one in view.limits
+              if one.limit.rate_per_s > 0]  # fmt: skip
+    share = max(shares, default=0.0)
+    neighbour = Neighbour(min(1.0, share)) if share >= DRAW_LEAST else None
     spec = ProviderSpec(
         view.group or view.account, Terms(
-            limits, () if known else hidden, dialect.charging, neighbour=_neighbour(view),
+            limits, () if known else hidden, dialect.charging, neighbour=neighbour,
         ), latency_of(profile), dialect=dialect.name,
     )  # fmt: skip
     said = () if limits or hidden else ("the account has told of no limit: none is assumed",)
     learned = round(2 * sum(weight for _, weight, _ in profile.curve))
     name = f"{view.account} {view.group}".strip()
-    return AccountGuess(
-        spec, profile, price, view.share, max(learned, view.granted), name, state_of(view), said
-    )
-
-
-def state_of(view: LaneView) -> AccountState:
-    """What was measured of an account that is in use."""
     used = tuple((one.limit.name, min(1.0, one.used / max(1.0, one.limit.amount)))
                  for one in view.limits)  # fmt: skip
-    calls = view.granted
-    return AccountState(used, view.refused / calls if calls else None)
+    state = AccountState(used, view.refused / view.granted if view.granted else None)
+    return AccountGuess(
+        spec, profile, price, view.share, max(learned, view.granted), name, state, said
+    )
 
 
 def latency_of(profile: Profile) -> Latency:
@@ -229,13 +228,6 @@ def as_it_is_now(guess: AccountGuess, state: AccountState) -> AccountGuess:
         gone = Neighbour(taken, shape="burst", on_s=MINUTE_S, off_s=inf)
         spec = replace(spec, terms=replace(spec.terms, neighbour=gone))
     return replace(guess, spec=spec, state=state)
-
-
-def _neighbour(view: LaneView) -> Neighbour | None:
-    shares = [one.neighbours_per_s / one.limit.rate_per_s for one in view.limits
-              if one.limit.rate_per_s > 0]  # fmt: skip
-    share = max(shares, default=0.0)
-    return Neighbour(min(1.0, share)) if share >= DRAW_LEAST else None
 
 
 OWN_STREAM: Final = 91
@@ -333,7 +325,16 @@ def work_of(
         own = [[call for mine in own for call in mine]]
     for mine in own:
         mine[0] = replace(mine[0], input_tokens=mine[0].input_tokens + common)
-    return _workload(own)
+    tasks = []
+    for number, mine in enumerate(own):
+        demands = tuple(
+            Demand(Amounts(call.input_tokens, call.output_tokens),
+                   Amounts(call.input_tokens, call.max_tokens), KIND)
+            for call in mine
+        )  # fmt: skip
+        weight_s = sum(1.0 + 0.02 * call.output_tokens for call in mine)
+        tasks.append(Task(f"agent {number + 1}", (), demands, weight_s, kind=KIND))
+    return Workload(KIND, Graph.of(tasks), tuple(tuple(mine) for mine in own))
 
 
 def rehearsed(work: Workload, guess: AccountGuess, strategy: Strategy, seed: int = 1) -> Rehearsed:
@@ -472,19 +473,6 @@ def _factors(seed: int, stream: int, count: int) -> list[float]:
     drawn = [lognormal(seed, stream, index, SIZES_SPREAD) for index in range(count)]
     mean = sum(drawn) / count
     return [one / mean for one in drawn]
-
-
-def _workload(calls: Sequence[Sequence[SimulatedCall]]) -> Workload:
-    tasks = []
-    for number, mine in enumerate(calls):
-        demands = tuple(
-            Demand(Amounts(call.input_tokens, call.output_tokens),
-                   Amounts(call.input_tokens, call.max_tokens), KIND)
-            for call in mine
-        )  # fmt: skip
-        weight_s = sum(1.0 + 0.02 * call.output_tokens for call in mine)
-        tasks.append(Task(f"agent {number + 1}", (), demands, weight_s, kind=KIND))
-    return Workload(KIND, Graph.of(tasks), tuple(tuple(mine) for mine in calls))
 
 
 def _lengths(work: Workload) -> OutputLength:

@@ -274,23 +274,18 @@ def outline_of(expanded: ExpandedPlan, facts: OutlineFacts) -> tuple[Outline, tu
 def in_order(parts: Sequence[OutlinePart]) -> tuple[OutlinePart, ...]:
     """Every part after those that it needs, otherwise as they stand."""
     order: list[int] = []
-    while len(order) < len(parts):
-        order.append(
-            next(
-                place
-                for place, part in enumerate(parts)
-                if place not in order and all(need.group in order for need in part.needs)
-            )
-        )
+    waiting = list(range(len(parts)))
+    while waiting:
+        ready = (at for at in waiting if all(need.group in order for need in parts[at].needs))
+        order.append(next(ready))
+        waiting.remove(order[-1])
     at = {place: new for new, place in enumerate(order)}
-    return tuple(
-        replace(
-            parts[place],
-            needs=tuple(replace(need, group=at[need.group]) for need in parts[place].needs),
-            given=tuple(sorted(at[one] for one in parts[place].given)),
-        )
-        for place in order
-    )
+    moved: list[OutlinePart] = []
+    for part in (parts[place] for place in order):
+        needs = tuple(replace(need, group=at[need.group]) for need in part.needs)
+        given = tuple(sorted(at[one] for one in part.given))
+        moved.append(replace(part, needs=needs, given=given))
+    return tuple(moved)
 
 
 def _part(expanded: ExpandedPlan, group: GroupPlan, facts: OutlineFacts) -> OutlinePart:

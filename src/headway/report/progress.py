@@ -44,7 +44,6 @@ from headway.report.history import TURNED_AWAY, Standing, stand
 if TYPE_CHECKING:
     from headway.pacing.admission import LimitView
 
-
 # When the last of many will have ended, from how long others took.
 
 STILL: Final = log(2.0)
@@ -252,9 +251,8 @@ class RunProgress:
     def rest(self, limits: Sequence[LimitView], now_s: float) -> TimeLeft:
         """What is left; `limits` are of the accounts in use.
 
-        The last one begins as late as it would at the speed of now, or as the limits let it,
-        whichever is later: a burst is fast and says nothing of what comes after it. Then all that
-        are in service still take their time.
+        The last one begins when the slowest limit has room for it, or when its turn comes at the
+        speed of now, whichever is later. Then all that are in service still take their time.
         """
         ended = sum(group.ended for group in self.groups)
         total = sum(group.total or 0 for group in self.groups)
@@ -273,8 +271,7 @@ class RunProgress:
         bound_s, binding, until_s = _bound(self, left, unsent, limits)
         taken = sorted(self._taken) or [0.0]
         mean_s = sum(taken) / len(taken)
-        # The last one begins when the slowest limit has room for it, or when its turn comes: at the
-        # speed of now, and where calls hold more than they use, no more at once than there is room.
+        # Where calls hold more than they use, no more begin at once than there is room.
         turn_s = left / per_s - mean_s
         for one in limits:
             if one.holds > 0.0:
@@ -296,8 +293,8 @@ class RunProgress:
                 self._sums.waiting += 1
                 self._sample(event.at_s)
                 self.running[task] = RunningAttempt(task, event.attempt, event.at_s)
-            case CallWaited(task=task) | CallAdmitted(task=task):
-                self._admission(task, event)
+            case CallWaited() | CallAdmitted():
+                self._admission(event)
             case TaskFinished() | TaskReused() | TaskDelayed() | TaskFailed():
                 self._ended(event)
             case TaskProposed() | TaskStale():
@@ -308,19 +305,16 @@ class RunProgress:
                 self.groups[group].total = count
             case WaveBegan() | RunHeld() | RunContinued() | RunStopping() | RunFinished():
                 self.standing = stand(self.standing, event)
-            case _:
-                pass
 
-    def _admission(self, task: int, event: CallWaited | CallAdmitted) -> None:
-        running = self.running.get(task)
+    def _admission(self, event: CallWaited | CallAdmitted) -> None:
+        running = self.running.get(event.task)
         if running is None:
             return
-        was_waiting = running.admitted_s is None
         if isinstance(event, CallAdmitted):
+            self._sums.waiting -= running.admitted_s is None
             running.admitted_s = event.at_s
             if running.begun_s is None:
                 running.begun_s = event.at_s
-            self._sums.waiting -= was_waiting
         elif running.admitted_s is not None:
             self._busy_s += event.at_s - running.admitted_s
             running.admitted_s = None

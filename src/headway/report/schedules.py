@@ -13,9 +13,8 @@
 
 Law: a schedule chooses among those who can take a step; the same text chooses the same again.
 
-PCT is the randomised scheduler of Burckhardt, Kothari, Musuvathi and Nagarakatte (ASPLOS 2010): of
-n tasks and k steps it finds an error that d orderings make with a probability of at least
-1 / (n k^(d-1)), whatever the error is.
+PCT (Burckhardt et al., ASPLOS 2010) finds, of n tasks and k steps, an error that d orderings make
+with a probability of at least 1 / (n k^(d-1)).
 """
 
 from __future__ import annotations
@@ -146,12 +145,8 @@ def _word(expanded: ExpandedPlan, graph: Graph, later: int, earlier: int) -> str
     if not keys:
         return f"`{names[0]}` is behind `{names[1]}` in queue `{graph.groups[later].queue}`"
     key = next((one for one in keys if one != "reads"), "reads")
-    verb = {
-        "needs": "needs",
-        "each": "has a member for each of",
-        "reduce": "reduces",
-        "reads": "reads what is written by",
-    }[key]
+    verb = {"needs": "needs", "each": "has a member for each of", "reduce": "reduces",
+            "reads": "reads what is written by"}[key]  # fmt: skip
     return f"`{names[0]}` {verb} `{names[1]}`"
 
 
@@ -335,40 +330,36 @@ def interleavings(cast: TrialCast, is_reduced: bool = False) -> Iterator[Trial]:
     threshold = gc.get_threshold()
     gc.set_threshold(COPIES_COLLECTED if cast.is_copied else threshold[0], *threshold[1:])
     try:
-        yield from _interleavings(cast, is_reduced)
+        trial = Trial(cast).open()
+        forks: list[_Fork] = []
+        slept: dict[int, Footprint] = {}
+        while True:
+            while not trial.is_over:
+                choices = [place for place in trial.ready if place not in slept]
+                if not choices:
+                    break  # Everything that could follow was seen before in another order.
+                if len(choices) > 1:
+                    frozen = copied(trial) if cast.is_copied else None
+                    forks.append(_Fork(trial.path[:], frozen, choices[:0:-1], slept))
+                slept = _step(trial, choices[0], slept, is_reduced)
+            else:
+                yield trial
+            trial.close()
+            while forks and not forks[-1].rest:
+                forks.pop()
+            if not forks:
+                return
+            fork = forks[-1]
+            place = fork.rest.pop()
+            if fork.frozen is None:
+                trial = Trial(cast).open()
+                for earlier in fork.path:
+                    trial.take(earlier)
+            else:
+                trial = copied(fork.frozen) if fork.rest else fork.frozen  # The last needs no copy.
+            slept = _step(trial, place, fork.slept, is_reduced)
     finally:
         gc.set_threshold(*threshold)
-
-
-def _interleavings(cast: TrialCast, is_reduced: bool) -> Iterator[Trial]:
-    trial = Trial(cast).open()
-    forks: list[_Fork] = []
-    slept: dict[int, Footprint] = {}
-    while True:
-        while not trial.is_over:
-            choices = [place for place in trial.ready if place not in slept]
-            if not choices:
-                break  # Everything that could follow was seen before in another order.
-            if len(choices) > 1:
-                frozen = copied(trial) if cast.is_copied else None
-                forks.append(_Fork(trial.path[:], frozen, choices[:0:-1], slept))
-            slept = _step(trial, choices[0], slept, is_reduced)
-        else:
-            yield trial
-        trial.close()
-        while forks and not forks[-1].rest:
-            forks.pop()
-        if not forks:
-            return
-        fork = forks[-1]
-        place = fork.rest.pop()
-        if fork.frozen is None:
-            trial = Trial(cast).open()
-            for earlier in fork.path:
-                trial.take(earlier)
-        else:
-            trial = copied(fork.frozen) if fork.rest else fork.frozen  # The last needs no copy.
-        slept = _step(trial, place, fork.slept, is_reduced)
 
 
 def _step(

@@ -32,36 +32,41 @@ from headway.sim.provider import Latency
 # Calls of earlier runs as forecasts learn from them: each with the company that it had.
 
 
-class Answered(Struct, frozen=True):
-    """A task whose calls were all answered."""
+class SeenCall(Struct, frozen=True):
+    """One call, or the mean call of one task, that was made."""
 
-    part: str
-    from_s: float
-    """When its last call was let go."""
-    to_s: float
     input_tokens: float
     output_tokens: float
-    calls: int = 1
     size_bytes: float = 0.0
-    """Of its prompt, without results of other tasks; 0 if unknown."""
+    """What was known of its prompt beforehand; 0 if nothing was."""
+    took_s: float = 0.0
+    """From its permit to its end; 0 if that was not seen."""
+    beside: float = 1.0
+    """Calls in flight meanwhile on the account, itself among them, on average."""
+    calls: int = 1
+    """Of the task that it was made for."""
     microusd: float = 0.0
-    """What was charged for all of its calls; 0 if unknown."""
+    """What was charged for it; 0 if unknown."""
 
 
-def seen_of(answered: Sequence[Answered]) -> dict[str, list[SeenCall]]:
+AnsweredTask = tuple[str, float, float, SeenCall]
+"""A task's part, when its last call was let go and ended, and all of its calls together."""
+
+
+def seen_of(answered: Sequence[AnsweredTask]) -> dict[str, list[SeenCall]]:
     """By part, the mean call of each task; its time only where it was one call."""
-    company = _company([(one.from_s, one.to_s) for one in answered])
+    company = _company([(from_s, to_s) for _, from_s, to_s, _ in answered])
     seen: dict[str, list[SeenCall]] = {}
-    for one in answered:
-        calls, tokens_in = max(1, one.calls), one.input_tokens
-        if not tokens_in and one.size_bytes:
+    for part, from_s, to_s, total in answered:
+        calls, tokens_in = max(1, total.calls), total.input_tokens
+        if not tokens_in and total.size_bytes:
             # The provider does not report it: what so many bytes usually are.
-            tokens_in = calls * usual_tokens(one.size_bytes)
-        took_s = one.to_s - one.from_s if one.calls == 1 else 0.0
-        seen.setdefault(one.part, []).append(
+            tokens_in = calls * usual_tokens(total.size_bytes)
+        took_s = to_s - from_s if total.calls == 1 else 0.0
+        seen.setdefault(part, []).append(
             SeenCall(
-                tokens_in / calls, one.output_tokens / calls, one.size_bytes,
-                took_s, company(one.from_s, one.to_s), calls, one.microusd / calls,
+                tokens_in / calls, total.output_tokens / calls, total.size_bytes,
+                took_s, company(from_s, to_s), calls, total.microusd / calls,
             )
         )  # fmt: skip
     return seen
@@ -119,23 +124,6 @@ OUTPUT_DOUBT: Final = 0.7
 """How far off the usual sizes may be altogether, as a logarithm, where nothing was seen."""
 
 
-class SeenCall(Struct, frozen=True):
-    """One call, or the mean call of one task, that was made."""
-
-    input_tokens: float
-    output_tokens: float
-    size_bytes: float = 0.0
-    """What was known of its prompt beforehand; 0 if nothing was."""
-    took_s: float = 0.0
-    """From its permit to its end; 0 if that was not seen."""
-    beside: float = 1.0
-    """Calls in flight meanwhile on the account, itself among them, on average."""
-    calls: int = 1
-    """Of the task that it was made for."""
-    microusd: float = 0.0
-    """What was charged for it; 0 if unknown."""
-
-
 class _Line(Struct, frozen=True):
     """log y = level + slope (x - centre), with what was off the line."""
 
@@ -172,11 +160,8 @@ class Sizes(Struct, frozen=True):
         return len(self.bare)
 
     def dearer(self, price: Price) -> float:
-        """What was charged, compared with the list's price of the same tokens.
-
-        Less where much was read from a cache; more where a provider does not tell what a call
-        took, which is then charged as the most that it could take.
-        """
+        """What was charged over the list's price: less where a cache was read, more where usage
+        was not reported and the most possible was charged."""
         listed = price.cost_microusd(self.charged)
         return self.charged.spend_microusd / listed if listed else 1.0
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Final, Protocol
 
 from msgspec import Struct, field
@@ -17,7 +18,7 @@ from msgspec.structs import replace
 
 from headway.base.digest import digest
 from headway.errors import StateError, TemplateError
-from headway.plans.expand import ExpandedPlan, GroupPlan, Member, found, items_of
+from headway.plans.expand import ExpandedPlan, GroupPlan, Member, found, items_of, stakes_of
 from headway.plans.resources import above, fixed_part, inside, is_pattern, prefix_of
 from headway.plans.sharing import Stake
 from headway.plans.spec import CommandSpec, Prompt, text_of
@@ -56,7 +57,6 @@ Grown = tuple[tuple[int, bytes], ...]
 class TrialAttempt(Struct, frozen=True):
     """One attempt: of which task, and what it is given."""
 
-    task: int
     group: int
     member: int
     attempt: int
@@ -86,9 +86,8 @@ class TrialFiles(Struct):
     def look(self, path: str) -> tuple[tuple[str, str], ...]:
         if not self.texts:
             return ()
-        around = [(one, self.texts[one]) for one in above(path) if one in self.texts]
-        own = [(path, self.texts[path])] if path in self.texts else []
-        return (*around, *own, *((one, self.texts[one]) for one in self._within(path)))
+        every = (*above(path), path, *self._within(path))
+        return tuple((one, self.texts[one]) for one in every if one in self.texts)
 
     def put(self, path: str, text: str) -> None:
         for inner in self._within(path):
@@ -145,53 +144,33 @@ class TaskDeclaration(Struct, frozen=True):
     acts: tuple[str, ...]
 
 
-class Play(Struct):
+class Play:
     """A plan as its tasks are performed in trials: what never changes, and what was found out."""
 
-    expanded: ExpandedPlan
-    stakes: tuple[Stake | None, ...]
-    answers: dict[tuple[object, ...], tuple[str, str]] = field(default_factory=dict)
-    """Prompts and answers, by all that they come from: they are asked thousands of times."""
-    _grown: dict[Grown, ExpandedPlan] = field(default_factory=dict)
-    _templates: dict[str, Template] = field(default_factory=dict)
-    _declared: dict[tuple[int, int, Grown], TaskDeclaration] = field(default_factory=dict)
-    _labels: dict[tuple[int, int, Grown], str] = field(default_factory=dict)
+    def __init__(self, expanded: ExpandedPlan) -> None:
+        self.expanded = expanded
+        self.answers: dict[tuple[object, ...], tuple[str, str]] = {}
+        """Prompts and answers, by all that they come from: they are asked thousands of times."""
+        self._stakes = stakes_of(expanded)
+        self.at = cache(self._at)
+        """The plan, when the groups that are given are known."""
+        self.label = cache(self._label)
+        self.template = cache(_template)
+        self.declared = cache(self._declared)
 
-    def at(self, grown: Grown) -> ExpandedPlan:
+    def _at(self, grown: Grown) -> ExpandedPlan:
         if not grown:
             return self.expanded
-        known = self._grown.get(grown)
-        if known is None:
-            group, body = grown[-1]
-            items = items_of(body.decode("utf-8", "replace"))
-            known = self._grown[grown] = found(self.at(grown[:-1]), group, items)
-        return known
+        group, body = grown[-1]
+        return found(self.at(grown[:-1]), group, items_of(body.decode("utf-8", "replace")))
 
-    def label(self, group: int, member: int, grown: Grown) -> str:
-        known = self._labels.get((group, member, grown))
-        if known is None:
-            known = self.at(grown).groups[group].label(member)
-            self._labels[group, member, grown] = known
-        return known
+    def _label(self, group: int, member: int, grown: Grown) -> str:
+        return self.at(grown).groups[group].label(member)
 
-    def template(self, text: str) -> Template:
-        known = self._templates.get(text)
-        if known is None:
-            parsed = parse_template(text)
-            known = parsed if isinstance(parsed, Template) else Template(text, (text,))
-            self._templates[text] = known
-        return known
-
-    def declared(self, index: int, number: int, grown: Grown) -> TaskDeclaration:
+    def _declared(self, index: int, number: int, grown: Grown) -> TaskDeclaration:
         """What a task declares; TemplateError if that cannot be filled."""
-        known = self._declared.get((index, number, grown))
-        if known is None:
-            group = self.at(grown).groups[index]
-            known = self._declared[index, number, grown] = self._filled(group, number)
-        return known
-
-    def _filled(self, group: GroupPlan, number: int) -> TaskDeclaration:
-        member, task, stake = group.known.member(number), group.task, self.stakes[group.index]
+        group = self.at(grown).groups[index]
+        member, task, stake = group.known.member(number), group.task, self._stakes[index]
 
         def paths(texts: Iterable[str]) -> tuple[str, ...]:
             filled = (group.fill(self.template(text), member) for text in texts if text)
@@ -207,6 +186,11 @@ class Play(Struct):
             paths([task.output]), None if stake.reads is None else keys(stake.reads), writes,
             tuple(one for one in keys(stake.acts or ()) if not is_pattern(one)),
         )  # fmt: skip
+
+
+def _template(text: str) -> Template:
+    parsed = parse_template(text)
+    return parsed if isinstance(parsed, Template) else Template(text, (text,))
 
 
 class HashedStage:
@@ -252,10 +236,7 @@ class HashedStage:
     def copied(
         self, going: Mapping[int, Going], snapshots: Mapping[int, Snapshot]
     ) -> tuple[HashedStage, dict[int, Going]]:
-        """Another world like this, and the attempts that go on there, by task, with what they see.
-
-        Never called of a world whose cast says that it cannot be copied.
-        """
+        """Another world like this, and the attempts that go on there; only if `is_copied`."""
         twin = type(self)(self.play)
         twin.files, twin._touched = self.files.copied(), self._touched[:]
         attempts: dict[int, Going] = {}

@@ -49,8 +49,7 @@ PRECEDENCE: Final[tuple[Cause, ...]] = (
     "fan-in", "lost", "commit", "again", "headway",
 )  # fmt: skip
 """Of several things that go on at an instant, the first is why the run was not faster then: who
-waits for a limit could have been served; where none waits, what is in service is waited for.
-"""
+waits for a limit could have been served; where none waits, what is in service is waited for."""
 
 WORK: Final[tuple[Cause, ...]] = ("provider", "function", "machine", "fan-in")
 
@@ -111,13 +110,10 @@ _OWN: Final[dict[Kind, Cause]] = {
 
 
 def spent(
-    passages: Iterable[Passage],
-    ready_of: Mapping[bytes, float],
-    nature_of: Callable[[bytes], Nature],
-    holds: Sequence[tuple[float, float]],
-    is_bounded: bool,
+    passages: Iterable[Passage], ready_of: Mapping[bytes, float],
+    nature_of: Callable[[bytes], Nature], holds: Sequence[tuple[float, float]], is_bounded: bool,
     elapsed_s: float,
-) -> Spent:
+) -> Spent:  # fmt: skip
     """Where the time of all tasks went; `is_bounded` if the user set how many may be active."""
     steps: list[tuple[float, int, _Slot]] = []
     for from_s, to_s in holds:
@@ -235,11 +231,10 @@ def lineage(
     """Follow the needs of every task, group by group."""
     every = list(passages)
     if graph is None:
+        longest = max(every, key=lambda one: one.served_s, default=Passage(b""))
         ready_s = {one.key: 0.0 for one in every}
-        longest = max(every, key=lambda one: one.served_s, default=None)
-        if longest is None:
-            return Lineage(ready_s, 0.0, (), is_known=False)
-        return Lineage(ready_s, longest.served_s, (longest.key,), is_known=False)
+        keys = (longest.key,) if longest.key else ()
+        return Lineage(ready_s, longest.served_s, keys, is_known=False)
     members: list[list[Passage]] = [[] for _ in graph.groups]
     for one in every:
         group = graph.index.get(group_of(one.key))
@@ -459,24 +454,21 @@ class Binding(Struct, frozen=True):
 
 
 def binding(
-    spent: Spent,
-    chain: Lineage,
-    tasks: Mapping[bytes, Passage],
-    groups: Mapping[str, GroupAfter],
-    group_of: Callable[[bytes], str],
-) -> Binding | None:
+    spent: Spent, chain: Lineage, tasks: Mapping[bytes, Passage],
+    groups: Mapping[str, GroupAfter], group_of: Callable[[bytes], str],
+) -> Binding | None:  # fmt: skip
     """What bound the run; None if it took no time."""
     if spent.wall_s <= 0.0:
         return None
     # One limit may be named in several ways, as may work: causes are added up first.
     sums: dict[tuple[Cause, str], float] = {}
     for share in spent.shares:
-        key: tuple[Cause, str] = (
-            ("provider", "") if share.cause in WORK else (share.cause, share.what)
-        )
+        key = share.cause, share.what
+        if share.cause in WORK:
+            key = "provider", ""
         sums[key] = sums.get(key, 0.0) + share.wall_s
     (cause, what), wall_s = max(sums.items(), key=lambda item: item[1])
-    found = Binding(cause, what, wall_s / spent.wall_s)
+    share_of_wall = wall_s / spent.wall_s
     worst = max(chain.chain, key=lambda key: tasks[key].served_s, default=b"")
     if worst:
         group = groups[group_of(worst)]
@@ -484,15 +476,13 @@ def binding(
         is_beyond = took_s - usual_s >= STRAGGLER_SHARE * spent.wall_s
         is_alone = len(group.times_s) >= ALIKE_MIN and took_s >= STRAGGLER_TIMES * usual_s
         if is_beyond and is_alone:
-            return Binding(cause, what, found.share, worst, took_s, usual_s)
-    return found
+            return Binding(cause, what, share_of_wall, worst, took_s, usual_s)
+    return Binding(cause, what, share_of_wall)
 
 
 def variation(values: Sequence[float]) -> float | None:
     """The coefficient of variation: how far values are from their mean, as a share of that."""
-    if len(values) < 2:
-        return None
-    mean = sum(values) / len(values)
-    if mean <= 0.0:
+    mean = sum(values) / max(1, len(values))
+    if len(values) < 2 or mean <= 0.0:
         return None
     return sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1)) / mean

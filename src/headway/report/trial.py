@@ -207,7 +207,7 @@ class Trial:
         label = self.stage.label(group, member, self._grown)
         given = given_to(self, task)
         going = self.stage.begin(
-            TrialAttempt(task, group, member, attempt, label, snapshot, given, self._grown)
+            TrialAttempt(group, member, attempt, label, snapshot, given, self._grown)
         )
         self._active[task] = attempt, going
         return going
@@ -358,10 +358,7 @@ def _start(trial: Trial, effect: StartAttempt, waiting: list[Input | TaskPropose
 def _taken_again(
     trial: Trial, task: int, attempt: int, row: TaskRow, access: Access
 ) -> Input | TaskProposed | None:
-    """What an earlier process has found is taken, if the shared state is as it was seen.
-
-    What it was given is the same: that was durable before, and is taken again before.
-    """
+    """What an earlier process has found is taken, if the shared state is as it was seen."""
     coherence = trial._coherence
     if not coherence.has(task):
         return Reused(task, attempt)

@@ -47,7 +47,6 @@ from headway.report.forecast import (
     QUICK,
     ROUGH,
     Depth,
-    Footing,
     Foreseen,
     Knowledge,
     Portion,
@@ -56,7 +55,7 @@ from headway.report.forecast import (
 )
 from headway.report.history import Passages
 from headway.report.outline import Outline, OutlineFacts, OutlinePart, outline_of
-from headway.report.sizes import Answered, SeenCall, seen_of
+from headway.report.sizes import AnsweredTask, SeenCall, seen_of
 from headway.run.each import EachSource
 from headway.run.plan_run import ObservedTasks, PlanRun, PlanSource
 from headway.wire.prices import price_of
@@ -199,7 +198,7 @@ def _hear(found: Earlier, reader: JournalReader, cast: ObservedTasks, is_same: b
     history = Passages()
     for one in reader.events(max(0, reader.summary().events - EVENTS_MAX)):
         history.hear(one.key, one.event)
-    answered: list[tuple[Answered, str]] = []
+    answered: list[tuple[AnsweredTask, str]] = []
     measured = 0
     for row in reader.rows("finished"):
         part = EACH if EACH in cast.parts else row.name.partition("[")[0]
@@ -213,22 +212,22 @@ def _hear(found: Earlier, reader: JournalReader, cast: ObservedTasks, is_same: b
             found.calls.setdefault(part, []).append(float(row.ending.calls))
         if row.ending.calls and task.reached_s < inf:
             span, ending = task.last_service, row.ending
-            answer = Answered(
-                part, span.from_s, span.to_s, ending.input_tokens, ending.output_tokens,
-                ending.calls, float(cast.sizes_bytes.get(row.key.hex(), 0)),
-                float(ending.spend_microusd),
+            size = float(cast.sizes_bytes.get(row.key.hex(), 0))
+            total = SeenCall(
+                ending.input_tokens, ending.output_tokens, size, calls=ending.calls,
+                microusd=float(ending.spend_microusd),
             )  # fmt: skip
-            answered.append((answer, model or part))
+            answered.append(((part, span.from_s, span.to_s, total), model or part))
     if is_same:
         _add(found, [one for one, _ in answered])
         found.counts |= {name: count or 0 for name, (_, count) in cast.parts.items()}
-    _add(found, [replace(one, part=model) for one, model in answered])
+    _add(found, [(model, *one[1:]) for one, model in answered])
     if answered or measured:
         found.runs += 1
         found.active = max(found.active, history.submitted)
 
 
-def _add(found: Earlier, answered: list[Answered]) -> None:
+def _add(found: Earlier, answered: list[AnsweredTask]) -> None:
     for name, seen in seen_of(answered).items():
         found.seen.setdefault(name, []).extend(seen)
 
@@ -284,8 +283,7 @@ class Prospect(Struct, frozen=True):
     def _windows(self, found: Foreseen) -> tuple[list[Portion], list[str]]:
         """What it takes of every usage window, and a word on those of unknown size."""
         portions, unsized = list[Portion](), list[str]()
-        footing = self.knowledge.footing
-        for one in footing.lane().quota.belief.allowances.statistics(0.0):
+        for one in self.knowledge.lane().quota.belief.allowances.statistics(0.0):
             name, size = f"{one.word} window of {self.account}", one.size_tokens
             if size is None:
                 unsized.append(f"the {name}, {one.used:.0%} used, is taken to be large enough")
@@ -293,7 +291,7 @@ class Prospect(Struct, frozen=True):
             tokens, doubt = found.tokens, one.doubt
             takes = SpreadNumber(tokens.low * (1 - doubt), tokens.mid, tokens.high * (1 + doubt))
             portion = Portion(
-                name, footing.terms.share * size, one.used * size, takes, one.resets_s
+                name, self.knowledge.terms.share * size, one.used * size, takes, one.resets_s
             )
             portions.append(portion)
         return portions, unsized
@@ -344,8 +342,8 @@ def prospect_of(
             *assumed,
             f"all calls are taken to draw on the account of {asked.model if asked else ''}",
         )
-    footing, account = footing_of(asked.model if asked else "", kept, environment)
-    knowledge = Knowledge(footing, earlier.seen, earlier.words)
+    knowledge, account = known_account(asked.model if asked else "", kept, environment)
+    knowledge = replace(knowledge, seen=earlier.seen, learned_from=earlier.words)
     return Prospect(
         outline, knowledge, kept.memory, account, budget or expanded.spec.budget, assumed
     )
@@ -381,9 +379,8 @@ def foreseen_each(
         return None
     calls = mean(earlier.calls[EACH])
     part = OutlinePart(EACH, count, seconds=tuple(earlier.seconds[EACH]))
-    footing = Footing(LaneMemory("", "", PLAIN.name, Profile()))
     width = max(1, int(min(jobs, earlier.active)))
-    known = Knowledge(footing, {}, earlier.words, width)
+    known = Knowledge(LaneMemory("", "", PLAIN.name, Profile()), {}, earlier.words, width)
     found = foresee(Outline((part,)), known, Strategy("fixed", width))
     seen = earlier.seen.get(EACH, [])
     tokens_in = count * mean(one.input_tokens * one.calls for one in seen)
@@ -407,9 +404,9 @@ def look(place: Folders) -> StoredMemory:
         return StoredMemory(PacingMemory())
 
 
-def footing_of(
+def known_account(
     model: str, kept: StoredMemory, environment: Mapping[str, str]
-) -> tuple[Footing, str]:
+) -> tuple[Knowledge, str]:
     """What is known of the account that a model is asked on, and the account's name."""
     account, group, dialect = "", "", PLAIN.name
     if model and "{{" not in model:
@@ -426,8 +423,8 @@ def footing_of(
     terms = terms_of(dict(kept.memory.terms), account, group)
     for lane in kept.memory.lanes:
         if (lane.account, lane.group) == (account, group):
-            return Footing(lane, terms, kept.age_s), account
-    return Footing(LaneMemory(account, group, dialect, Profile()), terms), account
+            return Knowledge(lane, terms=terms, age_s=kept.age_s), account
+    return Knowledge(LaneMemory(account, group, dialect, Profile()), terms=terms), account
 
 
 def _earlier(place: Folders, path: Path) -> Earlier:
