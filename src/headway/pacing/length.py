@@ -175,9 +175,7 @@ def _fitted(fit: _Fit, sums: _Sums, censored: list[tuple[float, float, float]]) 
         # The precision stays positive: at most half of it is taken away at once.
         share = min(1.0, 0.5 * fit.precision / -step_p) if step_p < 0.0 else 1.0
         fit = _Fit(
-            fit.precision + share * step_p,
-            fit.level + share * step_m,
-            fit.slope + share * step_b,
+            fit.precision + share * step_p, fit.level + share * step_m, fit.slope + share * step_b
         )
         steps, moved = steps + 1, abs(step_p) + abs(step_m) + abs(step_b)
     return fit

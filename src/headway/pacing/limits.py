@@ -422,12 +422,7 @@ class ReserveMeter:
         return self.meter.available(now) - self._held
 
     def when(
-        self,
-        need: float,
-        due: float,
-        stream: PlannedStream,
-        floor: float,
-        now: float,  # noqa: ARG002
+        self, need: float, due: float, _stream: PlannedStream, floor: float, now: float
     ) -> float:
         """When a call fits beside what is held back, and the floor.
 

@@ -66,12 +66,7 @@ class Projection(ReserveMeter):
         self.correct(used - stream.produced(now), now, now)
 
     def when(
-        self,
-        need: float,
-        due: float,
-        stream: PlannedStream,
-        floor: float,
-        now: float,  # noqa: ARG002
+        self, need: float, _due: float, stream: PlannedStream, floor: float, now: float
     ) -> float:
         """The first half second from which on the level stays above the floor with one more.
 
@@ -155,12 +150,7 @@ class Rolling:
     left = level
 
     def when(
-        self,
-        need: float,
-        due: float,
-        stream: PlannedStream,
-        floor: float,
-        now: float,  # noqa: ARG002
+        self, need: float, _due: float, stream: PlannedStream, floor: float, now: float
     ) -> float:
         """The earliest bin in which a call can be admitted so that the floor is always left."""
         first, grain_s = self._place(now), self._grain_s
