@@ -54,10 +54,6 @@ AGAIN_S: Final = 1.0
 class Hold:
     """Why no call may be sent at all."""
 
-    __slots__ = (
-        "_closed", "_idle_refusals", "_overloads", "_reason", "_share", "_until_s", "_verified",
-    )  # fmt: skip
-
     def __init__(self, share: float) -> None:
         self._share = share
         self._closed = "" if share > 0 else "the ceiling leaves nothing of any limit"
@@ -197,8 +193,6 @@ class QuotaConfig(Struct, frozen=True):
 
 class Belief:
     """One account and model group, as far as it is known."""
-
-    __slots__ = ("_blind", "allowances", "config", "hold", "mirrors", "ramp", "tempo", "width")
 
     def __init__(self, config: QuotaConfig, now: float) -> None:
         profile = config.profile or Profile()

@@ -100,11 +100,6 @@ class CallOutcome(Struct, frozen=True):
 class Book:
     """All that is known of a user's accounts, and every call that waits or is in flight."""
 
-    __slots__ = (
-        "_cuts", "_denials", "_entries", "_estimates", "_lanes", "_leaders", "_numbers", "_parked",
-        "_terms", "hour", "lanes", "purse",
-    )  # fmt: skip
-
     def __init__(
         self, memory: PacingMemory, prices: Prices, now: float, age_s: float = 0.0
     ) -> None:

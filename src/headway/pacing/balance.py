@@ -79,11 +79,6 @@ MEMORY: Final = 0.1
 class Balance:
     """A limit, counted from this side."""
 
-    __slots__ = (
-        "_counts", "_has_plenty", "_in_flight", "_variance", "ceiling", "count", "exact", "limit",
-        "mean_need", "mean_unused", "meter", "rounding", "shared", "shift", "toll", "unused",
-    )  # fmt: skip
-
     def __init__(
         self, limit: Limit, charging: Charging, share: float, rounding: float, now: float
     ) -> None:
@@ -309,11 +304,6 @@ WINDOW_RESETS: Final = 2.0
 
 class Mirror:
     """A provider's limit, followed from this side."""
-
-    __slots__ = (
-        "_burst_s", "_drawn", "_gone", "_missing", "_resized_s", "_since_s", "_size", "_sizes",
-        "_unused_before", "balance", "draw_per_s", "read_s",
-    )  # fmt: skip
 
     def __init__(self, balance: Balance, burst_s: float = inf) -> None:
         self.balance = balance

@@ -80,8 +80,6 @@ CLAIM_S: Final = 10.0
 class MonthlyBudgets:
     """What was spent, and what may still be."""
 
-    __slots__ = ("_claims", "_ledgers", "_orphans", "_orphans_until_s", "_paid", "diary", "month")
-
     def __init__(self, memory: PacingMemory, now: float) -> None:
         self.month = memory.month
         self.diary = Diary(memory.days)

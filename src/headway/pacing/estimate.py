@@ -149,8 +149,6 @@ class InputRatio:
     are part of an input: add them to what `observe` is given.
     """
 
-    __slots__ = ("_ratios",)
-
     def __init__(self) -> None:
         self._ratios: dict[tuple[str, str], _Ratio] = {}
 
@@ -189,8 +187,6 @@ Prices = Callable[[str, int], Price | None]
 
 class Estimates:
     """Sizes of calls, learned from all of them."""
-
-    __slots__ = ("_inputs", "_outputs", "_prices")
 
     def __init__(self, prices: Prices) -> None:
         self._prices = prices

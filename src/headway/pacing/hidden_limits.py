@@ -56,10 +56,6 @@ Blame = Literal["rate", "crowd", "same"]
 class Bracket:
     """One resource's rate, between what was let in and what was refused."""
 
-    __slots__ = (
-        "_confirmed", "_slack", "_spent", "anchor_s", "burst", "contradictions", "high", "low",
-    )  # fmt: skip
-
     def __init__(self) -> None:
         self.anchor_s = inf
         self.burst = 0.0
@@ -127,11 +123,6 @@ class Bracket:
 
 class Blind:
     """All brackets of an account whose limits are hidden, and whom to blame."""
-
-    __slots__ = (
-        "_alarm_s", "_alarms", "_blamed", "_brackets", "_crowded", "_last_ok_s", "_refused_s",
-        "_row", "_tried_s", "_widest", "refusals",
-    )  # fmt: skip
 
     def __init__(self, now: float) -> None:
         self._brackets = {name: Bracket() for name in RESOURCES}

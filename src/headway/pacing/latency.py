@@ -42,8 +42,6 @@ TOKENS_TYPICAL: Final = 100.0
 class LengthLine:
     """Time of whole answers against their length: where it begins, and how steeply it rises."""
 
-    __slots__ = ("_count", "_x", "_xx", "_xy", "_y")
-
     def __init__(self) -> None:
         self._count = self._x = self._y = self._xx = self._xy = 0.0
 
@@ -71,11 +69,6 @@ class LengthLine:
 
 class Tempo:
     """Learned speed, and the clock of calls in flight."""
-
-    __slots__ = (
-        "_ahead", "_at_s", "_integral", "_known", "_whole", "first_byte_s", "in_flight",
-        "per_token_s",
-    )  # fmt: skip
 
     def __init__(self, now: float) -> None:
         self.first_byte_s = FIRST_BYTE_S
@@ -214,10 +207,6 @@ class Congestion:
     stay at one width does not drown what was learned at the others.
     """
 
-    __slots__ = (
-        "_bins", "_fit", "_fresh", "_noise", "_offs", "_residuals", "_share", "is_steady",
-        "samples", "widest",
-    )  # fmt: skip
     MEMORY: Final = 0.1
 
     def __init__(self, curve: tuple[tuple[int, float, float], ...] = ()) -> None:
@@ -338,10 +327,6 @@ class Delivery:
     the present width. Hope takes the place of what the rounds do not tell, so that a width at which
     nothing varies is left again some day.
     """
-
-    __slots__ = (
-        "_ends", "_from_s", "_integral", "_is_settled", "_last_s", "_moves", "_rounds", "_work",
-    )  # fmt: skip
 
     def __init__(self) -> None:
         self._rounds: deque[tuple[float, float]] = deque(maxlen=ROUNDS_MAX)

@@ -267,8 +267,6 @@ class OutputLength:
     have changed.
     """
 
-    __slots__ = ("_calls", "_kinds")
-
     def __init__(self) -> None:
         self._kinds: dict[str, _Kind] = {}
         self._calls: dict[int, _Kind] = {}

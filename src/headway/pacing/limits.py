@@ -52,8 +52,6 @@ class Outflow:
     only what is still to come is kept.
     """
 
-    __slots__ = ("_at_s", "_bin", "_flow", "_parts", "_rest", "_steps", "planned", "until_s")
-
     def __init__(self, now: float) -> None:
         self._steps = [0.0] * BINS
         self._parts = [0.0] * BINS
@@ -166,8 +164,6 @@ SLACK: Final = 1e-9
 class Bucket:
     """A level that refills at `rate_per_s` up to `capacity`."""
 
-    __slots__ = ("_at_s", "_level", "capacity", "clipped_s", "full_s", "rate_per_s")
-
     def __init__(self, rate_per_s: float, capacity: float, now: float) -> None:
         self.rate_per_s = rate_per_s
         self.capacity = capacity
@@ -227,8 +223,6 @@ class Bucket:
 
 class SlidingWindow:
     """At most `limit` in any `period_s` seconds."""
-
-    __slots__ = ("_charges", "_opened_s", "_used", "limit", "period_s")
 
     def __init__(self, limit: float, period_s: float) -> None:
         self.limit = limit
@@ -317,8 +311,6 @@ class SlidingWindow:
 class FixedWindow:
     """At most `limit` between one aligned boundary and the next, `period_s` later."""
 
-    __slots__ = ("boundary_s", "limit", "period_s", "used")
-
     def __init__(self, limit: float, period_s: float, boundary_s: float) -> None:
         self.limit = limit
         self.period_s = period_s
@@ -353,8 +345,6 @@ class FixedWindow:
 
 class Gauge:
     """At most `limit` held at once. Time does nothing: only a refund makes room."""
-
-    __slots__ = ("held", "limit")
 
     def __init__(self, limit: float) -> None:
         self.limit = limit
@@ -392,8 +382,6 @@ def meter_of(limit: Limit, now: float) -> AnyMeter:
 
 class ReserveMeter:
     """One meter, counted as if everything in flight had ended."""
-
-    __slots__ = ("_flows", "_held", "_in_flight", "_rounding", "meter")
 
     def __init__(self, meter: AnyMeter, flows: bool, rounding: float) -> None:
         self.meter = meter
@@ -494,10 +482,6 @@ def _when_full(bucket: Bucket, margin: float, now: float) -> float:
 
 class Toll:
     """The charging rule of one limit, as weights: this is asked several times for every call."""
-
-    __slots__ = (
-        "_input", "_produced", "_requests", "_reserved", "_spend", "flows", "is_certain", "keeps",
-    )  # fmt: skip
 
     def __init__(self, resource: Resource, charging: Charging) -> None:
         output = 1.0 if resource in ("output", "tokens") else 0.0

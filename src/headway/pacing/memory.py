@@ -142,8 +142,6 @@ class ChronicleMemory(Struct, frozen=True):
 class Chronicle:
     """The recent past of one lane, and its usual day."""
 
-    __slots__ = ("_hour", "_hours", "_minute", "_minutes", "_open", "_open_hour")
-
     def __init__(self, memory: ChronicleMemory = ChronicleMemory(), known_s: float = 0.0) -> None:
         """Go on from a memory that was made at `known_s`."""
         at = int(known_s // MINUTE_S)
@@ -375,8 +373,6 @@ DAYS_KEPT: Final = 40
 
 class Diary:
     """Spending by account and day. The date is told from outside."""
-
-    __slots__ = ("_days", "date")
 
     def __init__(self, kept: Iterable[tuple[str, tuple[DaySpend, ...]]] = ()) -> None:
         self.date = ""

@@ -165,8 +165,6 @@ class FairQueue(Generic[T]):
     Levels below `DEPTH_MAX` are not told apart.
     """
 
-    __slots__ = ("_root", "_waiters")
-
     def __init__(self) -> None:
         self._root: _Branch[T] = _Branch("", None, 0.0, 0.0, 0)
         self._waiters: dict[int, _Waiter[T]] = {}
@@ -357,8 +355,6 @@ class _Spells(Struct):
 class Blame:
     """What one line waits for, over time."""
 
-    __slots__ = ("_cause", "_since_s", "_spells")
-
     def __init__(self) -> None:
         self._cause = ""
         self._since_s = -inf
@@ -407,8 +403,6 @@ class _Cached(Struct):
 
 class Leaders:
     """Every beginning that was seen lately; the one used least recently is forgotten first."""
-
-    __slots__ = ("_cached",)
 
     def __init__(self) -> None:
         self._cached: dict[Beginning, _Cached] = {}

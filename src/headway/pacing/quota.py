@@ -103,11 +103,6 @@ class _Waiter(Struct):
 class Quota:
     """Admission for one account and model group."""
 
-    __slots__ = (
-        "_blame", "_decided_s", "_ends", "_held", "_held_back", "_queue", "_silent", "_stands",
-        "_waited", "belief", "granted", "refused",
-    )  # fmt: skip
-
     def __init__(self, config: QuotaConfig, now: float) -> None:
         self.belief = Belief(config, now)
         self._held: dict[int, PermitInUse] = {}

@@ -28,8 +28,6 @@ IDLE: Final = 1e-6
 class Projection(ReserveMeter):
     """One bucket, followed along the plans of streams in flight."""
 
-    __slots__ = ("bucket", "outflow")
-
     def __init__(self, bucket: Bucket, now: float) -> None:
         super().__init__(bucket, True, 0.0)
         self.bucket = bucket
@@ -129,8 +127,6 @@ EDGE: Final = 1e-6
 
 class Rolling:
     """At most `size` in any `period_s` seconds, with what is planned, in bins of time."""
-
-    __slots__ = ("_base", "_bins", "_grain_s", "_now", "_span", "planned", "size")
 
     def __init__(self, size: float, period_s: float, now: float) -> None:
         self.size = size

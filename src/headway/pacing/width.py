@@ -99,8 +99,6 @@ class Cap:
     What a user configured, `most`, is never exceeded, not even to try.
     """
 
-    __slots__ = ("_probe_at_s", "limit", "most", "probes")
-
     def __init__(
         self, limit: float = inf, probes: int = 0, now: float = 0.0, most: float = inf
     ) -> None:
@@ -159,8 +157,6 @@ class Ramp:
     in before, and by trying more again, ever less often.
     """
 
-    __slots__ = ("_grow_s", "_refusals", "_sent", "most")
-
     def __init__(self, most: float = inf, now: float = 0.0) -> None:
         self.most = most
         """Calls per second, kept in the profile."""
@@ -211,11 +207,6 @@ class Width:
     Where pieces are irregular or calls stand in a line, what all calls deliver in a round of
     seconds moves it.
     """
-
-    __slots__ = (
-        "_proven", "_seen", "_tried", "_ventured_s", "allowed", "cap", "congestion", "delivery",
-        "reason", "strain",
-    )  # fmt: skip
 
     def __init__(
         self, start: float, cap: Cap, curve: tuple[tuple[int, float, float], ...] = ()

@@ -96,8 +96,6 @@ class _Window(Struct):
 class Allowances:
     """All usage windows of an account."""
 
-    __slots__ = ("_share", "_total", "_windows")
-
     def __init__(self, share: float) -> None:
         self._share = share
         self._total = 0.0
