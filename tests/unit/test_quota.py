@@ -358,9 +358,9 @@ def test_work_is_counted_as_it_comes_and_the_first_byte_with_the_first_piece() -
         usage = Usage(Amounts(100.0, tokens))
         assert scene.quota.settle(scene.permits[number].id, "used", usage, 4.0)
     # Four first bytes of one second at 0.05 s a token, four times 20, three times 4, and 1.
-    [done] = delivery.kept
-    assert done.in_flight == pytest.approx(4.0)
-    assert done.work_per_s == pytest.approx((4 * 20.0 + 4 * 20.0 + 3 * 4.0 + 1.0) / 4.0)
+    [(in_flight, work_per_s)] = delivery.kept
+    assert in_flight == pytest.approx(4.0)
+    assert work_per_s == pytest.approx((4 * 20.0 + 4 * 20.0 + 3 * 4.0 + 1.0) / 4.0)
 
 
 def test_rounds_of_pieces_move_the_width_where_pieces_are_irregular() -> None:

@@ -175,7 +175,7 @@ class Book:
         entry = self._entries.get(call)
         if entry is None or entry.permit is None:
             return False
-        self._estimates.progressed(entry.number, output_tokens)
+        self._estimates.outputs.progressed(entry.number, output_tokens)
         quota = self._lane(entry.request, now).quota
         quota.progress(entry.permit.id, output_tokens, now)
         return entry.request.is_soft and self._grew(entry, output_tokens)

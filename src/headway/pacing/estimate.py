@@ -191,7 +191,7 @@ class Estimates:
     def __init__(self, prices: Prices) -> None:
         self._prices = prices
         self._inputs = InputRatio()
-        self._outputs = OutputLength()
+        self.outputs = OutputLength()
 
     def demand(self, sketch: Sketch, dialect: Dialect, is_warm: bool) -> Demand:
         """What the call will probably and at most consume."""
@@ -199,7 +199,7 @@ class Estimates:
         most = sketch.max_output_tokens
         # A call that asks for more is refused, and reserves nothing until then.
         ceiling = OUTPUT_TOKENS_MAX if most is None else min(max(0, most), OUTPUT_TOKENS_MAX)
-        tokens_out = self._outputs.expect(sketch.kind, tokens_in, float(ceiling))
+        tokens_out = self.outputs.expect(sketch.kind, tokens_in, float(ceiling))
         reserved = float(ceiling) if most is not None else UNDECLARED * tokens_out
         counted = tokens_in
         if is_warm and dialect.input_charge == "uncached":
@@ -229,18 +229,15 @@ class Estimates:
 
     def began(self, number: int, demand: Demand) -> None:
         """The call was sent; that it has not ended yet is evidence of its length."""
-        self._outputs.started(number, demand.kind, demand.expected.input_tokens)
-
-    def progressed(self, number: int, output_tokens: float) -> None:
-        self._outputs.progressed(number, output_tokens)
+        self.outputs.started(number, demand.kind, demand.expected.input_tokens)
 
     def ended(self, number: int, sketch: Sketch, tally: Tally | None) -> None:
         """The call is over. Only what the provider reported of a whole answer teaches."""
         reported = tally is not None and tally.known == "reported"
         if tally is None or not reported:
-            self._outputs.ended(number, None)
+            self.outputs.ended(number, None)
             return
-        self._outputs.ended(number, tally.output_tokens)
+        self.outputs.ended(number, tally.output_tokens)
         whole = tally.input_tokens + tally.cache_read_tokens
         self._inputs.observe(
             sketch.model, sketch.content, sketch.size_bytes, whole, sketch.messages

@@ -225,10 +225,10 @@ def _limit_reading(
 ) -> LimitReading | None:
     """One limit from its headers' values; `None` when none of them could be read."""
     place = _SLOTS[slot]
-    limit = _optional_number(row[_LIMIT])
-    remaining = _optional_number(row[_REMAINING])
+    limit = number(row[_LIMIT])
+    remaining = number(row[_REMAINING])
     reset_s = _reset_s(row[_RESET], since, place.epoch_s_min)
-    utilization = _optional_number(row[_UTILIZATION])
+    utilization = number(row[_UTILIZATION])
     if utilization is not None:
         utilization = min(utilization, 1.0)
     # A usage window that refuses is full, whatever rounding its utilization went through.
@@ -257,16 +257,16 @@ def _ietf_readings(
     for name in dict.fromkeys((*policies, *current)):
         policy, now = policies.get(name, {}), current.get(name, {})
         resource = _unit_resource(policy.get("qu", name).lower())
-        limit, remaining = _optional_number(policy.get("q")), _optional_number(now.get("r"))
+        limit, remaining = number(policy.get("q")), number(now.get("r"))
         if resource is None or (limit is None and remaining is None):
             continue
-        period_s = _optional_number(policy.get("w"))
-        reset_s = _optional_number(now.get("t"))
+        period_s = number(policy.get("w"))
+        reset_s = number(now.get("t"))
         readings.append(LimitReading(resource, period_s, limit, remaining, reset_s))
     first, _, _ = (triple[_LIMIT] or "").partition(",")
-    limit, remaining = number(first.strip()), _optional_number(triple[_REMAINING])
+    limit, remaining = number(first.strip()), number(triple[_REMAINING])
     if limit is not None or remaining is not None:
-        period_s = _optional_number(policies.get(first.strip(), {}).get("w"))
+        period_s = number(policies.get(first.strip(), {}).get("w"))
         reset_s = _reset_s(triple[_RESET], since, EPOCH_S_MIN)
         readings.append(LimitReading("requests", period_s, limit, remaining, reset_s))
     return readings
@@ -328,13 +328,9 @@ _UNIT_S: Final = {
 }  # fmt: skip
 
 
-def _optional_number(text: str | None) -> float | None:
-    return None if text is None else number(text)
-
-
-def number(text: str) -> float | None:
+def number(text: str | None) -> float | None:
     """A plain decimal from 0 to `NUMBER_MAX`: no sign, exponent, separator, nan or infinity."""
-    if _NUMBER.fullmatch(text) is None:
+    if text is None or _NUMBER.fullmatch(text) is None:
         return None
     value = float(text)
     return value if value <= NUMBER_MAX else None

@@ -308,11 +308,8 @@ class Congestion:
         return (self._fit or _FLAT).at(width)
 
 
-class Round(Struct, frozen=True):
-    """What was delivered in a while: the mean number in flight, and work per second."""
-
-    in_flight: float
-    work_per_s: float
+Round = tuple[float, float]
+"""What was delivered in a while: the mean number in flight, and work per second."""
 
 
 class Delivery:
@@ -329,15 +326,11 @@ class Delivery:
     """
 
     def __init__(self) -> None:
-        self._rounds: deque[tuple[float, float]] = deque(maxlen=ROUNDS_MAX)
+        self.rounds: deque[tuple[float, float]] = deque(maxlen=ROUNDS_MAX)
         self._is_settled = True
         self._last_s = -inf
         self._from_s = self._integral = self._work = 0.0
         self._ends = self._moves = 0
-
-    @property
-    def rounds(self) -> int:
-        return len(self._rounds)
 
     def sent(self, in_flight: int, integral: float, now: float) -> None:
         """A call leaves, so that this many are in flight. After a pause a new round begins."""
@@ -373,17 +366,17 @@ class Delivery:
         return (integral - self._integral) / max(now - self._from_s, 1e-9)
 
     def _complete(self, in_flight: float, integral: float, now: float) -> Round | None:
-        done = Round(in_flight, self._work / (now - self._from_s))
+        work_per_s = self._work / (now - self._from_s)
         is_settled, self._is_settled = self._is_settled, True
         self._begin(integral, now)
         if not is_settled:
             return None
-        self._rounds.append((log(done.in_flight), log(done.work_per_s)))
-        return done
+        self.rounds.append((log(in_flight), log(work_per_s)))
+        return in_flight, work_per_s
 
     def elasticity(self, width: float) -> float:
         """By how much throughput follows the width, near this width."""
-        near = [one for one in self._rounds if abs(one[0] - log(width)) <= NEAR]
+        near = [one for one in self.rounds if abs(one[0] - log(width)) <= NEAR]
         count = max(1, len(near))
         mean_x = sum(x for x, _ in near) / count
         mean_y = sum(y for _, y in near) / count

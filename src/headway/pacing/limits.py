@@ -496,11 +496,7 @@ class Toll:
         self._reserved = 0.0 if self.flows else output
         self._produced = output if self.flows else 0.0
         self._spend = 1.0 if resource == "spend" else 0.0
-
-    @property
-    def counts_input(self) -> bool:
-        """Whether a wrong estimate of the input is an error here."""
-        return self._input > 0
+        self.counts_input = self._input > 0
 
     def need(self, demand: Demand) -> float:
         """What admission itself takes."""

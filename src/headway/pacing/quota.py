@@ -169,7 +169,11 @@ class Quota:
                 if wait.until_s < inf or not self.belief.can_ever(demand):
                     grants += self._backfill(demand, stream, wait, now)
                 self._held_back += 1
-                cause = self._waited = _cause(self.belief, wait)
+                cause = wait.resource
+                if cause == "concurrency":
+                    # A width may be the account's, or only as far as we have come.
+                    cause = width_cause(self.belief.width, self.belief.tempo.in_flight)
+                self._waited = cause
                 break
             self._queue.pop()
             reason = self._why(waiter, now)
@@ -327,7 +331,7 @@ class Quota:
         work = tokens if held.seen_tokens else tempo.work(tokens)
         done = width.delivery.moved(work, integral, now, FIRST_BYTES * tempo.first_byte_s)
         if done is not None:
-            changed = width.delivered(done) or changed
+            changed = width.delivered(*done) or changed
         held.seen_s, held.seen_tokens, held.integral = now, output_tokens, integral
         return changed
 
@@ -414,13 +418,6 @@ def waited_for(reason: str) -> str:
         if reason.startswith(said):
             return reason.removeprefix(said)
     return ""
-
-
-def _cause(belief: Belief, wait: Wait) -> str:
-    """What a wait is for. A width may be the account's, or only as far as we have come."""
-    if wait.resource != "concurrency":
-        return wait.resource
-    return width_cause(belief.width, belief.tempo.in_flight)
 
 
 def _can_be_passed(belief: Belief, wait: Wait) -> bool:

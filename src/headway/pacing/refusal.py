@@ -63,26 +63,14 @@ def reading_of_refusal(body: bytes) -> LimitReading | None:
     violated quotas the one with the longest period, because it holds the longest.
     """
     complaint = _complaint(body)
-    resource, period_s = _named(complaint)
-    if resource is None:
-        return None
     if complaint.violation is not None:
-        # A refused call wanted one request and did not get it; of tokens some may be left.
-        remaining = 0.0 if resource == "requests" else None
-        return LimitReading(resource, period_s, complaint.violation.value, remaining, None)
+        return complaint.violation
+    resource, period_s = _named(complaint)
     limit, used, _ = _spoken_amounts(complaint.message)
-    if limit is None:
+    if resource is None or limit is None:
         return None
     remaining = None if used is None else max(0.0, limit - used)
     return LimitReading(resource, period_s, limit, remaining, None)
-
-
-class _Violation(Struct, frozen=True):
-    """One violated quota of a `google.rpc.QuotaFailure`."""
-
-    resource: Resource
-    period_s: float
-    value: float | None
 
 
 class _Complaint(Struct, frozen=True):
@@ -92,7 +80,7 @@ class _Complaint(Struct, frozen=True):
     words: frozenset[str] = frozenset()
     """Its types, codes and statuses, in lower case."""
     code_status: int | None = None
-    violation: _Violation | None = None
+    violation: LimitReading | None = None
     retry_delay_s: float | None = None
 
 
@@ -189,7 +177,8 @@ def _kind(status: int | None, complaint: _Complaint) -> FaultKind:
     if status == 429 or "rate" in kinds:
         return _refusal_kind(kinds, message)
     if status is None or status < 300:
-        return _stream_kind(kinds)
+        # An answer that fails without a known word just broke.
+        return next((kind for kind in _STREAM_ORDER if kind in kinds), "broken")
     if status in (400, 422) and _NO_ACCESS_TEXT.search(" ".join((*complaint.words, message))):
         return "access"
     return _status_kind(status, kinds)
@@ -205,11 +194,6 @@ def _refusal_kind(kinds: set[FaultKind], message: str) -> FaultKind:
     if _CONCURRENCY_TEXT.search(message) and not _PER_PERIOD.search(message):
         return "concurrency"
     return "overload" if "overload" in kinds else "rate"
-
-
-def _stream_kind(kinds: set[FaultKind]) -> FaultKind:
-    """Kind of an error without a status; an answer that fails without a known word just broke."""
-    return next((kind for kind in _STREAM_ORDER if kind in kinds), "broken")
 
 
 def _status_kind(status: int, kinds: set[FaultKind]) -> FaultKind:
@@ -311,15 +295,15 @@ def _complaint(body: bytes) -> _Complaint:
         message,
         frozenset(word.lower() for word in words if isinstance(word, str)),
         code if type(code) is int and 300 <= code < 600 else None,
-        max(_violations(items), key=lambda violation: violation.period_s, default=None),
+        max(_violations(items), key=lambda violation: violation.period_s or 0.0, default=None),
         # Gemini cuts `retryDelay` to whole seconds and says the rest only in the text.
         max((wait_s for wait_s in waits_s if wait_s is not None), default=None),
     )
 
 
-def _violations(items: list[dict[str, object]]) -> list[_Violation]:
+def _violations(items: list[dict[str, object]]) -> list[LimitReading]:
     """Violated quotas of Gemini's error details whose `quotaId` names resource and period."""
-    found: list[_Violation] = []
+    found: list[LimitReading] = []
     for item in items:
         entries = item.get("violations")
         for entry in entries[:VIOLATIONS_MAX] if isinstance(entries, list) else ():
@@ -328,8 +312,10 @@ def _violations(items: list[dict[str, object]]) -> list[_Violation]:
             if match is not None:
                 value = entry.get("quotaValue")
                 amount = number(value) if isinstance(value, str) else None
-                period_s = _PERIOD_OF[match[3].lower()]
-                found.append(_Violation(_resource(match[1], match[2]), period_s, amount))
+                resource, period_s = _resource(match[1], match[2]), _PERIOD_OF[match[3].lower()]
+                # A refused call wanted one request and did not get it; of tokens some may be left.
+                left = 0.0 if resource == "requests" else None
+                found.append(LimitReading(resource, period_s, amount, left, None))
     return found
 
 

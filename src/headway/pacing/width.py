@@ -13,7 +13,7 @@ from collections import deque
 from math import inf
 from typing import Final, Literal
 
-from headway.pacing.latency import Congestion, Delivery, Round
+from headway.pacing.latency import Congestion, Delivery
 
 WIDTH_AT_START: Final = 4
 """Cold, nothing known: as many as the smallest accounts allow."""
@@ -106,14 +106,14 @@ class Cap:
         self.limit = min(limit, most)
         self.probes = probes
         """How often it was tried in vain; kept in the profile, so that a new run asks rarely."""
-        self._probe_at_s = now + self._delay_s() if self.limit < most else inf
+        self.next_probe_s = now + self._delay_s() if self.limit < most else inf
 
     def refused(self, accepted: int, now: float) -> None:
         """The provider took `accepted` at once and not one more."""
         if accepted < self.limit - 1:
             self.probes = 0
         self.limit = max(1.0, float(accepted))
-        self._probe_at_s = now + self._delay_s() if self.limit < self.most else inf
+        self.next_probe_s = now + self._delay_s() if self.limit < self.most else inf
         self.probes += 1
 
     def lower(self, accepted: int) -> None:
@@ -124,26 +124,23 @@ class Cap:
     def probe_soon(self, now: float) -> None:
         """The cap is only suspected: early tries tell whether it is the cause."""
         if self.limit < self.most:
-            self._probe_at_s = min(self._probe_at_s, now + SUSPECT_S * 2.0 ** (self.probes - 1))
+            self.next_probe_s = min(self.next_probe_s, now + SUSPECT_S * 2.0 ** (self.probes - 1))
 
     def lift(self) -> None:
         """The refusal turned out to have another cause."""
         self.limit = self.most
-        self._probe_at_s = inf
+        self.next_probe_s = inf
 
     def allow(self, now: float) -> float:
         """The cap now: one more than learned when it is time to try."""
-        return self.limit + 1 if now >= self._probe_at_s else self.limit
+        return self.limit + 1 if now >= self.next_probe_s else self.limit
 
     def succeeded(self, in_flight: int, now: float) -> None:
         """More than the cap were in flight and served: the cap has risen."""
         if in_flight > self.limit:
             self.limit = float(in_flight)
             self.probes = 0
-            self._probe_at_s = now + 1.0 if self.limit < self.most else inf
-
-    def next_probe_s(self) -> float:
-        return self._probe_at_s
+            self.next_probe_s = now + 1.0 if self.limit < self.most else inf
 
     def _delay_s(self) -> float:
         return PROBE_FIRST_S * PROBE_GROWTH**self.probes
@@ -282,14 +279,13 @@ class Width:
         """An answer is complete, and so much of it was not counted before."""
         done = self.delivery.ended(work, integral, now)
         if done is not None:
-            self.delivered(done)
+            self.delivered(*done)
 
-    def delivered(self, done: Round) -> bool:
+    def delivered(self, company: float, work_per_s: float) -> bool:
         """A round is complete: follow what was delivered. True if the width changed."""
-        before = self.allowed
-        company, worth = done.in_flight, self.congestion.worth()
+        before, worth = self.allowed, self.congestion.worth()
         is_used, is_full = company >= USED * self.allowed, company >= FULL * self.allowed
-        served = done.work_per_s * self.congestion.time_s(max(1.0, company))
+        served = work_per_s * self.congestion.time_s(max(1.0, company))
         if not self.congestion.tells or not self.congestion.is_steady:
             if is_used:
                 # Tokens are no measure of answers that mostly wait: those say no more than
@@ -318,7 +314,7 @@ class Width:
         for what is explored already."""
         if self.delivery.elasticity(self.allowed) < ELASTIC:
             return self.allowed
-        is_early = self.delivery.rounds == 0 or growth >= WHOLE_GROWTH
+        is_early = not self.delivery.rounds or growth >= WHOLE_GROWTH
         leap = LEAP if is_early else LEAP_LATER
         return max(self.allowed, min(self.allowed * growth, leap * self._proven))
 
@@ -342,7 +338,7 @@ class Width:
     def next_probe_s(self, width: float) -> float:
         """When one more than `width` is tried, if a cap holds it there."""
         holding = [cap for cap in (self.cap, self.strain) if cap.limit <= width]
-        return max((cap.next_probe_s() for cap in holding), default=inf)
+        return max((cap.next_probe_s for cap in holding), default=inf)
 
 
 def width_cause(width: Width, in_flight: int) -> WidthCause:
