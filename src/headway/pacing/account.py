@@ -1,11 +1,9 @@
 """What is known of one account: limits, width, latency, and pauses.
 
 Laws:
-- Every limit is asked first, every limit is charged after.
-- What a user configured is true; what a response reports corrects what was learned; what is not
-  reported is learned from outcomes.
-- A fault teaches what it names and nothing else: a wrong request pauses no other, a missing slot
-  says nothing about tokens, an overload says nothing about the account.
+- Every limit is checked first, every limit is charged after.
+- What a user configured is true; readings correct what was learned; outcomes teach the rest.
+- A fault teaches what it names and nothing else: a wrong request pauses no other call.
 """
 
 from __future__ import annotations
@@ -35,8 +33,6 @@ from headway.pacing.latency import FIRST_BYTE_S, PER_TOKEN_S, Tempo
 from headway.pacing.limits import Bucket, FixedWindow, PlannedStream
 from headway.pacing.width import WIDTH_AT_START, Cap, Ramp, Width
 from headway.pacing.windows import Allowances
-
-# Pauses of a whole account, whatever its limits: closed accounts, overloads, waits asked for.
 
 HOLD_S_MAX: Final = 60.0
 """No refusal without a named limit stops the account for longer: some of them lie."""
@@ -111,14 +107,8 @@ class Hold:
         self._idle_refusals = 0
 
 
-# How limits stood when a process last saw them, and how the next one goes on from there.
-
-
 def standing(mirror: Mirror, now: float) -> LimitReading:
-    """How a limit stands, in the form in which a response would report it.
-
-    `utilization` is what we took of the limit ourselves, where the user set a ceiling on that.
-    """
+    """How a limit stands, as a reading; `utilization` is our own share under a user's ceiling."""
     balance, meter, ceiling = mirror.balance, mirror.balance.meter, mirror.balance.ceiling
     limit, level = balance.limit, balance.level(now)
     reset_s = meter.boundary_s - now if isinstance(meter, FixedWindow) else None
@@ -317,10 +307,7 @@ class Belief:
     def observe(
         self, reading: Reading, levels: tuple[float, ...], at_s: float, now: float
     ) -> list[Mirror]:
-        """Learn from a response; `levels` is what `charge` returned for its call.
-
-        Limits that were not known are followed from now on and returned.
-        """
+        """Learn from a response to a call charged at `levels`; returns limits not known before."""
         found: list[Mirror] = []
         for told in reading.limits:
             if self.allowances.observe(told, now):

@@ -1,10 +1,8 @@
 """All accounts: which calls wait, in which order, and which may be sent now.
 
 Laws:
-- A call goes through three doors: the leader of its cached beginning, the budgets, the quota. It
-  is in the quota's line only when the first two are behind it.
-- A call that waits at the first two doors is parked, in order of arrival, and tried again when
-  something has happened that it may have waited for, or when its time is up.
+- A call waits for the leader of its cached beginning, then for the budgets, then for the quota.
+- Before the quota it is parked, in order of arrival, and tried again after an event or its time.
 - What can never be granted is denied when its turn comes, with the reason and what to do about it.
 - A decision is made until nothing moves any more: what one call gives up may let another one go.
 """
@@ -78,8 +76,7 @@ class Denied(Struct, frozen=True):
 
 
 class AdmissionDecision(Struct, frozen=True):
-    """What may go, what never will, when to decide again if nothing happens before; and what was
-    sent and is to be ended."""
+    """What may go, what never will, when to decide again at the latest, and which calls to end."""
 
     grants: tuple[Granted, ...]
     denials: tuple[Denied, ...]
@@ -140,8 +137,7 @@ class Book:
         return why
 
     def decide(self, now: float) -> AdmissionDecision:
-        """Everything that can be granted now, everything that never will be, what is to be cut, and
-        when to ask again."""
+        """All that can be granted or denied now, what is to be cut, and when to ask again."""
         grants: list[Granted] = []
         while True:
             moved = len(grants) + len(self._denials)
@@ -223,10 +219,7 @@ class Book:
             lane.adopt(entry, now - age_s, now)
 
     def configure(self, key: str, terms: AccountTerms, now: float) -> None:
-        """The user's terms for an account, one `account/group` of it, or every account (``).
-
-        A change of a budget alone leaves every quota as it is.
-        """
+        """Terms of an account, an `account/group` or all (``); a budget alone changes no quota."""
         self._terms[key] = terms
         for name, lane in self._lanes.items():
             wanted = terms_of(self._terms, *name)

@@ -2,12 +2,10 @@
 
 Laws:
 - A balance charges what the provider will charge, when it will charge it.
-- What a call took comes back or becomes what it used, once: `charge` or `join` begins it,
-  `settle` or `give_back` ends it.
+- `charge` or `join` begins a call, `settle` or `give_back` ends it, once.
 - What calls in flight will still take is foreseen: along their streams where the limit refills,
-  as a whole in a window of the provider's, of which we do not know exactly how it counts.
-- Money is firm: spent and the ceilings of calls in flight together never exceed the limit, and
-  a call that may cost more than all of it is never admitted.
+  as a whole in a window, of which we do not know exactly how the provider counts.
+- Money is firm: spent and the ceilings of calls in flight together never exceed the limit.
 - A difference found in the past is carried to the present as a shift. Nothing is replayed.
 - A user's ceiling is a second limit of ours: at most that share of the limit in any period.
 """
@@ -59,15 +57,13 @@ BIN_SHARE: Final = 0.5
 """At most this share of a bucket is left for what a projection does not see."""
 
 WINDOW_SPREADS: Final = 1.0
-"""In a learned window less is left: what is not used by its end is lost, and a refusal near the
-end costs nothing but itself."""
+"""Less is left in a learned window: what is not used by its end is lost."""
 
 CEILING_SPREADS: Final = 4.0
 """A demand's ceiling lies about this many spreads above what is expected."""
 
 SLIDE_MARGIN: Final = 1e-3
-"""A provider's sliding window is taken to be longer by this share: it may count in grains, and
-calls do not arrive exactly as far apart as they left."""
+"""A provider's sliding window is taken to be longer by this share: it may count in grains."""
 
 CEILING_MARGIN: Final = 1e-6
 """Our own is exact but for rounding."""
@@ -173,11 +169,7 @@ class Balance:
         return Wait(self.limit.name, until_s, reason)
 
     def charge(self, demand: Demand, stream: PlannedStream, now: float) -> float:
-        """Take the call's share; returns what is left right after, free of shifts.
-
-        What is held back is not left: calls have taken some of it already, and how much of that a
-        reading will contain is not known.
-        """
+        """Take the call's share; returns what is left and not held back, free of shifts."""
         need, later = self.toll.need(demand), self.toll.later(demand, stream)
         self._in_flight += 1
         if self._variance == 0 and self.toll.counts_input:
@@ -252,13 +244,10 @@ PROOF_CALLS: Final = 8.0
 """Reservations of so many calls have to have been left unused before it is said where they are."""
 
 KEPT: Final = (0.6, 1.4)
-"""As a share of what was not used: if so much is missing, it was kept. Less than all of it, as
-calls in flight have not been seen yet."""
+"""Reservations are kept if this share of what was not used is missing; some is in flight."""
 
 RETURNED: Final = 0.5
 """If so much of it is there that should not be, it comes back after all."""
-
-# One limit as it stands at the provider: a balance, corrected by what each response reports.
 
 DRAW_FLOOR: Final = 0.5
 """We never yield below this share of a limit: beyond it, refusals are the neighbour's."""
@@ -267,17 +256,14 @@ DRAW_MEMORY_S: Final = 10.0
 """Neighbours come and go within tens of seconds."""
 
 DRAW_STEP_S: Final = 1.0
-"""Readings are taken together over this long: calls arrive in another order than they left, and
-what one reading has too little the next ones have too much."""
+"""Readings are taken together over this long: answers arrive in another order than calls left."""
 
 DRAW_LEAST: Final = -0.1
-"""Readings that show more than was expected show that no other draws; by at most this share of a
-limit they make up for readings that will show less."""
+"""By at most this share of a limit, readings with too much make up for those with too little."""
 
 SHARED_DRAW: Final = 0.03
 SHARED_CALLS: Final = 2.0
-"""A draw above this share of a limit, and of more than so many calls like ours at once, is a
-neighbour's, not an error of ours."""
+"""A larger share, by more than so many calls of ours at once, is a neighbour's draw."""
 
 SIZES_MIN: Final = 6
 SIZES_MEMORY: Final = 100

@@ -2,9 +2,8 @@
 
 Laws:
 - A call counts towards the budget of its account and towards the common one, in that order.
-- A call of a former process that no client comes back for was paid, at what was claimed for it:
-  its ceiling, or what its answer had grown to if the claim was soft. A client that comes back
-  later does not pay twice.
+- A call of a former process whose client does not come back is paid as it was claimed; a client
+  that comes back later does not pay twice.
 - A budget is for a calendar month; what is in flight at midnight counts in the new one.
 """
 
@@ -28,8 +27,6 @@ from headway.pacing.memory import (
     PacingMemory,
     Spend,
 )
-
-# What was spent of a budget this month, and what calls in flight may still spend of it.
 
 Room = Literal["yes", "later", "never"]
 """Whether a budget has room: now, perhaps when calls in flight turn out cheaper, or not at all."""
@@ -190,8 +187,7 @@ class MonthlyBudgets:
 
 
 def named(purse: MonthlyBudgets, account: str) -> str:
-    """The budgets that a call of this account counts towards, for people: what is left of each, and
-    when there is more."""
+    """The budgets of an account in words: what is left of each, and when the month turns."""
     ledgers = dict(purse.ledgers())
     told = _amounts(ledgers.get(account), account)
     told += _amounts(ledgers.get(EVERY_ACCOUNT), "all accounts")

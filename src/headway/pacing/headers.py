@@ -3,8 +3,7 @@
 Laws:
 - Whatever the bytes, nothing here raises: a value that cannot be read was not said.
 - Times are taken relative to the response's own `Date`, so that a wrong clock here costs nothing.
-- A reading repeats what the response said; what follows from it (refill, capacity, debt) is for
-  its reader to decide. A reset of 0 is reported as 0 and teaches nothing.
+- A reading repeats what the response said and concludes nothing: a reset of 0 is reported as 0.
 - Header names are compared without case (RFC 9110, 5.1); of repeated headers the last one counts.
 """
 
@@ -101,8 +100,7 @@ def decode(headers: Headers, received_wall_s: float | None, dialect: Dialect) ->
     """All that one response's headers say about limits, and when to send again.
 
     `received_wall_s` stands in for a missing `Date`; without either, times of day are not read.
-    OpenAI's organisation and project tokens come as two readings of one resource and period, in
-    that order: a call counts towards both.
+    OpenAI's organisation and project tokens are two readings: a call counts towards both.
     """
     rows: dict[int, list[str | None]] = {}
     said: dict[str, str] = {}
@@ -273,10 +271,7 @@ def _ietf_readings(
 
 
 def _members(text: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Members of a structured list (RFC 9651) with their parameters.
-
-    A name with a comma or a semicolon inside its quotes is not understood: no server sends one.
-    """
+    """Members of a structured list (RFC 9651) and their parameters; no name contains `,` or `;`."""
     for member in text.split(","):
         name, *parameters = member.split(";")
         pairs = (parameter.partition("=") for parameter in parameters)
@@ -360,10 +355,7 @@ _RFC3339_REST: Final = re.compile(
 
 
 def http_date_s(text: str) -> float | None:
-    """Epoch seconds of an IMF-fixdate (RFC 9110, 5.6.7): `Sun, 06 Nov 1994 08:49:37 GMT`.
-
-    The two obsolete forms are not read: no provider sends them.
-    """
+    """Epoch seconds of an IMF-fixdate (RFC 9110, 5.6.7): `Sun, 06 Nov 1994 08:49:37 GMT`."""
     if len(text) != 29 or text[22] != ":" or text[25:] != " GMT":
         return None
     minute_s, second = _imf_minute_s(text[5:22]), _SIXTY.get(text[23:25])

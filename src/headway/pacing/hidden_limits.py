@@ -1,16 +1,15 @@
 """Paces an account whose provider reports no limits.
 
 Laws:
-- Drive until the first refusal: before it, nothing is known and nothing is lost.
-- Refusals of calls that were sent before the last one was heard of are the same signal.
+- Until the first refusal nothing is held back.
+- Refusals of calls that were sent before the last refusal arrived are the same signal.
 - At a refusal the short resource is (nearly) empty. What is let in between two refusals proves
   a rate from below, and the second refusal bounds it from above: the interval is a bracket.
-- A refusal does not say which resource was short. The one whose brackets contradict each other
-  least is blamed, and it alone paces.
+- The resource whose brackets contradict each other least is blamed, and it alone paces.
 - Too many at once is another suspect: it is cleared when more were in flight and served, or when
   fewer were in flight and one was refused.
 - A bound that has not been confirmed for a while is pushed, slowly, then faster: limits rise too.
-- A long drought that ends at once is a window: after it, drive again.
+- A long drought that ends at once is a window: after it, nothing is held back again.
 """
 
 from __future__ import annotations

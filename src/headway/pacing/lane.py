@@ -45,8 +45,7 @@ CLOSING: Final[tuple[FaultKind, ...]] = ("billing", "spend_cap")
 """Faults after which an account takes no calls until it is paid."""
 
 IN_LINE_MAX: Final = 32
-"""Calls of one flow that are sized and in the quota's line; the others are sized when their turn
-is near, by what was learned meanwhile."""
+"""Calls of one flow in the quota's line; the others are sized when their turn is near."""
 
 UNKNOWN: Final = Demand(Amounts(), Amounts())
 
@@ -62,8 +61,7 @@ class Request(Struct, frozen=True):
     """The flow that it belongs to; a client's own, if nothing is said."""
     is_resent: bool = False
     is_soft: bool = False
-    """What it is expected to cost is claimed of the budgets, and more as its answer grows, in place
-    of the most that it can cost."""
+    """The budgets claim its expected cost, and more as it grows, in place of the highest."""
 
 
 class CallEntry(Struct, eq=False):

@@ -1,11 +1,9 @@
 """One limit over time: buckets, windows, gauges; what is left and when there is enough.
 
 Laws:
-- Buckets refill, windows forget, gauges are given back: three ways to count, three types, one
-  set of verbs (`available`, `charge`, `refund`, `when`).
+- Buckets refill, windows forget, gauges are given back; all have the same methods.
 - `when(amount)` is the earliest instant at which `amount` is available if nothing else is charged.
-- A call larger than the whole limit waits for the limit to be full and then goes into debt:
-  it cannot be served sooner, and it must not wait for ever.
+- A call larger than the whole limit waits for the limit to be full and then goes into debt.
 - Time never runs backwards: a `now` before the last one counts as the last one.
 """
 
@@ -116,8 +114,7 @@ class Outflow:
     ) -> float:
         """The lowest level from `since_s` on if `stream` is added: refill and outflow, bin by bin.
 
-        Only the ends of bins are looked at, and only as far as any plan reaches: after that the
-        level can but rise. Called with the outflow drained to the present.
+        Called with the outflow drained to the present; after the last plan the level can only rise.
         """
         now, steps, parts = self._at_s, self._steps, self._parts
         last = int(max(self.until_s, stream.to_s) / BIN_S) + 1
@@ -229,8 +226,7 @@ class SlidingWindow:
         self.period_s = period_s
         self._charges: deque[tuple[float, float]] = deque()
         self._opened_s = -inf
-        """When the newest entry was begun: without it, entries that follow each other closely
-        would become one that is renewed for ever."""
+        """When the newest entry was begun; no entry is renewed for longer than a grain."""
         self._used = 0.0
 
     def available(self, now: float) -> float:
@@ -377,9 +373,6 @@ def meter_of(limit: Limit, now: float) -> AnyMeter:
     return Gauge(limit.amount)
 
 
-# A limit, and what calls in flight hold back of it until they end.
-
-
 class ReserveMeter:
     """One meter, counted as if everything in flight had ended."""
 
@@ -412,11 +405,8 @@ class ReserveMeter:
     def when(
         self, need: float, due: float, _stream: PlannedStream, floor: float, now: float
     ) -> float:
-        """When a call fits beside what is held back, and the floor.
-
-        A call larger than the whole limit goes alone, when the limit is full. Where calls in
-        flight leave too little of the whole, only their end makes room.
-        """
+        """When a call fits beside what is held back and the floor; inf if only the end of calls in
+        flight makes room. A call larger than the whole limit goes when the limit is full."""
         amount, size = need + due, self.size
         if isinstance(self.meter, Bucket) and amount + floor > size:
             return _when_full(self.meter, floor + self._rounding, now)
@@ -477,9 +467,6 @@ def _when_full(bucket: Bucket, margin: float, now: float) -> float:
     return max(now, full_s + margin / bucket.rate_per_s)
 
 
-# What one call takes of one limit: at its admission, and later on.
-
-
 class Toll:
     """The charging rule of one limit, as weights: this is asked several times for every call."""
 
@@ -537,8 +524,7 @@ class Toll:
     def error(self, demand: Demand, used: Amounts, refills: bool) -> float:
         """By how much a call took more than was expected of it; a reservation is no estimate.
 
-        In a window every answer is held in full from its admission on, so that what is left
-        untouched would be lost in every period: there, only the input counts.
+        In a window, which holds every answer in full from its admission on, only the input counts.
         """
         expected = demand.expected
         error = self._input * (used.input_tokens - expected.input_tokens)

@@ -7,9 +7,6 @@ Laws:
   what they hold every `HALF_LIFE_MIN`.
 - At most `MINUTES_KEPT` minutes and 24 hours are held, however much is called.
 - The hour of the day is an argument of `turn`; before the first, nothing is learned of hours.
-
-An answer that came whole has its time divided between the first byte and the tokens after it as
-answers of that account usually have.
 """
 
 from __future__ import annotations
@@ -351,11 +348,8 @@ class PacingMemory(Struct, frozen=True):
 
 @lru_cache(maxsize=MODELS_KEPT)
 def model_group(model: str) -> str:
-    """The models that share limits with this one.
-
-    A dated name is a version of one model. Anthropic counts each family and major version as a
-    whole: every Sonnet 4 draws on the same limits.
-    """
+    """The models that share limits with this one: all dates of a name, and all models of a family
+    and major version at Anthropic."""
     name = _DATED.sub("", model.lower().rsplit("/", 1)[-1])
     claude = _CLAUDE.search(name)
     if claude is None:
@@ -364,8 +358,6 @@ def model_group(model: str) -> str:
     version = before or after
     return f"claude-{family}-{version}" if version else f"claude-{family}"
 
-
-# What was spent on which day, by account and by all together: a few weeks of it.
 
 DAYS_KEPT: Final = 40
 """Days with spending: the whole of this month, and a week before it for the pace."""

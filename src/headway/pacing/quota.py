@@ -26,8 +26,6 @@ from headway.pacing.queue import Blame, FairQueue
 from headway.pacing.streams import Projection
 from headway.pacing.width import WHOLE_GROWTH, width_cause
 
-# Permits in use: what each call was planned to do, and what it has shown of itself so far.
-
 OVERRUN: Final = 0.4
 """An answer that outlives its plan is expected to go on for this much of what was planned..."""
 
@@ -37,8 +35,7 @@ OVERRUN_S_MIN: Final = 0.5
 ADOPTED: Final = "granted by a broker that is gone"
 
 FIRST_BYTES: Final = 2.0
-"""A round takes so many times as long as a first byte, at least: calls that were just sent show
-nothing before."""
+"""A round lasts so many first bytes, at least: calls that were just sent show nothing before."""
 
 TOKENS_MIN: Final = 5
 """Fewer tokens say nothing about the time per token."""
@@ -78,10 +75,7 @@ class Grant(Struct, frozen=True):
 
 
 class Decision(Struct, frozen=True):
-    """All grants possible now; what the first of the rest waits for; when to decide again.
-
-    A wait until inf ends when a call ends, or never: the reason says which.
-    """
+    """All grants possible now; what the first of the rest waits for; when to decide again."""
 
     grants: tuple[Grant, ...]
     wait: Wait | None
@@ -134,9 +128,9 @@ class Quota:
         key: tuple[float, ...] = (),
         asked_s: float | None = None,
     ) -> int:
-        """Join the queue; the place returned names the call in grants and to `leave`.
+        """Join the queue with an urgency within the flow; returns the place, which names the call.
 
-        `key` is its urgency within its flow, `asked_s` when it came: at the last decision if None.
+        Without `asked_s` it came at the last decision.
         """
         self._stands = None
         since_s = self._decided_s if asked_s is None else asked_s
@@ -152,8 +146,7 @@ class Quota:
     def decide(self, now: float) -> Decision:
         """Grant all that may be granted now, in fair order; say what the next one waits for.
 
-        When nothing has happened since the last decision and its wake-up is still ahead, that
-        decision stands and costs nothing to give again.
+        The last decision stands until something happens or its wake-up.
         """
         if self._stands is not None and now < self._stands.wake_s:
             return self._stands
@@ -197,11 +190,8 @@ class Quota:
     def adopt(
         self, demand: Demand, path: tuple[str, ...], sent_s: float, known_s: float, now: float
     ) -> Permit:
-        """Take over a call that was sent under another process's permit.
-
-        What was known of the limits at `known_s` contains what calls before it were charged, and
-        what their answers had produced by then: its stream is planned from when it was sent.
-        """
+        """Take over a call that was sent under another process's permit; levels known at `known_s`
+        contain the charges of calls sent before, and what their answers had produced by then."""
         self._stands = None
         self.granted += 1
         permit = Permit(self.granted, path[0], demand, sent_s, ADOPTED)
@@ -243,10 +233,7 @@ class Quota:
         fault: Fault | None = None,
         reading: Reading = Reading(),
     ) -> bool:
-        """End a permit. Only the first call for an id does anything; it returns True.
-
-        Fault and reading belong to a response that was not an answer.
-        """
+        """End a permit; True for the first time. A fault and a reading are of a refusal."""
         self._silent.pop(permit_id, None)
         held = self._held.pop(permit_id, None)
         if held is None:
@@ -421,11 +408,8 @@ def waited_for(reason: str) -> str:
 
 
 def _can_be_passed(belief: Belief, wait: Wait) -> bool:
-    """Whether a call could pass one that waits for this without delaying it.
-
-    What is taken from a bucket now is missing later, so no call passes there. What is left of a
-    window when it resets is lost, so any call that fits may have it.
-    """
+    """Whether a call could pass one that waits for this without delaying it: what is taken from a
+    bucket is missing later, what is left of a window is lost."""
     balances = (mirror.balance for mirror in belief.mirrors)
     blocking = [one.meter for one in balances if one.limit.name == wait.resource]
     is_never = wait.until_s == inf

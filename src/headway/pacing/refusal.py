@@ -1,12 +1,9 @@
 """Turns a provider's error (status, headers, body) into a `Fault`.
 
 Laws:
-- Whatever the status and the bytes, nothing here raises, and only the first `BODY_BYTES_MAX`
-  bytes of a body are looked at.
-- Money comes first: a call refused for want of money or credit is never worth sending again,
-  whatever status and type it is dressed in.
-- A call that asks for more than the limit itself stays wrong, even where the provider answers
-  429 and names a time to try again.
+- Whatever the status and the bytes, nothing here raises; only `BODY_BYTES_MAX` bytes are read.
+- Money comes first: a call refused for want of money or credit is never worth sending again.
+- A call that needs more than the limit itself stays wrong, even if a 429 names a time to try again.
 - A resource is named only where the provider named it or left exactly one limit empty.
 """
 
@@ -46,10 +43,7 @@ def classify(status: int, headers: Headers, body: bytes, dialect: Dialect) -> Fa
 
 
 def parse_stream_error(payload: bytes | str) -> Fault:
-    """What an `error` event means that arrives in a stream after HTTP 200.
-
-    Gemini and some proxies repeat the HTTP status in the event's `code`.
-    """
+    """What an `error` event means after HTTP 200; some providers repeat a status in its `code`."""
     body = payload.encode("utf-8", "replace") if isinstance(payload, str) else payload
     complaint = _complaint(body)
     return _fault(complaint.code_status, complaint, Reading())
@@ -235,10 +229,7 @@ def _resource(side: str | None, unit: str) -> Resource:
 
 
 def _only_empty(reading: Reading) -> Resource | None:
-    """The one resource of which nothing remains.
-
-    Anthropic's `tokens` repeats the tightest of its token limits, so a named side goes first.
-    """
+    """The one resource of which nothing remains; Anthropic's `tokens` repeats the tightest side."""
     empty = {
         limit.resource
         for limit in reading.limits

@@ -13,8 +13,6 @@ from typing import Final
 
 from headway.pacing.limits import BIN_S, SLACK, Bucket, Outflow, PlannedStream, ReserveMeter
 
-# A bucket and the streams that drain it: its level now, and when it can take one more call.
-
 AHEAD_BINS: Final = 64
 """Half a minute: a call that must wait longer is looked at again then."""
 
@@ -36,8 +34,7 @@ class Projection(ReserveMeter):
     def level(self, now: float) -> float:
         """What is left after what the streams are believed to have produced.
 
-        Bin by bin, and in each the refill first: what is lost of it because the bucket is full
-        does not make up for what flows out later.
+        Bin by bin, the refill first: refill lost by a full bucket is not there for later outflow.
         """
         bucket, outflow = self.bucket, self.outflow
         while outflow.planned > NOTHING and (end_s := outflow.bin_end_s()) < now:
@@ -66,10 +63,8 @@ class Projection(ReserveMeter):
     def when(
         self, need: float, _due: float, stream: PlannedStream, floor: float, now: float
     ) -> float:
-        """The first half second from which on the level stays above the floor with one more.
-
-        A call for which there is none goes alone, when nothing flows and the bucket is full.
-        """
+        """The first half second from which on the level stays above the floor with one more; or
+        when nothing flows and the bucket is full."""
         level = self.level(now)
         if level - need - self.outflow.planned - stream.tokens >= floor:
             return now
@@ -100,11 +95,7 @@ class Projection(ReserveMeter):
     def _lowest(
         self, need: float, stream: PlannedStream, present: tuple[float, float], delay_s: float
     ) -> float:
-        """The lowest level from then on if the call is sent `delay_s` later.
-
-        It pays its admission then, and its stream from then on. What the level was before does
-        not count: a debt is repaid by waiting.
-        """
+        """The lowest level from then on if the call is sent, and pays, `delay_s` later."""
         bucket, (level, now) = self.bucket, present
         later = PlannedStream(stream.from_s + delay_s, stream.to_s + delay_s, stream.tokens)
         # Without the need from the start: that the bucket is full by then does not pay for it.

@@ -1,10 +1,9 @@
 """How many calls may be in flight: control laws.
 
-Laws of these laws:
+Laws:
 - A limit never grows while the run does not use it (Netflix concurrency-limits).
-- Outcomes say how many are allowed (`Cap`); latency per unit of work says how many are worth it
-  (`Congestion`), and what is delivered has the last word (`Delivery`); `Width` takes the smallest.
-  Raw latency is never used: a long answer is not a slow one.
+- Outcomes show how many are allowed (`Cap`), latency per unit of work how many are worth it
+  (`Congestion`), and what is delivered decides (`Delivery`); `Width` takes the smallest.
 """
 
 from __future__ import annotations
@@ -35,9 +34,8 @@ WHOLE_GROWTH: Final = 2.0
 
 LEAP: Final = 6.0
 LEAP_LATER: Final = 2.0
-"""How many times the width that whole answers have confirmed pieces may lead to, before the first
-round of them and from then on: those that were just sent may stand in a line, and no piece of
-theirs tells. Where answers come whole, growth is as slow as they are, and may always go as far."""
+"""How many times the width confirmed by whole answers pieces may lead to, before the first round of
+them and after: calls that were just sent may stand in a line, which no piece shows."""
 
 QUEUED: Final = 0.1
 """More than this share of the calls in flight overdue: there is a line at the provider."""
@@ -56,8 +54,7 @@ STEP_LEAST: Final = 0.8
 """By how much the width follows an elasticity that is more or less than that, once a round."""
 
 VENTURE_S: Final = 0.05
-"""Beyond what was ever in flight, calls leave one at a time, this far apart: a refusal for want of
-a slot comes at once, and stops those behind it."""
+"""Beyond what was ever in flight, calls leave this far apart: a refusal stops those behind it."""
 
 TAIL_SHARE: Final = 0.92
 TAIL_WAITING: Final = 16
@@ -94,10 +91,8 @@ WidthCause = Literal["concurrency", "peak", "untried"]
 
 
 class Cap:
-    """How many calls the account takes at once, learned from refusals and tried again rarely.
-
-    What a user configured, `most`, is never exceeded, not even to try.
-    """
+    """How many calls the account takes at once, learned from refusals and tried again rarely; never
+    more than a user configured, `most`."""
 
     def __init__(
         self, limit: float = inf, probes: int = 0, now: float = 0.0, most: float = inf
@@ -147,12 +142,8 @@ class Cap:
 
 
 class Ramp:
-    """How many calls may leave within one second, once a provider has refused a burst.
-
-    Some providers enforce a limit per minute by the second; some refuse a sharp rise. Both refuse
-    although enough is left, and both are met by letting no more leave in a second than were let
-    in before, and by trying more again, ever less often.
-    """
+    """How many calls may leave within one second, once a provider has refused a burst: as many as
+    were let in before, and more again, ever less often."""
 
     def __init__(self, most: float = inf, now: float = 0.0) -> None:
         self.most = most
@@ -198,11 +189,9 @@ class Ramp:
 class Width:
     """How many calls may be in flight: what the account allows, and what congestion makes worth it.
 
-    Widths are explored in rounds: when enough pieces of answers were seen at the present width
-    and no peak shows, the width grows by half. Pieces come every few tokens, so a round takes a
-    fraction of a second, and one round too many is all that a congested provider gets to see.
-    Where pieces are irregular or calls stand in a line, what all calls deliver in a round of
-    seconds moves it.
+    When enough pieces of answers were seen at a width and no peak shows, it grows by half: a round
+    takes a fraction of a second. Where pieces are irregular or calls stand in a line, what all
+    calls deliver in a round of seconds moves it.
     """
 
     def __init__(
@@ -253,8 +242,7 @@ class Width:
     ) -> bool:
         """A piece of an answer came: learn, then go where the fitted curve says, or explore.
 
-        `served` calls were being served on average meanwhile; `queued` of those in flight seem to
-        stand in a line at the provider.
+        `served` calls were served on average meanwhile; `queued` of those in flight seem to wait.
         """
         before = self.allowed
         self.congestion.sample(served, per_token_s)
@@ -310,8 +298,7 @@ class Width:
         self._move(self._proven, f"throughput follows the width by {elastic:.1f}")
 
     def _grown(self, growth: float) -> float:
-        """The next width to explore, unless whole answers speak against it, or have yet to speak
-        for what is explored already."""
+        """The next width, unless whole answers contradict it or have yet to confirm this one."""
         if self.delivery.elasticity(self.allowed) < ELASTIC:
             return self.allowed
         is_early = not self.delivery.rounds or growth >= WHOLE_GROWTH
