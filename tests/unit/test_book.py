@@ -522,7 +522,7 @@ def test_budgets_are_named_by_amount_and_account() -> None:
     assert named(purse, "one") == told
     purse.turn("2026-12-31")
     assert named(purse, "one") == f"{told}; the month turns on 2027-01-01"
-    assert told in (no_room(told, "a call").hint or "")
+    assert told in (no_room(purse, "one", "a call").hint or "")
 
 
 @pytest.mark.parametrize(

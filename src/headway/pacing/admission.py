@@ -25,7 +25,6 @@ from headway.pacing.budget import (
     BudgetLedgerStatistics,
     Cut,
     MonthlyBudgets,
-    named,
     no_room,
 )
 from headway.pacing.estimate import Estimates, Prices
@@ -414,7 +413,7 @@ class Book:
         if entry.claim.microusd:
             what += f", ${entry.claim.microusd / 1e6:,.4f}"
         about = "about" if entry.request.is_soft else "up to"
-        return no_room(named(self.purse, entry.request.account), f"a call of {about} {what}")
+        return no_room(self.purse, entry.request.account, f"a call of {about} {what}")
 
     def _grew(self, entry: CallEntry, output_tokens: float) -> bool:
         """An answer has so many tokens by now; True if more is kept for it than before."""
@@ -425,7 +424,7 @@ class Book:
         if kept is None and not entry.is_cut:
             entry.is_cut = True
             what = f"more of this answer, which was ended at {output_tokens:,.0f} tokens"
-            error = no_room(named(self.purse, entry.request.account), what)
+            error = no_room(self.purse, entry.request.account, what)
             self._cuts[entry.request.id] = Cut(entry.request.id, error.message, error.hint or "")
         self._keep(entry, kept or owed)
         return True

@@ -44,8 +44,7 @@ from headway.pacing.streams import Projection, Rolling
 
 FLOOR_SHARE: Final = 0.15
 FLOOR_CALLS: Final = 3.0
-"""Left in a learned limit for others and for our own errors: small, and it costs no rate. Of a
-limit that counts calls and is not shared, one is enough: there is no error in counting."""
+"""Left in a learned limit for others and for our own errors; of calls that are not shared, one."""
 
 EXACT_FLOOR: Final = 1e-6
 """Left in a limit that is known exactly: rounding only..."""
@@ -237,8 +236,6 @@ def _ceiling_of(limit: Limit, flows: bool, share: float, now: float) -> ReserveM
         return Rolling(amount, period_s, now)
     return ReserveMeter(SlidingWindow(amount, period_s), flows, 0.0)
 
-
-# Whether what was reserved for an answer and not used comes back at its end.
 
 PROOF_CALLS: Final = 8.0
 """Reservations of so many calls have to have been left unused before it is said where they are."""

@@ -236,10 +236,10 @@ def claim_in(words: str) -> Spend | None:
     return Spend(float(found[1].replace(",", "")), round(dollars * 1e6))
 
 
-def no_room(budget: str, what: str) -> BudgetReachedError:
+def no_room(purse: MonthlyBudgets, account: str, what: str) -> BudgetReachedError:
     """The error of a call that needs more than a budget has."""
     return BudgetReachedError(
         f"this month's budget has no room for {what}",
-        hint=f"it is {budget}: see `headway limits`; raise it with "
+        hint=f"it is {named(purse, account)}: see `headway limits`; raise it with "
         "`headway limits budget AMOUNT/month`",
     )

@@ -121,9 +121,6 @@ class _Ratio(Struct):
         self.tokens = keep * self.tokens + tokens
         self.tokens_messages = keep * self.tokens_messages + tokens * messages / size_bytes
         self.calls += 1
-        self._solve()
-
-    def _solve(self) -> None:
         a, b = self.bytes_sum + RATIO_PRIOR_BYTES, self.messages
         c = self.messages_squared + MESSAGE_PRIOR
         right_a = self.tokens + RATIO_PRIOR_BYTES * self.prior
@@ -163,8 +160,7 @@ OUTPUT_TOKENS_MAX: Final = 128_000
 """The longest answer of current models; what a call that names no limit may grow to."""
 
 INPUT_DOUBT: Final = 1.2
-"""Ordinary text rarely exceeds its estimate by more, once a few calls were counted. Rate limits and
-soft claims count on that; a hard claim does not."""
+"""Ordinary text rarely exceeds its estimate by more; a hard claim does not count on that."""
 
 UNDECLARED: Final = 2.0
 """A call that names no longest answer is taken to reserve so many times the expected one."""

@@ -45,8 +45,7 @@ ALARM_MEMORY_S: Final = 60.0
 """How often too many at once is suspected wrongly before it is suspected no more for a while."""
 
 RESOURCES: Final = ("input", "reserved", "output", "requests")
-"""In the order in which they are blamed while nothing tells them apart. `reserved` is input and
-the whole of `max_tokens`, which comes back when the call ends."""
+"""In the order of blame while nothing tells them apart; `reserved`: input and `max_tokens`."""
 
 Blame = Literal["rate", "crowd", "same"]
 """A rate was short; too many were in flight; or the refusal belongs to the signal before."""

@@ -151,8 +151,7 @@ class Outflow:
 
 
 GRAINS_PER_PERIOD: Final = 2000
-"""Charges closer together than a 2,000th of the period are kept as one, stamped with the later
-time: a sliding window then holds at most 2,000 entries and errs on the safe side."""
+"""Charges within a 2,000th of the period are kept as one, stamped with the later time."""
 
 SLACK: Final = 1e-9
 """Relative rounding slack: a level that misses a need by less has reached it."""
@@ -409,7 +408,10 @@ class ReserveMeter:
         flight makes room. A call larger than the whole limit goes when the limit is full."""
         amount, size = need + due, self.size
         if isinstance(self.meter, Bucket) and amount + floor > size:
-            return _when_full(self.meter, floor + self._rounding, now)
+            # Full beyond our errors.
+            full_s = self.meter.when(size, now)
+            full_s = self.meter.full_s if full_s <= now else full_s
+            return max(now, full_s + (floor + self._rounding) / self.meter.rate_per_s)
         whole = min(amount + floor, size) + self._held
         return self.meter.when(whole, now) if whole <= size else inf
 
@@ -440,7 +442,11 @@ class ReserveMeter:
         # Sums of floats drift: with nothing in flight, nothing is held back.
         self._held = self._held - later if self._in_flight else 0.0
         if self._flows and isinstance(self.meter, FixedWindow):
-            used *= _share_inside(self.meter, stream.from_s, now)
+            # Of an even flow, what falls into the present window.
+            self.meter.available(now)
+            begins_s = self.meter.boundary_s - self.meter.period_s
+            if stream.from_s < begins_s:
+                used *= (now - begins_s) / (now - stream.from_s)
         if self._flows and isinstance(self.meter, SlidingWindow):
             self.meter.charge_spread(used, min(stream.from_s, now), now)
         else:
@@ -450,21 +456,6 @@ class ReserveMeter:
         """The limit behind this window has changed."""
         if not isinstance(self.meter, Bucket):
             self.meter.limit *= factor
-
-
-def _share_inside(window: FixedWindow, from_s: float, now: float) -> float:
-    """How much of what was produced evenly since a time falls into the present window."""
-    window.available(now)
-    begins_s = window.boundary_s - window.period_s
-    return 1.0 if from_s >= begins_s else (now - begins_s) / (now - from_s)
-
-
-def _when_full(bucket: Bucket, margin: float, now: float) -> float:
-    """A call as large as the limit waits until it is full, and full beyond our errors."""
-    full_s = bucket.when(bucket.capacity, now)
-    if full_s <= now:
-        full_s = bucket.full_s
-    return max(now, full_s + margin / bucket.rate_per_s)
 
 
 class Toll:

@@ -108,7 +108,6 @@ _COLUMN: Final[dict[FaultKind, int]] = {
     "rate": 1, "concurrency": 2, "overload": 3, "server": 4, "timeout": 4, "broken": 4,
     "connection": 4,
 }  # fmt: skip
-_WRONG: Final = 5
 
 
 class ObservedAnswer(Struct, frozen=True):
@@ -174,7 +173,7 @@ class Chronicle:
 
     def refused(self, kind: FaultKind, now: float) -> None:
         """A call ended without an answer."""
-        self._at(now)[_COLUMN.get(kind, _WRONG)] += 1
+        self._at(now)[_COLUMN.get(kind, NAMES.index("wrong"))] += 1
 
     def memory(self, now: float) -> ChronicleMemory:
         """All of it, as it stands."""

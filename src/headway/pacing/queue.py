@@ -268,40 +268,34 @@ def _upcoming(
     flow: _Leaf[T] | _Branch[T], alive: Container[int], held: list[_Waiter[T]]
 ) -> Iterator[_Waiter[T]]:
     """A flow's waiters in the order of service. What is taken out of heaps goes to `held`."""
-    if isinstance(flow, _Branch):
-        yield from _upcoming_of_branch(flow, alive, held)
-    else:
+    if isinstance(flow, _Leaf):
         # Popping and putting back, unlike looking, pays for each dead entry only once.
         while flow.waiters:
             waiter = heappop(flow.waiters)
             if waiter.place in alive:
                 held.append(waiter)
                 yield waiter
-
-
-def _upcoming_of_branch(
-    branch: _Branch[T], alive: Container[int], held: list[_Waiter[T]]
-) -> Iterator[_Waiter[T]]:
-    """Services in order of tags; of the line, a heap, n services look at n entries."""
-    line = branch.line
+        return
+    # Of the line, a heap, n services look at n entries.
+    line = flow.line
     ahead = [(tag, turn, 0) for tag, turn, _ in line[:1]]
     streams: dict[int, Iterator[_Waiter[T]]] = {}
     looked = 0
     while ahead and looked <= LOOK_MAX:
         tag, turn, index = heappop(ahead)
-        flow = line[index][2]
+        child = line[index][2]
         if index not in streams:
             looked += 1
             for below in range(2 * index + 1, min(2 * index + 3, len(line))):
                 heappush(ahead, (line[below][0], line[below][1], below))
-            if turn != flow.turn:
+            if turn != child.turn:
                 continue
-            streams[index] = _upcoming(flow, alive, held)
-        waiter = next(streams[index], None)
-        if waiter is not None:
-            yield waiter
+            streams[index] = _upcoming(child, alive, held)
+        upcoming = next(streams[index], None)
+        if upcoming is not None:
+            yield upcoming
             # A flow that was served takes the next turn, after all who have the same tag.
-            heappush(ahead, (tag + waiter.cost_s, LATER + len(held), index))
+            heappush(ahead, (tag + upcoming.cost_s, LATER + len(held), index))
 
 
 SPELLS_MAX: Final = 2048

@@ -169,7 +169,10 @@ class Quota:
                 self._waited = cause
                 break
             self._queue.pop()
-            reason = self._why(waiter, now)
+            reason = MAY_CALL
+            if waiter.held_back < self._held_back:
+                # It goes now and not when it came: what was waited for longest since.
+                reason = WAITED + (self._blame.longest(waiter.asked_s, now) or self._waited)
             permit = self._grant(demand, waiter.path, stream, reason, now)
             grants.append(Grant(waiter.place, permit))
         self._decided_s = now
@@ -369,12 +372,6 @@ class Quota:
         self.belief.replan(held.stream, stream, now)
         held.stream = stream
         heapq.heappush(self._ends, (stream.to_s, held.permit.id))
-
-    def _why(self, waiter: _Waiter, now: float) -> str:
-        """Why a call goes now and not when it came: what those before it waited for longest."""
-        if waiter.held_back == self._held_back:
-            return MAY_CALL
-        return WAITED + (self._blame.longest(waiter.asked_s, now) or self._waited)
 
     def _backfill(
         self, demand: Demand, stream: PlannedStream, wait: Wait, now: float

@@ -58,8 +58,7 @@ VENTURE_S: Final = 0.05
 
 TAIL_SHARE: Final = 0.92
 TAIL_WAITING: Final = 16
-"""The last calls of a run may crowd in while throughput stays above this share of its peak. So
-few waiting means that they are the last: a run in full swing keeps more."""
+"""So few waiting calls are the last: they may crowd in at this share of the peak throughput."""
 
 PROBE_FIRST_S: Final = 30.0
 PROBE_GROWTH: Final = 2.0
@@ -73,8 +72,7 @@ RAMP_CAUTION: Final = 0.9
 RAMP_GROWTH: Final = 1.5
 RAMP_GROW_S: Final = 10.0
 RAMP_PATIENCE: Final = 3.0
-"""After a refused burst: nine tenths of what was let in, half as much more after 10 s, and three
-times as long for each refusal that follows."""
+"""After a refused burst: 90 % of what was let in, half as much more after 10 s, then 30 s, 90 s."""
 
 RAMP_KNOWN: Final = 3
 """A ramp from a profile has been refused before: it is as patient as after so many refusals."""
