@@ -26,7 +26,7 @@ from headway.base.values import (
     Usage,
     Wait,
 )
-from headway.pacing.balance import Balance, Mirror, discover, is_about
+from headway.pacing.balance import Mirror, discover, is_about
 from headway.pacing.headers import ANTHROPIC, Dialect
 from headway.pacing.hidden_limits import Blind
 from headway.pacing.latency import FIRST_BYTE_S, PER_TOKEN_S, Tempo
@@ -109,8 +109,7 @@ class Hold:
 
 def standing(mirror: Mirror, now: float) -> LimitReading:
     """How a limit stands, as a reading; `utilization` is our own share under a user's ceiling."""
-    balance, meter, ceiling = mirror.balance, mirror.balance.meter, mirror.balance.ceiling
-    limit, level = balance.limit, balance.level(now)
+    limit, meter, ceiling, level = mirror.limit, mirror.meter, mirror.ceiling, mirror.level(now)
     reset_s = meter.boundary_s - now if isinstance(meter, FixedWindow) else None
     ours = None
     if ceiling is not None:
@@ -125,12 +124,12 @@ def restore(
     standings = tuple(levels)
     for mirror in mirrors:
         for told in standings:
-            if is_about(mirror.balance.limit, told):
-                _restore(mirror.balance, told, at_s, now)
+            if is_about(mirror.limit, told):
+                _restore(mirror, told, at_s, now)
 
 
-def _restore(balance: Balance, told: LimitReading, at_s: float, now: float) -> None:
-    meter, limit, ceiling = balance.meter, balance.limit, balance.ceiling
+def _restore(mirror: Mirror, told: LimitReading, at_s: float, now: float) -> None:
+    meter, limit, ceiling = mirror.meter, mirror.limit, mirror.ceiling
     amount, remaining = told.limit or 0.0, told.remaining or 0.0
     # Of a bucket without a ceiling it is not known what we took in a period.
     ours = 0.0
@@ -226,7 +225,7 @@ class Belief:
             return Wait("burst", departs_s, "a burst was refused")
         latest: Wait | None = None
         for mirror in self.mirrors:
-            wait = mirror.balance.wait(demand, stream, now)
+            wait = mirror.wait(demand, stream, now)
             if wait is not None and (latest is None or wait.until_s > latest.until_s):
                 latest = wait
         if latest is None and self._blind is not None:
@@ -237,7 +236,7 @@ class Belief:
 
     def can_ever(self, demand: Demand) -> bool:
         """Whether the call can be admitted at all, however long it waits."""
-        return all(mirror.balance.can_ever(demand) for mirror in self.mirrors)
+        return all(mirror.can_ever(demand) for mirror in self.mirrors)
 
     def charge(self, demand: Demand, stream: PlannedStream, now: float) -> tuple[float, ...]:
         """Take the call's share of everything; returns the levels for later comparison."""
@@ -247,12 +246,12 @@ class Belief:
             self._blind = Blind(now)
         if self._blind is not None:
             self._blind.granted(demand, now)
-        return tuple([mirror.balance.charge(demand, stream, now) for mirror in self.mirrors])
+        return tuple([mirror.charge(demand, stream, now) for mirror in self.mirrors])
 
     def replan(self, before: PlannedStream, after: PlannedStream, now: float) -> None:
         """A stream is not where it was planned to be."""
         for mirror in self.mirrors:
-            mirror.balance.plan(before, after, now)
+            mirror.plan(before, after, now)
 
     def answered(self, demand: Demand, sent_s: float, company: int, now: float) -> None:
         """A first byte came: the call was let in, with `company` in flight, itself included."""
@@ -272,7 +271,7 @@ class Belief:
     ) -> None:
         self.allowances.settle(usage.amounts.input_tokens + usage.amounts.output_tokens)
         for mirror in self.mirrors:
-            mirror.balance.settle(demand, stream, sent_s, usage, now)
+            mirror.settle(demand, stream, sent_s, usage, now)
         if self._blind is not None:
             self._blind.settled(demand, usage.amounts)
 
@@ -285,8 +284,8 @@ class Belief:
             self._blind.returned(demand, sent_s)
         is_counted = how == "throttled" and self.config.dialect.refusals_count
         for mirror in self.mirrors:
-            is_kept = is_counted and mirror.balance.limit.resource == "requests"
-            mirror.balance.give_back(demand, stream, sent_s, is_kept, now)
+            is_kept = is_counted and mirror.limit.resource == "requests"
+            mirror.give_back(demand, stream, sent_s, is_kept, now)
 
     def failed(
         self, demand: Demand, sent_s: float, fault: Fault, reading: Reading, now: float
@@ -313,7 +312,7 @@ class Belief:
             if self.allowances.observe(told, now):
                 continue
             for index, mirror in enumerate(self.mirrors):
-                if is_about(mirror.balance.limit, told):
+                if is_about(mirror.limit, told):
                     snapshot = levels[index] if index < len(levels) else None
                     mirror.observe(told, snapshot, at_s, now)
                     break
@@ -330,8 +329,7 @@ class Belief:
 
     def cost_s(self, amounts: Amounts) -> float:
         """Seconds for which a call takes the whole of the resource that it needs most of."""
-        balances = (mirror.balance for mirror in self.mirrors)
-        costs = [one.toll.cost_s(amounts, one.limit.rate_per_s) for one in balances]
+        costs = [one.toll.cost_s(amounts, one.limit.rate_per_s) for one in self.mirrors]
         return max(costs, default=1.0)
 
     def profile(self) -> Profile:
@@ -346,14 +344,14 @@ class Belief:
             cap.limit if cap.limit < cap.most and self._blind is None else inf, cap.probes,
             self.tempo.first_byte_s, self.tempo.per_token_s,
             self.ramp.most if self.mirrors else inf, self.width.congestion.curve(),
-            tuple(one.balance.limit.name for one in self.mirrors if one.balance.toll.keeps),
+            tuple(one.limit.name for one in self.mirrors if one.toll.keeps),
         )  # fmt: skip
 
     def _throttled(
         self, demand: Demand, sent_s: float, fault: Fault, reading: Reading, now: float
     ) -> None:
         """A limit per period was short: the one that was named, or one that we cannot see."""
-        named = [one for one in self.mirrors if one.balance.limit.resource == fault.resource]
+        named = [one for one in self.mirrors if one.limit.resource == fault.resource]
         if named:
             mirror = min(named, key=lambda one: one.left(reading, now))
             if mirror.refused(demand, reading, fault.retry_after_s, now):
@@ -386,5 +384,6 @@ def _mirror(limit: Limit, config: QuotaConfig, now: float) -> Mirror:
     charging = config.dialect.charging
     if config.profile is not None and limit.name in config.profile.kept:
         charging = "kept"
-    balance = Balance(limit, charging, config.share, rounding, now)
-    return Mirror(balance, SMOOTH_S if config.pace == "smooth" else inf)
+    mirror = Mirror(limit, charging, config.share, rounding, now)
+    mirror.burst_s = SMOOTH_S if config.pace == "smooth" else inf
+    return mirror

@@ -464,8 +464,8 @@ def _hopeless(lane: Lane, decision: Decision | None) -> list[tuple[CallEntry, He
         closed = f"{lane.account} takes no calls: {wait.reason}"
         return [(one, AccountClosedError(closed, hint=hint)) for one in lane.waiting]
     first = lane.in_line[decision.place]
-    balances = (mirror.balance for mirror in lane.quota.belief.mirrors)
-    short = [one.limit.name for one in balances if not one.can_ever(first.demand)]
+    mirrors = lane.quota.belief.mirrors
+    short = [one.limit.name for one in mirrors if not one.can_ever(first.demand)]
     if lane.calling and not short:
         return []
     hint = "make the call smaller, or change what is set with `headway limits`"
@@ -569,14 +569,13 @@ def _lane_view(lane: Lane, now: float) -> LaneView:
     quota, belief = lane.quota, lane.quota.belief
     limits = []
     for mirror in belief.mirrors:
-        balance = mirror.balance
-        used = balance.count.size - balance.level(now)
+        used = mirror.count.size - mirror.level(now)
         age_s = None if mirror.read_s == -inf else now - mirror.read_s
-        each = balance.mean_need if balance.toll.keeps else 0.0
+        each = mirror.mean_need if mirror.toll.keeps else 0.0
         limits.append(
             LimitView(
-                balance.limit, max(0.0, used), age_s, mirror.draw_per_s, each, balance.spare(),
-                balance.holds(),
+                mirror.limit, max(0.0, used), age_s, mirror.draw_per_s, each, mirror.spare(),
+                mirror.holds(),
             )
         )  # fmt: skip
     flying = Counter(call[0] for call in lane.calling)

@@ -285,12 +285,14 @@ WINDOW_RESETS: Final = 2.0
 """A limit whose reset lies this many times later than refilling would take is a window."""
 
 
-class Mirror:
-    """A provider's limit, followed from this side."""
+class Mirror(Balance):
+    """A provider's limit, followed from this side: a balance that readings correct."""
 
-    def __init__(self, balance: Balance, burst_s: float = inf) -> None:
-        self.balance = balance
-        self._burst_s = burst_s
+    def __init__(
+        self, limit: Limit, charging: Charging, share: float, rounding: float, now: float
+    ) -> None:
+        super().__init__(limit, charging, share, rounding, now)
+        self.burst_s = inf
         self.draw_per_s = 0.0
         self._drawn = 0.0
         self._missing = 0.0
@@ -307,7 +309,7 @@ class Mirror:
     def adopt(self, reading: LimitReading, at_s: float, now: float) -> None:
         """Start from the first reading: level and window edge."""
         remaining = reading.remaining or 0.0
-        meter = self.balance.meter
+        meter = self.meter
         if isinstance(meter, FixedWindow):
             meter.boundary_s = at_s + (reading.reset_s or meter.period_s) + RESET_MARGIN_S
             meter.set_level(remaining, now)
@@ -323,17 +325,16 @@ class Mirror:
         """Learn from one response; `snapshot` is what `charge` returned for its call."""
         if reading.remaining is None or at_s < self.read_s:
             return
-        balance = self.balance
-        known = balance.limit.amount
+        known = self.limit.amount
         if reading.limit and abs(reading.limit - known) > CHANGED * known:
             self._resize(reading.limit, now)
             self._resized_s = now
-        level = balance.level(now)
-        meter = balance.meter
+        level = self.level(now)
+        meter = self.meter
         if isinstance(meter, FixedWindow):
             self._observe_window(meter, reading, snapshot, at_s)
         elif isinstance(meter, Bucket) and snapshot is not None and at_s > self._resized_s:
-            self._observe_bucket(meter, reading, snapshot - balance.shift, at_s)
+            self._observe_bucket(meter, reading, snapshot - self.shift, at_s)
         elif isinstance(meter, Bucket):
             since = reading.remaining + meter.rate_per_s * (now - at_s)
             self._shift_by(meter, max(0.0, level - since), now)
@@ -343,19 +344,18 @@ class Mirror:
         """What is left by a response's account or, where it does not say, by ours."""
         told = self._told(reading)
         if told is None or told.remaining is None:
-            return self.balance.level(now)
+            return self.level(now)
         return told.remaining
 
     def refused(self, demand: Demand, reading: Reading, wait_s: float | None, now: float) -> bool:
         """The provider says that this limit was short. True if by its own account it was not."""
-        balance = self.balance
-        need, level, meter = balance.toll.need(demand), balance.level(now), balance.meter
+        need, level, meter = self.toll.need(demand), self.level(now), self.meter
         told = self._told(reading)
         remaining = None if told is None else told.remaining
         if wait_s is None:
             wait_s = WAIT_UNTOLD_S
         if isinstance(meter, Bucket):
-            if remaining is not None and remaining - 2 * balance.rounding > ROOM * need:
+            if remaining is not None and remaining - 2 * self.rounding > ROOM * need:
                 return True
             target = min(level, min(need, meter.capacity) - meter.rate_per_s * wait_s)
             self._shift_by(meter, level - target, now)
@@ -368,21 +368,20 @@ class Mirror:
 
     def as_profile(self) -> Limit:
         """This limit as the next run should start with it."""
-        meter = self.balance.meter
+        meter = self.meter
         burst = meter.capacity if isinstance(meter, Bucket) else None
-        return replace(self.balance.limit, burst=burst, source="profile")
+        return replace(self.limit, burst=burst, source="profile")
 
     def _observe_bucket(
         self, bucket: Bucket, reading: LimitReading, predicted: float, at_s: float
     ) -> None:
-        balance, rate = self.balance, self.balance.limit.rate_per_s
-        remaining = reading.remaining or 0.0
-        if reading.reset_s and not balance.exact:
+        rate, remaining = self.limit.rate_per_s, reading.remaining or 0.0
+        if reading.reset_s and not self.exact:
             self._size_up(bucket, remaining + rate * reading.reset_s)
         delta = predicted - remaining
-        if abs(delta) <= balance.rounding:
+        if abs(delta) <= self.rounding:
             delta = 0.0
-        in_debt = remaining <= balance.rounding
+        in_debt = remaining <= self.rounding
         if delta < 0 and (in_debt or bucket.clipped_s >= at_s):
             # An empty limit may be in debt, which is reported as nothing left; and a level that
             # was full since has lost what the correction would add.
@@ -404,76 +403,73 @@ class Mirror:
 
     def _draw(self, bucket: Bucket, elapsed: float) -> None:
         """Learn from what was missing over some time: others took it."""
-        balance, rate = self.balance, self.balance.limit.rate_per_s
+        rate = self.limit.rate_per_s
         weight = 1.0 - exp(-elapsed / DRAW_MEMORY_S)
         drawn = self._drawn + weight * self._missing / elapsed
         self._drawn = min(max(DRAW_LEAST * rate, drawn), (1 - DRAW_FLOOR) * rate)
         self.draw_per_s = max(0.0, self._drawn)
         bucket.rate_per_s = rate - self.draw_per_s
-        is_much = self._missing > SHARED_CALLS * balance.mean_need
-        balance.shared = balance.shared or (is_much and self.draw_per_s > SHARED_DRAW * rate)
+        is_much = self._missing > SHARED_CALLS * self.mean_need
+        self.shared = self.shared or (is_much and self.draw_per_s > SHARED_DRAW * rate)
 
     def _keeps_changed(self, missing: float) -> bool:
         """Learn from what a reading misses whether reservations come back; True if that changed."""
-        balance, toll = self.balance, self.balance.toll
+        toll = self.toll
         self._gone += missing
-        unused = balance.unused - self._unused_before
-        if unused <= 0.0 or unused < PROOF_CALLS * balance.mean_need:
+        unused = self.unused - self._unused_before
+        if unused <= 0.0 or unused < PROOF_CALLS * self.mean_need:
             return False
         share = self._gone / unused
-        self._gone, self._unused_before = 0.0, balance.unused
+        self._gone, self._unused_before = 0.0, self.unused
         if not (share <= -RETURNED if toll.keeps else KEPT[0] <= share <= KEPT[1]):
             return False
-        balance.toll = Toll(balance.limit.resource, "reserved" if toll.keeps else "kept")
+        self.toll = Toll(self.limit.resource, "reserved" if toll.keeps else "kept")
         return True
 
     def _told(self, reading: Reading) -> LimitReading | None:
-        limit = self.balance.limit
-        return next((told for told in reading.limits if is_about(limit, told)), None)
+        return next((told for told in reading.limits if is_about(self.limit, told)), None)
 
     def _shift_by(self, bucket: Bucket, delta: float, now: float) -> None:
         """Carry a difference found in the past to the present level."""
         before = bucket.available(now)
         bucket.set_level(before - delta, now)
-        self.balance.shift += before - bucket.available(now)
+        self.shift += before - bucket.available(now)
 
     def _size_up(self, bucket: Bucket, seen: float) -> None:
         """Resets are rounded to seconds, so one reading says little of a small bucket: the mean."""
         self._sizes += 1
         self._size += (seen - self._size) / min(self._sizes, SIZES_MEMORY)
         if self._sizes >= SIZES_MIN:
-            most = self._burst_s * self.balance.limit.rate_per_s
-            bucket.capacity = min(self.balance.limit.amount, self._size, most)
+            most = self.burst_s * self.limit.rate_per_s
+            bucket.capacity = min(self.limit.amount, self._size, most)
 
     def _observe_window(
         self, window: FixedWindow, reading: LimitReading, snapshot: float | None, at_s: float
     ) -> None:
-        balance = self.balance
         if reading.reset_s:
             ends = at_s + reading.reset_s + RESET_MARGIN_S
             moved = abs(ends - window.boundary_s) > EDGE_MOVED_S
             if moved and at_s > window.boundary_s - window.period_s:
                 window.boundary_s = ends
         if snapshot is not None and at_s > window.boundary_s - window.period_s:
-            delta = snapshot - balance.shift - (reading.remaining or 0.0)
-            if delta > balance.rounding:
+            delta = snapshot - self.shift - (reading.remaining or 0.0)
+            if delta > self.rounding:
                 window.charge(delta, at_s)
-                balance.shift += delta
+                self.shift += delta
             self._keeps_changed(delta)
 
     def _resize(self, amount: float, now: float) -> None:
         """The provider changed the limit: same kind, new size, the burst in proportion."""
-        balance = self.balance
-        limit, meter = balance.limit, balance.meter
+        limit, meter = self.limit, self.meter
         factor = amount / limit.amount
         burst = None if limit.burst is None else limit.burst * factor
-        balance.limit = replace(limit, amount=amount, burst=burst)
+        self.limit = replace(limit, amount=amount, burst=burst)
         if isinstance(meter, Bucket):
-            meter.resize(balance.limit.rate_per_s, meter.capacity * factor, now)
+            meter.resize(self.limit.rate_per_s, meter.capacity * factor, now)
         else:
             meter.limit = amount
-        if balance.ceiling is not None:
-            balance.ceiling.rescale(factor)
+        if self.ceiling is not None:
+            self.ceiling.rescale(factor)
 
 
 def is_about(limit: Limit, told: LimitReading) -> bool:

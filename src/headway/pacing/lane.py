@@ -233,7 +233,7 @@ class Lane(Struct, eq=False):
         learned = tuple(
             limit
             for mirror, limit in zip(mirrors, profile.limits, strict=True)
-            if mirror.balance.limit.source != "configured"
+            if mirror.limit.source != "configured"
         )
         levels = tuple(standing(mirror, now) for mirror in mirrors)
         profile = replace(profile, limits=learned)
@@ -279,7 +279,7 @@ def _answer(
     drawn = 0.0
     for mirror in belief.mirrors:
         if mirror.draw_per_s > 0.0:
-            drawn = max(drawn, mirror.draw_per_s / mirror.balance.limit.rate_per_s)
+            drawn = max(drawn, mirror.draw_per_s / mirror.limit.rate_per_s)
     first_s: float | None = None
     rest_s: float | None = None
     tokens = amounts.output_tokens

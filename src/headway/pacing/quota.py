@@ -202,10 +202,9 @@ class Quota:
         stream = belief.tempo.plan(demand.expected.output_tokens, sent_s)
         flowed = stream.produced(now) - stream.produced(known_s)
         for mirror in belief.mirrors:
-            balance = mirror.balance
-            balance.join(demand, stream, sent_s > known_s, now)
-            if isinstance(balance.count, Projection):
-                balance.count.charge(flowed, now)
+            mirror.join(demand, stream, sent_s > known_s, now)
+            if isinstance(mirror.count, Projection):
+                mirror.count.charge(flowed, now)
         integral = belief.tempo.enter(now)
         held = PermitInUse(permit, path, stream, (), belief.tempo.in_flight, integral)
         self._held[permit.id] = held
@@ -301,7 +300,7 @@ class Quota:
         for mirror in self.belief.observe(reading, held.levels, at_s, now):
             for other in self._held.values():
                 charged = other.permit.granted_s > at_s
-                mirror.balance.join(other.permit.demand, other.stream, charged, now)
+                mirror.join(other.permit.demand, other.stream, charged, now)
 
     def _moved(self, held: PermitInUse, output_tokens: float, now: float) -> bool:
         """An answer has grown: learn the pace in the company it had. True if the width changed."""
@@ -407,7 +406,6 @@ def waited_for(reason: str) -> str:
 def _can_be_passed(belief: Belief, wait: Wait) -> bool:
     """Whether a call could pass one that waits for this without delaying it: what is taken from a
     bucket is missing later, what is left of a window is lost."""
-    balances = (mirror.balance for mirror in belief.mirrors)
-    blocking = [one.meter for one in balances if one.limit.name == wait.resource]
+    blocking = [one.meter for one in belief.mirrors if one.limit.name == wait.resource]
     is_never = wait.until_s == inf
     return is_never or any(not isinstance(meter, Bucket) for meter in blocking)
