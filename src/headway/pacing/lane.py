@@ -189,15 +189,9 @@ class Lane(Struct, eq=False):
         self.calling[entry.request.id] = entry
 
     def settle(
-        self,
-        entry: CallEntry,
-        permit: Permit,
-        how: SettledAs,
-        usage: Usage,
-        now: float,
-        fault: Fault | None,
-        reading: Reading,
-    ) -> None:
+        self, entry: CallEntry, permit: Permit, how: SettledAs, usage: Usage, now: float,
+        fault: Fault | None, reading: Reading,
+    ) -> None:  # fmt: skip
         del self.calling[entry.request.id]
         belief = self.quota.belief
         company = belief.tempo.in_flight

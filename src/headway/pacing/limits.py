@@ -105,13 +105,9 @@ class Outflow:
         return (self._bin + 1) * BIN_S
 
     def lowest(
-        self,
-        level: float,
-        rate_per_s: float,
-        capacity: float,
-        stream: PlannedStream,
+        self, level: float, rate_per_s: float, capacity: float, stream: PlannedStream,
         since_s: float,
-    ) -> float:
+    ) -> float:  # fmt: skip
         """The lowest level from `since_s` on if `stream` is added: refill and outflow, bin by bin.
 
         Called with the outflow drained to the present; after the last plan the level can only rise.

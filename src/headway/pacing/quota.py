@@ -122,12 +122,9 @@ class Quota:
         return len(self._held)
 
     def ask(
-        self,
-        demand: Demand,
-        path: tuple[str, ...] = ("",),
-        key: tuple[float, ...] = (),
+        self, demand: Demand, path: tuple[str, ...] = ("",), key: tuple[float, ...] = (),
         asked_s: float | None = None,
-    ) -> int:
+    ) -> int:  # fmt: skip
         """Join the queue with an urgency within the flow; returns the place, which names the call.
 
         Without `asked_s` it came at the last decision.
@@ -227,14 +224,9 @@ class Quota:
             self._stands = None
 
     def settle(
-        self,
-        permit_id: int,
-        how: SettledAs,
-        usage: Usage,
-        now: float,
-        fault: Fault | None = None,
-        reading: Reading = Reading(),
-    ) -> bool:
+        self, permit_id: int, how: SettledAs, usage: Usage, now: float,
+        fault: Fault | None = None, reading: Reading = Reading(),
+    ) -> bool:  # fmt: skip
         """End a permit; True for the first time. A fault and a reading are of a refusal."""
         self._silent.pop(permit_id, None)
         held = self._held.pop(permit_id, None)
@@ -377,7 +369,10 @@ class Quota:
     ) -> list[Grant]:
         """Let later calls pass a blocked one where that does not move its start."""
         grants: list[Grant] = []
-        if not _can_be_passed(self.belief, wait):
+        mirrors = self.belief.mirrors
+        blocking = [one.meter for one in mirrors if one.limit.name == wait.resource]
+        # What is taken from a bucket now is missing later; what is left of a window is lost.
+        if wait.until_s < inf and all(isinstance(meter, Bucket) for meter in blocking):
             return grants
         reason = PASSED + wait.resource
         for waiter in self._queue.peek(BACKFILL_MAX)[1:]:
@@ -401,11 +396,3 @@ def waited_for(reason: str) -> str:
         if reason.startswith(said):
             return reason.removeprefix(said)
     return ""
-
-
-def _can_be_passed(belief: Belief, wait: Wait) -> bool:
-    """Whether a call could pass one that waits for this without delaying it: what is taken from a
-    bucket is missing later, what is left of a window is lost."""
-    blocking = [one.meter for one in belief.mirrors if one.limit.name == wait.resource]
-    is_never = wait.until_s == inf
-    return is_never or any(not isinstance(meter, Bucket) for meter in blocking)

@@ -151,7 +151,10 @@ def _fault(status: int | None, complaint: _Complaint, reading: Reading) -> Fault
     if retry_after_s is None:
         retry_after_s = complaint.retry_delay_s
     if retry_after_s is None:
-        retry_after_s = _refusing_window_s(reading)
+        # The refusals of a full usage window can come without `retry-after`.
+        full = [one for one in reading.limits if (one.utilization or 0.0) >= 1.0]
+        resets_s = [one.reset_s for one in full if one.reset_s is not None]
+        retry_after_s = max(resets_s, default=None)
     detail = " ".join(complaint.message.split())[:DETAIL_CHARS_MAX]
     if kind == "access":
         detail = f"HTTP {status}: {detail}"[:DETAIL_CHARS_MAX]
@@ -230,24 +233,12 @@ def _resource(side: str | None, unit: str) -> Resource:
 
 def _only_empty(reading: Reading) -> Resource | None:
     """The one resource of which nothing remains; Anthropic's `tokens` repeats the tightest side."""
+    limits = reading.limits
     empty = {
-        limit.resource
-        for limit in reading.limits
-        if limit.remaining == 0 or (limit.utilization is not None and limit.utilization >= 1.0)
+        one.resource for one in limits if one.remaining == 0 or (one.utilization or 0.0) >= 1.0
     }
-    sides = empty - {"tokens"}
-    candidates = sides or empty
+    candidates = empty - {"tokens"} or empty
     return next(iter(candidates)) if len(candidates) == 1 else None
-
-
-def _refusing_window_s(reading: Reading) -> float | None:
-    """Reset of the last full usage window: its refusals can come without `retry-after`."""
-    resets_s = [
-        limit.reset_s
-        for limit in reading.limits
-        if limit.reset_s is not None and limit.utilization is not None and limit.utilization >= 1.0
-    ]
-    return max(resets_s, default=None)
 
 
 def _complaint(body: bytes) -> _Complaint:

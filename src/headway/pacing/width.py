@@ -231,13 +231,9 @@ class Width:
             self._tried, self._ventured_s = float(in_flight), now
 
     def moved(
-        self,
-        served: float,
-        in_flight: int,
-        per_token_s: float,
-        queued: int = 0,
+        self, served: float, in_flight: int, per_token_s: float, queued: int = 0,
         growth: float = ROUND_GROWTH,
-    ) -> bool:
+    ) -> bool:  # fmt: skip
         """A piece of an answer came: learn, then go where the fitted curve says, or explore.
 
         `served` calls were served on average meanwhile; `queued` of those in flight seem to wait.
