@@ -120,7 +120,7 @@ class Lives(RuleBasedStateMachine):
 
     @invariant()
     def everybody_is_counted_once(self) -> None:
-        assert self.quota.waiting == len(self.waiting)
+        assert len(self.quota._queue) == len(self.waiting)
         assert self.quota.in_flight == len(self.running)
         assert self.quota.granted == self.ended + len(self.running)
         assert self.quota.belief.tempo.in_flight == len(self.running)
@@ -320,7 +320,7 @@ def test_waits_are_true_and_a_second_look_changes_nothing(case: Case) -> None:
     )
     for tokens_in, tokens_out in case.sizes:
         quota.ask(_demand(tokens_in, tokens_out))
-    while quota.waiting:
+    while len(quota._queue):
         service.follow(_decided(quota, service.now))
     assert service.vain_most <= VAIN_MAX
 

@@ -8,7 +8,7 @@ Laws:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Final, Literal
 
@@ -26,7 +26,7 @@ from headway.base.values import (
     Usage,
     Wait,
 )
-from headway.pacing.balance import Mirror, discover, is_about
+from headway.pacing.balance import WAIT_UNTOLD_S, Mirror, discover, is_about
 from headway.pacing.headers import ANTHROPIC, Dialect
 from headway.pacing.hidden_limits import Blind
 from headway.pacing.latency import FIRST_BYTE_S, PER_TOKEN_S, Tempo
@@ -41,7 +41,6 @@ UNVERIFIED_S: Final = 5.0
 """An unnamed wait is tried after this long, once, to see whether it is meant."""
 
 OVERLOAD_S_MAX: Final = 30.0
-UNTOLD_S: Final = 1.0
 
 AGAIN_S: Final = 1.0
 """A refusal this soon after a hold has ended confirms it."""
@@ -92,7 +91,7 @@ class Hold:
 
     def burst_refused(self, told_s: float | None, now: float) -> None:
         """Enough was left of the limit that was named."""
-        self._until_s = now + min(told_s or UNTOLD_S, HOLD_S_MAX)
+        self._until_s = now + min(told_s or WAIT_UNTOLD_S, HOLD_S_MAX)
         self._reason = "a burst was refused"
 
     def asked(self, told_s: float, now: float) -> None:
@@ -118,12 +117,11 @@ def standing(mirror: Mirror, now: float) -> LimitReading:
 
 
 def restore(
-    mirrors: Iterable[Mirror], levels: Iterable[LimitReading], at_s: float, now: float
+    mirrors: Iterable[Mirror], levels: Sequence[LimitReading], at_s: float, now: float
 ) -> None:
     """Go on from where the limits stood at `at_s`. The mirrors are new."""
-    standings = tuple(levels)
     for mirror in mirrors:
-        for told in standings:
+        for told in levels:
             if is_about(mirror.limit, told):
                 _restore(mirror, told, at_s, now)
 

@@ -286,7 +286,8 @@ class Book:
     def _open(self, request: Request, now: float) -> CallEntry:
         self._numbers += 1
         prefix, lane = request.sketch.prefix, self._lane(request, now)
-        entry = CallEntry(request, self._numbers, now, (lane.key, prefix) if prefix else None)
+        beginning = (f"{lane.account}/{lane.group}", prefix) if prefix else None
+        entry = CallEntry(request, self._numbers, now, beginning)
         self._entries[request.id] = entry
         return entry
 

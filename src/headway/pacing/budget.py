@@ -206,8 +206,6 @@ def _amounts(ledger: BudgetLedgerStatistics | None, whose: str) -> list[str]:
     return told
 
 
-# Soft claims: kept at what a call is expected to cost, raised as its answer grows, or it is cut.
-
 STEP_TOKENS: Final = 256.0
 """A claim is raised by at least so many tokens: each time is written to the disk."""
 
@@ -216,7 +214,7 @@ STEP_SHARE: Final = 0.5
 
 
 _CLAIM: Final = re.compile(r"a call of (?:up to|about) ([\d,]+) tokens(?:, \$([\d,]+\.\d+))?")
-"""What `Waiting` says of a call that no budget has room for."""
+"""What a refusal says of a call that no budget has room for."""
 
 
 class Cut(Struct, frozen=True):

@@ -36,8 +36,6 @@ DEVIATION_MIN: Final = 0.02
 CLIP_DEVIATIONS: Final = 4.0
 """An input stranger than four mean deviations counts as if it were at four."""
 
-TOKENS_PER_PRICE: Final = 1_000_000
-
 
 class Price(Struct, frozen=True):
     """What a model's tokens cost, in micro-dollars per million tokens."""
@@ -74,7 +72,7 @@ class Price(Struct, frozen=True):
             + ceil(tally.cache_read_tokens) * read
             + ceil(tally.output_tokens) * self.output_microusd_per_mtok
         )
-        return -(-total // TOKENS_PER_PRICE)
+        return -(-total // 1_000_000)
 
     def most_microusd(self, amounts: Amounts, kept_tokens: float) -> int:
         """The most that a call can cost if so many of its input tokens may be cached."""

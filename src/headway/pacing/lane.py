@@ -131,10 +131,6 @@ class Lane(Struct, eq=False):
     """Calls that are not in the quota's line yet."""
 
     @property
-    def key(self) -> str:
-        return f"{self.account}/{self.group}"
-
-    @property
     def queued(self) -> int:
         return len(self.in_line) + self._behind
 

@@ -180,7 +180,6 @@ NEAR: Final = 0.6
 """How far from the present width other rounds count, as a logarithm."""
 
 HOPE: Final = 1.0
-HOPE_VARIANCE: Final = 1.0
 """Before anything is measured, twice as many are expected to do twice as much."""
 
 NOISE_MIN: Final = 0.01
@@ -367,7 +366,7 @@ class Delivery:
         xy = sum((x - mean_x) * (y - mean_y) for x, y in near)
         yy = sum((y - mean_y) ** 2 for _, y in near)
         noise = max(NOISE_MIN, (yy - xy * xy / max(xx, 1e-9)) / count)
-        return (xy / noise + HOPE / HOPE_VARIANCE) / (xx / noise + 1.0 / HOPE_VARIANCE)
+        return (xy / noise + HOPE) / (xx / noise + 1.0)
 
     def _begin(self, integral: float, now: float) -> None:
         self._from_s, self._integral = now, integral

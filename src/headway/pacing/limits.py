@@ -17,8 +17,6 @@ from msgspec import Struct
 
 from headway.base.values import Amounts, Charging, Demand, Limit, Resource
 
-# Expected output of the streams in flight, by time: what a bucket will lose before it is asked.
-
 BIN_S: Final = 0.5
 BINS: Final = 256
 """Two minutes ahead: longer answers are planned as if they ended there and extended later."""

@@ -114,10 +114,6 @@ class Quota:
         self._decided_s = now
 
     @property
-    def waiting(self) -> int:
-        return len(self._queue)
-
-    @property
     def in_flight(self) -> int:
         return len(self._held)
 
