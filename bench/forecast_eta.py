@@ -42,10 +42,10 @@ class WatchedDoor(PacedDoor):
         self.levels.append(
             tuple(
                 LimitView(
-                    mirror.balance.limit,
-                    max(0.0, mirror.balance.count.size - mirror.balance.level(now)),
-                    spare=mirror.balance.spare(),
-                    holds=mirror.balance.holds(),
+                    mirror.limit,
+                    max(0.0, mirror.count.size - mirror.level(now)),
+                    spare=mirror.spare(),
+                    holds=mirror.holds(),
                 )
                 for mirror in self.quota.belief.mirrors
             )

@@ -169,7 +169,7 @@ class Outside(RuleBasedStateMachine):
     def nothing_is_left_over(self) -> None:
         book = self.book
         assert (book._entries, book._parked) == ({}, {})
-        assert not book._estimates._outputs._calls
+        assert not book._estimates.outputs._calls
         assert all(one.leader is None for one in book._leaders._cached.values())
         assert self.book.purse.claims() == ()
         assert all(ledger.claimed == Spend() for _, ledger in book.purse.ledgers())

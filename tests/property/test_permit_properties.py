@@ -120,7 +120,7 @@ class Lives(RuleBasedStateMachine):
 
     @invariant()
     def everybody_is_counted_once(self) -> None:
-        assert self.quota.waiting == len(self.waiting)
+        assert len(self.quota._queue) == len(self.waiting)
         assert self.quota.in_flight == len(self.running)
         assert self.quota.granted == self.ended + len(self.running)
         assert self.quota.belief.tempo.in_flight == len(self.running)
@@ -133,11 +133,10 @@ class Lives(RuleBasedStateMachine):
         # What a plan has put into the present bin and an end has corrected evens out with it.
         later_s = self.now + BIN_S
         for mirror in self.quota.belief.mirrors:
-            balance = mirror.balance
-            left = AMOUNT - used.get(balance.limit.resource, 0)
+            left = AMOUNT - used.get(mirror.limit.resource, 0)
             # A millionth of the bucket refills each second.
-            assert balance.level(later_s) == pytest.approx(left, abs=0.01)
-            assert balance.count.planned == pytest.approx(0.0, abs=1e-6)
+            assert mirror.level(later_s) == pytest.approx(left, abs=0.01)
+            assert mirror.count.planned == pytest.approx(0.0, abs=1e-6)
 
     def _settle(self, permit_id: int, how: SettledAs, usage: Usage, kind: FaultKind | None) -> bool:
         fault = None if kind is None else Fault(kind)
@@ -321,7 +320,7 @@ def test_waits_are_true_and_a_second_look_changes_nothing(case: Case) -> None:
     )
     for tokens_in, tokens_out in case.sizes:
         quota.ask(_demand(tokens_in, tokens_out))
-    while quota.waiting:
+    while len(quota._queue):
         service.follow(_decided(quota, service.now))
     assert service.vain_most <= VAIN_MAX
 
@@ -333,7 +332,7 @@ def _decided(quota: Quota, now: float) -> Decision:
     takes nothing, and nothing is ever overdrawn.
     """
     decision = quota.decide(now)
-    balances = [mirror.balance for mirror in quota.belief.mirrors]
+    balances = quota.belief.mirrors
     while True:
         levels = [balance.level(now) for balance in balances]
         assert all(balance.count.left(now) >= -1e-6 * balance.limit.amount for balance in balances)

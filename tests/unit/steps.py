@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from headway.base.values import Amounts, Demand, LimitReading, Reading, Usage, Wait
-from headway.pacing.latency import Round
 from headway.pacing.limits import PlannedStream
 
 WORDS = {
@@ -66,8 +65,8 @@ def _performed(part: object, words: list[str], kept: dict[str, object]) -> Any:
     if callable(value):
         arguments = [kept[word] if word in kept else value_of(word) for word in given]
         value = [value(*arguments) for _ in range(times)][-1]
-    if isinstance(value, Round):
-        return f"{value.in_flight:g} at {value.work_per_s:g}"
+    if isinstance(value, tuple):
+        return " at ".join(f"{one:g}" for one in value)
     return value.until_s if isinstance(value, Wait) else value
 
 

@@ -407,7 +407,7 @@ class Scene:
         return f"{round(ledger.spent.tokens, 3):g} {round(ledger.claimed.tokens, 3):g}"
 
     def left(self, now: float) -> float:
-        return self.lane.quota.belief.mirrors[0].balance.level(now)
+        return self.lane.quota.belief.mirrors[0].level(now)
 
     @property
     def clean(self) -> bool:
@@ -447,7 +447,7 @@ class Scene:
     @property
     def limits(self) -> str:
         mirrors = self.lane.quota.belief.mirrors
-        return " ".join(mirror.balance.limit.name for mirror in mirrors)
+        return " ".join(mirror.limit.name for mirror in mirrors)
 
     @property
     def learned(self) -> str:
@@ -464,16 +464,16 @@ def test_terms_that_come_right_after_a_restart_forget_nothing() -> None:
     level = LimitReading("input", 60.0, 6000.0, 10.0, None)
     memory = LaneMemory("account", "model", "anthropic", profile, (level,))
     lane = lane_of(memory, AccountTerms(), ANTHROPIC, 99.0, 100.0)
-    assert lane.quota.belief.mirrors[0].balance.level(100.0) == 110.0
+    assert lane.quota.belief.mirrors[0].level(100.0) == 110.0
     lane.retermed(_terms("requests=2"), 101.0)
-    names = [one.balance.limit.name for one in lane.quota.belief.mirrors]
+    names = [one.limit.name for one in lane.quota.belief.mirrors]
     assert names == ["input/60s", "requests/60s"]
-    assert lane.quota.belief.mirrors[0].balance.level(101.0) == 210.0
+    assert lane.quota.belief.mirrors[0].level(101.0) == 210.0
     # Sent after the memory was written, and adopted after the terms were changed.
     demand = Demand(Amounts(100.0), Amounts(100.0))
     entry = CallEntry(Scene()._request(1), 1, 0.0, demand=demand)
     lane.adopt(entry, 99.5, 101.0)
-    assert lane.quota.belief.mirrors[0].balance.level(101.0) == 110.0
+    assert lane.quota.belief.mirrors[0].level(101.0) == 110.0
     assert lane.calling == {("ann", 1): entry}
 
 
@@ -522,7 +522,7 @@ def test_budgets_are_named_by_amount_and_account() -> None:
     assert named(purse, "one") == told
     purse.turn("2026-12-31")
     assert named(purse, "one") == f"{told}; the month turns on 2027-01-01"
-    assert told in (no_room(told, "a call").hint or "")
+    assert told in (no_room(purse, "one", "a call").hint or "")
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,10 @@ class Rounds:
             for _ in range(4):
                 self.width.congestion.sample(in_flight, ALONE_S)
 
+    @property
+    def rounds(self) -> int:
+        return len(self.width.delivery.rounds)
+
     def disturb(self) -> None:
         """Pieces of answers come irregularly."""
         self.width.congestion = Congestion()
@@ -78,8 +82,8 @@ pause is no part of a round: Delivery
     sent 1 0 0; 3x ended 100 40 10 = None; sent 1 40 11; ended 100 44 20 = 2.2 at 20;
     sent 1 44 3600; 3x ended 100 84 3610 = None; ended 100 84 3610 = 4 at 40
 round in which the width changed does not count: Rounds inf
-    passed 4 10; width.delivery.changed; passed 6 10; width.delivery.rounds = 1; passed 6 10;
-    width.delivery.rounds = 2
+    passed 4 10; width.delivery.changed; passed 6 10; rounds = 1; passed 6 10;
+    rounds = 2
 elasticity without rounds, or rounds near: Rounds inf
     width.delivery.elasticity 4 = 1; passed 4 8; passed 6 8; width.delivery.elasticity 60 = 1
 elasticity without congestion: Rounds inf

@@ -100,7 +100,7 @@ def test_only_reported_whole_answers_teach() -> None:
     demand = estimates.demand(CALL, ANTHROPIC, is_warm=False)
     for number, tally in enumerate([None, Tally(9.0, 0.0, 9.0, "estimated")]):
         estimates.began(number, demand)
-        estimates.progressed(number, 5.0)
+        estimates.outputs.progressed(number, 5.0)
         estimates.ended(number, CALL, tally)
     assert not estimates._inputs._ratios
     estimates.began(3, demand)

@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from headway.base.values import Amounts, Demand, Limit, LimitKind, LimitReading, Usage
 from headway.pacing.balance import (
-    Balance,
     Mirror,
     discover,
     is_about,
@@ -20,7 +19,7 @@ LEARNED = Limit("input", 600.0, source="header")
 
 
 def _mirror(limit: Limit) -> Mirror:
-    return Mirror(Balance(limit, "produced", 1.0, 0.0, 0.0))
+    return Mirror(limit, "produced", 1.0, 0.0, 0.0)
 
 
 def _told(remaining: float | None, reset_s: float | None = None) -> LimitReading:
@@ -31,7 +30,7 @@ def test_a_changed_limit_changes_its_burst_in_proportion_and_is_kept_for_the_nex
     mirror = _mirror(replace(LEARNED, burst=60.0))
     mirror.observe(replace(_told(60.0), limit=1200.0), None, 1.0, 1.0)
     changed = replace(LEARNED, amount=1200.0, burst=120.0)
-    assert (mirror.balance.limit, mirror.balance.count.size) == (changed, 120.0)
+    assert (mirror.limit, mirror.count.size) == (changed, 120.0)
     assert mirror.as_profile() == replace(changed, source="profile")
     window = replace(LEARNED, kind="fixed")
     assert _mirror(window).as_profile() == replace(window, source="profile")
@@ -70,7 +69,7 @@ class Keeping:
     """A provider that gives reservations back, or does not, and its mirror; four calls a second."""
 
     def __init__(self, limit: Limit = TOKENS, *, keeps: bool = True) -> None:
-        self.mirror = Mirror(Balance(limit, "reserved", 1.0, 0.0, 0.0))
+        self.mirror = Mirror(limit, "reserved", 1.0, 0.0, 0.0)
         self.keeps = keeps
         self.left = limit.capacity
         self.rate_per_s = 0.0 if limit.kind == "fixed" else limit.rate_per_s
@@ -80,10 +79,10 @@ class Keeping:
         for _ in range(times):
             self.now += 0.25
             self.left = min(TOKENS.capacity, self.left + self.rate_per_s / 4.0) - 1000.0 - neighbour
-            snapshot = self.mirror.balance.charge(RESERVING, NO_STREAM, self.now)
+            snapshot = self.mirror.charge(RESERVING, NO_STREAM, self.now)
             told = LimitReading("tokens", 60.0, TOKENS.amount, self.left, 60.0)
             self.mirror.observe(told, snapshot, self.now, self.now)
-            self.mirror.balance.settle(RESERVING, NO_STREAM, self.now, ANSWERED, self.now)
+            self.mirror.settle(RESERVING, NO_STREAM, self.now, ANSWERED, self.now)
             self.left += 0.0 if self.keeps else 880.0
         return self.mirror
 
@@ -91,47 +90,47 @@ class Keeping:
 @pytest.mark.parametrize("kind", ["bucket", "fixed"])
 def test_reservations_that_do_not_come_back_are_kept_by_the_provider(kind: LimitKind) -> None:
     provider = Keeping(replace(TOKENS, kind=kind))
-    assert not provider.call(8).balance.toll.keeps
+    assert not provider.call(8).toll.keeps
     mirror = provider.call(6)
-    assert mirror.balance.toll.keeps
+    assert mirror.toll.keeps
     # What was missing was nobody's draw, and nothing is missing any more.
-    shift = provider.call(20).balance.shift
+    shift = provider.call(20).shift
     assert mirror.draw_per_s < 0.05 * TOKENS.rate_per_s
-    assert provider.call(20).balance.shift == pytest.approx(shift, abs=1.0)
-    assert mirror.balance.level(provider.now) == pytest.approx(provider.left, abs=1.0)
+    assert provider.call(20).shift == pytest.approx(shift, abs=1.0)
+    assert mirror.level(provider.now) == pytest.approx(provider.left, abs=1.0)
 
 
 def test_reservations_that_come_back_are_not_kept() -> None:
     mirror = Keeping(keeps=False).call(40)
-    assert not mirror.balance.toll.keeps
-    assert mirror.balance.shift == pytest.approx(0.0)
+    assert not mirror.toll.keeps
+    assert mirror.shift == pytest.approx(0.0)
 
 
 def test_a_small_neighbour_does_not_keep_our_reservations() -> None:
     mirror = Keeping(keeps=False).call(40, neighbour=200.0)
-    assert not mirror.balance.toll.keeps
+    assert not mirror.toll.keeps
     assert mirror.draw_per_s > 100.0
 
 
 def test_a_provider_that_gives_them_back_after_all_is_believed() -> None:
     provider = Keeping()
-    assert provider.call(20).balance.toll.keeps
+    assert provider.call(20).toll.keeps
     provider.keeps = False
     mirror = provider.call(20)
-    assert not mirror.balance.toll.keeps
-    assert mirror.balance.level(provider.now) == pytest.approx(provider.left, abs=1.0)
+    assert not mirror.toll.keeps
+    assert mirror.level(provider.now) == pytest.approx(provider.left, abs=1.0)
 
 
 def test_what_calls_hold_and_give_back_is_told_until_it_is_known_to_be_kept() -> None:
     provider = Keeping(keeps=False)
-    balance = provider.call(6).balance
+    balance = provider.call(6)
     assert balance.holds() == pytest.approx(1000.0)
     nobody = balance.spare()
     assert nobody == balance.floor()
     for _ in range(3):
         balance.charge(RESERVING, NO_STREAM, provider.now)
     assert balance.spare() == pytest.approx(balance.floor() - 3 * 880.0)
-    kept = Keeping().call(20).balance
+    kept = Keeping().call(20)
     assert kept.toll.keeps
     assert kept.holds() == 0.0
     kept.charge(RESERVING, NO_STREAM, 9.0)

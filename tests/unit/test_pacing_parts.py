@@ -19,7 +19,7 @@ from headway.base.values import (
     Resource,
 )
 from headway.pacing.account import Hold
-from headway.pacing.balance import Balance, Mirror
+from headway.pacing.balance import Mirror
 from headway.pacing.hidden_limits import Bracket
 from headway.pacing.latency import Tempo
 from headway.pacing.limits import (
@@ -335,80 +335,80 @@ usage windows, each by itself: Allowances 1
 usage window, other readings: Allowances 1
     observe told(30,5) 0 = False; observe use(1,-,1) 0 = False; wait 0 = None
 first reading, bucket: Mirror
-    adopt told(200) 1 3; balance.level 3 = 220
+    adopt told(200) 1 3; level 3 = 220
 first reading without a remainder: Mirror
-    adopt told(-) 1 1; balance.level 1 = 0
+    adopt told(-) 1 1; level 1 = 0
 first reading, fixed window: Mirror fixed
-    adopt told(200,12) 1 2; balance.level 12.9 = 200; balance.level 13.02 = 600
+    adopt told(200,12) 1 2; level 12.9 = 200; level 13.02 = 600
 first reading, fixed window of unknown edge: Mirror fixed
-    adopt told(200) 1 2; balance.level 60.9 = 200; balance.level 61.02 = 600
+    adopt told(200) 1 2; level 60.9 = 200; level 61.02 = 600
 first reading, sliding window: Mirror sliding
-    adopt told(200) 1 2; balance.level 2 = 200; balance.level 62 = 600
+    adopt told(200) 1 2; level 2 = 200; level 62 = 600
 reading, compared with what was left at admission: Mirror
-    a := balance.charge demand(100) none 1; balance.charge demand(100) none 2;
-    observe told(450) a 1 2; balance.level 2 = 360
+    a := charge demand(100) none 1; charge demand(100) none 2;
+    observe told(450) a 1 2; level 2 = 360
 reading, a difference is carried once: Mirror
-    a := balance.charge demand(100) none 1; b := balance.charge demand(100) none 1;
-    observe told(450) a 1 1; observe told(350) b 1 1; balance.level 1 = 350
+    a := charge demand(100) none 1; b := charge demand(100) none 1;
+    observe told(450) a 1 1; observe told(350) b 1 1; level 1 = 350
 reading, within its rounding: Mirror bucket header 1 60
-    a := balance.charge demand(100) none 1; observe told(450) a 1 1; balance.level 1 = 500
+    a := charge demand(100) none 1; observe told(450) a 1 1; level 1 = 500
 reading, more than expected: Mirror
-    balance.charge demand(100) none 1; a := balance.charge demand(100) none 2;
-    observe told(450) a 2 2; balance.level 2 = 450
+    charge demand(100) none 1; a := charge demand(100) none 2;
+    observe told(450) a 2 2; level 2 = 450
 reading, nothing left may be debt: Mirror
-    7x balance.charge demand(100) none 1; a := balance.charge demand(100) none 1;
-    observe told(0) a 1 1; balance.level 1 = -200
+    7x charge demand(100) none 1; a := charge demand(100) none 1;
+    observe told(0) a 1 1; level 1 = -200
 reading, a bucket that was full since: Mirror
-    a := balance.charge demand(100) none 1; balance.level 30 = 600;
-    balance.charge demand(100) none 30; observe told(540) a 1 30; balance.level 30 = 500
+    a := charge demand(100) none 1; level 30 = 600;
+    charge demand(100) none 30; observe told(540) a 1 30; level 30 = 500
 reading, a neighbour draws at most half of the refill: Mirror
-    a := balance.charge demand(100) none 1; observe told(500) a 1 1; balance.shared = False;
-    a := balance.charge demand(100) none 2; observe told(110) a 2 2; draw_per_s = 5;
-    balance.shared = True; balance.level 2 = 110; balance.level 4 = 120
+    a := charge demand(100) none 1; observe told(500) a 1 1; shared = False;
+    a := charge demand(100) none 2; observe told(110) a 2 2; draw_per_s = 5;
+    shared = True; level 2 = 110; level 4 = 120
 reading, older ones and those without a remainder: Mirror
-    a := balance.charge demand(100) none 1; observe told(500) a 1 1; observe told(0) a 0.5 1;
-    observe told(-) a 1 1; balance.level 1 = 500
+    a := charge demand(100) none 1; observe told(500) a 1 1; observe told(0) a 0.5 1;
+    observe told(-) a 1 1; level 1 = 500
 reading, without a call of ours: Mirror
-    balance.charge demand(100) none 1; observe told(300) None 1 3; balance.level 3 = 320;
-    observe told(590) None 3 3; balance.level 3 = 320
+    charge demand(100) none 1; observe told(300) None 1 3; level 3 = 320;
+    observe told(590) None 3 3; level 3 = 320
 size of a bucket, mean of resets: Mirror
-    5x observe told(200,10) 200 1 1; balance.count.size = 600; observe told(200,10) 200 1 1;
-    balance.count.size = 300
+    5x observe told(200,10) 200 1 1; count.size = 600; observe told(200,10) 200 1 1;
+    count.size = 300
 size of a bucket, configured: Mirror bucket configured
-    9x observe told(200,10) 200 1 1; balance.count.size = 600
+    9x observe told(200,10) 200 1 1; count.size = 600
 changed limit, its share in proportion: Mirror bucket header 0.5
-    balance.charge demand(100) none 1; balance.when demand(250) none 1 = 61.00006;
-    observe told(1100,0,1200) None 1 1; balance.when demand(250) none 1 = 1;
-    balance.count.size = 1200
+    charge demand(100) none 1; when demand(250) none 1 = 61.00006;
+    observe told(1100,0,1200) None 1 1; when demand(250) none 1 = 1;
+    count.size = 1200
 changed limit, a reading from before it was noticed: Mirror
-    a := balance.charge demand(100) none 1; observe told(900,0,1200) None 2 2;
-    balance.level 2 = 510; observe told(1100,0,1200) a 2 2; balance.level 2 = 510
+    a := charge demand(100) none 1; observe told(900,0,1200) None 2 2;
+    level 2 = 510; observe told(1100,0,1200) a 2 2; level 2 = 510
 changed limit, window: Mirror fixed
-    observe told(900,0,1200) None 1 1; balance.count.size = 1200
+    observe told(900,0,1200) None 1 1; count.size = 1200
 window, others take and nothing comes back: Mirror fixed
-    a := balance.charge demand(100) none 1; observe told(450) a 1 1; balance.level 1 = 450;
-    a := balance.charge demand(100) none 2; observe told(500) a 2 2; balance.level 2 = 350
+    a := charge demand(100) none 1; observe told(450) a 1 1; level 1 = 450;
+    a := charge demand(100) none 2; observe told(500) a 2 2; level 2 = 350
 window, reading of one that is over: Mirror fixed
-    a := balance.charge demand(100) none 59; observe told(0,30) a 59 61;
-    balance.level 61 = 600; balance.level 100 = 600
+    a := charge demand(100) none 59; observe told(0,30) a 59 61;
+    level 61 = 600; level 100 = 600
 window, edge within its rounding: Mirror fixed
-    balance.charge demand(100) none 1; observe told(500,58) None 1 1; balance.level 59.5 = 500
+    charge demand(100) none 1; observe told(500,58) None 1 1; level 59.5 = 500
 window, edge that moved: Mirror fixed
-    balance.charge demand(100) none 1; observe told(500,30) None 1 1; balance.level 31.02 = 600
+    charge demand(100) none 1; observe told(500,30) None 1 1; level 31.02 = 600
 window, sliding ones are not corrected: Mirror sliding
-    a := balance.charge demand(100) none 1; observe told(100) a 1 1; balance.level 1 = 500;
+    a := charge demand(100) none 1; observe told(100) a 1 1; level 1 = 500;
     read_s = 1
 refusal, bucket: Mirror
     left read(30) 0 = 30; left read(-) 0 = 600; refused demand(100) read() 4 0 = False;
-    balance.level 4 = 100
+    level 4 = 100
 refusal without a wait: Mirror
-    refused demand(100) read(105) None 0 = False; balance.level 1 = 100
+    refused demand(100) read(105) None 0 = False; level 1 = 100
 refusal although enough is left: Mirror
-    refused demand(100) read(300) 4 0 = True; balance.level 0 = 600
+    refused demand(100) read(300) 4 0 = True; level 0 = 600
 refusal, fixed window: Mirror fixed
-    refused demand(100) read() 4 0 = False; balance.level 4 = 0; balance.level 4.02 = 600
+    refused demand(100) read() 4 0 = False; level 4 = 0; level 4.02 = 600
 refusal, sliding window: Mirror sliding
-    refused demand(100) read() 4 0 = False; balance.level 0 = 0
+    refused demand(100) read() 4 0 = False; level 0 = 0
 """
 
 
@@ -424,9 +424,9 @@ def _projection(level: float, *streams: PlannedStream) -> Projection:
 def _balance(
     resource: Resource, kind: LimitKind = "bucket", source: LimitSource = "configured",
     share: float = 1.0, amount: float = 600.0, rounding: float = 0.0,
-) -> Balance:  # fmt: skip
+) -> Mirror:  # fmt: skip
     limit = Limit(resource, amount, 0.0 if kind == "gauge" else 60.0, kind, source=source)
-    return Balance(limit, "produced", share, rounding, 0.0)
+    return Mirror(limit, "produced", share, rounding, 0.0)
 
 
 def _reserve(kind: str) -> ReserveMeter:
@@ -441,8 +441,8 @@ MAKERS: dict[str, Callable[..., object]] = {
 } | {
     "Projection": _projection,
     "Balance": _balance,
-    "Mirror": lambda kind="bucket", source="header", share=1.0, rounding=0.0: Mirror(
-        _balance("input", kind, source, share, 600.0, rounding)
+    "Mirror": lambda kind="bucket", source="header", share=1.0, rounding=0.0: _balance(
+        "input", kind, source, share, 600.0, rounding
     ),
     "Reserve": _reserve,
     "Width": lambda start, cap=inf: Width(start, Cap(cap)),

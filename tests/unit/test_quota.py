@@ -270,7 +270,7 @@ class Scene:
         self.fail(8, "rate", now)
 
     def levels(self, now: float) -> float | str:
-        found = [mirror.balance.level(now) for mirror in self.quota.belief.mirrors]
+        found = [mirror.level(now) for mirror in self.quota.belief.mirrors]
         return found[0] if len(found) == 1 else " ".join(f"{round(one, 5):g}" for one in found)
 
     def ask(
@@ -358,9 +358,9 @@ def test_work_is_counted_as_it_comes_and_the_first_byte_with_the_first_piece() -
         usage = Usage(Amounts(100.0, tokens))
         assert scene.quota.settle(scene.permits[number].id, "used", usage, 4.0)
     # Four first bytes of one second at 0.05 s a token, four times 20, three times 4, and 1.
-    [done] = delivery.kept
-    assert done.in_flight == pytest.approx(4.0)
-    assert done.work_per_s == pytest.approx((4 * 20.0 + 4 * 20.0 + 3 * 4.0 + 1.0) / 4.0)
+    [(in_flight, work_per_s)] = delivery.kept
+    assert in_flight == pytest.approx(4.0)
+    assert work_per_s == pytest.approx((4 * 20.0 + 4 * 20.0 + 3 * 4.0 + 1.0) / 4.0)
 
 
 def test_rounds_of_pieces_move_the_width_where_pieces_are_irregular() -> None:
@@ -383,9 +383,9 @@ def test_rounds_of_pieces_move_the_width_where_pieces_are_irregular() -> None:
 def test_what_a_user_configured_is_true_and_the_rest_comes_from_the_profile() -> None:
     learned = (Limit("requests", 50.0, source="profile"), Limit("input", 9.0, source="profile"))
     belief = Belief(QuotaConfig(limits=(REQUESTS,), profile=Profile(learned)), 0.0)
-    assert [one.balance.limit for one in belief.mirrors] == [learned[1], REQUESTS]
+    assert [one.limit for one in belief.mirrors] == [learned[1], REQUESTS]
     smooth = Belief(QuotaConfig(limits=(WINDOW,), pace="smooth"), 0.0)
-    assert smooth.mirrors[0].balance.limit == WINDOW
+    assert smooth.mirrors[0].limit == WINDOW
 
 
 def test_a_profile_survives_a_run_in_which_nothing_happened() -> None:
@@ -396,7 +396,7 @@ def test_a_profile_survives_a_run_in_which_nothing_happened() -> None:
         curve=((4, 8.0, 0.02),), kept=("tokens/60s",),
     )  # fmt: skip
     belief = Belief(QuotaConfig(OPENAI, profile=before), 0.0)
-    assert [mirror.balance.toll.keeps for mirror in belief.mirrors] == [True, False]
+    assert [mirror.toll.keeps for mirror in belief.mirrors] == [True, False]
     # What was seen of congestion counts half as much in each run that follows.
     assert belief.profile() == replace(before, curve=((4, 4.0, 0.02),))
 

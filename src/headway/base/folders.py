@@ -67,10 +67,8 @@ def config_folder(environ: Mapping[str, str]) -> tuple[str, str]:
 
 
 def prepare(place: Folders) -> None:
-    """Make what is missing; `StateFileError` if the runtime folder is not ours alone.
-
-    A state folder that cannot be made is no reason to stop: pacing needs no disk.
-    """
+    """Make what is missing, the state folder if possible: pacing needs no disk; `StateFileError` if
+    the runtime folder is not ours alone."""
     _make(place.runtime)
     _check(place.runtime)
     if len(os.fsencode(place.socket)) > SOCKET_PATH_BYTES_MAX:
@@ -87,10 +85,7 @@ def prepare(place: Folders) -> None:
 
 
 def _runtime(environ: Mapping[str, str]) -> tuple[str, str]:
-    """The folder, and the variable that it is chosen by.
-
-    HOMEs with the same folder share a broker. The last resort is named by the user's id.
-    """
+    """The folder and the variable that chose it; the last resort is named by the user's id."""
     if environ.get(RUNTIME_DIR) or environ.get(XDG_RUNTIME):
         return _chosen(environ, RUNTIME_DIR, XDG_RUNTIME, "")
     import tempfile  # Slow to import, and rarely needed.

@@ -54,9 +54,6 @@ def _digits(number: float) -> str:
     return f"{number:.3g}" if abs(number) < 999.5 else f"{number:.0f}"
 
 
-# Values by their rank: the middle one, and the one that a share of all do not exceed.
-
-
 def percentile(values: Sequence[float], share: float) -> float:
     """The smallest value that at least this share of all values do not exceed (nearest rank)."""
     if not values:

@@ -17,8 +17,8 @@ LimitKind = Literal["bucket", "sliding", "fixed", "gauge"]
 """How a limit counts: refills all the time, over the last period, per aligned period, at once."""
 
 Charging = Literal["reserved", "kept", "produced"]
-"""When output is charged: all of `max_tokens` at admission, and what was not used of it comes back
-at the end, or does not; or as it is produced."""
+"""When output is charged: `max_tokens` at admission, and the rest comes back or not; or as it is
+produced."""
 
 LimitSource = Literal["configured", "header", "refusal", "profile"]
 """Where a limit is known from, in falling order of authority for a user's own configuration."""
@@ -161,8 +161,7 @@ class Sketch(Struct, frozen=True):
     content: str = "english"
     """What its text is made of: inputs of one model and content share tokens per byte."""
     size_bytes: int = 0
-    """Everything that the model reads, in bytes of ordinary text of its content: what is dear to a
-    vocabulary, like digits, weighs more."""
+    """All that the model reads, in bytes of ordinary text; digits, for instance, weigh more."""
     messages: int = 1
     max_output_tokens: int | None = None
     """The longest answer that the call allows, where it says so; of all choices together."""
@@ -174,8 +173,7 @@ class Sketch(Struct, frozen=True):
     is_whole: bool = False
     """The answer does not stream."""
     most_input_tokens: int = 0
-    """The most that its text can be counted as: each of its bytes is a token. What is not text, and
-    what the provider adds by itself, is estimated."""
+    """The most that its text can be counted as, a token per byte; what is not text is estimated."""
     may_write_cache: bool = False
     """Whether the provider may charge its input for being written into a prompt cache."""
 

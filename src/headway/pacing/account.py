@@ -1,16 +1,14 @@
 """What is known of one account: limits, width, latency, and pauses.
 
 Laws:
-- Every limit is asked first, every limit is charged after.
-- What a user configured is true; what a response reports corrects what was learned; what is not
-  reported is learned from outcomes.
-- A fault teaches what it names and nothing else: a wrong request pauses no other, a missing slot
-  says nothing about tokens, an overload says nothing about the account.
+- Every limit is checked first, every limit is charged after.
+- What a user configured is true; readings correct what was learned; outcomes teach the rest.
+- A fault teaches what it names and nothing else: a wrong request pauses no other call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Final, Literal
 
@@ -28,15 +26,13 @@ from headway.base.values import (
     Usage,
     Wait,
 )
-from headway.pacing.balance import Balance, Mirror, discover, is_about
+from headway.pacing.balance import WAIT_UNTOLD_S, Mirror, discover, is_about
 from headway.pacing.headers import ANTHROPIC, Dialect
 from headway.pacing.hidden_limits import Blind
 from headway.pacing.latency import FIRST_BYTE_S, PER_TOKEN_S, Tempo
 from headway.pacing.limits import Bucket, FixedWindow, PlannedStream
 from headway.pacing.width import WIDTH_AT_START, Cap, Ramp, Width
 from headway.pacing.windows import Allowances
-
-# Pauses of a whole account, whatever its limits: closed accounts, overloads, waits asked for.
 
 HOLD_S_MAX: Final = 60.0
 """No refusal without a named limit stops the account for longer: some of them lie."""
@@ -45,7 +41,6 @@ UNVERIFIED_S: Final = 5.0
 """An unnamed wait is tried after this long, once, to see whether it is meant."""
 
 OVERLOAD_S_MAX: Final = 30.0
-UNTOLD_S: Final = 1.0
 
 AGAIN_S: Final = 1.0
 """A refusal this soon after a hold has ended confirms it."""
@@ -53,10 +48,6 @@ AGAIN_S: Final = 1.0
 
 class Hold:
     """Why no call may be sent at all."""
-
-    __slots__ = (
-        "_closed", "_idle_refusals", "_overloads", "_reason", "_share", "_until_s", "_verified",
-    )  # fmt: skip
 
     def __init__(self, share: float) -> None:
         self._share = share
@@ -100,7 +91,7 @@ class Hold:
 
     def burst_refused(self, told_s: float | None, now: float) -> None:
         """Enough was left of the limit that was named."""
-        self._until_s = now + min(told_s or UNTOLD_S, HOLD_S_MAX)
+        self._until_s = now + min(told_s or WAIT_UNTOLD_S, HOLD_S_MAX)
         self._reason = "a burst was refused"
 
     def asked(self, told_s: float, now: float) -> None:
@@ -115,16 +106,9 @@ class Hold:
         self._idle_refusals = 0
 
 
-# How limits stood when a process last saw them, and how the next one goes on from there.
-
-
 def standing(mirror: Mirror, now: float) -> LimitReading:
-    """How a limit stands, in the form in which a response would report it.
-
-    `utilization` is what we took of the limit ourselves, where the user set a ceiling on that.
-    """
-    balance, meter, ceiling = mirror.balance, mirror.balance.meter, mirror.balance.ceiling
-    limit, level = balance.limit, balance.level(now)
+    """How a limit stands, as a reading; `utilization` is our own share under a user's ceiling."""
+    limit, meter, ceiling, level = mirror.limit, mirror.meter, mirror.ceiling, mirror.level(now)
     reset_s = meter.boundary_s - now if isinstance(meter, FixedWindow) else None
     ours = None
     if ceiling is not None:
@@ -133,18 +117,17 @@ def standing(mirror: Mirror, now: float) -> LimitReading:
 
 
 def restore(
-    mirrors: Iterable[Mirror], levels: Iterable[LimitReading], at_s: float, now: float
+    mirrors: Iterable[Mirror], levels: Sequence[LimitReading], at_s: float, now: float
 ) -> None:
     """Go on from where the limits stood at `at_s`. The mirrors are new."""
-    standings = tuple(levels)
     for mirror in mirrors:
-        for told in standings:
-            if is_about(mirror.balance.limit, told):
-                _restore(mirror.balance, told, at_s, now)
+        for told in levels:
+            if is_about(mirror.limit, told):
+                _restore(mirror, told, at_s, now)
 
 
-def _restore(balance: Balance, told: LimitReading, at_s: float, now: float) -> None:
-    meter, limit, ceiling = balance.meter, balance.limit, balance.ceiling
+def _restore(mirror: Mirror, told: LimitReading, at_s: float, now: float) -> None:
+    meter, limit, ceiling = mirror.meter, mirror.limit, mirror.ceiling
     amount, remaining = told.limit or 0.0, told.remaining or 0.0
     # Of a bucket without a ceiling it is not known what we took in a period.
     ours = 0.0
@@ -198,8 +181,6 @@ class QuotaConfig(Struct, frozen=True):
 class Belief:
     """One account and model group, as far as it is known."""
 
-    __slots__ = ("_blind", "allowances", "config", "hold", "mirrors", "ramp", "tempo", "width")
-
     def __init__(self, config: QuotaConfig, now: float) -> None:
         profile = config.profile or Profile()
         self.config = config
@@ -242,7 +223,7 @@ class Belief:
             return Wait("burst", departs_s, "a burst was refused")
         latest: Wait | None = None
         for mirror in self.mirrors:
-            wait = mirror.balance.wait(demand, stream, now)
+            wait = mirror.wait(demand, stream, now)
             if wait is not None and (latest is None or wait.until_s > latest.until_s):
                 latest = wait
         if latest is None and self._blind is not None:
@@ -253,7 +234,7 @@ class Belief:
 
     def can_ever(self, demand: Demand) -> bool:
         """Whether the call can be admitted at all, however long it waits."""
-        return all(mirror.balance.can_ever(demand) for mirror in self.mirrors)
+        return all(mirror.can_ever(demand) for mirror in self.mirrors)
 
     def charge(self, demand: Demand, stream: PlannedStream, now: float) -> tuple[float, ...]:
         """Take the call's share of everything; returns the levels for later comparison."""
@@ -263,12 +244,12 @@ class Belief:
             self._blind = Blind(now)
         if self._blind is not None:
             self._blind.granted(demand, now)
-        return tuple([mirror.balance.charge(demand, stream, now) for mirror in self.mirrors])
+        return tuple([mirror.charge(demand, stream, now) for mirror in self.mirrors])
 
     def replan(self, before: PlannedStream, after: PlannedStream, now: float) -> None:
         """A stream is not where it was planned to be."""
         for mirror in self.mirrors:
-            mirror.balance.plan(before, after, now)
+            mirror.plan(before, after, now)
 
     def answered(self, demand: Demand, sent_s: float, company: int, now: float) -> None:
         """A first byte came: the call was let in, with `company` in flight, itself included."""
@@ -288,7 +269,7 @@ class Belief:
     ) -> None:
         self.allowances.settle(usage.amounts.input_tokens + usage.amounts.output_tokens)
         for mirror in self.mirrors:
-            mirror.balance.settle(demand, stream, sent_s, usage, now)
+            mirror.settle(demand, stream, sent_s, usage, now)
         if self._blind is not None:
             self._blind.settled(demand, usage.amounts)
 
@@ -301,8 +282,8 @@ class Belief:
             self._blind.returned(demand, sent_s)
         is_counted = how == "throttled" and self.config.dialect.refusals_count
         for mirror in self.mirrors:
-            is_kept = is_counted and mirror.balance.limit.resource == "requests"
-            mirror.balance.give_back(demand, stream, sent_s, is_kept, now)
+            is_kept = is_counted and mirror.limit.resource == "requests"
+            mirror.give_back(demand, stream, sent_s, is_kept, now)
 
     def failed(
         self, demand: Demand, sent_s: float, fault: Fault, reading: Reading, now: float
@@ -323,16 +304,13 @@ class Belief:
     def observe(
         self, reading: Reading, levels: tuple[float, ...], at_s: float, now: float
     ) -> list[Mirror]:
-        """Learn from a response; `levels` is what `charge` returned for its call.
-
-        Limits that were not known are followed from now on and returned.
-        """
+        """Learn from a response to a call charged at `levels`; returns limits not known before."""
         found: list[Mirror] = []
         for told in reading.limits:
             if self.allowances.observe(told, now):
                 continue
             for index, mirror in enumerate(self.mirrors):
-                if is_about(mirror.balance.limit, told):
+                if is_about(mirror.limit, told):
                     snapshot = levels[index] if index < len(levels) else None
                     mirror.observe(told, snapshot, at_s, now)
                     break
@@ -349,8 +327,7 @@ class Belief:
 
     def cost_s(self, amounts: Amounts) -> float:
         """Seconds for which a call takes the whole of the resource that it needs most of."""
-        balances = (mirror.balance for mirror in self.mirrors)
-        costs = [one.toll.cost_s(amounts, one.limit.rate_per_s) for one in balances]
+        costs = [one.toll.cost_s(amounts, one.limit.rate_per_s) for one in self.mirrors]
         return max(costs, default=1.0)
 
     def profile(self) -> Profile:
@@ -365,14 +342,14 @@ class Belief:
             cap.limit if cap.limit < cap.most and self._blind is None else inf, cap.probes,
             self.tempo.first_byte_s, self.tempo.per_token_s,
             self.ramp.most if self.mirrors else inf, self.width.congestion.curve(),
-            tuple(one.balance.limit.name for one in self.mirrors if one.balance.toll.keeps),
+            tuple(one.limit.name for one in self.mirrors if one.toll.keeps),
         )  # fmt: skip
 
     def _throttled(
         self, demand: Demand, sent_s: float, fault: Fault, reading: Reading, now: float
     ) -> None:
         """A limit per period was short: the one that was named, or one that we cannot see."""
-        named = [one for one in self.mirrors if one.balance.limit.resource == fault.resource]
+        named = [one for one in self.mirrors if one.limit.resource == fault.resource]
         if named:
             mirror = min(named, key=lambda one: one.left(reading, now))
             if mirror.refused(demand, reading, fault.retry_after_s, now):
@@ -405,5 +382,6 @@ def _mirror(limit: Limit, config: QuotaConfig, now: float) -> Mirror:
     charging = config.dialect.charging
     if config.profile is not None and limit.name in config.profile.kept:
         charging = "kept"
-    balance = Balance(limit, charging, config.share, rounding, now)
-    return Mirror(balance, SMOOTH_S if config.pace == "smooth" else inf)
+    mirror = Mirror(limit, charging, config.share, rounding, now)
+    mirror.burst_s = SMOOTH_S if config.pace == "smooth" else inf
+    return mirror

@@ -1,10 +1,8 @@
 """All accounts: which calls wait, in which order, and which may be sent now.
 
 Laws:
-- A call goes through three doors: the leader of its cached beginning, the budgets, the quota. It
-  is in the quota's line only when the first two are behind it.
-- A call that waits at the first two doors is parked, in order of arrival, and tried again when
-  something has happened that it may have waited for, or when its time is up.
+- A call waits for the leader of its cached beginning, then for the budgets, then for the quota.
+- Before the quota it is parked, in order of arrival, and tried again after an event or its time.
 - What can never be granted is denied when its turn comes, with the reason and what to do about it.
 - A decision is made until nothing moves any more: what one call gives up may let another one go.
 """
@@ -27,7 +25,6 @@ from headway.pacing.budget import (
     BudgetLedgerStatistics,
     Cut,
     MonthlyBudgets,
-    named,
     no_room,
 )
 from headway.pacing.estimate import Estimates, Prices
@@ -78,8 +75,7 @@ class Denied(Struct, frozen=True):
 
 
 class AdmissionDecision(Struct, frozen=True):
-    """What may go, what never will, when to decide again if nothing happens before; and what was
-    sent and is to be ended."""
+    """What may go, what never will, when to decide again at the latest, and which calls to end."""
 
     grants: tuple[Granted, ...]
     denials: tuple[Denied, ...]
@@ -99,11 +95,6 @@ class CallOutcome(Struct, frozen=True):
 
 class Book:
     """All that is known of a user's accounts, and every call that waits or is in flight."""
-
-    __slots__ = (
-        "_cuts", "_denials", "_entries", "_estimates", "_lanes", "_leaders", "_numbers", "_parked",
-        "_terms", "hour", "lanes", "purse",
-    )  # fmt: skip
 
     def __init__(
         self, memory: PacingMemory, prices: Prices, now: float, age_s: float = 0.0
@@ -145,8 +136,7 @@ class Book:
         return why
 
     def decide(self, now: float) -> AdmissionDecision:
-        """Everything that can be granted now, everything that never will be, what is to be cut, and
-        when to ask again."""
+        """All that can be granted or denied now, what is to be cut, and when to ask again."""
         grants: list[Granted] = []
         while True:
             moved = len(grants) + len(self._denials)
@@ -180,7 +170,7 @@ class Book:
         entry = self._entries.get(call)
         if entry is None or entry.permit is None:
             return False
-        self._estimates.progressed(entry.number, output_tokens)
+        self._estimates.outputs.progressed(entry.number, output_tokens)
         quota = self._lane(entry.request, now).quota
         quota.progress(entry.permit.id, output_tokens, now)
         return entry.request.is_soft and self._grew(entry, output_tokens)
@@ -228,10 +218,7 @@ class Book:
             lane.adopt(entry, now - age_s, now)
 
     def configure(self, key: str, terms: AccountTerms, now: float) -> None:
-        """The user's terms for an account, one `account/group` of it, or every account (``).
-
-        A change of a budget alone leaves every quota as it is.
-        """
+        """Terms of an account, an `account/group` or all (``); a budget alone changes no quota."""
         self._terms[key] = terms
         for name, lane in self._lanes.items():
             wanted = terms_of(self._terms, *name)
@@ -299,7 +286,8 @@ class Book:
     def _open(self, request: Request, now: float) -> CallEntry:
         self._numbers += 1
         prefix, lane = request.sketch.prefix, self._lane(request, now)
-        entry = CallEntry(request, self._numbers, now, (lane.key, prefix) if prefix else None)
+        beginning = (f"{lane.account}/{lane.group}", prefix) if prefix else None
+        entry = CallEntry(request, self._numbers, now, beginning)
         self._entries[request.id] = entry
         return entry
 
@@ -426,7 +414,7 @@ class Book:
         if entry.claim.microusd:
             what += f", ${entry.claim.microusd / 1e6:,.4f}"
         about = "about" if entry.request.is_soft else "up to"
-        return no_room(named(self.purse, entry.request.account), f"a call of {about} {what}")
+        return no_room(self.purse, entry.request.account, f"a call of {about} {what}")
 
     def _grew(self, entry: CallEntry, output_tokens: float) -> bool:
         """An answer has so many tokens by now; True if more is kept for it than before."""
@@ -437,7 +425,7 @@ class Book:
         if kept is None and not entry.is_cut:
             entry.is_cut = True
             what = f"more of this answer, which was ended at {output_tokens:,.0f} tokens"
-            error = no_room(named(self.purse, entry.request.account), what)
+            error = no_room(self.purse, entry.request.account, what)
             self._cuts[entry.request.id] = Cut(entry.request.id, error.message, error.hint or "")
         self._keep(entry, kept or owed)
         return True
@@ -477,8 +465,8 @@ def _hopeless(lane: Lane, decision: Decision | None) -> list[tuple[CallEntry, He
         closed = f"{lane.account} takes no calls: {wait.reason}"
         return [(one, AccountClosedError(closed, hint=hint)) for one in lane.waiting]
     first = lane.in_line[decision.place]
-    balances = (mirror.balance for mirror in lane.quota.belief.mirrors)
-    short = [one.limit.name for one in balances if not one.can_ever(first.demand)]
+    mirrors = lane.quota.belief.mirrors
+    short = [one.limit.name for one in mirrors if not one.can_ever(first.demand)]
     if lane.calling and not short:
         return []
     hint = "make the call smaller, or change what is set with `headway limits`"
@@ -582,14 +570,13 @@ def _lane_view(lane: Lane, now: float) -> LaneView:
     quota, belief = lane.quota, lane.quota.belief
     limits = []
     for mirror in belief.mirrors:
-        balance = mirror.balance
-        used = balance.count.size - balance.level(now)
+        used = mirror.count.size - mirror.level(now)
         age_s = None if mirror.read_s == -inf else now - mirror.read_s
-        each = balance.mean_need if balance.toll.keeps else 0.0
+        each = mirror.mean_need if mirror.toll.keeps else 0.0
         limits.append(
             LimitView(
-                balance.limit, max(0.0, used), age_s, mirror.draw_per_s, each, balance.spare(),
-                balance.holds(),
+                mirror.limit, max(0.0, used), age_s, mirror.draw_per_s, each, mirror.spare(),
+                mirror.holds(),
             )
         )  # fmt: skip
     flying = Counter(call[0] for call in lane.calling)

@@ -2,12 +2,10 @@
 
 Laws:
 - A balance charges what the provider will charge, when it will charge it.
-- What a call took comes back or becomes what it used, once: `charge` or `join` begins it,
-  `settle` or `give_back` ends it.
+- `charge` or `join` begins a call, `settle` or `give_back` ends it, once.
 - What calls in flight will still take is foreseen: along their streams where the limit refills,
-  as a whole in a window of the provider's, of which we do not know exactly how it counts.
-- Money is firm: spent and the ceilings of calls in flight together never exceed the limit, and
-  a call that may cost more than all of it is never admitted.
+  as a whole in a window, of which we do not know exactly how the provider counts.
+- Money is firm: spent and the ceilings of calls in flight together never exceed the limit.
 - A difference found in the past is carried to the present as a shift. Nothing is replayed.
 - A user's ceiling is a second limit of ours: at most that share of the limit in any period.
 """
@@ -46,8 +44,7 @@ from headway.pacing.streams import Projection, Rolling
 
 FLOOR_SHARE: Final = 0.15
 FLOOR_CALLS: Final = 3.0
-"""Left in a learned limit for others and for our own errors: small, and it costs no rate. Of a
-limit that counts calls and is not shared, one is enough: there is no error in counting."""
+"""Left in a learned limit for others and for our own errors; of calls that are not shared, one."""
 
 EXACT_FLOOR: Final = 1e-6
 """Left in a limit that is known exactly: rounding only..."""
@@ -59,15 +56,13 @@ BIN_SHARE: Final = 0.5
 """At most this share of a bucket is left for what a projection does not see."""
 
 WINDOW_SPREADS: Final = 1.0
-"""In a learned window less is left: what is not used by its end is lost, and a refusal near the
-end costs nothing but itself."""
+"""Less is left in a learned window: what is not used by its end is lost."""
 
 CEILING_SPREADS: Final = 4.0
 """A demand's ceiling lies about this many spreads above what is expected."""
 
 SLIDE_MARGIN: Final = 1e-3
-"""A provider's sliding window is taken to be longer by this share: it may count in grains, and
-calls do not arrive exactly as far apart as they left."""
+"""A provider's sliding window is taken to be longer by this share: it may count in grains."""
 
 CEILING_MARGIN: Final = 1e-6
 """Our own is exact but for rounding."""
@@ -78,11 +73,6 @@ MEMORY: Final = 0.1
 
 class Balance:
     """A limit, counted from this side."""
-
-    __slots__ = (
-        "_counts", "_has_plenty", "_in_flight", "_variance", "ceiling", "count", "exact", "limit",
-        "mean_need", "mean_unused", "meter", "rounding", "shared", "shift", "toll", "unused",
-    )  # fmt: skip
 
     def __init__(
         self, limit: Limit, charging: Charging, share: float, rounding: float, now: float
@@ -178,11 +168,7 @@ class Balance:
         return Wait(self.limit.name, until_s, reason)
 
     def charge(self, demand: Demand, stream: PlannedStream, now: float) -> float:
-        """Take the call's share; returns what is left right after, free of shifts.
-
-        What is held back is not left: calls have taken some of it already, and how much of that a
-        reading will contain is not known.
-        """
+        """Take the call's share; returns what is left and not held back, free of shifts."""
         need, later = self.toll.need(demand), self.toll.later(demand, stream)
         self._in_flight += 1
         if self._variance == 0 and self.toll.counts_input:
@@ -251,19 +237,14 @@ def _ceiling_of(limit: Limit, flows: bool, share: float, now: float) -> ReserveM
     return ReserveMeter(SlidingWindow(amount, period_s), flows, 0.0)
 
 
-# Whether what was reserved for an answer and not used comes back at its end.
-
 PROOF_CALLS: Final = 8.0
 """Reservations of so many calls have to have been left unused before it is said where they are."""
 
 KEPT: Final = (0.6, 1.4)
-"""As a share of what was not used: if so much is missing, it was kept. Less than all of it, as
-calls in flight have not been seen yet."""
+"""Reservations are kept if this share of what was not used is missing; some is in flight."""
 
 RETURNED: Final = 0.5
 """If so much of it is there that should not be, it comes back after all."""
-
-# One limit as it stands at the provider: a balance, corrected by what each response reports.
 
 DRAW_FLOOR: Final = 0.5
 """We never yield below this share of a limit: beyond it, refusals are the neighbour's."""
@@ -272,17 +253,14 @@ DRAW_MEMORY_S: Final = 10.0
 """Neighbours come and go within tens of seconds."""
 
 DRAW_STEP_S: Final = 1.0
-"""Readings are taken together over this long: calls arrive in another order than they left, and
-what one reading has too little the next ones have too much."""
+"""Readings are taken together over this long: answers arrive in another order than calls left."""
 
 DRAW_LEAST: Final = -0.1
-"""Readings that show more than was expected show that no other draws; by at most this share of a
-limit they make up for readings that will show less."""
+"""By at most this share of a limit, readings with too much make up for those with too little."""
 
 SHARED_DRAW: Final = 0.03
 SHARED_CALLS: Final = 2.0
-"""A draw above this share of a limit, and of more than so many calls like ours at once, is a
-neighbour's, not an error of ours."""
+"""A larger share, by more than so many calls of ours at once, is a neighbour's draw."""
 
 SIZES_MIN: Final = 6
 SIZES_MEMORY: Final = 100
@@ -307,17 +285,14 @@ WINDOW_RESETS: Final = 2.0
 """A limit whose reset lies this many times later than refilling would take is a window."""
 
 
-class Mirror:
-    """A provider's limit, followed from this side."""
+class Mirror(Balance):
+    """A provider's limit, followed from this side: a balance that readings correct."""
 
-    __slots__ = (
-        "_burst_s", "_drawn", "_gone", "_missing", "_resized_s", "_since_s", "_size", "_sizes",
-        "_unused_before", "balance", "draw_per_s", "read_s",
-    )  # fmt: skip
-
-    def __init__(self, balance: Balance, burst_s: float = inf) -> None:
-        self.balance = balance
-        self._burst_s = burst_s
+    def __init__(
+        self, limit: Limit, charging: Charging, share: float, rounding: float, now: float
+    ) -> None:
+        super().__init__(limit, charging, share, rounding, now)
+        self.burst_s = inf
         self.draw_per_s = 0.0
         self._drawn = 0.0
         self._missing = 0.0
@@ -334,7 +309,7 @@ class Mirror:
     def adopt(self, reading: LimitReading, at_s: float, now: float) -> None:
         """Start from the first reading: level and window edge."""
         remaining = reading.remaining or 0.0
-        meter = self.balance.meter
+        meter = self.meter
         if isinstance(meter, FixedWindow):
             meter.boundary_s = at_s + (reading.reset_s or meter.period_s) + RESET_MARGIN_S
             meter.set_level(remaining, now)
@@ -350,17 +325,16 @@ class Mirror:
         """Learn from one response; `snapshot` is what `charge` returned for its call."""
         if reading.remaining is None or at_s < self.read_s:
             return
-        balance = self.balance
-        known = balance.limit.amount
+        known = self.limit.amount
         if reading.limit and abs(reading.limit - known) > CHANGED * known:
             self._resize(reading.limit, now)
             self._resized_s = now
-        level = balance.level(now)
-        meter = balance.meter
+        level = self.level(now)
+        meter = self.meter
         if isinstance(meter, FixedWindow):
             self._observe_window(meter, reading, snapshot, at_s)
         elif isinstance(meter, Bucket) and snapshot is not None and at_s > self._resized_s:
-            self._observe_bucket(meter, reading, snapshot - balance.shift, at_s)
+            self._observe_bucket(meter, reading, snapshot - self.shift, at_s)
         elif isinstance(meter, Bucket):
             since = reading.remaining + meter.rate_per_s * (now - at_s)
             self._shift_by(meter, max(0.0, level - since), now)
@@ -370,19 +344,18 @@ class Mirror:
         """What is left by a response's account or, where it does not say, by ours."""
         told = self._told(reading)
         if told is None or told.remaining is None:
-            return self.balance.level(now)
+            return self.level(now)
         return told.remaining
 
     def refused(self, demand: Demand, reading: Reading, wait_s: float | None, now: float) -> bool:
         """The provider says that this limit was short. True if by its own account it was not."""
-        balance = self.balance
-        need, level, meter = balance.toll.need(demand), balance.level(now), balance.meter
+        need, level, meter = self.toll.need(demand), self.level(now), self.meter
         told = self._told(reading)
         remaining = None if told is None else told.remaining
         if wait_s is None:
             wait_s = WAIT_UNTOLD_S
         if isinstance(meter, Bucket):
-            if remaining is not None and remaining - 2 * balance.rounding > ROOM * need:
+            if remaining is not None and remaining - 2 * self.rounding > ROOM * need:
                 return True
             target = min(level, min(need, meter.capacity) - meter.rate_per_s * wait_s)
             self._shift_by(meter, level - target, now)
@@ -395,21 +368,20 @@ class Mirror:
 
     def as_profile(self) -> Limit:
         """This limit as the next run should start with it."""
-        meter = self.balance.meter
+        meter = self.meter
         burst = meter.capacity if isinstance(meter, Bucket) else None
-        return replace(self.balance.limit, burst=burst, source="profile")
+        return replace(self.limit, burst=burst, source="profile")
 
     def _observe_bucket(
         self, bucket: Bucket, reading: LimitReading, predicted: float, at_s: float
     ) -> None:
-        balance, rate = self.balance, self.balance.limit.rate_per_s
-        remaining = reading.remaining or 0.0
-        if reading.reset_s and not balance.exact:
+        rate, remaining = self.limit.rate_per_s, reading.remaining or 0.0
+        if reading.reset_s and not self.exact:
             self._size_up(bucket, remaining + rate * reading.reset_s)
         delta = predicted - remaining
-        if abs(delta) <= balance.rounding:
+        if abs(delta) <= self.rounding:
             delta = 0.0
-        in_debt = remaining <= balance.rounding
+        in_debt = remaining <= self.rounding
         if delta < 0 and (in_debt or bucket.clipped_s >= at_s):
             # An empty limit may be in debt, which is reported as nothing left; and a level that
             # was full since has lost what the correction would add.
@@ -431,76 +403,73 @@ class Mirror:
 
     def _draw(self, bucket: Bucket, elapsed: float) -> None:
         """Learn from what was missing over some time: others took it."""
-        balance, rate = self.balance, self.balance.limit.rate_per_s
+        rate = self.limit.rate_per_s
         weight = 1.0 - exp(-elapsed / DRAW_MEMORY_S)
         drawn = self._drawn + weight * self._missing / elapsed
         self._drawn = min(max(DRAW_LEAST * rate, drawn), (1 - DRAW_FLOOR) * rate)
         self.draw_per_s = max(0.0, self._drawn)
         bucket.rate_per_s = rate - self.draw_per_s
-        is_much = self._missing > SHARED_CALLS * balance.mean_need
-        balance.shared = balance.shared or (is_much and self.draw_per_s > SHARED_DRAW * rate)
+        is_much = self._missing > SHARED_CALLS * self.mean_need
+        self.shared = self.shared or (is_much and self.draw_per_s > SHARED_DRAW * rate)
 
     def _keeps_changed(self, missing: float) -> bool:
         """Learn from what a reading misses whether reservations come back; True if that changed."""
-        balance, toll = self.balance, self.balance.toll
+        toll = self.toll
         self._gone += missing
-        unused = balance.unused - self._unused_before
-        if unused <= 0.0 or unused < PROOF_CALLS * balance.mean_need:
+        unused = self.unused - self._unused_before
+        if unused <= 0.0 or unused < PROOF_CALLS * self.mean_need:
             return False
         share = self._gone / unused
-        self._gone, self._unused_before = 0.0, balance.unused
+        self._gone, self._unused_before = 0.0, self.unused
         if not (share <= -RETURNED if toll.keeps else KEPT[0] <= share <= KEPT[1]):
             return False
-        balance.toll = Toll(balance.limit.resource, "reserved" if toll.keeps else "kept")
+        self.toll = Toll(self.limit.resource, "reserved" if toll.keeps else "kept")
         return True
 
     def _told(self, reading: Reading) -> LimitReading | None:
-        limit = self.balance.limit
-        return next((told for told in reading.limits if is_about(limit, told)), None)
+        return next((told for told in reading.limits if is_about(self.limit, told)), None)
 
     def _shift_by(self, bucket: Bucket, delta: float, now: float) -> None:
         """Carry a difference found in the past to the present level."""
         before = bucket.available(now)
         bucket.set_level(before - delta, now)
-        self.balance.shift += before - bucket.available(now)
+        self.shift += before - bucket.available(now)
 
     def _size_up(self, bucket: Bucket, seen: float) -> None:
         """Resets are rounded to seconds, so one reading says little of a small bucket: the mean."""
         self._sizes += 1
         self._size += (seen - self._size) / min(self._sizes, SIZES_MEMORY)
         if self._sizes >= SIZES_MIN:
-            most = self._burst_s * self.balance.limit.rate_per_s
-            bucket.capacity = min(self.balance.limit.amount, self._size, most)
+            most = self.burst_s * self.limit.rate_per_s
+            bucket.capacity = min(self.limit.amount, self._size, most)
 
     def _observe_window(
         self, window: FixedWindow, reading: LimitReading, snapshot: float | None, at_s: float
     ) -> None:
-        balance = self.balance
         if reading.reset_s:
             ends = at_s + reading.reset_s + RESET_MARGIN_S
             moved = abs(ends - window.boundary_s) > EDGE_MOVED_S
             if moved and at_s > window.boundary_s - window.period_s:
                 window.boundary_s = ends
         if snapshot is not None and at_s > window.boundary_s - window.period_s:
-            delta = snapshot - balance.shift - (reading.remaining or 0.0)
-            if delta > balance.rounding:
+            delta = snapshot - self.shift - (reading.remaining or 0.0)
+            if delta > self.rounding:
                 window.charge(delta, at_s)
-                balance.shift += delta
+                self.shift += delta
             self._keeps_changed(delta)
 
     def _resize(self, amount: float, now: float) -> None:
         """The provider changed the limit: same kind, new size, the burst in proportion."""
-        balance = self.balance
-        limit, meter = balance.limit, balance.meter
+        limit, meter = self.limit, self.meter
         factor = amount / limit.amount
         burst = None if limit.burst is None else limit.burst * factor
-        balance.limit = replace(limit, amount=amount, burst=burst)
+        self.limit = replace(limit, amount=amount, burst=burst)
         if isinstance(meter, Bucket):
-            meter.resize(balance.limit.rate_per_s, meter.capacity * factor, now)
+            meter.resize(self.limit.rate_per_s, meter.capacity * factor, now)
         else:
             meter.limit = amount
-        if balance.ceiling is not None:
-            balance.ceiling.rescale(factor)
+        if self.ceiling is not None:
+            self.ceiling.rescale(factor)
 
 
 def is_about(limit: Limit, told: LimitReading) -> bool:

@@ -2,9 +2,8 @@
 
 Laws:
 - A call counts towards the budget of its account and towards the common one, in that order.
-- A call of a former process that no client comes back for was paid, at what was claimed for it:
-  its ceiling, or what its answer had grown to if the claim was soft. A client that comes back
-  later does not pay twice.
+- A call of a former process whose client does not come back is paid as it was claimed; a client
+  that comes back later does not pay twice.
 - A budget is for a calendar month; what is in flight at midnight counts in the new one.
 """
 
@@ -28,8 +27,6 @@ from headway.pacing.memory import (
     PacingMemory,
     Spend,
 )
-
-# What was spent of a budget this month, and what calls in flight may still spend of it.
 
 Room = Literal["yes", "later", "never"]
 """Whether a budget has room: now, perhaps when calls in flight turn out cheaper, or not at all."""
@@ -79,8 +76,6 @@ CLAIM_S: Final = 10.0
 
 class MonthlyBudgets:
     """What was spent, and what may still be."""
-
-    __slots__ = ("_claims", "_ledgers", "_orphans", "_orphans_until_s", "_paid", "diary", "month")
 
     def __init__(self, memory: PacingMemory, now: float) -> None:
         self.month = memory.month
@@ -192,8 +187,7 @@ class MonthlyBudgets:
 
 
 def named(purse: MonthlyBudgets, account: str) -> str:
-    """The budgets that a call of this account counts towards, for people: what is left of each, and
-    when there is more."""
+    """The budgets of an account in words: what is left of each, and when the month turns."""
     ledgers = dict(purse.ledgers())
     told = _amounts(ledgers.get(account), account)
     told += _amounts(ledgers.get(EVERY_ACCOUNT), "all accounts")
@@ -212,8 +206,6 @@ def _amounts(ledger: BudgetLedgerStatistics | None, whose: str) -> list[str]:
     return told
 
 
-# Soft claims: kept at what a call is expected to cost, raised as its answer grows, or it is cut.
-
 STEP_TOKENS: Final = 256.0
 """A claim is raised by at least so many tokens: each time is written to the disk."""
 
@@ -222,7 +214,7 @@ STEP_SHARE: Final = 0.5
 
 
 _CLAIM: Final = re.compile(r"a call of (?:up to|about) ([\d,]+) tokens(?:, \$([\d,]+\.\d+))?")
-"""What `Waiting` says of a call that no budget has room for."""
+"""What a refusal says of a call that no budget has room for."""
 
 
 class Cut(Struct, frozen=True):
@@ -242,10 +234,10 @@ def claim_in(words: str) -> Spend | None:
     return Spend(float(found[1].replace(",", "")), round(dollars * 1e6))
 
 
-def no_room(budget: str, what: str) -> BudgetReachedError:
+def no_room(purse: MonthlyBudgets, account: str, what: str) -> BudgetReachedError:
     """The error of a call that needs more than a budget has."""
     return BudgetReachedError(
         f"this month's budget has no room for {what}",
-        hint=f"it is {budget}: see `headway limits`; raise it with "
+        hint=f"it is {named(purse, account)}: see `headway limits`; raise it with "
         "`headway limits budget AMOUNT/month`",
     )

@@ -1,8 +1,4 @@
-"""Estimates what a call will consume, and learns from what it did.
-
-One place turns a `Sketch` into a `Demand`, and one turns a `Tally` into a `Usage`, by what the
-calls of all processes have shown.
-"""
+"""Estimates what a call will consume, and learns from what it did."""
 
 from __future__ import annotations
 
@@ -18,12 +14,9 @@ from headway.pacing.headers import Dialect
 from headway.pacing.length import OutputLength, remember
 from headway.pacing.memory import Spend
 
-# What a call will consume: tokens in, tokens out and money, learned from what calls consumed.
-
 TOKENS_PER_BYTE: Final = {"english": 0.25, "code": 0.30, "korean": 0.40, "cjk": 0.40}
-"""Where ratios start, per UTF-8 byte: providers say four characters a token for English prose;
-code has more symbols. Hangul, Han and kana take three bytes and, on vocabularies that know them
-badly, 1 to 1.4 tokens a character. The high side is right: too low a start costs a refusal."""
+"""Where ratios start, per UTF-8 byte. Hangul, Han and kana take three bytes and 1 to 1.4 tokens a
+character on some vocabularies. The high side is right: too low a start costs a refusal."""
 
 TOKENS_PER_BYTE_OTHER: Final = 0.30
 TOKENS_PER_MESSAGE: Final = 4.0
@@ -43,8 +36,6 @@ DEVIATION_MIN: Final = 0.02
 CLIP_DEVIATIONS: Final = 4.0
 """An input stranger than four mean deviations counts as if it were at four."""
 
-TOKENS_PER_PRICE: Final = 1_000_000
-
 
 class Price(Struct, frozen=True):
     """What a model's tokens cost, in micro-dollars per million tokens."""
@@ -62,8 +53,7 @@ class Price(Struct, frozen=True):
         return self.cost_of(Tally(amounts.input_tokens, 0.0, amounts.output_tokens))
 
     def cost_of(self, tally: Tally) -> int:
-        """The price of a call, rounded up; tokens read from the cache come on top of its input,
-        those written into it are a part of that."""
+        """The price of a call, rounded up; its input contains cache writes and not cache reads."""
         usual = self.input_microusd_per_mtok
         read, written, long = (
             usual if price is None else price
@@ -82,11 +72,10 @@ class Price(Struct, frozen=True):
             + ceil(tally.cache_read_tokens) * read
             + ceil(tally.output_tokens) * self.output_microusd_per_mtok
         )
-        return -(-total // TOKENS_PER_PRICE)
+        return -(-total // 1_000_000)
 
     def most_microusd(self, amounts: Amounts, kept_tokens: float) -> int:
-        """The most that a call can cost of whose input so many tokens may be written into the
-        cache, in whatever way is the dearest."""
+        """The most that a call can cost if so many of its input tokens may be cached."""
         given, gave = amounts.input_tokens, amounts.output_tokens
         ways = ((0.0, 0.0), (kept_tokens, 0.0), (kept_tokens, kept_tokens))
         return max(
@@ -130,9 +119,6 @@ class _Ratio(Struct):
         self.tokens = keep * self.tokens + tokens
         self.tokens_messages = keep * self.tokens_messages + tokens * messages / size_bytes
         self.calls += 1
-        self._solve()
-
-    def _solve(self) -> None:
         a, b = self.bytes_sum + RATIO_PRIOR_BYTES, self.messages
         c = self.messages_squared + MESSAGE_PRIOR
         right_a = self.tokens + RATIO_PRIOR_BYTES * self.prior
@@ -143,13 +129,8 @@ class _Ratio(Struct):
 
 
 class InputRatio:
-    """Tokens of an input from its size: bytes x ratio + messages x constant, both learned.
-
-    A ratio belongs to a model and a content kind. Tokens that the provider read from its cache
-    are part of an input: add them to what `observe` is given.
-    """
-
-    __slots__ = ("_ratios",)
+    """Tokens of an input, cached ones included: bytes x ratio + messages x constant, both learned
+    for each model and content kind."""
 
     def __init__(self) -> None:
         self._ratios: dict[tuple[str, str], _Ratio] = {}
@@ -177,8 +158,7 @@ OUTPUT_TOKENS_MAX: Final = 128_000
 """The longest answer of current models; what a call that names no limit may grow to."""
 
 INPUT_DOUBT: Final = 1.2
-"""Ordinary text rarely exceeds its estimate by more, once a few calls were counted. Rate limits and
-soft claims count on that; a hard claim does not."""
+"""Ordinary text rarely exceeds its estimate by more; a hard claim does not count on that."""
 
 UNDECLARED: Final = 2.0
 """A call that names no longest answer is taken to reserve so many times the expected one."""
@@ -190,12 +170,10 @@ Prices = Callable[[str, int], Price | None]
 class Estimates:
     """Sizes of calls, learned from all of them."""
 
-    __slots__ = ("_inputs", "_outputs", "_prices")
-
     def __init__(self, prices: Prices) -> None:
         self._prices = prices
         self._inputs = InputRatio()
-        self._outputs = OutputLength()
+        self.outputs = OutputLength()
 
     def demand(self, sketch: Sketch, dialect: Dialect, is_warm: bool) -> Demand:
         """What the call will probably and at most consume."""
@@ -203,7 +181,7 @@ class Estimates:
         most = sketch.max_output_tokens
         # A call that asks for more is refused, and reserves nothing until then.
         ceiling = OUTPUT_TOKENS_MAX if most is None else min(max(0, most), OUTPUT_TOKENS_MAX)
-        tokens_out = self._outputs.expect(sketch.kind, tokens_in, float(ceiling))
+        tokens_out = self.outputs.expect(sketch.kind, tokens_in, float(ceiling))
         reserved = float(ceiling) if most is not None else UNDECLARED * tokens_out
         counted = tokens_in
         if is_warm and dialect.input_charge == "uncached":
@@ -213,10 +191,7 @@ class Estimates:
         return Demand(expected, highest, sketch.kind, sketch.is_whole)
 
     def claim(self, sketch: Sketch, demand: Demand, is_soft: bool = False) -> Spend:
-        """The most that the call can take of a budget, if it names its longest answer.
-
-        A soft claim is what it is expected to take, and something in any case.
-        """
+        """The most that the call can take of a budget; if soft, what it is expected to take."""
         if is_soft:
             return self.grown(sketch, max(1.0, demand.expected.output_tokens))
         return self._most(sketch)
@@ -233,18 +208,15 @@ class Estimates:
 
     def began(self, number: int, demand: Demand) -> None:
         """The call was sent; that it has not ended yet is evidence of its length."""
-        self._outputs.started(number, demand.kind, demand.expected.input_tokens)
-
-    def progressed(self, number: int, output_tokens: float) -> None:
-        self._outputs.progressed(number, output_tokens)
+        self.outputs.started(number, demand.kind, demand.expected.input_tokens)
 
     def ended(self, number: int, sketch: Sketch, tally: Tally | None) -> None:
         """The call is over. Only what the provider reported of a whole answer teaches."""
         reported = tally is not None and tally.known == "reported"
         if tally is None or not reported:
-            self._outputs.ended(number, None)
+            self.outputs.ended(number, None)
             return
-        self._outputs.ended(number, tally.output_tokens)
+        self.outputs.ended(number, tally.output_tokens)
         whole = tally.input_tokens + tally.cache_read_tokens
         self._inputs.observe(
             sketch.model, sketch.content, sketch.size_bytes, whole, sketch.messages
@@ -263,10 +235,7 @@ class Estimates:
         return Usage(Amounts(tokens_in, tokens_out, spend.microusd), tally.known)
 
     def spend(self, sketch: Sketch, claim: Spend, tally: Tally, is_soft: bool = False) -> Spend:
-        """What the call took of a budget: in doubt, all that was claimed for it.
-
-        A soft claim is not in doubt where text was counted: what is missing is estimated.
-        """
+        """What the call took of a budget: in doubt, all of a hard claim or an estimate."""
         if is_soft and tally.known != "unknown":
             unread = sketch.size_bytes - sketch.prefix_bytes * bool(tally.cache_read_tokens)
             tokens_in = tally.input_tokens or self._input_tokens(sketch, unread, sketch.messages)
@@ -277,8 +246,7 @@ class Estimates:
         return self._inputs.estimate(sketch.model, sketch.content, max(0, size_bytes), messages)
 
     def _most(self, sketch: Sketch) -> Spend:
-        """The ceiling of the call. What is not text, or is added by the provider, has none: it is
-        taken at what is expected of it."""
+        """The ceiling of the call; what is not text counts as expected."""
         expected = INPUT_DOUBT * self._input_tokens(sketch, sketch.size_bytes, sketch.messages)
         most = max(sketch.most_input_tokens, ceil(expected))
         return ceiling_of(replace(sketch, most_input_tokens=most), self._prices)
@@ -299,8 +267,7 @@ def spend_of(model: str, ceiling: Spend, tally: Tally, prices: Prices) -> Spend:
 
 
 def ceiling_of(sketch: Sketch, prices: Prices) -> Spend:
-    """The most that a call can take: each byte of its text as a token, at the dearest price of
-    input, and the longest answer."""
+    """The most that a call can take: a token per byte of text, and the longest answer."""
     most_in, most_out = sketch.most_input_tokens, sketch.max_output_tokens
     whole = Amounts(float(most_in), float(OUTPUT_TOKENS_MAX if most_out is None else most_out))
     price = prices(sketch.model, most_in)

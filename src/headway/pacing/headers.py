@@ -3,8 +3,7 @@
 Laws:
 - Whatever the bytes, nothing here raises: a value that cannot be read was not said.
 - Times are taken relative to the response's own `Date`, so that a wrong clock here costs nothing.
-- A reading repeats what the response said; what follows from it (refill, capacity, debt) is for
-  its reader to decide. A reset of 0 is reported as 0 and teaches nothing.
+- A reading repeats what the response said and concludes nothing: a reset of 0 is reported as 0.
 - Header names are compared without case (RFC 9110, 5.1); of repeated headers the last one counts.
 """
 
@@ -101,8 +100,7 @@ def decode(headers: Headers, received_wall_s: float | None, dialect: Dialect) ->
     """All that one response's headers say about limits, and when to send again.
 
     `received_wall_s` stands in for a missing `Date`; without either, times of day are not read.
-    OpenAI's organisation and project tokens come as two readings of one resource and period, in
-    that order: a call counts towards both.
+    OpenAI's organisation and project tokens are two readings: a call counts towards both.
     """
     rows: dict[int, list[str | None]] = {}
     said: dict[str, str] = {}
@@ -225,10 +223,10 @@ def _limit_reading(
 ) -> LimitReading | None:
     """One limit from its headers' values; `None` when none of them could be read."""
     place = _SLOTS[slot]
-    limit = _optional_number(row[_LIMIT])
-    remaining = _optional_number(row[_REMAINING])
+    limit = number(row[_LIMIT])
+    remaining = number(row[_REMAINING])
     reset_s = _reset_s(row[_RESET], since, place.epoch_s_min)
-    utilization = _optional_number(row[_UTILIZATION])
+    utilization = number(row[_UTILIZATION])
     if utilization is not None:
         utilization = min(utilization, 1.0)
     # A usage window that refuses is full, whatever rounding its utilization went through.
@@ -257,26 +255,23 @@ def _ietf_readings(
     for name in dict.fromkeys((*policies, *current)):
         policy, now = policies.get(name, {}), current.get(name, {})
         resource = _unit_resource(policy.get("qu", name).lower())
-        limit, remaining = _optional_number(policy.get("q")), _optional_number(now.get("r"))
+        limit, remaining = number(policy.get("q")), number(now.get("r"))
         if resource is None or (limit is None and remaining is None):
             continue
-        period_s = _optional_number(policy.get("w"))
-        reset_s = _optional_number(now.get("t"))
+        period_s = number(policy.get("w"))
+        reset_s = number(now.get("t"))
         readings.append(LimitReading(resource, period_s, limit, remaining, reset_s))
     first, _, _ = (triple[_LIMIT] or "").partition(",")
-    limit, remaining = number(first.strip()), _optional_number(triple[_REMAINING])
+    limit, remaining = number(first.strip()), number(triple[_REMAINING])
     if limit is not None or remaining is not None:
-        period_s = _optional_number(policies.get(first.strip(), {}).get("w"))
+        period_s = number(policies.get(first.strip(), {}).get("w"))
         reset_s = _reset_s(triple[_RESET], since, EPOCH_S_MIN)
         readings.append(LimitReading("requests", period_s, limit, remaining, reset_s))
     return readings
 
 
 def _members(text: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Members of a structured list (RFC 9651) with their parameters.
-
-    A name with a comma or a semicolon inside its quotes is not understood: no server sends one.
-    """
+    """Members of a structured list (RFC 9651) and their parameters; no name contains `,` or `;`."""
     for member in text.split(","):
         name, *parameters = member.split(";")
         pairs = (parameter.partition("=") for parameter in parameters)
@@ -328,13 +323,9 @@ _UNIT_S: Final = {
 }  # fmt: skip
 
 
-def _optional_number(text: str | None) -> float | None:
-    return None if text is None else number(text)
-
-
-def number(text: str) -> float | None:
+def number(text: str | None) -> float | None:
     """A plain decimal from 0 to `NUMBER_MAX`: no sign, exponent, separator, nan or infinity."""
-    if _NUMBER.fullmatch(text) is None:
+    if text is None or _NUMBER.fullmatch(text) is None:
         return None
     value = float(text)
     return value if value <= NUMBER_MAX else None
@@ -364,10 +355,7 @@ _RFC3339_REST: Final = re.compile(
 
 
 def http_date_s(text: str) -> float | None:
-    """Epoch seconds of an IMF-fixdate (RFC 9110, 5.6.7): `Sun, 06 Nov 1994 08:49:37 GMT`.
-
-    The two obsolete forms are not read: no provider sends them.
-    """
+    """Epoch seconds of an IMF-fixdate (RFC 9110, 5.6.7): `Sun, 06 Nov 1994 08:49:37 GMT`."""
     if len(text) != 29 or text[22] != ":" or text[25:] != " GMT":
         return None
     minute_s, second = _imf_minute_s(text[5:22]), _SIXTY.get(text[23:25])

@@ -1,16 +1,15 @@
 """Paces an account whose provider reports no limits.
 
 Laws:
-- Drive until the first refusal: before it, nothing is known and nothing is lost.
-- Refusals of calls that were sent before the last one was heard of are the same signal.
+- Until the first refusal nothing is held back.
+- Refusals of calls that were sent before the last refusal arrived are the same signal.
 - At a refusal the short resource is (nearly) empty. What is let in between two refusals proves
   a rate from below, and the second refusal bounds it from above: the interval is a bracket.
-- A refusal does not say which resource was short. The one whose brackets contradict each other
-  least is blamed, and it alone paces.
+- The resource whose brackets contradict each other least is blamed, and it alone paces.
 - Too many at once is another suspect: it is cleared when more were in flight and served, or when
   fewer were in flight and one was refused.
 - A bound that has not been confirmed for a while is pushed, slowly, then faster: limits rise too.
-- A long drought that ends at once is a window: after it, drive again.
+- A long drought that ends at once is a window: after it, nothing is held back again.
 """
 
 from __future__ import annotations
@@ -46,8 +45,7 @@ ALARM_MEMORY_S: Final = 60.0
 """How often too many at once is suspected wrongly before it is suspected no more for a while."""
 
 RESOURCES: Final = ("input", "reserved", "output", "requests")
-"""In the order in which they are blamed while nothing tells them apart. `reserved` is input and
-the whole of `max_tokens`, which comes back when the call ends."""
+"""In the order of blame while nothing tells them apart; `reserved`: input and `max_tokens`."""
 
 Blame = Literal["rate", "crowd", "same"]
 """A rate was short; too many were in flight; or the refusal belongs to the signal before."""
@@ -55,10 +53,6 @@ Blame = Literal["rate", "crowd", "same"]
 
 class Bracket:
     """One resource's rate, between what was let in and what was refused."""
-
-    __slots__ = (
-        "_confirmed", "_slack", "_spent", "anchor_s", "burst", "contradictions", "high", "low",
-    )  # fmt: skip
 
     def __init__(self) -> None:
         self.anchor_s = inf
@@ -127,11 +121,6 @@ class Bracket:
 
 class Blind:
     """All brackets of an account whose limits are hidden, and whom to blame."""
-
-    __slots__ = (
-        "_alarm_s", "_alarms", "_blamed", "_brackets", "_crowded", "_last_ok_s", "_refused_s",
-        "_row", "_tried_s", "_widest", "refusals",
-    )  # fmt: skip
 
     def __init__(self, now: float) -> None:
         self._brackets = {name: Bracket() for name in RESOURCES}

@@ -45,8 +45,7 @@ CLOSING: Final[tuple[FaultKind, ...]] = ("billing", "spend_cap")
 """Faults after which an account takes no calls until it is paid."""
 
 IN_LINE_MAX: Final = 32
-"""Calls of one flow that are sized and in the quota's line; the others are sized when their turn
-is near, by what was learned meanwhile."""
+"""Calls of one flow in the quota's line; the others are sized when their turn is near."""
 
 UNKNOWN: Final = Demand(Amounts(), Amounts())
 
@@ -62,8 +61,7 @@ class Request(Struct, frozen=True):
     """The flow that it belongs to; a client's own, if nothing is said."""
     is_resent: bool = False
     is_soft: bool = False
-    """What it is expected to cost is claimed of the budgets, and more as its answer grows, in place
-    of the most that it can cost."""
+    """The budgets claim its expected cost, and more as it grows, in place of the highest."""
 
 
 class CallEntry(Struct, eq=False):
@@ -133,10 +131,6 @@ class Lane(Struct, eq=False):
     """Calls that are not in the quota's line yet."""
 
     @property
-    def key(self) -> str:
-        return f"{self.account}/{self.group}"
-
-    @property
     def queued(self) -> int:
         return len(self.in_line) + self._behind
 
@@ -191,15 +185,9 @@ class Lane(Struct, eq=False):
         self.calling[entry.request.id] = entry
 
     def settle(
-        self,
-        entry: CallEntry,
-        permit: Permit,
-        how: SettledAs,
-        usage: Usage,
-        now: float,
-        fault: Fault | None,
-        reading: Reading,
-    ) -> None:
+        self, entry: CallEntry, permit: Permit, how: SettledAs, usage: Usage, now: float,
+        fault: Fault | None, reading: Reading,
+    ) -> None:  # fmt: skip
         del self.calling[entry.request.id]
         belief = self.quota.belief
         company = belief.tempo.in_flight
@@ -235,7 +223,7 @@ class Lane(Struct, eq=False):
         learned = tuple(
             limit
             for mirror, limit in zip(mirrors, profile.limits, strict=True)
-            if mirror.balance.limit.source != "configured"
+            if mirror.limit.source != "configured"
         )
         levels = tuple(standing(mirror, now) for mirror in mirrors)
         profile = replace(profile, limits=learned)
@@ -281,7 +269,7 @@ def _answer(
     drawn = 0.0
     for mirror in belief.mirrors:
         if mirror.draw_per_s > 0.0:
-            drawn = max(drawn, mirror.draw_per_s / mirror.balance.limit.rate_per_s)
+            drawn = max(drawn, mirror.draw_per_s / mirror.limit.rate_per_s)
     first_s: float | None = None
     rest_s: float | None = None
     tokens = amounts.output_tokens

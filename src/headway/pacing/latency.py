@@ -3,10 +3,8 @@
 Laws:
 - Raw latency is never used: a long answer is not a slow one. Time per unit of work is.
 - A peak is believed only where samples support it, and only beyond what noise can make.
-- The pace of a piece is quick to tell and easily disturbed: one prompt holds up the tokens of
-  all, a busy machine passes them on late, and calls in a line inside the provider show none.
-  What all calls deliver in a while is slower to tell and contains everything. `Congestion`
-  learns from the pace, `Delivery` from the sum.
+- The pace of a piece is known soon and easily disturbed: `Congestion` learns from it. What all
+  calls deliver in a while is known later and contains everything: `Delivery` learns from it.
 """
 
 from __future__ import annotations
@@ -20,16 +18,13 @@ from msgspec import Struct
 
 from headway.pacing.limits import HORIZON_S, PlannedStream
 
-# How fast answers come: time to first byte, time per token, and how many were in flight meanwhile.
-
 FIRST_BYTE_S: Final = 1.0
 PER_TOKEN_S: Final = 0.02
 """Before anything is measured: a hosted model of medium size."""
 
 MEMORY: Final = 0.15
 WHOLE_PRIOR_TOKENS: Final = 50.0
-"""The spread of lengths, in tokens, from which whole answers tell their first byte from the rest;
-until then the ratio of the two stays what it was."""
+"""Lengths of whole answers must differ by so many tokens to tell their first byte from the rest."""
 
 OVERDUE: Final = 2.0
 OVERDUE_S_MIN: Final = 0.2
@@ -42,16 +37,12 @@ TOKENS_TYPICAL: Final = 100.0
 class LengthLine:
     """Time of whole answers against their length: where it begins, and how steeply it rises."""
 
-    __slots__ = ("_count", "_x", "_xx", "_xy", "_y")
-
     def __init__(self) -> None:
         self._count = self._x = self._y = self._xx = self._xy = 0.0
 
     def fit(self, tokens: float, elapsed_s: float, ahead: float) -> tuple[float, float]:
-        """Count one answer; returns seconds to the first byte and per token, both above 0.
-
-        `ahead` is how many tokens' time a first byte takes, by what was believed before.
-        """
+        """Count one answer whose first byte is believed to take the time of `ahead` tokens; returns
+        seconds to the first byte and per token, both above 0."""
         keep = 1.0 - MEMORY / 2.0
         self._count = keep * self._count + 1.0
         self._x = keep * self._x + tokens
@@ -71,11 +62,6 @@ class LengthLine:
 
 class Tempo:
     """Learned speed, and the clock of calls in flight."""
-
-    __slots__ = (
-        "_ahead", "_at_s", "_integral", "_known", "_whole", "first_byte_s", "in_flight",
-        "per_token_s",
-    )  # fmt: skip
 
     def __init__(self, now: float) -> None:
         self.first_byte_s = FIRST_BYTE_S
@@ -128,8 +114,7 @@ class Tempo:
         return elapsed_s / (tokens + self.first_byte_s / self.per_token_s)
 
     def work(self, tokens: float) -> float:
-        """An answer's work, in tokens. Its first byte counts as so many as it takes at its
-        quickest: more would make a line at the provider look like work."""
+        """An answer's work in tokens, its first byte counted at its quickest: a line is no work."""
         self._ahead = min(self._ahead, self.first_byte_s / max(self.per_token_s, 1e-9))
         return tokens + self._ahead
 
@@ -155,17 +140,15 @@ EXTRAPOLATION_MAX: Final = 1.3
 """How far beyond the widest sample a fitted curve is believed."""
 
 CERTAIN: Final = 2.0
-"""Standard errors by which slowness has to grow with company before it is believed to: times that
-were measured on a busy machine have noise, and noise bends any curve."""
+"""Standard errors by which slowness has to grow with company: noise bends any curve."""
 
 NOISE_MEMORY: Final = 0.05
 
 STEADY: Final = 0.135
 STEADY_AGAIN: Final = 0.08
-"""Pieces of answers are regular until the middle one of them is off the fitted curve by more than
-this, and again when a round has passed and it is off by less than that. The middle one, not the
-mean: a machine that stands still for a moment holds up a few pieces by a multiple and passes them
-on all at once, while most pieces of a regular stream are on the curve all the same."""
+"""Pieces are regular until their median is off the fitted curve by more than the first share, and
+again after a round when it is off by less than the second. The median, not the mean: a machine
+that stands still for a moment delays a few pieces by a multiple."""
 
 OFFS_KEPT: Final = 32
 OFFS_LEAST: Final = 8
@@ -173,8 +156,7 @@ OFFS_LEAST: Final = 8
 
 PIECES_LEAST: Final = 0.1
 PIECES_MEMORY: Final = 0.2
-"""Where the pieces of an answer take less of its time than this, the rest being the wait for the
-first of them, their pace says nothing: it is how busy this machine is."""
+"""Where pieces take a smaller share of an answer's time, their pace tells about this machine."""
 
 SAMPLES_MIN: Final = 8
 """Fewer samples than this fit anything."""
@@ -186,8 +168,7 @@ ROUND_LEAST: Final = 4
 """Whole answers that make a round, however narrow it is."""
 
 ROUND_MOVES: Final = 8
-"""Pieces of each answer that make a round as well: enough of them that it does not matter when a
-machine that stood still passed some of them on."""
+"""So many pieces of each answer make a round as well: a machine that stood still delays a few."""
 
 PAUSE_S: Final = 1.0
 """Longer than this without a call in flight is no part of a round."""
@@ -199,7 +180,6 @@ NEAR: Final = 0.6
 """How far from the present width other rounds count, as a logarithm."""
 
 HOPE: Final = 1.0
-HOPE_VARIANCE: Final = 1.0
 """Before anything is measured, twice as many are expected to do twice as much."""
 
 NOISE_MIN: Final = 0.01
@@ -209,15 +189,10 @@ NOISE_MIN: Final = 0.01
 class Congestion:
     """Fits time per unit of work against calls in flight and finds the width worth having.
 
-    y(n) = c0 + c1 (n - 1) + c2 n (n - 1): linear in its coefficients, so a weighted least-squares
-    fit over one mean per width is a 3 x 3 system. Means per width, not raw samples, so that a long
-    stay at one width does not drown what was learned at the others.
+    y(n) = c0 + c1 (n - 1) + c2 n (n - 1), fitted by weighted least squares over one mean per width:
+    a long stay at one width does not outweigh what was learned at the others.
     """
 
-    __slots__ = (
-        "_bins", "_fit", "_fresh", "_noise", "_offs", "_residuals", "_share", "is_steady",
-        "samples", "widest",
-    )  # fmt: skip
     MEMORY: Final = 0.1
 
     def __init__(self, curve: tuple[tuple[int, float, float], ...] = ()) -> None:
@@ -319,40 +294,25 @@ class Congestion:
         return (self._fit or _FLAT).at(width)
 
 
-class Round(Struct, frozen=True):
-    """What was delivered in a while: the mean number in flight, and work per second."""
-
-    in_flight: float
-    work_per_s: float
+Round = tuple[float, float]
+"""What was delivered in a while: the mean number in flight, and work per second."""
 
 
 class Delivery:
     """Throughput as it is delivered, by width: work of all answers per second, in rounds.
 
-    Work counts as it comes, so that a piece that was held up is only in the wrong round. A round
-    is over when as many answers have ended as were in flight, or all have moved for a while.
-
-    Its elasticity says by how many per cent throughput grows when the width grows by one per cent:
-    one where company costs nothing, zero where more at once only wait longer, wherever they wait,
-    and less than zero beyond a peak. It is the slope of a line through the logarithms of both, near
-    the present width. Hope takes the place of what the rounds do not tell, so that a width at which
-    nothing varies is left again some day.
+    A round is over when as many answers have ended as were in flight, or all have moved a while.
+    The elasticity is the slope of a line through the logarithms of width and throughput, near the
+    present width: 1 where company costs nothing, 0 where more at once only wait longer, negative
+    beyond a peak. `HOPE` is the prior, so that a width at which nothing varies is left again.
     """
 
-    __slots__ = (
-        "_ends", "_from_s", "_integral", "_is_settled", "_last_s", "_moves", "_rounds", "_work",
-    )  # fmt: skip
-
     def __init__(self) -> None:
-        self._rounds: deque[tuple[float, float]] = deque(maxlen=ROUNDS_MAX)
+        self.rounds: deque[tuple[float, float]] = deque(maxlen=ROUNDS_MAX)
         self._is_settled = True
         self._last_s = -inf
         self._from_s = self._integral = self._work = 0.0
         self._ends = self._moves = 0
-
-    @property
-    def rounds(self) -> int:
-        return len(self._rounds)
 
     def sent(self, in_flight: int, integral: float, now: float) -> None:
         """A call leaves, so that this many are in flight. After a pause a new round begins."""
@@ -388,17 +348,17 @@ class Delivery:
         return (integral - self._integral) / max(now - self._from_s, 1e-9)
 
     def _complete(self, in_flight: float, integral: float, now: float) -> Round | None:
-        done = Round(in_flight, self._work / (now - self._from_s))
+        work_per_s = self._work / (now - self._from_s)
         is_settled, self._is_settled = self._is_settled, True
         self._begin(integral, now)
         if not is_settled:
             return None
-        self._rounds.append((log(done.in_flight), log(done.work_per_s)))
-        return done
+        self.rounds.append((log(in_flight), log(work_per_s)))
+        return in_flight, work_per_s
 
     def elasticity(self, width: float) -> float:
         """By how much throughput follows the width, near this width."""
-        near = [one for one in self._rounds if abs(one[0] - log(width)) <= NEAR]
+        near = [one for one in self.rounds if abs(one[0] - log(width)) <= NEAR]
         count = max(1, len(near))
         mean_x = sum(x for x, _ in near) / count
         mean_y = sum(y for _, y in near) / count
@@ -406,7 +366,7 @@ class Delivery:
         xy = sum((x - mean_x) * (y - mean_y) for x, y in near)
         yy = sum((y - mean_y) ** 2 for _, y in near)
         noise = max(NOISE_MIN, (yy - xy * xy / max(xx, 1e-9)) / count)
-        return (xy / noise + HOPE / HOPE_VARIANCE) / (xx / noise + 1.0 / HOPE_VARIANCE)
+        return (xy / noise + HOPE) / (xx / noise + 1.0)
 
     def _begin(self, integral: float, now: float) -> None:
         self._from_s, self._integral = now, integral

@@ -2,16 +2,13 @@
 
 Laws:
 - An estimate is always there: a prior at first, the history of the kind soon after.
-- What is still in flight counts. Calls that end early are short, so the mean of those that have
-  ended is too low by multiples while many run; a stream that has produced k tokens and has not
-  ended is evidence of a length above k, and enters as a right-censored observation.
+- A stream that has produced k tokens and has not ended is evidence of a length above k, a
+  right-censored observation: calls that end early are short, and their mean is too low.
 - Asking is cheap: nothing is computed anew until enough has changed.
 
 Lengths are lognormal around a line: log(out) = m + b log(in) + s e. The fit is a Tobit regression
-in Olsen's form (Econometrica 1978): in the parameters 1/s, m/s, b/s the likelihood is concave, so
-Newton's method from the last fit finds its one maximum in a few steps, without any tuning. Calls
-that ended enter through six sums, those in flight one by one. Kaplan-Meier would need no
-lognormal, but cannot tell a mean while the longest calls are still running.
+in Olsen's form (Econometrica 1978): in 1/s, m/s, b/s the likelihood is concave, so Newton's method
+finds its one maximum. Calls that ended enter through six sums, those in flight one by one.
 """
 
 from __future__ import annotations
@@ -133,10 +130,7 @@ class _Sums(Struct):
 def _newton_step(
     fit: _Fit, sums: _Sums, censored: Iterable[tuple[float, float, float]]
 ) -> tuple[float, float, float]:
-    """One step towards the maximum of the likelihood of ended and censored calls and the priors.
-
-    A censored call is (weight, x, log of what it has produced).
-    """
+    """One step towards the maximum likelihood; censored: (weight, x, log of its tokens)."""
     p, m, b = fit.precision, fit.level, fit.slope
     n = sums.n + LENGTH_PRIOR_CALLS
     y = sums.y + LENGTH_PRIOR_CALLS * _LEVEL_PRIOR
@@ -175,9 +169,7 @@ def _fitted(fit: _Fit, sums: _Sums, censored: list[tuple[float, float, float]]) 
         # The precision stays positive: at most half of it is taken away at once.
         share = min(1.0, 0.5 * fit.precision / -step_p) if step_p < 0.0 else 1.0
         fit = _Fit(
-            fit.precision + share * step_p,
-            fit.level + share * step_m,
-            fit.slope + share * step_b,
+            fit.precision + share * step_p, fit.level + share * step_m, fit.slope + share * step_b
         )
         steps, moved = steps + 1, abs(step_p) + abs(step_m) + abs(step_b)
     return fit
@@ -263,13 +255,7 @@ def _mean_below(mean: float, spread: float, ceiling: float) -> float:
 
 
 class OutputLength:
-    """How long replies will be, by kind of call, learned from those that ended and those that run.
-
-    `expect` costs a few microseconds: the fit behind it is kept until a 16th of the calls in flight
-    have changed.
-    """
-
-    __slots__ = ("_calls", "_kinds")
+    """How long replies will be, by kind of call, learned from calls that ended or run."""
 
     def __init__(self) -> None:
         self._kinds: dict[str, _Kind] = {}

@@ -1,11 +1,9 @@
 """One limit over time: buckets, windows, gauges; what is left and when there is enough.
 
 Laws:
-- Buckets refill, windows forget, gauges are given back: three ways to count, three types, one
-  set of verbs (`available`, `charge`, `refund`, `when`).
+- Buckets refill, windows forget, gauges are given back; all have the same methods.
 - `when(amount)` is the earliest instant at which `amount` is available if nothing else is charged.
-- A call larger than the whole limit waits for the limit to be full and then goes into debt:
-  it cannot be served sooner, and it must not wait for ever.
+- A call larger than the whole limit waits for the limit to be full and then goes into debt.
 - Time never runs backwards: a `now` before the last one counts as the last one.
 """
 
@@ -18,8 +16,6 @@ from typing import Final
 from msgspec import Struct
 
 from headway.base.values import Amounts, Charging, Demand, Limit, Resource
-
-# Expected output of the streams in flight, by time: what a bucket will lose before it is asked.
 
 BIN_S: Final = 0.5
 BINS: Final = 256
@@ -51,8 +47,6 @@ class Outflow:
     step up, one step down, and two parts where it begins and ends inside a bin. Of the present bin
     only what is still to come is kept.
     """
-
-    __slots__ = ("_at_s", "_bin", "_flow", "_parts", "_rest", "_steps", "planned", "until_s")
 
     def __init__(self, now: float) -> None:
         self._steps = [0.0] * BINS
@@ -109,17 +103,12 @@ class Outflow:
         return (self._bin + 1) * BIN_S
 
     def lowest(
-        self,
-        level: float,
-        rate_per_s: float,
-        capacity: float,
-        stream: PlannedStream,
+        self, level: float, rate_per_s: float, capacity: float, stream: PlannedStream,
         since_s: float,
-    ) -> float:
+    ) -> float:  # fmt: skip
         """The lowest level from `since_s` on if `stream` is added: refill and outflow, bin by bin.
 
-        Only the ends of bins are looked at, and only as far as any plan reaches: after that the
-        level can but rise. Called with the outflow drained to the present.
+        Called with the outflow drained to the present; after the last plan the level can only rise.
         """
         now, steps, parts = self._at_s, self._steps, self._parts
         last = int(max(self.until_s, stream.to_s) / BIN_S) + 1
@@ -156,8 +145,7 @@ class Outflow:
 
 
 GRAINS_PER_PERIOD: Final = 2000
-"""Charges closer together than a 2,000th of the period are kept as one, stamped with the later
-time: a sliding window then holds at most 2,000 entries and errs on the safe side."""
+"""Charges within a 2,000th of the period are kept as one, stamped with the later time."""
 
 SLACK: Final = 1e-9
 """Relative rounding slack: a level that misses a need by less has reached it."""
@@ -165,8 +153,6 @@ SLACK: Final = 1e-9
 
 class Bucket:
     """A level that refills at `rate_per_s` up to `capacity`."""
-
-    __slots__ = ("_at_s", "_level", "capacity", "clipped_s", "full_s", "rate_per_s")
 
     def __init__(self, rate_per_s: float, capacity: float, now: float) -> None:
         self.rate_per_s = rate_per_s
@@ -228,15 +214,12 @@ class Bucket:
 class SlidingWindow:
     """At most `limit` in any `period_s` seconds."""
 
-    __slots__ = ("_charges", "_opened_s", "_used", "limit", "period_s")
-
     def __init__(self, limit: float, period_s: float) -> None:
         self.limit = limit
         self.period_s = period_s
         self._charges: deque[tuple[float, float]] = deque()
         self._opened_s = -inf
-        """When the newest entry was begun: without it, entries that follow each other closely
-        would become one that is renewed for ever."""
+        """When the newest entry was begun; no entry is renewed for longer than a grain."""
         self._used = 0.0
 
     def available(self, now: float) -> float:
@@ -317,8 +300,6 @@ class SlidingWindow:
 class FixedWindow:
     """At most `limit` between one aligned boundary and the next, `period_s` later."""
 
-    __slots__ = ("boundary_s", "limit", "period_s", "used")
-
     def __init__(self, limit: float, period_s: float, boundary_s: float) -> None:
         self.limit = limit
         self.period_s = period_s
@@ -354,8 +335,6 @@ class FixedWindow:
 class Gauge:
     """At most `limit` held at once. Time does nothing: only a refund makes room."""
 
-    __slots__ = ("held", "limit")
-
     def __init__(self, limit: float) -> None:
         self.limit = limit
         self.held = 0.0
@@ -387,13 +366,8 @@ def meter_of(limit: Limit, now: float) -> AnyMeter:
     return Gauge(limit.amount)
 
 
-# A limit, and what calls in flight hold back of it until they end.
-
-
 class ReserveMeter:
     """One meter, counted as if everything in flight had ended."""
-
-    __slots__ = ("_flows", "_held", "_in_flight", "_rounding", "meter")
 
     def __init__(self, meter: AnyMeter, flows: bool, rounding: float) -> None:
         self.meter = meter
@@ -422,21 +396,16 @@ class ReserveMeter:
         return self.meter.available(now) - self._held
 
     def when(
-        self,
-        need: float,
-        due: float,
-        stream: PlannedStream,
-        floor: float,
-        now: float,
+        self, need: float, due: float, _stream: PlannedStream, floor: float, now: float
     ) -> float:
-        """When a call fits beside what is held back, and the floor.
-
-        A call larger than the whole limit goes alone, when the limit is full. Where calls in
-        flight leave too little of the whole, only their end makes room.
-        """
+        """When a call fits beside what is held back and the floor; inf if only the end of calls in
+        flight makes room. A call larger than the whole limit goes when the limit is full."""
         amount, size = need + due, self.size
         if isinstance(self.meter, Bucket) and amount + floor > size:
-            return _when_full(self.meter, floor + self._rounding, now)
+            # Full beyond our errors.
+            full_s = self.meter.when(size, now)
+            full_s = self.meter.full_s if full_s <= now else full_s
+            return max(now, full_s + (floor + self._rounding) / self.meter.rate_per_s)
         whole = min(amount + floor, size) + self._held
         return self.meter.when(whole, now) if whole <= size else inf
 
@@ -467,7 +436,11 @@ class ReserveMeter:
         # Sums of floats drift: with nothing in flight, nothing is held back.
         self._held = self._held - later if self._in_flight else 0.0
         if self._flows and isinstance(self.meter, FixedWindow):
-            used *= _share_inside(self.meter, stream.from_s, now)
+            # Of an even flow, what falls into the present window.
+            self.meter.available(now)
+            begins_s = self.meter.boundary_s - self.meter.period_s
+            if stream.from_s < begins_s:
+                used *= (now - begins_s) / (now - stream.from_s)
         if self._flows and isinstance(self.meter, SlidingWindow):
             self.meter.charge_spread(used, min(stream.from_s, now), now)
         else:
@@ -479,30 +452,8 @@ class ReserveMeter:
             self.meter.limit *= factor
 
 
-def _share_inside(window: FixedWindow, from_s: float, now: float) -> float:
-    """How much of what was produced evenly since a time falls into the present window."""
-    window.available(now)
-    begins_s = window.boundary_s - window.period_s
-    return 1.0 if from_s >= begins_s else (now - begins_s) / (now - from_s)
-
-
-def _when_full(bucket: Bucket, margin: float, now: float) -> float:
-    """A call as large as the limit waits until it is full, and full beyond our errors."""
-    full_s = bucket.when(bucket.capacity, now)
-    if full_s <= now:
-        full_s = bucket.full_s
-    return max(now, full_s + margin / bucket.rate_per_s)
-
-
-# What one call takes of one limit: at its admission, and later on.
-
-
 class Toll:
     """The charging rule of one limit, as weights: this is asked several times for every call."""
-
-    __slots__ = (
-        "_input", "_produced", "_requests", "_reserved", "_spend", "flows", "is_certain", "keeps",
-    )  # fmt: skip
 
     def __init__(self, resource: Resource, charging: Charging) -> None:
         output = 1.0 if resource in ("output", "tokens") else 0.0
@@ -517,11 +468,7 @@ class Toll:
         self._reserved = 0.0 if self.flows else output
         self._produced = output if self.flows else 0.0
         self._spend = 1.0 if resource == "spend" else 0.0
-
-    @property
-    def counts_input(self) -> bool:
-        """Whether a wrong estimate of the input is an error here."""
-        return self._input > 0
+        self.counts_input = self._input > 0
 
     def need(self, demand: Demand) -> float:
         """What admission itself takes."""
@@ -562,8 +509,7 @@ class Toll:
     def error(self, demand: Demand, used: Amounts, refills: bool) -> float:
         """By how much a call took more than was expected of it; a reservation is no estimate.
 
-        In a window every answer is held in full from its admission on, so that what is left
-        untouched would be lost in every period: there, only the input counts.
+        In a window, which holds every answer in full from its admission on, only the input counts.
         """
         expected = demand.expected
         error = self._input * (used.input_tokens - expected.input_tokens)

@@ -7,9 +7,6 @@ Laws:
   what they hold every `HALF_LIFE_MIN`.
 - At most `MINUTES_KEPT` minutes and 24 hours are held, however much is called.
 - The hour of the day is an argument of `turn`; before the first, nothing is learned of hours.
-
-An answer that came whole has its time divided between the first byte and the tokens after it as
-answers of that account usually have.
 """
 
 from __future__ import annotations
@@ -111,7 +108,6 @@ _COLUMN: Final[dict[FaultKind, int]] = {
     "rate": 1, "concurrency": 2, "overload": 3, "server": 4, "timeout": 4, "broken": 4,
     "connection": 4,
 }  # fmt: skip
-_WRONG: Final = 5
 
 
 class ObservedAnswer(Struct, frozen=True):
@@ -141,8 +137,6 @@ class ChronicleMemory(Struct, frozen=True):
 
 class Chronicle:
     """The recent past of one lane, and its usual day."""
-
-    __slots__ = ("_hour", "_hours", "_minute", "_minutes", "_open", "_open_hour")
 
     def __init__(self, memory: ChronicleMemory = ChronicleMemory(), known_s: float = 0.0) -> None:
         """Go on from a memory that was made at `known_s`."""
@@ -179,7 +173,7 @@ class Chronicle:
 
     def refused(self, kind: FaultKind, now: float) -> None:
         """A call ended without an answer."""
-        self._at(now)[_COLUMN.get(kind, _WRONG)] += 1
+        self._at(now)[_COLUMN.get(kind, NAMES.index("wrong"))] += 1
 
     def memory(self, now: float) -> ChronicleMemory:
         """All of it, as it stands."""
@@ -353,11 +347,8 @@ class PacingMemory(Struct, frozen=True):
 
 @lru_cache(maxsize=MODELS_KEPT)
 def model_group(model: str) -> str:
-    """The models that share limits with this one.
-
-    A dated name is a version of one model. Anthropic counts each family and major version as a
-    whole: every Sonnet 4 draws on the same limits.
-    """
+    """The models that share limits with this one: all dates of a name, and all models of a family
+    and major version at Anthropic."""
     name = _DATED.sub("", model.lower().rsplit("/", 1)[-1])
     claude = _CLAUDE.search(name)
     if claude is None:
@@ -367,16 +358,12 @@ def model_group(model: str) -> str:
     return f"claude-{family}-{version}" if version else f"claude-{family}"
 
 
-# What was spent on which day, by account and by all together: a few weeks of it.
-
 DAYS_KEPT: Final = 40
 """Days with spending: the whole of this month, and a week before it for the pace."""
 
 
 class Diary:
     """Spending by account and day. The date is told from outside."""
-
-    __slots__ = ("_days", "date")
 
     def __init__(self, kept: Iterable[tuple[str, tuple[DaySpend, ...]]] = ()) -> None:
         self.date = ""

@@ -10,9 +10,8 @@ Laws:
 - No debt without contention. A branch without waiters forgets who was served last.
 - Memory is bounded by the waiters and by the flows that are ahead of virtual time.
 
-The cost of a waiter is its dominant share: the seconds for which it takes the whole of the
-resource that it needs most of, max_r need_r / rho_r. This is memoryless dominant resource fair
-queueing (Ghodsi et al., SIGCOMM 2012) over start-time fair queueing (Goyal et al., SIGCOMM 1996).
+The cost is the dominant share, max_r need_r / rho_r, in seconds (Ghodsi et al., SIGCOMM 2012) over
+start-time fair queueing (Goyal et al., SIGCOMM 1996).
 """
 
 from __future__ import annotations
@@ -81,10 +80,8 @@ class _Leaf(_Flow[T], eq=False):
 
 
 class _Branch(_Flow[T], eq=False):
-    """A flow that has flows. Every child is in line: backlogged, or resting ahead of its time.
-
-    The first in line is always backlogged, so looking at the head needs no cleaning.
-    """
+    """A flow that has flows. Every child is in line: backlogged, or resting ahead of its time. The
+    first in line is always backlogged."""
 
     turns: Iterator[int] = field(default_factory=lambda: count(1))
     virtual: float = 0.0
@@ -144,8 +141,7 @@ class _Branch(_Flow[T], eq=False):
     def tidy(self) -> None:
         """Forget resting children whose tag time has reached, until a backlogged one is first.
 
-        When none is backlogged all of them are forgotten, and virtual time moves to the last
-        tag: that ends a busy period as start-time fair queueing has it.
+        When none is backlogged the busy period ends, and virtual time moves to the last tag.
         """
         while self.line:
             tag, turn, child = self.line[0]
@@ -159,13 +155,8 @@ class _Branch(_Flow[T], eq=False):
 
 
 class FairQueue(Generic[T]):
-    """Waiters of many flows in fair order. A flow is a path such as `("run-1", "session-2")`.
-
-    A path may be the beginning of another one: its own waiters then are one more child of it.
-    Levels below `DEPTH_MAX` are not told apart.
-    """
-
-    __slots__ = ("_root", "_waiters")
+    """Waiters of many flows in fair order. A flow is a path such as `("run-1", "session-2")`, which
+    may be the beginning of another one."""
 
     def __init__(self) -> None:
         self._root: _Branch[T] = _Branch("", None, 0.0, 0.0, 0)
@@ -224,11 +215,7 @@ class FairQueue(Generic[T]):
         return waiter.item
 
     def peek(self, n: int) -> list[T]:
-        """The next waiters in exactly the order in which `pop` would give them.
-
-        Fewer than asked for when more than `LOOK_MAX` entries of one branch would have to be
-        looked at; the head is always among them.
-        """
+        """The next waiters in the order of `pop`, if `LOOK_MAX` entries of a branch show them."""
         held: list[_Waiter[T]] = []
         upcoming = _upcoming(self._root, self._waiters, held)
         items = [waiter.item for waiter in islice(upcoming, n)]
@@ -239,8 +226,7 @@ class FairQueue(Generic[T]):
     def correct(self, path: tuple[str, ...], delta_cost_s: float) -> None:
         """Charge a flow for what a settled call used beyond its cost, or refund it (negative).
 
-        A flow that is forgotten by now is charged as if it were at the virtual time; a refund
-        would be credit for idleness and is lost.
+        A refund to a flow that is forgotten by now is lost.
         """
         if not -inf < delta_cost_s < inf:
             raise BadValueError(f"a correction is {delta_cost_s} s, which no flow can be charged")
@@ -282,47 +268,35 @@ def _upcoming(
     flow: _Leaf[T] | _Branch[T], alive: Container[int], held: list[_Waiter[T]]
 ) -> Iterator[_Waiter[T]]:
     """A flow's waiters in the order of service. What is taken out of heaps goes to `held`."""
-    if isinstance(flow, _Branch):
-        yield from _upcoming_of_branch(flow, alive, held)
-    else:
+    if isinstance(flow, _Leaf):
         # Popping and putting back, unlike looking, pays for each dead entry only once.
         while flow.waiters:
             waiter = heappop(flow.waiters)
             if waiter.place in alive:
                 held.append(waiter)
                 yield waiter
-
-
-def _upcoming_of_branch(
-    branch: _Branch[T], alive: Container[int], held: list[_Waiter[T]]
-) -> Iterator[_Waiter[T]]:
-    """Services in order of tags, on a copy of as much of the line as is needed.
-
-    The line is a heap: an entry is looked at only after the one above it, so n services look at
-    n entries and not at all of them.
-    """
-    line = branch.line
+        return
+    # Of the line, a heap, n services look at n entries.
+    line = flow.line
     ahead = [(tag, turn, 0) for tag, turn, _ in line[:1]]
     streams: dict[int, Iterator[_Waiter[T]]] = {}
     looked = 0
     while ahead and looked <= LOOK_MAX:
         tag, turn, index = heappop(ahead)
-        flow = line[index][2]
+        child = line[index][2]
         if index not in streams:
             looked += 1
             for below in range(2 * index + 1, min(2 * index + 3, len(line))):
                 heappush(ahead, (line[below][0], line[below][1], below))
-            if turn != flow.turn:
+            if turn != child.turn:
                 continue
-            streams[index] = _upcoming(flow, alive, held)
-        waiter = next(streams[index], None)
-        if waiter is not None:
-            yield waiter
+            streams[index] = _upcoming(child, alive, held)
+        upcoming = next(streams[index], None)
+        if upcoming is not None:
+            yield upcoming
             # A flow that was served takes the next turn, after all who have the same tag.
-            heappush(ahead, (tag + waiter.cost_s, LATER + len(held), index))
+            heappush(ahead, (tag + upcoming.cost_s, LATER + len(held), index))
 
-
-# What the first in line has waited for, and for how long: the reason of the next permits.
 
 SPELLS_MAX: Final = 2048
 """Spells of one cause that are kept; who waits for longer is told by the newer half of them."""
@@ -357,8 +331,6 @@ class _Spells(Struct):
 class Blame:
     """What one line waits for, over time."""
 
-    __slots__ = ("_cause", "_since_s", "_spells")
-
     def __init__(self) -> None:
         self._cause = ""
         self._since_s = -inf
@@ -381,8 +353,6 @@ class Blame:
         cause = max(waited, key=waited.__getitem__, default="")
         return cause if cause and waited[cause] > 0.0 else ""
 
-
-# Who writes a shared beginning into the provider's prompt cache, and who waits to read it.
 
 WARM_S: Final = 270.0
 """Caches forget after five minutes without use; half a minute is left for the way."""
@@ -407,8 +377,6 @@ class _Cached(Struct):
 
 class Leaders:
     """Every beginning that was seen lately; the one used least recently is forgotten first."""
-
-    __slots__ = ("_cached",)
 
     def __init__(self) -> None:
         self._cached: dict[Beginning, _Cached] = {}

@@ -26,8 +26,6 @@ from headway.pacing.queue import Blame, FairQueue
 from headway.pacing.streams import Projection
 from headway.pacing.width import WHOLE_GROWTH, width_cause
 
-# Permits in use: what each call was planned to do, and what it has shown of itself so far.
-
 OVERRUN: Final = 0.4
 """An answer that outlives its plan is expected to go on for this much of what was planned..."""
 
@@ -37,8 +35,7 @@ OVERRUN_S_MIN: Final = 0.5
 ADOPTED: Final = "granted by a broker that is gone"
 
 FIRST_BYTES: Final = 2.0
-"""A round takes so many times as long as a first byte, at least: calls that were just sent show
-nothing before."""
+"""A round lasts so many first bytes, at least: calls that were just sent show nothing before."""
 
 TOKENS_MIN: Final = 5
 """Fewer tokens say nothing about the time per token."""
@@ -78,10 +75,7 @@ class Grant(Struct, frozen=True):
 
 
 class Decision(Struct, frozen=True):
-    """All grants possible now; what the first of the rest waits for; when to decide again.
-
-    A wait until inf ends when a call ends, or never: the reason says which.
-    """
+    """All grants possible now; what the first of the rest waits for; when to decide again."""
 
     grants: tuple[Grant, ...]
     wait: Wait | None
@@ -103,11 +97,6 @@ class _Waiter(Struct):
 class Quota:
     """Admission for one account and model group."""
 
-    __slots__ = (
-        "_blame", "_decided_s", "_ends", "_held", "_held_back", "_queue", "_silent", "_stands",
-        "_waited", "belief", "granted", "refused",
-    )  # fmt: skip
-
     def __init__(self, config: QuotaConfig, now: float) -> None:
         self.belief = Belief(config, now)
         self._held: dict[int, PermitInUse] = {}
@@ -125,23 +114,16 @@ class Quota:
         self._decided_s = now
 
     @property
-    def waiting(self) -> int:
-        return len(self._queue)
-
-    @property
     def in_flight(self) -> int:
         return len(self._held)
 
     def ask(
-        self,
-        demand: Demand,
-        path: tuple[str, ...] = ("",),
-        key: tuple[float, ...] = (),
+        self, demand: Demand, path: tuple[str, ...] = ("",), key: tuple[float, ...] = (),
         asked_s: float | None = None,
-    ) -> int:
-        """Join the queue; the place returned names the call in grants and to `leave`.
+    ) -> int:  # fmt: skip
+        """Join the queue with an urgency within the flow; returns the place, which names the call.
 
-        `key` is its urgency within its flow, `asked_s` when it came: at the last decision if None.
+        Without `asked_s` it came at the last decision.
         """
         self._stands = None
         since_s = self._decided_s if asked_s is None else asked_s
@@ -157,8 +139,7 @@ class Quota:
     def decide(self, now: float) -> Decision:
         """Grant all that may be granted now, in fair order; say what the next one waits for.
 
-        When nothing has happened since the last decision and its wake-up is still ahead, that
-        decision stands and costs nothing to give again.
+        The last decision stands until something happens or its wake-up.
         """
         if self._stands is not None and now < self._stands.wake_s:
             return self._stands
@@ -174,10 +155,17 @@ class Quota:
                 if wait.until_s < inf or not self.belief.can_ever(demand):
                     grants += self._backfill(demand, stream, wait, now)
                 self._held_back += 1
-                cause = self._waited = _cause(self.belief, wait)
+                cause = wait.resource
+                if cause == "concurrency":
+                    # A width may be the account's, or only as far as we have come.
+                    cause = width_cause(self.belief.width, self.belief.tempo.in_flight)
+                self._waited = cause
                 break
             self._queue.pop()
-            reason = self._why(waiter, now)
+            reason = MAY_CALL
+            if waiter.held_back < self._held_back:
+                # It goes now and not when it came: what was waited for longest since.
+                reason = WAITED + (self._blame.longest(waiter.asked_s, now) or self._waited)
             permit = self._grant(demand, waiter.path, stream, reason, now)
             grants.append(Grant(waiter.place, permit))
         self._decided_s = now
@@ -198,11 +186,8 @@ class Quota:
     def adopt(
         self, demand: Demand, path: tuple[str, ...], sent_s: float, known_s: float, now: float
     ) -> Permit:
-        """Take over a call that was sent under another process's permit.
-
-        What was known of the limits at `known_s` contains what calls before it were charged, and
-        what their answers had produced by then: its stream is planned from when it was sent.
-        """
+        """Take over a call that was sent under another process's permit; levels known at `known_s`
+        contain the charges of calls sent before, and what their answers had produced by then."""
         self._stands = None
         self.granted += 1
         permit = Permit(self.granted, path[0], demand, sent_s, ADOPTED)
@@ -210,10 +195,9 @@ class Quota:
         stream = belief.tempo.plan(demand.expected.output_tokens, sent_s)
         flowed = stream.produced(now) - stream.produced(known_s)
         for mirror in belief.mirrors:
-            balance = mirror.balance
-            balance.join(demand, stream, sent_s > known_s, now)
-            if isinstance(balance.count, Projection):
-                balance.count.charge(flowed, now)
+            mirror.join(demand, stream, sent_s > known_s, now)
+            if isinstance(mirror.count, Projection):
+                mirror.count.charge(flowed, now)
         integral = belief.tempo.enter(now)
         held = PermitInUse(permit, path, stream, (), belief.tempo.in_flight, integral)
         self._held[permit.id] = held
@@ -236,18 +220,10 @@ class Quota:
             self._stands = None
 
     def settle(
-        self,
-        permit_id: int,
-        how: SettledAs,
-        usage: Usage,
-        now: float,
-        fault: Fault | None = None,
-        reading: Reading = Reading(),
-    ) -> bool:
-        """End a permit. Only the first call for an id does anything; it returns True.
-
-        Fault and reading belong to a response that was not an answer.
-        """
+        self, permit_id: int, how: SettledAs, usage: Usage, now: float,
+        fault: Fault | None = None, reading: Reading = Reading(),
+    ) -> bool:  # fmt: skip
+        """End a permit; True for the first time. A fault and a reading are of a refusal."""
         self._silent.pop(permit_id, None)
         held = self._held.pop(permit_id, None)
         if held is None:
@@ -312,7 +288,7 @@ class Quota:
         for mirror in self.belief.observe(reading, held.levels, at_s, now):
             for other in self._held.values():
                 charged = other.permit.granted_s > at_s
-                mirror.balance.join(other.permit.demand, other.stream, charged, now)
+                mirror.join(other.permit.demand, other.stream, charged, now)
 
     def _moved(self, held: PermitInUse, output_tokens: float, now: float) -> bool:
         """An answer has grown: learn the pace in the company it had. True if the width changed."""
@@ -332,7 +308,7 @@ class Quota:
         work = tokens if held.seen_tokens else tempo.work(tokens)
         done = width.delivery.moved(work, integral, now, FIRST_BYTES * tempo.first_byte_s)
         if done is not None:
-            changed = width.delivered(done) or changed
+            changed = width.delivered(*done) or changed
         held.seen_s, held.seen_tokens, held.integral = now, output_tokens, integral
         return changed
 
@@ -384,18 +360,15 @@ class Quota:
         held.stream = stream
         heapq.heappush(self._ends, (stream.to_s, held.permit.id))
 
-    def _why(self, waiter: _Waiter, now: float) -> str:
-        """Why a call goes now and not when it came: what those before it waited for longest."""
-        if waiter.held_back == self._held_back:
-            return MAY_CALL
-        return WAITED + (self._blame.longest(waiter.asked_s, now) or self._waited)
-
     def _backfill(
         self, demand: Demand, stream: PlannedStream, wait: Wait, now: float
     ) -> list[Grant]:
         """Let later calls pass a blocked one where that does not move its start."""
         grants: list[Grant] = []
-        if not _can_be_passed(self.belief, wait):
+        mirrors = self.belief.mirrors
+        blocking = [one.meter for one in mirrors if one.limit.name == wait.resource]
+        # What is taken from a bucket now is missing later; what is left of a window is lost.
+        if wait.until_s < inf and all(isinstance(meter, Bucket) for meter in blocking):
             return grants
         reason = PASSED + wait.resource
         for waiter in self._queue.peek(BACKFILL_MAX)[1:]:
@@ -419,22 +392,3 @@ def waited_for(reason: str) -> str:
         if reason.startswith(said):
             return reason.removeprefix(said)
     return ""
-
-
-def _cause(belief: Belief, wait: Wait) -> str:
-    """What a wait is for. A width may be the account's, or only as far as we have come."""
-    if wait.resource != "concurrency":
-        return wait.resource
-    return width_cause(belief.width, belief.tempo.in_flight)
-
-
-def _can_be_passed(belief: Belief, wait: Wait) -> bool:
-    """Whether a call could pass one that waits for this without delaying it.
-
-    What is taken from a bucket now is missing later, so no call passes there. What is left of a
-    window when it resets is lost, so any call that fits may have it.
-    """
-    balances = (mirror.balance for mirror in belief.mirrors)
-    blocking = [one.meter for one in balances if one.limit.name == wait.resource]
-    is_never = wait.until_s == inf
-    return is_never or any(not isinstance(meter, Bucket) for meter in blocking)

@@ -1,12 +1,9 @@
 """Turns a provider's error (status, headers, body) into a `Fault`.
 
 Laws:
-- Whatever the status and the bytes, nothing here raises, and only the first `BODY_BYTES_MAX`
-  bytes of a body are looked at.
-- Money comes first: a call refused for want of money or credit is never worth sending again,
-  whatever status and type it is dressed in.
-- A call that asks for more than the limit itself stays wrong, even where the provider answers
-  429 and names a time to try again.
+- Whatever the status and the bytes, nothing here raises; only `BODY_BYTES_MAX` bytes are read.
+- Money comes first: a call refused for want of money or credit is never worth sending again.
+- A call that needs more than the limit itself stays wrong, even if a 429 names a time to try again.
 - A resource is named only where the provider named it or left exactly one limit empty.
 """
 
@@ -46,10 +43,7 @@ def classify(status: int, headers: Headers, body: bytes, dialect: Dialect) -> Fa
 
 
 def parse_stream_error(payload: bytes | str) -> Fault:
-    """What an `error` event means that arrives in a stream after HTTP 200.
-
-    Gemini and some proxies repeat the HTTP status in the event's `code`.
-    """
+    """What an `error` event means after HTTP 200; some providers repeat a status in its `code`."""
     body = payload.encode("utf-8", "replace") if isinstance(payload, str) else payload
     complaint = _complaint(body)
     return _fault(complaint.code_status, complaint, Reading())
@@ -63,26 +57,14 @@ def reading_of_refusal(body: bytes) -> LimitReading | None:
     violated quotas the one with the longest period, because it holds the longest.
     """
     complaint = _complaint(body)
-    resource, period_s = _named(complaint)
-    if resource is None:
-        return None
     if complaint.violation is not None:
-        # A refused call wanted one request and did not get it; of tokens some may be left.
-        remaining = 0.0 if resource == "requests" else None
-        return LimitReading(resource, period_s, complaint.violation.value, remaining, None)
+        return complaint.violation
+    resource, period_s = _named(complaint)
     limit, used, _ = _spoken_amounts(complaint.message)
-    if limit is None:
+    if resource is None or limit is None:
         return None
     remaining = None if used is None else max(0.0, limit - used)
     return LimitReading(resource, period_s, limit, remaining, None)
-
-
-class _Violation(Struct, frozen=True):
-    """One violated quota of a `google.rpc.QuotaFailure`."""
-
-    resource: Resource
-    period_s: float
-    value: float | None
 
 
 class _Complaint(Struct, frozen=True):
@@ -92,7 +74,7 @@ class _Complaint(Struct, frozen=True):
     words: frozenset[str] = frozenset()
     """Its types, codes and statuses, in lower case."""
     code_status: int | None = None
-    violation: _Violation | None = None
+    violation: LimitReading | None = None
     retry_delay_s: float | None = None
 
 
@@ -169,7 +151,10 @@ def _fault(status: int | None, complaint: _Complaint, reading: Reading) -> Fault
     if retry_after_s is None:
         retry_after_s = complaint.retry_delay_s
     if retry_after_s is None:
-        retry_after_s = _refusing_window_s(reading)
+        # The refusals of a full usage window can come without `retry-after`.
+        full = [one for one in reading.limits if (one.utilization or 0.0) >= 1.0]
+        resets_s = [one.reset_s for one in full if one.reset_s is not None]
+        retry_after_s = max(resets_s, default=None)
     detail = " ".join(complaint.message.split())[:DETAIL_CHARS_MAX]
     if kind == "access":
         detail = f"HTTP {status}: {detail}"[:DETAIL_CHARS_MAX]
@@ -189,7 +174,8 @@ def _kind(status: int | None, complaint: _Complaint) -> FaultKind:
     if status == 429 or "rate" in kinds:
         return _refusal_kind(kinds, message)
     if status is None or status < 300:
-        return _stream_kind(kinds)
+        # An answer that fails without a known word just broke.
+        return next((kind for kind in _STREAM_ORDER if kind in kinds), "broken")
     if status in (400, 422) and _NO_ACCESS_TEXT.search(" ".join((*complaint.words, message))):
         return "access"
     return _status_kind(status, kinds)
@@ -205,11 +191,6 @@ def _refusal_kind(kinds: set[FaultKind], message: str) -> FaultKind:
     if _CONCURRENCY_TEXT.search(message) and not _PER_PERIOD.search(message):
         return "concurrency"
     return "overload" if "overload" in kinds else "rate"
-
-
-def _stream_kind(kinds: set[FaultKind]) -> FaultKind:
-    """Kind of an error without a status; an answer that fails without a known word just broke."""
-    return next((kind for kind in _STREAM_ORDER if kind in kinds), "broken")
 
 
 def _status_kind(status: int, kinds: set[FaultKind]) -> FaultKind:
@@ -251,28 +232,13 @@ def _resource(side: str | None, unit: str) -> Resource:
 
 
 def _only_empty(reading: Reading) -> Resource | None:
-    """The one resource of which nothing remains.
-
-    Anthropic's `tokens` repeats the tightest of its token limits, so a named side goes first.
-    """
+    """The one resource of which nothing remains; Anthropic's `tokens` repeats the tightest side."""
+    limits = reading.limits
     empty = {
-        limit.resource
-        for limit in reading.limits
-        if limit.remaining == 0 or (limit.utilization is not None and limit.utilization >= 1.0)
+        one.resource for one in limits if one.remaining == 0 or (one.utilization or 0.0) >= 1.0
     }
-    sides = empty - {"tokens"}
-    candidates = sides or empty
+    candidates = empty - {"tokens"} or empty
     return next(iter(candidates)) if len(candidates) == 1 else None
-
-
-def _refusing_window_s(reading: Reading) -> float | None:
-    """Reset of the last full usage window: its refusals can come without `retry-after`."""
-    resets_s = [
-        limit.reset_s
-        for limit in reading.limits
-        if limit.reset_s is not None and limit.utilization is not None and limit.utilization >= 1.0
-    ]
-    return max(resets_s, default=None)
 
 
 def _complaint(body: bytes) -> _Complaint:
@@ -311,15 +277,15 @@ def _complaint(body: bytes) -> _Complaint:
         message,
         frozenset(word.lower() for word in words if isinstance(word, str)),
         code if type(code) is int and 300 <= code < 600 else None,
-        max(_violations(items), key=lambda violation: violation.period_s, default=None),
+        max(_violations(items), key=lambda violation: violation.period_s or 0.0, default=None),
         # Gemini cuts `retryDelay` to whole seconds and says the rest only in the text.
         max((wait_s for wait_s in waits_s if wait_s is not None), default=None),
     )
 
 
-def _violations(items: list[dict[str, object]]) -> list[_Violation]:
+def _violations(items: list[dict[str, object]]) -> list[LimitReading]:
     """Violated quotas of Gemini's error details whose `quotaId` names resource and period."""
-    found: list[_Violation] = []
+    found: list[LimitReading] = []
     for item in items:
         entries = item.get("violations")
         for entry in entries[:VIOLATIONS_MAX] if isinstance(entries, list) else ():
@@ -328,8 +294,10 @@ def _violations(items: list[dict[str, object]]) -> list[_Violation]:
             if match is not None:
                 value = entry.get("quotaValue")
                 amount = number(value) if isinstance(value, str) else None
-                period_s = _PERIOD_OF[match[3].lower()]
-                found.append(_Violation(_resource(match[1], match[2]), period_s, amount))
+                resource, period_s = _resource(match[1], match[2]), _PERIOD_OF[match[3].lower()]
+                # A refused call wanted one request and did not get it; of tokens some may be left.
+                left = 0.0 if resource == "requests" else None
+                found.append(LimitReading(resource, period_s, amount, left, None))
     return found
 
 

@@ -13,8 +13,6 @@ from typing import Final
 
 from headway.pacing.limits import BIN_S, SLACK, Bucket, Outflow, PlannedStream, ReserveMeter
 
-# A bucket and the streams that drain it: its level now, and when it can take one more call.
-
 AHEAD_BINS: Final = 64
 """Half a minute: a call that must wait longer is looked at again then."""
 
@@ -28,8 +26,6 @@ IDLE: Final = 1e-6
 class Projection(ReserveMeter):
     """One bucket, followed along the plans of streams in flight."""
 
-    __slots__ = ("bucket", "outflow")
-
     def __init__(self, bucket: Bucket, now: float) -> None:
         super().__init__(bucket, True, 0.0)
         self.bucket = bucket
@@ -38,8 +34,7 @@ class Projection(ReserveMeter):
     def level(self, now: float) -> float:
         """What is left after what the streams are believed to have produced.
 
-        Bin by bin, and in each the refill first: what is lost of it because the bucket is full
-        does not make up for what flows out later.
+        Bin by bin, the refill first: refill lost by a full bucket is not there for later outflow.
         """
         bucket, outflow = self.bucket, self.outflow
         while outflow.planned > NOTHING and (end_s := outflow.bin_end_s()) < now:
@@ -66,17 +61,10 @@ class Projection(ReserveMeter):
         self.correct(used - stream.produced(now), now, now)
 
     def when(
-        self,
-        need: float,
-        due: float,
-        stream: PlannedStream,
-        floor: float,
-        now: float,
+        self, need: float, _due: float, stream: PlannedStream, floor: float, now: float
     ) -> float:
-        """The first half second from which on the level stays above the floor with one more.
-
-        A call for which there is none goes alone, when nothing flows and the bucket is full.
-        """
+        """The first half second from which on the level stays above the floor with one more; or
+        when nothing flows and the bucket is full."""
         level = self.level(now)
         if level - need - self.outflow.planned - stream.tokens >= floor:
             return now
@@ -107,11 +95,7 @@ class Projection(ReserveMeter):
     def _lowest(
         self, need: float, stream: PlannedStream, present: tuple[float, float], delay_s: float
     ) -> float:
-        """The lowest level from then on if the call is sent `delay_s` later.
-
-        It pays its admission then, and its stream from then on. What the level was before does
-        not count: a debt is repaid by waiting.
-        """
+        """The lowest level from then on if the call is sent, and pays, `delay_s` later."""
         bucket, (level, now) = self.bucket, present
         later = PlannedStream(stream.from_s + delay_s, stream.to_s + delay_s, stream.tokens)
         # Without the need from the start: that the bucket is full by then does not pay for it.
@@ -135,8 +119,6 @@ EDGE: Final = 1e-6
 class Rolling:
     """At most `size` in any `period_s` seconds, with what is planned, in bins of time."""
 
-    __slots__ = ("_base", "_bins", "_grain_s", "_now", "_span", "planned", "size")
-
     def __init__(self, size: float, period_s: float, now: float) -> None:
         self.size = size
         self.planned = 0.0
@@ -155,12 +137,7 @@ class Rolling:
     left = level
 
     def when(
-        self,
-        need: float,
-        due: float,
-        stream: PlannedStream,
-        floor: float,
-        now: float,
+        self, need: float, _due: float, stream: PlannedStream, floor: float, now: float
     ) -> float:
         """The earliest bin in which a call can be admitted so that the floor is always left."""
         first, grain_s = self._place(now), self._grain_s

@@ -1,10 +1,9 @@
 """How many calls may be in flight: control laws.
 
-Laws of these laws:
+Laws:
 - A limit never grows while the run does not use it (Netflix concurrency-limits).
-- Outcomes say how many are allowed (`Cap`); latency per unit of work says how many are worth it
-  (`Congestion`), and what is delivered has the last word (`Delivery`); `Width` takes the smallest.
-  Raw latency is never used: a long answer is not a slow one.
+- Outcomes show how many are allowed (`Cap`), latency per unit of work how many are worth it
+  (`Congestion`), and what is delivered decides (`Delivery`); `Width` takes the smallest.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections import deque
 from math import inf
 from typing import Final, Literal
 
-from headway.pacing.latency import Congestion, Delivery, Round
+from headway.pacing.latency import Congestion, Delivery
 
 WIDTH_AT_START: Final = 4
 """Cold, nothing known: as many as the smallest accounts allow."""
@@ -35,9 +34,8 @@ WHOLE_GROWTH: Final = 2.0
 
 LEAP: Final = 6.0
 LEAP_LATER: Final = 2.0
-"""How many times the width that whole answers have confirmed pieces may lead to, before the first
-round of them and from then on: those that were just sent may stand in a line, and no piece of
-theirs tells. Where answers come whole, growth is as slow as they are, and may always go as far."""
+"""How many times the width confirmed by whole answers pieces may lead to, before the first round of
+them and after: calls that were just sent may stand in a line, which no piece shows."""
 
 QUEUED: Final = 0.1
 """More than this share of the calls in flight overdue: there is a line at the provider."""
@@ -56,13 +54,11 @@ STEP_LEAST: Final = 0.8
 """By how much the width follows an elasticity that is more or less than that, once a round."""
 
 VENTURE_S: Final = 0.05
-"""Beyond what was ever in flight, calls leave one at a time, this far apart: a refusal for want of
-a slot comes at once, and stops those behind it."""
+"""Beyond what was ever in flight, calls leave this far apart: a refusal stops those behind it."""
 
 TAIL_SHARE: Final = 0.92
 TAIL_WAITING: Final = 16
-"""The last calls of a run may crowd in while throughput stays above this share of its peak. So
-few waiting means that they are the last: a run in full swing keeps more."""
+"""So few waiting calls are the last: they may crowd in at this share of the peak throughput."""
 
 PROBE_FIRST_S: Final = 30.0
 PROBE_GROWTH: Final = 2.0
@@ -76,8 +72,7 @@ RAMP_CAUTION: Final = 0.9
 RAMP_GROWTH: Final = 1.5
 RAMP_GROW_S: Final = 10.0
 RAMP_PATIENCE: Final = 3.0
-"""After a refused burst: nine tenths of what was let in, half as much more after 10 s, and three
-times as long for each refusal that follows."""
+"""After a refused burst: 90 % of what was let in, half as much more after 10 s, then 30 s, 90 s."""
 
 RAMP_KNOWN: Final = 3
 """A ramp from a profile has been refused before: it is as patient as after so many refusals."""
@@ -94,12 +89,8 @@ WidthCause = Literal["concurrency", "peak", "untried"]
 
 
 class Cap:
-    """How many calls the account takes at once, learned from refusals and tried again rarely.
-
-    What a user configured, `most`, is never exceeded, not even to try.
-    """
-
-    __slots__ = ("_probe_at_s", "limit", "most", "probes")
+    """How many calls the account takes at once, learned from refusals and tried again rarely; never
+    more than a user configured, `most`."""
 
     def __init__(
         self, limit: float = inf, probes: int = 0, now: float = 0.0, most: float = inf
@@ -108,14 +99,14 @@ class Cap:
         self.limit = min(limit, most)
         self.probes = probes
         """How often it was tried in vain; kept in the profile, so that a new run asks rarely."""
-        self._probe_at_s = now + self._delay_s() if self.limit < most else inf
+        self.next_probe_s = now + self._delay_s() if self.limit < most else inf
 
     def refused(self, accepted: int, now: float) -> None:
         """The provider took `accepted` at once and not one more."""
         if accepted < self.limit - 1:
             self.probes = 0
         self.limit = max(1.0, float(accepted))
-        self._probe_at_s = now + self._delay_s() if self.limit < self.most else inf
+        self.next_probe_s = now + self._delay_s() if self.limit < self.most else inf
         self.probes += 1
 
     def lower(self, accepted: int) -> None:
@@ -126,40 +117,31 @@ class Cap:
     def probe_soon(self, now: float) -> None:
         """The cap is only suspected: early tries tell whether it is the cause."""
         if self.limit < self.most:
-            self._probe_at_s = min(self._probe_at_s, now + SUSPECT_S * 2.0 ** (self.probes - 1))
+            self.next_probe_s = min(self.next_probe_s, now + SUSPECT_S * 2.0 ** (self.probes - 1))
 
     def lift(self) -> None:
         """The refusal turned out to have another cause."""
         self.limit = self.most
-        self._probe_at_s = inf
+        self.next_probe_s = inf
 
     def allow(self, now: float) -> float:
         """The cap now: one more than learned when it is time to try."""
-        return self.limit + 1 if now >= self._probe_at_s else self.limit
+        return self.limit + 1 if now >= self.next_probe_s else self.limit
 
     def succeeded(self, in_flight: int, now: float) -> None:
         """More than the cap were in flight and served: the cap has risen."""
         if in_flight > self.limit:
             self.limit = float(in_flight)
             self.probes = 0
-            self._probe_at_s = now + 1.0 if self.limit < self.most else inf
-
-    def next_probe_s(self) -> float:
-        return self._probe_at_s
+            self.next_probe_s = now + 1.0 if self.limit < self.most else inf
 
     def _delay_s(self) -> float:
         return PROBE_FIRST_S * PROBE_GROWTH**self.probes
 
 
 class Ramp:
-    """How many calls may leave within one second, once a provider has refused a burst.
-
-    Some providers enforce a limit per minute by the second; some refuse a sharp rise. Both refuse
-    although enough is left, and both are met by letting no more leave in a second than were let
-    in before, and by trying more again, ever less often.
-    """
-
-    __slots__ = ("_grow_s", "_refusals", "_sent", "most")
+    """How many calls may leave within one second, once a provider has refused a burst: as many as
+    were let in before, and more again, ever less often."""
 
     def __init__(self, most: float = inf, now: float = 0.0) -> None:
         self.most = most
@@ -205,17 +187,10 @@ class Ramp:
 class Width:
     """How many calls may be in flight: what the account allows, and what congestion makes worth it.
 
-    Widths are explored in rounds: when enough pieces of answers were seen at the present width
-    and no peak shows, the width grows by half. Pieces come every few tokens, so a round takes a
-    fraction of a second, and one round too many is all that a congested provider gets to see.
-    Where pieces are irregular or calls stand in a line, what all calls deliver in a round of
-    seconds moves it.
+    When enough pieces of answers were seen at a width and no peak shows, it grows by half: a round
+    takes a fraction of a second. Where pieces are irregular or calls stand in a line, what all
+    calls deliver in a round of seconds moves it.
     """
-
-    __slots__ = (
-        "_proven", "_seen", "_tried", "_ventured_s", "allowed", "cap", "congestion", "delivery",
-        "reason", "strain",
-    )  # fmt: skip
 
     def __init__(
         self, start: float, cap: Cap, curve: tuple[tuple[int, float, float], ...] = ()
@@ -256,17 +231,12 @@ class Width:
             self._tried, self._ventured_s = float(in_flight), now
 
     def moved(
-        self,
-        served: float,
-        in_flight: int,
-        per_token_s: float,
-        queued: int = 0,
+        self, served: float, in_flight: int, per_token_s: float, queued: int = 0,
         growth: float = ROUND_GROWTH,
-    ) -> bool:
+    ) -> bool:  # fmt: skip
         """A piece of an answer came: learn, then go where the fitted curve says, or explore.
 
-        `served` calls were being served on average meanwhile; `queued` of those in flight seem to
-        stand in a line at the provider.
+        `served` calls were served on average meanwhile; `queued` of those in flight seem to wait.
         """
         before = self.allowed
         self.congestion.sample(served, per_token_s)
@@ -291,14 +261,13 @@ class Width:
         """An answer is complete, and so much of it was not counted before."""
         done = self.delivery.ended(work, integral, now)
         if done is not None:
-            self.delivered(done)
+            self.delivered(*done)
 
-    def delivered(self, done: Round) -> bool:
+    def delivered(self, company: float, work_per_s: float) -> bool:
         """A round is complete: follow what was delivered. True if the width changed."""
-        before = self.allowed
-        company, worth = done.in_flight, self.congestion.worth()
+        before, worth = self.allowed, self.congestion.worth()
         is_used, is_full = company >= USED * self.allowed, company >= FULL * self.allowed
-        served = done.work_per_s * self.congestion.time_s(max(1.0, company))
+        served = work_per_s * self.congestion.time_s(max(1.0, company))
         if not self.congestion.tells or not self.congestion.is_steady:
             if is_used:
                 # Tokens are no measure of answers that mostly wait: those say no more than
@@ -323,11 +292,10 @@ class Width:
         self._move(self._proven, f"throughput follows the width by {elastic:.1f}")
 
     def _grown(self, growth: float) -> float:
-        """The next width to explore, unless whole answers speak against it, or have yet to speak
-        for what is explored already."""
+        """The next width, unless whole answers contradict it or have yet to confirm this one."""
         if self.delivery.elasticity(self.allowed) < ELASTIC:
             return self.allowed
-        is_early = self.delivery.rounds == 0 or growth >= WHOLE_GROWTH
+        is_early = not self.delivery.rounds or growth >= WHOLE_GROWTH
         leap = LEAP if is_early else LEAP_LATER
         return max(self.allowed, min(self.allowed * growth, leap * self._proven))
 
@@ -351,7 +319,7 @@ class Width:
     def next_probe_s(self, width: float) -> float:
         """When one more than `width` is tried, if a cap holds it there."""
         holding = [cap for cap in (self.cap, self.strain) if cap.limit <= width]
-        return max((cap.next_probe_s() for cap in holding), default=inf)
+        return max((cap.next_probe_s for cap in holding), default=inf)
 
 
 def width_cause(width: Width, in_flight: int) -> WidthCause:

@@ -5,7 +5,7 @@ Laws:
   has shown it: of an older window, one call finds out whether it was paid since.
 - A window holds what we used while its share rose, divided by that rise. What others use
   meanwhile makes it look smaller, never larger.
-- Shares are told in hundredths: of a window that rose by less than `RISE_MIN` no size is told.
+- Shares are rounded to hundredths: a rise of less than `RISE_MIN` gives no size.
 """
 
 from __future__ import annotations
@@ -95,8 +95,6 @@ class _Window(Struct):
 
 class Allowances:
     """All usage windows of an account."""
-
-    __slots__ = ("_share", "_total", "_windows")
 
     def __init__(self, share: float) -> None:
         self._share = share

@@ -516,8 +516,8 @@ def _rooms(
     rooms: list[LimitRoom] = []
     used: list[tuple[str, float]] = []
     for mirror in lane.quota.belief.mirrors:
-        limit, capacity = mirror.balance.limit, mirror.balance.count.size
-        taken = max(0.0, capacity - max(0.0, mirror.balance.level(0.0)))
+        limit, capacity = mirror.limit, mirror.count.size
+        taken = max(0.0, capacity - max(0.0, mirror.level(0.0)))
         used.append((limit.name, taken))
         free = max(0.0, share * capacity - taken)
         rooms.append((limit, free, min(share, 1.0 - others) * limit.rate_per_s))

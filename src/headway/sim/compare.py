@@ -184,7 +184,7 @@ def _look(belief: Belief, provider: Provider) -> None:
     belief.observe(told, (), 0.0, 0.0)
     for mirror in belief.mirrors:
         for limit in told.limits:
-            if is_about(mirror.balance.limit, limit):
+            if is_about(mirror.limit, limit):
                 mirror.adopt(limit, 0.0, 0.0)
 
 
