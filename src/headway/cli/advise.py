@@ -137,7 +137,6 @@ def _situation(parsed: argparse.Namespace) -> Situation:
 
 
 def _with_flags(parsed: argparse.Namespace, situation: Situation) -> Situation:
-    """What was said on the command line has the last word, over a plan too."""
     said: dict[str, object] = {}
     if parsed.agents is not None:
         said["agents"] = _whole("--agents", parsed.agents, AGENTS_MAX)

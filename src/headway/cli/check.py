@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from headway.base.codec import as_dict
 from headway.cli.main import Body, add_json, print_json
-from headway.report.text.check import refusal_of
+from headway.errors import PlanError
+from headway.report.text.check import print_check, refusal_of
 
 if TYPE_CHECKING:
     from headway.plans.load import Loaded
@@ -43,7 +44,6 @@ def arguments(parser: argparse.ArgumentParser) -> Body:
 
 
 def _foreseen(loaded: Loaded, path: Path) -> Foreseen | None:
-    """What the plan will take, as far as that is known; nothing if it names no model."""
     from headway.config import read_configuration
     from headway.run.forecasts import foreseen_plan
 
@@ -54,7 +54,6 @@ def _foreseen(loaded: Loaded, path: Path) -> Foreseen | None:
 
 def _check(parsed: argparse.Namespace) -> int:
     from headway.config import read_configuration
-    from headway.errors import PlanError
     from headway.plans.check import check
     from headway.plans.document import absent
     from headway.plans.load import in_one_go, load_plan
@@ -83,8 +82,6 @@ def _check(parsed: argparse.Namespace) -> int:
     if parsed.json:
         print_json({**as_dict(report), "forecast": None if found is None else as_dict(found)})
     else:
-        from headway.report.text.check import print_check
-
         print_check(report, sys.stdout)
         if parsed.forecast:
             from headway.report.text.forecast import foretold

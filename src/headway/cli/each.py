@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from headway.agents.shell import Adopted, ShimClient
 from headway.cli.main import HelpText, Parser, add_json
 from headway.errors import BadValueError, UsageError
-from headway.run.each import EachSource
+from headway.plans.each import ValueSource, arrange, lines, parse
+from headway.run.each import EachSource, EachWork
 
 if TYPE_CHECKING:
     from headway.cli.running import Show
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from headway.engine.record import Header
     from headway.engine.state import Halt
     from headway.journal.journal import Journal
-    from headway.plans.each import ValueSource
     from headway.report.text.lines import Watcher
 
 EXAMPLES: Final = """\
@@ -71,14 +72,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def perform(source: EachSource, journal: Journal, show: Show) -> int:
-    from headway.agents.shell import Adopted, ShimClient
     from headway.cli.running import conduct, meter_of
     from headway.engine.events import TaskFailed, TaskFinished, TaskReused
     from headway.engine.state import Rules
     from headway.engine.strategy import ADAPTIVE
     from headway.plans.graph import Graph, TaskGroup
     from headway.report.text.outputs import Outputs
-    from headway.run.each import EachWork
     from headway.run.launch import Launch
 
     plan = source.plan()
@@ -169,8 +168,6 @@ def _parser() -> Parser:
 
 
 def _source(parsed: argparse.Namespace, words: list[str]) -> EachSource:
-    from headway.plans.each import arrange, parse
-
     template, named = parse(words)
     sources: list[ValueSource] = [
         *((_file_values(name, parsed), False) for name in parsed.arg_file or ()),
@@ -193,8 +190,6 @@ def _source(parsed: argparse.Namespace, words: list[str]) -> EachSource:
 
 
 def _file_values(name: str, parsed: argparse.Namespace) -> tuple[str, ...]:
-    from headway.plans.each import lines
-
     if name == "-" and sys.stdin.isatty():
         raise UsageError(
             "there are no inputs", hint="headway each 'echo {}' ::: a b c, or pipe them in"

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -283,6 +284,4 @@ def _where(running: RunningGateway) -> str:
 
 
 def _say(line: str) -> None:
-    import time
-
     print(f"{time.strftime('%H:%M:%S')} headway {line}", file=sys.stderr, flush=True)

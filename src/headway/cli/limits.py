@@ -14,13 +14,13 @@ from msgspec.structs import replace
 
 from headway.base.codec import as_dict
 from headway.base.numbers import number_of, share_of
+from headway.base.values import Limit, LimitKind, Resource
 from headway.cli.main import Body, Commands, add_command, add_commands, add_json, print_json
 from headway.errors import BadValueError, did_you_mean
 from headway.report.text.terminal import print_lines
 from headway.report.text.words import console_for, glyphs_for
 
 if TYPE_CHECKING:
-    from headway.base.values import Limit, LimitKind, Resource
     from headway.pacing.admission import BookView
     from headway.pacing.memory import AccountTerms, MonthlyBudget
 
@@ -198,8 +198,6 @@ def _key(parsed: argparse.Namespace, view: BookView) -> str:
 
 def _setting(text: str, kind: LimitKind) -> tuple[str, Limit | None]:
     """`rpm=500`: the limit's name, and the limit or None to forget it."""
-    from headway.base.values import Limit
-
     word, _, value = text.partition("=")
     if word not in WORDS:
         raise BadValueError(f"there is no limit `{word}`", hint=did_you_mean(word, WORDS))

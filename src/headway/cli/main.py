@@ -49,8 +49,6 @@ exit codes: 0 done, 1 some tasks failed, 2 usage, 3 plan refused, 4 budget reach
 
 
 class Verb(NamedTuple):
-    """A first word after `headway`, and the module that knows the rest."""
-
     name: str
     module: str
     """With `:function` where several verbs share one."""
@@ -200,7 +198,6 @@ def fill_parser(parser: argparse.ArgumentParser, verb: Verb, module: ModuleType)
 
 
 def _tell(error: HeadwayError, debug: bool) -> int:
-    """Results go to stdout, so errors never do."""
     if debug:
         import traceback
 
@@ -266,7 +263,6 @@ def add_json(parser: argparse._ActionsContainer, words: str = "for a program") -
 
 
 def add_commands(parser: argparse.ArgumentParser, alone: Body | None = None) -> Commands:
-    """The place for commands of a verb; `alone` is what it does without one."""
     if alone is not None:
         add_json(parser)
     return parser.add_subparsers(
@@ -296,7 +292,6 @@ def print_json(shown: object) -> int:
 def show(
     parsed: argparse.Namespace, as_json: Callable[[], object], draw: Callable[[Console], None]
 ) -> int:
-    """Print it for a program, or for a person."""
     if parsed.json:
         return print_json(as_json())
     from headway.report.text.words import console_for

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from headway.base.folders import folders
 from headway.cli.main import Body, add_json
 from headway.config import foreign_allowance, read_configuration
 from headway.errors import BadValueError, UsageError
+from headway.plans.spec import PlanBudget
 
 if TYPE_CHECKING:
     from headway.journal.journal import Journal
     from headway.plans.expand import ExpandedPlan
     from headway.plans.load import Loaded
-    from headway.plans.spec import PlanBudget
     from headway.run.detector import Detector
     from headway.run.plan_run import PlanRun, PlanSource
 
@@ -67,7 +68,6 @@ def arguments(parser: argparse.ArgumentParser) -> Body:
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
-    """Options that a resume has too."""
     add = parser.add_argument
     add("--budget", metavar="B", help="the most to spend: '$6', or tokens: 5M")
     add("--wait", metavar="TIME", help="wait at most so long for a usage window")
@@ -192,7 +192,6 @@ def _foreseen_s(run: PlanRun, source: PlanSource, journal: Journal, is_shown: bo
 
 
 def say_again(run: PlanRun, source: PlanSource, folder: str, is_shown: bool) -> None:
-    """Remember who made whom run again, and say so."""
     from headway.journal.reader import JournalReader
     from headway.report.text.runs import again_lines
     from headway.state.learned_edges import lessons_of, remember
@@ -289,7 +288,6 @@ def must_be_worth_it(
 
 
 def must_be_least(option: str, number: int | None, least: int) -> None:
-    """With less nothing would ever start."""
     if number is not None and number < least:
         raise BadValueError(f"{option} {number} is less than {least}", hint=f"{option} {least + 3}")
 
@@ -328,7 +326,6 @@ def resume(parser: argparse.ArgumentParser) -> Body:
 
 
 def _resume(parsed: argparse.Namespace) -> int:
-    from headway.base.folders import folders
     from headway.base.locks import look
     from headway.journal.folder import find_run
     from headway.journal.reader import JournalReader
@@ -412,7 +409,6 @@ def _resume_plan(journal: Journal, parsed: argparse.Namespace) -> int:
 def _chosen(
     journal: Journal, source: PlanSource, parsed: argparse.Namespace
 ) -> tuple[Loaded, PlanSource]:
-    """The plan as it was, or as it is now if the user says so."""
     from headway.plans.load import load_foreign, plan_from
     from headway.run.plan_run import files_digest, with_model
 

@@ -14,21 +14,24 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from headway.base.codec import as_dict
+from headway.base.folders import folders
 from headway.engine.events import Event, RunBegan, RunContinued, RunHeld, RunStopping
 from headway.engine.record import Header
 from headway.errors import BadValueError, JournalError, UsageError
 from headway.interrupts import say_on_interrupt
+from headway.journal.file import LEAST_BYTES, free_bytes, full_words
+from headway.journal.folder import new_run
 from headway.journal.journal import Journal
 from headway.plans.ready import DONE
+from headway.plans.spec import PlanBudget
 from headway.report.progress import TaskNames
 from headway.report.text.words import one_line
+from headway.run.driver import Driver
 from headway.run.launch import Launch, Launched, launch
 
 if TYPE_CHECKING:
     from headway.gateway.tasks import TaskGateway
-    from headway.plans.spec import PlanBudget
     from headway.report.text.lines import Watcher
-    from headway.run.driver import Driver
 
 EFFECT_CELLS_MAX: Final = 400
 """Of the words for an effect that failed: others' words are among them."""
@@ -44,8 +47,6 @@ CLOSED: Final = {
 
 
 class Show(Struct, frozen=True):
-    """What is shown of a run while it goes on, and after."""
-
     view: bool = True
     summary: bool = True
     is_json: bool = False
@@ -57,10 +58,6 @@ class Show(Struct, frozen=True):
 
 def begin_journal(header: Callable[[str, float], Header]) -> Journal:
     """The journal of a new run; `header` is told its id and the time."""
-    from headway.base.folders import folders
-    from headway.journal.file import LEAST_BYTES, free_bytes, full_words
-    from headway.journal.folder import new_run
-
     now_s = time.time()
     state = folders(os.environ).state
     try:
@@ -97,7 +94,6 @@ def conduct(
     ended: Callable[[], None] | None = None,
     adds: Callable[[], Mapping[str, object]] | None = None,
 ) -> int:
-    """Perform a run and say how it went; its exit code."""
     watcher: Watcher | None = None
     performer: Driver | None = None
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
+from headway.base.codec import as_dict
 from headway.cli.main import Body, add_json, print_json, show
 from headway.report.text import runs
 from headway.report.text.runs import look, opened
@@ -93,7 +94,6 @@ def _add_run(parser: argparse.ArgumentParser, examples: str) -> Callable[..., ar
 
 
 def show_runs() -> int:
-    """The newest runs, for `headway` without a verb."""
     runs.draw_runs(console_for(sys.stdout))
     return 0
 
@@ -109,7 +109,6 @@ def status(parser: argparse.ArgumentParser) -> Body:
 def _status(parsed: argparse.Namespace) -> int:
     if parsed.health:
         return _health(parsed)
-    from headway.base.codec import as_dict
     from headway.report.text.check import kept_findings, print_findings
 
     with opened(parsed.name) as (place, reader):
@@ -181,7 +180,6 @@ def why(parser: argparse.ArgumentParser) -> Body:
 
 
 def _why(parsed: argparse.Namespace) -> int:
-    from headway.base.codec import as_dict
     from headway.report.text.why import cause_of, draw_cause, known
 
     with opened(parsed.name) as (place, reader):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from headway.cli import main
 from headway.cli.main import Body, Commands, add_command, add_commands, add_json, print_json, show
 from headway.errors import BadValueError, UsageError
 
@@ -116,8 +118,6 @@ def _salvage(parsed: argparse.Namespace) -> int:
 
 
 def _prune(parsed: argparse.Namespace) -> int:
-    import time
-
     from headway.journal.folder import prune
     from headway.report.text.runs import state_folder
     from headway.run.launch import span_s
@@ -202,15 +202,13 @@ def _completion(parsed: argparse.Namespace) -> int:
 
 
 def whole_parser() -> argparse.ArgumentParser:
-    from headway.cli.main import VERBS, build_parser, fill_parser, module_of
-
-    parser = build_parser()
+    parser = main.build_parser()
     verbs = next(action for action in parser._actions if action.dest == "verb")
     choices = dict(verbs.choices or {})
-    for verb in VERBS:
-        module = module_of(verb)
+    for verb in main.VERBS:
+        module = main.module_of(verb)
         if not hasattr(module, "main"):
-            fill_parser(choices[verb.name], verb, module)
+            main.fill_parser(choices[verb.name], verb, module)
         elif hasattr(module, "options"):
             # A verb that parses its own words may still say which options it has.
             module.options(choices[verb.name])

@@ -21,6 +21,7 @@ from headway.base.codec import as_dict
 from headway.base.numbers import number_of, share_of
 from headway.cli.main import Body, Commands, add_command, add_commands, add_json
 from headway.errors import BadValueError, UsageError, did_you_mean
+from headway.report.text.terminal import progress_line
 
 if TYPE_CHECKING:
     import asyncio
@@ -201,7 +202,6 @@ def _seeds(parsed: argparse.Namespace) -> tuple[int, ...]:
 
 
 def _run(experiment: Experiment, contenders: Sequence[Contender]) -> Comparison:
-    from headway.report.text.terminal import progress_line
     from headway.sim.compare import compare
 
     with progress_line(sys.stderr) as say:
@@ -386,7 +386,6 @@ def _spec(parsed: argparse.Namespace) -> ProviderSpec:
 
 
 def _terms(terms: Terms, parsed: argparse.Namespace) -> Terms:
-    """Limits of the command line replace those of the preset, if there are any."""
     from headway.base.values import MINUTE_S, Limit
 
     burst_s = _number("--burst-s", parsed.burst_s, above=True)
@@ -464,7 +463,6 @@ def _number(option: str, text: str | None, above: bool = False) -> float | None:
 
 
 def whole_number(option: str, text: str, most: int, least: int = 0) -> int:
-    """The number of an option, or an error that says what is allowed."""
     is_number = text.isascii() and text.isdigit() and len(text) <= len(str(most))
     if not is_number or not least <= int(text) <= most:
         message = f"`{option}` is {text!r}: it must be a whole number from {least} to {most}"

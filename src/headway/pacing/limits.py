@@ -427,7 +427,7 @@ class ReserveMeter:
         due: float,
         stream: PlannedStream,
         floor: float,
-        now: float,  # noqa: ARG002
+        now: float,
     ) -> float:
         """When a call fits beside what is held back, and the floor.
 

@@ -71,7 +71,7 @@ class Projection(ReserveMeter):
         due: float,
         stream: PlannedStream,
         floor: float,
-        now: float,  # noqa: ARG002
+        now: float,
     ) -> float:
         """The first half second from which on the level stays above the floor with one more.
 
@@ -160,7 +160,7 @@ class Rolling:
         due: float,
         stream: PlannedStream,
         floor: float,
-        now: float,  # noqa: ARG002
+        now: float,
     ) -> float:
         """The earliest bin in which a call can be admitted so that the floor is always left."""
         first, grain_s = self._place(now), self._grain_s

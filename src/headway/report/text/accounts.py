@@ -7,6 +7,10 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
 from headway.base.codec import as_dict
 from headway.base.numbers import short
 from headway.base.values import DAY_S, MINUTE_S
@@ -17,8 +21,6 @@ from headway.report.text.terminal import print_lines
 from headway.report.text.words import cost, count, duration
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from headway.broker.protocol import About
 
 
@@ -33,9 +35,6 @@ NO_ACCOUNTS: Final = (
 def draw_accounts(
     console: Console, view: BookView, about: About, outlooks: Sequence[BudgetOutlook] = ()
 ) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
     names = dict(about.clients)
     if not view.lanes:
         console.print(NO_ACCOUNTS, soft_wrap=True)

@@ -172,7 +172,6 @@ def terminal(outlook: BudgetOutlook, passed: float, glyphs: Glyphs) -> Iterator[
 
 
 def _between(points: Sequence[Point], at: float) -> float:
-    """The height of a line at a place."""
     before = points[0]
     for point in points:
         if point[0] >= at > before[0]:

@@ -6,13 +6,16 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import Final, TextIO
 
 from msgspec import Struct
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
 
 from headway.base.codec import as_dict
 from headway.base.values import DAY_S
-from headway.client.overview import Overview
+from headway.client.overview import Overview, overview
 from headway.engine.events import Event, GroupExpanded
 from headway.engine.record import TaskRow
 from headway.errors import HeadwayError, WireError
@@ -26,16 +29,12 @@ from headway.report.health import ORDER, Condition, condition_of, hour_words
 from headway.report.progress import RunProgress, TaskNames, TimeLeft
 from headway.report.text.accounts import NO_ACCOUNTS, whose
 from headway.report.text.runs import Glance
+from headway.report.text.stage import Frame, gauge, labelled
 from headway.report.text.terminal import print_lines
 from headway.report.text.words import console_for, count, glyphs_for, one_line
 from headway.run.declared import plans_of
 from headway.run.forecasts import kept_forecast
 from headway.run.plan_run import PlanSource
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
-
 
 FACTS_MAX: Final = 20_000
 """The newest events of a run: more than a minute has, and read in a few tenths of a second."""
@@ -60,7 +59,6 @@ def source_of(reader: JournalReader) -> PlanSource | None:
 
 
 def outlook(reader: JournalReader, glance: Glance, source: PlanSource | None) -> RunOutlook:
-    """The rest of a run, as its newest facts and its account tell it."""
     ended = sum(glance.of(state) for state in ("finished", "failed", "skipped"))
     left = max(0, glance.total - ended)
     if source is not None and not _is_whole(reader, source):
@@ -128,10 +126,6 @@ def health_line(lanes: Sequence[LaneView]) -> str:
 
 
 def health_lines(seen: Overview, console: Console) -> Iterator[Text]:
-    from rich.text import Text
-
-    from headway.report.text.stage import Frame, gauge, labelled
-
     frame = Frame(console.width, glyphs_for(console))
     lanes = {(lane.account, lane.group): lane for lane in seen.view.lanes}
     if not lanes:
@@ -177,7 +171,6 @@ def health_json(seen: Overview) -> dict[str, object]:
 
 
 def spell_json(spell: Spell) -> dict[str, object]:
-    """A stretch of time by what people want to know of it."""
     return {
         **{key: round(number, 3) for key, number in as_dict(spell).items()},
         "calls": round(spell.ended, 3),
@@ -206,9 +199,6 @@ def watch_health(
             print(json.dumps(health_json(look()), ensure_ascii=False), file=stream, flush=True)
             nap(LOOK_S)
     if console.is_terminal and not console.is_dumb_terminal:
-        from rich.console import Group
-        from rich.live import Live
-
         with Live(console=console, auto_refresh=False, transient=False) as live:
             while True:
                 live.update(Group(*health_lines(look(), console)), refresh=True)
@@ -280,8 +270,6 @@ def finishes_now(
 
     Empty if the accounts cannot be read: that does not keep a run from reporting its end.
     """
-    from headway.client.overview import overview
-
     claim = claim_in(refusal)
     if claim is None:
         return (), 0

@@ -64,7 +64,6 @@ class LiveView:
         self._thread.start()
 
     def events(self, events: Sequence[Event]) -> None:
-        """Take what happened. Called by the driver."""
         with self._lock:
             self._progress.hear(events)
             self._is_new = True
@@ -138,8 +137,6 @@ class LiveView:
 
 
 class QuotaLooker:
-    """The limits of the accounts that this run uses, read now and then."""
-
     def __init__(self, lanes: Lanes | None) -> None:
         self._lanes = lanes
         self._seen: Sequence[LaneView] = ()
@@ -150,7 +147,6 @@ class QuotaLooker:
         self.health = ""
 
     def look(self) -> Sequence[LaneView]:
-        """The accounts in use; as of a moment ago, if that is recent enough."""
         now_s = time.monotonic()
         if self._lanes is None or now_s < self._next_s:
             return self._seen

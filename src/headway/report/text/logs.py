@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from msgspec.structs import asdict
 
@@ -30,8 +30,6 @@ from headway.report.text.words import (
 )
 
 if TYPE_CHECKING:
-    from typing import TextIO
-
     from rich.console import Console
 
 
@@ -148,7 +146,6 @@ LINE_S: Final = 30.0
 
 
 def watch_status(reader: JournalReader, console: Console) -> None:
-    """Show a run until no process performs it."""
     if console.is_terminal and not console.is_dumb_terminal:
         _draw(reader, console)
     else:

@@ -11,9 +11,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from textwrap import wrap
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
 
 from headway.base.codec import as_dict
 from headway.base.numbers import short
@@ -41,9 +43,6 @@ from headway.report.text.words import cost, count, duration, known_usd, one_line
 from headway.report.time_use import Cause, Nature
 from headway.run.forecasts import KeptForecast, read_forecast
 
-if TYPE_CHECKING:
-    from rich.text import Text
-
 SLOW_MAX: Final = 3
 """Tasks that are named as the slowest."""
 
@@ -63,8 +62,6 @@ LOOKED_MAX: Final = 200
 
 
 class Afterwards(Struct, frozen=True):
-    """All that a report says."""
-
     glance: Glance
     names: Mapping[bytes, str]
     forecast: KeptForecast
@@ -98,7 +95,6 @@ class Afterwards(Struct, frozen=True):
 
 
 def afterwards(reader: JournalReader, folder: str) -> Afterwards:
-    """Fold a journal; `folder` is the run's."""
     glance, recorded = _seen(reader)
     header = reader.header
     shape = kept_shape(folder) or _planned_shape(header, folder)
@@ -181,7 +177,6 @@ def _natures(header: Header, shape: RunOutline | None) -> dict[str, Nature]:
 
 
 def _is_bounded(standing: Standing, shape: RunOutline | None) -> bool:
-    """Whether the user said how many may be active at once."""
     if shape is not None and shape.ceiling < inf:
         return True
     try:
@@ -331,7 +326,6 @@ def limit_words(name: str) -> str:
 
 
 def width_words(run: Afterwards) -> str:
-    """Whether it was sequential, concurrent, or really at the same time."""
     submitted, effective = run.submitted, run.effective
     said = f"submitted {submitted:,}, effectively {effective:.1f} at once"
     if submitted <= 1:
@@ -428,7 +422,6 @@ def refusal_words(run: Afterwards) -> str:
 
 
 def advice(run: Afterwards) -> str:
-    """What bound the run, and what would help."""
     bound = run.binding
     if bound is None:
         return "nothing took any time yet"
@@ -494,8 +487,6 @@ NO_FORECAST: Final = {
 
 
 def report_lines(run: Afterwards, width: int) -> Iterator[Text]:
-    from rich.text import Text
-
     verdict = run.glance.verdict
     yield title_line(run.glance.header, width)
     state = f"{verdict.state}, so far" if verdict.is_live else str(verdict.state)
@@ -558,8 +549,6 @@ def _compared_cells(one: use.ForecastComparison) -> tuple[str, ...]:
 
 def _where(run: Afterwards) -> Iterator[Text]:
     """The table of causes: it adds up to the run's time, and to the tasks' time."""
-    from rich.text import Text
-
     spent = run.spent
     large = [
         one
@@ -647,8 +636,6 @@ def _group_cells(group: use.GroupAfter) -> tuple[str, ...]:
 
 
 def _columns(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
-    from rich.cells import cell_len, set_cell_size
-
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:

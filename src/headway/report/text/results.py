@@ -42,8 +42,6 @@ NAME_MAX: Final = 120
 
 
 class Gave(Struct, frozen=True):
-    """One task and what came of it."""
-
     row: TaskRow
     body: bytes | None
     """None where there is no result, or results are not kept."""
@@ -131,7 +129,6 @@ def json_line(shown: object) -> str:
 
 
 def write_table(stream: TextIO, found: Iterator[Gave]) -> None:
-    """CSV as RFC 4180 has it."""
     import csv
 
     writer = csv.writer(stream)
@@ -160,7 +157,6 @@ def write_folder(folder: str, found: Iterator[Gave]) -> int:
 
 
 def guarded(value: object) -> object:
-    """A cell that no spreadsheet evaluates."""
     if isinstance(value, str) and value.startswith(FORMULA):
         return f"'{value}"
     return value

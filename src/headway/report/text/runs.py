@@ -161,7 +161,6 @@ def find_row(reader: JournalReader, word: str) -> TaskRow | None:
 
 
 def unknown_task(reader: JournalReader, name: str) -> BadValueError:
-    """No task has started under this name: the nearest that have."""
     known = [row.name for row in islice(reader.rows(), NAMES_HINTED_MAX)]
     if not known:
         return BadValueError("no task has started in this run yet", hint="headway status")
@@ -243,7 +242,6 @@ SUMMED: Final = (
 
 
 def _together(accounts: Sequence[AgentUsage]) -> AgentUsage:
-    """All attempts of one task as one: what can be added is."""
     seen = [one.metered_calls for one in accounts if one.metered_calls is not None]
     sums = {name: sum(getattr(one, name) for one in accounts) for name in SUMMED}
     tools, denied = Counter[str](), Counter[str]()
@@ -329,7 +327,6 @@ def waste_of(reader: JournalReader) -> ProgressStatistics:
 
 
 def again_lines(reader: JournalReader, lessons: Sequence[Lesson]) -> Iterator[str]:
-    """One line for each pair of tasks, with what all of it cost in the first."""
     if not lessons:
         return
     waste = waste_of(reader)
@@ -512,7 +509,6 @@ def failure(row: TaskRow, cells_max: int) -> Text:
 
 
 def next_words(glance: Glance, failed: list[TaskRow]) -> Iterator[str]:
-    """What somebody may want to do now, as commands to paste."""
     run, state = glance.header.run, glance.verdict.state
     if state == "paused":
         yield f"headway resume {run}"

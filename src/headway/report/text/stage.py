@@ -35,8 +35,6 @@ NARROW: Final = 60
 
 
 class LiveState(Struct, frozen=True):
-    """Everything that is shown at one moment."""
-
     cast: TaskNames
     now_s: float
     elapsed_s: float
@@ -148,7 +146,6 @@ def _title(view: LiveState) -> Text:
 
 
 def _groups(view: LiveState, frame: Frame) -> Iterator[Text]:
-    """A bar for each group; if there are many, for those that something happens in."""
     groups = list(view.groups)
     if len(groups) > GROUPS_MAX:
         groups.sort(key=lambda group: (not group.active, group.ended == (group.total or 0)))
@@ -205,7 +202,6 @@ def _gauges(view: LiveState, frame: Frame) -> Iterator[Text]:
 
 
 def gauge(shown: LimitView, frame: Frame, binds: bool) -> Text:
-    """One limit as a bar: how much of it is used, whether calls wait for it, who says so."""
     from headway.report.text.accounts import PERIODS
 
     limit = shown.limit

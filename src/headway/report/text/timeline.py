@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.text import Text
 
 from headway.engine.record import Header
 from headway.journal.folder import RunOutline, kept_shape
@@ -17,11 +20,6 @@ from headway.report.text.runs import Glance, look
 from headway.report.text.terminal import print_lines
 from headway.report.text.words import Glyphs, count, duration, glyphs_for, one_line
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
-
-
 # A run that was performed, as a timeline: who waited where, who worked, how many at once.
 
 LEAST_S: Final = 0.001
@@ -29,8 +27,6 @@ LEAST_S: Final = 0.001
 
 
 class TimelineView(Struct, frozen=True):
-    """All that a timeline shows and says."""
-
     tasks: Sequence[Passage]
     names: Sequence[str]
     lines: dict[bytes, float]
@@ -151,8 +147,6 @@ CELLS: Final[dict[Cell, tuple[str, str]]] = {
 
 
 class Picture(Struct, frozen=True):
-    """One run to be drawn: its title, what it left behind, and its agents' names."""
-
     title: str
     lanes: Sequence[TimelineLane]
     labels: Sequence[str]
@@ -162,8 +156,6 @@ class Picture(Struct, frozen=True):
 def draw_timelines(
     console: Console, pictures: Sequence[Picture], until_s: float, provider: str = TURNED_AWAY
 ) -> None:
-    from rich.text import Text
-
     glyphs = glyphs_for(console)
     for picture in pictures:
         console.print()
@@ -180,9 +172,6 @@ def draw_timelines(
 
 
 def _lines(picture: Picture, until_s: float, width: int, glyphs: Glyphs) -> list[Text]:
-    from rich.cells import cell_len, set_cell_size
-    from rich.text import Text
-
     shown = picture.labels[: picture.lanes_max]
     label_cells = min(LABEL_CELLS_MAX, max(cell_len(label) for label in shown))
     columns = max(10, width - label_cells - 2)

@@ -118,8 +118,6 @@ def as_json(branch: Branch) -> dict[str, object]:
 
 
 class _Reading(Struct, frozen=True):
-    """One reduction in one journal."""
-
     reader: JournalReader
     plans: Plans
     source: int

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
+from rich.console import Console
+from rich.text import Text
 
 from headway.agents.shell import ShimClient
 from headway.engine.engine import replayed
@@ -34,10 +36,6 @@ from headway.run.each import EachSource, EachWork
 from headway.run.plan_run import PlanSource
 from headway.state.shared import decode
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-
 ADVICE: Final = {
     "access": "the key, the model's name or the address is wrong: correct it, then resume",
     "request": "the call itself is wrong: change the task, then resume",
@@ -61,8 +59,6 @@ class KnownRun(Struct, frozen=True):
 
 
 class Cause(Struct, frozen=True):
-    """Where a task is, why, how it came there, and what can be done."""
-
     task: str
     state: str
     because: str
@@ -207,8 +203,6 @@ def _number(reader: JournalReader, key: bytes) -> int | None:
 
 
 def draw_cause(console: Console, cause: Cause) -> None:
-    from rich.text import Text
-
     name = one_line(cause.task, 80)
     line = Text.assemble((name, "bold"), f" is {cause.state}: {clean(cause.because)}")
     console.print(line, soft_wrap=True)

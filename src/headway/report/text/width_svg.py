@@ -38,8 +38,6 @@ text{font-family:system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;fon
 
 
 class WidthPicture(Struct, frozen=True):
-    """What is drawn: the curve, and what it is compared with."""
-
     curve: WidthCurve
     title: str
     about: str

@@ -144,8 +144,6 @@ COLUMNS_MIN: Final = 40
 
 
 class Glyphs(Struct, frozen=True):
-    """The characters that are not letters."""
-
     here: str = "·"
     provider: str = "▒"
     busy: str = "█"
