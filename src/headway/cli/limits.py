@@ -36,7 +36,6 @@ WORDS: Final[dict[str, tuple[Resource, float]]] = {
 """A limit as people call it: what it counts, over how many seconds."""
 
 NOTHING: Final = "none"
-"""The value that takes a setting back."""
 
 EXAMPLES: Final = """\
 examples:

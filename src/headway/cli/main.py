@@ -138,9 +138,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if isinstance(error, OSError) and error.errno in FULL:
             _discard_output()
-            return _tell(_as_full(error), debug)
+            name = "the output" if error.filename is None else os.fsdecode(error.filename)
+            words = f"{name} cannot be written: {error.strerror}"
+            return _tell(StateFileError(words, hint="make room; what is finished is kept"), debug)
         # The boundary: whatever else comes up is a bug of ours and is shown as one.
-        return _tell(_as_bug(error, arguments), debug)
+        import shlex
+
+        again = f"{DEBUG_VARIABLE}=1 {shlex.join(['headway', *arguments])}"
+        hint = f"this is a bug in headway: report it with what `{again}` prints"
+        bug = InternalError(f"{type(error).__name__}: {error}", hint=hint)
+        bug.__cause__ = error
+        return _tell(bug, debug)
     return code
 
 
@@ -212,25 +220,6 @@ def _say(words: str) -> None:
     except OSError:
         # Nobody reads it, or nothing can be written: the exit code still tells.
         _discard_output()
-
-
-def _as_full(error: OSError) -> StateFileError:
-    name = "the output" if error.filename is None else os.fsdecode(error.filename)
-    return StateFileError(
-        f"{name} cannot be written: {error.strerror}", hint="make room; what is finished is kept"
-    )
-
-
-def _as_bug(error: Exception, arguments: list[str]) -> InternalError:
-    import shlex
-
-    again = shlex.join(["headway", *arguments])
-    bug = InternalError(
-        f"{type(error).__name__}: {error}",
-        hint=f"this is a bug in headway: report it with what `{DEBUG_VARIABLE}=1 {again}` prints",
-    )
-    bug.__cause__ = error
-    return bug
 
 
 def _discard_output() -> None:

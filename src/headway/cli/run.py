@@ -264,27 +264,23 @@ def must_be_worth_it(
     loaded: Loaded, source: PlanSource, parsed: argparse.Namespace, environment: Mapping[str, str]
 ) -> None:
     """Ask before a run without a budget that may cost much; refuse where nobody can answer."""
-    from headway.cli.running import must_be_terminal_or
     from headway.run.plan_run import models_of, price_guess, with_model
 
     expanded = with_model(loaded.expanded, source)
-    if (
-        parsed.sim is not None
-        or source.budget
-        or expanded.spec.budget
-        or not [*models_of(expanded)]
-    ):
+    is_free = parsed.sim is not None or not [*models_of(expanded)]
+    if parsed.yes or is_free or source.budget or expanded.spec.budget:
         return
     guess = price_guess(expanded, environment)
-    above = round(read_configuration(os.environ).values.ask_above_usd * 1e6)
-    if guess.is_above(above):
-        usd = guess.expected_microusd / 1e6
-        must_be_terminal_or(
-            parsed.yes,
-            f"this plan will cost about ${usd:.2f}, at most ${guess.ceiling_microusd / 1e6:.2f}, "
-            "and has no budget",
-            f"--budget '${max(1, round(usd * 2))}', or --yes",
-        )
+    if not guess.is_above(round(read_configuration(os.environ).values.ask_above_usd * 1e6)):
+        return
+    usd, most = guess.expected_microusd / 1e6, guess.ceiling_microusd / 1e6
+    question = f"this plan will cost about ${usd:.2f}, at most ${most:.2f}, and has no budget"
+    hint = f"--budget '${max(1, round(usd * 2))}', or --yes"
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(question, hint=hint)
+    print(f"{question}. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise UsageError("not confirmed", hint=hint)
 
 
 def must_be_least(option: str, number: int | None, least: int) -> None:

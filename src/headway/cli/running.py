@@ -17,7 +17,7 @@ from headway.base.codec import as_dict
 from headway.base.folders import folders
 from headway.engine.events import Event, RunBegan, RunContinued, RunHeld, RunStopping
 from headway.engine.record import Header
-from headway.errors import BadValueError, JournalError, UsageError
+from headway.errors import BadValueError, JournalError
 from headway.interrupts import say_on_interrupt
 from headway.journal.file import LEAST_BYTES, free_bytes, full_words
 from headway.journal.folder import new_run
@@ -53,7 +53,6 @@ class Show(Struct, frozen=True):
     holds: bool = True
     """Whether somebody is told, also without a view, that a run waits and for what."""
     foreseen_s: float | None = None
-    """What it was foreseen to take, if it has just begun."""
 
 
 def begin_journal(header: Callable[[str, float], Header]) -> Journal:
@@ -151,16 +150,6 @@ def _close(journal: Journal, launched: Launched | None) -> None:
         if launched is None or launched.outcome.cause != "interrupted":
             raise
         print(fault.render(), file=sys.stderr)
-
-
-def must_be_terminal_or(yes: bool, question: str, hint: str) -> None:
-    if yes:
-        return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(question, hint=hint)
-    print(f"{question}. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise UsageError("not confirmed", hint=hint)
 
 
 def _restored(driver: Driver | None, events: Sequence[Event]) -> list[int]:

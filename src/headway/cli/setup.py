@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from headway.cli import main
+from headway.cli import main as cli
 from headway.cli.main import Body, Commands, add_command, add_commands, add_json, print_json, show
 from headway.errors import BadValueError, UsageError
 
@@ -202,13 +202,13 @@ def _completion(parsed: argparse.Namespace) -> int:
 
 
 def whole_parser() -> argparse.ArgumentParser:
-    parser = main.build_parser()
+    parser = cli.build_parser()
     verbs = next(action for action in parser._actions if action.dest == "verb")
     choices = dict(verbs.choices or {})
-    for verb in main.VERBS:
-        module = main.module_of(verb)
+    for verb in cli.VERBS:
+        module = cli.module_of(verb)
         if not hasattr(module, "main"):
-            main.fill_parser(choices[verb.name], verb, module)
+            cli.fill_parser(choices[verb.name], verb, module)
         elif hasattr(module, "options"):
             # A verb that parses its own words may still say which options it has.
             module.options(choices[verb.name])

@@ -45,7 +45,6 @@ DEMO: Final = (
     ("headway, known limits", "headway+known"),
 )
 DRAWN: Final = (0, 2, 5)
-"""The rows of the demo that are drawn as timelines."""
 
 DEMO_EXAMPLES: Final = """\
 examples:
@@ -213,7 +212,7 @@ def _run(experiment: Experiment, contenders: Sequence[Contender]) -> Comparison:
 def _show(experiment: Experiment, compared: Comparison, drawn: Sequence[int], about: str) -> None:
     from headway.report.tables import lanes_of
     from headway.report.text.table import caption, conclusion, draw_table
-    from headway.report.text.timeline import Picture, draw_timelines
+    from headway.report.text.timeline import draw_legend, draw_timeline
     from headway.report.text.words import console_for
 
     if isinstance(sys.stdout, TextIOWrapper):
@@ -225,17 +224,13 @@ def _show(experiment: Experiment, compared: Comparison, drawn: Sequence[int], ab
     print(VIRTUAL, end="\n\n", flush=True)
     console = console_for(sys.stdout)
     draw_table(console, rows, (caption(rows, compared.binding),))
-    pictures = [
-        Picture(
-            f"{rows[i].strategy}, seed {experiment.seeds[0]}",
-            lanes_of(compared.first[i], len(labels)),
-            labels,
-        )
-        for i in drawn
-    ]
     ends = [compared.first[i].makespan_s for i in drawn if compared.first[i].makespan_s < inf]
+    for i in drawn if ends else ():
+        title = f"{rows[i].strategy}, seed {experiment.seeds[0]}"
+        lanes = lanes_of(compared.first[i], len(labels))
+        draw_timeline(console, title, lanes, labels, max(ends))
     if ends:
-        draw_timelines(console, pictures, max(ends))
+        draw_legend(console)
     print(f"\n{conclusion(rows)}")
 
 

@@ -18,7 +18,7 @@ from headway.pacing.admission import BookView, LaneView, LimitView
 from headway.pacing.budget import BudgetLedgerStatistics
 from headway.report.health import BudgetOutlook, Finish, Unit, lasting
 from headway.report.text.terminal import print_lines
-from headway.report.text.words import cost, count, duration
+from headway.report.text.words import MICRO, cost, count, duration
 
 if TYPE_CHECKING:
     from headway.broker.protocol import About
@@ -117,8 +117,6 @@ def _spent(ledger: BudgetLedgerStatistics) -> str:
 
 
 # A month's budgets in words: what is left, at which pace it goes, and until when it lasts.
-
-MICRO: Final = 1_000_000
 
 
 def amount(number: float, unit: Unit) -> str:

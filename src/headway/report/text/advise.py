@@ -106,7 +106,6 @@ def _money(option: Option) -> str:
 # Time against width on a terminal: a bar for each width, the bound, the sweet spot.
 
 ROOM: Final = 36
-"""Columns beside the bars, for numbers and words."""
 
 BAR_LEAST: Final = 10
 BAR_MOST: Final = 60

@@ -22,14 +22,12 @@ RIGHT: Final = 28
 TOP: Final = 92
 FLOOR: Final = 382
 FOLD: Final = 112
-"""Characters of a sentence in one line."""
 
 TICKS: Final = 5
 """Lines across, the budget's own included."""
 
 ROWS: Final = 12
 CELLS: Final = 2
-"""A day's cells on a terminal."""
 
 Point = tuple[float, float]
 

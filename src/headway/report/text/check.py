@@ -122,7 +122,6 @@ def refusal_of(error: PlanError) -> dict[str, object]:
 # What the detector found, as people read it: what, where, and what to do about it.
 
 SHOWN_MAX: Final = 10
-"""Findings that are shown: whoever has more starts with these."""
 LINE_CELLS_MAX: Final = 300
 
 

@@ -14,8 +14,6 @@ from headway.config import NAMES, read_configuration
 from headway.report.text.words import count
 from headway.run.doctor import DoctorFinding
 
-# What the doctor found, one line each, and under it what to do.
-
 STYLES: Final = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
@@ -38,12 +36,7 @@ def draw_findings(console: Console, findings: Sequence[DoctorFinding]) -> None:
         console.print("\nFit.")
 
 
-SWITCHES = {
-    "HEADWAY_UNPACED": "1: go on without pacing when there is no broker",
-    "HEADWAY_DEBUG": "1: show tracebacks",
-    "NO_COLOR": "set: no colours",
-}
-"""Variables of the environment that are looked at, besides those of the folders."""
+SWITCHES: Final = ("HEADWAY_UNPACED", "HEADWAY_DEBUG", "NO_COLOR")
 
 
 def settings(environ: Mapping[str, str]) -> list[tuple[str, object, str]]:

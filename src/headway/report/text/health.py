@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TextIO
 
-from msgspec import Struct
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
@@ -29,7 +28,7 @@ from headway.report.health import ORDER, Condition, condition_of, hour_words
 from headway.report.progress import RunProgress, TaskNames, TimeLeft
 from headway.report.text.accounts import NO_ACCOUNTS, whose
 from headway.report.text.runs import Glance
-from headway.report.text.stage import Frame, gauge, labelled
+from headway.report.text.stage import gauge, labelled
 from headway.report.text.terminal import print_lines
 from headway.report.text.words import console_for, count, glyphs_for, one_line
 from headway.run.declared import plans_of
@@ -38,14 +37,6 @@ from headway.run.plan_run import PlanSource
 
 FACTS_MAX: Final = 20_000
 """The newest events of a run: more than a minute has, and read in a few tenths of a second."""
-
-
-class RunOutlook(Struct, frozen=True):
-    """What is left of a run that goes on."""
-
-    rest: TimeLeft
-    waits_for: str = ""
-    """What its calls wait for at the account."""
 
 
 def source_of(reader: JournalReader) -> PlanSource | None:
@@ -58,11 +49,14 @@ def source_of(reader: JournalReader) -> PlanSource | None:
         return None
 
 
-def outlook(reader: JournalReader, glance: Glance, source: PlanSource | None) -> RunOutlook:
+def outlook(
+    reader: JournalReader, glance: Glance, source: PlanSource | None
+) -> tuple[TimeLeft, str]:
+    """What is left of a run that goes on, and what its calls wait for at the account."""
     ended = sum(glance.of(state) for state in ("finished", "failed", "skipped"))
     left = max(0, glance.total - ended)
     if source is not None and not _is_whole(reader, source):
-        return RunOutlook(TimeLeft(left))
+        return TimeLeft(left), ""
     # A run that was resumed takes other times than the one that was foreseen.
     foreseen = kept_forecast(reader.folder) if glance.standing.parts <= 1 else None
     foreseen_s = None if foreseen is None else foreseen.time_s.mid
@@ -77,7 +71,7 @@ def outlook(reader: JournalReader, glance: Glance, source: PlanSource | None) ->
     lanes = () if source is not None and source.sim is not None else _lanes(glance.pid)
     limits = [one for lane in lanes for one in lane.limits]
     waits = "; ".join(lane.waits_for for lane in lanes if lane.waits_for)
-    return RunOutlook(progress.rest(limits, glance.now_s), waits)
+    return progress.rest(limits, glance.now_s), waits
 
 
 def _is_whole(reader: JournalReader, source: PlanSource) -> bool:
@@ -126,7 +120,7 @@ def health_line(lanes: Sequence[LaneView]) -> str:
 
 
 def health_lines(seen: Overview, console: Console) -> Iterator[Text]:
-    frame = Frame(console.width, glyphs_for(console))
+    glyphs = glyphs_for(console)
     lanes = {(lane.account, lane.group): lane for lane in seen.view.lanes}
     if not lanes:
         yield Text(NO_ACCOUNTS)
@@ -135,7 +129,7 @@ def health_lines(seen: Overview, console: Console) -> Iterator[Text]:
         yield title.append(one.level, STYLES[one.level])
         for shown in lanes[one.account, one.group].limits:
             binds = one.binding in (shown.limit.name, shown.limit.resource)
-            yield gauge(shown, frame, binds)
+            yield gauge(shown, glyphs, binds)
         yield labelled("lately", _speed_words(one.recent))
         if one.usual.ended:
             yield labelled("usually", _speed_words(one.usual, is_usual=True))

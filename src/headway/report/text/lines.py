@@ -123,7 +123,6 @@ class LineView:
 
 
 Watcher: TypeAlias = "LineView | LiveView"
-"""How a run is shown while it goes on: in lines, or drawn on a terminal."""
 
 
 def watcher_for(stream: TextIO, cast: TaskNames, *, sees_calls: bool = False) -> Watcher:

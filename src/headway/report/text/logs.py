@@ -139,10 +139,8 @@ def _took(ending: events.Ending) -> str:
 # Watching a run of another process: its journal is looked at again and again until it is over.
 
 LOOK_S: Final = 0.5
-"""How often somebody who watches is shown something new."""
 
 LINE_S: Final = 30.0
-"""How often a line is written where nothing can be drawn."""
 
 
 def watch_status(reader: JournalReader, console: Console) -> None:

@@ -44,7 +44,6 @@ from headway.report.time_use import Cause, Nature
 from headway.run.forecasts import KeptForecast, read_forecast
 
 SLOW_MAX: Final = 3
-"""Tasks that are named as the slowest."""
 
 NATURES: Final = {
     "plan": Nature("provider"),
@@ -303,7 +302,6 @@ ADVICE: Final[dict[Cause, str]] = {
     "headway": "headway itself took {share}: starting, loading, recording; long runs do not notice",
     "lost": "{share} went into attempts that gave nothing: `headway logs` says why",
 }
-"""What bound a run, and what helps against it."""
 
 
 def brief(time_s: float) -> str:
@@ -471,7 +469,6 @@ def _best(run: Afterwards) -> str:
 # The report as lines and as JSON.
 
 GROUPS_MAX: Final = 8
-"""Groups that are shown; the others are added up in one line."""
 
 SHARE_MIN: Final = 0.005
 """Causes that took less of both the run's and the tasks' time are added up in one line."""
@@ -661,9 +658,7 @@ def as_json(run: Afterwards) -> dict[str, object]:
     return {
         "run": header.run, "name": header.name, "kind": header.kind, "state": verdict.state,
         "is_live": verdict.is_live, "parts": numbers.parts, "elapsed_s": run.elapsed_s,
-        "calls": taken.calls, "input_tokens": round(taken.input_tokens),
-        "output_tokens": round(taken.output_tokens),
-        "usd": known_usd(taken.microusd, taken.unpriced), "known_usd": taken.microusd / 1e6,
+        **_usage_json(taken), "known_usd": taken.microusd / 1e6,
         "unpriced_calls": taken.unpriced,
         "foreseen": _foreseen_json(run),
         "submitted": run.submitted,
@@ -675,13 +670,7 @@ def as_json(run: Afterwards) -> dict[str, object]:
             "is_known": run.lineage.is_known,
             "chain": [run.names.get(key, "") for key in run.lineage.chain],
         },
-        "spent": {
-            "wall_s": run.spent.wall_s, "task_s": run.spent.task_s,
-            "shares": [
-                {"cause": one.cause, "what": one.what, "wall_s": one.wall_s, "task_s": one.task_s}
-                for one in run.spent.shares
-            ],
-        },
+        "spent": as_dict(run.spent),
         "headway": {
             "cpu_s": numbers.cpu_s, "memory_bytes": numbers.memory_bytes,
             "is_measured": numbers.is_measured and numbers.memory_bytes > 0,
@@ -726,9 +715,15 @@ def _group_json(group: use.GroupAfter) -> dict[str, object]:
     taken, lost = group.taken, group.lost
     return {
         "group": group.name, "tasks": group.tasks, "finished": group.finished,
-        "calls": taken.calls, "input_tokens": round(taken.input_tokens),
-        "output_tokens": round(taken.output_tokens),
-        "usd": known_usd(taken.microusd, taken.unpriced), "lost_tokens": round(lost.tokens),
+        **_usage_json(taken), "lost_tokens": round(lost.tokens),
         "lost_usd": known_usd(lost.microusd, lost.unpriced),
         "p50_s": group.p50_s, "p95_s": group.p95_s,
+    }  # fmt: skip
+
+
+def _usage_json(taken: AttemptUsage) -> dict[str, object]:
+    return {
+        "calls": taken.calls, "input_tokens": round(taken.input_tokens),
+        "output_tokens": round(taken.output_tokens),
+        "usd": known_usd(taken.microusd, taken.unpriced),
     }  # fmt: skip

@@ -15,8 +15,6 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TextIO
 
-from msgspec import Struct
-
 from headway.engine.record import TaskRow
 from headway.errors import StateFileError
 from headway.journal.reader import JournalReader
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from headway.agents.cli import AgentUsage
 
 FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-"""The beginnings of what spreadsheets evaluate."""
 
 OBEYED: Final = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Beyond those below a space, which JSON escapes anyway."""
@@ -41,10 +38,8 @@ NAME_MAX: Final = 120
 """Bytes of a task's name in a file's: file systems allow 255, and a number and a suffix follow."""
 
 
-class Gave(Struct, frozen=True):
-    row: TaskRow
-    body: bytes | None
-    """None where there is no result, or results are not kept."""
+Gave = tuple[TaskRow, bytes | None]
+"""A task that ended, and its result; None if it has none, or results are not kept."""
 
 
 def harvest(
@@ -70,9 +65,9 @@ def harvest(
             raise unknown_task(reader, name)
     for row in rows:
         if row.state == "finished":
-            yield Gave(row, reader.body(row.ending.body) if row.ending.body else None)
+            yield row, reader.body(row.ending.body) if row.ending.body else None
         elif row.state in ("failed", "skipped"):
-            yield Gave(row, None)
+            yield row, None
 
 
 def _numbers(reader: JournalReader) -> dict[bytes, int]:
@@ -85,8 +80,8 @@ def _numbers(reader: JournalReader) -> dict[bytes, int]:
 
 
 def as_json(gave: Gave, *, is_parsed: bool) -> dict[str, object]:
-    row = gave.row
-    output: object = None if gave.body is None else gave.body.decode("utf-8", "replace")
+    row, body = gave
+    output: object = None if body is None else body.decode("utf-8", "replace")
     if is_parsed and isinstance(output, str):
         with suppress(ValueError):
             output = json.loads(output)
@@ -117,7 +112,7 @@ def write_lines(
     """JSON Lines. `agents` are those of tasks, by their keys."""
     for gave in found:
         shown = as_json(gave, is_parsed=is_parsed)
-        if accounts := agents.get(gave.row.key.hex()):
+        if accounts := agents.get(gave[0].key.hex()):
             shown["agent"] = agents_as_json(accounts)
         stream.write(json_line(shown) + "\n")
 
@@ -143,11 +138,11 @@ def write_folder(folder: str, found: Iterator[Gave]) -> int:
     taken: set[str] = set()
     try:
         os.makedirs(folder, exist_ok=True)
-        for gave in found:
-            if gave.body is not None:
-                name = safe_name(gave.row.name, taken)
+        for row, body in found:
+            if body is not None:
+                name = safe_name(row.name, taken)
                 with open(os.path.join(folder, name), "wb") as file:
-                    file.write(gave.body)
+                    file.write(body)
                 done += 1
     except OSError as fault:
         raise StateFileError(

@@ -52,10 +52,8 @@ if TYPE_CHECKING:
 # A run at a glance: what its journal says, its state and its numbers, for every reader of runs.
 
 NAMES_HINTED_MAX: Final = 1000
-"""Names that a wrong one is compared with."""
 
 LISTED_MAX: Final = 10
-"""Tasks that failed, or were slow, that are named one by one."""
 
 
 class Glance(Struct, frozen=True):
@@ -307,7 +305,6 @@ def account_lines(folder: str, width: int) -> Iterator[str]:
 # What of a run ran again because of what others wrote: what it cost, and what would avoid it.
 
 SHOWN_MAX: Final = 3
-"""Pairs of tasks that are told one by one."""
 WHAT_CELLS_MAX: Final = 60
 
 
@@ -422,7 +419,7 @@ def status_lines(glance: Glance, reader: JournalReader, width: int) -> Iterator[
         from headway.report.text.health import outlook, source_of
         from headway.report.text.stage import rest_words
 
-        yield from block("rest", rest_words(outlook(reader, glance, source_of(reader)).rest))
+        yield from block("rest", rest_words(outlook(reader, glance, source_of(reader))[0]))
     yield from block("used", [spent_words(glance)])
     yield from block("again", [stale_words(reader)])
     yield from block("agents", islice(account_lines(reader.folder, 400), LISTED_MAX))
@@ -535,11 +532,9 @@ def as_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
     if verdict.is_live:
         from headway.report.text.health import outlook, source_of
 
-        ahead = outlook(reader, glance, source_of(reader))
-        rest = {
-            "eta_s": ahead.rest.eta_s, "bound_s": ahead.rest.bound_s,
-            "bound_by": ahead.rest.binding, "waits_for": ahead.waits_for,
-        }  # fmt: skip
+        left, waits_for = outlook(reader, glance, source_of(reader))
+        rest = {"eta_s": left.eta_s, "bound_s": left.bound_s, "bound_by": left.binding,
+                "waits_for": waits_for}  # fmt: skip
     return {
         "run": header.run, "name": header.name, "kind": header.kind, "folder": header.folder,
         "state": verdict.state, "reason": verdict.reason, "until_s": verdict.until_s,
@@ -581,11 +576,9 @@ def _time_words(glance: Glance) -> str:
 
 
 RUNS_MAX: Final = 10
-"""Of the newest runs; the others are in the state folder."""
 
 HEADERS: Final = ("run", "name", "state", "tasks", "age")
 CELLS_MIN: Final = 8
-"""Of a column on a narrow screen."""
 
 NOTHING: Final = """\
 No runs yet. To begin:

@@ -46,7 +46,6 @@ ADVICE: Final = {
     "command": "the command failed: its output is in the logs",
     "unfit": "the answer is not what was asked for: change prompt or schema, then resume",
 }
-"""What helps against a fault that waiting does not mend."""
 
 
 class KnownRun(Struct, frozen=True):
@@ -55,7 +54,6 @@ class KnownRun(Struct, frozen=True):
     graph: Graph
     rules: Rules
     label: Callable[[int, int], str]
-    """The name of a group's member."""
 
 
 class Cause(Struct, frozen=True):

@@ -42,10 +42,8 @@ class WidthPicture(Struct, frozen=True):
     title: str
     about: str
     one_s: float | None = None
-    """One agent that does it all..."""
     one_microusd: float | None = None
     adaptive_s: float | None = None
-    """...and as many at once as the quota feeds."""
 
     @property
     def points(self) -> tuple[WidthPoint, ...]:

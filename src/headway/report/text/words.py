@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 MICRO: Final = 1_000_000
 NAME_CELLS_MAX: Final = 60
-"""Of a task's name in a sentence."""
 
 
 def one_line(text: str, cells_max: int = NAME_CELLS_MAX) -> str:
@@ -153,7 +152,6 @@ class Glyphs(Struct, frozen=True):
 
 
 ASCII: Final = Glyphs(".", "-", "#", "+", "x", "-")
-"""For an output that cannot encode the others."""
 
 
 def console_for(stream: TextIO) -> Console:
