@@ -8,7 +8,7 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -16,10 +16,6 @@ from headway.base.codec import as_dict
 from headway.cli.main import Body, add_json, print_json
 from headway.errors import PlanError
 from headway.report.text.check import print_check, refusal_of
-
-if TYPE_CHECKING:
-    from headway.plans.load import Loaded
-    from headway.report.forecast import Foreseen
 
 REFUSED: Final = 3
 
@@ -41,15 +37,6 @@ def arguments(parser: argparse.ArgumentParser) -> Body:
     parser.add_argument("--forecast", action="store_true", help="expected time and cost, too")
     add_json(parser)
     return _check
-
-
-def _foreseen(loaded: Loaded, path: Path) -> Foreseen | None:
-    from headway.config import read_configuration
-    from headway.run.forecasts import foreseen_plan
-
-    spec = loaded.expanded.spec
-    strategy = spec.strategy or read_configuration(os.environ).values.strategy
-    return foreseen_plan(loaded.expanded, path, os.environ, strategy)
 
 
 def _check(parsed: argparse.Namespace) -> int:
@@ -78,7 +65,12 @@ def _check(parsed: argparse.Namespace) -> int:
         if parsed.json:
             print(json.dumps({"refused": [refusal_of(one) for one in (error, *error.others)]}))
         raise
-    found = _foreseen(loaded, Path(parsed.plan)) if parsed.forecast else None
+    found = None
+    if parsed.forecast:
+        from headway.run.forecasts import foreseen_plan
+
+        strategy = spec.strategy or read_configuration(os.environ).values.strategy
+        found = foreseen_plan(loaded.expanded, Path(parsed.plan), os.environ, strategy)
     if parsed.json:
         print_json({**as_dict(report), "forecast": None if found is None else as_dict(found)})
     else:

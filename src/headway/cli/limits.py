@@ -83,9 +83,10 @@ def _show(parsed: argparse.Namespace) -> int:
     from headway.client.admission import admission
     from headway.report.health import outlooks
     from headway.report.text.accounts import draw_accounts, outlook_json
+    from headway.report.text.health import passed_of
 
     view, about = admission().describe()
-    found = outlooks(view, _passed())
+    found = outlooks(view, passed_of(time.time()))
     if parsed.json:
         budgets = [outlook_json(one) for one in found]
         shown = {**as_dict(view), "broker": as_dict(about), "budgets": budgets}
@@ -97,15 +98,15 @@ def _show(parsed: argparse.Namespace) -> int:
 def _burn_down(parsed: argparse.Namespace) -> int:
     from headway.client.overview import overview
     from headway.report.health import outlooks
+    from headway.report.text.accounts import outlook_json
     from headway.report.text.burndown import svg, terminal
+    from headway.report.text.health import passed_of
 
-    passed = _passed()
+    passed = passed_of(time.time())
     found = [
         one for one in outlooks(overview(os.environ).view, passed) if one.account == parsed.account
     ]
     if parsed.json:
-        from headway.report.text.accounts import outlook_json
-
         return print_json([outlook_json(one) for one in found])
     if not found:
         print(f"There is no budget for {parsed.account or 'every account'}. Set one with "
@@ -132,12 +133,6 @@ def _write_svg(path: str, text: str) -> int:
         ) from None
     print(path)
     return 0
-
-
-def _passed() -> float:
-    from headway.report.text.health import passed_of
-
-    return passed_of(time.time())
 
 
 def _set(parsed: argparse.Namespace) -> int:

@@ -244,9 +244,6 @@ def _open_streams() -> None:
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
 
 
-# What several verbs share.
-
-
 def add_json(parser: argparse._ActionsContainer, words: str = "for a program") -> None:
     parser.add_argument("--json", action="store_true", help=words)
 

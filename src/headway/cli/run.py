@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from headway.base.folders import folders
+from headway.base.locks import look
 from headway.cli.main import Body, add_json
 from headway.config import foreign_allowance, read_configuration
 from headway.errors import BadValueError, UsageError
@@ -118,17 +118,10 @@ def begin(
     # Refused here, it leaves no run behind that nobody could resume either.
     run = ready_run(loaded, source, parsed, environment)
     must_be_worth_it(loaded, source, parsed, environment)
+    name, folder = loaded.expanded.spec.name or path.stem, str(loaded.folder.resolve())
+    keeps, encoded = settings.keep_results, source.encoded()
     journal = begin_journal(
-        lambda run_id, now_s: Header(
-            run_id,
-            loaded.expanded.spec.name or path.stem,
-            "plan",
-            source.encoded(),
-            str(loaded.folder.resolve()),
-            run.tasks,
-            now_s,
-            settings.keep_results,
-        )
+        lambda run_id, now_s: Header(run_id, name, "plan", encoded, folder, run.tasks, now_s, keeps)
     )
     return perform(run, source, journal, parsed)
 
@@ -164,7 +157,13 @@ def perform(run: PlanRun, source: PlanSource, journal: Journal, parsed: argparse
     is_shown = not parsed.quiet
     foreseen_s = None
     if parsed.forecast:
-        foreseen_s = _foreseen_s(run, source, journal, is_shown and not parsed.json)
+        from headway.report.text.forecast import foretold
+        from headway.run.forecasts import foresee_run
+
+        foreseen = foresee_run(run, source, journal.folder)
+        foreseen_s = None if foreseen is None else foreseen.time_s.mid
+        if is_shown and not parsed.json:
+            print(*foretold(foreseen), sep="\n", file=sys.stderr)
     detector = detector_of(parsed.detect, run, journal.folder)
     show = Show(is_shown, is_shown, parsed.json, is_shown, foreseen_s)
     code = conduct(
@@ -179,16 +178,6 @@ def perform(run: PlanRun, source: PlanSource, journal: Journal, parsed: argparse
         _say_findings(detector, journal)
         print_last(run, journal.folder)
     return code
-
-
-def _foreseen_s(run: PlanRun, source: PlanSource, journal: Journal, is_shown: bool) -> float | None:
-    from headway.report.text.forecast import foretold
-    from headway.run.forecasts import foresee_run
-
-    foreseen = foresee_run(run, source, journal.folder)
-    if is_shown:
-        print(*foretold(foreseen), sep="\n", file=sys.stderr)
-    return None if foreseen is None else foreseen.time_s.mid
 
 
 def say_again(run: PlanRun, source: PlanSource, folder: str, is_shown: bool) -> None:
@@ -322,13 +311,10 @@ def resume(parser: argparse.ArgumentParser) -> Body:
 
 
 def _resume(parsed: argparse.Namespace) -> int:
-    from headway.base.locks import look
-    from headway.journal.folder import find_run
-    from headway.journal.reader import JournalReader
+    from headway.report.text.runs import coming_lines, doubt_lines, known_of, opened
     from headway.run.launch import tell
 
-    place = find_run(folders(os.environ).state, parsed.run_id)
-    with JournalReader(place.folder) as reader:
+    with opened(parsed.run_id) as (place, reader):
         owner, header = look(place.folder), reader.header
         if owner is not None and owner.is_alive:
             was_told, _, words = tell(reader, place.id, "continue")
@@ -340,9 +326,14 @@ def _resume(parsed: argparse.Namespace) -> int:
             hint=f"run the program again: `durable={header.name!r}` goes on where it was",
         )
     from headway.journal.journal import Journal
-    from headway.report.text.runs import coming_lines, doubt_lines, known_of
 
-    _go_to(header.folder)
+    try:
+        os.chdir(header.folder)
+    except OSError as fault:
+        raise UsageError(
+            f"{header.folder}, where this run was started, cannot be entered: {fault.strerror}",
+            hint="bring it back: its paths begin there. `headway results` needs no folder",
+        ) from None
     journal = Journal.open(place.folder)
     _say_in_flight(journal)
     for line in coming_lines(journal.folder, journal.reader.rows(), os.environ):
@@ -352,16 +343,6 @@ def _resume(parsed: argparse.Namespace) -> int:
         for line in doubt_lines(journal.reader, known_of(journal.reader)):
             print(line, file=sys.stderr)
     return _resume_each(journal, parsed) if header.kind == "each" else _resume_plan(journal, parsed)
-
-
-def _go_to(folder: str) -> None:
-    try:
-        os.chdir(folder)
-    except OSError as fault:
-        raise UsageError(
-            f"{folder}, where this run was started, cannot be entered: {fault.strerror}",
-            hint="bring it back: its paths begin there. `headway results` needs no folder",
-        ) from None
 
 
 def _resume_each(journal: Journal, parsed: argparse.Namespace) -> int:
@@ -466,9 +447,8 @@ def _say_in_flight(journal: Journal) -> None:
     """Attempts in flight may be executed a second time: nobody knows how far they came."""
     started = [row.name for row in journal.reader.rows() if row.state == "started"]
     if started:
-        shown = ", ".join(started[:5]) + (
-            f" and {len(started) - 5} more" if len(started) > 5 else ""
-        )
+        more = f" and {len(started) - 5} more" if len(started) > 5 else ""
+        shown = ", ".join(started[:5]) + more
         print(
             f"in flight when it ended, so tried again: {shown}; calls that were sent may be billed "
             "twice, `headway report` counts them",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table
@@ -14,15 +14,12 @@ from rich.text import Text
 from headway.base.codec import as_dict
 from headway.base.numbers import short
 from headway.base.values import DAY_S, MINUTE_S
+from headway.broker.protocol import About
 from headway.pacing.admission import BookView, LaneView, LimitView
 from headway.pacing.budget import BudgetLedgerStatistics
 from headway.report.health import BudgetOutlook, Finish, Unit, lasting
 from headway.report.text.terminal import print_lines
 from headway.report.text.words import MICRO, cost, count, duration
-
-if TYPE_CHECKING:
-    from headway.broker.protocol import About
-
 
 PERIODS: Final = {MINUTE_S: "a minute", DAY_S: "a day", 3600.0: "an hour", 1.0: "a second"}
 
@@ -114,9 +111,6 @@ def _spent(ledger: BudgetLedgerStatistics) -> str:
     if ledger.claimed.tokens:
         spent += f" (and up to {short(ledger.claimed.tokens)} in flight)"
     return spent
-
-
-# A month's budgets in words: what is left, at which pace it goes, and until when it lasts.
 
 
 def amount(number: float, unit: Unit) -> str:

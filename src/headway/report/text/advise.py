@@ -103,8 +103,6 @@ def _money(option: Option) -> str:
     return f"{about}{cents(option.microusd)}"
 
 
-# Time against width on a terminal: a bar for each width, the bound, the sweet spot.
-
 ROOM: Final = 36
 
 BAR_LEAST: Final = 10

@@ -13,11 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from headway.base.numbers import short
+from headway.errors import PlanError
 from headway.report.text.terminal import print_lines
 from headway.report.text.words import console_for, count, finite, one_line
 
 if TYPE_CHECKING:
-    from headway.errors import PlanError
     from headway.plans.check import CheckReport, EdgeReport
     from headway.plans.hazards import Remark
     from headway.report.detect import DetectorFinding, Learned
@@ -118,8 +118,6 @@ def refusal_of(error: PlanError) -> dict[str, object]:
         "detail": error.detail, "hint": error.hint, "fixes": [finite(fix) for fix in error.fixes],
     }  # fmt: skip
 
-
-# What the detector found, as people read it: what, where, and what to do about it.
 
 SHOWN_MAX: Final = 10
 LINE_CELLS_MAX: Final = 300

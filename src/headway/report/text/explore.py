@@ -96,10 +96,9 @@ def summary(found: Explored) -> str:
 
 
 def as_json(found: Explored, refusal: PlanError | None) -> dict[str, object]:
-    refused = None if refusal is None else refusal.message
     return {
         **as_dict(found), "differs": found.differs, "summary": summary(found), "judged": JUDGED,
-        "refused": refused,
+        "refused": None if refusal is None else refusal.message,
     }  # fmt: skip
 
 

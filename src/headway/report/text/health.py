@@ -227,15 +227,8 @@ def _speed_words(spell: Spell, is_usual: bool = False) -> str:
     return ", ".join(words)
 
 
-# A run that a month's budget has stopped.
-
-
 def rest_of(graph: Graph, rows: Iterable[TaskRow], default: float) -> tuple[int, float]:
-    """Tasks that are left of a run, and their tokens by what its finished tasks took.
-
-    A group without finished tasks is taken to be like the others; a run without any takes the
-    default for each task.
-    """
+    """Tasks left, and their tokens by the mean of their group, else of the run, else `default`."""
     done: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
     for row in rows:
@@ -260,10 +253,7 @@ def passed_of(at_s: float) -> float:
 def finishes_now(
     graph: Graph, rows: Iterable[TaskRow], refusal: str, environ: Mapping[str, str]
 ) -> tuple[tuple[judged.Finish, ...], int]:
-    """When a run could end, for each of the budgets that its refusal names, and its tasks left.
-
-    Empty if the accounts cannot be read: that does not keep a run from reporting its end.
-    """
+    """When a run could end, for each budget that its refusal names, and its tasks left."""
     claim = claim_in(refusal)
     if claim is None:
         return (), 0

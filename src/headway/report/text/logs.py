@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-# Each fact of a run as one line of words, for logs and for places where nothing can be drawn.
-
 DETAIL_MAX: Final = 300
 """Characters of a provider's or a program's words in one line."""
 
@@ -135,8 +133,6 @@ def _took(ending: events.Ending) -> str:
     )
     return f": {', '.join(words)}" if words else ""
 
-
-# Watching a run of another process: its journal is looked at again and again until it is over.
 
 LOOK_S: Final = 0.5
 

@@ -83,11 +83,6 @@ class Afterwards(Struct, frozen=True):
     def elapsed_s(self) -> float:
         return self.spent.wall_s
 
-    @property
-    def is_simulated(self) -> bool:
-        """Whether its process was the provider too."""
-        return _source(self.glance.header).get("sim") is not None
-
     def total(self, name: str) -> int:
         """A number of all tasks: `retries`, `stale`, `cut_calls`, `cut_tokens`."""
         return sum(getattr(one, name) for one in self.numbers.tasks.values())
@@ -585,7 +580,7 @@ def _overhead_words(run: Afterwards) -> str:
     extra = [] if numbers.is_measured else ["without the parts that were cut off"]
     if run.glance.header.kind == "python":
         extra.append("with the functions that ran in its process")
-    if run.is_simulated:
+    if _source(run.glance.header).get("sim") is not None:
         extra.append("with the simulated provider")
     return f"{words} ({', '.join(extra)})" if extra else words
 

@@ -8,6 +8,7 @@ Laws:
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -45,11 +46,7 @@ Gave = tuple[TaskRow, bytes | None]
 def harvest(
     reader: JournalReader, names: Collection[str] = (), places: Mapping[bytes, int] | None = None
 ) -> Iterator[Gave]:
-    """Every task that has ended, in declared order; only some, if named.
-
-    `places` are the tasks as they are declared; without them the numbers of the last facts are all
-    that is known, among which members that were found at run time come last.
-    """
+    """The tasks that have ended, or those in `names`, ordered by `places` or by their numbers."""
     rows = [
         row
         for row in reader.rows()
@@ -124,8 +121,6 @@ def json_line(shown: object) -> str:
 
 
 def write_table(stream: TextIO, found: Iterator[Gave]) -> None:
-    import csv
-
     writer = csv.writer(stream)
     writer.writerow(COLUMNS)
     for gave in found:
@@ -158,11 +153,7 @@ def guarded(value: object) -> object:
 
 
 def safe_name(name: str, taken: set[str]) -> str:
-    """A file's name for a task's, unlike all in `taken`, to which it is added.
-
-    Letters of every script stay; separators and what shells or systems treat specially go. Names
-    are told apart as a file system does that does not know capitals.
-    """
+    """A file name that shells take as it is and that no case-insensitive file system mixes up."""
     plain = re.sub(r"[^\w.,=@+-]+", "_", name, flags=re.UNICODE).strip("._ ")
     plain = plain.encode()[:NAME_MAX].decode("utf-8", "ignore") or "task"
     chosen, number = f"{plain}.txt", 1

@@ -7,21 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from headway.base.numbers import short
+from headway.pacing.admission import LaneView, LimitView
 from headway.report import progress
 from headway.report.history import Standing
 from headway.report.progress import GroupProgress, TaskNames, TimeLeft
 from headway.report.text.accounts import PERIODS
 from headway.report.text.words import Glyphs, clock, cost, count, duration, one_line, usd
-
-if TYPE_CHECKING:
-    from headway.pacing.admission import LaneView, LimitView
 
 GROUPS_MAX: Final = 8
 RUNNING_MAX: Final = 6

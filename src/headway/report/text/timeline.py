@@ -20,8 +20,6 @@ from headway.report.text.runs import Glance, look
 from headway.report.text.terminal import print_lines
 from headway.report.text.words import count, duration, glyphs_for, one_line
 
-# A run that was performed, as a timeline: who waited where, who worked, how many at once.
-
 LEAST_S: Final = 0.001
 """A picture of a run without any length still has a scale."""
 

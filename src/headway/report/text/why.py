@@ -209,13 +209,14 @@ def draw_cause(console: Console, cause: Cause) -> None:
         console.print(f"hint: {cause.advice}", soft_wrap=True)
 
 
-# What a run was to do, by what is kept of it: a plan is read again, nothing of it is executed.
-
-
 def known(header: Header, folder: str) -> KnownRun | None:
     """What the run was to do; nobody but its own process knows that of Python functions."""
     if header.kind == "each":
-        return _known_each(header, folder)
+        source = EachSource.decoded(kept_source(folder, header.source))
+        plan = source.plan()
+        graph = Graph((TaskGroup("each", plan.count(), retries=source.retries, is_local=True),))
+        work = EachWork(plan, header.folder, ShimClient(header.folder))
+        return KnownRun(graph, Rules(ceiling=source.jobs), lambda _, member: work.label(member))
     try:
         return _known_plan(header, folder) if header.kind == "plan" else None
     except PlanError:
@@ -236,11 +237,3 @@ def _known_plan(header: Header, folder: str) -> KnownRun:
         return f"{group.name}[{member}]" if group.count is None else group.label(member)
 
     return KnownRun(graph, Rules(ceiling=source.jobs or inf), label)
-
-
-def _known_each(header: Header, folder: str) -> KnownRun:
-    source = EachSource.decoded(kept_source(folder, header.source))
-    plan = source.plan()
-    graph = Graph((TaskGroup("each", plan.count(), retries=source.retries, is_local=True),))
-    work = EachWork(plan, header.folder, ShimClient(header.folder))
-    return KnownRun(graph, Rules(ceiling=source.jobs), lambda _, member: work.label(member))
