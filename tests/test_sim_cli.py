@@ -22,7 +22,7 @@ import pytest
 from headway.cli.main import main
 from headway.report.tables import StrategyRow, row_of
 from headway.report.text.table import caption, conclusion, draw_table
-from headway.report.text.timeline import Picture, draw_timelines
+from headway.report.text.timeline import draw_timeline
 from headway.report.text.words import ASCII, console_for, glyphs_for
 from headway.sim.rehearsal import Rehearsed
 
@@ -241,7 +241,7 @@ def test_a_timeline_is_aligned_with_wide_characters_and_cut() -> None:
     stream = StringIO()
     labels = ["見直し", "a", "a name that is longer than there is room for"]
     labels += [f"agent {number}" for number in range(97)]
-    draw_timelines(console_for(stream), [Picture("run", [((), None)] * len(labels), labels)], 10.0)
+    draw_timeline(console_for(stream), "run", [((), None)] * len(labels), labels, 10.0)
     lines = stream.getvalue().splitlines()
     assert lines[2].index("·") + 3 == lines[3].index("·") == lines[4].index("·") == 22
     assert "and 60 more" in stream.getvalue()

@@ -15,7 +15,6 @@ from headway.client.overview import Overview
 from headway.pacing.admission import BookView, LaneView, LimitView
 from headway.pacing.memory import Chronicle, ObservedAnswer
 from headway.report.text.health import draw_health, health_json, health_line, watch_health
-from headway.report.text.live import QuotaLooker
 from headway.report.text.words import console_for
 
 ABOUT = About(42, 7.0)
@@ -99,10 +98,6 @@ def test_a_run_is_told_of_the_worst_and_of_how_many() -> None:
     told = health_line((lane(), lane(refused=5, group="a"), lane(refused=30, group="b")))
     assert told == "bad: 23.1% of calls were refused (30 by rate) (b); and 1 account more"
     assert health_line((lane(refused=5),)).startswith("watch: ")
-    looker = QuotaLooker(lambda: [lane(refused=30)])
-    assert looker.health == ""
-    looker.look()
-    assert looker.health.startswith("bad: 23.1%")
 
 
 class EnoughError(Exception):

@@ -23,7 +23,7 @@ from headway.engine.events import (
 )
 from headway.pacing.admission import CallerView, LaneView, LimitView
 from headway.report.progress import RunProgress, TaskNames, TimeLeft
-from headway.report.text.stage import Frame, LiveState, picture, rest_words
+from headway.report.text.stage import LiveState, picture, rest_words
 from headway.report.text.words import ASCII, Glyphs
 
 NAMES = ("코드 경로 탐색", "path 1", "path 2", "verdict")
@@ -45,7 +45,7 @@ def view(*events: Event, lanes: tuple[LaneView, ...] = ()) -> LiveState:
     run = RunProgress(cast)
     run.hear(events)
     return LiveState(
-        cast, 10.0, 10.0, run.standing, run.statistics(), run.groups,
+        90, ASCII, cast, 10.0, 10.0, run.standing, run.statistics(), run.groups,
         list(run.running.values()), run.rest((), 10.0), lanes, 2, (0.02, 58_000_000),
     )  # fmt: skip
 
@@ -59,8 +59,8 @@ BUSY = (
 )
 
 
-def lines(shown: LiveState, columns: int = 90, glyphs: Glyphs = ASCII) -> list[str]:
-    return [line.plain for line in picture(shown, Frame(columns, glyphs))]
+def lines(shown: LiveState) -> list[str]:
+    return [line.plain for line in picture(shown)]
 
 
 def test_a_picture_shows_how_far_each_group_is() -> None:
@@ -80,7 +80,7 @@ def test_names_of_every_script_are_aligned() -> None:
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 120])
 def test_no_line_is_wider_than_the_screen(columns: int) -> None:
-    drawn = lines(view(*BUSY, lanes=(LANE,)), columns, Glyphs())
+    drawn = lines(replace(view(*BUSY, lanes=(LANE,)), columns=columns, glyphs=Glyphs()))
     assert max(map(cell_len, drawn)) <= columns
 
 
@@ -157,7 +157,7 @@ def test_many_groups_and_tasks_are_counted_not_listed() -> None:
     run = RunProgress(cast)
     run.hear([TaskStarted(task, 1, 1.0, "room") for task in range(60, 75)])
     shown = LiveState(
-        cast, 2.0, 1.0, run.standing, run.statistics(), run.groups,
+        90, ASCII, cast, 2.0, 1.0, run.standing, run.statistics(), run.groups,
         list(run.running.values())[:6], run.rest((), 2.0), notice="the broker does not answer",
     )  # fmt: skip
     drawn = lines(shown)
@@ -168,9 +168,7 @@ def test_many_groups_and_tasks_are_counted_not_listed() -> None:
 
 
 def test_what_is_wrong_with_the_accounts_is_shown_and_nothing_if_nothing_is() -> None:
-    frame = Frame(80, Glyphs())
-    well = [line.plain for line in picture(view(*BUSY, lanes=(LANE,)), frame)]
+    well = lines(view(*BUSY, lanes=(LANE,)))
     assert not any(line.startswith("  health") for line in well)
     ill = replace(view(*BUSY, lanes=(LANE,)), health="bad: 12.0% of calls were refused (model)")
-    shown = [line.plain for line in picture(ill, frame)]
-    assert "  health   bad: 12.0% of calls were refused (model)" in shown
+    assert "  health   bad: 12.0% of calls were refused (model)" in lines(ill)

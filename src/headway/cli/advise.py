@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from headway.base.codec import as_dict
 from headway.base.numbers import number_of
 from headway.cli.main import Body, add_json, show
 from headway.errors import BadValueError, UsageError
@@ -66,7 +67,6 @@ def arguments(parser: argparse.ArgumentParser) -> Body:
 
 
 def _advise(parsed: argparse.Namespace) -> int:
-    from headway.base.codec import as_dict
     from headway.report.advise import recommend, width_curve
     from headway.report.options import as_it_is_now
     from headway.report.text.advise import draw_advice, sentence
@@ -137,7 +137,6 @@ def _situation(parsed: argparse.Namespace) -> Situation:
 
 
 def _with_flags(parsed: argparse.Namespace, situation: Situation) -> Situation:
-    """What was said on the command line has the last word, over a plan too."""
     said: dict[str, object] = {}
     if parsed.agents is not None:
         said["agents"] = _whole("--agents", parsed.agents, AGENTS_MAX)
@@ -154,31 +153,26 @@ def _with_flags(parsed: argparse.Namespace, situation: Situation) -> Situation:
 
 
 def _told(parsed: argparse.Namespace, situation: Situation) -> tuple[Situation, AccountGuess]:
+    from headway.client.overview import account_in, price_in
     from headway.report.options import described_account
 
     if parsed.preset:
-        from headway.client.overview import price_in
         from headway.sim.presets import find_provider
 
         guess = described_account(find_provider(parsed.preset).spec, price_in(parsed.model or ""))
-        return _with_budget(parsed, situation), guess
-    from headway.client.overview import account_in
+    else:
+        guess, ledger = account_in(os.environ, parsed.account or "", parsed.model or "")
+        if ledger is not None:
+            situation = replace(situation, budget=ledger.budget, spent=ledger.spent)
+        state = guess.state
+        if parsed.is_peak is not None:
+            state = replace(state, is_peak=parsed.is_peak)
+        situation = replace(situation, state=state)
+    if parsed.budget is not None:
+        from headway.cli.limits import monthly
 
-    guess, ledger = account_in(os.environ, parsed.account or "", parsed.model or "")
-    if ledger is not None:
-        situation = replace(situation, budget=ledger.budget, spent=ledger.spent)
-    state = guess.state
-    if parsed.is_peak is not None:
-        state = replace(state, is_peak=parsed.is_peak)
-    return _with_budget(parsed, replace(situation, state=state)), guess
-
-
-def _with_budget(parsed: argparse.Namespace, situation: Situation) -> Situation:
-    if parsed.budget is None:
-        return situation
-    from headway.cli.limits import monthly
-
-    return replace(situation, budget=monthly(parsed.budget))
+        situation = replace(situation, budget=monthly(parsed.budget))
+    return situation, guess
 
 
 def _draw(parsed: argparse.Namespace, advice: Advice) -> None:

@@ -8,17 +8,14 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec.structs import replace
 
 from headway.base.codec import as_dict
 from headway.cli.main import Body, add_json, print_json
-from headway.report.text.check import refusal_of
-
-if TYPE_CHECKING:
-    from headway.plans.load import Loaded
-    from headway.report.forecast import Foreseen
+from headway.errors import PlanError
+from headway.report.text.check import print_check, refusal_of
 
 REFUSED: Final = 3
 
@@ -42,19 +39,8 @@ def arguments(parser: argparse.ArgumentParser) -> Body:
     return _check
 
 
-def _foreseen(loaded: Loaded, path: Path) -> Foreseen | None:
-    """What the plan will take, as far as that is known; nothing if it names no model."""
-    from headway.config import read_configuration
-    from headway.run.forecasts import foreseen_plan
-
-    spec = loaded.expanded.spec
-    strategy = spec.strategy or read_configuration(os.environ).values.strategy
-    return foreseen_plan(loaded.expanded, path, os.environ, strategy)
-
-
 def _check(parsed: argparse.Namespace) -> int:
     from headway.config import read_configuration
-    from headway.errors import PlanError
     from headway.plans.check import check
     from headway.plans.document import absent
     from headway.plans.load import in_one_go, load_plan
@@ -79,12 +65,15 @@ def _check(parsed: argparse.Namespace) -> int:
         if parsed.json:
             print(json.dumps({"refused": [refusal_of(one) for one in (error, *error.others)]}))
         raise
-    found = _foreseen(loaded, Path(parsed.plan)) if parsed.forecast else None
+    found = None
+    if parsed.forecast:
+        from headway.run.forecasts import foreseen_plan
+
+        strategy = spec.strategy or read_configuration(os.environ).values.strategy
+        found = foreseen_plan(loaded.expanded, Path(parsed.plan), os.environ, strategy)
     if parsed.json:
         print_json({**as_dict(report), "forecast": None if found is None else as_dict(found)})
     else:
-        from headway.report.text.check import print_check
-
         print_check(report, sys.stdout)
         if parsed.forecast:
             from headway.report.text.forecast import foretold

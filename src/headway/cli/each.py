@@ -13,17 +13,21 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from headway.agents.shell import Adopted, ShimClient
+from headway.base.folders import folders
 from headway.cli.main import HelpText, Parser, add_json
+from headway.engine.events import Event, TaskFailed, TaskFinished, TaskReused
+from headway.engine.record import Header
+from headway.engine.strategy import ADAPTIVE
 from headway.errors import BadValueError, UsageError
-from headway.run.each import EachSource
+from headway.plans.each import ValueSource, arrange, lines, parse
+from headway.report.text.outputs import Outputs
+from headway.run.each import EachSource, EachWork
 
 if TYPE_CHECKING:
     from headway.cli.running import Show
-    from headway.engine.events import Event
-    from headway.engine.record import Header
     from headway.engine.state import Halt
     from headway.journal.journal import Journal
-    from headway.plans.each import ValueSource
     from headway.report.text.lines import Watcher
 
 EXAMPLES: Final = """\
@@ -63,7 +67,6 @@ def main(arguments: Sequence[str]) -> int:
             sys.stdout.buffer.write(os.fsencode(f"{plan.display(member)}\n"))
         return 0
     from headway.cli.running import Show
-    from headway.report.text.outputs import Outputs
 
     Outputs(source, sys.stdout.buffer, sys.stderr.buffer)  # Refused here, it leaves no run behind.
     wants_view = bool(parsed.eta or parsed.bar or parsed.progress)
@@ -71,14 +74,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def perform(source: EachSource, journal: Journal, show: Show) -> int:
-    from headway.agents.shell import Adopted, ShimClient
     from headway.cli.running import conduct, meter_of
-    from headway.engine.events import TaskFailed, TaskFinished, TaskReused
     from headway.engine.state import Rules
-    from headway.engine.strategy import ADAPTIVE
     from headway.plans.graph import Graph, TaskGroup
-    from headway.report.text.outputs import Outputs
-    from headway.run.each import EachWork
     from headway.run.launch import Launch
 
     plan = source.plan()
@@ -169,8 +167,6 @@ def _parser() -> Parser:
 
 
 def _source(parsed: argparse.Namespace, words: list[str]) -> EachSource:
-    from headway.plans.each import arrange, parse
-
     template, named = parse(words)
     sources: list[ValueSource] = [
         *((_file_values(name, parsed), False) for name in parsed.arg_file or ()),
@@ -193,8 +189,6 @@ def _source(parsed: argparse.Namespace, words: list[str]) -> EachSource:
 
 
 def _file_values(name: str, parsed: argparse.Namespace) -> tuple[str, ...]:
-    from headway.plans.each import lines
-
     if name == "-" and sys.stdin.isatty():
         raise UsageError(
             "there are no inputs", hint="headway each 'echo {}' ::: a b c, or pipe them in"
@@ -212,7 +206,6 @@ def _file_values(name: str, parsed: argparse.Namespace) -> tuple[str, ...]:
 
 def _journal(parsed: argparse.Namespace, source: EachSource) -> Journal:
     from headway.cli.running import begin_journal
-    from headway.engine.record import Header
 
     if parsed.resume:
         found = _earlier(source)
@@ -228,7 +221,6 @@ def _journal(parsed: argparse.Namespace, source: EachSource) -> Journal:
 
 def _earlier(source: EachSource) -> Journal | None:
     """The last run of the same command from the same folder; it may have had other inputs."""
-    from headway.base.folders import folders
     from headway.journal.folder import keep_source, list_runs
     from headway.journal.journal import Journal
     from headway.journal.reader import latest

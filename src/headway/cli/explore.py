@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from headway.cli.main import Body, add_json
 from headway.errors import UsageError
+from headway.report.text.terminal import progress_line
 
 if TYPE_CHECKING:
     from headway.plans.load import Loaded
@@ -59,7 +60,6 @@ def _explore(parsed: argparse.Namespace) -> int:
     from headway.plans.load import load_unrefused
     from headway.report.explore import ExploreOptions, Explorer, explore
     from headway.report.text.explore import as_json, print_explored
-    from headway.report.text.terminal import progress_line
 
     for name, least in (("schedules", 1), ("depth", 1), ("members", 2), ("seed", 0)):
         value = getattr(parsed, name)

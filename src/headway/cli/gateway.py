@@ -6,7 +6,10 @@ import argparse
 import json
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -191,8 +194,6 @@ def _env(parsed: argparse.Namespace) -> int:
     if shell == "json":
         print(json.dumps(variables, indent=2))
         return 0
-    from shlex import quote
-
     for name, value in variables.items():
         fish = value.replace("\\", "\\\\").replace("'", "\\'")
         print(f"set -gx {name} '{fish}'" if shell == "fish" else f"export {name}={quote(value)}")
@@ -250,8 +251,6 @@ def _found(place: Folders) -> RunningGateway:
 
 
 def _settings(parsed: argparse.Namespace, port: str | None) -> GatewaySettings:
-    from importlib.util import find_spec
-
     from headway.gateway.agents import whole_settings
 
     if find_spec("aiohttp") is None:
@@ -283,6 +282,4 @@ def _where(running: RunningGateway) -> str:
 
 
 def _say(line: str) -> None:
-    import time
-
     print(f"{time.strftime('%H:%M:%S')} headway {line}", file=sys.stderr, flush=True)

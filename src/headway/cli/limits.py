@@ -14,13 +14,13 @@ from msgspec.structs import replace
 
 from headway.base.codec import as_dict
 from headway.base.numbers import number_of, share_of
+from headway.base.values import Limit, LimitKind, Resource
 from headway.cli.main import Body, Commands, add_command, add_commands, add_json, print_json
 from headway.errors import BadValueError, did_you_mean
 from headway.report.text.terminal import print_lines
 from headway.report.text.words import console_for, glyphs_for
 
 if TYPE_CHECKING:
-    from headway.base.values import Limit, LimitKind, Resource
     from headway.pacing.admission import BookView
     from headway.pacing.memory import AccountTerms, MonthlyBudget
 
@@ -36,7 +36,6 @@ WORDS: Final[dict[str, tuple[Resource, float]]] = {
 """A limit as people call it: what it counts, over how many seconds."""
 
 NOTHING: Final = "none"
-"""The value that takes a setting back."""
 
 EXAMPLES: Final = """\
 examples:
@@ -84,9 +83,10 @@ def _show(parsed: argparse.Namespace) -> int:
     from headway.client.admission import admission
     from headway.report.health import outlooks
     from headway.report.text.accounts import draw_accounts, outlook_json
+    from headway.report.text.health import passed_of
 
     view, about = admission().describe()
-    found = outlooks(view, _passed())
+    found = outlooks(view, passed_of(time.time()))
     if parsed.json:
         budgets = [outlook_json(one) for one in found]
         shown = {**as_dict(view), "broker": as_dict(about), "budgets": budgets}
@@ -98,15 +98,15 @@ def _show(parsed: argparse.Namespace) -> int:
 def _burn_down(parsed: argparse.Namespace) -> int:
     from headway.client.overview import overview
     from headway.report.health import outlooks
+    from headway.report.text.accounts import outlook_json
     from headway.report.text.burndown import svg, terminal
+    from headway.report.text.health import passed_of
 
-    passed = _passed()
+    passed = passed_of(time.time())
     found = [
         one for one in outlooks(overview(os.environ).view, passed) if one.account == parsed.account
     ]
     if parsed.json:
-        from headway.report.text.accounts import outlook_json
-
         return print_json([outlook_json(one) for one in found])
     if not found:
         print(f"There is no budget for {parsed.account or 'every account'}. Set one with "
@@ -133,12 +133,6 @@ def _write_svg(path: str, text: str) -> int:
         ) from None
     print(path)
     return 0
-
-
-def _passed() -> float:
-    from headway.report.text.health import passed_of
-
-    return passed_of(time.time())
 
 
 def _set(parsed: argparse.Namespace) -> int:
@@ -198,8 +192,6 @@ def _key(parsed: argparse.Namespace, view: BookView) -> str:
 
 def _setting(text: str, kind: LimitKind) -> tuple[str, Limit | None]:
     """`rpm=500`: the limit's name, and the limit or None to forget it."""
-    from headway.base.values import Limit
-
     word, _, value = text.partition("=")
     if word not in WORDS:
         raise BadValueError(f"there is no limit `{word}`", hint=did_you_mean(word, WORDS))

@@ -49,8 +49,6 @@ exit codes: 0 done, 1 some tasks failed, 2 usage, 3 plan refused, 4 budget reach
 
 
 class Verb(NamedTuple):
-    """A first word after `headway`, and the module that knows the rest."""
-
     name: str
     module: str
     """With `:function` where several verbs share one."""
@@ -140,9 +138,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if isinstance(error, OSError) and error.errno in FULL:
             _discard_output()
-            return _tell(_as_full(error), debug)
+            name = "the output" if error.filename is None else os.fsdecode(error.filename)
+            words = f"{name} cannot be written: {error.strerror}"
+            return _tell(StateFileError(words, hint="make room; what is finished is kept"), debug)
         # The boundary: whatever else comes up is a bug of ours and is shown as one.
-        return _tell(_as_bug(error, arguments), debug)
+        import shlex
+
+        again = f"{DEBUG_VARIABLE}=1 {shlex.join(['headway', *arguments])}"
+        hint = f"this is a bug in headway: report it with what `{again}` prints"
+        bug = InternalError(f"{type(error).__name__}: {error}", hint=hint)
+        bug.__cause__ = error
+        return _tell(bug, debug)
     return code
 
 
@@ -200,7 +206,6 @@ def fill_parser(parser: argparse.ArgumentParser, verb: Verb, module: ModuleType)
 
 
 def _tell(error: HeadwayError, debug: bool) -> int:
-    """Results go to stdout, so errors never do."""
     if debug:
         import traceback
 
@@ -215,25 +220,6 @@ def _say(words: str) -> None:
     except OSError:
         # Nobody reads it, or nothing can be written: the exit code still tells.
         _discard_output()
-
-
-def _as_full(error: OSError) -> StateFileError:
-    name = "the output" if error.filename is None else os.fsdecode(error.filename)
-    return StateFileError(
-        f"{name} cannot be written: {error.strerror}", hint="make room; what is finished is kept"
-    )
-
-
-def _as_bug(error: Exception, arguments: list[str]) -> InternalError:
-    import shlex
-
-    again = shlex.join(["headway", *arguments])
-    bug = InternalError(
-        f"{type(error).__name__}: {error}",
-        hint=f"this is a bug in headway: report it with what `{DEBUG_VARIABLE}=1 {again}` prints",
-    )
-    bug.__cause__ = error
-    return bug
 
 
 def _discard_output() -> None:
@@ -258,15 +244,11 @@ def _open_streams() -> None:
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
 
 
-# What several verbs share.
-
-
 def add_json(parser: argparse._ActionsContainer, words: str = "for a program") -> None:
     parser.add_argument("--json", action="store_true", help=words)
 
 
 def add_commands(parser: argparse.ArgumentParser, alone: Body | None = None) -> Commands:
-    """The place for commands of a verb; `alone` is what it does without one."""
     if alone is not None:
         add_json(parser)
     return parser.add_subparsers(
@@ -296,7 +278,6 @@ def print_json(shown: object) -> int:
 def show(
     parsed: argparse.Namespace, as_json: Callable[[], object], draw: Callable[[Console], None]
 ) -> int:
-    """Print it for a program, or for a person."""
     if parsed.json:
         return print_json(as_json())
     from headway.report.text.words import console_for

@@ -180,13 +180,9 @@ def _say(
     print(file=sys.stderr)
     if draft.is_single:
         print("one call is enough for this: nothing is gained by a plan", file=sys.stderr)
-    cost = (
-        f"about ${guess.expected_microusd / 1e6:.2f}, at most ${guess.ceiling_microusd / 1e6:.2f}"
-    )
-    if guess.unpriced:
-        print(unknown_cost(guess.unpriced), file=sys.stderr)
-    else:
-        print(f"its calls will cost: {cost}", file=sys.stderr)
+    usd, most = guess.expected_microusd / 1e6, guess.ceiling_microusd / 1e6
+    cost = f"its calls will cost: about ${usd:.2f}, at most ${most:.2f}"
+    print(unknown_cost(guess.unpriced) if guess.unpriced else cost, file=sys.stderr)
     tokens = round(took.input_tokens + took.output_tokens)
     print(f"{path} is written, in {took.calls} calls and {tokens:,} tokens", file=sys.stderr)
     if not parsed.goes_on:

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from headway.base.locks import look
 from headway.cli.main import Body, add_json
 from headway.config import foreign_allowance, read_configuration
 from headway.errors import BadValueError, UsageError
+from headway.plans.spec import PlanBudget
 
 if TYPE_CHECKING:
     from headway.journal.journal import Journal
     from headway.plans.expand import ExpandedPlan
     from headway.plans.load import Loaded
-    from headway.plans.spec import PlanBudget
     from headway.run.detector import Detector
     from headway.run.plan_run import PlanRun, PlanSource
 
@@ -67,7 +68,6 @@ def arguments(parser: argparse.ArgumentParser) -> Body:
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
-    """Options that a resume has too."""
     add = parser.add_argument
     add("--budget", metavar="B", help="the most to spend: '$6', or tokens: 5M")
     add("--wait", metavar="TIME", help="wait at most so long for a usage window")
@@ -118,17 +118,10 @@ def begin(
     # Refused here, it leaves no run behind that nobody could resume either.
     run = ready_run(loaded, source, parsed, environment)
     must_be_worth_it(loaded, source, parsed, environment)
+    name, folder = loaded.expanded.spec.name or path.stem, str(loaded.folder.resolve())
+    keeps, encoded = settings.keep_results, source.encoded()
     journal = begin_journal(
-        lambda run_id, now_s: Header(
-            run_id,
-            loaded.expanded.spec.name or path.stem,
-            "plan",
-            source.encoded(),
-            str(loaded.folder.resolve()),
-            run.tasks,
-            now_s,
-            settings.keep_results,
-        )
+        lambda run_id, now_s: Header(run_id, name, "plan", encoded, folder, run.tasks, now_s, keeps)
     )
     return perform(run, source, journal, parsed)
 
@@ -164,7 +157,13 @@ def perform(run: PlanRun, source: PlanSource, journal: Journal, parsed: argparse
     is_shown = not parsed.quiet
     foreseen_s = None
     if parsed.forecast:
-        foreseen_s = _foreseen_s(run, source, journal, is_shown and not parsed.json)
+        from headway.report.text.forecast import foretold
+        from headway.run.forecasts import foresee_run
+
+        foreseen = foresee_run(run, source, journal.folder)
+        foreseen_s = None if foreseen is None else foreseen.time_s.mid
+        if is_shown and not parsed.json:
+            print(*foretold(foreseen), sep="\n", file=sys.stderr)
     detector = detector_of(parsed.detect, run, journal.folder)
     show = Show(is_shown, is_shown, parsed.json, is_shown, foreseen_s)
     code = conduct(
@@ -181,18 +180,7 @@ def perform(run: PlanRun, source: PlanSource, journal: Journal, parsed: argparse
     return code
 
 
-def _foreseen_s(run: PlanRun, source: PlanSource, journal: Journal, is_shown: bool) -> float | None:
-    from headway.report.text.forecast import foretold
-    from headway.run.forecasts import foresee_run
-
-    foreseen = foresee_run(run, source, journal.folder)
-    if is_shown:
-        print(*foretold(foreseen), sep="\n", file=sys.stderr)
-    return None if foreseen is None else foreseen.time_s.mid
-
-
 def say_again(run: PlanRun, source: PlanSource, folder: str, is_shown: bool) -> None:
-    """Remember who made whom run again, and say so."""
     from headway.journal.reader import JournalReader
     from headway.report.text.runs import again_lines
     from headway.state.learned_edges import lessons_of, remember
@@ -265,31 +253,26 @@ def must_be_worth_it(
     loaded: Loaded, source: PlanSource, parsed: argparse.Namespace, environment: Mapping[str, str]
 ) -> None:
     """Ask before a run without a budget that may cost much; refuse where nobody can answer."""
-    from headway.cli.running import must_be_terminal_or
     from headway.run.plan_run import models_of, price_guess, with_model
 
     expanded = with_model(loaded.expanded, source)
-    if (
-        parsed.sim is not None
-        or source.budget
-        or expanded.spec.budget
-        or not [*models_of(expanded)]
-    ):
+    is_free = parsed.sim is not None or not [*models_of(expanded)]
+    if parsed.yes or is_free or source.budget or expanded.spec.budget:
         return
     guess = price_guess(expanded, environment)
-    above = round(read_configuration(os.environ).values.ask_above_usd * 1e6)
-    if guess.expected_microusd > above:
-        usd = guess.expected_microusd / 1e6
-        must_be_terminal_or(
-            parsed.yes,
-            f"this plan will cost about ${usd:.2f}, at most ${guess.ceiling_microusd / 1e6:.2f}, "
-            "and has no budget",
-            f"--budget '${max(1, round(usd * 2))}', or --yes",
-        )
+    if guess.expected_microusd <= round(read_configuration(os.environ).values.ask_above_usd * 1e6):
+        return
+    usd, most = guess.expected_microusd / 1e6, guess.ceiling_microusd / 1e6
+    question = f"this plan will cost about ${usd:.2f}, at most ${most:.2f}, and has no budget"
+    hint = f"--budget '${max(1, round(usd * 2))}', or --yes"
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(question, hint=hint)
+    print(f"{question}. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise UsageError("not confirmed", hint=hint)
 
 
 def must_be_least(option: str, number: int | None, least: int) -> None:
-    """With less nothing would ever start."""
     if number is not None and number < least:
         raise BadValueError(f"{option} {number} is less than {least}", hint=f"{option} {least + 3}")
 
@@ -328,14 +311,10 @@ def resume(parser: argparse.ArgumentParser) -> Body:
 
 
 def _resume(parsed: argparse.Namespace) -> int:
-    from headway.base.folders import folders
-    from headway.base.locks import look
-    from headway.journal.folder import find_run
-    from headway.journal.reader import JournalReader
+    from headway.report.text.runs import coming_lines, doubt_lines, known_of, opened
     from headway.run.launch import tell
 
-    place = find_run(folders(os.environ).state, parsed.run_id)
-    with JournalReader(place.folder) as reader:
+    with opened(parsed.run_id) as (place, reader):
         owner, header = look(place.folder), reader.header
         if owner is not None and owner.is_alive:
             was_told, _, words = tell(reader, place.id, "continue")
@@ -347,9 +326,14 @@ def _resume(parsed: argparse.Namespace) -> int:
             hint=f"run the program again: `durable={header.name!r}` goes on where it was",
         )
     from headway.journal.journal import Journal
-    from headway.report.text.runs import coming_lines, doubt_lines, known_of
 
-    _go_to(header.folder)
+    try:
+        os.chdir(header.folder)
+    except OSError as fault:
+        raise UsageError(
+            f"{header.folder}, where this run was started, cannot be entered: {fault.strerror}",
+            hint="bring it back: its paths begin there. `headway results` needs no folder",
+        ) from None
     journal = Journal.open(place.folder)
     _say_in_flight(journal)
     for line in coming_lines(journal.folder, journal.reader.rows(), os.environ):
@@ -359,16 +343,6 @@ def _resume(parsed: argparse.Namespace) -> int:
         for line in doubt_lines(journal.reader, known_of(journal.reader)):
             print(line, file=sys.stderr)
     return _resume_each(journal, parsed) if header.kind == "each" else _resume_plan(journal, parsed)
-
-
-def _go_to(folder: str) -> None:
-    try:
-        os.chdir(folder)
-    except OSError as fault:
-        raise UsageError(
-            f"{folder}, where this run was started, cannot be entered: {fault.strerror}",
-            hint="bring it back: its paths begin there. `headway results` needs no folder",
-        ) from None
 
 
 def _resume_each(journal: Journal, parsed: argparse.Namespace) -> int:
@@ -412,7 +386,6 @@ def _resume_plan(journal: Journal, parsed: argparse.Namespace) -> int:
 def _chosen(
     journal: Journal, source: PlanSource, parsed: argparse.Namespace
 ) -> tuple[Loaded, PlanSource]:
-    """The plan as it was, or as it is now if the user says so."""
     from headway.plans.load import load_foreign, plan_from
     from headway.run.plan_run import files_digest, with_model
 
@@ -474,9 +447,8 @@ def _say_in_flight(journal: Journal) -> None:
     """Attempts in flight may be executed a second time: nobody knows how far they came."""
     started = [row.name for row in journal.reader.rows() if row.state == "started"]
     if started:
-        shown = ", ".join(started[:5]) + (
-            f" and {len(started) - 5} more" if len(started) > 5 else ""
-        )
+        more = f" and {len(started) - 5} more" if len(started) > 5 else ""
+        shown = ", ".join(started[:5]) + more
         print(
             f"in flight when it ended, so tried again: {shown}; calls that were sent may be billed "
             "twice, `headway report` counts them",

@@ -14,21 +14,24 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from headway.base.codec import as_dict
+from headway.base.folders import folders
 from headway.engine.events import Event, RunBegan, RunContinued, RunHeld, RunStopping
 from headway.engine.record import Header
-from headway.errors import BadValueError, JournalError, UsageError
+from headway.errors import BadValueError, JournalError
 from headway.interrupts import say_on_interrupt
+from headway.journal.file import LEAST_BYTES, free_bytes, full_words
+from headway.journal.folder import new_run
 from headway.journal.journal import Journal
 from headway.plans.ready import DONE
+from headway.plans.spec import PlanBudget
 from headway.report.progress import TaskNames
 from headway.report.text.words import one_line
+from headway.run.driver import Driver
 from headway.run.launch import Launch, Launched, launch
 
 if TYPE_CHECKING:
     from headway.gateway.tasks import TaskGateway
-    from headway.plans.spec import PlanBudget
     from headway.report.text.lines import Watcher
-    from headway.run.driver import Driver
 
 EFFECT_CELLS_MAX: Final = 400
 """Of the words for an effect that failed: others' words are among them."""
@@ -44,23 +47,16 @@ CLOSED: Final = {
 
 
 class Show(Struct, frozen=True):
-    """What is shown of a run while it goes on, and after."""
-
     view: bool = True
     summary: bool = True
     is_json: bool = False
     holds: bool = True
     """Whether somebody is told, also without a view, that a run waits and for what."""
     foreseen_s: float | None = None
-    """What it was foreseen to take, if it has just begun."""
 
 
 def begin_journal(header: Callable[[str, float], Header]) -> Journal:
     """The journal of a new run; `header` is told its id and the time."""
-    from headway.base.folders import folders
-    from headway.journal.file import LEAST_BYTES, free_bytes, full_words
-    from headway.journal.folder import new_run
-
     now_s = time.time()
     state = folders(os.environ).state
     try:
@@ -97,7 +93,6 @@ def conduct(
     ended: Callable[[], None] | None = None,
     adds: Callable[[], Mapping[str, object]] | None = None,
 ) -> int:
-    """Perform a run and say how it went; its exit code."""
     watcher: Watcher | None = None
     performer: Driver | None = None
 
@@ -155,16 +150,6 @@ def _close(journal: Journal, launched: Launched | None) -> None:
         if launched is None or launched.outcome.cause != "interrupted":
             raise
         print(fault.render(), file=sys.stderr)
-
-
-def must_be_terminal_or(yes: bool, question: str, hint: str) -> None:
-    if yes:
-        return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(question, hint=hint)
-    print(f"{question}. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise UsageError("not confirmed", hint=hint)
 
 
 def _restored(driver: Driver | None, events: Sequence[Event]) -> list[int]:

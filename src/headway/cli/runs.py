@@ -9,7 +9,9 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
+from headway.base.codec import as_dict
 from headway.cli.main import Body, add_json, print_json, show
+from headway.report.text import results as written
 from headway.report.text import runs
 from headway.report.text.runs import look, opened
 from headway.report.text.terminal import print_lines
@@ -93,7 +95,6 @@ def _add_run(parser: argparse.ArgumentParser, examples: str) -> Callable[..., ar
 
 
 def show_runs() -> int:
-    """The newest runs, for `headway` without a verb."""
     runs.draw_runs(console_for(sys.stdout))
     return 0
 
@@ -109,7 +110,6 @@ def status(parser: argparse.ArgumentParser) -> Body:
 def _status(parsed: argparse.Namespace) -> int:
     if parsed.health:
         return _health(parsed)
-    from headway.base.codec import as_dict
     from headway.report.text.check import kept_findings, print_findings
 
     with opened(parsed.name) as (place, reader):
@@ -181,7 +181,6 @@ def why(parser: argparse.ArgumentParser) -> Body:
 
 
 def _why(parsed: argparse.Namespace) -> int:
-    from headway.base.codec import as_dict
     from headway.report.text.why import cause_of, draw_cause, known
 
     with opened(parsed.name) as (place, reader):
@@ -251,7 +250,6 @@ def results(parser: argparse.ArgumentParser) -> Body:
 
 
 def _results(parsed: argparse.Namespace) -> int:
-    from headway.report.text.results import harvest, write_folder, write_lines, write_table
     from headway.run.declared import declared
 
     if parsed.state is not None:
@@ -260,15 +258,15 @@ def _results(parsed: argparse.Namespace) -> int:
         return _trace(parsed)
     with opened(parsed.name) as (place, reader):
         plan = declared(reader, place.folder)
-        found = harvest(reader, parsed.task, None if plan is None else plan[0])
+        found = written.harvest(reader, parsed.task, None if plan is None else plan[0])
         if parsed.folder is not None:
-            done = write_folder(parsed.folder, found)
+            done = written.write_folder(parsed.folder, found)
             print(f"{done} files in {parsed.folder}", file=sys.stderr)
         elif parsed.format == "csv":
-            write_table(sys.stdout, found)
+            written.write_table(sys.stdout, found)
         else:
             agents = runs.accounts_by_key(place.folder)
-            write_lines(sys.stdout, found, is_parsed=parsed.parse, agents=agents)
+            written.write_lines(sys.stdout, found, is_parsed=parsed.parse, agents=agents)
         glance = look(reader)
     # Tasks that only bring results together for a reduction are no results of their own.
     total = glance.total - sum(of for _, of in glance.inner.values())
@@ -283,14 +281,13 @@ def _results(parsed: argparse.Namespace) -> int:
 
 
 def _trace(parsed: argparse.Namespace) -> int:
-    from headway.report.text.results import json_line
     from headway.report.text.trace import as_json, draw_trace, trace_of
 
     task, *words = parsed.trace
     with opened(parsed.name) as (place, reader):
         found = trace_of(reader, place.folder, task, " ".join(words))
     if parsed.format:
-        print(json_line(as_json(found)))
+        print(written.json_line(as_json(found)))
         return 0
     for line in draw_trace(found):
         print(line)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Final
 
+from headway.cli import main as cli
 from headway.cli.main import Body, Commands, add_command, add_commands, add_json, print_json, show
 from headway.errors import BadValueError, UsageError
 
@@ -116,8 +120,6 @@ def _salvage(parsed: argparse.Namespace) -> int:
 
 
 def _prune(parsed: argparse.Namespace) -> int:
-    import time
-
     from headway.journal.folder import prune
     from headway.report.text.runs import state_folder
     from headway.run.launch import span_s
@@ -163,8 +165,6 @@ def _show_path(_: argparse.Namespace) -> int:
 
 
 def _show_schema(_: argparse.Namespace) -> int:
-    import json
-
     from headway.plans.grammar import json_schema
 
     print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
@@ -202,15 +202,13 @@ def _completion(parsed: argparse.Namespace) -> int:
 
 
 def whole_parser() -> argparse.ArgumentParser:
-    from headway.cli.main import VERBS, build_parser, fill_parser, module_of
-
-    parser = build_parser()
+    parser = cli.build_parser()
     verbs = next(action for action in parser._actions if action.dest == "verb")
     choices = dict(verbs.choices or {})
-    for verb in VERBS:
-        module = module_of(verb)
+    for verb in cli.VERBS:
+        module = cli.module_of(verb)
         if not hasattr(module, "main"):
-            fill_parser(choices[verb.name], verb, module)
+            cli.fill_parser(choices[verb.name], verb, module)
         elif hasattr(module, "options"):
             # A verb that parses its own words may still say which options it has.
             module.options(choices[verb.name])
@@ -230,16 +228,14 @@ def skill(parser: argparse.ArgumentParser) -> Body:
     parser.epilog = SKILL
     commands = add_commands(parser)
     about = "put a SKILL.md where agents look for it"
-    install = _skill_command(commands, "install", about, _install)
+    install = _skill_command(commands, "install", about)
     install.add_argument("--print", action="store_true", dest="shows", help="only print it")
-    _skill_command(commands, "uninstall", "take it away again", _uninstall)
-    return _install
+    _skill_command(commands, "uninstall", "take it away again")
+    return _skill
 
 
-def _skill_command(
-    commands: Commands, name: str, summary: str, run: Body
-) -> argparse.ArgumentParser:
-    parser = add_command(commands, name, summary, SKILL, run)
+def _skill_command(commands: Commands, name: str, summary: str) -> argparse.ArgumentParser:
+    parser = add_command(commands, name, summary, SKILL, _skill)
     parser.add_argument("--to", metavar="AGENT", action="append", default=[],
                         help="claude, codex, opencode, gemini, or a folder; default: the first "
                         "two, whose places all four know")  # fmt: skip
@@ -251,25 +247,15 @@ def _skill_command(
     return parser
 
 
-def _install(parsed: argparse.Namespace) -> int:
-    from headway.mcp.skill import install, skill_text
+def _skill(parsed: argparse.Namespace) -> int:
+    from headway.mcp.skill import DEFAULT, install, skill_path, skill_text, uninstall
 
-    if parsed.shows:
+    is_install = parsed.command == "install"
+    if is_install and parsed.shows:
         print(skill_text(), end="")
         return 0
-    return _place_skill(parsed, install)
-
-
-def _uninstall(parsed: argparse.Namespace) -> int:
-    from headway.mcp.skill import uninstall
-
-    return _place_skill(parsed, uninstall)
-
-
-def _place_skill(parsed: argparse.Namespace, do: Callable[[str, bool], str]) -> int:
-    from headway.mcp.skill import DEFAULT, skill_path
-
     paths = [skill_path(to, parsed.user, os.environ) for to in parsed.to or DEFAULT]
+    do = install if is_install else uninstall
     placed = {path: do(path, parsed.force) for path in dict.fromkeys(paths)}
     if parsed.json:
         return print_json([{"path": path, "done": done} for path, done in placed.items()])
@@ -291,8 +277,6 @@ def mcp(parser: argparse.ArgumentParser) -> Body:
 
 
 def _mcp(parsed: argparse.Namespace) -> int:
-    from importlib.util import find_spec
-
     if find_spec("mcp") is None or find_spec("mcp_types") is None:
         raise UsageError(
             "`headway mcp` needs the package `mcp`, of 2.3 or newer",

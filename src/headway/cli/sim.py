@@ -19,14 +19,15 @@ from msgspec.structs import replace
 
 from headway.base.codec import as_dict
 from headway.base.numbers import number_of, share_of
+from headway.base.values import MINUTE_S, Charging, Limit, LimitKind, Resource
 from headway.cli.main import Body, Commands, add_command, add_commands, add_json
 from headway.errors import BadValueError, UsageError, did_you_mean
+from headway.report.text.terminal import progress_line
+from headway.report.text.words import console_for, finite
 
 if TYPE_CHECKING:
     import asyncio
 
-    from headway.base.values import Charging, LimitKind, Resource
-    from headway.report.tables import StrategyRow
     from headway.sim.account import Terms, UsageWindow
     from headway.sim.compare import Comparison, Contender, Experiment
     from headway.sim.provider import ProviderSpec
@@ -44,7 +45,6 @@ DEMO: Final = (
     ("headway, known limits", "headway+known"),
 )
 DRAWN: Final = (0, 2, 5)
-"""The rows of the demo that are drawn as timelines."""
 
 DEMO_EXAMPLES: Final = """\
 examples:
@@ -145,11 +145,8 @@ def _demo(parsed: argparse.Namespace) -> int:
     provider = find_provider(parsed.preset)
     experiment = Experiment(provider.spec, find_workload(provider.workload), _seeds(parsed))
     contenders = [replace(parse_contenders(strategy)[0], name=name) for name, strategy in DEMO]
-    compared = _run(experiment, contenders)
-    if parsed.json:
-        return _print_json(compared.rows)
-    _show(experiment, compared, () if parsed.no_timeline else DRAWN, provider.about)
-    return 0
+    drawn = () if parsed.no_timeline else DRAWN
+    return _perform(parsed, experiment, contenders, drawn, provider.about)
 
 
 def _compare(parsed: argparse.Namespace) -> int:
@@ -167,11 +164,7 @@ def _compare(parsed: argparse.Namespace) -> int:
             hint="write `--share 50%`",
         )
     experiment = Experiment(provider.spec, workload, _seeds(parsed), share, parsed.pace)
-    compared = _run(experiment, contenders)
-    if parsed.json:
-        return _print_json(compared.rows)
-    _show(experiment, compared, (), provider.about)
-    return 0
+    return _perform(parsed, experiment, contenders, (), provider.about)
 
 
 def _presets(parsed: argparse.Namespace) -> int:
@@ -200,21 +193,29 @@ def _seeds(parsed: argparse.Namespace) -> tuple[int, ...]:
     return tuple(range(first, first + count))
 
 
-def _run(experiment: Experiment, contenders: Sequence[Contender]) -> Comparison:
-    from headway.report.text.terminal import progress_line
+def _perform(
+    parsed: argparse.Namespace, experiment: Experiment, contenders: Sequence[Contender],
+    drawn: Sequence[int], about: str,
+) -> int:  # fmt: skip
     from headway.sim.compare import compare
 
     with progress_line(sys.stderr) as say:
-        return compare(
+        compared = compare(
             experiment, contenders, lambda name, over, total: say(f"{over}/{total} {name}")
         )
+    if parsed.json:
+        # JSON has no infinity: what never ended is null.
+        rows = [as_dict(row) for row in compared.rows]
+        print(dumps(finite(rows), indent=2, allow_nan=False))
+    else:
+        _show(experiment, compared, drawn, about)
+    return 0
 
 
 def _show(experiment: Experiment, compared: Comparison, drawn: Sequence[int], about: str) -> None:
     from headway.report.tables import lanes_of
     from headway.report.text.table import caption, conclusion, draw_table
-    from headway.report.text.timeline import Picture, draw_timelines
-    from headway.report.text.words import console_for
+    from headway.report.text.timeline import draw_legend, draw_timeline
 
     if isinstance(sys.stdout, TextIOWrapper):
         # A name may be in a script that the output cannot encode: better a `?` than no table.
@@ -225,26 +226,14 @@ def _show(experiment: Experiment, compared: Comparison, drawn: Sequence[int], ab
     print(VIRTUAL, end="\n\n", flush=True)
     console = console_for(sys.stdout)
     draw_table(console, rows, (caption(rows, compared.binding),))
-    pictures = [
-        Picture(
-            f"{rows[i].strategy}, seed {experiment.seeds[0]}",
-            lanes_of(compared.first[i], len(labels)),
-            labels,
-        )
-        for i in drawn
-    ]
     ends = [compared.first[i].makespan_s for i in drawn if compared.first[i].makespan_s < inf]
+    for i in drawn if ends else ():
+        title = f"{rows[i].strategy}, seed {experiment.seeds[0]}"
+        lanes = lanes_of(compared.first[i], len(labels))
+        draw_timeline(console, title, lanes, labels, max(ends))
     if ends:
-        draw_timelines(console, pictures, max(ends))
+        draw_legend(console)
     print(f"\n{conclusion(rows)}")
-
-
-def _print_json(rows: Sequence[StrategyRow]) -> int:
-    """Rows for programs. JSON has no infinity: what never ended is null."""
-    from headway.report.text.words import finite
-
-    print(dumps(finite([as_dict(row) for row in rows]), indent=2, allow_nan=False))
-    return 0
 
 
 # `headway sim serve`: a simulated provider that real clients can call.
@@ -386,9 +375,6 @@ def _spec(parsed: argparse.Namespace) -> ProviderSpec:
 
 
 def _terms(terms: Terms, parsed: argparse.Namespace) -> Terms:
-    """Limits of the command line replace those of the preset, if there are any."""
-    from headway.base.values import MINUTE_S, Limit
-
     burst_s = _number("--burst-s", parsed.burst_s, above=True)
     kind: LimitKind = parsed.kind or "bucket"
     if burst_s is not None and kind != "bucket":
@@ -464,7 +450,6 @@ def _number(option: str, text: str | None, above: bool = False) -> float | None:
 
 
 def whole_number(option: str, text: str, most: int, least: int = 0) -> int:
-    """The number of an option, or an error that says what is allowed."""
     is_number = text.isascii() and text.isdigit() and len(text) <= len(str(most))
     if not is_number or not least <= int(text) <= most:
         message = f"`{option}` is {text!r}: it must be a whole number from {least} to {most}"

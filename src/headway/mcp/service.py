@@ -404,11 +404,12 @@ class Service:
         with JournalReader(place.folder) as reader:
             glance = look(reader)
             source = source_of(reader)
-            ahead = outlook(reader, glance, source) if glance.verdict.is_live else None
+            rest, waits = TimeLeft(0), ""
+            if glance.verdict.is_live:
+                rest, waits = outlook(reader, glance, source)
             failed = list(islice(glance.rows(reader, "failed"), LISTED_MAX))
         state, reason = self._state(place, glance)
         is_over = self._is_over(place, state, glance)
-        rest = TimeLeft(0) if ahead is None else ahead.rest
         words = state if state == "starting" else state_words(glance)
         told = {
             "run": place.id,
@@ -416,7 +417,7 @@ class Service:
             "state": state,
             "is_over": is_over,
             "in_words": f"{words}; {count_words(glance)}",
-            "waits_for": reason or ("" if ahead is None else ahead.waits_for),
+            "waits_for": reason or waits,
             "until_s": glance.verdict.until_s,
             **_counted(glance, source),
             "elapsed_s": round(glance.elapsed_s, 1),
@@ -444,7 +445,7 @@ class Service:
             plan = declared(reader, place.folder)
             names = [task] if task else []
             found = harvest(reader, names, None if plan is None else plan[0])
-            pairs = ((as_json(one, is_parsed=False), one.body) for one in found)
+            pairs = ((as_json(one, is_parsed=False), one[1]) for one in found)
             results, left_out, after = page(pairs, offset, limit, max_bytes, from_byte)
         ended = sum(glance.of(state) for state in ("finished", "failed", "skipped"))
         state, _ = self._state(place, glance)

@@ -5,22 +5,21 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from headway.base.codec import as_dict
 from headway.base.numbers import short
 from headway.base.values import DAY_S, MINUTE_S
+from headway.broker.protocol import About
 from headway.pacing.admission import BookView, LaneView, LimitView
 from headway.pacing.budget import BudgetLedgerStatistics
 from headway.report.health import BudgetOutlook, Finish, Unit, lasting
 from headway.report.text.terminal import print_lines
-from headway.report.text.words import cost, count, duration
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from headway.broker.protocol import About
-
+from headway.report.text.words import MICRO, cost, count, duration
 
 PERIODS: Final = {MINUTE_S: "a minute", DAY_S: "a day", 3600.0: "an hour", 1.0: "a second"}
 
@@ -33,9 +32,6 @@ NO_ACCOUNTS: Final = (
 def draw_accounts(
     console: Console, view: BookView, about: About, outlooks: Sequence[BudgetOutlook] = ()
 ) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
     names = dict(about.clients)
     if not view.lanes:
         console.print(NO_ACCOUNTS, soft_wrap=True)
@@ -115,11 +111,6 @@ def _spent(ledger: BudgetLedgerStatistics) -> str:
     if ledger.claimed.tokens:
         spent += f" (and up to {short(ledger.claimed.tokens)} in flight)"
     return spent
-
-
-# A month's budgets in words: what is left, at which pace it goes, and until when it lasts.
-
-MICRO: Final = 1_000_000
 
 
 def amount(number: float, unit: Unit) -> str:

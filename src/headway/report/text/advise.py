@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from headway.base.numbers import short
 from headway.report.advise import Advice, WidthCurve
@@ -13,10 +17,6 @@ from headway.report.text.table import bound_words
 from headway.report.text.terminal import print_lines
 from headway.report.text.words import Glyphs, cents, duration, glyphs_for, usd
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-
 NAMES: Final = {
     "one": "one agent", "serial": "one at a time", "waves": "waves of {}", "pool": "a pool of {}",
     "adaptive": "adaptive",
@@ -24,8 +24,6 @@ NAMES: Final = {
 
 
 def draw_advice(console: Console, advice: Advice) -> None:
-    from rich.text import Text
-
     _draw_options(console, advice)
     console.print()
     console.print(Text(sentence(advice), "bold"), soft_wrap=True)
@@ -74,8 +72,6 @@ def name_of(option: Option) -> str:
 
 
 def _draw_options(console: Console, advice: Advice) -> None:
-    from rich.table import Table
-
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     has_budget = any(option.runs_a_month is not None for option in advice.options)
     heads = ["way", "time", "from", "to", "tokens", "cost", "refused", "at once"]
@@ -107,10 +103,7 @@ def _money(option: Option) -> str:
     return f"{about}{cents(option.microusd)}"
 
 
-# Time against width on a terminal: a bar for each width, the bound, the sweet spot.
-
 ROOM: Final = 36
-"""Columns beside the bars, for numbers and words."""
 
 BAR_LEAST: Final = 10
 BAR_MOST: Final = 60

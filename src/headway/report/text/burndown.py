@@ -22,14 +22,12 @@ RIGHT: Final = 28
 TOP: Final = 92
 FLOOR: Final = 382
 FOLD: Final = 112
-"""Characters of a sentence in one line."""
 
 TICKS: Final = 5
 """Lines across, the budget's own included."""
 
 ROWS: Final = 12
 CELLS: Final = 2
-"""A day's cells on a terminal."""
 
 Point = tuple[float, float]
 
@@ -172,7 +170,6 @@ def terminal(outlook: BudgetOutlook, passed: float, glyphs: Glyphs) -> Iterator[
 
 
 def _between(points: Sequence[Point], at: float) -> float:
-    """The height of a line at a place."""
     before = points[0]
     for point in points:
         if point[0] >= at > before[0]:

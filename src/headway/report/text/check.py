@@ -8,14 +8,16 @@ from collections.abc import Iterator, Sequence
 from math import ceil
 from typing import TYPE_CHECKING, Final, TextIO
 
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
 from headway.base.numbers import short
+from headway.errors import PlanError
 from headway.report.text.terminal import print_lines
 from headway.report.text.words import console_for, count, finite, one_line
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from headway.errors import PlanError
     from headway.plans.check import CheckReport, EdgeReport
     from headway.plans.hazards import Remark
     from headway.report.detect import DetectorFinding, Learned
@@ -30,8 +32,6 @@ REMARKS_SHOWN_MAX: Final = 20
 
 
 def print_check(report: CheckReport, stream: TextIO) -> None:
-    from rich.table import Table
-
     console = console_for(stream)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("task", "does", "how many", "after", "tokens in"):
@@ -97,8 +97,6 @@ def _after(edges: list[EdgeReport]) -> str:
 
 def _print_remarks(console: Console, remarks: tuple[Remark, ...]) -> None:
     """The worst first: what, then where and what would go wrong, then what to write instead."""
-    from rich.text import Text
-
     if remarks:
         console.print()
     for remark in remarks[:REMARKS_SHOWN_MAX]:
@@ -121,10 +119,7 @@ def refusal_of(error: PlanError) -> dict[str, object]:
     }  # fmt: skip
 
 
-# What the detector found, as people read it: what, where, and what to do about it.
-
 SHOWN_MAX: Final = 10
-"""Findings that are shown: whoever has more starts with these."""
 LINE_CELLS_MAX: Final = 300
 
 
@@ -140,7 +135,6 @@ def kept_findings(folder: str) -> tuple[DetectorFinding, ...]:
 
 
 def print_findings(found: Sequence[DetectorFinding], stream: TextIO, hint: str) -> None:
-    """The findings of a run; `hint` is where the rest of them can be seen."""
     for one in found[:SHOWN_MAX]:
         others = one.count - 1
         more = f" (and so do {count(others, 'more task')})" if others else ""
@@ -152,7 +146,6 @@ def print_findings(found: Sequence[DetectorFinding], stream: TextIO, hint: str) 
 
 
 def learned_lines(learned: Sequence[Learned]) -> Iterator[str]:
-    """Declarations to paste into a plan."""
     yield "# what the tasks of this run touched, to be pasted under their names"
     yield "tasks:"
     for one in learned:

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from rich.console import Console
+from rich.text import Text
 
 from headway.base.folders import RUNTIME_DIR, STATE_DIR, folders
 from headway.config import NAMES, read_configuration
 from headway.report.text.words import count
 from headway.run.doctor import DoctorFinding
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-
-# What the doctor found, one line each, and under it what to do.
-
 STYLES: Final = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
 def draw_findings(console: Console, findings: Sequence[DoctorFinding]) -> None:
-    from rich.text import Text
-
     about = max(len(finding.about) for finding in findings)
     for finding in findings:
         mark = (finding.judgement.ljust(4), STYLES[finding.judgement])
@@ -41,12 +36,7 @@ def draw_findings(console: Console, findings: Sequence[DoctorFinding]) -> None:
         console.print("\nFit.")
 
 
-SWITCHES = {
-    "HEADWAY_UNPACED": "1: go on without pacing when there is no broker",
-    "HEADWAY_DEBUG": "1: show tracebacks",
-    "NO_COLOR": "set: no colours",
-}
-"""Variables of the environment that are looked at, besides those of the folders."""
+SWITCHES: Final = ("HEADWAY_UNPACED", "HEADWAY_DEBUG", "NO_COLOR")
 
 
 def settings(environ: Mapping[str, str]) -> list[tuple[str, object, str]]:

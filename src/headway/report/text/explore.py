@@ -7,11 +7,11 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, TextIO
 
 from headway.base.codec import as_dict
+from headway.errors import PlanError
 from headway.report.text.terminal import clean, print_lines
 from headway.report.text.words import console_for, count, counts, one_line
 
 if TYPE_CHECKING:
-    from headway.errors import PlanError
     from headway.report.explore import Difference, Explored, PairVerdict
 
 JUDGED: Final = "shared state only; files and commands are not judged"
@@ -33,7 +33,6 @@ EDGE_CELLS_MAX: Final = 90
 def print_explored(
     found: Explored, refusal: PlanError | None, command: str, stream: TextIO
 ) -> None:
-    """Pairs, differences, and the whole in a sentence; `command` is how it was asked for."""
     console = console_for(stream)
     lines = [*_pair_lines(found), *_differences(found, command)]
     if found.nondeterministic is not None:
@@ -52,7 +51,6 @@ def print_explored(
 
 
 def _pair_lines(found: Explored) -> list[str]:
-    """Of few pairs every one, of many those that are of interest."""
     listed = [pair for pair in found.pairs if pair.verdict != "differs"]
     if len(listed) > PAIRS_SHOWN_MAX:
         listed = [pair for pair in listed if pair.verdict not in ("blocked", "commutes")]
@@ -98,10 +96,9 @@ def summary(found: Explored) -> str:
 
 
 def as_json(found: Explored, refusal: PlanError | None) -> dict[str, object]:
-    refused = None if refusal is None else refusal.message
     return {
         **as_dict(found), "differs": found.differs, "summary": summary(found), "judged": JUDGED,
-        "refused": refused,
+        "refused": None if refusal is None else refusal.message,
     }  # fmt: skip
 
 

@@ -46,7 +46,6 @@ def foretold(found: Foreseen | None) -> Iterator[str]:
 
 
 def binding(name: str) -> str:
-    """What makes a run so long, in words."""
     resource, _, period = name.partition("/")
     if period:
         per = {"60s": "a minute", "86400s": "a day", "3600s": "an hour"}.get(period, f"in {period}")

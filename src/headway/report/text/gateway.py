@@ -11,7 +11,6 @@ from headway.report.text.words import cost, count, counts, duration
 
 
 def gateway_lines(told: dict[str, Any]) -> Iterator[str]:
-    """Lines for the answer of `/status`."""
     held = f"{told['held']:,} held"
     if told["held"]:
         held += f", the longest for {duration(told['held_longest_s'])}"

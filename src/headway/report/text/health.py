@@ -6,13 +6,15 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import Final, TextIO
 
-from msgspec import Struct
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
 
 from headway.base.codec import as_dict
 from headway.base.values import DAY_S
-from headway.client.overview import Overview
+from headway.client.overview import Overview, overview
 from headway.engine.events import Event, GroupExpanded
 from headway.engine.record import TaskRow
 from headway.errors import HeadwayError, WireError
@@ -26,27 +28,15 @@ from headway.report.health import ORDER, Condition, condition_of, hour_words
 from headway.report.progress import RunProgress, TaskNames, TimeLeft
 from headway.report.text.accounts import NO_ACCOUNTS, whose
 from headway.report.text.runs import Glance
+from headway.report.text.stage import gauge, labelled
 from headway.report.text.terminal import print_lines
 from headway.report.text.words import console_for, count, glyphs_for, one_line
 from headway.run.declared import plans_of
 from headway.run.forecasts import kept_forecast
 from headway.run.plan_run import PlanSource
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
-
-
 FACTS_MAX: Final = 20_000
 """The newest events of a run: more than a minute has, and read in a few tenths of a second."""
-
-
-class RunOutlook(Struct, frozen=True):
-    """What is left of a run that goes on."""
-
-    rest: TimeLeft
-    waits_for: str = ""
-    """What its calls wait for at the account."""
 
 
 def source_of(reader: JournalReader) -> PlanSource | None:
@@ -59,12 +49,14 @@ def source_of(reader: JournalReader) -> PlanSource | None:
         return None
 
 
-def outlook(reader: JournalReader, glance: Glance, source: PlanSource | None) -> RunOutlook:
-    """The rest of a run, as its newest facts and its account tell it."""
+def outlook(
+    reader: JournalReader, glance: Glance, source: PlanSource | None
+) -> tuple[TimeLeft, str]:
+    """What is left of a run that goes on, and what its calls wait for at the account."""
     ended = sum(glance.of(state) for state in ("finished", "failed", "skipped"))
     left = max(0, glance.total - ended)
     if source is not None and not _is_whole(reader, source):
-        return RunOutlook(TimeLeft(left))
+        return TimeLeft(left), ""
     # A run that was resumed takes other times than the one that was foreseen.
     foreseen = kept_forecast(reader.folder) if glance.standing.parts <= 1 else None
     foreseen_s = None if foreseen is None else foreseen.time_s.mid
@@ -79,7 +71,7 @@ def outlook(reader: JournalReader, glance: Glance, source: PlanSource | None) ->
     lanes = () if source is not None and source.sim is not None else _lanes(glance.pid)
     limits = [one for lane in lanes for one in lane.limits]
     waits = "; ".join(lane.waits_for for lane in lanes if lane.waits_for)
-    return RunOutlook(progress.rest(limits, glance.now_s), waits)
+    return progress.rest(limits, glance.now_s), waits
 
 
 def _is_whole(reader: JournalReader, source: PlanSource) -> bool:
@@ -128,11 +120,7 @@ def health_line(lanes: Sequence[LaneView]) -> str:
 
 
 def health_lines(seen: Overview, console: Console) -> Iterator[Text]:
-    from rich.text import Text
-
-    from headway.report.text.stage import Frame, gauge, labelled
-
-    frame = Frame(console.width, glyphs_for(console))
+    glyphs = glyphs_for(console)
     lanes = {(lane.account, lane.group): lane for lane in seen.view.lanes}
     if not lanes:
         yield Text(NO_ACCOUNTS)
@@ -141,7 +129,7 @@ def health_lines(seen: Overview, console: Console) -> Iterator[Text]:
         yield title.append(one.level, STYLES[one.level])
         for shown in lanes[one.account, one.group].limits:
             binds = one.binding in (shown.limit.name, shown.limit.resource)
-            yield gauge(shown, frame, binds)
+            yield gauge(shown, glyphs, binds)
         yield labelled("lately", _speed_words(one.recent))
         if one.usual.ended:
             yield labelled("usually", _speed_words(one.usual, is_usual=True))
@@ -177,7 +165,6 @@ def health_json(seen: Overview) -> dict[str, object]:
 
 
 def spell_json(spell: Spell) -> dict[str, object]:
-    """A stretch of time by what people want to know of it."""
     return {
         **{key: round(number, 3) for key, number in as_dict(spell).items()},
         "calls": round(spell.ended, 3),
@@ -206,9 +193,6 @@ def watch_health(
             print(json.dumps(health_json(look()), ensure_ascii=False), file=stream, flush=True)
             nap(LOOK_S)
     if console.is_terminal and not console.is_dumb_terminal:
-        from rich.console import Group
-        from rich.live import Live
-
         with Live(console=console, auto_refresh=False, transient=False) as live:
             while True:
                 live.update(Group(*health_lines(look(), console)), refresh=True)
@@ -243,15 +227,8 @@ def _speed_words(spell: Spell, is_usual: bool = False) -> str:
     return ", ".join(words)
 
 
-# A run that a month's budget has stopped.
-
-
 def rest_of(graph: Graph, rows: Iterable[TaskRow], default: float) -> tuple[int, float]:
-    """Tasks that are left of a run, and their tokens by what its finished tasks took.
-
-    A group without finished tasks is taken to be like the others; a run without any takes the
-    default for each task.
-    """
+    """Tasks left, and their tokens by the mean of their group, else of the run, else `default`."""
     done: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
     for row in rows:
@@ -276,12 +253,7 @@ def passed_of(at_s: float) -> float:
 def finishes_now(
     graph: Graph, rows: Iterable[TaskRow], refusal: str, environ: Mapping[str, str]
 ) -> tuple[tuple[judged.Finish, ...], int]:
-    """When a run could end, for each of the budgets that its refusal names, and its tasks left.
-
-    Empty if the accounts cannot be read: that does not keep a run from reporting its end.
-    """
-    from headway.client.overview import overview
-
+    """When a run could end, for each budget that its refusal names, and its tasks left."""
     claim = claim_in(refusal)
     if claim is None:
         return (), 0

@@ -22,7 +22,7 @@ from headway.engine.events import Event
 from headway.report.progress import RunProgress, TaskNames
 from headway.report.text.logs import told
 from headway.report.text.stage import rest_words
-from headway.report.text.words import count, counts, one_line
+from headway.report.text.words import console_for, count, counts, one_line
 
 if TYPE_CHECKING:
     from headway.report.text.live import LiveView
@@ -51,7 +51,6 @@ class LineView:
         self._thread.start()
 
     def events(self, events: Sequence[Event]) -> None:
-        """Take what happened. Called by the driver."""
         with self._lock:
             is_small = sum(group.total or 0 for group in self._progress.groups) <= TASKS_MAX
             for event in events:
@@ -124,13 +123,10 @@ class LineView:
 
 
 Watcher: TypeAlias = "LineView | LiveView"
-"""How a run is shown while it goes on: in lines, or drawn on a terminal."""
 
 
 def watcher_for(stream: TextIO, cast: TaskNames, *, sees_calls: bool = False) -> Watcher:
     """The best view that a stream can have; with gauges of the accounts if the run sees calls."""
-    from headway.report.text.words import console_for
-
     console = console_for(stream)
     if console.is_terminal and not console.is_dumb_terminal:
         from headway.report.text.live import LiveView, own_lanes

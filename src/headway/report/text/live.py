@@ -27,7 +27,7 @@ from headway.errors import HeadwayError
 from headway.pacing.admission import LaneView
 from headway.report.progress import RunProgress, TaskNames
 from headway.report.text.health import health_line
-from headway.report.text.stage import RUNNING_MAX, Frame, LiveState, picture
+from headway.report.text.stage import RUNNING_MAX, LiveState, picture
 from headway.report.text.terminal import CleanLines
 from headway.report.text.words import console_for, glyphs_for
 
@@ -54,7 +54,11 @@ class LiveView:
         )  # fmt: skip
         self._lock = RLock()
         self._is_new = True
-        self._quota = QuotaLooker(lanes)
+        self._look_lanes = lanes
+        self._lanes: Sequence[LaneView] = ()
+        self._lanes_s = 0.0
+        self._refused_before: dict[tuple[str, str], int] = {}
+        self._refused, self._notice, self._health = 0, "", ""
         self._own: tuple[float, int] | None = None
         self._own_cpu_s, self._own_s = time.process_time(), time.monotonic()
         self._began_s = time.time()
@@ -64,7 +68,6 @@ class LiveView:
         self._thread.start()
 
     def events(self, events: Sequence[Event]) -> None:
-        """Take what happened. Called by the driver."""
         with self._lock:
             self._progress.hear(events)
             self._is_new = True
@@ -108,25 +111,42 @@ class LiveView:
                 self._draw()
 
     def _draw(self) -> None:
-        lanes = self._quota.look()
+        self._look_quota()
         with self._lock:
             self._is_new = False
-            view = self._view(lanes)
-        lines = picture(view, Frame(self._console.width, glyphs_for(self._console)))
+            view = self._view()
+        lines = picture(view)
         with self._lock:
             if not self._closing.is_set():
                 self._live.update(Group(*lines), refresh=True)
 
-    def _view(self, lanes: Sequence[LaneView]) -> LiveState:
+    def _view(self) -> LiveState:
         progress, now_s = self._progress, time.time()
-        limits = [one for lane in lanes for one in lane.limits]
+        limits = [one for lane in self._lanes for one in lane.limits]
         first_s = progress.first_s
         return LiveState(
-            progress.cast, now_s, now_s - (self._began_s if first_s is None else first_s),
+            self._console.width, glyphs_for(self._console), progress.cast, now_s,
+            now_s - (self._began_s if first_s is None else first_s),
             progress.standing, progress.statistics(), list(progress.groups),
             list(islice(progress.running.values(), RUNNING_MAX)), progress.rest(limits, now_s),
-            lanes, self._quota.refused, self._look_own(), self._quota.notice, self._quota.health,
+            self._lanes, self._refused, self._look_own(), self._notice, self._health,
         )  # fmt: skip
+
+    def _look_quota(self) -> None:
+        """Read the limits of the accounts in use, unless they are recent enough."""
+        now_s = time.monotonic()
+        if self._look_lanes is None or now_s < self._lanes_s:
+            return
+        self._lanes_s = now_s + QUOTA_S
+        try:
+            self._lanes, self._notice = self._look_lanes(), ""
+        except HeadwayError as error:
+            # A view without gauges is better than none; calls fail with the same error.
+            self._lanes, self._notice = (), error.message
+        self._refused, self._health = 0, health_line(self._lanes)
+        for lane in self._lanes:
+            before = self._refused_before.setdefault((lane.account, lane.group), lane.refused)
+            self._refused += max(0, lane.refused - before)
 
     def _look_own(self) -> tuple[float, int] | None:
         """What this process takes of a CPU over the last second or more, and of memory."""
@@ -137,37 +157,7 @@ class LiveView:
         return self._own
 
 
-class QuotaLooker:
-    """The limits of the accounts that this run uses, read now and then."""
-
-    def __init__(self, lanes: Lanes | None) -> None:
-        self._lanes = lanes
-        self._seen: Sequence[LaneView] = ()
-        self._next_s = 0.0
-        self._before: dict[tuple[str, str], int] = {}
-        self.refused = 0
-        self.notice = ""
-        self.health = ""
-
-    def look(self) -> Sequence[LaneView]:
-        """The accounts in use; as of a moment ago, if that is recent enough."""
-        now_s = time.monotonic()
-        if self._lanes is None or now_s < self._next_s:
-            return self._seen
-        self._next_s = now_s + QUOTA_S
-        try:
-            self._seen, self.notice = self._lanes(), ""
-        except HeadwayError as error:
-            # A view without gauges is better than none; calls fail with the same error.
-            self._seen, self.notice = (), error.message
-        self.refused, self.health = 0, health_line(self._seen)
-        for lane in self._seen:
-            before = self._before.setdefault((lane.account, lane.group), lane.refused)
-            self.refused += max(0, lane.refused - before)
-        return self._seen
-
-
-def own_lanes() -> Callable[[], Sequence[LaneView]]:
+def own_lanes() -> Lanes:
     """The accounts that this process calls, as the broker sees them; starts no broker by itself."""
     used: set[tuple[str, str]] = set()
 

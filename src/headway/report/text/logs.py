@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from msgspec.structs import asdict
 
@@ -30,12 +30,8 @@ from headway.report.text.words import (
 )
 
 if TYPE_CHECKING:
-    from typing import TextIO
-
     from rich.console import Console
 
-
-# Each fact of a run as one line of words, for logs and for places where nothing can be drawn.
 
 DETAIL_MAX: Final = 300
 """Characters of a provider's or a program's words in one line."""
@@ -138,17 +134,12 @@ def _took(ending: events.Ending) -> str:
     return f": {', '.join(words)}" if words else ""
 
 
-# Watching a run of another process: its journal is looked at again and again until it is over.
-
 LOOK_S: Final = 0.5
-"""How often somebody who watches is shown something new."""
 
 LINE_S: Final = 30.0
-"""How often a line is written where nothing can be drawn."""
 
 
 def watch_status(reader: JournalReader, console: Console) -> None:
-    """Show a run until no process performs it."""
     if console.is_terminal and not console.is_dumb_terminal:
         _draw(reader, console)
     else:

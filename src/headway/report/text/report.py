@@ -11,9 +11,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from textwrap import wrap
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
 
 from headway.base.codec import as_dict
 from headway.base.numbers import short
@@ -41,11 +43,7 @@ from headway.report.text.words import cost, count, duration, known_usd, one_line
 from headway.report.time_use import Cause, Nature
 from headway.run.forecasts import KeptForecast, read_forecast
 
-if TYPE_CHECKING:
-    from rich.text import Text
-
 SLOW_MAX: Final = 3
-"""Tasks that are named as the slowest."""
 
 NATURES: Final = {
     "plan": Nature("provider"),
@@ -63,8 +61,6 @@ LOOKED_MAX: Final = 200
 
 
 class Afterwards(Struct, frozen=True):
-    """All that a report says."""
-
     glance: Glance
     names: Mapping[bytes, str]
     forecast: KeptForecast
@@ -87,18 +83,12 @@ class Afterwards(Struct, frozen=True):
     def elapsed_s(self) -> float:
         return self.spent.wall_s
 
-    @property
-    def is_simulated(self) -> bool:
-        """Whether its process was the provider too."""
-        return _source(self.glance.header).get("sim") is not None
-
     def total(self, name: str) -> int:
         """A number of all tasks: `retries`, `stale`, `cut_calls`, `cut_tokens`."""
         return sum(getattr(one, name) for one in self.numbers.tasks.values())
 
 
 def afterwards(reader: JournalReader, folder: str) -> Afterwards:
-    """Fold a journal; `folder` is the run's."""
     glance, recorded = _seen(reader)
     header = reader.header
     shape = kept_shape(folder) or _planned_shape(header, folder)
@@ -181,7 +171,6 @@ def _natures(header: Header, shape: RunOutline | None) -> dict[str, Nature]:
 
 
 def _is_bounded(standing: Standing, shape: RunOutline | None) -> bool:
-    """Whether the user said how many may be active at once."""
     if shape is not None and shape.ceiling < inf:
         return True
     try:
@@ -308,7 +297,6 @@ ADVICE: Final[dict[Cause, str]] = {
     "headway": "headway itself took {share}: starting, loading, recording; long runs do not notice",
     "lost": "{share} went into attempts that gave nothing: `headway logs` says why",
 }
-"""What bound a run, and what helps against it."""
 
 
 def brief(time_s: float) -> str:
@@ -331,7 +319,6 @@ def limit_words(name: str) -> str:
 
 
 def width_words(run: Afterwards) -> str:
-    """Whether it was sequential, concurrent, or really at the same time."""
     submitted, effective = run.submitted, run.effective
     said = f"submitted {submitted:,}, effectively {effective:.1f} at once"
     if submitted <= 1:
@@ -428,7 +415,6 @@ def refusal_words(run: Afterwards) -> str:
 
 
 def advice(run: Afterwards) -> str:
-    """What bound the run, and what would help."""
     bound = run.binding
     if bound is None:
         return "nothing took any time yet"
@@ -478,7 +464,6 @@ def _best(run: Afterwards) -> str:
 # The report as lines and as JSON.
 
 GROUPS_MAX: Final = 8
-"""Groups that are shown; the others are added up in one line."""
 
 SHARE_MIN: Final = 0.005
 """Causes that took less of both the run's and the tasks' time are added up in one line."""
@@ -494,8 +479,6 @@ NO_FORECAST: Final = {
 
 
 def report_lines(run: Afterwards, width: int) -> Iterator[Text]:
-    from rich.text import Text
-
     verdict = run.glance.verdict
     yield title_line(run.glance.header, width)
     state = f"{verdict.state}, so far" if verdict.is_live else str(verdict.state)
@@ -558,8 +541,6 @@ def _compared_cells(one: use.ForecastComparison) -> tuple[str, ...]:
 
 def _where(run: Afterwards) -> Iterator[Text]:
     """The table of causes: it adds up to the run's time, and to the tasks' time."""
-    from rich.text import Text
-
     spent = run.spent
     large = [
         one
@@ -599,7 +580,7 @@ def _overhead_words(run: Afterwards) -> str:
     extra = [] if numbers.is_measured else ["without the parts that were cut off"]
     if run.glance.header.kind == "python":
         extra.append("with the functions that ran in its process")
-    if run.is_simulated:
+    if _source(run.glance.header).get("sim") is not None:
         extra.append("with the simulated provider")
     return f"{words} ({', '.join(extra)})" if extra else words
 
@@ -647,8 +628,6 @@ def _group_cells(group: use.GroupAfter) -> tuple[str, ...]:
 
 
 def _columns(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
-    from rich.cells import cell_len, set_cell_size
-
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
@@ -674,9 +653,7 @@ def as_json(run: Afterwards) -> dict[str, object]:
     return {
         "run": header.run, "name": header.name, "kind": header.kind, "state": verdict.state,
         "is_live": verdict.is_live, "parts": numbers.parts, "elapsed_s": run.elapsed_s,
-        "calls": taken.calls, "input_tokens": round(taken.input_tokens),
-        "output_tokens": round(taken.output_tokens),
-        "usd": known_usd(taken.microusd, taken.unpriced), "known_usd": taken.microusd / 1e6,
+        **_usage_json(taken), "known_usd": taken.microusd / 1e6,
         "unpriced_calls": taken.unpriced,
         "foreseen": _foreseen_json(run),
         "submitted": run.submitted,
@@ -688,13 +665,7 @@ def as_json(run: Afterwards) -> dict[str, object]:
             "is_known": run.lineage.is_known,
             "chain": [run.names.get(key, "") for key in run.lineage.chain],
         },
-        "spent": {
-            "wall_s": run.spent.wall_s, "task_s": run.spent.task_s,
-            "shares": [
-                {"cause": one.cause, "what": one.what, "wall_s": one.wall_s, "task_s": one.task_s}
-                for one in run.spent.shares
-            ],
-        },
+        "spent": as_dict(run.spent),
         "headway": {
             "cpu_s": numbers.cpu_s, "memory_bytes": numbers.memory_bytes,
             "is_measured": numbers.is_measured and numbers.memory_bytes > 0,
@@ -739,9 +710,15 @@ def _group_json(group: use.GroupAfter) -> dict[str, object]:
     taken, lost = group.taken, group.lost
     return {
         "group": group.name, "tasks": group.tasks, "finished": group.finished,
-        "calls": taken.calls, "input_tokens": round(taken.input_tokens),
-        "output_tokens": round(taken.output_tokens),
-        "usd": known_usd(taken.microusd, taken.unpriced), "lost_tokens": round(lost.tokens),
+        **_usage_json(taken), "lost_tokens": round(lost.tokens),
         "lost_usd": known_usd(lost.microusd, lost.unpriced),
         "p50_s": group.p50_s, "p95_s": group.p95_s,
+    }  # fmt: skip
+
+
+def _usage_json(taken: AttemptUsage) -> dict[str, object]:
+    return {
+        "calls": taken.calls, "input_tokens": round(taken.input_tokens),
+        "output_tokens": round(taken.output_tokens),
+        "usd": known_usd(taken.microusd, taken.unpriced),
     }  # fmt: skip

@@ -8,14 +8,13 @@ Laws:
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TextIO
-
-from msgspec import Struct
 
 from headway.engine.record import TaskRow
 from headway.errors import StateFileError
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from headway.agents.cli import AgentUsage
 
 FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-"""The beginnings of what spreadsheets evaluate."""
 
 OBEYED: Final = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Beyond those below a space, which JSON escapes anyway."""
@@ -41,22 +39,14 @@ NAME_MAX: Final = 120
 """Bytes of a task's name in a file's: file systems allow 255, and a number and a suffix follow."""
 
 
-class Gave(Struct, frozen=True):
-    """One task and what came of it."""
-
-    row: TaskRow
-    body: bytes | None
-    """None where there is no result, or results are not kept."""
+Gave = tuple[TaskRow, bytes | None]
+"""A task that ended, and its result; None if it has none, or results are not kept."""
 
 
 def harvest(
     reader: JournalReader, names: Collection[str] = (), places: Mapping[bytes, int] | None = None
 ) -> Iterator[Gave]:
-    """Every task that has ended, in declared order; only some, if named.
-
-    `places` are the tasks as they are declared; without them the numbers of the last facts are all
-    that is known, among which members that were found at run time come last.
-    """
+    """The tasks that have ended, or those in `names`, ordered by `places` or by their numbers."""
     rows = [
         row
         for row in reader.rows()
@@ -72,9 +62,9 @@ def harvest(
             raise unknown_task(reader, name)
     for row in rows:
         if row.state == "finished":
-            yield Gave(row, reader.body(row.ending.body) if row.ending.body else None)
+            yield row, reader.body(row.ending.body) if row.ending.body else None
         elif row.state in ("failed", "skipped"):
-            yield Gave(row, None)
+            yield row, None
 
 
 def _numbers(reader: JournalReader) -> dict[bytes, int]:
@@ -87,8 +77,8 @@ def _numbers(reader: JournalReader) -> dict[bytes, int]:
 
 
 def as_json(gave: Gave, *, is_parsed: bool) -> dict[str, object]:
-    row = gave.row
-    output: object = None if gave.body is None else gave.body.decode("utf-8", "replace")
+    row, body = gave
+    output: object = None if body is None else body.decode("utf-8", "replace")
     if is_parsed and isinstance(output, str):
         with suppress(ValueError):
             output = json.loads(output)
@@ -119,7 +109,7 @@ def write_lines(
     """JSON Lines. `agents` are those of tasks, by their keys."""
     for gave in found:
         shown = as_json(gave, is_parsed=is_parsed)
-        if accounts := agents.get(gave.row.key.hex()):
+        if accounts := agents.get(gave[0].key.hex()):
             shown["agent"] = agents_as_json(accounts)
         stream.write(json_line(shown) + "\n")
 
@@ -131,9 +121,6 @@ def json_line(shown: object) -> str:
 
 
 def write_table(stream: TextIO, found: Iterator[Gave]) -> None:
-    """CSV as RFC 4180 has it."""
-    import csv
-
     writer = csv.writer(stream)
     writer.writerow(COLUMNS)
     for gave in found:
@@ -146,11 +133,11 @@ def write_folder(folder: str, found: Iterator[Gave]) -> int:
     taken: set[str] = set()
     try:
         os.makedirs(folder, exist_ok=True)
-        for gave in found:
-            if gave.body is not None:
-                name = safe_name(gave.row.name, taken)
+        for row, body in found:
+            if body is not None:
+                name = safe_name(row.name, taken)
                 with open(os.path.join(folder, name), "wb") as file:
-                    file.write(gave.body)
+                    file.write(body)
                 done += 1
     except OSError as fault:
         raise StateFileError(
@@ -160,18 +147,13 @@ def write_folder(folder: str, found: Iterator[Gave]) -> int:
 
 
 def guarded(value: object) -> object:
-    """A cell that no spreadsheet evaluates."""
     if isinstance(value, str) and value.startswith(FORMULA):
         return f"'{value}"
     return value
 
 
 def safe_name(name: str, taken: set[str]) -> str:
-    """A file's name for a task's, unlike all in `taken`, to which it is added.
-
-    Letters of every script stay; separators and what shells or systems treat specially go. Names
-    are told apart as a file system does that does not know capitals.
-    """
+    """A file name that shells take as it is and that no case-insensitive file system mixes up."""
     plain = re.sub(r"[^\w.,=@+-]+", "_", name, flags=re.UNICODE).strip("._ ")
     plain = plain.encode()[:NAME_MAX].decode("utf-8", "ignore") or "task"
     chosen, number = f"{plain}.txt", 1

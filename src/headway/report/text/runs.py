@@ -6,7 +6,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from heapq import nlargest
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -25,6 +25,7 @@ from headway.errors import BadValueError, HeadwayError, did_you_mean
 from headway.journal.folder import FOLDER, RunPlace, find_run, kept_source, list_runs
 from headway.journal.reader import JournalReader, RunSummary
 from headway.report.history import RunVerdict, Standing, stand, verdict
+from headway.report.progress import ProgressStatistics, RunProgress, TaskNames
 from headway.report.text.terminal import LABEL_CELLS, block, labelled, print_lines
 from headway.report.text.words import (
     clock,
@@ -44,18 +45,12 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from headway.agents.cli import AgentUsage
-    from headway.agents.metering import MeteredUsage
-    from headway.report.progress import ProgressStatistics
     from headway.state.learned_edges import Lesson
 
 
-# A run at a glance: what its journal says, its state and its numbers, for every reader of runs.
-
 NAMES_HINTED_MAX: Final = 1000
-"""Names that a wrong one is compared with."""
 
 LISTED_MAX: Final = 10
-"""Tasks that failed, or were slow, that are named one by one."""
 
 
 class Glance(Struct, frozen=True):
@@ -94,8 +89,8 @@ class Glance(Struct, frozen=True):
         return rows if self.places is None else (row for row in rows if row.key in self.places)
 
 
-def state_folder(environ: Mapping[str, str] = os.environ) -> str:
-    return folders(environ).state
+def state_folder() -> str:
+    return folders(os.environ).state
 
 
 @contextmanager
@@ -161,7 +156,6 @@ def find_row(reader: JournalReader, word: str) -> TaskRow | None:
 
 
 def unknown_task(reader: JournalReader, name: str) -> BadValueError:
-    """No task has started under this name: the nearest that have."""
     known = [row.name for row in islice(reader.rows(), NAMES_HINTED_MAX)]
     if not known:
         return BadValueError("no task has started in this run yet", hint="headway status")
@@ -170,15 +164,10 @@ def unknown_task(reader: JournalReader, name: str) -> BadValueError:
     )
 
 
-def slowest(
-    reader: JournalReader, glance: Glance | None = None, count: int = 3
-) -> list[tuple[TaskRow, float]]:
-    rows = reader.rows("finished") if glance is None else glance.rows(reader, "finished")
-    took = ((row, row.ended_s - row.started_s) for row in rows)
-    return nlargest(count, took, key=lambda pair: pair[1])
+def slowest(reader: JournalReader, glance: Glance) -> list[tuple[TaskRow, float]]:
+    took = ((row, row.ended_s - row.started_s) for row in glance.rows(reader, "finished"))
+    return nlargest(3, took, key=lambda pair: pair[1])
 
-
-# What the agents of a run have told, taken and paid twice; how those that were cut off go on.
 
 NAME_CELLS: Final = 30
 
@@ -189,13 +178,16 @@ def coming_lines(folder: str, rows: Iterable[TaskRow], environ: Mapping[str, str
     from headway.agents.kinds import kind_of
     from headway.agents.metering import MeteredUsage
     from headway.config import read_configuration
-    from headway.gateway.recording import doubts_of
+    from headway.gateway.recording import doubts_of, recorded_in
     from headway.run.agent_tasks import outset_of
     from headway.run.plan_run import CALLS
 
     left = {row.key.hex(): row for row in rows if row.state not in ("finished", "skipped")}
     settings = {one.name: one for one in read_configuration(environ).values.agents}
-    recorded, is_replayed = _recorded(folder), False
+    recorded: dict[str, MeteredUsage] = {}
+    with suppress(HeadwayError, OSError):
+        recorded = recorded_in(os.path.join(folder, CALLS))
+    is_replayed = False
     for home, session in sessions_of(folder):
         row, kind = left.get(session.key), kind_of(session.agent, settings)
         if row is None or kind is None:
@@ -212,16 +204,6 @@ def coming_lines(folder: str, rows: Iterable[TaskRow], environ: Mapping[str, str
         yield f"{one_line(session.task, NAME_CELLS)} {COMING[how]} ({session.agent}{after})"
     if is_replayed:
         yield from doubts_of(os.path.join(folder, CALLS))
-
-
-def _recorded(folder: str) -> dict[str, MeteredUsage]:
-    from headway.gateway.recording import recorded_in
-    from headway.run.plan_run import CALLS
-
-    try:
-        return recorded_in(os.path.join(folder, CALLS))
-    except (HeadwayError, OSError):
-        return {}
 
 
 def accounts_by_key(folder: str) -> dict[str, list[AgentUsage]]:
@@ -243,7 +225,6 @@ SUMMED: Final = (
 
 
 def _together(accounts: Sequence[AgentUsage]) -> AgentUsage:
-    """All attempts of one task as one: what can be added is."""
     seen = [one.metered_calls for one in accounts if one.metered_calls is not None]
     sums = {name: sum(getattr(one, name) for one in accounts) for name in SUMMED}
     tools, denied = Counter[str](), Counter[str]()
@@ -306,17 +287,12 @@ def account_lines(folder: str, width: int) -> Iterator[str]:
         yield one_line(f"{who}: {', '.join(words)}", width)
 
 
-# What of a run ran again because of what others wrote: what it cost, and what would avoid it.
-
 SHOWN_MAX: Final = 3
-"""Pairs of tasks that are told one by one."""
 WHAT_CELLS_MAX: Final = 60
 
 
 def waste_of(reader: JournalReader) -> ProgressStatistics:
     """What the attempts took that were for nothing, since the run was last taken over."""
-    from headway.report.progress import RunProgress, TaskNames
-
     kinds = ("run_began", "task_started", "task_proposed", "task_stale")
     progress = RunProgress(TaskNames("", ("",), (None,), lambda _: 0, str))
     for recorded in reader.events(kinds=kinds):
@@ -329,7 +305,6 @@ def waste_of(reader: JournalReader) -> ProgressStatistics:
 
 
 def again_lines(reader: JournalReader, lessons: Sequence[Lesson]) -> Iterator[str]:
-    """One line for each pair of tasks, with what all of it cost in the first."""
     if not lessons:
         return
     waste = waste_of(reader)
@@ -362,8 +337,6 @@ def _words(lesson: Lesson) -> str:
         f"say so in the plan, add {needs}, or `reads: state:KEY` for what it really needs"
     )
 
-
-# Effects on the world as people are told of them: what may have happened, what asked no leave.
 
 DOUBTS_LISTED_MAX: Final = 20
 """Effects in doubt that are named one by one: a crash leaves at most one for each channel."""
@@ -398,8 +371,6 @@ def done_words(known: KnownEffects) -> str:
     return f"{words}, {len(known.now)} at once, outside the guarantee" if known.now else words
 
 
-# One run as a person wants to know of it: how far, what it took, what failed, what to do next.
-
 STYLES: Final = {
     "running": "bold cyan",
     "done": "bold green",
@@ -425,7 +396,7 @@ def status_lines(glance: Glance, reader: JournalReader, width: int) -> Iterator[
         from headway.report.text.health import outlook, source_of
         from headway.report.text.stage import rest_words
 
-        yield from block("rest", rest_words(outlook(reader, glance, source_of(reader)).rest))
+        yield from block("rest", rest_words(outlook(reader, glance, source_of(reader))[0]))
     yield from block("used", [spent_words(glance)])
     yield from block("again", [stale_words(reader)])
     yield from block("agents", islice(account_lines(reader.folder, 400), LISTED_MAX))
@@ -512,7 +483,6 @@ def failure(row: TaskRow, cells_max: int) -> Text:
 
 
 def next_words(glance: Glance, failed: list[TaskRow]) -> Iterator[str]:
-    """What somebody may want to do now, as commands to paste."""
     run, state = glance.header.run, glance.verdict.state
     if state == "paused":
         yield f"headway resume {run}"
@@ -539,11 +509,9 @@ def as_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
     if verdict.is_live:
         from headway.report.text.health import outlook, source_of
 
-        ahead = outlook(reader, glance, source_of(reader))
-        rest = {
-            "eta_s": ahead.rest.eta_s, "bound_s": ahead.rest.bound_s,
-            "bound_by": ahead.rest.binding, "waits_for": ahead.waits_for,
-        }  # fmt: skip
+        left, waits_for = outlook(reader, glance, source_of(reader))
+        rest = {"eta_s": left.eta_s, "bound_s": left.bound_s, "bound_by": left.binding,
+                "waits_for": waits_for}  # fmt: skip
     return {
         "run": header.run, "name": header.name, "kind": header.kind, "folder": header.folder,
         "state": verdict.state, "reason": verdict.reason, "until_s": verdict.until_s,
@@ -585,11 +553,9 @@ def _time_words(glance: Glance) -> str:
 
 
 RUNS_MAX: Final = 10
-"""Of the newest runs; the others are in the state folder."""
 
 HEADERS: Final = ("run", "name", "state", "tasks", "age")
 CELLS_MIN: Final = 8
-"""Of a column on a narrow screen."""
 
 NOTHING: Final = """\
 No runs yet. To begin:

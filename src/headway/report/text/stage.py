@@ -7,20 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from headway.base.numbers import short
+from headway.pacing.admission import LaneView, LimitView
 from headway.report import progress
 from headway.report.history import Standing
 from headway.report.progress import GroupProgress, TaskNames, TimeLeft
+from headway.report.text.accounts import PERIODS
 from headway.report.text.words import Glyphs, clock, cost, count, duration, one_line, usd
-
-if TYPE_CHECKING:
-    from headway.pacing.admission import LaneView, LimitView
 
 GROUPS_MAX: Final = 8
 RUNNING_MAX: Final = 6
@@ -35,8 +34,8 @@ NARROW: Final = 60
 
 
 class LiveState(Struct, frozen=True):
-    """Everything that is shown at one moment."""
-
+    columns: int
+    glyphs: Glyphs
     cast: TaskNames
     now_s: float
     elapsed_s: float
@@ -54,21 +53,16 @@ class LiveState(Struct, frozen=True):
     """What is wrong with the accounts, if something is."""
 
 
-class Frame(Struct, frozen=True):
-    columns: int
-    glyphs: Glyphs
-
-
-def picture(view: LiveState, frame: Frame) -> list[Text]:
-    """The lines of a picture, none wider than the frame."""
-    lines = [_title(view), *_groups(view, frame), *_gauges(view, frame)]
+def picture(view: LiveState) -> list[Text]:
+    """The lines of a picture, none wider than its columns."""
+    lines = [_title(view), *_groups(view), *_gauges(view)]
     lines += [
         labelled("" if index else "rest", text) for index, text in enumerate(rest_words(view.rest))
     ]
     lines.append(labelled("used", used_words(view)))
     if view.health:
         lines.append(labelled("health", view.health))
-    lines += _running(view, frame)
+    lines += _running(view)
     if view.counts.proposed:
         lines.append(
             labelled("proposed", f"{count(view.counts.proposed, 'result')} to be committed")
@@ -79,7 +73,7 @@ def picture(view: LiveState, frame: Frame) -> list[Text]:
     if view.notice:
         lines.append(labelled("note", view.notice))
     for line in lines:
-        line.truncate(frame.columns, overflow="ellipsis")
+        line.truncate(view.columns, overflow="ellipsis")
     return lines
 
 
@@ -147,8 +141,7 @@ def _title(view: LiveState) -> Text:
     return Text.assemble((one_line(view.cast.title, 40), "bold"), f"  {one_line(words, 200)}")
 
 
-def _groups(view: LiveState, frame: Frame) -> Iterator[Text]:
-    """A bar for each group; if there are many, for those that something happens in."""
+def _groups(view: LiveState) -> Iterator[Text]:
     groups = list(view.groups)
     if len(groups) > GROUPS_MAX:
         groups.sort(key=lambda group: (not group.active, group.ended == (group.total or 0)))
@@ -158,7 +151,7 @@ def _groups(view: LiveState, frame: Frame) -> Iterator[Text]:
     cells = max((cell_len(one_line(group.name, NAME_CELLS_MAX)) for group in shown), default=0)
     digits = max((len(_ended_of(group)) for group in shown), default=0)
     for group in shown:
-        yield _bar_line(group, cells, digits, frame)
+        yield _bar_line(view, group, cells, digits)
     if others:
         ended = sum(group.ended for group in others)
         total = sum(group.total or 0 for group in others)
@@ -170,26 +163,26 @@ def _ended_of(group: GroupProgress) -> str:
     return f"{group.ended:,}/{total}"
 
 
-def _bar_line(group: GroupProgress, name_cells: int, digits: int, frame: Frame) -> Text:
+def _bar_line(view: LiveState, group: GroupProgress, name_cells: int, digits: int) -> Text:
     name = set_cell_size(one_line(group.name, NAME_CELLS_MAX), name_cells)
-    cells = max(5, min(BAR_CELLS_MAX, frame.columns - name_cells - 34))
+    cells = max(5, min(BAR_CELLS_MAX, view.columns - name_cells - 34))
     whole = max(1, group.total or 0, group.ended)
     # The last cell is filled when everything is over, and not a task earlier.
     full = int(cells * group.finished / whole)
     lost = int(cells * group.ended / whole) - full
-    glyphs = frame.glyphs
+    glyphs = view.glyphs
     line = Text.assemble(
         "  ", name, "  ", (glyphs.busy * full, "green"), (glyphs.busy * lost, "red"),
         (glyphs.here * (cells - full - lost), "dim"), f" {_ended_of(group).rjust(digits)}",
     )  # fmt: skip
-    if group.active and frame.columns >= NARROW:
+    if group.active and view.columns >= NARROW:
         line.append(f"  {group.active:,} running")
     if group.failed:
         line.append(f"  {group.failed:,} failed", "red")
     return line
 
 
-def _gauges(view: LiveState, frame: Frame) -> Iterator[Text]:
+def _gauges(view: LiveState) -> Iterator[Text]:
     """Each limit of the accounts in use: how much of it, where it is known from, which binds."""
     for lane in view.lanes[:LANES_MAX]:
         waiting = sum(caller.waiting for caller in lane.callers)
@@ -199,15 +192,12 @@ def _gauges(view: LiveState, frame: Frame) -> Iterator[Text]:
         waits_for = lane.waits_for.partition(":")[0]
         for shown in lane.limits:
             binds = shown.limit.resource == waits_for or shown.limit.name == view.rest.binding
-            yield gauge(shown, frame, binds)
+            yield gauge(shown, view.glyphs, binds)
         if not lane.limits:
             yield Text(" " * (LABEL_CELLS + 2) + "no limit is known: learned from outcomes", "dim")
 
 
-def gauge(shown: LimitView, frame: Frame, binds: bool) -> Text:
-    """One limit as a bar: how much of it is used, whether calls wait for it, who says so."""
-    from headway.report.text.accounts import PERIODS
-
+def gauge(shown: LimitView, glyphs: Glyphs, binds: bool) -> Text:
     limit = shown.limit
     share = min(1.0, shown.used / limit.amount)
     cells = 10
@@ -216,17 +206,17 @@ def gauge(shown: LimitView, frame: Frame, binds: bool) -> Text:
     label = f"{limit.resource} {period}".strip().ljust(18)
     source = limit.source if shown.age_s is None else f"{limit.source}, {duration(shown.age_s)} ago"
     line = Text(" " * (LABEL_CELLS + 2))
-    line.append(f"{label} ").append(frame.glyphs.busy * full, "cyan")
-    line.append(frame.glyphs.here * (cells - full), "dim")
+    line.append(f"{label} ").append(glyphs.busy * full, "cyan")
+    line.append(glyphs.here * (cells - full), "dim")
     line.append(f" {share:4.0%}  {short(shown.used)} of {short(limit.amount)}")
     if binds:
         line.append("  binds", "yellow")
     return line.append(f"  {source}", "dim")
 
 
-def _running(view: LiveState, frame: Frame) -> Iterator[Text]:
+def _running(view: LiveState) -> Iterator[Text]:
     shown = view.oldest[:RUNNING_MAX]
-    room = max(10, min(40, frame.columns - LABEL_CELLS - 30))
+    room = max(10, min(40, view.columns - LABEL_CELLS - 30))
     names = [one_line(view.cast.label(running.task), room) for running in shown]
     cells = max(map(cell_len, names), default=0)
     for index, (running, name) in enumerate(zip(shown, names, strict=True)):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from headway.report.tables import StrategyRow
 from headway.report.text.terminal import print_lines
 from headway.report.text.words import Glyphs, glyphs_for
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 HEADERS: Final = (
     "strategy", "time\ns", "spread\ns", "refused", "time-\nouts", "failed", "wasted\ntokens",
@@ -32,9 +33,6 @@ NOTABLE: Final = 1.2
 
 def draw_table(console: Console, rows: Sequence[StrategyRow], notes: Sequence[str] = ()) -> None:
     """One line per row; the fastest one that loses nothing stands out."""
-    from rich.table import Table
-    from rich.text import Text
-
     glyphs = glyphs_for(console)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for index, header in enumerate(HEADERS):
@@ -61,7 +59,6 @@ def bound_words(binding: str) -> str:
 
 
 def conclusion(rows: Sequence[StrategyRow]) -> str:
-    """The comparison in words: the fastest and the slowest way that lose nothing, and the rest."""
     best = fastest(rows)
     if best is None:
         return "Every strategy lost tasks or never ended."

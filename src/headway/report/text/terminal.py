@@ -131,8 +131,6 @@ def progress_line(stream: TextIO) -> Iterator[Callable[[str], None]]:
             redraw_line(stream)
 
 
-# Lines that are printed.
-
 LABEL_CELLS: Final = 10
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
 
 from msgspec import Struct
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.text import Text
 
 from headway.engine.record import Header
 from headway.journal.folder import RunOutline, kept_shape
@@ -15,22 +18,13 @@ from headway.report.history import Passage, Passages, effective_width, in_line, 
 from headway.report.tables import Cell, TimelineLane, timeline
 from headway.report.text.runs import Glance, look
 from headway.report.text.terminal import print_lines
-from headway.report.text.words import Glyphs, count, duration, glyphs_for, one_line
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
-
-
-# A run that was performed, as a timeline: who waited where, who worked, how many at once.
+from headway.report.text.words import count, duration, glyphs_for, one_line
 
 LEAST_S: Final = 0.001
 """A picture of a run without any length still has a scale."""
 
 
 class TimelineView(Struct, frozen=True):
-    """All that a timeline shows and says."""
-
     tasks: Sequence[Passage]
     names: Sequence[str]
     lines: dict[bytes, float]
@@ -92,8 +86,8 @@ def draw_played(console: Console, run: TimelineView, *, is_whole: bool) -> None:
     names = [one_line(name) for name in run.names]
     header = run.glance.header
     title = f"{one_line(header.name)}, {count(len(run.tasks), 'task')}"
-    picture = Picture(title, lanes, names, lanes_max)
-    draw_timelines(console, [picture], max(LEAST_S, run.elapsed_s), "queued at the provider")
+    draw_timeline(console, title, lanes, names, max(LEAST_S, run.elapsed_s), lanes_max)
+    draw_legend(console, "queued at the provider")
     console.print()
     print_lines(console, sentences(run))
     if len(run.tasks) > lanes_max:
@@ -138,7 +132,6 @@ TURNED_AWAY: Final = "turned away, waits to try again"
 """What standing in line at a provider is, where it has no line but refuses."""
 
 SHORT_S: Final = 20.0
-"""Below this, tenths of a second matter."""
 
 CELLS: Final[dict[Cell, tuple[str, str]]] = {
     "here": ("dim", "queued here"),
@@ -147,30 +140,20 @@ CELLS: Final[dict[Cell, tuple[str, str]]] = {
     "done": ("green", "done"),
     "failed": ("bold red", "failed"),
 }
-"""How each cell is drawn, and what it means."""
 
 
-class Picture(Struct, frozen=True):
-    """One run to be drawn: its title, what it left behind, and its agents' names."""
+def draw_timeline(
+    console: Console, title: str, lanes: Sequence[TimelineLane], labels: Sequence[str],
+    until_s: float, lanes_max: int = LANES_MAX,
+) -> None:  # fmt: skip
+    console.print()
+    console.print(Text(title, "bold"), crop=False, soft_wrap=True)
+    for line in _lines(lanes, labels, until_s, lanes_max, console):
+        console.print(line, crop=False, soft_wrap=True)
 
-    title: str
-    lanes: Sequence[TimelineLane]
-    labels: Sequence[str]
-    lanes_max: int = LANES_MAX
 
-
-def draw_timelines(
-    console: Console, pictures: Sequence[Picture], until_s: float, provider: str = TURNED_AWAY
-) -> None:
-    from rich.text import Text
-
-    glyphs = glyphs_for(console)
-    for picture in pictures:
-        console.print()
-        console.print(Text(picture.title, "bold"), crop=False, soft_wrap=True)
-        for line in _lines(picture, until_s, console.width, glyphs):
-            console.print(line, crop=False, soft_wrap=True)
-    legend = Text()
+def draw_legend(console: Console, provider: str = TURNED_AWAY) -> None:
+    glyphs, legend = glyphs_for(console), Text()
     for cell, (style, meaning) in CELLS.items():
         words = provider if cell == "provider" else meaning
         legend.append(getattr(glyphs, cell), style).append(f" {words}   ")
@@ -179,28 +162,25 @@ def draw_timelines(
     console.print(legend, soft_wrap=True)
 
 
-def _lines(picture: Picture, until_s: float, width: int, glyphs: Glyphs) -> list[Text]:
-    from rich.cells import cell_len, set_cell_size
-    from rich.text import Text
-
-    shown = picture.labels[: picture.lanes_max]
+def _lines(
+    lanes: Sequence[TimelineLane], labels: Sequence[str], until_s: float, lanes_max: int,
+    console: Console,
+) -> Iterator[Text]:  # fmt: skip
+    glyphs, shown = glyphs_for(console), labels[:lanes_max]
     label_cells = min(LABEL_CELLS_MAX, max(cell_len(label) for label in shown))
-    columns = max(10, width - label_cells - 2)
+    columns = max(10, console.width - label_cells - 2)
     # The last column begins where the longest run ends, so that its end can be seen.
-    lanes = timeline(picture.lanes[: len(shown)], until_s * columns / (columns - 1), columns)
-    lines = []
-    for label, lane in zip(shown, lanes, strict=True):
+    rows = timeline(lanes[: len(shown)], until_s * columns / (columns - 1), columns)
+    for label, lane in zip(shown, rows, strict=True):
         line = Text(set_cell_size(label, label_cells) + "  ")
         for cell in lane:
             style = CELLS[cell][0] if cell in CELLS else ""
             line.append(getattr(glyphs, cell, " "), style)
         line.rstrip()
-        lines.append(line)
-    if len(picture.labels) > picture.lanes_max:
-        more = len(picture.labels) - picture.lanes_max
-        lines.append(Text(f"... and {more:,} more", "dim"))
-    lines.append(Text(" " * (label_cells + 2) + _scale(until_s, columns), "dim"))
-    return lines
+        yield line
+    if len(labels) > lanes_max:
+        yield Text(f"... and {len(labels) - lanes_max:,} more", "dim")
+    yield Text(" " * (label_cells + 2) + _scale(until_s, columns), "dim")
 
 
 def _scale(until_s: float, columns: int) -> str:

@@ -118,8 +118,6 @@ def as_json(branch: Branch) -> dict[str, object]:
 
 
 class _Reading(Struct, frozen=True):
-    """One reduction in one journal."""
-
     reader: JournalReader
     plans: Plans
     source: int
@@ -132,7 +130,10 @@ class _Reading(Struct, frozen=True):
         below: list[Branch] = []
         if results is not None:
             sizes = (results, *(shape.sizes(results) if shape is not None else ()))
-            works = self._works() if levels else ()
+            # Of all reductions, because equal ones differ by which is first; then of this.
+            shapes = tuple(self.plans.shapes.values()) if levels else ()
+            every = inner_works(self.plans, Crew("", "", "", {}), shapes)
+            works = [work for work in every if work.shape is self.shape]
             below = [self._branch(levels, member, sizes, works) for member in range(sizes[levels])]
         whole = self._task(groups[index].name, "reduction", self._row(index, 0))
         return replace(whole, below=tuple(below))
@@ -153,11 +154,6 @@ class _Reading(Struct, frozen=True):
         cover = Cover(covers[0].first, covers[-1].last) if covers else None
         is_passed_on = branch.state == "finished" and not branch.ending.calls
         return replace(branch, below=below, cover=cover, is_passed_on=is_passed_on)
-
-    def _works(self) -> tuple[InnerWork, ...]:
-        """Of all reductions, because equal ones differ by which is first; then of this."""
-        every = inner_works(self.plans, Crew("", "", "", {}), tuple(self.plans.shapes.values()))
-        return tuple(work for work in every if work.shape is self.shape)
 
     def _row(self, index: int, member: int) -> TaskRow | None:
         keys = self.plans.keys[index]

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
+from rich.console import Console
+from rich.text import Text
 
 from headway.agents.shell import ShimClient
 from headway.engine.engine import replayed
@@ -34,10 +36,6 @@ from headway.run.each import EachSource, EachWork
 from headway.run.plan_run import PlanSource
 from headway.state.shared import decode
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-
 ADVICE: Final = {
     "access": "the key, the model's name or the address is wrong: correct it, then resume",
     "request": "the call itself is wrong: change the task, then resume",
@@ -48,7 +46,6 @@ ADVICE: Final = {
     "command": "the command failed: its output is in the logs",
     "unfit": "the answer is not what was asked for: change prompt or schema, then resume",
 }
-"""What helps against a fault that waiting does not mend."""
 
 
 class KnownRun(Struct, frozen=True):
@@ -57,12 +54,9 @@ class KnownRun(Struct, frozen=True):
     graph: Graph
     rules: Rules
     label: Callable[[int, int], str]
-    """The name of a group's member."""
 
 
 class Cause(Struct, frozen=True):
-    """Where a task is, why, how it came there, and what can be done."""
-
     task: str
     state: str
     because: str
@@ -207,8 +201,6 @@ def _number(reader: JournalReader, key: bytes) -> int | None:
 
 
 def draw_cause(console: Console, cause: Cause) -> None:
-    from rich.text import Text
-
     name = one_line(cause.task, 80)
     line = Text.assemble((name, "bold"), f" is {cause.state}: {clean(cause.because)}")
     console.print(line, soft_wrap=True)
@@ -217,13 +209,14 @@ def draw_cause(console: Console, cause: Cause) -> None:
         console.print(f"hint: {cause.advice}", soft_wrap=True)
 
 
-# What a run was to do, by what is kept of it: a plan is read again, nothing of it is executed.
-
-
 def known(header: Header, folder: str) -> KnownRun | None:
     """What the run was to do; nobody but its own process knows that of Python functions."""
     if header.kind == "each":
-        return _known_each(header, folder)
+        source = EachSource.decoded(kept_source(folder, header.source))
+        plan = source.plan()
+        graph = Graph((TaskGroup("each", plan.count(), retries=source.retries, is_local=True),))
+        work = EachWork(plan, header.folder, ShimClient(header.folder))
+        return KnownRun(graph, Rules(ceiling=source.jobs), lambda _, member: work.label(member))
     try:
         return _known_plan(header, folder) if header.kind == "plan" else None
     except PlanError:
@@ -244,11 +237,3 @@ def _known_plan(header: Header, folder: str) -> KnownRun:
         return f"{group.name}[{member}]" if group.count is None else group.label(member)
 
     return KnownRun(graph, Rules(ceiling=source.jobs or inf), label)
-
-
-def _known_each(header: Header, folder: str) -> KnownRun:
-    source = EachSource.decoded(kept_source(folder, header.source))
-    plan = source.plan()
-    graph = Graph((TaskGroup("each", plan.count(), retries=source.retries, is_local=True),))
-    work = EachWork(plan, header.folder, ShimClient(header.folder))
-    return KnownRun(graph, Rules(ceiling=source.jobs), lambda _, member: work.label(member))

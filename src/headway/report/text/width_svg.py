@@ -38,16 +38,12 @@ text{font-family:system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;fon
 
 
 class WidthPicture(Struct, frozen=True):
-    """What is drawn: the curve, and what it is compared with."""
-
     curve: WidthCurve
     title: str
     about: str
     one_s: float | None = None
-    """One agent that does it all..."""
     one_microusd: float | None = None
     adaptive_s: float | None = None
-    """...and as many at once as the quota feeds."""
 
     @property
     def points(self) -> tuple[WidthPoint, ...]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from msgspec import Struct
 from msgspec.structs import asdict, astuple
+from rich.cells import cell_len, set_cell_size
 
 from headway.base.numbers import short
 from headway.base.values import DAY_S, HOUR_S, MINUTE_S
@@ -21,13 +22,10 @@ if TYPE_CHECKING:
 
 MICRO: Final = 1_000_000
 NAME_CELLS_MAX: Final = 60
-"""Of a task's name in a sentence."""
 
 
 def one_line(text: str, cells_max: int = NAME_CELLS_MAX) -> str:
     """Text as a part of a line: cleaned, its spaces made single, cut with an ellipsis."""
-    from rich.cells import cell_len, set_cell_size
-
     line = " ".join(clean(text).split())
     if cell_len(line) <= cells_max:
         return line
@@ -144,8 +142,6 @@ COLUMNS_MIN: Final = 40
 
 
 class Glyphs(Struct, frozen=True):
-    """The characters that are not letters."""
-
     here: str = "·"
     provider: str = "▒"
     busy: str = "█"
@@ -155,7 +151,6 @@ class Glyphs(Struct, frozen=True):
 
 
 ASCII: Final = Glyphs(".", "-", "#", "+", "x", "-")
-"""For an output that cannot encode the others."""
 
 
 def console_for(stream: TextIO) -> Console:
