@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import headway
-from headway.agents.gate import ParallelCalls, limit_in
+from headway.agents.gate import ParallelCalls
 from headway.base.values import Fault
 from headway.client.exchange import refusal_words
 from headway.engine.engine import begin, step
@@ -47,12 +47,6 @@ def test_a_prompt_whose_wait_is_cut_into_slices_says_what_all_of_them_were_for()
     bench.admission.refuse(QueueDeadlineError(detail=IN_LINE))
     bench.perform()
     assert bench.told.whys == ["", "input/60s"]
-
-
-def test_words_of_a_wait_that_name_no_limit_name_none() -> None:
-    assert limit_in(QueueDeadlineError(detail=IN_LINE)) == "input/60s"
-    assert limit_in(QueueDeadlineError(detail="nobody said what for")) == ""
-    assert limit_in(QueueDeadlineError()) == ""
 
 
 def test_a_refusal_is_told_with_the_limit_that_it_names() -> None:

@@ -20,8 +20,7 @@ from msgspec.structs import replace
 
 from headway.base.codec import encode, rebuild
 from headway.errors import StateFileError, WireError
-from headway.journal.file import write_file
-from headway.journal.shim_log import sync_folder
+from headway.journal.shim_log import sync_folder, write_file
 from headway.plans.grammar import PERMISSIONS
 from headway.wire.values import Fields, object_fields, parsed, tokens
 

@@ -22,16 +22,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from headway import errors
 from headway.base.values import Fault, FaultKind, Permit, Reading
-from headway.errors import (
-    AccountClosedError,
-    BrokerUnavailableError,
-    BudgetReachedError,
-    DemandTooLargeError,
-    HeadwayError,
-    InternalError,
-    QueueDeadlineError,
-)
 from headway.work import Attempt, AttemptError, OverBudgetError, WindowEmptyError
 
 if TYPE_CHECKING:
@@ -155,7 +147,7 @@ class Gate:
         self.fatal: Final = Fatal()
 
     def admit(self, call: CallRequest, deadline_s: float | None) -> HeldPermit:  # noqa: ARG002 - a port
-        raise InternalError("a call of an attempt is made on its loop")
+        raise errors.InternalError("a call of an attempt is made on its loop")
 
     async def admit_async(self, call: CallRequest, deadline_s: float | None) -> HeldPermit:  # noqa: ARG002 - attempts have timeouts of their own
         from headway.client.exchange import refusal_words
@@ -210,13 +202,14 @@ class Gate:
             try:
                 held = await port.admit_async(call, slice_s)
                 return held, waited_for(held.permit.reason) or waited
-            except QueueDeadlineError as error:
-                waited = limit_in(error) or waited
+            except errors.QueueDeadlineError as error:
+                # Of `waited for input/60s (...)`: `input/60s`.
+                waited = waited_for(error.detail or "").partition(" (")[0] or waited
                 empty = window_of(error, time.time())
                 if empty is not None:
                     self._closed(empty.resets_at_s, empty.detail)
                     raise empty from None
-            except HeadwayError as error:
+            except errors.HeadwayError as error:
                 raise _in_attempts_words(error) from error
             call, slice_s = replace(call, is_resent=True), SLICE_S
 
@@ -254,7 +247,7 @@ class WatchedPermit:
         return self._held.permit
 
     @property
-    def cut(self) -> HeadwayError | None:
+    def cut(self) -> errors.HeadwayError | None:
         """Why the answer is to be ended here; one that is over is passed on as it is."""
         return self._held.cut if self.outcome is None else None
 
@@ -287,7 +280,7 @@ def emptied(reading: Reading, now_s: float) -> Iterator[WindowEmptyError]:
         yield WindowEmptyError(now_s + lasts_s, f"usage window is {told.utilization:.0%} used")
 
 
-def window_of(error: QueueDeadlineError, now_s: float) -> WindowEmptyError | None:
+def window_of(error: errors.QueueDeadlineError, now_s: float) -> WindowEmptyError | None:
     """The empty usage window that a call waited for in vain, if that is what it waited for."""
     from headway.pacing.admission import wait_in
 
@@ -297,27 +290,17 @@ def window_of(error: QueueDeadlineError, now_s: float) -> WindowEmptyError | Non
     return WindowEmptyError(wait.until_s, wait.reason)
 
 
-def limit_in(error: QueueDeadlineError) -> str:
-    """What a call waited for that left the line: `input/60s` of `waited for input/60s (...)`."""
-    from headway.pacing.quota import waited_for
-
-    return waited_for(error.detail or "").partition(" (")[0]
-
-
 def put_off(kind: FaultKind, why: str) -> AttemptError:
     """Nothing was sent, and nothing will be in this run: no fault of the task."""
     return AttemptError(Fault(kind, retry_after_s=inf, detail=why))
 
 
-def _in_attempts_words(error: HeadwayError) -> AttemptError | OverBudgetError:
+def _in_attempts_words(error: errors.HeadwayError) -> AttemptError | OverBudgetError:
     said = "; ".join(part for part in (f"[{error.code}] {error.message}", error.hint) if part)
-    if isinstance(error, BudgetReachedError):
+    if isinstance(error, errors.BudgetReachedError):
         return OverBudgetError(said)
-    if isinstance(error, AccountClosedError):
+    if isinstance(error, errors.AccountClosedError):
         return put_off("billing", said)
-    if isinstance(error, DemandTooLargeError):
-        return AttemptError(Fault("request", detail=said))
-    if isinstance(error, BrokerUnavailableError):
-        # Nothing was sent, and the next attempt may find a broker.
-        return AttemptError(Fault("connection", detail=said))
-    return AttemptError(Fault("request", detail=said))
+    # Without a broker nothing was sent, and the next attempt may find one.
+    is_missing = isinstance(error, errors.BrokerUnavailableError)
+    return AttemptError(Fault("connection" if is_missing else "request", detail=said))

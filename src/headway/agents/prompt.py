@@ -260,12 +260,6 @@ class PromptAgent:
         self._endpoints: dict[str, Endpoint] = {}
         self._priced: set[str] = set()
 
-    async def __aenter__(self) -> PromptAgent:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
     async def aclose(self) -> None:
         client, self._client = self._client, None
         if client is not None:

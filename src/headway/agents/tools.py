@@ -22,14 +22,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from headway.agents.shell import (
-    Command,
-    CommandEnded,
-    Output,
-    ShimClient,
-    ShimGoneError,
-    how_ended,
-)
+from headway.agents import shell
 from headway.errors import HeadwayError, UsageError
 from headway.plans.resources import covers, inside, is_pattern, matches
 from headway.state.folder import AttemptState, in_a_line, in_thread
@@ -456,20 +449,23 @@ ABOUT: Final = (
 
 
 def shell_tool(
-    attempt: Attempt, shim: Callable[[], ShimClient], folder: str, environment: Mapping[str, str]
+    attempt: Attempt,
+    shim: Callable[[], shell.ShimClient],
+    folder: str,
+    environment: Mapping[str, str],
 ) -> LoopTool:
     async def use(given: Given) -> str:
         words = words_of(given.get("command"))
         timeout_s = whole_of(given, "timeout_s", COMMAND_S, COMMAND_S_MAX)
         hidden = secret_values({**os.environ, **environment})
         told = {key: value for key, value in environment.items() if key not in hidden}
-        command = Command(
+        command = shell.Command(
             b"tool%012d" % next(_numbers), attempt.number, (*_hiding(hidden), *words), told,
             folder, None, float(timeout_s),
         )  # fmt: skip
         try:
             ended = await shim().run(command, attempt.clock)
-        except ShimGoneError as gone:
+        except shell.ShimGoneError as gone:
             raise ToolError(f"in doubt: {gone}") from None
         return await in_thread(lambda: in_words(ended))
 
@@ -507,15 +503,15 @@ def words_of(command: object) -> tuple[str, ...]:
     return words
 
 
-def in_words(ended: CommandEnded) -> str:
-    parts = [how_ended(ended)]
+def in_words(ended: shell.CommandEnded) -> str:
+    parts = [shell.how_ended(ended)]
     for name, output in (("stdout", ended.stdout), ("stderr", ended.stderr)):
         if output.size_bytes:
             parts.append(f"--- {name}\n{_shown_output(output)}")
     return "\n".join(parts)
 
 
-def _shown_output(output: Output) -> str:
+def _shown_output(output: shell.Output) -> str:
     if output.size_bytes <= STREAM_BYTES_MAX:
         return output.read().decode("utf-8", "replace")
     head, tail = STREAM_BYTES_MAX // 4, STREAM_BYTES_MAX * 3 // 4

@@ -136,10 +136,6 @@ class Ticket:
             self.settle(FORGOTTEN)
 
     @property
-    def is_settled(self) -> bool:
-        return not self._open
-
-    @property
     def cut(self) -> errors.HeadwayError | None:
         """Why the answer is to be ended here and now, if it is: it outgrew the budget."""
         return self._cuts[0] if self._cuts else None

@@ -45,7 +45,7 @@ from headway.broker.client import (
 )
 from headway.broker.desk import AdmissionBook, Desk, Ways, budgets, counts_towards
 from headway.broker.election import start
-from headway.broker.store import Store, StoredMemory, open_book, turn
+from headway.broker.store import Store, StoredMemory, open_book, recall, turn
 from headway.pacing.admission import BookView, describe
 from headway.pacing.memory import AccountTerms, PacingMemory
 
@@ -153,10 +153,7 @@ Dial = Callable[[AdmissionClient], MessageLine]
 class Admission:
     def __init__(self, dial: Dial | None = None, *, unpaced: bool = False) -> None:
         """`unpaced` lets calls go without a broker, except those that count towards a budget."""
-        if dial is None:
-            dial = dial_best
-
-        self._dial = dial
+        self._dial = dial or dial_best
         self._may_go: Callable[[str], bool] = without_budget if unpaced else lambda _: False
         self._lock = Lock()
         self._client: AdmissionClient | None = None
@@ -310,7 +307,6 @@ def is_unpaced() -> bool:
 
 def keep_apart() -> None:
     """Let this process admit its calls by itself: what it calls is simulated."""
-
     with _PORT.lock:
         _PORT.port = Admission(dial_alone)
 
@@ -371,34 +367,20 @@ def dial_best(client: AdmissionClient) -> MessageLine:
 
 def dial_own(client: AdmissionClient, place: Folders) -> MessageLine:
     """A desk in this process: knows what the last broker knew, writes nothing, spends no budget."""
-    try:
-        kept = Store(place.memory).look()
-    except (OSError, errors.WireError):
-        kept = StoredMemory(PacingMemory())
-    return _dial_desk(client, kept)
+    return dial_alone(client, recall(place.memory))
 
 
-def dial_alone(client: AdmissionClient) -> MessageLine:
-    """A desk in this process that knows and remembers nothing: for providers of our own."""
-    return _dial_desk(client, StoredMemory(PacingMemory()))
-
-
-def _dial_desk(client: AdmissionClient, kept: StoredMemory) -> MessageLine:
-    book = open_book(kept, now_s())
+def dial_alone(client: AdmissionClient, kept: StoredMemory | None = None) -> MessageLine:
+    """A desk in this process, for providers of our own: knows what is given, remembers nothing."""
+    book = open_book(kept or StoredMemory(PacingMemory()), now_s())
 
     def view() -> BookView:
         """Nobody else tells this book what time it is."""
         turn(book, now_s())
         return describe(book, now_s())
 
-    ways = Ways(
-        now_s,
-        lambda _, __: None,
-        lambda: "budgets need a broker, and there is none",
-        _LOG.warning,
-        view,
-    )
-    return DeskLine(client, book, ways)
+    why = "budgets need a broker, and there is none"
+    return DeskLine(client, book, Ways(now_s, lambda _, __: None, lambda: why, _LOG.warning, view))
 
 
 def obstacle(place: Folders) -> str:
