@@ -84,10 +84,10 @@ def test_of_several_calls_at_once_the_one_that_ends_the_wait_says_what_it_was_fo
     told, voices = Told(), ParallelCalls()
     attempt = told.attempt()
     with voices.joined(attempt) as one, voices.joined(attempt) as other:
-        one.waits()
-        other.waits()
-        one.goes("input/60s")
-        other.goes("output/60s")
+        one("waiting")
+        other("waiting")
+        one("going", "input/60s")
+        other("going", "output/60s")
     assert (told.said[0], told.whys[told.said.index("goes")]) == ("waits", "input/60s")
     assert told.said.count("goes") == 1
 

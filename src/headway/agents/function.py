@@ -193,7 +193,6 @@ def _serve(calls: SimpleQueue[_Call | None]) -> None:
 
 
 def where_of(function: Callable[..., object]) -> Where:
-    """Where a function belongs that nobody wants in a process of its own."""
     return "loop" if iscoroutinefunction(function) else "thread"
 
 

@@ -39,35 +39,25 @@ class ParallelCalls:
         self.waiting = self.going = 0
 
     @contextmanager
-    def joined(self, attempt: Attempt) -> Iterator[Voice]:
-        voice = Voice(self, attempt)
+    def joined(self, attempt: Attempt) -> Iterator[Callable[..., None]]:
+        """One call more: gives what reports its state, "waiting" or "going", and the reason."""
+        state = ""
+
+        def become(now: str, why: str = "", /) -> None:
+            nonlocal state
+            before = self.going
+            self.waiting += (now == "waiting") - (state == "waiting")
+            self.going += (now == "going") - (state == "going")
+            state = now
+            if self.going and not before:
+                attempt.goes(why)
+            elif self.waiting and not self.going and (before or now == "waiting"):
+                attempt.waits(why)
+
         try:
-            yield voice
+            yield become
         finally:
-            voice.become("")
-
-
-class Voice:
-    def __init__(self, voices: ParallelCalls, attempt: Attempt) -> None:
-        self._voices = voices
-        self._attempt = attempt
-        self._state = ""
-
-    def waits(self, why: str = "", /) -> None:
-        self.become("waiting", why)
-
-    def goes(self, why: str = "", /) -> None:
-        self.become("going", why)
-
-    def become(self, state: str, why: str = "") -> None:
-        voices, before = self._voices, self._voices.going
-        voices.waiting += (state == "waiting") - (self._state == "waiting")
-        voices.going += (state == "going") - (self._state == "going")
-        self._state = state
-        if voices.going and not before:
-            self._attempt.goes(why)
-        elif voices.waiting and not voices.going and (before or state == "waiting"):
-            self._attempt.waits(why)
+            become("")
 
 
 FIRST_SLICE_S: Final = 2.0
@@ -137,13 +127,11 @@ class Fatal:
 
 
 class Gate:
-    """Stands between the transport and the port that admits."""
-
     __slots__ = ("_inner", "_window", "fatal")
 
     def __init__(self, inner: Port | None, window: Window | None) -> None:
         self._inner = inner
-        self._window = window
+        self._window: Window = window or (lambda *_: None)
         self.fatal: Final = Fatal()
 
     def admit(self, call: CallRequest, deadline_s: float | None) -> HeldPermit:  # noqa: ARG002 - a port
@@ -179,7 +167,7 @@ class Gate:
         """The limits of a response: an empty usage window concerns the whole run."""
         if reading.limits:
             for empty in emptied(reading, time.time()):
-                self._closed(empty.resets_at_s, empty.detail)
+                self._window(empty.resets_at_s, empty.detail)
 
     def _must_be_open(self, use: Use, calling: Calling) -> None:
         """Raises AttemptError, for this run, once every call is answered with the same fault."""
@@ -195,9 +183,10 @@ class Gate:
             raise put_off(last.kind, why)
 
     async def _asked(self, call: CallRequest) -> tuple[HeldPermit, str]:
+        from headway.client.exchange import Pacing
         from headway.pacing.quota import waited_for
 
-        port, slice_s, waited = self._port(), FIRST_SLICE_S, ""
+        port, slice_s, waited = Pacing(admission=self._inner).port(), FIRST_SLICE_S, ""
         while True:
             try:
                 held = await port.admit_async(call, slice_s)
@@ -207,22 +196,11 @@ class Gate:
                 waited = waited_for(error.detail or "").partition(" (")[0] or waited
                 empty = window_of(error, time.time())
                 if empty is not None:
-                    self._closed(empty.resets_at_s, empty.detail)
+                    self._window(empty.resets_at_s, empty.detail)
                     raise empty from None
             except errors.HeadwayError as error:
                 raise _in_attempts_words(error) from error
             call, slice_s = replace(call, is_resent=True), SLICE_S
-
-    def _port(self) -> Port:
-        if self._inner is not None:
-            return self._inner
-        from headway.client.admission import admission
-
-        return admission()
-
-    def _closed(self, until_wall_s: float, detail: str) -> None:
-        if self._window is not None:
-            self._window(until_wall_s, detail)
 
 
 class WatchedPermit:

@@ -147,7 +147,6 @@ def _claude_folder(environ: Mapping[str, str]) -> str:
 
 
 def _claude_state(environ: Mapping[str, str]) -> bytes:
-    """What an agent is given of the user's own state."""
     folder = environ.get(CLAUDE_FOLDER) or environ.get("HOME", "")
     try:
         with open(os.path.join(folder, CLAUDE_STATE), "rb") as file:
@@ -358,7 +357,6 @@ def _opencode_edits(given: str) -> str:
 
 
 def _is_reply(data: object) -> bool:
-    """Whether a message is the model's, and all of it came."""
     found = object_fields(parsed(data)) if isinstance(data, str) else {}
     return found.get("role") == "assistant" and "completed" in object_fields(found.get("time"))
 
@@ -521,8 +519,6 @@ def words_of(key: str, value: object, places: tuple[str, ...] = PLACES) -> tuple
 
 
 class Custom(cli.AgentKind):
-    """An agent of the configuration, as a kind."""
-
     def __init__(self, setting: AgentSetting) -> None:
         self.setting = setting
         self.name = setting.name

@@ -112,10 +112,6 @@ class ShimClient:
         self._link: _Link | None = None
         self._started = 0
 
-    @property
-    def pid(self) -> int | None:
-        return None if self._link is None else self._link.process.pid
-
     async def run(self, command: Command, clock: AttemptClock | None = None) -> CommandEnded:
         """Execute it; cancelling ends its processes first. `clock` measures its `timeout_s`."""
         link = await self._open()

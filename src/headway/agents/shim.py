@@ -98,8 +98,6 @@ def found(name: bytes, path: bytes) -> bytes:
 
 
 class ShimServer:
-    """The loop: messages in, commands started and ended, messages out."""
-
     def __init__(self, control: int, folder: str, table: mmap.mmap) -> None:
         self.control = control
         self.log = shim_log.ShimLog(folder)
@@ -124,7 +122,6 @@ class ShimServer:
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
 
     def serve(self) -> None:
-        """Until headway's end is closed and everything has ended."""
         poll = self.poll
         poll.register(self.control, select.POLLIN)
         poll.register(self.woken, select.POLLIN)
@@ -244,7 +241,6 @@ class ShimServer:
         self.refused.append(command)
 
     def _reap(self) -> None:
-        """Keep and tell what has ended, with everything that had to end with it."""
         ended, self.refused = self.refused, []
         while True:
             try:

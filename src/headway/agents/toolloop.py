@@ -104,7 +104,6 @@ class LoopMemory:
             await self._flush()
 
     async def observed_all(self, texts: Sequence[str]) -> None:
-        """All that this turn asked for is done: the conversation goes on from what it gave."""
         await self._flush()
         self.told("\0".join(texts))
 
@@ -256,7 +255,6 @@ class _Loop:
         self._messages: list[ModelMessage] = []
 
     async def performed(self) -> Result:
-        """Until the model asks for nothing more and its answer fits."""
         from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
 
         call = self._call
@@ -308,7 +306,6 @@ class _Loop:
     async def _observed(
         self, response: ModelResponse, uses: Sequence[ToolCallPart]
     ) -> list[ToolReturnPart]:
-        """Use the tools that a reply asks for, in order, as far as that is still to be done."""
         from pydantic_ai.messages import ToolReturnPart
 
         memory = self._memory
@@ -337,7 +334,6 @@ class _Loop:
         ]
 
     async def _used(self, tool: LoopTool | None, use: ToolCallPart) -> str:
-        """What a tool gave, or why it gave nothing: both is for the model to see."""
         try:
             if tool is None:
                 known = ", ".join(sorted(self._tools))
@@ -348,15 +344,11 @@ class _Loop:
         return cut(text.encode("utf-8", "replace").decode())
 
     async def _examined(self, response: ModelResponse, text: str) -> Fitting | Misfit:
-        call = self._call
-        if response.finish_reason == "length":
-            longest = call.max_tokens or MAX_TOKENS
-            return Misfit(
-                f"the answer was cut at max_tokens: {longest}; allow more or ask for less"
-            )
-        if response.finish_reason == "content_filter" or not text:
-            raise self._unfit(f"the model gave no answer ({response.finish_reason})", text)
-        return await fitting(text, call.schema, call.verify)
+        call, reason = self._call, response.finish_reason
+        if reason == "content_filter" or not (text or reason == "length"):
+            raise self._unfit(f"the model gave no answer ({reason})", text)
+        cut_at = (call.max_tokens or MAX_TOKENS) if reason == "length" else None
+        return await fitting(text, call.schema, call.verify, cut_at)
 
     def _unfit(self, why: str, text: str) -> AttemptError:
         said = Result(text.encode("utf-8", "replace"))

@@ -301,17 +301,17 @@ class FileTools:
         if not text:
             raise ToolError("`text` has to be a text")
         found: list[str] = []
-        for searched, name in enumerate(self._searched(text_of(given, "path", "."), files)):
+        names = (
+            name
+            for name, is_folder in self._place.walk(text_of(given, "path", "."))
+            if not is_folder and fnmatchcase(name.rpartition("/")[2], files)
+        )
+        for searched, name in enumerate(names):
             if searched >= SEARCHED_MAX or len(found) >= MATCHES_MAX:
                 found.append("[there may be more: search in a folder, or in fewer files]")
                 break
             found += self._matches(name, text)[: MATCHES_MAX - len(found)]
         return "\n".join(found) or "[nothing is found]"
-
-    def _searched(self, path: str, files: str) -> Iterator[str]:
-        for name, is_folder in self._place.walk(path):
-            if not is_folder and fnmatchcase(name.rpartition("/")[2], files):
-                yield name
 
     def _matches(self, name: str, text: str) -> list[str]:
         try:
@@ -545,9 +545,9 @@ def state_tools(share: AttemptState, writes: tuple[str, ...] | None = None) -> l
         _must_be_declared(key, share.reads, "read")
         try:
             if is_pattern(key):
-                values = {name: json.loads(data) for name, data in share.reach.scan(key)}
+                values = {name: json.loads(data) for name, data in share.loan.reach.scan(key)}
                 return json.dumps(values, ensure_ascii=False)
-            data = share.reach.get(key)
+            data = share.loan.reach.get(key)
         except HeadwayError as error:
             raise ToolError(in_a_line(error)) from error
         return "[it has no value]" if data is None else data.decode()
@@ -559,29 +559,20 @@ def state_tools(share: AttemptState, writes: tuple[str, ...] | None = None) -> l
         _must_be_declared(key, writes, "write")
         try:
             if share.channels.of(key).kind == "value":
-                share.reach.put(key, given["value"])
+                share.loan.reach.put(key, given["value"])
                 return f"put {key}"
-            share.reach.add(key, given["value"])
+            share.loan.reach.add(key, given["value"])
         except HeadwayError as error:
             raise ToolError(in_a_line(error)) from error
         return f"added to {key}"
 
-    about = "a key, or a pattern: * is within a name, ** is anything"
+    pattern = {**_KEY, "description": "a key, or a pattern: * is within a name, ** is anything"}
+    about_reads = "Read from the state that the tasks of this run share, as JSON."
+    about_writes = "Put a JSON value into the shared state, or add to what collects them."
+    given = taking(key=_KEY, value={"description": "any JSON"})
     return [
-        LoopTool(
-            "read_state",
-            "Read from the state that the tasks of this run share, as JSON.",
-            taking(key={**_KEY, "description": about}),
-            read,
-            is_live=True,
-        ),
-        LoopTool(
-            "write_state",
-            "Put a JSON value into the shared state, or add to what collects them.",
-            taking(key=_KEY, value={"description": "any JSON"}),
-            write,
-            is_live=True,
-        ),
+        LoopTool("read_state", about_reads, taking(key=pattern), read, is_live=True),
+        LoopTool("write_state", about_writes, given, write, is_live=True),
     ]
 
 

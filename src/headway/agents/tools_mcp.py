@@ -63,8 +63,7 @@ async def opened(server: McpServer, folder: str, stack: AsyncExitStack) -> list[
     # What a server writes beside the protocol is its own affair: without a handler, every such
     # line would be a traceback in the user's terminal.
     logging.getLogger("mcp").addHandler(_SILENT)
-    scratch = stack.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
-    said = cast(TextIO, scratch)
+    said = stack.enter_context(_scratch())
     if server.command:
         program, *words = server.command
         how = StdioServerParameters(
@@ -88,9 +87,15 @@ async def _tools(server: McpServer, client: Client) -> list[LoopTool]:
     for _ in range(PAGES_MAX):
         page = await client.list_tools(cursor=cursor)
         for one in page.tools:
-            name, about = tool_name(server.name, one.name), one.description or one.name
-            use = _using(client, one.name)
-            tools.append(LoopTool(name, about, one.input_schema, use, is_doubtful=True))
+            tools.append(
+                LoopTool(
+                    tool_name(server.name, one.name),
+                    one.description or one.name,
+                    one.input_schema,
+                    _using(client, one.name),
+                    is_doubtful=True,
+                )
+            )
         cursor = page.next_cursor
         if not cursor:
             break
@@ -134,6 +139,10 @@ def _in_words(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return f"{type(error).__name__}: {error}"[:SAID_CHARS]
+
+
+def _scratch() -> TextIO:
+    return cast(TextIO, tempfile.TemporaryFile("w+", errors="replace"))
 
 
 def _last(said: TextIO) -> str:

@@ -58,8 +58,6 @@ _ERRORS: Final[dict[str, type[errors.HeadwayError]]] = {
 
 
 class CallRequest(Struct, frozen=True):
-    """A call that wants a permit, in its caller's words."""
-
     account: str
     dialect: str
     sketch: Sketch
@@ -527,7 +525,6 @@ class BrokerLine:
             self._bell[1].send(b".")
 
     def _run(self) -> None:
-        """Runs as long as there is a broker, or a call that needs one."""
         while True:
             sock = self._search.connect(self._is_needed, self._client.lost)
             if sock is not None:

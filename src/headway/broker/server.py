@@ -121,7 +121,6 @@ class BrokerServer:
     def __init__(
         self, place: Folders, door: BrokerSocket, log: BrokerLog, environ: Mapping[str, str]
     ) -> None:
-        """For the holder of the lock, and for nobody else."""
         self._door = door
         self._place = place
         self._log = log
@@ -169,7 +168,6 @@ class BrokerServer:
         self._log.say(fault or f"ended{' by ' + kind.__name__ if kind else ''}")
 
     def run(self) -> None:
-        """Serve until told to stop, or until nobody needs it."""
         has_rung = False
         while not has_rung and self._keep_house():
             for key, events in self._selector.select(self._nap_s()):

@@ -25,15 +25,11 @@ class AsyncLegacyStream(AsyncPacedStream, httpx.AsyncByteStream):
 
 
 class LegacyTransport(PacedTransport):
-    """Paces an `httpx.Client`."""
-
     stream_type = LegacyStream
     # The two classes have no common ancestor, but the same constructor.
     response_type = httpx.Response  # type: ignore[assignment]
 
 
 class AsyncLegacyTransport(AsyncPacedTransport):
-    """Paces an `httpx.AsyncClient`."""
-
     stream_type = AsyncLegacyStream
     response_type = httpx.Response  # type: ignore[assignment]

@@ -50,7 +50,6 @@ def account_in(
 
 
 def _measured(state: AccountState, lane: LaneView) -> AccountState:
-    """How the account is now, by what happened on it lately and at this hour of other days."""
     found = condition_of(lane, hour())
     if not found.recent.ended:
         return replace(state, is_peak=found.is_peak)

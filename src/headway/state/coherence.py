@@ -186,8 +186,6 @@ def _watched(names: tuple[str, ...]) -> Iterator[str]:
 
 
 class Readers:
-    """Tasks by what they have read, and back."""
-
     __slots__ = ("_looked", "_patterns", "_readers")
 
     def __init__(self) -> None:
@@ -422,7 +420,6 @@ class Coherence:
         member.access, member.snapshot, member.is_patient = access, None, is_patient
 
     def access_of(self, task: int) -> Access:
-        """What the last attempt of a task touched that has not ended."""
         return self._members[task].access
 
     def propose(self, task: int) -> None:
@@ -450,7 +447,6 @@ class Coherence:
             self.learned.setdefault(pair, {})[what] = None
 
     def commit(self, task: int) -> None:
-        """What its last attempt touched is part of the state from now on."""
         member = self._members.get(task)
         if member is None:
             return
@@ -531,7 +527,6 @@ def _suspect(coherence: Coherence, task: int, member: _Member) -> None:
 
 
 def _beware(coherence: Coherence, member: _Member) -> None:
-    """An attempt was stale: from now on likely writers are recorded."""
     if not coherence._is_wary:
         coherence._is_wary = True
         for other in coherence._members.values():

@@ -396,16 +396,12 @@ class AttemptState(Struct, frozen=True):
     """Keys and patterns that its task declares to read; None is everything."""
     output: str = ""
 
-    @property
-    def reach(self) -> Reach:
-        return self.loan.reach
-
     def text(self, key: str) -> str:
         """What `{{ state.KEY }}` stands for, or `{{ state }}` without a key."""
         if not key:
-            values = ((name, json.loads(data)) for name, data in seen_by(self.reach, self.reads))
-            return json.dumps(dict(values), ensure_ascii=False)
-        data = self.reach.get(key)
+            seen = seen_by(self.loan.reach, self.reads)
+            return json.dumps({name: json.loads(data) for name, data in seen}, ensure_ascii=False)
+        data = self.loan.reach.get(key)
         if data is None:
             empty = EMPTY.get(self.channels.of(key).kind)
             if empty is None:
@@ -422,23 +418,22 @@ class AttemptState(Struct, frozen=True):
         """A prompt is sent. How often it had to be sent, and what was asked about the answer, is
         not a part of it."""
         TELL_PROMPT.set(None)
-        self.reach.prompted(text.encode("utf-8", "replace"))
+        self.loan.reach.prompted(text.encode("utf-8", "replace"))
 
     def keep(self, value: object, result: Result) -> None:
         """Put a result where the plan wants it, or add it there. Raises AttemptError."""
         try:
             if self.output and self.channels.of(self.output).kind == "value":
-                self.reach.put(self.output, value)
+                self.loan.reach.put(self.output, value)
             elif self.output:
-                self.reach.add(self.output, value)
+                self.loan.reach.add(self.output, value)
         except StateError as error:
             raise AttemptError(Fault("unfit", detail=in_a_line(error)), result) from error
 
     @asynccontextmanager
     async def shown(self, run_folder: str, attempt: Attempt) -> AsyncIterator[StateFolder]:
-        """The state as a folder, while a command of the attempt runs."""
         folder = StateFolder(run_folder, attempt.key.hex()[:12], self.channels)
-        values = seen_by(self.reach, self.reads)
+        values = seen_by(self.loan.reach, self.reads)
         try:
             await in_thread(lambda: folder.lay_out(values))
             yield folder
@@ -450,14 +445,14 @@ class AttemptState(Struct, frozen=True):
         try:
             put, removed, added = await in_thread(folder.changes)
             for key, value in put:
-                self.reach.put(key, value)
+                self.loan.reach.put(key, value)
             for key in removed:
-                self.reach.remove(key)
+                self.loan.reach.remove(key)
             for key, value in added:
                 if self.channels.of(key).kind == "effect":
-                    self.reach.act(key, value, is_now=False)
+                    self.loan.reach.act(key, value, is_now=False)
                 else:
-                    self.reach.add(key, value)
+                    self.loan.reach.add(key, value)
         except UnfitError as unfit:
             raise AttemptError(Fault("unfit", detail=str(unfit)), result) from None
         except StateError as error:
@@ -467,7 +462,6 @@ class AttemptState(Struct, frozen=True):
 def share_of(
     task: TaskSpec, loan: Lent, channels: Channels, fill: Callable[[str], str]
 ) -> AttemptState:
-    """The share of one member of a task; `fill` gives its texts."""
     reads = task.state_reads
     declared = None if reads is None else tuple(dict.fromkeys(map(fill, reads)))
     return AttemptState(loan, channels, declared, fill(task.output_key) if task.output_key else "")

@@ -158,7 +158,6 @@ def recalled(
 
 
 def touched(reader: JournalReader, rows: Iterable[TaskRow]) -> Iterator[FinishedAccess]:
-    """What these tasks touched of the shared state, by their content keys."""
     by_access: dict[bytes, list[TaskRow]] = {}
     for row in rows:
         if row.ending.access:
