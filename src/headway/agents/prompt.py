@@ -421,9 +421,7 @@ class PromptAgent:
 
 
 def must_have_ceilings(
-    models: Iterable[str],
-    environment: Mapping[str, str],
-    prices: Prices = price_at,
+    models: Iterable[str], environment: Mapping[str, str], prices: Prices = price_at
 ) -> None:
     """Refuse a budget in money where nobody knows what a call can cost, before anything starts."""
     for model in dict.fromkeys(models):

@@ -118,7 +118,15 @@ class ShimClient:
         clock = AttemptClock() if clock is None else clock
         self._started += 1
         number = self._started
-        waiter = link.ask(number, self._start_message(number, command))
+        given = command.environment.items()
+        what = (
+            [os.fsencode(word) for word in command.argv],
+            {os.fsencode(name): os.fsencode(value) for name, value in given},
+            command.folder if command.folder is not None else self._here,
+            command.stdin,
+        )
+        message = ("start", number, command.key.hex(), command.attempt, what)
+        waiter = link.ask(number, message)
         try:
             with clock.alarm(command.timeout_s, lambda: link.send(("late", number))):
                 values = await asyncio.shield(waiter)
@@ -145,18 +153,6 @@ class ShimClient:
             self._link = _Link(self._folder)
             await self._link.connect()
         return self._link
-
-    def _start_message(self, number: int, command: Command) -> tuple[Any, ...]:
-        environment = {
-            os.fsencode(name): os.fsencode(value) for name, value in command.environment.items()
-        }
-        what = (
-            [os.fsencode(word) for word in command.argv],
-            environment,
-            command.folder if command.folder is not None else self._here,
-            command.stdin,
-        )
-        return ("start", number, command.key.hex(), command.attempt, what)
 
 
 class _Link(asyncio.Protocol):

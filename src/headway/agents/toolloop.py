@@ -266,8 +266,9 @@ class _Loop:
         text = ""
         for turn in range(1, call.turns + 1):
             response = await self._reply()
-            text = _text(response)
-            uses = _uses(response)
+            texts = [part.content for part in response.parts if part.part_kind == "text"]
+            text = "".join(texts).strip()
+            uses = [part for part in response.parts if part.part_kind == "tool-call"]
             if uses and turn < call.turns:
                 self._messages.append(ModelRequest(parts=await self._observed(response, uses)))
                 continue
@@ -356,13 +357,13 @@ class _Loop:
 
 
 def _response(data: bytes) -> ModelResponse | None:
-    from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse
+    from pydantic_ai.messages import ModelMessagesTypeAdapter
 
     try:
         (found,) = ModelMessagesTypeAdapter.validate_json(data)
     except ValueError:
         return None
-    return found if isinstance(found, ModelResponse) else None
+    return found if found.kind == "response" else None
 
 
 def _whole(response: ModelResponse) -> ModelResponse:
@@ -401,18 +402,6 @@ def _given(use: ToolCallPart) -> Given:
     if not isinstance(given, dict):
         raise ToolError("what it is given has to be a JSON object")
     return given
-
-
-def _uses(response: ModelResponse) -> list[ToolCallPart]:
-    from pydantic_ai.messages import ToolCallPart
-
-    return [part for part in response.parts if isinstance(part, ToolCallPart)]
-
-
-def _text(response: ModelResponse) -> str:
-    from pydantic_ai.messages import TextPart
-
-    return "".join(part.content for part in response.parts if isinstance(part, TextPart)).strip()
 
 
 def _with_spent(ended: Exception, spent: Result) -> Exception:

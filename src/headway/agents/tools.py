@@ -459,8 +459,10 @@ def shell_tool(
         timeout_s = whole_of(given, "timeout_s", COMMAND_S, COMMAND_S_MAX)
         hidden = secret_values({**os.environ, **environment})
         told = {key: value for key, value in environment.items() if key not in hidden}
+        if names := sorted(hidden.intersection(os.environ)):
+            words = ("env", *(word for name in names for word in ("-u", name)), *words)
         command = shell.Command(
-            b"tool%012d" % next(_numbers), attempt.number, (*_hiding(hidden), *words), told,
+            b"tool%012d" % next(_numbers), attempt.number, words, told,
             folder, None, float(timeout_s),
         )  # fmt: skip
         try:
@@ -524,12 +526,6 @@ def _shown_output(output: shell.Output) -> str:
     said = f"\n[... {left_out:,} of {output.size_bytes:,} bytes are left out here ...]\n"
     end = output.tail(tail).decode("utf-8", "replace")
     return f"{beginning.decode('utf-8', 'replace')}{said}{end}"
-
-
-def _hiding(hidden: frozenset[str]) -> tuple[str, ...]:
-    """The beginning of a command that does not inherit what opens accounts."""
-    names = sorted(hidden.intersection(os.environ))
-    return ("env", *(word for name in names for word in ("-u", name))) if names else ()
 
 
 # The tools `read_state` and `write_state`: the shared state of a run, as this attempt sees it.

@@ -383,7 +383,13 @@ class Search:
             if monotonic() >= self._give_up_s:
                 self._patience_s = min(self._patience_s, NOBODY_AGAIN_S)
                 self._give_up_s = monotonic() + self._patience_s
-                lost(self._unavailable())
+                lost(
+                    errors.BrokerUnavailableError(
+                        "there is no broker and none could be started",
+                        detail=self._fault or f"nobody answers at {self._place.socket}",
+                        hint=f"see {self._place.log}; HEADWAY_UNPACED=1 lets calls go without one",
+                    )
+                )
             time.sleep(RETRY_S * (1.0 + random.random()))
         return None
 
@@ -411,13 +417,6 @@ class Search:
             self._fault = error.message
         if self._fault:
             self._start_s = monotonic() + START_AGAIN_S
-
-    def _unavailable(self) -> errors.BrokerUnavailableError:
-        return errors.BrokerUnavailableError(
-            "there is no broker and none could be started",
-            detail=self._fault or f"nobody answers at {self._place.socket}",
-            hint=f"see {self._place.log}; HEADWAY_UNPACED=1 lets calls go without one",
-        )
 
 
 _LOG: Final = logging.getLogger("headway")

@@ -137,7 +137,8 @@ class StateFolder:
                 file.write(_as_file(data))
         made = {self.put}
         for key, channel in self._channels.declared.items():
-            if channel.kind != "value" and (folder := _folder_of(key)):
+            folder = prefix_of(key) if is_pattern(key) else key.rpartition("/")[0]
+            if folder and channel.kind != "value":
                 _make_parents(os.path.join(self.put, *names_of(folder), "_"), made)
 
     def _additions(self) -> Iterator[Changed]:
@@ -235,10 +236,6 @@ def _make_parents(path: str, made: set[str]) -> None:
     for one in reversed(missing):
         os.mkdir(one, 0o700)
         made.add(one)
-
-
-def _folder_of(key: str) -> str:
-    return prefix_of(key) if is_pattern(key) else key.rpartition("/")[0]
 
 
 def _as_file(data: bytes) -> bytes:
