@@ -88,7 +88,7 @@ class Scene(Struct, frozen=True):
             shim = ShimClient(str(self.folder))
             try:
                 async with (
-                    PromptAgent(self.settings()) as agent,
+                    aclosing(PromptAgent(self.settings())) as agent,
                     aclosing(LoopModels(agent)) as models,
                 ):
                     return await work(LoopDependencies(models, lambda: shim))

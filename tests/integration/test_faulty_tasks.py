@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import aclosing
 from pathlib import Path
 
 from msgspec import Struct
@@ -67,7 +68,7 @@ def perform(folder: Path, url: str, port: Port, strategy: str, count: int) -> Ra
     async def main() -> Launched:
         crew = Crew(str(folder), place, "r", environment)
         how = PromptSettings("r", environment, port, quiet_s=0.5, prices=lambda *_: None)
-        async with PromptAgent(how) as crew._prompts:
+        async with aclosing(PromptAgent(how)) as crew._prompts:
             run = plan_run(loaded.expanded, PlanSource("", PLAN, strategy), crew)
             return await launch(run.launch, journal)
 

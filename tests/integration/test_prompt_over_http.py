@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -42,7 +43,7 @@ def settings(url: str, port: Admission, key: str, fault: str = "", **how: Any) -
 
 
 async def perform(how: PromptSettings, call: PromptCall, told: Told | None = None) -> Result:
-    async with PromptAgent(how) as agent:
+    async with aclosing(PromptAgent(how)) as agent:
         return await agent.perform(call, (told or Told()).attempt())
 
 
@@ -61,7 +62,7 @@ def test_many_prompts_at_once_are_answered_and_counted(
     texts = [f"Nummer {n}, 東京\n\t\\" for n in range(30)]
 
     async def main() -> list[Result]:
-        async with PromptAgent(settings(url, port, f"many-{wire}")) as agent:
+        async with aclosing(PromptAgent(settings(url, port, f"many-{wire}"))) as agent:
             calls = [PromptCall(text, f"{wire}/echo") for text in texts]
             return await asyncio.gather(*(agent.perform(one, Told().attempt()) for one in calls))
 
@@ -111,6 +112,6 @@ def test_refusals_at_the_door_are_absorbed(port: Admission) -> None:
 
 
 async def _several(how: PromptSettings, count: int) -> list[Result]:
-    async with PromptAgent(how) as agent:
+    async with aclosing(PromptAgent(how)) as agent:
         calls = [PromptCall(f"n{n}", "openai/tokens-5") for n in range(count)]
         return await asyncio.gather(*(agent.perform(one, Told().attempt()) for one in calls))

@@ -254,16 +254,16 @@ def test_what_finishes_in_the_grace_is_an_end_by_the_shim_and_not_adopted(tmp_pa
 def test_a_killed_shim_is_replaced_and_its_commands_are_in_doubt(tmp_path: Path) -> None:
     async def work(shim: ShimClient) -> None:
         running = asyncio.create_task(perform_command(shim, sh("sleep 60")))
-        while (pid := shim.pid) is None:
+        while (link := shim._link) is None:
             await asyncio.sleep(0.01)
-        os.kill(pid, signal.SIGKILL)
+        link.process.kill()
         with pytest.raises(AttemptError) as lost:
             await running
         assert lost.value.is_in_doubt
         assert await perform_command(shim, sh("echo again", attempt=2)) == Result(
             b"again\n", exit_code=0
         )
-        assert shim.pid != pid
+        assert shim._link is not link
 
     with_shim(tmp_path, work)
 

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, cast
 
@@ -289,7 +290,7 @@ def test_a_worker_that_is_ended_in_the_middle_of_a_question_leaves_nothing_open(
         channels = Channels({"mail": Channel("effect", "tests:send")})
         reach = LocalReach(Snapshot(Shared(channels), 1), threading.RLock(), perform=slow)
         loan = Lent(reach, Circumstances("task"))
-        async with FunctionAgent() as agent:
+        async with aclosing(FunctionAgent()) as agent:
             asked = asyncio.ensure_future(agent.call("process", at_once, (), loan))
             assert await asyncio.to_thread(began.wait, 30)
             asked.cancel()

@@ -58,7 +58,7 @@ def test_a_call_is_admitted_followed_and_settled_once() -> None:
     ticket.still_alive()
     assert [told[0] for told in book.told] == ["ask", "first_byte", "progress", "settle"]
     assert endings(book) == ["used"]
-    assert ticket.is_settled
+    assert not ticket._open
     assert port.statistics().in_use == 0
 
 
@@ -303,7 +303,7 @@ def test_a_caller_finds_at_its_ticket_that_its_answer_is_to_be_ended() -> None:
     cut = ticket.cut
     assert isinstance(cut, BudgetReachedError)
     assert (cut.message, cut.hint) == ("too long", "raise it")
-    assert (other.cut, ticket.is_settled) == (None, False)
+    assert (other.cut, ticket._open) == (None, [True])
     book.cuts = (Cut(first, "again"),)
     ticket.progressed(7.0)
     assert ticket.cut is cut

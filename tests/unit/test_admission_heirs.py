@@ -78,7 +78,7 @@ def test_an_heir_is_told_who_calls_and_who_waits_in_order() -> None:
     assert told(client) == [
         ("Hello", 0), ("Adopt", 1), ("Adopt", 3), ("AskMessage", 4), ("AskMessage", 5),
     ]  # fmt: skip
-    assert not third.is_settled
+    assert third._open
 
 
 def test_what_was_settled_while_nobody_listened_is_adopted_and_settled() -> None:
@@ -87,7 +87,7 @@ def test_what_was_settled_while_nobody_listened_is_adopted_and_settled() -> None
     wire.sent.clear()
     first.settle(USED)
     assert told(client, wire.sent) == [("Hello", 0), ("Adopt", 2), ("Adopt", 1), ("Settled", 1)]
-    assert not second.is_settled
+    assert second._open
 
 
 def test_a_settlement_that_was_cut_in_two_is_told_after_its_adoption_once() -> None:

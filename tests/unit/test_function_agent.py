@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from contextvars import ContextVar
 from functools import partial
 from math import nan
@@ -22,7 +23,7 @@ WORD: ContextVar[str] = ContextVar("word", default="nothing")
 
 def run(body: Callable[[FunctionAgent], Awaitable[object]], **how: int) -> object:
     async def main() -> object:
-        async with FunctionAgent(**how) as agent:
+        async with aclosing(FunctionAgent(**how)) as agent:
             return await body(agent)
 
     return asyncio.run(main())

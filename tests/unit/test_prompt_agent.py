@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from math import ceil
 
 import httpx2
@@ -62,7 +62,7 @@ class Bench:
             "run-1", KEYS, self.admission, lambda *one: self.windows.append(one), self.prices,
             self.must_be_priced, transport=self.provider.transport,
         )  # fmt: skip
-        async with PromptAgent(settings) as agent:
+        async with aclosing(PromptAgent(settings)) as agent:
             return await agent.perform(call, self.told.attempt("review[a]", kept))
 
     def perform(self, call: PromptCall = CALL, kept: tuple[bytes, ...] = ()) -> Result:

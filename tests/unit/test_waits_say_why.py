@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import headway
-from headway.agents.gate import ParallelCalls, limit_in
+from headway.agents.gate import ParallelCalls
 from headway.base.values import Fault
 from headway.client.exchange import refusal_words
 from headway.engine.engine import begin, step
@@ -49,12 +49,6 @@ def test_a_prompt_whose_wait_is_cut_into_slices_says_what_all_of_them_were_for()
     assert bench.told.whys == ["", "input/60s"]
 
 
-def test_words_of_a_wait_that_name_no_limit_name_none() -> None:
-    assert limit_in(QueueDeadlineError(detail=IN_LINE)) == "input/60s"
-    assert limit_in(QueueDeadlineError(detail="nobody said what for")) == ""
-    assert limit_in(QueueDeadlineError()) == ""
-
-
 def test_a_refusal_is_told_with_the_limit_that_it_names() -> None:
     assert refusal_words(Fault("rate", "input")) == "rate: input"
     assert refusal_words(Fault("overload")) == "overload"
@@ -90,10 +84,10 @@ def test_of_several_calls_at_once_the_one_that_ends_the_wait_says_what_it_was_fo
     told, voices = Told(), ParallelCalls()
     attempt = told.attempt()
     with voices.joined(attempt) as one, voices.joined(attempt) as other:
-        one.waits()
-        other.waits()
-        one.goes("input/60s")
-        other.goes("output/60s")
+        one("waiting")
+        other("waiting")
+        one("going", "input/60s")
+        other("going", "output/60s")
     assert (told.said[0], told.whys[told.said.index("goes")]) == ("waits", "input/60s")
     assert told.said.count("goes") == 1
 

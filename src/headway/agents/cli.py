@@ -20,8 +20,7 @@ from msgspec.structs import replace
 
 from headway.base.codec import encode, rebuild
 from headway.errors import StateFileError, WireError
-from headway.journal.file import write_file
-from headway.journal.shim_log import sync_folder
+from headway.journal.shim_log import sync_folder, write_file
 from headway.plans.grammar import PERMISSIONS
 from headway.wire.values import Fields, object_fields, parsed, tokens
 
@@ -56,8 +55,6 @@ class ProcessStart(Struct, frozen=True):
 
 
 class StoredSession(Struct, frozen=True):
-    """A session as it is on the disk."""
-
     session: str
     replies: int | None = 0
     """Answers of models that are in it; None if unknown."""
@@ -303,7 +300,6 @@ def empty_home(home: str) -> None:
 
 
 def link_into(folder: str, own: str, names: tuple[str, ...]) -> None:
-    """Links to some of the user's files, to their real paths."""
     os.makedirs(folder, mode=0o700, exist_ok=True)
     for name in names:
         target, link = os.path.realpath(os.path.join(own, name)), os.path.join(folder, name)

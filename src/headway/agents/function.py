@@ -65,12 +65,6 @@ class FunctionAgent:
         self._free: asyncio.LifoQueue[Worker | None] | None = None
         """A process, or the right to start one, for each that may run."""
 
-    async def __aenter__(self) -> FunctionAgent:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
     async def perform(
         self,
         function: Callable[..., object],
@@ -199,7 +193,6 @@ def _serve(calls: SimpleQueue[_Call | None]) -> None:
 
 
 def where_of(function: Callable[..., object]) -> Where:
-    """Where a function belongs that nobody wants in a process of its own."""
     return "loop" if iscoroutinefunction(function) else "thread"
 
 

@@ -22,16 +22,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from headway import errors
 from headway.base.values import Fault, FaultKind, Permit, Reading
-from headway.errors import (
-    AccountClosedError,
-    BrokerUnavailableError,
-    BudgetReachedError,
-    DemandTooLargeError,
-    HeadwayError,
-    InternalError,
-    QueueDeadlineError,
-)
 from headway.work import Attempt, AttemptError, OverBudgetError, WindowEmptyError
 
 if TYPE_CHECKING:
@@ -47,35 +39,25 @@ class ParallelCalls:
         self.waiting = self.going = 0
 
     @contextmanager
-    def joined(self, attempt: Attempt) -> Iterator[Voice]:
-        voice = Voice(self, attempt)
+    def joined(self, attempt: Attempt) -> Iterator[Callable[..., None]]:
+        """One call more: gives what reports its state, "waiting" or "going", and the reason."""
+        state = ""
+
+        def become(now: str, why: str = "", /) -> None:
+            nonlocal state
+            before = self.going
+            self.waiting += (now == "waiting") - (state == "waiting")
+            self.going += (now == "going") - (state == "going")
+            state = now
+            if self.going and not before:
+                attempt.goes(why)
+            elif self.waiting and not self.going and (before or now == "waiting"):
+                attempt.waits(why)
+
         try:
-            yield voice
+            yield become
         finally:
-            voice.become("")
-
-
-class Voice:
-    def __init__(self, voices: ParallelCalls, attempt: Attempt) -> None:
-        self._voices = voices
-        self._attempt = attempt
-        self._state = ""
-
-    def waits(self, why: str = "", /) -> None:
-        self.become("waiting", why)
-
-    def goes(self, why: str = "", /) -> None:
-        self.become("going", why)
-
-    def become(self, state: str, why: str = "") -> None:
-        voices, before = self._voices, self._voices.going
-        voices.waiting += (state == "waiting") - (self._state == "waiting")
-        voices.going += (state == "going") - (self._state == "going")
-        self._state = state
-        if voices.going and not before:
-            self._attempt.goes(why)
-        elif voices.waiting and not voices.going and (before or state == "waiting"):
-            self._attempt.waits(why)
+            become("")
 
 
 FIRST_SLICE_S: Final = 2.0
@@ -145,17 +127,15 @@ class Fatal:
 
 
 class Gate:
-    """Stands between the transport and the port that admits."""
-
     __slots__ = ("_inner", "_window", "fatal")
 
     def __init__(self, inner: Port | None, window: Window | None) -> None:
         self._inner = inner
-        self._window = window
+        self._window: Window = window or (lambda *_: None)
         self.fatal: Final = Fatal()
 
     def admit(self, call: CallRequest, deadline_s: float | None) -> HeldPermit:  # noqa: ARG002 - a port
-        raise InternalError("a call of an attempt is made on its loop")
+        raise errors.InternalError("a call of an attempt is made on its loop")
 
     async def admit_async(self, call: CallRequest, deadline_s: float | None) -> HeldPermit:  # noqa: ARG002 - attempts have timeouts of their own
         from headway.client.exchange import refusal_words
@@ -187,7 +167,7 @@ class Gate:
         """The limits of a response: an empty usage window concerns the whole run."""
         if reading.limits:
             for empty in emptied(reading, time.time()):
-                self._closed(empty.resets_at_s, empty.detail)
+                self._window(empty.resets_at_s, empty.detail)
 
     def _must_be_open(self, use: Use, calling: Calling) -> None:
         """Raises AttemptError, for this run, once every call is answered with the same fault."""
@@ -203,33 +183,24 @@ class Gate:
             raise put_off(last.kind, why)
 
     async def _asked(self, call: CallRequest) -> tuple[HeldPermit, str]:
+        from headway.client.exchange import Pacing
         from headway.pacing.quota import waited_for
 
-        port, slice_s, waited = self._port(), FIRST_SLICE_S, ""
+        port, slice_s, waited = Pacing(admission=self._inner).port(), FIRST_SLICE_S, ""
         while True:
             try:
                 held = await port.admit_async(call, slice_s)
                 return held, waited_for(held.permit.reason) or waited
-            except QueueDeadlineError as error:
-                waited = limit_in(error) or waited
+            except errors.QueueDeadlineError as error:
+                # Of `waited for input/60s (...)`: `input/60s`.
+                waited = waited_for(error.detail or "").partition(" (")[0] or waited
                 empty = window_of(error, time.time())
                 if empty is not None:
-                    self._closed(empty.resets_at_s, empty.detail)
+                    self._window(empty.resets_at_s, empty.detail)
                     raise empty from None
-            except HeadwayError as error:
+            except errors.HeadwayError as error:
                 raise _in_attempts_words(error) from error
             call, slice_s = replace(call, is_resent=True), SLICE_S
-
-    def _port(self) -> Port:
-        if self._inner is not None:
-            return self._inner
-        from headway.client.admission import admission
-
-        return admission()
-
-    def _closed(self, until_wall_s: float, detail: str) -> None:
-        if self._window is not None:
-            self._window(until_wall_s, detail)
 
 
 class WatchedPermit:
@@ -254,7 +225,7 @@ class WatchedPermit:
         return self._held.permit
 
     @property
-    def cut(self) -> HeadwayError | None:
+    def cut(self) -> errors.HeadwayError | None:
         """Why the answer is to be ended here; one that is over is passed on as it is."""
         return self._held.cut if self.outcome is None else None
 
@@ -287,7 +258,7 @@ def emptied(reading: Reading, now_s: float) -> Iterator[WindowEmptyError]:
         yield WindowEmptyError(now_s + lasts_s, f"usage window is {told.utilization:.0%} used")
 
 
-def window_of(error: QueueDeadlineError, now_s: float) -> WindowEmptyError | None:
+def window_of(error: errors.QueueDeadlineError, now_s: float) -> WindowEmptyError | None:
     """The empty usage window that a call waited for in vain, if that is what it waited for."""
     from headway.pacing.admission import wait_in
 
@@ -297,27 +268,17 @@ def window_of(error: QueueDeadlineError, now_s: float) -> WindowEmptyError | Non
     return WindowEmptyError(wait.until_s, wait.reason)
 
 
-def limit_in(error: QueueDeadlineError) -> str:
-    """What a call waited for that left the line: `input/60s` of `waited for input/60s (...)`."""
-    from headway.pacing.quota import waited_for
-
-    return waited_for(error.detail or "").partition(" (")[0]
-
-
 def put_off(kind: FaultKind, why: str) -> AttemptError:
     """Nothing was sent, and nothing will be in this run: no fault of the task."""
     return AttemptError(Fault(kind, retry_after_s=inf, detail=why))
 
 
-def _in_attempts_words(error: HeadwayError) -> AttemptError | OverBudgetError:
+def _in_attempts_words(error: errors.HeadwayError) -> AttemptError | OverBudgetError:
     said = "; ".join(part for part in (f"[{error.code}] {error.message}", error.hint) if part)
-    if isinstance(error, BudgetReachedError):
+    if isinstance(error, errors.BudgetReachedError):
         return OverBudgetError(said)
-    if isinstance(error, AccountClosedError):
+    if isinstance(error, errors.AccountClosedError):
         return put_off("billing", said)
-    if isinstance(error, DemandTooLargeError):
-        return AttemptError(Fault("request", detail=said))
-    if isinstance(error, BrokerUnavailableError):
-        # Nothing was sent, and the next attempt may find a broker.
-        return AttemptError(Fault("connection", detail=said))
-    return AttemptError(Fault("request", detail=said))
+    # Without a broker nothing was sent, and the next attempt may find one.
+    is_missing = isinstance(error, errors.BrokerUnavailableError)
+    return AttemptError(Fault("connection" if is_missing else "request", detail=said))

@@ -100,7 +100,6 @@ async def metered(
     attempt: Attempt,
     perform: Callable[[Mapping[str, str]], Awaitable[Result]],
 ) -> Result:
-    """Perform an attempt that is a command; the usage of its calls is part of its result."""
     import asyncio
 
     runner = asyncio.current_task()

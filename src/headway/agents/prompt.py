@@ -260,12 +260,6 @@ class PromptAgent:
         self._endpoints: dict[str, Endpoint] = {}
         self._priced: set[str] = set()
 
-    async def __aenter__(self) -> PromptAgent:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
     async def aclose(self) -> None:
         client, self._client = self._client, None
         if client is not None:
@@ -298,7 +292,8 @@ class PromptAgent:
                 spent = charged(spent, reply.taken)
                 if is_examined:
                     await attempt.keep(json.dumps([reply.text, reply.is_cut]).encode())
-            fit = await _examined(call, reply)
+            cut_at = (call.max_tokens or MAX_TOKENS) if reply.is_cut else None
+            fit = await fitting(reply.text, call.schema, call.verify, cut_at)
             if isinstance(fit, Fitting):
                 return replace(spent, body=fit.text.encode("utf-8", "replace"), value=fit.value)
             problem = fit.reason
@@ -389,7 +384,6 @@ class PromptAgent:
         return ceiling_of(call, prices)
 
     def taken(self, model: str, tally: Tally, ceiling: Spend) -> Result:
-        """What a call took: in doubt, its ceiling."""
         spent = spend_of(model, ceiling, tally, self.settings.prices)
         read, output_tokens = tally.input_tokens + tally.cache_read_tokens, tally.output_tokens
         extra = ceil(spent.tokens) - round(read + output_tokens)
@@ -427,9 +421,7 @@ class PromptAgent:
 
 
 def must_have_ceilings(
-    models: Iterable[str],
-    environment: Mapping[str, str],
-    prices: Prices = price_at,
+    models: Iterable[str], environment: Mapping[str, str], prices: Prices = price_at
 ) -> None:
     """Refuse a budget in money where nobody knows what a call can cost, before anything starts."""
     for model in dict.fromkeys(models):
@@ -458,15 +450,12 @@ def complaint(problem: str) -> str:
     )
 
 
-async def _examined(call: PromptCall, reply: _Reply) -> Fitting | Misfit:
-    if reply.is_cut:
-        longest = call.max_tokens or MAX_TOKENS
-        return Misfit(f"the answer was cut at max_tokens: {longest}; allow more or ask for less")
-    return await fitting(reply.text, call.schema, call.verify)
-
-
-async def fitting(text: str, schema: Schema | None, verify: Verify | None) -> Fitting | Misfit:
-    """Whether an answer is what the schema asks for and what `verify` accepts."""
+async def fitting(
+    text: str, schema: Schema | None, verify: Verify | None, cut_at: int | None = None
+) -> Fitting | Misfit:
+    """Whether an answer is whole, what the schema asks for, and what `verify` accepts."""
+    if cut_at is not None:
+        return Misfit(f"the answer was cut at max_tokens: {cut_at}; allow more or ask for less")
     fit: Fitting | Misfit = Fitting(text, text)
     if schema is not None:
         fit = schema.fit(text)

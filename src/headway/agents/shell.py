@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Final, Literal, cast
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from headway.agents.shim import LAUNCH, pack, unpack
 from headway.base.digest import digest
@@ -52,17 +51,6 @@ class Command(Struct, frozen=True):
     folder: str | None = None
     stdin: bytes | None = None
     timeout_s: float | None = None
-
-    def given(self, stdin: bytes | None, timeout_s: float | None) -> Command:
-        """The same with something to read, and with a limit to how long it may take."""
-        return replace(self, stdin=stdin, timeout_s=timeout_s)
-
-    def knowing(self, told: Mapping[str, str]) -> Command:
-        return replace(self, environment={**self.environment, **told})
-
-    def apart(self, number: int) -> Command:
-        """The same under a key of its own: a part of an attempt, which is not adopted."""
-        return replace(self, key=b"part%012d" % number)
 
 
 class Output(Struct, frozen=True):
@@ -124,17 +112,21 @@ class ShimClient:
         self._link: _Link | None = None
         self._started = 0
 
-    @property
-    def pid(self) -> int | None:
-        return None if self._link is None else self._link.process.pid
-
     async def run(self, command: Command, clock: AttemptClock | None = None) -> CommandEnded:
         """Execute it; cancelling ends its processes first. `clock` measures its `timeout_s`."""
         link = await self._open()
         clock = AttemptClock() if clock is None else clock
         self._started += 1
         number = self._started
-        waiter = link.ask(number, self._start_message(number, command))
+        given = command.environment.items()
+        what = (
+            [os.fsencode(word) for word in command.argv],
+            {os.fsencode(name): os.fsencode(value) for name, value in given},
+            command.folder if command.folder is not None else self._here,
+            command.stdin,
+        )
+        message = ("start", number, command.key.hex(), command.attempt, what)
+        waiter = link.ask(number, message)
         try:
             with clock.alarm(command.timeout_s, lambda: link.send(("late", number))):
                 values = await asyncio.shield(waiter)
@@ -161,18 +153,6 @@ class ShimClient:
             self._link = _Link(self._folder)
             await self._link.connect()
         return self._link
-
-    def _start_message(self, number: int, command: Command) -> tuple[Any, ...]:
-        environment = {
-            os.fsencode(name): os.fsencode(value) for name, value in command.environment.items()
-        }
-        what = (
-            [os.fsencode(word) for word in command.argv],
-            environment,
-            command.folder if command.folder is not None else self._here,
-            command.stdin,
-        )
-        return ("start", number, command.key.hex(), command.attempt, what)
 
 
 class _Link(asyncio.Protocol):
@@ -226,9 +206,6 @@ class _Link(asyncio.Protocol):
             waiter = self._waiters.pop(message[1], None)
             if waiter is not None and not waiter.done():
                 waiter.set_result(message[2:])
-
-    def eof_received(self) -> bool:
-        return False
 
     def connection_lost(self, _exc: Exception | None) -> None:
         waiters, self._waiters = self._waiters, {}
@@ -348,16 +325,11 @@ def how_ended(ended: CommandEnded) -> str:
 
 def detail_of(ended: CommandEnded) -> str:
     """How a command ended that did not end well, with its last words."""
-    how, said = how_ended(ended), _last_lines(ended)
-    return f"{how}: {said}" if said else how
-
-
-def _last_lines(ended: CommandEnded) -> str:
-    try:
+    text = ""
+    with suppress(OSError):
         text = ended.stderr.tail(DETAIL_BYTES_MAX).decode(errors="replace")
-    except OSError:
-        return ""
-    return "\n".join(text.rstrip().splitlines()[-DETAIL_LINES_MAX:])
+    said = "\n".join(text.rstrip().splitlines()[-DETAIL_LINES_MAX:])
+    return f"{how_ended(ended)}: {said}" if said else how_ended(ended)
 
 
 def _signal_name(number: int) -> str:

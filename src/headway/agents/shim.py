@@ -25,17 +25,7 @@ import time
 
 from headway.agents.capture import READ_BYTES, Capture
 from headway.base.process_tree import HAS_PROC, family, is_alive, send
-from headway.journal.shim_log import (
-    CANCELLED,
-    EXIT,
-    ORPHANED,
-    REFUSED,
-    TIMEOUT,
-    ShimLog,
-    StartedCommand,
-    output_path,
-    unlink,
-)
+from headway.journal import shim_log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,19 +98,17 @@ def found(name: bytes, path: bytes) -> bytes:
 
 
 class ShimServer:
-    """The loop: messages in, commands started and ended, messages out."""
-
     def __init__(self, control: int, folder: str, table: mmap.mmap) -> None:
         self.control = control
-        self.log = ShimLog(folder)
+        self.log = shim_log.ShimLog(folder)
         self.poll = select.poll()
         self.capture = Capture(self.poll)
         self.table = table
         self.free = list(range(RUNNING_MAX - 1, -1, -1))
-        self.running: dict[int, StartedCommand] = {}
-        self.by_id: dict[int, StartedCommand] = {}
-        self.ending: dict[int, StartedCommand] = {}
-        self.refused: list[StartedCommand] = []
+        self.running: dict[int, shim_log.StartedCommand] = {}
+        self.by_id: dict[int, shim_log.StartedCommand] = {}
+        self.ending: dict[int, shim_log.StartedCommand] = {}
+        self.refused: list[shim_log.StartedCommand] = []
         self.buffer = bytearray()
         self.is_open = True
         self.give_up_s = float("inf")
@@ -134,7 +122,6 @@ class ShimServer:
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
 
     def serve(self) -> None:
-        """Until headway's end is closed and everything has ended."""
         poll = self.poll
         poll.register(self.control, select.POLLIN)
         poll.register(self.woken, select.POLLIN)
@@ -159,7 +146,7 @@ class ShimServer:
         self.is_open = False
         now = time.monotonic()
         self.give_up_s = min(self.give_up_s, now + GRACE_S + GIVE_UP_S)
-        self._end(list(self.running.values()), ORPHANED, now)
+        self._end(list(self.running.values()), shim_log.ORPHANED, now)
 
     def _listen(self) -> bool:
         try:
@@ -173,13 +160,13 @@ class ShimServer:
             if message[0] == "start":
                 self._start(*message[1:])
             elif message[1] in self.by_id:
-                reason = TIMEOUT if message[0] == "late" else CANCELLED
+                reason = shim_log.TIMEOUT if message[0] == "late" else shim_log.CANCELLED
                 self._end([self.by_id[message[1]]], reason, time.monotonic())
         return bool(data)
 
     def _start(self, id: int, key: str, attempt: int, what: tuple[Any, ...]) -> None:
         argv, environment, folder, stdin = what
-        command = StartedCommand(id, key, attempt)
+        command = shim_log.StartedCommand(id, key, attempt)
         try:
             if folder != self.here:
                 os.chdir(folder)
@@ -197,7 +184,7 @@ class ShimServer:
 
     def _spawn(
         self,
-        command: StartedCommand,
+        command: shim_log.StartedCommand,
         argv: list[bytes],
         more: dict[bytes, bytes],
         stdin: bytes | None,
@@ -206,11 +193,11 @@ class ShimServer:
             raise OSError(errno.EAGAIN, f"{RUNNING_MAX} commands are running")
         source = "/dev/null"
         if stdin is not None:
-            source = output_path(self.log.folder, command.key, command.attempt, "in")
+            source = shim_log.output_path(self.log.folder, command.key, command.attempt, "in")
             with open(source, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
                 file.write(stdin)
         command.streams = self.capture.open(
-            [output_path(self.log.folder, command.key, command.attempt, name)
+            [shim_log.output_path(self.log.folder, command.key, command.attempt, name)
              for name in ("out", "err")]
         )  # fmt: skip
         out, err = command.streams
@@ -236,14 +223,14 @@ class ShimServer:
             return os.posix_spawn(argv[0], argv, environment, **options)
         finally:
             if stdin is not None:
-                unlink(source)
+                shim_log.unlink(source)
 
-    def _refuse(self, command: StartedCommand, fault: Exception) -> None:
+    def _refuse(self, command: shim_log.StartedCommand, fault: Exception) -> None:
         """What cannot be started ends as a shell would say: 127 if not found, 126 otherwise."""
         number = fault.errno if isinstance(fault, OSError) else errno.EAGAIN
         code = 127 if number == errno.ENOENT else 126
         if number in REFUSALS:
-            command.reason = REFUSED
+            command.reason = shim_log.REFUSED
         name = fault.filename if isinstance(fault, OSError) and fault.filename else b""
         shown = os.fsdecode(name) if isinstance(name, bytes) else str(name)
         said = f"{shown}: {os.strerror(number or 0)}\n".encode(errors="replace")
@@ -254,7 +241,6 @@ class ShimServer:
         self.refused.append(command)
 
     def _reap(self) -> None:
-        """Keep and tell what has ended, with everything that had to end with it."""
         ended, self.refused = self.refused, []
         while True:
             try:
@@ -268,7 +254,7 @@ class ShimServer:
                 command.status = status
                 cpu_us = int((usage.ru_utime + usage.ru_stime) * 1e6)
                 command.usage = (cpu_us, usage.ru_maxrss)
-                if command.reason == EXIT:
+                if command.reason == shim_log.EXIT:
                     ended.append(self._forget(command))
         for command in list(self.ending.values()):
             rest = any(is_alive(pid, began) for pid, began in command.family.items())
@@ -277,7 +263,7 @@ class ShimServer:
         if ended:
             self._tell(self.log.keep(ended))
 
-    def _forget(self, command: StartedCommand) -> StartedCommand:
+    def _forget(self, command: shim_log.StartedCommand) -> shim_log.StartedCommand:
         del self.running[command.pid], self.by_id[command.id]
         command.ends = [self.capture.end(stream) for stream in command.streams]
         self.ending.pop(command.pid, None)
@@ -285,9 +271,9 @@ class ShimServer:
         self.free.append(command.place)
         return command
 
-    def _end(self, commands: list[StartedCommand], reason: str, now: float) -> None:
+    def _end(self, commands: list[shim_log.StartedCommand], reason: str, now: float) -> None:
         for command in commands:
-            if command.reason != EXIT:
+            if command.reason != shim_log.EXIT:
                 continue
             command.reason = reason
             command.kill_s = now + GRACE_S

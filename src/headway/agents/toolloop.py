@@ -104,7 +104,6 @@ class LoopMemory:
             await self._flush()
 
     async def observed_all(self, texts: Sequence[str]) -> None:
-        """All that this turn asked for is done: the conversation goes on from what it gave."""
         await self._flush()
         self.told("\0".join(texts))
 
@@ -256,7 +255,6 @@ class _Loop:
         self._messages: list[ModelMessage] = []
 
     async def performed(self) -> Result:
-        """Until the model asks for nothing more and its answer fits."""
         from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
 
         call = self._call
@@ -268,8 +266,9 @@ class _Loop:
         text = ""
         for turn in range(1, call.turns + 1):
             response = await self._reply()
-            text = _text(response)
-            uses = _uses(response)
+            texts = [part.content for part in response.parts if part.part_kind == "text"]
+            text = "".join(texts).strip()
+            uses = [part for part in response.parts if part.part_kind == "tool-call"]
             if uses and turn < call.turns:
                 self._messages.append(ModelRequest(parts=await self._observed(response, uses)))
                 continue
@@ -308,7 +307,6 @@ class _Loop:
     async def _observed(
         self, response: ModelResponse, uses: Sequence[ToolCallPart]
     ) -> list[ToolReturnPart]:
-        """Use the tools that a reply asks for, in order, as far as that is still to be done."""
         from pydantic_ai.messages import ToolReturnPart
 
         memory = self._memory
@@ -337,7 +335,6 @@ class _Loop:
         ]
 
     async def _used(self, tool: LoopTool | None, use: ToolCallPart) -> str:
-        """What a tool gave, or why it gave nothing: both is for the model to see."""
         try:
             if tool is None:
                 known = ", ".join(sorted(self._tools))
@@ -348,15 +345,11 @@ class _Loop:
         return cut(text.encode("utf-8", "replace").decode())
 
     async def _examined(self, response: ModelResponse, text: str) -> Fitting | Misfit:
-        call = self._call
-        if response.finish_reason == "length":
-            longest = call.max_tokens or MAX_TOKENS
-            return Misfit(
-                f"the answer was cut at max_tokens: {longest}; allow more or ask for less"
-            )
-        if response.finish_reason == "content_filter" or not text:
-            raise self._unfit(f"the model gave no answer ({response.finish_reason})", text)
-        return await fitting(text, call.schema, call.verify)
+        call, reason = self._call, response.finish_reason
+        if reason == "content_filter" or not (text or reason == "length"):
+            raise self._unfit(f"the model gave no answer ({reason})", text)
+        cut_at = (call.max_tokens or MAX_TOKENS) if reason == "length" else None
+        return await fitting(text, call.schema, call.verify, cut_at)
 
     def _unfit(self, why: str, text: str) -> AttemptError:
         said = Result(text.encode("utf-8", "replace"))
@@ -364,13 +357,13 @@ class _Loop:
 
 
 def _response(data: bytes) -> ModelResponse | None:
-    from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse
+    from pydantic_ai.messages import ModelMessagesTypeAdapter
 
     try:
         (found,) = ModelMessagesTypeAdapter.validate_json(data)
     except ValueError:
         return None
-    return found if isinstance(found, ModelResponse) else None
+    return found if found.kind == "response" else None
 
 
 def _whole(response: ModelResponse) -> ModelResponse:
@@ -409,18 +402,6 @@ def _given(use: ToolCallPart) -> Given:
     if not isinstance(given, dict):
         raise ToolError("what it is given has to be a JSON object")
     return given
-
-
-def _uses(response: ModelResponse) -> list[ToolCallPart]:
-    from pydantic_ai.messages import ToolCallPart
-
-    return [part for part in response.parts if isinstance(part, ToolCallPart)]
-
-
-def _text(response: ModelResponse) -> str:
-    from pydantic_ai.messages import TextPart
-
-    return "".join(part.content for part in response.parts if isinstance(part, TextPart)).strip()
 
 
 def _with_spent(ended: Exception, spent: Result) -> Exception:

@@ -22,14 +22,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from headway.agents.shell import (
-    Command,
-    CommandEnded,
-    Output,
-    ShimClient,
-    ShimGoneError,
-    how_ended,
-)
+from headway.agents import shell
 from headway.errors import HeadwayError, UsageError
 from headway.plans.resources import covers, inside, is_pattern, matches
 from headway.state.folder import AttemptState, in_a_line, in_thread
@@ -308,17 +301,17 @@ class FileTools:
         if not text:
             raise ToolError("`text` has to be a text")
         found: list[str] = []
-        for searched, name in enumerate(self._searched(text_of(given, "path", "."), files)):
+        names = (
+            name
+            for name, is_folder in self._place.walk(text_of(given, "path", "."))
+            if not is_folder and fnmatchcase(name.rpartition("/")[2], files)
+        )
+        for searched, name in enumerate(names):
             if searched >= SEARCHED_MAX or len(found) >= MATCHES_MAX:
                 found.append("[there may be more: search in a folder, or in fewer files]")
                 break
             found += self._matches(name, text)[: MATCHES_MAX - len(found)]
         return "\n".join(found) or "[nothing is found]"
-
-    def _searched(self, path: str, files: str) -> Iterator[str]:
-        for name, is_folder in self._place.walk(path):
-            if not is_folder and fnmatchcase(name.rpartition("/")[2], files):
-                yield name
 
     def _matches(self, name: str, text: str) -> list[str]:
         try:
@@ -456,20 +449,25 @@ ABOUT: Final = (
 
 
 def shell_tool(
-    attempt: Attempt, shim: Callable[[], ShimClient], folder: str, environment: Mapping[str, str]
+    attempt: Attempt,
+    shim: Callable[[], shell.ShimClient],
+    folder: str,
+    environment: Mapping[str, str],
 ) -> LoopTool:
     async def use(given: Given) -> str:
         words = words_of(given.get("command"))
         timeout_s = whole_of(given, "timeout_s", COMMAND_S, COMMAND_S_MAX)
         hidden = secret_values({**os.environ, **environment})
         told = {key: value for key, value in environment.items() if key not in hidden}
-        command = Command(
-            b"tool%012d" % next(_numbers), attempt.number, (*_hiding(hidden), *words), told,
+        if names := sorted(hidden.intersection(os.environ)):
+            words = ("env", *(word for name in names for word in ("-u", name)), *words)
+        command = shell.Command(
+            b"tool%012d" % next(_numbers), attempt.number, words, told,
             folder, None, float(timeout_s),
         )  # fmt: skip
         try:
             ended = await shim().run(command, attempt.clock)
-        except ShimGoneError as gone:
+        except shell.ShimGoneError as gone:
             raise ToolError(f"in doubt: {gone}") from None
         return await in_thread(lambda: in_words(ended))
 
@@ -507,15 +505,15 @@ def words_of(command: object) -> tuple[str, ...]:
     return words
 
 
-def in_words(ended: CommandEnded) -> str:
-    parts = [how_ended(ended)]
+def in_words(ended: shell.CommandEnded) -> str:
+    parts = [shell.how_ended(ended)]
     for name, output in (("stdout", ended.stdout), ("stderr", ended.stderr)):
         if output.size_bytes:
             parts.append(f"--- {name}\n{_shown_output(output)}")
     return "\n".join(parts)
 
 
-def _shown_output(output: Output) -> str:
+def _shown_output(output: shell.Output) -> str:
     if output.size_bytes <= STREAM_BYTES_MAX:
         return output.read().decode("utf-8", "replace")
     head, tail = STREAM_BYTES_MAX // 4, STREAM_BYTES_MAX * 3 // 4
@@ -528,12 +526,6 @@ def _shown_output(output: Output) -> str:
     said = f"\n[... {left_out:,} of {output.size_bytes:,} bytes are left out here ...]\n"
     end = output.tail(tail).decode("utf-8", "replace")
     return f"{beginning.decode('utf-8', 'replace')}{said}{end}"
-
-
-def _hiding(hidden: frozenset[str]) -> tuple[str, ...]:
-    """The beginning of a command that does not inherit what opens accounts."""
-    names = sorted(hidden.intersection(os.environ))
-    return ("env", *(word for name in names for word in ("-u", name))) if names else ()
 
 
 # The tools `read_state` and `write_state`: the shared state of a run, as this attempt sees it.
@@ -549,9 +541,9 @@ def state_tools(share: AttemptState, writes: tuple[str, ...] | None = None) -> l
         _must_be_declared(key, share.reads, "read")
         try:
             if is_pattern(key):
-                values = {name: json.loads(data) for name, data in share.reach.scan(key)}
+                values = {name: json.loads(data) for name, data in share.loan.reach.scan(key)}
                 return json.dumps(values, ensure_ascii=False)
-            data = share.reach.get(key)
+            data = share.loan.reach.get(key)
         except HeadwayError as error:
             raise ToolError(in_a_line(error)) from error
         return "[it has no value]" if data is None else data.decode()
@@ -563,29 +555,20 @@ def state_tools(share: AttemptState, writes: tuple[str, ...] | None = None) -> l
         _must_be_declared(key, writes, "write")
         try:
             if share.channels.of(key).kind == "value":
-                share.reach.put(key, given["value"])
+                share.loan.reach.put(key, given["value"])
                 return f"put {key}"
-            share.reach.add(key, given["value"])
+            share.loan.reach.add(key, given["value"])
         except HeadwayError as error:
             raise ToolError(in_a_line(error)) from error
         return f"added to {key}"
 
-    about = "a key, or a pattern: * is within a name, ** is anything"
+    pattern = {**_KEY, "description": "a key, or a pattern: * is within a name, ** is anything"}
+    about_reads = "Read from the state that the tasks of this run share, as JSON."
+    about_writes = "Put a JSON value into the shared state, or add to what collects them."
+    given = taking(key=_KEY, value={"description": "any JSON"})
     return [
-        LoopTool(
-            "read_state",
-            "Read from the state that the tasks of this run share, as JSON.",
-            taking(key={**_KEY, "description": about}),
-            read,
-            is_live=True,
-        ),
-        LoopTool(
-            "write_state",
-            "Put a JSON value into the shared state, or add to what collects them.",
-            taking(key=_KEY, value={"description": "any JSON"}),
-            write,
-            is_live=True,
-        ),
+        LoopTool("read_state", about_reads, taking(key=pattern), read, is_live=True),
+        LoopTool("write_state", about_writes, given, write, is_live=True),
     ]
 
 

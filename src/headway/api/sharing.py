@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from functools import partial
 from importlib import import_module
 from json import loads
@@ -140,7 +141,7 @@ async def performed(
     sharing = sharing_of(shares, graph, works)
     run = Launch(graph, works, rules_of(how), watch=watch, sharing=sharing)
     run = run if around is None else around(run)
-    async with works[0].agent if works else agent_of(how):
+    async with aclosing(works[0].agent if works else agent_of(how)):
         with journal_of(how, sum(group.count or 0 for group in groups)) as journal:
             done = await launch(run, journal, began)
             _take_over(works, done)

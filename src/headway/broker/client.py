@@ -58,8 +58,6 @@ _ERRORS: Final[dict[str, type[errors.HeadwayError]]] = {
 
 
 class CallRequest(Struct, frozen=True):
-    """A call that wants a permit, in its caller's words."""
-
     account: str
     dialect: str
     sketch: Sketch
@@ -134,10 +132,6 @@ class Ticket:
     def __del__(self) -> None:
         if self._open:
             self.settle(FORGOTTEN)
-
-    @property
-    def is_settled(self) -> bool:
-        return not self._open
 
     @property
     def cut(self) -> errors.HeadwayError | None:
@@ -389,7 +383,13 @@ class Search:
             if monotonic() >= self._give_up_s:
                 self._patience_s = min(self._patience_s, NOBODY_AGAIN_S)
                 self._give_up_s = monotonic() + self._patience_s
-                lost(self._unavailable())
+                lost(
+                    errors.BrokerUnavailableError(
+                        "there is no broker and none could be started",
+                        detail=self._fault or f"nobody answers at {self._place.socket}",
+                        hint=f"see {self._place.log}; HEADWAY_UNPACED=1 lets calls go without one",
+                    )
+                )
             time.sleep(RETRY_S * (1.0 + random.random()))
         return None
 
@@ -417,13 +417,6 @@ class Search:
             self._fault = error.message
         if self._fault:
             self._start_s = monotonic() + START_AGAIN_S
-
-    def _unavailable(self) -> errors.BrokerUnavailableError:
-        return errors.BrokerUnavailableError(
-            "there is no broker and none could be started",
-            detail=self._fault or f"nobody answers at {self._place.socket}",
-            hint=f"see {self._place.log}; HEADWAY_UNPACED=1 lets calls go without one",
-        )
 
 
 _LOG: Final = logging.getLogger("headway")
@@ -531,7 +524,6 @@ class BrokerLine:
             self._bell[1].send(b".")
 
     def _run(self) -> None:
-        """Runs as long as there is a broker, or a call that needs one."""
         while True:
             sock = self._search.connect(self._is_needed, self._client.lost)
             if sock is not None:

@@ -37,8 +37,6 @@ NOTICES_MAX: Final = 20
 """Notices that are kept to be shown."""
 PART: Final = 50
 """Budgets, or terms, that are described in one message."""
-
-
 DIARIES: Final = 10
 """Accounts whose days are described in one message."""
 
@@ -118,7 +116,10 @@ class Desk:
                     self._held[request.id] = (request.account, now)
                     self._book.adopt(request, age_s, now)
             case protocol.Configure(account, terms):
-                self._configure(account, terms, now)
+                self._book.configure(account, terms, now)
+                self._budgets = (self._budgets - {account}) | budgets([(account, terms)])
+                # What a user sets is set: on the disk, and not within a quarter of a second.
+                self._must_keep = True
             case protocol.Describe(number):
                 self._describe(client, number, now)
             case protocol.Hello():
@@ -199,12 +200,6 @@ class Desk:
         if self._book.settle(call, outcome, now):
             self._must_keep |= self.has_budget(account)
 
-    def _configure(self, account: str, terms: AccountTerms, now: float) -> None:
-        self._book.configure(account, terms, now)
-        self._budgets = (self._budgets - {account}) | budgets([(account, terms)])
-        # What a user sets is set: on the disk, and not within a quarter of a second.
-        self._must_keep = True
-
     def _describe(self, client: str, number: int, now: float) -> None:
         names = tuple((who, f"{it.name} [{it.pid}]") for who, it in self._clients.items())
         for part in parts(self._ways.describe()):
@@ -219,7 +214,6 @@ class Desk:
             self._ways.say(f"call {call[1]} of {call[0]} was silent for {self._stall_s:g} s")
 
     def _take_back(self, grant: Granted, why: str, now: float) -> None:
-        """The grant that nobody has heard of becomes a denial."""
         self._book.settle(grant.id, CallOutcome("unused"), now)
         self._verdict_s = now
         message = f"what this account spends cannot be written down: {why}"

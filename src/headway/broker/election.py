@@ -94,10 +94,24 @@ def start(place: Folders) -> str:
     handle = take_lock(place)
     if handle is None:
         return ""
+    # -P: a file in the current folder is not a module of ours.
+    command = [sys.executable, "-P", "-m", "headway.broker.process", "--lock", str(handle)]
+    null = subprocess.DEVNULL
     try:
-        return _launch(place, handle)
+        # The process forks and its first half ends at once, so that nobody has to wait for it.
+        ended = subprocess.run(
+            command, stdin=null, stdout=null, stderr=subprocess.PIPE, pass_fds=(handle,), cwd="/",
+            env=environment(place, os.environ), start_new_session=True, timeout=START_S_MAX,
+            check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError) as fault:
+        return f"{sys.executable} could not be started: {fault}"
     finally:
         drop_lock(handle)
+    if ended.returncode != 0:
+        last = ended.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        return f"a new broker ended at once: {' '.join(last)[:200] or ended.returncode}"
+    return ""
 
 
 def environment(place: Folders, environ: Mapping[str, str]) -> dict[str, str]:
@@ -112,31 +126,6 @@ def environment(place: Folders, environ: Mapping[str, str]) -> dict[str, str]:
     passed[RUNTIME_DIR] = place.runtime
     passed[STATE_DIR] = place.state
     return passed
-
-
-def _launch(place: Folders, handle: int) -> str:
-    # -P: a file in the current folder is not a module of ours.
-    command = [sys.executable, "-P", "-m", "headway.broker.process", "--lock", str(handle)]
-    try:
-        # The process forks and its first half ends at once, so that nobody has to wait for it.
-        ended = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            pass_fds=(handle,),
-            cwd="/",
-            env=environment(place, os.environ),
-            start_new_session=True,
-            timeout=START_S_MAX,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError) as fault:
-        return f"{sys.executable} could not be started: {fault}"
-    if ended.returncode != 0:
-        last = ended.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        return f"a new broker ended at once: {' '.join(last)[:200] or ended.returncode}"
-    return ""
 
 
 def _after_fork() -> None:

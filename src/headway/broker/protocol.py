@@ -118,17 +118,9 @@ class Described(Struct, frozen=True):
 
 
 FromClient = (
-    Hello
-    | AskMessage
-    | Leave
-    | BeganMessage
-    | Progressed
-    | Alive
-    | Settled
-    | Adopt
-    | Configure
+    Hello | AskMessage | Leave | BeganMessage | Progressed | Alive | Settled | Adopt | Configure
     | Describe
-)
+)  # fmt: skip
 
 Passing = BeganMessage | Progressed | Alive
 """Of use to the present broker only: not kept for the next one."""

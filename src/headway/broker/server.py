@@ -20,7 +20,8 @@ import socket
 import struct
 import traceback
 from collections.abc import Iterator, Mapping
-from types import FrameType, TracebackType
+from functools import partial
+from types import FrameType
 from typing import Final, Self
 
 from headway.base.clock import now_s
@@ -55,7 +56,7 @@ HELLO_S_MAX: Final = 10.0
 
 
 class Peer:
-    __slots__ = ("_lines", "_unsent", "hello", "is_closing", "is_held_up", "since_s", "sock")
+    __slots__ = ("_lines", "hello", "is_closing", "is_held_up", "since_s", "sock", "unsent")
 
     def __init__(self, sock: socket.socket, now: float) -> None:
         self.sock = sock
@@ -64,14 +65,10 @@ class Peer:
         self.is_closing = False
         self.is_held_up = False
         self._lines = protocol.MessageSplitter()
-        self._unsent = bytearray()
+        self.unsent = bytearray()
 
     def __repr__(self) -> str:
         return f"<Peer {self.hello.client if self.hello else '?'}>"
-
-    @property
-    def has_unsent(self) -> bool:
-        return bool(self._unsent)
 
     def read(self) -> Iterator[protocol.Message]:
         """The messages that are there; `EOFError` when the client is gone, `WireError` if bad."""
@@ -89,22 +86,17 @@ class Peer:
         if self.is_closing:
             return
         try:
-            self._unsent += protocol.line_of(message)
+            self.unsent += protocol.line_of(message)
         except WireError as fault:
-            self._unsent += protocol.line_of(protocol.Error(fault.message))
-        if len(self._unsent) > UNSENT_BYTES_MAX:
-            self._unsent.clear()
+            self.unsent += protocol.line_of(protocol.Error(fault.message))
+        if len(self.unsent) > UNSENT_BYTES_MAX:
+            self.unsent.clear()
             self.is_closing = True
-
-    def refuse(self, why: str) -> None:
-        """Say what is wrong, and nothing after that."""
-        self.put(protocol.Error(why[:500]))
-        self.is_closing = True
 
     def flush(self) -> bool:
         try:
-            while self._unsent:
-                del self._unsent[: self.sock.send(self._unsent)]
+            while self.unsent:
+                del self.unsent[: self.sock.send(self.unsent)]
         except BlockingIOError:
             return True
         except OSError:
@@ -129,7 +121,6 @@ class BrokerServer:
     def __init__(
         self, place: Folders, door: BrokerSocket, log: BrokerLog, environ: Mapping[str, str]
     ) -> None:
-        """For the holder of the lock, and for nobody else."""
         self._door = door
         self._place = place
         self._log = log
@@ -140,14 +131,9 @@ class BrokerServer:
         self._born_s = self._alone_s = self._looked_s = now
         self._save_s = 0.0
         self._is_changed = False
-        self._book = open_book(kept, now)
-        ways = Ways(
-            now_s,
-            self._send,
-            lambda: self._save(is_durable=True),
-            log.say,
-            lambda: describe(self._book, now_s()),
-        )
+        self._book = book = open_book(kept, now)
+        keep, view = partial(self._save, is_durable=True), lambda: describe(book, now_s())
+        ways = Ways(now_s, self._send, keep, log.say, view)
         self._desk = Desk(self._book, ways, _number(environ, "HEADWAY_STALL_S", STALL_S))
         if kept.notice:
             self._desk.notice(kept.notice)
@@ -169,9 +155,7 @@ class BrokerServer:
         self._log.say(f"listening at {self._place.socket}")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         signal.set_wakeup_fd(-1)
         clients = tuple(self._clients)
         self._door.close(is_awaited=bool(self._peers))
@@ -184,7 +168,6 @@ class BrokerServer:
         self._log.say(fault or f"ended{' by ' + kind.__name__ if kind else ''}")
 
     def run(self) -> None:
-        """Serve until told to stop, or until nobody needs it."""
         has_rung = False
         while not has_rung and self._keep_house():
             for key, events in self._selector.select(self._nap_s()):
@@ -220,9 +203,9 @@ class BrokerServer:
         for peer in touched & self._peers:
             if not peer.flush() or peer.is_closing:
                 self._gone(peer)
-            elif peer.is_held_up != peer.has_unsent:
-                peer.is_held_up = peer.has_unsent
-                writing = selectors.EVENT_WRITE if peer.has_unsent else 0
+            elif peer.is_held_up != bool(peer.unsent):
+                peer.is_held_up = bool(peer.unsent)
+                writing = selectors.EVENT_WRITE if peer.unsent else 0
                 self._selector.modify(peer.sock, selectors.EVENT_READ | writing, peer)
 
     def _drop(self, peer: Peer) -> None:
@@ -282,7 +265,8 @@ class BrokerServer:
 
     def _refuse(self, peer: Peer, why: str) -> None:
         self._log.say(f"{peer!r} is cut off: {why}")
-        peer.refuse(why)
+        peer.put(protocol.Error(why[:500]))
+        peer.is_closing = True
         self._touched.add(peer)
 
     def _gone(self, peer: Peer) -> None:

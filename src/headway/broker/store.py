@@ -18,6 +18,7 @@ from msgspec import Struct
 from headway.base.clock import hour, today
 from headway.base.codec import decode, encode
 from headway.errors import WireError
+from headway.journal.shim_log import sync_folder, write_file
 from headway.pacing.admission import Book
 from headway.pacing.estimate import Price
 from headway.pacing.memory import MEMORY_VERSION, PacingMemory
@@ -79,19 +80,10 @@ class Store:
     ) -> str:
         """Replace the file, and if asked wait for the disk. Why that failed, or nothing."""
         data = encode(Written(self._wall(), memory, clients))
-        return self._stuck or self._write(data, is_durable)
-
-    def _write(self, data: bytes, is_durable: bool) -> str:
-        draft = f"{self._path}.draft"
+        if self._stuck:
+            return self._stuck
         try:
-            handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            try:
-                write_all(handle, data)
-                if is_durable:
-                    os.fsync(handle)
-            finally:
-                os.close(handle)
-            os.replace(draft, self._path)
+            write_file(self._path, data, is_synced=is_durable)
             if is_durable:
                 sync_folder(os.path.dirname(self._path))
         except OSError as fault:
@@ -112,18 +104,12 @@ class Store:
         return self._stuck
 
 
-def write_all(handle: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(handle, view) :]
-
-
-def sync_folder(path: str) -> None:
-    handle = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def recall(path: str) -> StoredMemory | None:
+    """What a file says, unchanged; None if there is nothing that can be read."""
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        return Store(path).look()
+    except (OSError, WireError):
+        return None
 
 
 # Opens the book where the last process closed it: its memory, its prices, its month.

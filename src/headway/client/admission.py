@@ -30,22 +30,11 @@ from msgspec.structs import replace
 from headway import errors
 from headway.base.clock import now_s
 from headway.base.folders import Folders, folders, prepare
+from headway.broker import client as broker
 from headway.broker import protocol
-from headway.broker.client import (
-    READ_BYTES,
-    AdmissionClient,
-    BrokerLine,
-    CallRequest,
-    ClientStatistics,
-    InUse,
-    MessageLine,
-    Search,
-    Ticket,
-    WaitingCall,
-)
 from headway.broker.desk import AdmissionBook, Desk, Ways, budgets, counts_towards
 from headway.broker.election import start
-from headway.broker.store import Store, StoredMemory, open_book, turn
+from headway.broker.store import Store, StoredMemory, open_book, recall, turn
 from headway.pacing.admission import BookView, describe
 from headway.pacing.memory import AccountTerms, PacingMemory
 
@@ -59,7 +48,7 @@ LINGER_S: Final = 1.0
 
 class DeskLine:
     def __init__(
-        self, client: AdmissionClient, book: AdmissionBook, ways: Ways | None = None
+        self, client: broker.AdmissionClient, book: AdmissionBook, ways: Ways | None = None
     ) -> None:
         """`ways` are the desk's, but for the one to its client, which is this line's."""
         ways = ways or Ways(monotonic, self._answer)
@@ -74,7 +63,7 @@ class DeskLine:
         self._desk = Desk(book, replace(ways, send=self._answer))
         self._desk.handle(client.id, client.hello())
 
-    def send(self, message: protocol.FromClient, _permit: InUse | None = None, /) -> None:
+    def send(self, message: protocol.FromClient, _permit: broker.InUse | None = None, /) -> None:
         """Leave the message, and serve the desk unless somebody does."""
         self._inbox.append(message)
         self._serve()
@@ -147,22 +136,19 @@ REASON_S_MAX: Final = 1.0
 DESCRIBE_S_MAX: Final = 10.0
 """How long an answer about everything may take."""
 
-Dial = Callable[[AdmissionClient], MessageLine]
+Dial = Callable[[broker.AdmissionClient], broker.MessageLine]
 
 
 class Admission:
     def __init__(self, dial: Dial | None = None, *, unpaced: bool = False) -> None:
         """`unpaced` lets calls go without a broker, except those that count towards a budget."""
-        if dial is None:
-            dial = dial_best
-
-        self._dial = dial
+        self._dial = dial or dial_best
         self._may_go: Callable[[str], bool] = without_budget if unpaced else lambda _: False
         self._lock = Lock()
-        self._client: AdmissionClient | None = None
+        self._client: broker.AdmissionClient | None = None
         _ADMISSIONS.add(self)
 
-    def admit(self, call: CallRequest, deadline_s: float | None = None) -> Ticket:
+    def admit(self, call: broker.CallRequest, deadline_s: float | None = None) -> broker.Ticket:
         bell = _Bell()
         client = self._present()
         place = client.ask(call, bell.ring)
@@ -177,7 +163,9 @@ class Admission:
             client.abandon(place)
             raise
 
-    async def admit_async(self, call: CallRequest, deadline_s: float | None = None) -> Ticket:
+    async def admit_async(
+        self, call: broker.CallRequest, deadline_s: float | None = None
+    ) -> broker.Ticket:
         bell = _AsyncBell()
         client = self._present()
         place = client.ask(call, bell.ring)
@@ -223,17 +211,17 @@ class Admission:
         if client is not None:
             client.line.close()
 
-    def statistics(self) -> ClientStatistics:
+    def statistics(self) -> broker.ClientStatistics:
         client = self._client
-        return ClientStatistics("", 0, 0, 0) if client is None else client.statistics()
+        return broker.ClientStatistics("", 0, 0, 0) if client is None else client.statistics()
 
-    def _present(self) -> AdmissionClient:
+    def _present(self) -> broker.AdmissionClient:
         client = self._client
         if client is not None:
             return client
         with self._lock:
             if self._client is None:
-                self._client = AdmissionClient(self._dial, self._may_go)
+                self._client = broker.AdmissionClient(self._dial, self._may_go)
             return self._client
 
     def _forked(self) -> None:
@@ -310,7 +298,6 @@ def is_unpaced() -> bool:
 
 def keep_apart() -> None:
     """Let this process admit its calls by itself: what it calls is simulated."""
-
     with _PORT.lock:
         _PORT.port = Admission(dial_alone)
 
@@ -324,9 +311,9 @@ _PORT: Final = _Port(Lock())
 _ADMISSIONS: Final[weakref.WeakSet[Admission]] = weakref.WeakSet()
 
 
-def _ticket(place: WaitingCall, deadline_s: float | None) -> Ticket:
+def _ticket(place: broker.WaitingCall, deadline_s: float | None) -> broker.Ticket:
     answer = place.answer
-    if isinstance(answer, Ticket):
+    if isinstance(answer, broker.Ticket):
         return answer
     if isinstance(answer, errors.HeadwayError):
         raise answer
@@ -357,11 +344,11 @@ if hasattr(os, "register_at_fork"):
 _SAID: Final[set[str]] = set()
 
 
-def dial_best(client: AdmissionClient) -> MessageLine:
+def dial_best(client: broker.AdmissionClient) -> broker.MessageLine:
     place = folders(os.environ)
     why = obstacle(place)
     if not why:
-        return BrokerLine(client, Search(place, start))
+        return broker.BrokerLine(client, broker.Search(place, start))
     say_once(
         f"headway paces this process alone, because there can be no broker: {why}."
         " Other processes on the same account are not counted."
@@ -369,36 +356,24 @@ def dial_best(client: AdmissionClient) -> MessageLine:
     return dial_own(client, place)
 
 
-def dial_own(client: AdmissionClient, place: Folders) -> MessageLine:
+def dial_own(client: broker.AdmissionClient, place: Folders) -> broker.MessageLine:
     """A desk in this process: knows what the last broker knew, writes nothing, spends no budget."""
-    try:
-        kept = Store(place.memory).look()
-    except (OSError, errors.WireError):
-        kept = StoredMemory(PacingMemory())
-    return _dial_desk(client, kept)
+    return dial_alone(client, recall(place.memory))
 
 
-def dial_alone(client: AdmissionClient) -> MessageLine:
-    """A desk in this process that knows and remembers nothing: for providers of our own."""
-    return _dial_desk(client, StoredMemory(PacingMemory()))
-
-
-def _dial_desk(client: AdmissionClient, kept: StoredMemory) -> MessageLine:
-    book = open_book(kept, now_s())
+def dial_alone(
+    client: broker.AdmissionClient, kept: StoredMemory | None = None
+) -> broker.MessageLine:
+    """A desk in this process, for providers of our own: knows what is given, remembers nothing."""
+    book = open_book(kept or StoredMemory(PacingMemory()), now_s())
 
     def view() -> BookView:
         """Nobody else tells this book what time it is."""
         turn(book, now_s())
         return describe(book, now_s())
 
-    ways = Ways(
-        now_s,
-        lambda _, __: None,
-        lambda: "budgets need a broker, and there is none",
-        _LOG.warning,
-        view,
-    )
-    return DeskLine(client, book, ways)
+    why = "budgets need a broker, and there is none"
+    return DeskLine(client, book, Ways(now_s, lambda _, __: None, lambda: why, _LOG.warning, view))
 
 
 def obstacle(place: Folders) -> str:
@@ -444,7 +419,7 @@ UNHEARD_S_MAX: Final = 1.0
 """When a line is closed, its loop has so long to let go of the socket."""
 
 
-def dial_here(client: AdmissionClient) -> MessageLine:
+def dial_here(client: broker.AdmissionClient) -> broker.MessageLine:
     """The best line for whoever asks first within an event loop, and from then on only there."""
     place = folders(os.environ)
     try:
@@ -453,12 +428,12 @@ def dial_here(client: AdmissionClient) -> MessageLine:
         return dial_best(client)
     if obstacle(place):
         return dial_best(client)
-    return LoopLine(client, Search(place, start), loop)
+    return LoopLine(client, broker.Search(place, start), loop)
 
 
-class LoopLine(BrokerLine):
+class LoopLine(broker.BrokerLine):
     def __init__(
-        self, client: AdmissionClient, search: Search, loop: asyncio.AbstractEventLoop
+        self, client: broker.AdmissionClient, search: broker.Search, loop: asyncio.AbstractEventLoop
     ) -> None:
         """Called in the thread that the loop runs in."""
         super().__init__(client, search)
@@ -469,7 +444,7 @@ class LoopLine(BrokerLine):
         self._heard: socket.socket | None = None
         self._lines = protocol.MessageSplitter()
 
-    def send(self, message: protocol.FromClient, permit: InUse | None = None, /) -> None:
+    def send(self, message: protocol.FromClient, permit: broker.InUse | None = None, /) -> None:
         if self._sock is None and isinstance(message, protocol.Passing):
             return
         self._outbox.append((protocol.line_of(message), (message, permit)))
@@ -508,7 +483,7 @@ class LoopLine(BrokerLine):
                             self._write()
                         self._flush()
                     else:
-                        self._bell[0].recv(READ_BYTES)
+                        self._bell[0].recv(broker.READ_BYTES)
         if self._heard is not None:
             self._in_loop(self._unhear)
 

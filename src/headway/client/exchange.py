@@ -74,18 +74,15 @@ class Pacing(Struct, frozen=True):
         return without_budget(account)
 
 
-def _is_paced_there(url: str, pacing: Pacing) -> bool:
-    """Whether the request goes to the gateway of this environment, which paces it itself."""
-    gateway = os.environ.get(GATEWAY_VARIABLE, "")
-    return bool(gateway) and pacing.admission is None and url.startswith(f"{gateway}/")
-
-
 def open_exchange(request: httpx2.Request, pacing: Pacing) -> Exchange | None:
     """The exchange that a request begins; `None` for one that passes through untouched."""
     url = request.url
     asked = route(request.method, url.path)
-    if asked is None or asked.purpose != "generate" or _is_paced_there(str(url), pacing):
+    if asked is None or asked.purpose != "generate":
         return None
+    gateway = os.environ.get(GATEWAY_VARIABLE, "")
+    if gateway and pacing.admission is None and str(url).startswith(f"{gateway}/"):
+        return None  # The gateway of this environment paces it.
     try:
         body = request.content
     except RuntimeError:
@@ -160,13 +157,7 @@ ASK_S: Final = 0.1
 RESENT_KINDS: Final[tuple[FaultKind, ...]] = ("rate", "concurrency", "overload")
 """The call did not run and will when there is room."""
 
-REFUSED_KINDS: Final[tuple[FaultKind, ...]] = (
-    *RESENT_KINDS,
-    "spend_cap",
-    "billing",
-    "access",
-    "request",
-)
+REFUSED_KINDS: Final = (*RESENT_KINDS, "spend_cap", "billing", "access", "request")
 """The call did not run."""
 
 NOT_SENT: Final = frozenset(

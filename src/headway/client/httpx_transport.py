@@ -8,32 +8,23 @@ from __future__ import annotations
 
 import httpx
 
-from headway.client.transport import (
-    AsyncPacedStream,
-    AsyncPacedTransport,
-    PacedStream,
-    PacedTransport,
-)
+from headway.client import transport
 
 
-class LegacyStream(PacedStream, httpx.SyncByteStream):
+class LegacyStream(transport.PacedStream, httpx.SyncByteStream):
     """Bytes that an httpx client accepts."""
 
 
-class AsyncLegacyStream(AsyncPacedStream, httpx.AsyncByteStream):
+class AsyncLegacyStream(transport.AsyncPacedStream, httpx.AsyncByteStream):
     """Bytes that an asynchronous httpx client accepts."""
 
 
-class LegacyTransport(PacedTransport):
-    """Paces an `httpx.Client`."""
-
+class LegacyTransport(transport.PacedTransport):
     stream_type = LegacyStream
     # The two classes have no common ancestor, but the same constructor.
     response_type = httpx.Response  # type: ignore[assignment]
 
 
-class AsyncLegacyTransport(AsyncPacedTransport):
-    """Paces an `httpx.AsyncClient`."""
-
+class AsyncLegacyTransport(transport.AsyncPacedTransport):
     stream_type = AsyncLegacyStream
     response_type = httpx.Response  # type: ignore[assignment]

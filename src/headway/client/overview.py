@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from headway.base.clock import hour, now_s
 from headway.base.folders import Folders, folders
 from headway.broker.protocol import About
-from headway.broker.store import Store, StoredMemory, open_book
-from headway.errors import BadValueError, WireError, did_you_mean
+from headway.broker.store import open_book, recall
+from headway.errors import BadValueError, did_you_mean
 from headway.pacing.admission import BookView, LaneView, describe
 from headway.pacing.budget import BudgetLedgerStatistics
 from headway.pacing.estimate import Price
@@ -29,7 +29,7 @@ def account_in(
     environ: Mapping[str, str], account: str = "", model: str = ""
 ) -> tuple[AccountGuess, BudgetLedgerStatistics | None]:
     """The account that is meant, or else the one used most, and the budget of its calls."""
-    view, kept = overview(environ).view, _kept(folders(environ))
+    view, kept = overview(environ).view, recall(folders(environ).memory)
     lanes = [lane for lane in view.lanes if _is_meant(lane, account, model)]
     if account and not lanes:
         names = {lane.account for lane in view.lanes}
@@ -50,7 +50,6 @@ def account_in(
 
 
 def _measured(state: AccountState, lane: LaneView) -> AccountState:
-    """How the account is now, by what happened on it lately and at this hour of other days."""
     found = condition_of(lane, hour())
     if not found.recent.ended:
         return replace(state, is_peak=found.is_peak)
@@ -114,17 +113,10 @@ def overview(environ: Mapping[str, str]) -> Overview:
         from headway.client.admission import admission
 
         return Overview(*admission().describe())
-    kept, now = _kept(place), now_s()
+    kept, now = recall(place.memory), now_s()
     if kept is None:
         return Overview(BookView("", (), (), ()))
     return Overview(describe(open_book(kept, now), now), None, kept.age_s)
-
-
-def _kept(place: Folders) -> StoredMemory | None:
-    try:
-        return Store(place.memory).look()
-    except (OSError, WireError):
-        return None
 
 
 def is_served(place: Folders) -> bool:

@@ -28,11 +28,11 @@ from msgspec.structs import asdict
 
 from headway.agents.metering import MeteredUsage
 from headway.base.values import Fault, Tally
-from headway.broker.store import sync_folder, write_all
 from headway.errors import StateFileError
 from headway.gateway import replay
 from headway.gateway.request_match import CanonicalCall, unmeasured
 from headway.gateway.values import Pairs
+from headway.journal.shim_log import sync_folder, write_all
 from headway.wire.prices import price_at
 from headway.wire.values import Fields, text_of
 

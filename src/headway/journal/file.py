@@ -30,7 +30,7 @@ from headway.base.digest import digest
 from headway.engine.events import VERSION, Ending
 from headway.engine.record import Fact, Header, JournalEntry, TaskRow, TaskState, decode, encode
 from headway.errors import InternalError, JournalError, WireError
-from headway.journal.shim_log import set_aside, sync_folder
+from headway.journal.shim_log import set_aside, sync_folder, write_file
 
 # Room on disks: what is set aside for results in flight, which disk is full, and in which words.
 
@@ -541,22 +541,6 @@ def is_body(path: str, name: bytes) -> bool:
             return digest(file.read()) == name
     except OSError:
         return False
-
-
-def write_file(path: str, data: bytes, is_synced: bool = True) -> None:
-    """For its user alone; whole and on the disk, or not there."""
-    draft = f"{path}.draft"
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        os.fchmod(handle, 0o600)
-        view = memoryview(data)
-        while view:
-            view = view[os.write(handle, view) :]
-        if is_synced:
-            os.fsync(handle)
-    finally:
-        os.close(handle)
-    os.replace(draft, path)
 
 
 def _statement(table: str, columns: tuple[str, ...], count: int, tail: str) -> str:

@@ -21,7 +21,8 @@ from msgspec.structs import replace
 
 from headway.base import locks as owner
 from headway.errors import HeadwayError, JournalError, UsageError, did_you_mean
-from headway.journal.file import path_of, write_file
+from headway.journal.file import path_of
+from headway.journal.shim_log import write_file
 
 if TYPE_CHECKING:
     from headway.plans.graph import Graph

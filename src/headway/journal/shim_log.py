@@ -185,3 +185,23 @@ def sync_folder(path: str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def write_file(path: str, data: bytes, is_synced: bool = True) -> None:
+    """For its user alone; whole and on the disk, or not there."""
+    draft = f"{path}.draft"
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(handle, 0o600)
+        write_all(handle, data)
+        if is_synced:
+            os.fsync(handle)
+    finally:
+        os.close(handle)
+    os.replace(draft, path)
+
+
+def write_all(handle: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(handle, view) :]

@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from copy import copy
 from json import dumps
 from math import inf
@@ -510,7 +511,7 @@ async def drafted(
     if is_priced:
         must_have_ceilings((goal.model,), goal.environment)
     settings = settings or PromptSettings("plan", goal.environment)
-    async with PromptAgent(replace(settings, must_be_priced=is_priced)) as agent:
+    async with aclosing(PromptAgent(replace(settings, must_be_priced=is_priced))) as agent:
         work = _Planning(goal, agent, tell or (lambda _: None))
         done = await launch(
             Launch(

@@ -508,7 +508,7 @@ class _Program:
         )  # fmt: skip
         self._commands += 1
         if self._commands > 1:
-            command = command.apart(crew.next_number())
+            command = replace(command, key=crew.part_key())
         try:
             ended = await crew.shim().run(command, self._attempt.clock)
         except ShimGoneError as gone:

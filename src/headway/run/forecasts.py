@@ -22,7 +22,7 @@ from headway.agents.prompt import endpoint_of
 from headway.base.codec import decode, encode
 from headway.base.folders import Folders, folders
 from headway.base.values import Amounts
-from headway.broker.store import Store, StoredMemory
+from headway.broker.store import StoredMemory, recall
 from headway.client.accounts import DIALECT_OF_WIRE, account_name, host_name
 from headway.engine.strategy import Strategy, parse
 from headway.errors import HeadwayError, WireError
@@ -398,10 +398,7 @@ def foreseen_each(
 
 def look(place: Folders) -> StoredMemory:
     """What the broker last wrote down; nothing if there is none that can be read."""
-    try:
-        return Store(place.memory).look()
-    except (OSError, WireError):
-        return StoredMemory(PacingMemory())
+    return recall(place.memory) or StoredMemory(PacingMemory())
 
 
 def known_account(

@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from json import dumps
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from headway.agents.gate import ParallelCalls, Voice
+from headway.agents.gate import ParallelCalls
 from headway.base import codec
 from headway.base.digest import DIGEST_BYTES, digest
 from headway.base.values import Fault
@@ -249,9 +250,9 @@ class Reducing(Struct):
             return merged(items, text_in(self.kept[name]))
         call = PromptCall(text, self.asked.model, self.fit.answer)
         async with self.places:
-            with self.voices.joined(self.attempt) as voice:
+            with self.voices.joined(self.attempt) as become:
                 try:
-                    result = await self.agent.perform(call, self._own(voice))
+                    result = await self.agent.perform(call, self._own(become))
                 except AttemptError as lost:
                     self.spent = charged(self.spent, lost.result or NOTHING)
                     self.is_in_doubt |= lost.is_in_doubt
@@ -286,12 +287,12 @@ class Reducing(Struct):
             detail = f"it goes on in another attempt: {over}"
             raise AttemptError(Fault("rate", detail=detail), self.spent) from over
 
-    def _own(self, voice: Voice) -> Attempt:
+    def _own(self, become: Callable[..., None]) -> Attempt:
         attempt = self.attempt
         return Attempt(
             attempt.task, attempt.member, attempt.number, attempt.key, attempt.name, attempt.needed,
-            voice.waits, voice.goes, self._reserve, attempt.keep, attempt.inputs,
-            is_last=attempt.is_last, clock=attempt.clock,
+            partial(become, "waiting"), partial(become, "going"), self._reserve, attempt.keep,
+            attempt.inputs, is_last=attempt.is_last, clock=attempt.clock,
         )  # fmt: skip
 
     async def _reserve(self, microusd: int, tokens: int = 0, /) -> None:

@@ -57,10 +57,10 @@ class Crew(Struct):
         argv = ("/bin/sh", "-c", script)
         return Command(shim_key(attempt), attempt.number, argv, environment, self.folder)
 
-    def next_number(self) -> int:
-        """Tells commands apart that are part of one attempt."""
+    def part_key(self) -> bytes:
+        """For a command that is a part of an attempt, and is not adopted."""
         self._numbers += 1
-        return self._numbers
+        return b"part%012d" % self._numbers
 
     def shim(self) -> ShimClient:
         if self._shim is None:
@@ -75,7 +75,7 @@ class Crew(Struct):
             settings = PromptSettings(
                 self.run, self.environment, window=self.window, must_be_priced=self.must_be_priced
             )
-            self._prompts = await self._stack.enter_async_context(PromptAgent(settings))
+            self._prompts = await self._stack.enter_async_context(aclosing(PromptAgent(settings)))
         return self._prompts
 
     async def models(self) -> LoopModels:
@@ -92,7 +92,7 @@ class Crew(Struct):
         if self._functions is None:
             from headway.agents.function import FunctionAgent
 
-            self._functions = await self._stack.enter_async_context(FunctionAgent())
+            self._functions = await self._stack.enter_async_context(aclosing(FunctionAgent()))
         return self._functions
 
     def lend(self, commons: Commons) -> None:

@@ -273,11 +273,11 @@ def verifier(
     async def verify(text: str) -> str | None:
         told = filling.environment(crew.run)
         told["answer_file"] = filling.as_file("answer", text)
-        command = crew.command(attempt, task.verify, told).given(
-            text.encode("utf-8", "replace"), timeout_s
-        )
+        command = crew.command(attempt, task.verify, told)
+        stdin, key = text.encode("utf-8", "replace"), crew.part_key()
+        command = replace(command, key=key, stdin=stdin, timeout_s=timeout_s)
         try:
-            await perform_command(crew.shim(), command.apart(crew.next_number()), attempt.clock)
+            await perform_command(crew.shim(), command, attempt.clock)
         except AttemptError as lost:
             said = text_in(lost.result.body).strip() if lost.result is not None else ""
             said = said or lost.fault.detail or "it is not right"
@@ -318,13 +318,13 @@ async def executed(
         missing = missing_of(filling, expanded, crew) if task.quorum is not None else ()
         stdin = lines_of(attempt.needed(task.reduce), missing)
     command = crew.command(attempt, work.command, filling.environment(crew.run))
-    command = command.given(stdin, timeout_s)
+    command = replace(command, stdin=stdin, timeout_s=timeout_s)
     if filling.share is None:
         return await perform_command(crew.shim(), command, attempt.clock)
     if ended is not None and ended.attempt > attempt.journalled:
         crew.notes.append(AGAIN.format(attempt.name))
     async with filling.share.shown(crew.run_folder, attempt) as view:
-        command = command.knowing(view.environment)
+        command = replace(command, environment={**command.environment, **view.environment})
         result = await perform_command(crew.shim(), command, attempt.clock)
         await filling.share.take(view, result)
     return result

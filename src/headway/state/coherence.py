@@ -22,19 +22,9 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from headway.plans import resources
 from headway.plans.graph import Graph
 from headway.plans.links import reversed_edges, serial
-from headway.plans.resources import (
-    ACTS,
-    SCHEME,
-    Prefixes,
-    Touches,
-    above,
-    covers,
-    is_pattern,
-    matches,
-    prefix_of,
-)
 from headway.state.shared import UNTOUCHED, Access, Change, Shared, Snapshot
 
 # Tasks that have not ended and may write something, by what that is, and who waits for them.
@@ -89,7 +79,7 @@ class Frontier:
         self._fronts: dict[str, _Front] = {}
         """Under a key: who may write it, or everything in it. Under a folder's name and a slash:
         who may write something within that folder."""
-        self._wanted: dict[int, tuple[int, Prefixes]] = {}
+        self._wanted: dict[int, tuple[int, resources.Prefixes]] = {}
         """Of every ticket that waits: its position and what it looks at."""
 
     def copied(self) -> Frontier:
@@ -98,16 +88,16 @@ class Frontier:
         self._owner = object()  # What both have now belongs to neither.
         return twin
 
-    def join(self, position: int, writes: Prefixes) -> None:
+    def join(self, position: int, writes: resources.Prefixes) -> None:
         for name in stands(writes):
             self._own(name).add(position)
 
-    def join_all(self, positions: range, writes: Prefixes) -> None:
+    def join_all(self, positions: range, writes: resources.Prefixes) -> None:
         """Tasks that may write this have not ended; there is at least one, and all are new."""
         for name in stands(writes):
             self._own(name).extend(positions)
 
-    def end(self, position: int, writes: Prefixes) -> list[int]:
+    def end(self, position: int, writes: resources.Prefixes) -> list[int]:
         """It has ended: the tickets that go on."""
         free: list[int] = []
         for name in stands(writes):
@@ -123,7 +113,7 @@ class Frontier:
                     free.append(ticket)
         return free
 
-    def blocker(self, position: int, reads: Prefixes) -> int | None:
+    def blocker(self, position: int, reads: resources.Prefixes) -> int | None:
         """The lowest position before this one that may write what it looks at."""
         first = position
         fronts = self._fronts
@@ -133,14 +123,14 @@ class Frontier:
                 first = front.first
         return first if first < position else None
 
-    def awaited(self, ticket: int) -> tuple[int, Prefixes] | None:
+    def awaited(self, ticket: int) -> tuple[int, resources.Prefixes] | None:
         """The lowest position that a ticket waits for, and what it looks at; None if it does not
         wait."""
         wanted = self._wanted.get(ticket)
         first = None if wanted is None else self.blocker(*wanted)
         return None if wanted is None or first is None else (first, wanted[1])
 
-    def wait(self, ticket: int, position: int, reads: Prefixes) -> bool:
+    def wait(self, ticket: int, position: int, reads: resources.Prefixes) -> bool:
         """Whether it may go on; if not, `end` gives its ticket later."""
         self._wanted[ticket] = (position, reads)
         return self._goes_on(ticket)
@@ -172,15 +162,15 @@ class Frontier:
 
 
 @lru_cache(maxsize=STANDS_MAX)
-def stands(writes: Prefixes) -> tuple[str, ...]:
+def stands(writes: resources.Prefixes) -> tuple[str, ...]:
     """Where a writer stands: at what it writes, and in every folder around that."""
     names = (EVERYTHING,) if writes is None else writes
-    folders = (f"{folder}/" for name in names for folder in above(name))
+    folders = (f"{folder}/" for name in names for folder in resources.above(name))
     return tuple(dict.fromkeys((*names, *folders)))
 
 
 @lru_cache(maxsize=STANDS_MAX)
-def watches(reads: Prefixes) -> tuple[str, ...]:
+def watches(reads: resources.Prefixes) -> tuple[str, ...]:
     """The fronts that a reader looks at: of what it reads, around it, and within."""
     return tuple(dict.fromkeys(_watched((EVERYTHING,) if reads is None else reads)))
 
@@ -189,15 +179,13 @@ def _watched(names: tuple[str, ...]) -> Iterator[str]:
     for name in names:
         yield name
         yield f"{name}/"
-        yield from above(name)
+        yield from resources.above(name)
 
 
 # Who has looked at what of the shared state: those whom a change may concern.
 
 
 class Readers:
-    """Tasks by what they have read, and back."""
-
     __slots__ = ("_looked", "_patterns", "_readers")
 
     def __init__(self) -> None:
@@ -216,7 +204,7 @@ class Readers:
         readers = self._readers.get(what)
         if readers is None:
             readers = self._readers[what] = {}
-            if is_pattern(what):
+            if resources.is_pattern(what):
                 self._patterns[what] = None
         readers[task] = None
         self._looked.setdefault(task, {})[what] = None
@@ -236,7 +224,7 @@ class Readers:
             if (readers := self._readers.get(key)) is not None:
                 found.update(readers)
             for pattern in self._patterns:
-                if matches(pattern, key):
+                if resources.matches(pattern, key):
                     found.update(self._readers[pattern])
         return list(found)
 
@@ -267,7 +255,7 @@ class Early(Struct, frozen=True):
 
 class Awaited(Struct, frozen=True):
     position: int
-    reads: Prefixes
+    reads: resources.Prefixes
     """What it looks at, that the other one may write."""
     is_likely: bool
     """The other one was seen to write there, or may write there."""
@@ -313,7 +301,7 @@ class TaskPositions:
 
 class _Member(Struct):
     position: int
-    touches: Touches
+    touches: resources.Touches
     group: int
     snapshot: Snapshot | None = None
     access: Access = UNTOUCHED
@@ -432,7 +420,6 @@ class Coherence:
         member.access, member.snapshot, member.is_patient = access, None, is_patient
 
     def access_of(self, task: int) -> Access:
-        """What the last attempt of a task touched that has not ended."""
         return self._members[task].access
 
     def propose(self, task: int) -> None:
@@ -460,7 +447,6 @@ class Coherence:
             self.learned.setdefault(pair, {})[what] = None
 
     def commit(self, task: int) -> None:
-        """What its last attempt touched is part of the state from now on."""
         member = self._members.get(task)
         if member is None:
             return
@@ -491,7 +477,7 @@ class Coherence:
             self.opened += self._likely.end(member.position, member.likely)
         self._leave(member.position, member.touches)
 
-    def _leave(self, position: int, touches: Touches) -> None:
+    def _leave(self, position: int, touches: resources.Touches) -> None:
         for task in self._may.end(position, touches.writes):
             is_proposed = self._members[task].is_proposed
             (self.ripe if is_proposed else self.opened).append(task)
@@ -541,7 +527,6 @@ def _suspect(coherence: Coherence, task: int, member: _Member) -> None:
 
 
 def _beware(coherence: Coherence, member: _Member) -> None:
-    """An attempt was stale: from now on likely writers are recorded."""
     if not coherence._is_wary:
         coherence._is_wary = True
         for other in coherence._members.values():
@@ -563,17 +548,17 @@ def _breach(
     """What was not declared, and what a later task that is committed did not reckon with."""
     declared = member.touches
     for put in access.writes if declared.writes is not None else ():
-        if not covers(declared.writes, put.key):
+        if not resources.covers(declared.writes, put.key):
             found = [read_by.get(put.key, -1)]
-            patterns = ((one, at) for one, at in read_by.items() if is_pattern(one))
-            found += (at for pattern, at in patterns if matches(pattern, put.key))
+            patterns = ((one, at) for one, at in read_by.items() if resources.is_pattern(one))
+            found += (at for pattern, at in patterns if resources.matches(pattern, put.key))
             if max(found) > member.position:
-                return Breach(SCHEME + put.key, max(found))
+                return Breach(resources.SCHEME + put.key, max(found))
     for act in access.acts:
-        if not (act.is_now or covers(declared.acts, act.channel)):
+        if not (act.is_now or resources.covers(declared.acts, act.channel)):
             last = acted.get(act.channel, -1)
             if last > member.position:
-                return Breach(ACTS + act.channel, last)
+                return Breach(resources.ACTS + act.channel, last)
     return None
 
 
@@ -583,7 +568,7 @@ def _prefixes(access: Access) -> tuple[str, ...]:
     return tuple(dict.fromkeys([_prefix(seen.what) for seen in access.reads]))
 
 
-_prefix: Final = lru_cache(maxsize=PREFIXES_MAX)(prefix_of)
+_prefix: Final = lru_cache(maxsize=PREFIXES_MAX)(resources.prefix_of)
 
 
 def _serial(graph: Graph) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final, TypeVar
 
 from msgspec import Struct
@@ -58,28 +58,11 @@ _ESCAPED: Final = re.compile(r"%(25|2E|2e)")
 
 Values = Sequence[tuple[str, bytes]]
 """Keys with their values as JSON, in order."""
+Changed = tuple[str, object]
 
 
 class UnfitError(Exception):
     """What a command left behind cannot become a part of the state."""
-
-
-class Changes(Struct, frozen=True):
-    put: tuple[tuple[str, object], ...] = ()
-    removed: tuple[str, ...] = ()
-    added: tuple[tuple[str, object], ...] = ()
-    """To channels that combine, and to those of effects."""
-
-    def apply_to(self, reach: Reach, channels: Channels) -> None:
-        for key, value in self.put:
-            reach.put(key, value)
-        for key in self.removed:
-            reach.remove(key)
-        for key, value in self.added:
-            if channels.of(key).kind == "effect":
-                reach.act(key, value, is_now=False)
-            else:
-                reach.add(key, value)
 
 
 class StateFolder:
@@ -115,10 +98,11 @@ class StateFolder:
                 where=str(fault.filename or self._home),
             ) from None
 
-    def changes(self) -> Changes:
-        """What differs from what was written; UnfitError if the files are not valid."""
+    def changes(self) -> tuple[list[Changed], list[str], list[Changed]]:
+        """What differs from what was written: values put, keys removed, what is added to channels.
+        UnfitError if the files are not valid."""
         files = _read_all(self.state)
-        put: list[tuple[str, object]] = []
+        put: list[Changed] = []
         for key, data in sorted(files.items()):
             shown = self._shown.get(key)
             if shown is not None and data == _as_file(shown):
@@ -131,7 +115,7 @@ class StateFolder:
         removed = [key for key in self._shown if key not in files]
         for key in removed:
             self._must_be_value(key)
-        return Changes(tuple(put), tuple(removed), tuple(self._additions()))
+        return put, removed, list(self._additions())
 
     def remove(self) -> None:
         """Nothing is left of it, whatever the command did to its permissions."""
@@ -153,10 +137,11 @@ class StateFolder:
                 file.write(_as_file(data))
         made = {self.put}
         for key, channel in self._channels.declared.items():
-            if channel.kind != "value" and (folder := _folder_of(key)):
+            folder = prefix_of(key) if is_pattern(key) else key.rpartition("/")[0]
+            if folder and channel.kind != "value":
                 _make_parents(os.path.join(self.put, *names_of(folder), "_"), made)
 
-    def _additions(self) -> Iterator[tuple[str, object]]:
+    def _additions(self) -> Iterator[Changed]:
         for key, data in sorted(_read_all(self.put).items()):
             if self._channels.of(key).kind == "value":
                 raise UnfitError(
@@ -253,10 +238,6 @@ def _make_parents(path: str, made: set[str]) -> None:
         made.add(one)
 
 
-def _folder_of(key: str) -> str:
-    return prefix_of(key) if is_pattern(key) else key.rpartition("/")[0]
-
-
 def _as_file(data: bytes) -> bytes:
     """A text as it is, anything else as JSON; the last line has an end, as in any text file."""
     return (json.loads(data).encode() if data.startswith(b'"') else data) + b"\n"
@@ -350,7 +331,8 @@ def _files_in(handle: int, names: tuple[str, ...]) -> Iterator[tuple[tuple[str, 
         try:
             mode = os.stat(name, dir_fd=handle, follow_symlinks=False).st_mode
             if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                raise UnfitError(f"{'/'.join(path)} is {_kind(mode)}: only files and folders count")
+                kind = "a symbolic link" if stat.S_ISLNK(mode) else "neither a file nor a folder"
+                raise UnfitError(f"{'/'.join(path)} is {kind}: only files and folders count")
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             flags |= os.O_DIRECTORY if stat.S_ISDIR(mode) else 0
             opened = os.open(name, flags, dir_fd=handle)
@@ -379,10 +361,6 @@ def _closing(handle: int) -> Iterator[None]:
         os.close(handle)
 
 
-def _kind(mode: int) -> str:
-    return "a symbolic link" if stat.S_ISLNK(mode) else "neither a file nor a folder"
-
-
 def _remove(path: str) -> None:
     """Folders that were made unreadable are ours all the same."""
     shutil.rmtree(path, ignore_errors=True)
@@ -396,10 +374,8 @@ def _remove(path: str) -> None:
 
 def _open_up(path: str) -> None:
     if not os.path.islink(path):
-        try:
+        with suppress(OSError):  # It is gone, or not ours.
             os.chmod(path, 0o700)
-        except OSError:
-            return  # It is gone, or not ours: there is nothing that could be done.
 
 
 # The shared state in one attempt of a plan's task: in its texts, its result, its command.
@@ -417,16 +393,12 @@ class AttemptState(Struct, frozen=True):
     """Keys and patterns that its task declares to read; None is everything."""
     output: str = ""
 
-    @property
-    def reach(self) -> Reach:
-        return self.loan.reach
-
     def text(self, key: str) -> str:
         """What `{{ state.KEY }}` stands for, or `{{ state }}` without a key."""
         if not key:
-            values = ((name, json.loads(data)) for name, data in seen_by(self.reach, self.reads))
-            return json.dumps(dict(values), ensure_ascii=False)
-        data = self.reach.get(key)
+            seen = seen_by(self.loan.reach, self.reads)
+            return json.dumps({name: json.loads(data) for name, data in seen}, ensure_ascii=False)
+        data = self.loan.reach.get(key)
         if data is None:
             empty = EMPTY.get(self.channels.of(key).kind)
             if empty is None:
@@ -443,23 +415,22 @@ class AttemptState(Struct, frozen=True):
         """A prompt is sent. How often it had to be sent, and what was asked about the answer, is
         not a part of it."""
         TELL_PROMPT.set(None)
-        self.reach.prompted(text.encode("utf-8", "replace"))
+        self.loan.reach.prompted(text.encode("utf-8", "replace"))
 
     def keep(self, value: object, result: Result) -> None:
         """Put a result where the plan wants it, or add it there. Raises AttemptError."""
         try:
             if self.output and self.channels.of(self.output).kind == "value":
-                self.reach.put(self.output, value)
+                self.loan.reach.put(self.output, value)
             elif self.output:
-                self.reach.add(self.output, value)
+                self.loan.reach.add(self.output, value)
         except StateError as error:
             raise AttemptError(Fault("unfit", detail=in_a_line(error)), result) from error
 
     @asynccontextmanager
     async def shown(self, run_folder: str, attempt: Attempt) -> AsyncIterator[StateFolder]:
-        """The state as a folder, while a command of the attempt runs."""
         folder = StateFolder(run_folder, attempt.key.hex()[:12], self.channels)
-        values = seen_by(self.reach, self.reads)
+        values = seen_by(self.loan.reach, self.reads)
         try:
             await in_thread(lambda: folder.lay_out(values))
             yield folder
@@ -469,8 +440,16 @@ class AttemptState(Struct, frozen=True):
     async def take(self, folder: StateFolder, result: Result) -> None:
         """The command has ended well: what it changed is the attempt's. Raises AttemptError."""
         try:
-            changes = await in_thread(folder.changes)
-            changes.apply_to(self.reach, self.channels)
+            put, removed, added = await in_thread(folder.changes)
+            for key, value in put:
+                self.loan.reach.put(key, value)
+            for key in removed:
+                self.loan.reach.remove(key)
+            for key, value in added:
+                if self.channels.of(key).kind == "effect":
+                    self.loan.reach.act(key, value, is_now=False)
+                else:
+                    self.loan.reach.add(key, value)
         except UnfitError as unfit:
             raise AttemptError(Fault("unfit", detail=str(unfit)), result) from None
         except StateError as error:
@@ -480,7 +459,6 @@ class AttemptState(Struct, frozen=True):
 def share_of(
     task: TaskSpec, loan: Lent, channels: Channels, fill: Callable[[str], str]
 ) -> AttemptState:
-    """The share of one member of a task; `fill` gives its texts."""
     reads = task.state_reads
     declared = None if reads is None else tuple(dict.fromkeys(map(fill, reads)))
     return AttemptState(loan, channels, declared, fill(task.output_key) if task.output_key else "")

@@ -23,9 +23,9 @@ from headway.base.digest import digest
 from headway.base.folders import folders
 from headway.engine.record import Header, TaskRow
 from headway.errors import JournalError, WireError
-from headway.journal.file import write_file
 from headway.journal.folder import RunPlace
 from headway.journal.reader import JournalReader, latest
+from headway.journal.shim_log import write_file
 from headway.plans.graph import Graph
 from headway.plans.resources import above, prefix_of
 from headway.report.detect import FinishedAccess
@@ -158,7 +158,6 @@ def recalled(
 
 
 def touched(reader: JournalReader, rows: Iterable[TaskRow]) -> Iterator[FinishedAccess]:
-    """What these tasks touched of the shared state, by their content keys."""
     by_access: dict[bytes, list[TaskRow]] = {}
     for row in rows:
         if row.ending.access:

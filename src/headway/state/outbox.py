@@ -247,7 +247,12 @@ class Outbox:
         await self.drained()
 
     async def perform(self, due: Due) -> bytes:
-        send = self._sender(due.channel)
+        try:
+            send = self._find(due.channel)
+        except HeadwayError as error:
+            raise EffectFailedError(error.message) from error
+        if send is None:
+            raise EffectFailedError(f"nobody performs `{due.channel}`: it is no effect channel")
         await self._written(due, due.intended(self._clock()))
         crash_point("intended")
         receipt = await self._sent(due, send)
@@ -257,15 +262,6 @@ class Outbox:
         await self._written(due, due.done(self._clock(), name), bodies)
         crash_point("receipted")
         return receipt
-
-    def _sender(self, channel: str) -> Send:
-        try:
-            send = self._find(channel)
-        except HeadwayError as error:
-            raise EffectFailedError(error.message) from error
-        if send is None:
-            raise EffectFailedError(f"nobody performs `{channel}`: it is no effect channel")
-        return send
 
     async def _sent(self, due: Due, send: Send) -> bytes:
         try:

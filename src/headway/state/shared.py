@@ -24,15 +24,7 @@ from msgspec import Struct, field
 
 from headway.base.digest import digest
 from headway.errors import JournalError, StateError
-from headway.plans.resources import (
-    EVERY_KEY,
-    Channel,
-    channel_in,
-    is_pattern,
-    is_well_formed,
-    matches,
-    prefix_of,
-)
+from headway.plans import resources
 
 # How what several tasks put under one key combines: in declared order, not in order of arrival.
 
@@ -45,18 +37,18 @@ Reducer = Callable[[object, object], object]
 class Channels(Struct, frozen=True):
     """What a plan says of its keys. A key that it does not name holds a value."""
 
-    declared: Mapping[str, Channel] = field(default_factory=dict)
+    declared: Mapping[str, resources.Channel] = field(default_factory=dict)
     reducers: Mapping[str, Reducer] = field(default_factory=dict)
-    known: dict[str, Channel] = field(default_factory=dict)
+    known: dict[str, resources.Channel] = field(default_factory=dict)
     """Of keys that were asked for: there may be a thousand patterns to try."""
 
-    def of(self, key: str) -> Channel:
+    def of(self, key: str) -> resources.Channel:
         """The channel of a key: its own, or that of the longest pattern that it matches."""
         found = self.known.get(key)
         if found is None:
             if len(self.known) >= KNOWN_MAX:
                 self.known.clear()
-            found = self.known[key] = channel_in(self.declared, key)
+            found = self.known[key] = resources.channel_in(self.declared, key)
         return found
 
     def fold(self, key: str, puts: Sequence[bytes | None]) -> bytes | None:
@@ -111,7 +103,7 @@ class Channels(Struct, frozen=True):
             )
         return canonical(value, key)
 
-    def _reduced(self, channel: Channel, key: str, values: list[object]) -> bytes:
+    def _reduced(self, channel: resources.Channel, key: str, values: list[object]) -> bytes:
         reducer = self.reducers[channel.target]
         whole = values[0]
         for value in values[1:]:
@@ -149,7 +141,7 @@ def _of_size(data: bytes, key: str) -> bytes:
 
 
 def must_be_key(key: object) -> None:
-    if isinstance(key, str) and not is_pattern(key) and is_well_formed(key):
+    if isinstance(key, str) and not resources.is_pattern(key) and resources.is_well_formed(key):
         return
     raise StateError(
         f"`{key!s:.80}` cannot be a key of the shared state",
@@ -384,7 +376,7 @@ class Shared:
 
     def look(self, what: str, position: int) -> bytes:
         """The digest of what a task at this position sees under a key or a pattern."""
-        if not is_pattern(what):
+        if not resources.is_pattern(what):
             return self.value(what, position)[1]
         known = self._looks.get((what, position))
         if known is None:
@@ -395,7 +387,7 @@ class Shared:
         """Who made it that this would not be seen again; None if it would."""
         if self.look(seen.what, position) == seen.digest:
             return None
-        keys = self._within(seen.what) if is_pattern(seen.what) else (seen.what,)
+        keys = self._within(seen.what) if resources.is_pattern(seen.what) else (seen.what,)
         return Change(seen.what, max((self._last(key, position) for key in keys), default=-1))
 
     def commit(self, position: int, writes: Iterable[Put]) -> None:
@@ -441,13 +433,13 @@ class Shared:
         return versions.positions[count - 1] if versions is not None and count else -1
 
     def _within(self, pattern: str) -> list[str]:
-        if pattern == EVERY_KEY:
+        if pattern == resources.EVERY_KEY:
             return self._keys
-        folder = prefix_of(pattern)
+        folder = resources.prefix_of(pattern)
         first = bisect_left(self._keys, folder)
         # The character after the slash: whatever is below the folder comes before it.
         last = bisect_left(self._keys, folder + "0") if folder else len(self._keys)
-        return [key for key in self._keys[first:last] if matches(pattern, key)]
+        return [key for key in self._keys[first:last] if resources.matches(pattern, key)]
 
 
 class Snapshot:
@@ -505,10 +497,10 @@ class Snapshot:
             for key, data, _ in self._shared.whole(there):
                 self._values.setdefault(key, data)
         for key, value in self._values.items():
-            if value is not None and matches(pattern, key):
+            if value is not None and resources.matches(pattern, key):
                 found[key] = value
         for key in self._own:
-            if matches(pattern, key):
+            if resources.matches(pattern, key):
                 mine = self.get(key)
                 if mine is None:
                     found.pop(key, None)
