@@ -31,14 +31,7 @@ from headway.journal.reader import JournalReader
 from headway.pacing.account import Profile
 from headway.pacing.headers import PLAIN
 from headway.pacing.lane import terms_of
-from headway.pacing.memory import (
-    EVERY_ACCOUNT,
-    LaneMemory,
-    MonthlyBudget,
-    PacingMemory,
-    Spend,
-    model_group,
-)
+from headway.pacing import memory as learned
 from headway.plans.expand import ExpandedPlan
 from headway.plans.spec import PlanBudget
 from headway.report.forecast import (
@@ -251,7 +244,7 @@ class Prospect(Struct, frozen=True):
 
     outline: Outline
     knowledge: Knowledge
-    memory: PacingMemory
+    memory: learned.PacingMemory
     account: str
     budget: PlanBudget | None = None
     assumed: tuple[str, ...] = ()
@@ -301,13 +294,13 @@ class Prospect(Struct, frozen=True):
     def _portions(self, found: Foreseen) -> tuple[Portion, ...]:
         spent, month = dict(self.memory.spent), self.memory.month
         portions: list[Portion] = []
-        budgets: list[tuple[str, MonthlyBudget | PlanBudget, Spend]] = [
-            (f"{key or 'all accounts'} in {month}", terms.budget, spent.get(key, Spend()))
+        budgets: list[tuple[str, learned.MonthlyBudget | PlanBudget, learned.Spend]] = [
+            (f"{key or 'all accounts'} in {month}", terms.budget, spent.get(key, learned.Spend()))
             for key, terms in self.memory.terms
-            if key in (EVERY_ACCOUNT, self.account)
+            if key in (learned.EVERY_ACCOUNT, self.account)
         ]
         if self.budget is not None:
-            budgets.append((RUN_BUDGET, self.budget, Spend()))
+            budgets.append((RUN_BUDGET, self.budget, learned.Spend()))
         for name, one, used in budgets:
             if one.tokens is not None:
                 portions.append(Portion(f"tokens of {name}", one.tokens, used.tokens, found.tokens))
@@ -381,7 +374,7 @@ def foreseen_each(
         return None
     calls = mean(earlier.calls[EACH])
     part = OutlinePart(EACH, count, seconds=tuple(earlier.seconds[EACH]))
-    footing = Footing(LaneMemory("", "", PLAIN.name, Profile()))
+    footing = Footing(learned.LaneMemory("", "", PLAIN.name, Profile()))
     width = max(1, int(min(jobs, earlier.active)))
     known = Knowledge(footing, {}, earlier.words, width)
     found = foresee(Outline((part,)), known, Strategy("fixed", width))
@@ -404,7 +397,7 @@ def look(place: Folders) -> StoredMemory:
     try:
         return Store(place.memory).look()
     except (OSError, WireError):
-        return StoredMemory(PacingMemory())
+        return StoredMemory(learned.PacingMemory())
 
 
 def footing_of(
@@ -421,13 +414,13 @@ def footing_of(
             parts = urlsplit(endpoint.url)
             host = host_name(parts.scheme, parts.hostname or "", parts.port)
             account = account_name(host, endpoint.headers)
-            group = model_group(endpoint.model)
+            group = learned.model_group(endpoint.model)
             dialect = DIALECT_OF_WIRE[endpoint.wire].name
     terms = terms_of(dict(kept.memory.terms), account, group)
     for lane in kept.memory.lanes:
         if (lane.account, lane.group) == (account, group):
             return Footing(lane, terms, kept.age_s), account
-    return Footing(LaneMemory(account, group, dialect, Profile()), terms), account
+    return Footing(learned.LaneMemory(account, group, dialect, Profile()), terms), account
 
 
 def _earlier(place: Folders, path: Path) -> Earlier:
