@@ -141,9 +141,7 @@ _BASE: Final = re.compile(r"/|(?:/v\d[a-z0-9]*)/?")
 """Where clients send a HEAD to see whether anybody is there."""
 
 _UNREADABLE: Final = Turned(
-    400,
-    "request",
-    "the gateway does not take a request that can be understood in two ways",
+    400, "request", "the gateway does not take a request that can be understood in two ways"
 )
 TOO_LARGE: Final = Turned(
     413, "size", f"a request has at most {REQUEST_BYTES_MAX // 1024**2} MiB, also when decompressed"

@@ -305,10 +305,7 @@ def _plain(body: bytes) -> Fields | None:
     """A body that is determined by its values; nothing where a member comes twice."""
     try:
         value: object = json.loads(
-            body.decode(),
-            object_pairs_hook=_object,
-            parse_float=_finite,
-            parse_constant=_finite,
+            body.decode(), object_pairs_hook=_object, parse_float=_finite, parse_constant=_finite
         )
         # What can be read may still be too deep to be written.
         json.dumps(value)

@@ -247,11 +247,7 @@ class Gateway:
         return GatewayCall(self, request, passed, upstream, route.wire, body, plain, seen)
 
     async def _pass(
-        self,
-        request: web.BaseRequest,
-        passed: Passed,
-        upstream: Upstream,
-        body: bytes,
+        self, request: web.BaseRequest, passed: Passed, upstream: Upstream, body: bytes
     ) -> web.StreamResponse:
         wire = None if passed.route is None else passed.route.wire
         headers = tuple(guard.onward(request._message.raw_headers, upstream, wire))

@@ -20,14 +20,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from headway.base import locks as owner
-from headway.base.folders import (
-    RUNTIME_DIR,
-    XDG_RUNTIME,
-    Folders,
-    config_folder,
-    folders,
-    prepare,
-)
+from headway.base.folders import RUNTIME_DIR, XDG_RUNTIME, Folders, config_folder, folders, prepare
 from headway.base.numbers import short
 from headway.config import read_configuration
 from headway.errors import HeadwayError
