@@ -201,12 +201,8 @@ def decide(state: State, happened: ev.Input, now: float) -> list[ev.Event]:
     if isinstance(happened, (ev.Finished, ev.Failed, ev.Abandoned)):
         is_heard = is_current(state, happened.task, happened.attempt)
         return [outcome(state, happened, now)] if is_heard else []
-    if isinstance(happened, ev.Admitted):
-        admitted = ev.CallAdmitted(happened.task, now, happened.waited_for)
-        return [admitted] if happened.task in state.active else []
-    if isinstance(happened, ev.Waiting):
-        waited = ev.CallWaited(happened.task, now, happened.refused)
-        return [waited] if happened.task in state.active else []
+    if isinstance(happened, (ev.CallAdmitted, ev.CallWaited)):
+        return [happened] if happened.task in state.active else []
     if isinstance(happened, ev.Reused):
         current = state.active.get(happened.task) == happened.attempt
         return [ev.TaskReused(happened.task, now)] if current else []
@@ -360,13 +356,12 @@ def _about_the_run(state: State, happened: ev.Input, now: float) -> list[ev.Even
         return [] if state.is_begun else [ev.RunBegan(now, state.rules.strategy.name)]
     if isinstance(happened, ev.Expanded):
         return _expansion(state, happened, now)
-    if isinstance(happened, ev.Stopping):
-        is_news = happened.is_now or not state.is_stopping
-        return [ev.RunStopping(now, happened.reason, happened.is_now)] if is_news else []
-    if isinstance(happened, ev.Held):
+    if isinstance(happened, ev.RunStopping):
+        return [happened] if happened.is_now or not state.is_stopping else []
+    if isinstance(happened, ev.RunHeld):
         is_news = now < max(happened.until_s, state.held_until_s) and not state.is_stopping
-        return [ev.RunHeld(now, happened.until_s, happened.reason)] if is_news else []
-    if isinstance(happened, ev.Continued):
+        return [happened] if is_news else []
+    if isinstance(happened, ev.RunContinued):
         return _continuation(state, now)
     if isinstance(happened, ev.Ticked) and _is_put_off(state, now):
         return [ev.RunStopping(now, "no other task can start", is_now=False)]

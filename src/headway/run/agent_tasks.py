@@ -23,9 +23,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from headway.agents import cli
+from headway.agents import shell as commands
 from headway.agents.kinds import Custom, result_in
 from headway.agents.metering import MeteredUsage
-from headway.agents import shell as commands
 from headway.base.digest import digest
 from headway.base.values import Fault, FaultKind
 from headway.config import Configuration, read_configuration

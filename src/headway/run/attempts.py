@@ -94,11 +94,13 @@ class ActiveAttempt(Attempt):
         return [work.label(one) for work, _, one, is_done in every if not is_done]
 
     def waits(self, why: str = "", /) -> None:
-        self._attempts.driver.feed(ev.Waiting(self.task, why))
+        driver = self._attempts.driver
+        driver.feed(ev.CallWaited(self.task, driver.clock(), why))
 
     def goes(self, why: str = "", /) -> None:
         self.is_sent = True
-        self._attempts.driver.feed(ev.Admitted(self.task, why))
+        driver = self._attempts.driver
+        driver.feed(ev.CallAdmitted(self.task, driver.clock(), why))
 
     def reserve(self, microusd: int, tokens: int = 0, /) -> Awaitable[None]:
         return self._attempts.reserve(self, Cost(microusd, tokens))

@@ -283,20 +283,20 @@ class Driver:
             return
         self._is_stopping_now = self._is_stopping_now or is_now
         reason = f"{cause}: {detail}" if cause in ("budget", "window") else detail
-        was_over = self.state.over
-        self.feed(ev.Stopping(reason, is_now and not self._attempts.ending))
+        was_over, now = self.state.over, self.clock()
+        self.feed(ev.RunStopping(now, reason, is_now and not self._attempts.ending))
         if was_over:
             # Effects are still being performed: the journal has its end, the user a word.
-            self.tell((ev.RunStopping(self.clock(), reason, is_now),))
+            self.tell((ev.RunStopping(now, reason, is_now),))
         if not is_now and cause != "budget":
             # What holds a part of the budget may use it; what waits for a window would wait long.
             self._attempts.call_back(detail)
 
     def hold(self, reason: str, until_s: float = inf) -> None:
-        self.feed(ev.Held(until_s, reason))
+        self.feed(ev.RunHeld(self.clock(), until_s, reason))
 
     def go_on(self) -> None:
-        self.feed(ev.Continued())
+        self.feed(ev.RunContinued(self.clock()))
 
     def window_empty(self, resets_at_s: float, detail: str) -> bool:
         """The account is empty for hours: nothing starts before its reset, if it may wait.
@@ -308,7 +308,7 @@ class Driver:
             self.stop("window", detail, until_s=resets_at_s)
             return False
         if until_s > max(self._setup.clock(), self.state.held_until_s):
-            self.feed(ev.Held(until_s, detail))
+            self.hold(detail, until_s)
         return True
 
     def feed(self, happened: ev.Input | list[ev.Event]) -> None:
@@ -349,7 +349,11 @@ class Driver:
     def ended(self, group: int) -> None:
         self._expand(self._spread.after(group))
         if self._is_stopping_now and not self._attempts.ending:
-            self.feed(ev.Stopping(self._outcome[1], is_now=True))
+            self.cut_short(self._outcome[1])
+
+    def cut_short(self, why: str) -> None:
+        """End what is started, also what has a result that is not durable."""
+        self.feed(ev.RunStopping(self.clock(), why, is_now=True))
 
     def publish(self, group: int, member: int, body: bytes | None) -> str:
         """Show a result, or look whether it could be shown; why it cannot, if it cannot.

@@ -34,8 +34,8 @@ from headway.plans.expand import GroupPlan
 from headway.plans.sharing import targets_of
 from headway.plans.spec import Python, Value, text_of
 from headway.plans.template import Template
-from headway.report.explore import ExploreSubject
 from headway.report import stage as trials
+from headway.report.explore import ExploreSubject
 from headway.run.reduce import reducer
 from headway.run.tasks import arguments_of, function_of
 from headway.state.context import Circumstances, Context, LocalReach

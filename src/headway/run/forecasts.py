@@ -28,10 +28,10 @@ from headway.engine.strategy import Strategy, parse
 from headway.errors import HeadwayError, WireError
 from headway.journal.folder import RunPlace, keep_file, kept_source, list_runs
 from headway.journal.reader import JournalReader
+from headway.pacing import memory as learned
 from headway.pacing.account import Profile
 from headway.pacing.headers import PLAIN
 from headway.pacing.lane import terms_of
-from headway.pacing import memory as learned
 from headway.plans.expand import ExpandedPlan
 from headway.plans.spec import PlanBudget
 from headway.report.forecast import (
