@@ -230,16 +230,9 @@ class GatewayCall:
     )  # fmt: skip
 
     def __init__(
-        self,
-        gateway: Gateway,
-        request: web.BaseRequest,
-        passed: Passed,
-        upstream: Upstream,
-        wire: WireName,
-        body: bytes,
-        plain: bytes,
-        sketch: Sketch,
-    ) -> None:
+        self, gateway: Gateway, request: web.BaseRequest, passed: Passed, upstream: Upstream,
+        wire: WireName, body: bytes, plain: bytes, sketch: Sketch,
+    ) -> None:  # fmt: skip
         """`body` as the client sent it; `plain`: decompressed."""
         key, settings, is_stream = passed.key, gateway.settings, not sketch.is_whole
         headers = request._message.raw_headers
@@ -563,13 +556,9 @@ class GatewayCall:
         self._end(self._reply.status, tally, outcome.fault, microusd)
 
     def _end(
-        self,
-        status: int,
-        tally: Tally,
-        fault: Fault | None,
-        microusd: int | None,
+        self, status: int, tally: Tally, fault: Fault | None, microusd: int | None,
         was_replayed: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         ended = CallEnded(
             self._key.name, self._caller.name, self._upstream.name, self._use[1], status, tally,
             fault, microusd, self._sent_s - self._began_s,

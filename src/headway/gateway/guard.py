@@ -50,13 +50,9 @@ class Keyring:
         return iter(tuple(self._keys.values()))
 
     def issue(
-        self,
-        name: str,
-        path: tuple[str, ...] = (),
-        *,
-        token: str | None = None,
+        self, name: str, path: tuple[str, ...] = (), *, token: str | None = None,
         payer: Payer | None = None,
-    ) -> GatewayKey:
+    ) -> GatewayKey:  # fmt: skip
         """A new key; with `token` one that is known already, as that of a gateway that restarts."""
         if len(self._keys) >= self._keys_max:
             raise BadValueError(
@@ -162,13 +158,9 @@ def hosts_of(port: int) -> frozenset[str]:
 
 
 def examine(
-    method: str,
-    target: str,
-    headers: Pairs,
-    keys: Keyring,
-    upstreams: Mapping[str, Upstream],
+    method: str, target: str, headers: Pairs, keys: Keyring, upstreams: Mapping[str, Upstream],
     own_hosts: frozenset[str],
-) -> Passed | Turned:
+) -> Passed | Turned:  # fmt: skip
     """Let a request in, or refuse it; `target` is path and query as they were sent."""
     named = _by_name(headers)
     turned = _malformed(method, headers, named) or _browser(named, own_hosts)

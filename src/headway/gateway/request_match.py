@@ -180,15 +180,9 @@ class CanonicalCall(Struct, frozen=True):
 
 
 def canonical_call(
-    key: str,
-    caller: Caller,
-    wire: WireName,
-    upstream: str,
-    model: str,
-    path: str,
-    headers: Pairs,
+    key: str, caller: Caller, wire: WireName, upstream: str, model: str, path: str, headers: Pairs,
     body: bytes,
-) -> CanonicalCall:
+) -> CanonicalCall:  # fmt: skip
     """The form of a call: `key` is the key's name, `body` is not compressed."""
     path = without_secrets(path)
     named = {"form": FORM, "caller": caller.name, "upstream": upstream, "wire": wire, "path": path}

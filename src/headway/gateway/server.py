@@ -79,13 +79,9 @@ class Gateway:
     """An endpoint that paces whatever is sent to it. Made and used within one event loop."""
 
     def __init__(
-        self,
-        settings: GatewaySettings,
-        keys: Keyring,
-        *,
-        admission: Port | None = None,
+        self, settings: GatewaySettings, keys: Keyring, *, admission: Port | None = None,
         prices: Prices | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`admission` admits calls; `None` is the broker, over a line of the gateway's own."""
         self._own: Admission | None = None
         if admission is None:
@@ -224,13 +220,9 @@ class Gateway:
         return await self._pass(request, passed, upstream, body)
 
     def _read_call(
-        self,
-        request: web.BaseRequest,
-        passed: Passed,
-        upstream: Upstream,
-        route: Route,
+        self, request: web.BaseRequest, passed: Passed, upstream: Upstream, route: Route,
         body: bytes,
-    ) -> GatewayCall | Turned | None:
+    ) -> GatewayCall | Turned | None:  # fmt: skip
         """The call that a body asks for; `None` if it asks for nothing that can be understood."""
         plain = guard.unpacked(body, request._message.raw_headers)
         if isinstance(plain, Turned):

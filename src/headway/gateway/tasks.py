@@ -57,14 +57,9 @@ class _Metered:
     """One attempt and its key: the budget, clock and usage windows that its calls count towards."""
 
     def __init__(
-        self,
-        attempt: Attempt,
-        stop: Callable[[], object],
-        window: Window | None,
-        keys: Keyring,
-        home: str,
-        ended: Callable[[_Metered], None],
-    ) -> None:
+        self, attempt: Attempt, stop: Callable[[], object], window: Window | None, keys: Keyring,
+        home: str, ended: Callable[[_Metered], None],
+    ) -> None:  # fmt: skip
         self._attempt = attempt
         self._stop = stop
         self._window = window
@@ -204,16 +199,9 @@ class TaskGateway:
     """The meter of a run's commands. Used within the run's event loop."""
 
     def __init__(
-        self,
-        run: str,
-        folder: str,
-        run_folder: str,
-        environ: Mapping[str, str],
-        settings: GatewaySettings,
-        *,
-        prices: Prices | None = None,
-        admission: Port | None = None,
-    ) -> None:
+        self, run: str, folder: str, run_folder: str, environ: Mapping[str, str],
+        settings: GatewaySettings, *, prices: Prices | None = None, admission: Port | None = None,
+    ) -> None:  # fmt: skip
         """Commands run in `folder`; their homes are made in `run_folder`."""
         self._run = run
         self._folder = folder

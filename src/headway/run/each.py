@@ -61,14 +61,10 @@ class EachWork:
     publishes = False
 
     def __init__(
-        self,
-        plan: ArgumentPlan,
-        folder: str,
-        shim: shell.ShimClient,
-        timeout_s: float | None = None,
-        adopted: shell.Adopted | None = None,
+        self, plan: ArgumentPlan, folder: str, shim: shell.ShimClient,
+        timeout_s: float | None = None, adopted: shell.Adopted | None = None,
         meter: CallMeter | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`adopted` are ends that an interrupted process did not come to journal."""
         self.plan = plan
         self.timeout_s: float | None = None

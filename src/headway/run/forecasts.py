@@ -345,13 +345,9 @@ def prospect_of(
 
 
 def foreseen_plan(
-    expanded: ExpandedPlan,
-    path: Path,
-    environment: Mapping[str, str],
-    strategy: str,
-    budget: PlanBudget | None = None,
-    depth: Depth = FULL,
-) -> Foreseen | None:
+    expanded: ExpandedPlan, path: Path, environment: Mapping[str, str], strategy: str,
+    budget: PlanBudget | None = None, depth: Depth = FULL,
+) -> Foreseen | None:  # fmt: skip
     """What a plan will take; None if it asks nobody and nothing of it was measured."""
     prospect = prospect_of(expanded, path, environment, budget)
     parts = prospect.outline.parts

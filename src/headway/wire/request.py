@@ -305,13 +305,9 @@ VERSION: Final = "2023-06-01"
 
 
 def body_of(
-    wire: WireName,
-    model: str,
-    turns: Iterable[tuple[str, str]],
-    max_tokens: int,
-    system: str = "",
+    wire: WireName, model: str, turns: Iterable[tuple[str, str]], max_tokens: int, system: str = "",
     says_completion: bool = False,
-) -> bytes:
+) -> bytes:  # fmt: skip
     """`turns` are (role, text). OpenAI itself wants `max_completion_tokens` (`says_completion`)."""
     messages = [{"role": role, "content": text} for role, text in turns]
     if wire == "anthropic":
