@@ -305,12 +305,9 @@ def _take(
 
 
 def _commit(
-    state: State,
-    coherence: Coherence,
-    now: float,
-    further: list[ev.Event],
+    state: State, coherence: Coherence, now: float, further: list[ev.Event],
     effects: list[ev.Effect],
-) -> None:
+) -> None:  # fmt: skip
     """Commit proposed results that may be committed; tasks that have read too early run again."""
     while coherence.ripe:
         task = coherence.ripe.pop(0)

@@ -92,14 +92,9 @@ class Sender:
         session = self._session or self._open()
         address = URL(url, encoded=True)
         return await session.request(
-            method,
-            address,
-            proxy=self._proxy(address),
-            data=body,
-            headers=fields_of(headers),
-            skip_auto_headers=NOT_ADDED,
-            allow_redirects=False,
-        )
+            method, address, proxy=self._proxy(address), data=body, headers=fields_of(headers),
+            skip_auto_headers=NOT_ADDED, allow_redirects=False,
+        )  # fmt: skip
 
     async def close(self) -> None:
         session, self._session = self._session, None
@@ -118,13 +113,10 @@ class Sender:
             limit=0, keepalive_timeout=IDLE_S_MAX, ssl=ssl.create_default_context()
         )
         self._session = aiohttp.ClientSession(
-            connector=connector,
-            timeout=self._timeout,
-            auto_decompress=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            max_line_size=HEADER_BYTES_MAX,
+            connector=connector, timeout=self._timeout, auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(), max_line_size=HEADER_BYTES_MAX,
             max_field_size=HEADER_BYTES_MAX,
-        )
+        )  # fmt: skip
         return self._session
 
 

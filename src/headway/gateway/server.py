@@ -123,17 +123,10 @@ class Gateway:
     async def start(self, listening: socket.socket | None = None) -> None:
         """Listen, at a socket that is bound already if there is one; `port` is known then."""
         self._server = _Server(
-            self.handle,
-            request_factory=large_request,
-            handler_cancellation=True,
-            access_log=None,
-            logger=_quiet_log(),
-            auto_decompress=False,
-            keepalive_timeout=IDLE_S_MAX,
-            lingering_time=LINGER_S,
-            max_line_size=HEAD_BYTES_MAX,
-            max_field_size=HEAD_BYTES_MAX,
-        )
+            self.handle, request_factory=large_request, handler_cancellation=True, access_log=None,
+            logger=_quiet_log(), auto_decompress=False, keepalive_timeout=IDLE_S_MAX,
+            lingering_time=LINGER_S, max_line_size=HEAD_BYTES_MAX, max_field_size=HEAD_BYTES_MAX,
+        )  # fmt: skip
         self._runner = web.ServerRunner(self._server, shutdown_timeout=0.1)
         await self._runner.setup()
         site: web.BaseSite

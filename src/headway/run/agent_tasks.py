@@ -280,12 +280,9 @@ async def perform_program(
 
 
 def outset_of(
-    kind: cli.AgentKind,
-    home: str,
-    asked: cli.Session,
-    environ: Mapping[str, str],
+    kind: cli.AgentKind, home: str, asked: cli.Session, environ: Mapping[str, str],
     journalled: int = 0,
-) -> tuple[cli.How, cli.Session, cli.StoredSession | None]:
+) -> tuple[cli.How, cli.Session, cli.StoredSession | None]:  # fmt: skip
     """How the next attempt begins, as far as the disk tells; whether anything is recorded is the
     meter's to know. `asked` is the session if there was none before; `journalled` is the last
     attempt whose end the journal knows."""

@@ -378,14 +378,11 @@ def foreseen_each(
     tokens_in = count * mean(one.input_tokens * one.calls for one in seen)
     tokens_out = count * mean(one.output_tokens * one.calls for one in seen)
     return replace(
-        found,
-        calls=SpreadNumber(*[count * calls] * 3),
-        input_tokens=SpreadNumber(*[tokens_in] * 3),
-        output_tokens=SpreadNumber(*[tokens_out] * 3),
-        microusd=None,
-        learned_calls=len(earlier.seconds[EACH]),
+        found, calls=SpreadNumber(*[count * calls] * 3),
+        input_tokens=SpreadNumber(*[tokens_in] * 3), output_tokens=SpreadNumber(*[tokens_out] * 3),
+        microusd=None, learned_calls=len(earlier.seconds[EACH]),
         assumed=(f"{width} at once, as in the runs before",),
-    )
+    )  # fmt: skip
 
 
 def look(place: Folders) -> StoredMemory:

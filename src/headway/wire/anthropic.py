@@ -78,14 +78,10 @@ def asked(body: Fields, _model: str, _streams: bool) -> RequestContent | None:
     schema = object_fields(object_fields(body.get("output_config")).get("format")).get("schema")
     settings = [body.get(name) for name in ("thinking", "output_config", "tool_choice")]
     return RequestContent(
-        model,
-        tuple(parts),
-        max_output_tokens=whole_tokens(body.get("max_tokens")),
-        streams=body.get("stream") is True,
-        effort=json_text(settings) if any(settings) else "",
-        tools=_tool_names(body.get("tools")),
-        schema=json_text(schema) if schema else "",
-    )
+        model, tuple(parts), max_output_tokens=whole_tokens(body.get("max_tokens")),
+        streams=body.get("stream") is True, effort=json_text(settings) if any(settings) else "",
+        tools=_tool_names(body.get("tools")), schema=json_text(schema) if schema else "",
+    )  # fmt: skip
 
 
 def _tool_names(tools: object) -> tuple[str, ...]:

@@ -80,17 +80,13 @@ def asked(body: Fields, _model: str, _streams: bool) -> RequestContent | None:
     settings = [body.get("reasoning"), body.get("tool_choice"), body.get("prompt")]
     settings.append(object_fields(body.get("text")).get("verbosity"))
     return RequestContent(
-        model,
-        tuple(part for part in parts if part.text or part.media_bytes or part.message),
+        model, tuple(part for part in parts if part.text or part.media_bytes or part.message),
         max_output_tokens=whole_tokens(body.get("max_output_tokens")),
-        streams=body.get("stream") is True,
-        effort=json_text(settings) if any(settings) else "",
-        cache_key=text_of(body.get("prompt_cache_key")),
-        caches_by_itself=True,
-        is_continued=any(stored),
-        tools=tuple(map(_tool_name, items(body.get("tools")))),
+        streams=body.get("stream") is True, effort=json_text(settings) if any(settings) else "",
+        cache_key=text_of(body.get("prompt_cache_key")), caches_by_itself=True,
+        is_continued=any(stored), tools=tuple(map(_tool_name, items(body.get("tools")))),
         schema=json_text(schema) if schema else "",
-    )
+    )  # fmt: skip
 
 
 def _tool_name(tool: object) -> str:
