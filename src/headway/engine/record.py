@@ -22,7 +22,6 @@ from msgspec.json import decode as from_json
 from msgspec.json import encode as to_json
 from msgspec.structs import replace
 
-from headway.base.values import Fault
 from headway.engine.events import (
     NOTHING,
     VERSION,
@@ -227,7 +226,6 @@ def _ended(
 
 
 def _settled(old: TaskRow, name: str, event: TaskReused | TaskSkipped) -> TaskRow:
-    """Without an attempt: the result of an earlier one is taken, or there is none to be had."""
     is_reused = isinstance(event, TaskReused)
     return TaskRow(
         old.key, name, "finished" if is_reused else "skipped", old.attempt, old.started_s,
@@ -243,10 +241,9 @@ def _why(event: TaskFinished | TaskProposed | TaskStale | TaskDelayed | TaskFail
         return ""
     if isinstance(event, TaskStale):
         return f"stale: {event.what}"
-    return "" if event.fault is None else _in_words(event.fault)
-
-
-def _in_words(fault: Fault) -> str:
+    fault = event.fault
+    if fault is None:
+        return ""
     return f"{fault.kind}: {fault.detail}" if fault.detail else fault.kind
 
 

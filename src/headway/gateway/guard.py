@@ -540,17 +540,16 @@ def caller_of(headers: Pairs) -> Caller:
         said.setdefault(name.lower(), value.strip())
     program, version = _program(said)
     timeout_s = min(_timeouts(said), default=TIMEOUT_S_MAX)
+    bearable_s = min(SILENT_SHARE * timeout_s, timeout_s - MARGIN_S)
+    bearable_s = max(SILENT_SHARE_MIN * timeout_s, bearable_s)
+    sessions = (_clean(said.get(name, b""))[:SESSION_CHARACTERS_MAX] for name in SESSIONS)
     return replace(
         program,
         version=version,
-        session=_session(said),
-        silent_s=max(SILENT_S_MIN, min(program.silent_s, _bearable_s(timeout_s))),
+        session=next(filter(None, sessions), ""),
+        silent_s=max(SILENT_S_MIN, min(program.silent_s, bearable_s)),
         beat_s=max(BEAT_S_MIN, min(program.beat_s, BEAT_SHARE * timeout_s)),
     )
-
-
-def _bearable_s(timeout_s: float) -> float:
-    return max(SILENT_SHARE_MIN * timeout_s, min(SILENT_SHARE * timeout_s, timeout_s - MARGIN_S))
 
 
 def _program(said: dict[bytes, bytes]) -> tuple[Caller, str]:
@@ -583,13 +582,6 @@ def _timeouts(said: dict[bytes, bytes]) -> list[float]:
         if 0.0 < timeout_s <= TIMEOUT_S_MAX:
             stated.append(timeout_s)
     return stated
-
-
-def _session(said: dict[bytes, bytes]) -> str:
-    for name in SESSIONS:
-        if session := _clean(said.get(name, b""))[:SESSION_CHARACTERS_MAX]:
-            return session
-    return ""
 
 
 def _clean(value: bytes) -> str:

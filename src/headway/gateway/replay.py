@@ -363,11 +363,8 @@ def tracks_of(lines: Iterable[RecordLine]) -> list[Track]:
         if line.happening == "opened":
             streams, calls = {}, {}
         elif line.happening == "begun":
-            stream = (
-                text_of(head.get("key")),
-                text_of(head.get("caller")),
-                text_of(head.get("session")),
-            )
+            key, caller = text_of(head.get("key")), text_of(head.get("caller"))
+            stream = key, caller, text_of(head.get("session"))
             if stream not in streams:
                 streams[stream] = Track(stream)
                 tracks.append(streams[stream])

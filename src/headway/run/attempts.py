@@ -350,7 +350,6 @@ class Attempts:
         return tuple(one[len(given) :] for one in replies if one and one.startswith(given))
 
     def _finished(self, active: ActiveAttempt, result: Result) -> None:
-        """Make a result durable; the engine hears of it then."""
         crash_point("result")
         active.runner = None  # It ends with this call; what it holds is let go without a collector.
         ending = _ending(result, digest(result.body), active.inputs)
@@ -377,7 +376,6 @@ class Attempts:
     def _durable(
         self, active: ActiveAttempt, event: ev.TaskFinished | ev.TaskProposed, result: Result
     ) -> None:
-        """A result is durable: others may know, together with those that became so with it."""
         crash_point("durable")
         if not self._durables:
             asyncio.get_running_loop().call_soon(self._tell)

@@ -328,8 +328,6 @@ class WatchedWork:
 
 
 class _StateWatch:
-    """Told by a context what its task is about to do."""
-
     def __init__(self, opened: _Open, is_strict: bool) -> None:
         self._opened = opened
         self._is_strict = is_strict
@@ -353,7 +351,6 @@ class _StateWatch:
 
 
 def _sees(subject: DetectorSubject, group: int, traces: bool) -> bool:
-    """Whether anything can be known of a group."""
     if subject.graph.groups[group].touches is not None:
         return True
     is_command = traces and group in subject.commands

@@ -424,7 +424,6 @@ class Driver:
             self._setup.outbox.release(effect.task, key, name, effect.acts)
 
     def _expand(self, groups: Sequence[int]) -> None:
-        """Groups whose size is found at run time, once their needs are there."""
         later: list[int] = []
         try:
             for happened in self._spread.found(groups, self.state, self._attempts):
@@ -446,7 +445,6 @@ def _end_with(driver: Driver, error: Exception) -> None:
 
 
 def _ticked(driver: Driver) -> None:
-    """A time has come that was asked for; there may be further ones."""
     driver.feed(ev.Ticked())
     state = driver.state
     if state.over:

@@ -61,7 +61,12 @@ class Globals:
 
     def changed(self) -> list[str]:
         """Values that are not as they were when this was last asked."""
-        now = dict(self._values())
+        now = {
+            f"{module_name}.{name}": _fingerprint(value)
+            for module_name, module in self._modules()
+            for name, value in list(vars(module).items())
+            if not name.startswith("__") and _is_value(value)
+        }
         changed = [name for name, text in now.items() if self._known.get(name, text) != text]
         self._known = now
         return changed
@@ -86,12 +91,6 @@ class Globals:
                 elif name in module and _is_value(value):
                     found[f"{module.get('__name__', '')}.{name}"] = None
         return list(found)
-
-    def _values(self) -> Iterator[tuple[str, str]]:
-        for module_name, module in self._modules():
-            for name, value in list(vars(module).items()):
-                if not name.startswith("__") and _is_value(value):
-                    yield f"{module_name}.{name}", _fingerprint(value)
 
     def _modules(self) -> Iterator[tuple[str, ModuleType]]:
         for name, module in list(sys.modules.items()):

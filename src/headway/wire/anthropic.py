@@ -247,7 +247,8 @@ def error_event(status: int, body: bytes) -> bytes:
     if not text_of(error.get("type")):
         said = text_of(error.get("message")) or body.decode("utf-8", "replace")
         error = {"type": TYPE_OF_STATUS.get(status, "api_error"), "message": said}
-    return _event({**top, "type": "error", "error": error} if "error" in top else _error(error))
+    rest = top if "error" in top else {}
+    return _event({**rest, "type": "error", "error": error})
 
 
 def counted(input_tokens: int) -> bytes:
@@ -305,10 +306,6 @@ def _stop_reason(answer: Answer) -> str:
     if answer.is_cut:
         return "max_tokens"
     return "tool_use" if answer.tool_uses else "end_turn"
-
-
-def _error(error: Fields) -> Fields:
-    return {"type": "error", "error": error}
 
 
 def _event(data: Fields) -> bytes:

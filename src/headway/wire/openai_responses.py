@@ -107,11 +107,8 @@ def _item_parts(item: Fields, number: int) -> Iterator[RequestPart]:
         yield _block_part(role, block, number)
     if "role" not in item:
         rest = without(item, "output", "content", *_UNREAD)
-        yield RequestPart(role, " ".join(_said(value) for value in rest.values()), message=number)
-
-
-def _said(value: object) -> str:
-    return value if isinstance(value, str) else json_text(value)
+        said = (one if isinstance(one, str) else json_text(one) for one in rest.values())
+        yield RequestPart(role, " ".join(said), message=number)
 
 
 def _block_part(role: str, block: Fields, number: int) -> RequestPart:
