@@ -87,6 +87,7 @@ class EffectDone(Struct, frozen=True, omit_defaults=True):
 
 
 Fact = Event | MoneyReserved | ReplyKept | EffectIntended | EffectDone
+AttemptEnd = TaskFinished | TaskProposed | TaskStale | TaskDelayed | TaskFailed
 
 
 class TaskRow(Struct, frozen=True):
@@ -206,11 +207,7 @@ def _started(old: TaskRow, name: str, event: TaskStarted) -> TaskRow:
     )  # fmt: skip
 
 
-def _ended(
-    old: TaskRow,
-    name: str,
-    event: TaskFinished | TaskProposed | TaskStale | TaskDelayed | TaskFailed,
-) -> TaskRow:
+def _ended(old: TaskRow, name: str, event: AttemptEnd) -> TaskRow:
     state = _ENDS[type(event)]
     ending = event.ending
     # What was proposed has been paid for: that it is committed, or not, costs nothing.
@@ -236,7 +233,7 @@ def _settled(old: TaskRow, name: str, event: TaskReused | TaskSkipped) -> TaskRo
     )  # fmt: skip
 
 
-def _why(event: TaskFinished | TaskProposed | TaskStale | TaskDelayed | TaskFailed) -> str:
+def _why(event: AttemptEnd) -> str:
     if isinstance(event, TaskFinished):
         return ""
     if isinstance(event, TaskStale):

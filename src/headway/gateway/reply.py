@@ -137,23 +137,12 @@ def _codex_code(status: int) -> str:
 
 def _failed_response(code: str, message: str) -> Fields:
     response: Fields = {
-        "id": "resp_held",
-        "object": "response",
-        "created_at": 0,
-        "status": "failed",
-        "error": {"code": code, "message": message},
-        "incomplete_details": None,
-        "instructions": None,
-        "metadata": {},
-        "model": "",
-        "output": [],
-        "parallel_tool_calls": True,
-        "temperature": None,
-        "tool_choice": "auto",
-        "tools": [],
-        "top_p": None,
-        "usage": None,
-    }
+        "id": "resp_held", "object": "response", "created_at": 0, "status": "failed",
+        "error": {"code": code, "message": message}, "incomplete_details": None,
+        "instructions": None, "metadata": {}, "model": "", "output": [],
+        "parallel_tool_calls": True, "temperature": None, "tool_choice": "auto", "tools": [],
+        "top_p": None, "usage": None,
+    }  # fmt: skip
     return {"type": "response.failed", "sequence_number": 1, "response": response}
 
 

@@ -12,7 +12,6 @@ import sqlite3
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from types import TracebackType
 from typing import Final
 from urllib.parse import quote
 
@@ -195,10 +194,7 @@ class JournalReader:
     def __enter__(self) -> JournalReader:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def rows(self, state: TaskState | None = None, name: str | None = None) -> Iterator[TaskRow]:

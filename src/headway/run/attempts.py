@@ -54,6 +54,9 @@ LOCAL: Final[frozenset[FaultKind]] = frozenset(
 """Faults that a full disk may cause."""
 OUTDATED: Final = Fault("broken", detail="what it has read has changed")
 
+HasResult = ev.TaskFinished | ev.TaskProposed
+Durable = tuple["ActiveAttempt", HasResult, Result]
+"""A result that is on the disk."""
 Again = Literal["reused", "proposed", "no"]
 """What becomes of an earlier result: it is taken, it waits, or its task has to run."""
 
@@ -135,7 +138,7 @@ class Attempts:
         self._holders: set[int] = set()
         self._waiters: list[asyncio.Future[None]] = []
         self.ending = 0
-        self._durables: list[tuple[ActiveAttempt, ev.TaskFinished | ev.TaskProposed, Result]] = []
+        self._durables: list[Durable] = []
         """Results that have become durable, of which the engine has not heard yet."""
         self._proposed: dict[int, tuple[ActiveAttempt, bytes | None]] = {}
         self._committed: list[int] = []
@@ -355,7 +358,7 @@ class Attempts:
         ending = _ending(result, digest(result.body), active.inputs)
         now = self._setup.clock()
         done = ev.TaskFinished(active.task, active.number, now, ending)
-        event: ev.TaskFinished | ev.TaskProposed = done
+        event: HasResult = done
         # What the run has taken back and still has a result keeps it: it is not paid again.
         is_heard = is_current(self._state, active.task, active.number)
         bodies: tuple[bytes, ...] = (result.body,)
@@ -373,9 +376,7 @@ class Attempts:
         self._setup.record.write((entry,), then)
         crash_point("written")
 
-    def _durable(
-        self, active: ActiveAttempt, event: ev.TaskFinished | ev.TaskProposed, result: Result
-    ) -> None:
+    def _durable(self, active: ActiveAttempt, event: HasResult, result: Result) -> None:
         crash_point("durable")
         if not self._durables:
             asyncio.get_running_loop().call_soon(self._tell)
@@ -388,9 +389,7 @@ class Attempts:
             # The boundary: a callback's error is heard by nobody, and its run would wait for ever.
             self.driver.break_off(error)
 
-    def _tell_of(
-        self, durables: list[tuple[ActiveAttempt, ev.TaskFinished | ev.TaskProposed, Result]]
-    ) -> None:
+    def _tell_of(self, durables: list[Durable]) -> None:
         self._durables = []
         driver, active_tasks = self.driver, self.active
         events: list[ev.Event] = []
@@ -455,9 +454,7 @@ class Attempts:
                 self._coherence.note(active.task, access)
         return encode(access)
 
-    def _judge(
-        self, event: ev.TaskFinished, touched: bytes, is_heard: bool
-    ) -> ev.TaskFinished | ev.TaskProposed | None:
+    def _judge(self, event: ev.TaskFinished, touched: bytes, is_heard: bool) -> HasResult | None:
         """What a result is that has touched this; None if it is to be forgotten.
 
         What the run does not hear of any more may be proposed again by another process.
