@@ -272,14 +272,9 @@ def models(names: Iterable[str]) -> bytes:
 
 def _message(answer: Answer, content: list[Fields], stop_reason: str | None) -> Fields:
     return {
-        "id": answer.id,
-        "type": "message",
-        "role": "assistant",
-        "model": answer.model,
-        "content": content,
-        "stop_reason": stop_reason,
-        "stop_sequence": None,
-    }
+        "id": answer.id, "type": "message", "role": "assistant", "model": answer.model,
+        "content": content, "stop_reason": stop_reason, "stop_sequence": None,
+    }  # fmt: skip
 
 
 def _input_usage(answer: Answer) -> dict[str, int]:

@@ -229,13 +229,9 @@ def models(names: Iterable[str]) -> bytes:
 
 def _head(answer: Answer, kind: str) -> Fields:
     return {
-        "id": answer.id,
-        "object": kind,
-        "created": int(answer.created_wall_s),
-        "model": answer.model,
-        "service_tier": "default",
-        "system_fingerprint": None,
-    }
+        "id": answer.id, "object": kind, "created": int(answer.created_wall_s),
+        "model": answer.model, "service_tier": "default", "system_fingerprint": None,
+    }  # fmt: skip
 
 
 def _chunk(answer: Answer, delta: Fields, finish_reason: str | None) -> bytes:

@@ -258,13 +258,9 @@ def _call_id(use: ToolUse) -> str:
 
 def _call(use: ToolUse, arguments: str, status: str) -> Fields:
     return {
-        "id": _call_id(use),
-        "type": "function_call",
-        "status": status,
-        "arguments": arguments,
-        "call_id": use.id,
-        "name": use.name,
-    }
+        "id": _call_id(use), "type": "function_call", "status": status, "arguments": arguments,
+        "call_id": use.id, "name": use.name,
+    }  # fmt: skip
 
 
 def _item_id(answer: Answer) -> str:
@@ -281,41 +277,23 @@ def _part(text: str) -> Fields:
 
 def _item(answer: Answer, status: str, content: list[Fields]) -> Fields:
     return {
-        "id": _item_id(answer),
-        "type": "message",
-        "status": status,
-        "role": "assistant",
+        "id": _item_id(answer), "type": "message", "status": status, "role": "assistant",
         "content": content,
-    }
+    }  # fmt: skip
 
 
 def _response(answer: Answer, status: str, output: list[Fields]) -> Fields:
     cut = status == "incomplete"
     return {
-        "id": answer.id,
-        "object": "response",
-        "created_at": int(answer.created_wall_s),
-        "status": status,
-        "error": None,
+        "id": answer.id, "object": "response", "created_at": int(answer.created_wall_s),
+        "status": status, "error": None,
         "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
-        "instructions": None,
-        "max_output_tokens": None,
-        "metadata": {},
-        "model": answer.model,
-        "output": output,
-        "parallel_tool_calls": True,
-        "previous_response_id": None,
-        "reasoning": {"effort": None, "summary": None},
-        "store": False,
-        "temperature": 1.0,
-        "text": {"format": {"type": "text"}},
-        "tool_choice": "auto",
-        "tools": [],
-        "top_p": 1.0,
-        "truncation": "disabled",
-        "usage": None,
-        "user": None,
-    }
+        "instructions": None, "max_output_tokens": None, "metadata": {}, "model": answer.model,
+        "output": output, "parallel_tool_calls": True, "previous_response_id": None,
+        "reasoning": {"effort": None, "summary": None}, "store": False, "temperature": 1.0,
+        "text": {"format": {"type": "text"}}, "tool_choice": "auto", "tools": [], "top_p": 1.0,
+        "truncation": "disabled", "usage": None, "user": None,
+    }  # fmt: skip
 
 
 def _finished(answer: Answer) -> Fields:
