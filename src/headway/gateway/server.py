@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -107,7 +108,8 @@ class Gateway:
         if settings.replay is not None:
             self.tape = Tape(settings.replay, _LOG.warning)
         if settings.record is not None:
-            self.recorder = Recorder(settings.record, self._not_recorded, settings.home)
+            ended = partial(_LOG.warning, "nothing more is recorded to %s: %s", settings.record)
+            self.recorder = Recorder(settings.record, ended, settings.home)
         self.port = settings.port
         self._own_hosts: frozenset[str] = frozenset()
         self._server: web.Server | None = None
@@ -179,9 +181,6 @@ class Gateway:
         if self.settings.record is not None:
             self._tapes += [] if self.tape is None else [self.tape]
             self.tape = Tape(self.settings.record)
-
-    def _not_recorded(self, why: str) -> None:
-        _LOG.warning("nothing more is recorded to %s: %s", self.settings.record, why)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         message = request._message

@@ -531,7 +531,9 @@ class CalledAttempt:
         self.saw(f"{self._asked.label}({', '.join(told)})"[:2000])
         snapshot = self._asked.snapshot
         if snapshot is not None and "ctx" in signature(function).parameters:
-            named["ctx"] = self._context(snapshot)
+            label = self._asked.label
+            at = Circumstances(label, self._asked.attempt, 0.0, digest(label.encode()))
+            named["ctx"] = Context(PausedReach(self, snapshot, self._stage.act), at)
         value = function(*given, **named)
         if isawaitable(value):
             value = asyncio.run(_awaited(value))
@@ -539,12 +541,6 @@ class CalledAttempt:
         if not result.is_durable:
             raise TypeError(f"JSON cannot hold what it gave: {type(value).__name__}")
         return trials.TrialResult(result.body, ("\n".join(self._saw),))
-
-    def _context(self, snapshot: Snapshot) -> Context:
-        asked = self._asked
-        reach = PausedReach(self, snapshot, self._stage.act)
-        at = Circumstances(asked.label, asked.attempt, 0.0, digest(asked.label.encode()))
-        return Context(reach, at)
 
 
 class PausedReach(LocalReach):

@@ -330,7 +330,8 @@ def prospect_of(
     )  # fmt: skip
     outline, assumed = outline_of(expanded, facts)
     kept = look(place)
-    asked = max((part for part in outline.parts if part.asks), key=_weight, default=None)
+    asking = (part for part in outline.parts if part.asks)
+    asked = max(asking, key=lambda part: part.count * max(1.0, part.calls), default=None)
     others = {part.model for part in outline.parts if part.asks} - {asked.model if asked else ""}
     if others:
         assumed = (
@@ -421,10 +422,6 @@ def _earlier(place: Folders, path: Path) -> Earlier:
         return earlier_plans(list_runs(place.state), str(path.resolve()))
     except HeadwayError:
         return Earlier()
-
-
-def _weight(part: OutlinePart) -> float:
-    return part.count * max(1.0, part.calls)
 
 
 def _name(model: str, environment: Mapping[str, str]) -> str:

@@ -60,11 +60,12 @@ def asked(body: Fields, _model: str, _streams: bool) -> RequestContent | None:
     model, messages = text_of(body.get("model")), body.get("messages")
     if not model or not isinstance(messages, list):
         return None
+    tools = [*map(object_fields, items(body.get("tools")))]
     parts = [
         RequestPart(
             "tools", json_text(without(tool, "cache_control")), ends_prefix=_is_marked(tool)
         )
-        for tool in map(object_fields, items(body.get("tools")))
+        for tool in tools
     ]
     parts += _parts("system", body.get("system"), 0)
     for number, message in enumerate(map(object_fields, messages), 1):
@@ -80,12 +81,9 @@ def asked(body: Fields, _model: str, _streams: bool) -> RequestContent | None:
     return RequestContent(
         model, tuple(parts), max_output_tokens=whole_tokens(body.get("max_tokens")),
         streams=body.get("stream") is True, effort=json_text(settings) if any(settings) else "",
-        tools=_tool_names(body.get("tools")), schema=json_text(schema) if schema else "",
+        tools=tuple(text_of(tool.get("name")) for tool in tools),
+        schema=json_text(schema) if schema else "",
     )  # fmt: skip
-
-
-def _tool_names(tools: object) -> tuple[str, ...]:
-    return tuple(text_of(tool.get("name")) for tool in map(object_fields, items(tools)))
 
 
 def _is_marked(block: Fields) -> bool:
