@@ -239,9 +239,7 @@ def _why(event: AttemptEnd) -> str:
     if isinstance(event, TaskStale):
         return f"stale: {event.what}"
     fault = event.fault
-    if fault is None:
-        return ""
-    return f"{fault.kind}: {fault.detail}" if fault.detail else fault.kind
+    return "" if fault is None else ": ".join(filter(None, (fault.kind, fault.detail)))
 
 
 # Events as a journal keeps them: a kind, a version, a time and JSON.
