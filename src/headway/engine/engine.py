@@ -51,6 +51,11 @@ RETRIED: Final[frozenset[FaultKind]] = frozenset(
 OWN: Final[frozenset[FaultKind]] = frozenset(("command", "function", "unfit"))
 """Faults of the work itself: tried again only where the plan says how often."""
 
+ENDS: Final = (ev.Finished, ev.Failed, ev.Abandoned)
+CALLS: Final = (ev.CallAdmitted, ev.CallWaited)
+USUAL: Final = (ev.TaskFinished, *CALLS)
+"""Events of every task and every call: they ask for nothing."""
+
 RETRY_S: Final = 1.0
 RETRY_S_MAX: Final = 30.0
 DOUBLINGS_MAX: Final = 10
@@ -61,17 +66,17 @@ def outcome(state: State, happened: ev.Finished | ev.Failed | ev.Abandoned, now:
     """What the end of a current attempt means, as a fact."""
     coherence = state.coherence
     is_shared = coherence is not None and coherence.has(happened.task)
+    if isinstance(happened, ev.Finished):
+        if is_shared:
+            return judged(state, happened, None, now)
+        return ev.TaskFinished(happened.task, happened.attempt, now, happened.ending)
     if isinstance(happened, ev.Abandoned):
         return _abandonment(state, happened, now)
-    if isinstance(happened, ev.Failed):
-        lost = _failure(state, happened, now)
-        # What is tried again anyway sees the state anew; what ends here may be due to a stale one.
-        if is_shared and (isinstance(lost, ev.TaskFailed) or happened.fault.kind not in RETRIED):
-            return judged(state, happened, happened.fault, now)
-        return lost
-    if is_shared:
-        return judged(state, happened, None, now)
-    return ev.TaskFinished(happened.task, happened.attempt, now, happened.ending)
+    lost = _failure(state, happened, now)
+    # What is tried again anyway sees the state anew; what ends here may be due to a stale one.
+    if is_shared and (isinstance(lost, ev.TaskFailed) or happened.fault.kind not in RETRIED):
+        return judged(state, happened, happened.fault, now)
+    return lost
 
 
 def judged(
@@ -198,10 +203,10 @@ def advance(state: State, events: Sequence[ev.Event], now: float) -> Step:
 
 
 def decide(state: State, happened: ev.Input, now: float) -> list[ev.Event]:
-    if isinstance(happened, (ev.Finished, ev.Failed, ev.Abandoned)):
-        is_heard = is_current(state, happened.task, happened.attempt)
+    if isinstance(happened, ENDS):
+        is_heard = state.active.get(happened.task) == happened.attempt
         return [outcome(state, happened, now)] if is_heard else []
-    if isinstance(happened, (ev.CallAdmitted, ev.CallWaited)):
+    if isinstance(happened, CALLS):
         return [happened] if happened.task in state.active else []
     if isinstance(happened, ev.Reused):
         current = state.active.get(happened.task) == happened.attempt
@@ -272,8 +277,8 @@ def _take(
     further: list[ev.Event] = []
     effects: list[ev.Effect] = []
     for event in events:
-        if isinstance(event, ev.TaskFinished):  # The usual case, once per task, asks for nothing.
-            state.end(event.task)
+        if isinstance(event, USUAL):
+            apply(state, event)
             continue
         if isinstance(event, ev.TaskFailed):
             further += _skips(state, event)

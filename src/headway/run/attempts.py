@@ -27,7 +27,7 @@ from headway.base.values import Fault, FaultKind
 from headway.engine import events as ev
 from headway.engine.budget import NOTHING as UNPAID
 from headway.engine.budget import Cost, Later, Never
-from headway.engine.engine import is_current, is_last, outcome
+from headway.engine.engine import CALLS, is_current, is_last, outcome
 from headway.engine.record import JournalEntry, MoneyReserved, ReplyKept, TaskRow, fold
 from headway.plans.ready import DONE
 from headway.run.results import needed_members
@@ -153,7 +153,7 @@ class Attempts:
         if task is None:
             return JournalEntry(event)
         active = self.active.get(task) or self._known(task)
-        if isinstance(event, (ev.CallWaited, ev.CallAdmitted)):
+        if isinstance(event, CALLS):
             return JournalEntry(event, active.key)
         entry = active.folded(event)
         if isinstance(event, (ev.TaskDelayed, ev.TaskStale, ev.TaskProposed)):
