@@ -30,7 +30,7 @@ from headway.base.values import (  # fmt: skip
     Usage,
 )
 from headway.engine.engine import begin, step
-from headway.engine.events import Admitted, Began, Finished, Input, StartAttempt
+from headway.engine.events import Began, CallAdmitted, Finished, Input, StartAttempt
 from headway.engine.state import Rules
 from headway.engine.strategy import ADAPTIVE
 from headway.pacing.account import QuotaConfig
@@ -230,7 +230,8 @@ def engine_steps(tasks: int) -> Engine:
         steps += 1
         for effect in taken.effects:
             if isinstance(effect, StartAttempt):
-                inputs += (Admitted(effect.task), Finished(effect.task, effect.attempt))
+                admitted = CallAdmitted(effect.task, float(steps))
+                inputs += (admitted, Finished(effect.task, effect.attempt))
     ended = thread_time_ns()
     if not state.over:
         raise RuntimeError("the run did not end")

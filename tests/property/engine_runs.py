@@ -13,20 +13,20 @@ from msgspec.structs import replace
 from headway.base.values import Fault
 from headway.engine.engine import Step, begin, step
 from headway.engine.events import (
-    Admitted,
     Began,
-    Continued,
+    CallAdmitted,
+    CallWaited,
     Event,
     Expanded,
     Failed,
     Finished,
-    Held,
     Input,
     LocalRoom,
     Reused,
-    Stopping,
+    RunContinued,
+    RunHeld,
+    RunStopping,
     Ticked,
-    Waiting,
     WakeAt,
 )
 from headway.engine.state import Halt, Rules, State
@@ -188,13 +188,13 @@ class Run(Struct):
             "reuse": Reused(task, attempt),
             "fail": Failed(task, attempt, moment.fault),
             "late": Finished(task, attempt + 1),
-            "wait": Waiting(task),
-            "admit": Admitted(task),
+            "wait": CallWaited(task, self.now),
+            "admit": CallAdmitted(task, self.now),
             "tick": Ticked(),
-            "hold": Held(self.now + moment.pick - 5.0, "window"),
-            "pause": Held(inf, "paused"),
-            "continue": Continued(),
-            "stop": Stopping("interrupted", moment.pick % 2 == 0),
+            "hold": RunHeld(self.now, self.now + moment.pick - 5.0, "window"),
+            "pause": RunHeld(self.now, inf, "paused"),
+            "continue": RunContinued(self.now),
+            "stop": RunStopping(self.now, "interrupted", moment.pick % 2 == 0),
             "expand": Expanded(unknown[moment.pick % len(unknown)], moment.pick % 4)
             if unknown
             else Ticked(),
@@ -217,8 +217,8 @@ class Run(Struct):
     def finish(self) -> None:
         """Let the run go on and finish whatever is left."""
         self.feed(Began())
-        self.feed(Continued())
-        self.feed(Continued())
+        self.feed(RunContinued(self.now))
+        self.feed(RunContinued(self.now))
         for _ in range(STEPS_MAX):
             if self.state.over:
                 return

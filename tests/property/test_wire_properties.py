@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from headway.base.values import Fault, Tally
 from headway.errors import WireError
 from headway.pacing.headers import ANTHROPIC, DIALECTS, GEMINI, OPENAI
-from headway.wire import answer as write
-from headway.wire.read import AnswerReader, conversation, sketch
+from headway.wire.read import FORMATS, AnswerReader, conversation, sketch
 from headway.wire.stream import SWELL_FREE_BYTES, SWELL_MAX, Inflater
 from headway.wire.values import END_BYTES, WHOLE_BYTES_MAX, Answer, Route, ToolUse, WireName
 
@@ -129,11 +128,11 @@ def test_every_answer_that_is_written_reads_back(
     answer = Answer("id", "m", "".join(pieces), tokens, tokens + 1, 7,
                     is_cut=bool(tokens % 2), tool_uses=tuple(uses))  # fmt: skip
     whole = Tally(tokens, 7, tokens + 1, "reported")
-    assert outcome(wire, [write.whole(wire, answer)], {})[:2] == (whole, None)
-    stream = [write.opening(wire, answer)]
+    assert outcome(wire, [FORMATS[wire].whole(answer)], {})[:2] == (whole, None)
+    stream = [FORMATS[wire].opening(answer)]
     said = pieces if answer.has_text else []
-    stream += [write.piece(wire, answer, index, text) for index, text in enumerate(said)]
-    stream.append(write.closing(wire, answer, wants_usage))
+    stream += [FORMATS[wire].piece(answer, index, text) for index, text in enumerate(said)]
+    stream.append(FORMATS[wire].closing(answer, wants_usage, 3))
     tally, fault, _ = outcome(wire, stream)
     assert fault is None
     if wants_usage or wire != "openai-chat":
@@ -147,7 +146,7 @@ def test_a_text_counts_the_same_in_every_form_that_json_can_give_it(
     wire: WireName, text: str
 ) -> None:
     answer = Answer("id", "m", "", 0, 0)
-    usual = write.piece(wire, answer, 0, text)
+    usual = FORMATS[wire].piece(answer, 0, text)
     head, _, data = usual.rpartition(b"data: ")
     value = json.loads(data)
     forms = [
@@ -236,7 +235,7 @@ def test_no_answer_makes_a_reader_raise(
 def test_every_body_of_an_error_makes_an_event_that_fails(
     body: bytes, status: int, wire: WireName
 ) -> None:
-    event = write.error_event(wire, status, body)
+    event = FORMATS[wire].error_event(status, body)
     _, fault, _ = outcome(wire, [event])
     assert fault is not None
 

@@ -13,7 +13,7 @@ import openai
 
 import headway
 from headway.testing import FakeAdmission
-from headway.wire import answer as write
+from headway.wire.read import FORMATS
 from headway.wire.values import Answer, WireName
 
 HOST = "http://provider.test"
@@ -82,8 +82,8 @@ def events(wire: WireName, answer: Answer = ANSWER) -> list[bytes]:
     """The parts of a stream, cut where an event ends."""
     words = answer.text.split(" ")
     texts = [" ".join([*words[at : at + 4], ""]) for at in range(0, len(words), 4)]
-    pieces = [write.piece(wire, answer, index, text) for index, text in enumerate(texts)]
-    return [write.opening(wire, answer), *pieces, write.closing(wire, answer, wants_usage=True)]
+    pieces = [FORMATS[wire].piece(answer, index, text) for index, text in enumerate(texts)]
+    return [FORMATS[wire].opening(answer), *pieces, FORMATS[wire].closing(answer, True, 3)]
 
 
 def refusal(status: int, kind: str, message: str = "Slow down.") -> httpx2.Response:
@@ -116,9 +116,7 @@ class PacedProvider:
             return told
         wire = WIRE_OF_PATH[request.url.path]
         is_stream = json.loads(request.content).get("stream", False)
-        body = self.body or Body(
-            events(wire) if is_stream else [write.whole(wire, ANSWER)],
-        )
+        body = self.body or Body(events(wire) if is_stream else [FORMATS[wire].whole(ANSWER)])
         self.bodies.append(body)
         kind = "text/event-stream" if is_stream else "application/json"
         return httpx2.Response(200, headers={"content-type": kind, **HEADERS[wire]}, stream=body)

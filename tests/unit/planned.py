@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from headway.agents.prompt import PromptSettings
 from headway.planner.planning import Draft, Goal, PlanningHow, drafted, goal_of
 from headway.testing import FakeAdmission
-from headway.wire import answer as write
+from headway.wire.read import FORMATS
 from headway.wire.values import Answer
 
 KEYS = {"OPENAI_BASE_URL": "http://provider.test/v1", "OPENAI_API_KEY": "sk-o"}
@@ -48,8 +48,8 @@ class Author(Struct):
         text = self.replies[min(len(self.sent), len(self.replies)) - 1]
         answer = Answer("id", "m", text, 100, 200, is_cut=self.is_cut)
         parts = [
-            write.opening("openai-chat", answer), write.piece("openai-chat", answer, 0, text),
-            write.closing("openai-chat", answer, wants_usage=True),
+            FORMATS["openai-chat"].opening(answer), FORMATS["openai-chat"].piece(answer, 0, text),
+            FORMATS["openai-chat"].closing(answer, True, 3),
         ]  # fmt: skip
         kind = {"content-type": "text/event-stream"}
         return httpx2.Response(200, headers=kind, content=b"".join(parts))

@@ -20,19 +20,16 @@ from headway.engine.engine import (
     step,
 )
 from headway.engine.events import (
-    Admitted,
     Began,
     CallAdmitted,
     CallWaited,
     CancelAll,
-    Continued,
     Ending,
     Event,
     Expanded,
     Failed,
     Finished,
     GroupExpanded,
-    Held,
     Input,
     LocalRoom,
     RunBegan,
@@ -41,13 +38,11 @@ from headway.engine.events import (
     RunHeld,
     RunStopping,
     StartAttempt,
-    Stopping,
     TaskDelayed,
     TaskFailed,
     TaskFinished,
     TaskStarted,
     Ticked,
-    Waiting,
     WakeAt,
     WaveBegan,
 )
@@ -86,7 +81,7 @@ def test_what_needs_nothing_starts_and_the_reason_is_recorded() -> None:
 def test_adaptive_starts_another_task_when_one_got_its_permit() -> None:
     state = _run({str(name): "" for name in range(100)}, ADAPTIVE)
     assert len(_started(step(state, Began(), 0.0))) == LOOKAHEAD
-    taken = step(state, Admitted(5), 1.0)
+    taken = step(state, CallAdmitted(5, 1.0), 1.0)
     assert taken.events[0] == CallAdmitted(5, 1.0)
     assert _started(taken) == [LOOKAHEAD]
 
@@ -94,11 +89,11 @@ def test_adaptive_starts_another_task_when_one_got_its_permit() -> None:
 def test_a_task_that_waits_for_its_next_permit_keeps_others_from_starting() -> None:
     state = _run({str(name): "" for name in range(100)}, ADAPTIVE)
     step(state, Began(), 0.0)
-    step(state, Admitted(5), 1.0)
-    assert step(state, Waiting(5), 2.0).events == (CallWaited(5, 2.0),)
+    step(state, CallAdmitted(5, 1.0), 1.0)
+    assert step(state, CallWaited(5, 2.0), 2.0).events == (CallWaited(5, 2.0),)
     assert len(state.waiting) == LOOKAHEAD + 1
-    assert _started(step(state, Admitted(5), 3.0)) == []
-    assert _started(step(state, Admitted(6), 3.0)) == [LOOKAHEAD + 1]
+    assert _started(step(state, CallAdmitted(5, 3.0), 3.0)) == []
+    assert _started(step(state, CallAdmitted(6, 3.0), 3.0)) == [LOOKAHEAD + 1]
 
 
 def test_delays_double_up_to_a_maximum() -> None:
@@ -122,8 +117,8 @@ def test_delays_double_up_to_a_maximum() -> None:
         Finished(7, 1),
         Finished(-1, 1),
         Failed(1, 1, SERVER),
-        Waiting(9),
-        Admitted(1),
+        CallWaited(9, 0.0),
+        CallAdmitted(1, 1.0),
     ],
 )
 def test_an_input_about_a_task_that_is_not_active_means_nothing(nonsense: Input) -> None:
@@ -218,7 +213,7 @@ def test_twenty_two_tasks_in_waves_of_four_are_six_waves() -> None:
 
 def test_nothing_starts_while_the_run_is_held() -> None:
     state = _begun([TaskGroup("a", 9)], Rules(Strategy("fixed", 2)))
-    taken = step(state, Held(100.0, "usage window"), 1.0)
+    taken = step(state, RunHeld(1.0, 100.0, "usage window"), 1.0)
     assert taken == Step((RunHeld(1.0, 100.0, "usage window"),), (WakeAt(100.0),))
     assert _started(_finish(state, 0, 50.0)) == []
     assert _started(step(state, Ticked(), 99.9)) == []
@@ -229,42 +224,42 @@ def test_nothing_starts_while_the_run_is_held() -> None:
 
 def test_a_hold_may_be_moved_and_lifted() -> None:
     state = _begun([TaskGroup("a", 9)], Rules(Strategy("fixed", 2)))
-    step(state, Held(5.0, "usage window"), 1.0)
-    step(state, Held(9.0, "usage window"), 2.0)
+    step(state, RunHeld(1.0, 5.0, "usage window"), 1.0)
+    step(state, RunHeld(2.0, 9.0, "usage window"), 2.0)
     assert _started(_finish(state, 0, 6.0)) == []
-    assert _started(step(state, Held(7.0, "it has reset"), 7.0)) == [2]
-    assert step(state, Held(3.0, "long ago"), 8.0) == Step((), ())
+    assert _started(step(state, RunHeld(7.0, 7.0, "it has reset"), 7.0)) == [2]
+    assert step(state, RunHeld(8.0, 3.0, "long ago"), 8.0) == Step((), ())
 
 
 def test_a_pause_lasts_until_somebody_lets_the_run_go_on() -> None:
     state = _begun([TaskGroup("a", 9)], Rules(Strategy("fixed", 2)))
-    taken = step(state, Held(inf, "paused"), 1.0)
+    taken = step(state, RunHeld(1.0, inf, "paused"), 1.0)
     assert taken == Step((RunHeld(1.0, inf, "paused"),), ())
     assert _started(_finish(state, 0, 1e9)) == []
-    taken = step(state, Continued(), 1e9)
+    taken = step(state, RunContinued(1e9), 1e9)
     assert taken.events[0] == RunContinued(1e9)
     assert _started(taken) == [2]
-    assert step(state, Continued(), 1e9) == Step((), ())
+    assert step(state, RunContinued(1e9), 1e9) == Step((), ())
 
 
 def test_a_window_that_is_empty_outlasts_a_pause() -> None:
     state = _begun([TaskGroup("a", 9)], Rules(Strategy("fixed", 2)))
     _finish(state, 0)
-    step(state, Held(10.0, "usage window"), 1.0)
-    step(state, Held(inf, "paused"), 2.0)
+    step(state, RunHeld(1.0, 10.0, "usage window"), 1.0)
+    step(state, RunHeld(2.0, inf, "paused"), 2.0)
     _finish(state, 1, 3.0)
-    taken = step(state, Continued(), 4.0)
+    taken = step(state, RunContinued(4.0), 4.0)
     assert taken.events == (RunContinued(4.0), RunHeld(4.0, 10.0, "usage window"))
     assert len(_started(step(state, Ticked(), 10.0))) == 1
 
 
 def test_a_pause_outlasts_a_window_that_was_empty() -> None:
     state = _begun([TaskGroup("a", 9)], Rules(Strategy("fixed", 2)))
-    step(state, Held(10.0, "usage window"), 1.0)
-    step(state, Held(inf, "paused"), 2.0)
+    step(state, RunHeld(1.0, 10.0, "usage window"), 1.0)
+    step(state, RunHeld(2.0, inf, "paused"), 2.0)
     _finish(state, 0, 3.0)
     assert step(state, Ticked(), 11.0) == Step((), ())
-    taken = step(state, Continued(), 12.0)
+    taken = step(state, RunContinued(12.0), 12.0)
     assert taken.events[0] == RunContinued(12.0)
     assert _started(taken) == [2]
     assert state.held_until_s == -inf
@@ -272,7 +267,7 @@ def test_a_pause_outlasts_a_window_that_was_empty() -> None:
 
 def test_an_attempt_that_a_hold_refused_waits_and_is_not_counted() -> None:
     state = _begun([TaskGroup("a")], Rules(ALL_AT_ONCE, retries=0))
-    step(state, Held(10.0, "usage window"), 1.0)
+    step(state, RunHeld(1.0, 10.0, "usage window"), 1.0)
     assert isinstance(step(state, Failed(0, 1, REFUSED), 1.0).events[0], TaskDelayed)
     assert step(state, Ticked(), 10.0).effects == (StartAttempt(0, 2),)
     assert isinstance(step(state, Failed(0, 2, REFUSED), 11.0).events[0], TaskFailed)
@@ -281,10 +276,10 @@ def test_an_attempt_that_a_hold_refused_waits_and_is_not_counted() -> None:
 def test_a_run_that_stops_lets_what_is_started_end() -> None:
     state = _begun([TaskGroup("a", 9)], Rules(Strategy("fixed", 3)))
     step(state, Failed(0, 1, SERVER), 1.0)
-    taken = step(state, Stopping("interrupted"), 2.0)
+    taken = step(state, RunStopping(2.0, "interrupted"), 2.0)
     assert taken == Step((RunStopping(2.0, "interrupted"),), ())
-    assert step(state, Stopping("again"), 2.0) == Step((), ())
-    assert step(state, Held(9.0, "usage window"), 2.0) == Step((), ())
+    assert step(state, RunStopping(2.0, "again"), 2.0) == Step((), ())
+    assert step(state, RunHeld(2.0, 9.0, "usage window"), 2.0) == Step((), ())
     assert _started(_finish(state, 1, 5.0)) == []
     _finish(state, 2, 5.0)
     taken = step(state, Finished(3, 1), 6.0)
@@ -296,8 +291,8 @@ def test_a_run_that_stops_now_takes_back_what_is_started() -> None:
         [TaskGroup("a", 9), TaskGroup("b", 2, is_local=True)], Rules(Strategy("fixed", 11))
     )
     _finish(state, 0)
-    step(state, Stopping("interrupted"), 1.0)
-    taken = step(state, Stopping("interrupted twice", is_now=True), 2.0)
+    step(state, RunStopping(1.0, "interrupted"), 1.0)
+    taken = step(state, RunStopping(2.0, "interrupted twice", is_now=True), 2.0)
     assert taken.effects == (CancelAll(),)
     stop = RunStopping(2.0, "interrupted twice", is_now=True)
     assert taken.events == (stop, RunFinished(2.0, 1, 0, 0, left=10))
@@ -305,19 +300,19 @@ def test_a_run_that_stops_now_takes_back_what_is_started() -> None:
     assert not state.waiting
     assert state.local == 0
     assert state.tried == dict.fromkeys(range(1, 11), 1)
-    assert step(state, Stopping("thrice", is_now=True), 3.0) == Step((), ())
+    assert step(state, RunStopping(3.0, "thrice", is_now=True), 3.0) == Step((), ())
 
 
 def test_what_was_refused_by_a_stop_is_left_and_not_failed() -> None:
     state = _begun([TaskGroup("a")], Rules(ALL_AT_ONCE, retries=0))
-    step(state, Stopping("budget"), 1.0)
+    step(state, RunStopping(1.0, "budget"), 1.0)
     events = step(state, Failed(0, 1, REFUSED), 1.0).events
     assert events[-1] == RunFinished(1.0, 0, 0, 0, left=1)
 
 
 def test_a_run_that_is_stopped_before_it_began_ends_when_it_begins() -> None:
     state = begin(Graph([TaskGroup("a", 2)]), Rules())
-    step(state, Stopping("interrupted"), 1.0)
+    step(state, RunStopping(1.0, "interrupted"), 1.0)
     assert step(state, Began(), 2.0).events[-1] == RunFinished(2.0, 0, 0, 0, left=2)
 
 
@@ -369,7 +364,7 @@ def test_local_tasks_wait_for_no_permit_unless_they_say_so() -> None:
     state = _begun([TaskGroup("a", count, is_local=True)], Rules(ADAPTIVE))
     assert len(state.active) == count
     assert not state.waiting
-    assert step(state, Waiting(3), 1.0).events == (CallWaited(3, 1.0),)
+    assert step(state, CallWaited(3, 1.0), 1.0).events == (CallWaited(3, 1.0),)
     assert state.waiting == {3}
 
 
@@ -508,7 +503,7 @@ def test_a_run_that_is_held_or_has_another_delay_goes_on() -> None:
     assert _last(state, Ticked()) is None
     state = _begun([TaskGroup("ask")], Rules(ALL_AT_ONCE))
     _last(state, Failed(0, 1, PUT_OFF))
-    _last(state, Held(100.0, "a window"))
+    _last(state, RunHeld(0.0, 100.0, "a window"))
     _last(state, Ticked())
     assert not state.over
 
@@ -523,7 +518,7 @@ def graph() -> Graph:
 def test_replay_gives_the_state_that_the_process_had() -> None:
     lived = begin(graph(), RULES)
     facts: list[Fact] = []
-    for happened in (Began(), Admitted(0), Finished(0, 1), Admitted(1)):
+    for happened in (Began(), CallAdmitted(0, 1.0), Finished(0, 1), CallAdmitted(1, 1.0)):
         facts += step(lived, happened, 1.0).events
     facts += [MoneyReserved(1, 1, 1.0, 5), ReplyKept(1, 1, 1.0, b"digest")]
     again = replayed(graph(), RULES, facts)

@@ -11,8 +11,8 @@ from headway.engine.events import (
     Expanded,
     Failed,
     Finished,
+    RunStopping,
     StartAttempt,
-    Stopping,
     TaskDelayed,
     TaskFailed,
     TaskFinished,
@@ -221,6 +221,6 @@ def test_a_run_that_stops_leaves_what_is_proposed() -> None:
     stage = Stage(TaskGroup("t", 2, touches=ANYTHING))
     stage.snapshots[1].get("a")
     stage.ends(1)
-    stage.take(step(stage.state, Stopping("enough", is_now=True), 2.0))
+    stage.take(step(stage.state, RunStopping(2.0, "enough", is_now=True), 2.0))
     assert stage.state.over
     assert stage.state.left == 2

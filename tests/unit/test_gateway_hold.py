@@ -20,8 +20,7 @@ from headway.gateway import reply as hold
 from headway.gateway.guard import caller_of
 from headway.gateway.values import Caller, Turned
 from headway.pacing.headers import Dialect
-from headway.wire import answer as write
-from headway.wire.read import AnswerReader
+from headway.wire.read import FORMATS, AnswerReader
 from headway.wire.values import Answer, WireName
 from tests.integration.gateway_home import Bases, asked, claude, gpt
 
@@ -36,10 +35,10 @@ def named(name: str) -> Caller:
 
 def stream(wire: WireName) -> bytes:
     pieces = [
-        write.piece(wire, ANSWER, index, text) for index, text in enumerate(["hello ", "there"])
+        FORMATS[wire].piece(ANSWER, index, text) for index, text in enumerate(["hello ", "there"])
     ]
-    end = write.closing(wire, ANSWER, True, len(pieces))
-    return b"".join((write.opening(wire, ANSWER), *pieces, end))
+    end = FORMATS[wire].closing(ANSWER, True, len(pieces))
+    return b"".join((FORMATS[wire].opening(ANSWER), *pieces, end))
 
 
 def committed(wire: WireName) -> dict[str, str]:

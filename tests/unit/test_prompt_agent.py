@@ -31,7 +31,7 @@ from headway.errors import (
 from headway.pacing.estimate import Price, Prices
 from headway.plans.references import read_schema
 from headway.testing import FakeAdmission, run_virtual
-from headway.wire.answer import error_event
+from headway.wire.read import FORMATS
 from headway.wire.values import Answer
 from headway.work import AttemptError, OverBudgetError, Result, WindowEmptyError
 from tests.unit.attempts import Told
@@ -169,7 +169,7 @@ WHOLE = events("anthropic")
     (httpx2.ReadTimeout("quiet"), "timeout", "ceiling", ""),
     (WHOLE[:-2], "broken", "ceiling", ""),
     ([*WHOLE[:2], b"data: {nonsense\n\n", *WHOLE[2:]], "broken", "ceiling", ""),
-    ([*WHOLE[:-2], error_event("anthropic", 529, b"")], "overload", "ceiling", ""),
+    ([*WHOLE[:-2], FORMATS["anthropic"].error_event(529, b"")], "overload", "ceiling", ""),
     ([WHOLE[0], WHOLE[-1]], "unfit", "usage", "gave no answer"),
     (said("half of", is_cut=True), "unfit", "usage", "max_tokens: 100"),
 ])  # fmt: skip

@@ -14,7 +14,7 @@ from headway.base.values import Sketch, Tally
 from headway.broker.client import CallRequest
 from headway.client.exchange import ALIVE_S, PROGRESS_S, Exchange
 from headway.testing import FakeAdmission
-from headway.wire import answer as write
+from headway.wire.read import FORMATS
 from headway.wire.values import WireName
 from tests.unit.paced_provider import ANSWER, HEADERS, HOST, Body, PacedProvider, events
 
@@ -79,7 +79,7 @@ def test_an_event_loop_gets_the_same_bytes(wire: WireName, is_stream: bool) -> N
 
 
 def test_a_compressed_answer_stays_compressed_and_is_counted() -> None:
-    packed = gzip.compress(write.whole("openai-chat", ANSWER))
+    packed = gzip.compress(FORMATS["openai-chat"].whole(ANSWER))
     reply = httpx2.Response(
         200,
         headers={"content-encoding": "gzip", "content-type": "application/json"},
@@ -94,7 +94,7 @@ def test_a_compressed_answer_stays_compressed_and_is_counted() -> None:
 
 
 def test_a_transport_that_keeps_whole_bodies_is_settled_without_being_read() -> None:
-    body = write.whole("openai-chat", ANSWER)
+    body = FORMATS["openai-chat"].whole(ANSWER)
     admission = FakeAdmission()
     with headway.pace(
         PacedProvider(httpx2.Response(200, content=body)).http(), admission=admission

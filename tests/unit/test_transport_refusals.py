@@ -24,7 +24,7 @@ from headway.errors import (
 )
 from headway.pacing.refusal import BODY_BYTES_MAX
 from headway.testing import FakeAdmission
-from headway.wire import answer as write
+from headway.wire.read import FORMATS
 from tests.unit.paced_provider import ANSWER, HOST, Body, PacedProvider, events, post, refusal
 
 CHAT = f"{HOST}/v1/chat/completions"
@@ -252,7 +252,7 @@ def test_without_a_broker_only_who_allowed_it_is_sent_unpaced(
 
 def test_an_answer_that_fails_after_200_reaches_the_caller_and_teaches_the_quota() -> None:
     told = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
-    failing = write.error_event("anthropic", 529, json.dumps(told).encode())
+    failing = FORMATS["anthropic"].error_event(529, json.dumps(told).encode())
     body = Body([*events("anthropic")[:3], failing])
     provider, admission = PacedProvider(body=body), FakeAdmission()
     ask = {**ASK, "max_tokens": 9, "stream": True}

@@ -9,7 +9,7 @@ from headway.agents.gate import ParallelCalls
 from headway.base.values import Fault
 from headway.client.exchange import refusal_words
 from headway.engine.engine import begin, step
-from headway.engine.events import Admitted, Began, CallAdmitted, CallWaited, Waiting
+from headway.engine.events import Began, CallAdmitted, CallWaited
 from headway.engine.state import Rules
 from headway.engine.strategy import ALL_AT_ONCE
 from headway.errors import QueueDeadlineError
@@ -28,11 +28,13 @@ IN_LINE = "waited for input/60s (48 of 100 left; until a call ends; 3 waiting)"
 def test_the_engine_hands_on_what_a_call_waited_for() -> None:
     state = begin(Graph((TaskGroup("one"),)), Rules(ALL_AT_ONCE))
     step(state, Began(), 0.0)
-    assert step(state, Waiting(0, "rate: input"), 1.0).events == (
+    assert step(state, CallWaited(0, 1.0, "rate: input"), 1.0).events == (
         CallWaited(0, 1.0, "rate: input"),
     )
-    assert step(state, Admitted(0, "input/60s"), 2.0).events == (CallAdmitted(0, 2.0, "input/60s"),)
-    assert step(state, Waiting(7), 3.0).events == ()
+    assert step(state, CallAdmitted(0, 2.0, "input/60s"), 2.0).events == (
+        CallAdmitted(0, 2.0, "input/60s"),
+    )
+    assert step(state, CallWaited(7, 3.0), 3.0).events == ()
 
 
 def test_a_prompt_that_was_refused_says_so_when_it_asks_again() -> None:

@@ -13,10 +13,10 @@ from headway.engine.events import (
     Expanded,
     Failed,
     Finished,
-    Held,
     Input,
     LocalRoom,
-    Stopping,
+    RunHeld,
+    RunStopping,
 )
 from headway.engine.explain import (
     ReasonNames,
@@ -90,7 +90,9 @@ def test_the_member_that_is_needed_is_named() -> None:
 
 def test_names_and_times_are_told_as_the_caller_likes() -> None:
     state = _state(
-        [TaskGroup("a"), TaskGroup("b", 1, (Need(0),))], ALL_AT_ONCE, Held(64800.0, "window")
+        [TaskGroup("a"), TaskGroup("b", 1, (Need(0),))],
+        ALL_AT_ONCE,
+        RunHeld(0.0, 64800.0, "window"),
     )
     names = ReasonNames(lambda task: f"number {task}", lambda at_s: f"{at_s / 3600:.0f} o'clock")
     answer = why(state, 1, 0.0, names)
@@ -164,10 +166,13 @@ def test_the_state_of_the_run_is_named() -> None:
     assert _words(state, 0) == ["the run has not begun"]
     step(state, Began(), 0.0)
     step(state, Finished(0, 1), 0.0)
-    step(state, Stopping("interrupted", is_now=True), 0.0)
+    step(state, RunStopping(0.0, "interrupted", is_now=True), 0.0)
     assert _words(state, 1) == ["the run is over", "the run is stopping"]
     paused = _state(
-        [TaskGroup("a"), TaskGroup("b")], Strategy("fixed", 1), Held(inf, "by hand"), Finished(0, 1)
+        [TaskGroup("a"), TaskGroup("b")],
+        Strategy("fixed", 1),
+        RunHeld(0.0, inf, "by hand"),
+        Finished(0, 1),
     )
     assert _words(paused, 1) == ["the run is held: by hand"]
 

@@ -13,7 +13,7 @@ from headway.base.values import MINUTE_S, Fault, LimitReading, Tally
 from headway.pacing.headers import OPENAI, Dialect
 from headway.sim.headers import error_body
 from headway.wire import answer as write
-from headway.wire.read import AnswerReader
+from headway.wire.read import FORMATS, AnswerReader
 from headway.wire.values import WHOLE_BYTES_MAX, Answer, WireName
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "wire"
@@ -38,8 +38,10 @@ def read(wire: WireName, body: bytes, headers: dict[str, str] = JSON) -> AnswerR
 
 
 def stream(wire: WireName, pieces: int = 3, wants_usage: bool = True) -> bytes:
-    parts = [write.piece(wire, ANSWER, index, "abcd" * 10) for index in range(pieces)]
-    return b"".join((write.opening(wire, ANSWER), *parts, write.closing(wire, ANSWER, wants_usage)))
+    parts = [FORMATS[wire].piece(ANSWER, index, "abcd" * 10) for index in range(pieces)]
+    return b"".join(
+        (FORMATS[wire].opening(ANSWER), *parts, FORMATS[wire].closing(ANSWER, wants_usage, 3))
+    )
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in DATA.glob("*.sse")))
@@ -60,7 +62,7 @@ def test_a_failed_response_names_the_limit_and_the_wait() -> None:
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_whole_answer_tells_its_tokens(wire: WireName) -> None:
-    reader = read(wire, write.whole(wire, ANSWER))
+    reader = read(wire, FORMATS[wire].whole(ANSWER))
     assert reader.tally == Tally(10, 3, 5, "reported")
     assert reader.fault is None
 
@@ -68,14 +70,14 @@ def test_a_whole_answer_tells_its_tokens(wire: WireName) -> None:
 @pytest.mark.parametrize("wire", WIRES)
 def test_output_grows_with_the_text_and_ends_at_what_was_reported(wire: WireName) -> None:
     reader = reader_of(wire, STREAM)
-    reader.feed(write.opening(wire, ANSWER))
+    reader.feed(FORMATS[wire].opening(ANSWER))
     before = reader.output_tokens
     for index in range(3):
-        reader.feed(write.piece(wire, ANSWER, index, "abcd" * 10))
+        reader.feed(FORMATS[wire].piece(ANSWER, index, "abcd" * 10))
         assert reader.output_tokens == 10.0 * (index + 1)
     assert before <= 1.0
     was_over = reader.is_over
-    reader.feed(write.closing(wire, ANSWER, wants_usage=True))
+    reader.feed(FORMATS[wire].closing(ANSWER, True, 3))
     assert (was_over, reader.is_over) == (False, True)
     assert reader.output_tokens == 5.0
     reader.end(is_whole=False)
@@ -91,7 +93,7 @@ def test_a_chat_that_was_not_asked_for_usage_is_estimated_and_no_input_is_told()
 
 def test_korean_text_counts_more_tokens_per_byte() -> None:
     reader = reader_of("anthropic", STREAM)
-    reader.feed(write.piece("anthropic", ANSWER, 0, "가" * 10))
+    reader.feed(FORMATS["anthropic"].piece(ANSWER, 0, "가" * 10))
     assert reader.output_tokens == 12.0
     reader.feed(b'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,')
     reader.feed(b'"delta":{"type":"text_delta","text":"\\uac00"}}\n\n')
@@ -101,7 +103,7 @@ def test_korean_text_counts_more_tokens_per_byte() -> None:
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_closed_stream_keeps_what_was_seen_as_an_estimate(wire: WireName) -> None:
     reader = reader_of(wire, STREAM)
-    reader.feed(write.opening(wire, ANSWER) + write.piece(wire, ANSWER, 0, "x" * 400))
+    reader.feed(FORMATS[wire].opening(ANSWER) + FORMATS[wire].piece(ANSWER, 0, "x" * 400))
     reader.end(is_whole=False)
     told = Tally(10, 3, 100, "estimated") if wire == "anthropic" else Tally(0, 0, 100, "estimated")
     assert reader.tally == told
@@ -113,7 +115,7 @@ def test_a_closed_stream_keeps_what_was_seen_as_an_estimate(wire: WireName) -> N
 def test_a_stream_that_ends_early_is_broken_even_if_the_connection_ended_well(
     wire: WireName,
 ) -> None:
-    reader = read(wire, write.opening(wire, ANSWER), STREAM)
+    reader = read(wire, FORMATS[wire].opening(ANSWER), STREAM)
     assert reader.fault is not None
     assert reader.fault.kind == "broken"
 
@@ -158,8 +160,8 @@ def test_an_error_dressed_as_a_success_is_a_fault(wire: WireName) -> None:
 def test_an_error_event_is_a_fault_and_the_end(wire: WireName) -> None:
     status, body = error_body("anthropic", Fault("overload"), "req_1")
     reader = reader_of(wire, STREAM)
-    reader.feed(write.opening(wire, ANSWER))
-    reader.feed(write.error_event(wire, status, body))
+    reader.feed(FORMATS[wire].opening(ANSWER))
+    reader.feed(FORMATS[wire].error_event(status, body))
     assert reader.is_over
     assert reader.fault is not None
     assert reader.fault.kind == "overload"
@@ -188,7 +190,7 @@ def test_limits_are_read_from_headers_and_from_the_text_of_a_refusal() -> None:
 
 
 def test_the_length_of_a_body_says_when_it_is_complete() -> None:
-    body = gzip.compress(write.whole("anthropic", ANSWER))
+    body = gzip.compress(FORMATS["anthropic"].whole(ANSWER))
     headers = {**JSON, "content-length": str(len(body)), "content-encoding": "gzip"}
     reader = reader_of("anthropic", headers)
     reader.feed(body[:-1])
@@ -215,7 +217,7 @@ def test_a_body_that_cannot_be_unpacked_here_is_unknown_and_no_fault() -> None:
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_body_too_long_to_keep_still_tells_its_usage(wire: WireName) -> None:
     text = 'say "usage": {"output_tokens": 1, "completion_tokens": 1} ' * 50_000
-    body = write.whole(wire, Answer("id", "m", text, 10, 5, 3))
+    body = FORMATS[wire].whole(Answer("id", "m", text, 10, 5, 3))
     assert len(body) > WHOLE_BYTES_MAX
     assert read(wire, body).tally == Tally(10, 3, 5, "reported")
     turned = json.loads(body)
@@ -228,14 +230,14 @@ def test_a_body_too_long_to_keep_still_tells_its_usage(wire: WireName) -> None:
 
 def test_the_last_event_of_a_response_may_be_too_long_to_keep() -> None:
     answer = Answer("id", "m", "long " * 500_000, 10, 5, 3)
-    reader = read("openai-responses", write.closing("openai-responses", answer, True), STREAM)
+    reader = read("openai-responses", FORMATS["openai-responses"].closing(answer, True, 3), STREAM)
     assert reader.tally == Tally(10, 3, 5, "reported")
     assert reader.fault is None
 
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_an_answer_without_usage_is_estimated_from_its_text(wire: WireName) -> None:
-    body = json.loads(write.whole(wire, Answer("id", "m", "x" * 40, 10, 5, 3)))
+    body = json.loads(FORMATS[wire].whole(Answer("id", "m", "x" * 40, 10, 5, 3)))
     del body["usage"]
     reader = read(wire, json.dumps(body).encode())
     assert reader.tally == Tally(0, 0, 10, "estimated")
@@ -250,9 +252,9 @@ def test_a_count_consumed_nothing(wire: WireName) -> None:
 @pytest.mark.parametrize("kind", ["text/plain", "", "application/octet-stream"])
 def test_a_stream_by_another_name_is_heard_as_it_passes(kind: str) -> None:
     reader = reader_of("openai-chat", {"content-type": kind})
-    for byte in write.opening("openai-chat", ANSWER):
+    for byte in FORMATS["openai-chat"].opening(ANSWER):
         reader.feed(bytes((byte,)))
-    reader.feed(write.piece("openai-chat", ANSWER, 0, "abcd"))
+    reader.feed(FORMATS["openai-chat"].piece(ANSWER, 0, "abcd"))
     assert reader.output_tokens == 1.0
     short = reader_of("openai-chat", {})
     short.feed(b"data: [DONE]")
@@ -299,10 +301,12 @@ def test_deep_nesting_is_survived() -> None:
 def test_what_is_written_into_the_cache_is_a_part_of_the_input_and_told_apart() -> None:
     answer = replace(ANSWER, cache_write_tokens=8)
     told = Tally(10, 3, 5, "reported", 8)
-    assert read("anthropic", write.whole("anthropic", answer)).tally == told
-    streamed = write.opening("anthropic", answer) + write.closing("anthropic", answer, True)
+    assert read("anthropic", FORMATS["anthropic"].whole(answer)).tally == told
+    streamed = FORMATS["anthropic"].opening(answer) + FORMATS["anthropic"].closing(
+        answer, True, len(answer.text)
+    )
     assert read("anthropic", streamed, STREAM).tally == told
-    usage = json.loads(write.whole("anthropic", answer))
+    usage = json.loads(FORMATS["anthropic"].whole(answer))
     usage["usage"]["cache_creation"] = {
         "ephemeral_5m_input_tokens": 2,
         "ephemeral_1h_input_tokens": 6,

@@ -12,9 +12,8 @@ from headway.base.values import Fault, Tally
 from headway.client.exchange import explain
 from headway.errors import BudgetReachedError, QueueDeadlineError, WireError
 from headway.pacing.headers import GEMINI
-from headway.wire import answer as write
 from headway.wire.gemini import ElementWriter
-from headway.wire.read import AnswerReader, conversation, route, sketch
+from headway.wire.read import FORMATS, AnswerReader, conversation, route, sketch
 from headway.wire.request import IMAGE_BYTES, PAGE_BYTES
 from headway.wire.values import WHOLE_BYTES_MAX, Answer, Route
 
@@ -39,8 +38,8 @@ def outcome(
 
 
 def events_of(answer: Answer, pieces: list[str]) -> list[bytes]:
-    texts = [write.piece("gemini", answer, index, text) for index, text in enumerate(pieces)]
-    return [write.opening("gemini", answer), *texts, write.closing("gemini", answer, True)]
+    texts = [FORMATS["gemini"].piece(answer, index, text) for index, text in enumerate(pieces)]
+    return [FORMATS["gemini"].opening(answer), *texts, FORMATS["gemini"].closing(answer, True, 3)]
 
 
 def elements_of(answer: Answer, pieces: list[str]) -> bytes:
@@ -296,10 +295,7 @@ def test_refusals_name_the_quota_and_the_wait_in_an_array_too() -> None:
         {
             "@type": "type.googleapis.com/google.rpc.QuotaFailure",
             "violations": [
-                {
-                    "quotaId": "GenerateRequestsPerDayPerProjectPerModel-FreeTier",
-                    "quotaValue": "50",
-                }
+                {"quotaId": "GenerateRequestsPerDayPerProjectPerModel-FreeTier", "quotaValue": "50"}
             ],
         },
         {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "41s"},
@@ -327,9 +323,9 @@ def test_an_answer_too_long_to_keep_still_tells_its_usage() -> None:
 
 def test_an_error_keeps_its_own_words() -> None:
     told = {"error": {**ERROR, "details": [{"reason": "X"}]}}
-    assert json.loads(write.error_event("gemini", 503, bytes_of(told))) == told
-    assert json.loads(write.error_event("gemini", 503, bytes_of([told]))) == told
-    page = json.loads(write.error_event("gemini", 502, b"<html>"))["error"]
+    assert json.loads(FORMATS["gemini"].error_event(503, bytes_of(told))) == told
+    assert json.loads(FORMATS["gemini"].error_event(503, bytes_of([told]))) == told
+    page = json.loads(FORMATS["gemini"].error_event(502, b"<html>"))["error"]
     assert page == {"code": 502, "message": "<html>", "status": "UNKNOWN"}
 
 

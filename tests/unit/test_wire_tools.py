@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from headway.pacing.headers import OPENAI
-from headway.wire import answer as write
 from headway.wire import read
 from headway.wire.answer import TEXT_CHARS_MAX, TextReader
-from headway.wire.read import conversation, sketch
+from headway.wire.read import FORMATS, conversation, sketch
 from headway.wire.request import body_of
 from headway.wire.values import Answer, Conversation, Route, ToolUse, WireName
 
@@ -27,9 +26,9 @@ WIRES: tuple[WireName, ...] = ("anthropic", "openai-chat", "openai-responses")
 
 def stream(wire: WireName, answer: Answer) -> bytes:
     pieces = [answer.text[at : at + 3] for at in range(0, len(answer.text), 3)]
-    texts = [write.piece(wire, answer, index, text) for index, text in enumerate(pieces)]
-    end = write.closing(wire, answer, True, len(pieces))
-    return b"".join((write.opening(wire, answer), *texts, end))
+    texts = [FORMATS[wire].piece(answer, index, text) for index, text in enumerate(pieces)]
+    end = FORMATS[wire].closing(answer, True, len(pieces))
+    return b"".join((FORMATS[wire].opening(answer), *texts, end))
 
 
 @ANSWERS
@@ -80,11 +79,11 @@ def test_the_schema_of_an_answer_is_read(wire: WireName, body: dict[str, object]
 
 def test_an_error_without_json_says_what_its_status_says() -> None:
     html = b"<html>\nBad gateway</html>"
-    assert b'"overloaded_error"' in write.error_event("anthropic", 529, html)
-    assert b'"api_error"' in write.error_event("anthropic", 502, html)
-    assert b'"code":502' in write.error_event("openai-chat", 502, html)
-    assert b'"server_error"' in write.error_event("openai-responses", 502, html)
-    assert b'"rate_limit_exceeded"' in write.error_event("openai-responses", 429, b"")
+    assert b'"overloaded_error"' in FORMATS["anthropic"].error_event(529, html)
+    assert b'"api_error"' in FORMATS["anthropic"].error_event(502, html)
+    assert b'"code":502' in FORMATS["openai-chat"].error_event(502, html)
+    assert b'"server_error"' in FORMATS["openai-responses"].error_event(502, html)
+    assert b'"rate_limit_exceeded"' in FORMATS["openai-responses"].error_event(429, b"")
 
 
 TEXT = 'Zwölf Boxkämpfer, 東京 \U0001f600 \\ " \n\u2028 end'

@@ -32,46 +32,7 @@ from typing import Final
 from msgspec import Struct
 
 from headway.base.values import Fault, FaultKind
-from headway.engine.events import (
-    Abandon,
-    Abandoned,
-    Admitted,
-    Began,
-    CallAdmitted,
-    CallWaited,
-    CancelAll,
-    Continued,
-    Effect,
-    Event,
-    Expanded,
-    Failed,
-    Finished,
-    GroupExpanded,
-    Held,
-    Input,
-    LocalRoom,
-    Release,
-    Reused,
-    RunBegan,
-    RunContinued,
-    RunFinished,
-    RunHeld,
-    RunStopping,
-    StartAttempt,
-    Stopping,
-    TaskDelayed,
-    TaskFailed,
-    TaskFinished,
-    TaskProposed,
-    TaskReused,
-    TaskSkipped,
-    TaskStale,
-    TaskStarted,
-    Ticked,
-    Waiting,
-    WakeAt,
-    WaveBegan,
-)
+from headway.engine import events as ev
 from headway.engine.record import EffectDone, EffectIntended, Fact, MoneyReserved, ReplyKept
 from headway.engine.state import ReadyQueue, Rules, Sequencer, State
 from headway.errors import InternalError
@@ -90,43 +51,50 @@ RETRIED: Final[frozenset[FaultKind]] = frozenset(
 OWN: Final[frozenset[FaultKind]] = frozenset(("command", "function", "unfit"))
 """Faults of the work itself: tried again only where the plan says how often."""
 
+ENDS: Final = (ev.Finished, ev.Failed, ev.Abandoned)
+CALLS: Final = (ev.CallAdmitted, ev.CallWaited)
+USUAL: Final = (ev.TaskFinished, *CALLS)
+"""Events of every task and every call: they ask for nothing."""
+
 RETRY_S: Final = 1.0
 RETRY_S_MAX: Final = 30.0
 DOUBLINGS_MAX: Final = 10
 """The delay doubles with each attempt; further doublings are beyond its maximum."""
 
 
-def outcome(state: State, happened: Finished | Failed | Abandoned, now: float) -> Event:
+def outcome(state: State, happened: ev.Finished | ev.Failed | ev.Abandoned, now: float) -> ev.Event:
     """What the end of a current attempt means, as a fact."""
     coherence = state.coherence
     is_shared = coherence is not None and coherence.has(happened.task)
-    if isinstance(happened, Abandoned):
+    if isinstance(happened, ev.Finished):
+        if is_shared:
+            return judged(state, happened, None, now)
+        return ev.TaskFinished(happened.task, happened.attempt, now, happened.ending)
+    if isinstance(happened, ev.Abandoned):
         return _abandonment(state, happened, now)
-    if isinstance(happened, Failed):
-        lost = _failure(state, happened, now)
-        # What is tried again anyway sees the state anew; what ends here may be due to a stale one.
-        if is_shared and (isinstance(lost, TaskFailed) or happened.fault.kind not in RETRIED):
-            return judged(state, happened, happened.fault, now)
-        return lost
-    if is_shared:
-        return judged(state, happened, None, now)
-    return TaskFinished(happened.task, happened.attempt, now, happened.ending)
+    lost = _failure(state, happened, now)
+    # What is tried again anyway sees the state anew; what ends here may be due to a stale one.
+    if is_shared and (isinstance(lost, ev.TaskFailed) or happened.fault.kind not in RETRIED):
+        return judged(state, happened, happened.fault, now)
+    return lost
 
 
-def judged(state: State, happened: Finished | Failed, fault: Fault | None, now: float) -> Event:
+def judged(
+    state: State, happened: ev.Finished | ev.Failed, fault: Fault | None, now: float
+) -> ev.Event:
     """What becomes of an attempt that has touched the shared state."""
     coherence, task, attempt = state.coherence, happened.task, happened.attempt
     assert coherence is not None
     verdict = coherence.judge(task, coherence.access_of(task))
     if isinstance(verdict, Change):
-        return TaskStale(task, attempt, now, verdict.what, verdict.position, happened.ending)
+        return ev.TaskStale(task, attempt, now, verdict.what, verdict.position, happened.ending)
     if isinstance(verdict, Early):
-        return TaskProposed(task, attempt, now, happened.ending, fault)
+        return ev.TaskProposed(task, attempt, now, happened.ending, fault)
     if isinstance(verdict, Breach):
         fault = _breach(state, coherence, verdict)
     if fault is None:
-        return TaskFinished(task, attempt, now, happened.ending)
-    return _failure(state, Failed(task, attempt, fault, happened.ending), now)
+        return ev.TaskFinished(task, attempt, now, happened.ending)
+    return _failure(state, ev.Failed(task, attempt, fault, happened.ending), now)
 
 
 def _breach(state: State, coherence: Coherence, found: Breach) -> Fault:
@@ -138,13 +106,13 @@ def _breach(state: State, coherence: Coherence, found: Breach) -> Fault:
     return Fault("request", detail=detail)
 
 
-def _abandonment(state: State, happened: Abandoned, now: float) -> Event:
+def _abandonment(state: State, happened: ev.Abandoned, now: float) -> ev.Event:
     """An attempt was ended for what it had read; it may have become right again meanwhile."""
     task, coherence = happened.task, state.coherence
     assert coherence is not None
     verdict = coherence.judge(task, coherence.access_of(task))
     what, because = (verdict.what, verdict.position) if isinstance(verdict, Change) else ("", -1)
-    return TaskStale(task, happened.attempt, now, what, because, happened.ending)
+    return ev.TaskStale(task, happened.attempt, now, what, because, happened.ending)
 
 
 def is_last(state: State, task: int, attempt: int) -> bool:
@@ -154,11 +122,11 @@ def is_last(state: State, task: int, attempt: int) -> bool:
     return attempt - state.earlier.get(task, 0) > retries
 
 
-def _failure(state: State, happened: Failed, now: float) -> Event:
+def _failure(state: State, happened: ev.Failed, now: float) -> ev.Event:
     task, attempt, fault = happened.task, happened.attempt, happened.fault
     if fault.retry_after_s == inf:
         # Nothing was sent, and nothing will be in this run: the task is neither done nor failed.
-        return TaskDelayed(task, attempt, now, inf, fault, happened.ending)
+        return ev.TaskDelayed(task, attempt, now, inf, fault, happened.ending)
     group = state.graph.groups[state.ready_set.numbers.group_of(task)]
     tries = attempt - state.earlier.get(task, 0)
     is_curable = fault.kind in RETRIED or (fault.kind in OWN and group.retries is not None)
@@ -167,8 +135,8 @@ def _failure(state: State, happened: Failed, now: float) -> Event:
     if is_refused or is_retried or state.is_put_back(fault, now):
         delay_s = min(RETRY_S_MAX, RETRY_S * 2.0 ** min(tries - 1, DOUBLINGS_MAX))
         delay_s = max(delay_s, fault.retry_after_s or 0.0)
-        return TaskDelayed(task, attempt, now, now + delay_s, fault, happened.ending)
-    return TaskFailed(task, attempt, now, fault, happened.ending)
+        return ev.TaskDelayed(task, attempt, now, now + delay_s, fault, happened.ending)
+    return ev.TaskFailed(task, attempt, now, fault, happened.ending)
 
 
 # What an earlier process of a run has done, taken over at once before the run goes on.
@@ -192,8 +160,8 @@ def restore(state: State, finished: Iterable[int], attempts: Mapping[int, int]) 
 
 
 class Step(Struct, frozen=True):
-    events: tuple[Event, ...]
-    effects: tuple[Effect, ...]
+    events: tuple[ev.Event, ...]
+    effects: tuple[ev.Effect, ...]
 
 
 def begin(graph: Graph, rules: Rules, coherence: Coherence | None = None) -> State:
@@ -215,16 +183,16 @@ def begin(graph: Graph, rules: Rules, coherence: Coherence | None = None) -> Sta
     return state
 
 
-def step(state: State, happened: Input, now: float) -> Step:
+def step(state: State, happened: ev.Input, now: float) -> Step:
     """Take one input: record what it means, then start what may start."""
-    if isinstance(happened, LocalRoom):
+    if isinstance(happened, ev.LocalRoom):
         state.places = happened.places
     events = decide(state, happened, now)
     further, effects = _take(state, events, now)
     return Step((*events, *further), tuple(effects))
 
 
-def advance(state: State, events: Sequence[Event], now: float) -> Step:
+def advance(state: State, events: Sequence[ev.Event], now: float) -> Step:
     """Make facts part of the state and go on from there: what follows from them.
 
     For drivers that make what was decided durable first, and several things at a time: so nothing
@@ -234,19 +202,15 @@ def advance(state: State, events: Sequence[Event], now: float) -> Step:
     return Step(tuple(further), tuple(effects))
 
 
-def decide(state: State, happened: Input, now: float) -> list[Event]:
-    if isinstance(happened, (Finished, Failed, Abandoned)):
-        is_heard = is_current(state, happened.task, happened.attempt)
+def decide(state: State, happened: ev.Input, now: float) -> list[ev.Event]:
+    if isinstance(happened, ENDS):
+        is_heard = state.active.get(happened.task) == happened.attempt
         return [outcome(state, happened, now)] if is_heard else []
-    if isinstance(happened, Admitted):
-        admitted = CallAdmitted(happened.task, now, happened.waited_for)
-        return [admitted] if happened.task in state.active else []
-    if isinstance(happened, Waiting):
-        waited = CallWaited(happened.task, now, happened.refused)
-        return [waited] if happened.task in state.active else []
-    if isinstance(happened, Reused):
+    if isinstance(happened, CALLS):
+        return [happened] if happened.task in state.active else []
+    if isinstance(happened, ev.Reused):
         current = state.active.get(happened.task) == happened.attempt
-        return [TaskReused(happened.task, now)] if current else []
+        return [ev.TaskReused(happened.task, now)] if current else []
     return [] if state.over else _about_the_run(state, happened, now)
 
 
@@ -255,7 +219,7 @@ def is_current(state: State, task: int, attempt: int) -> bool:
     return state.active.get(task) == attempt
 
 
-def starts(state: State, now: float) -> list[Event]:
+def starts(state: State, now: float) -> list[ev.Event]:
     """The tasks that start now, best first, and the wave that they are."""
     if not state.line.ready or not may_start(state, now):
         return []
@@ -268,10 +232,10 @@ def starts(state: State, now: float) -> list[Event]:
     here = int(min(max(1.0, state.places) - state.local, count)) if line.local else 0
     tasks = line.first(count, callers, here)
     tried, reason = state.tried, strategy.reason
-    events: list[Event] = [TaskStarted(t, tried.get(t, 0) + 1, now, reason) for t in tasks]
+    events: list[ev.Event] = [ev.TaskStarted(t, tried.get(t, 0) + 1, now, reason) for t in tasks]
     if events and strategy.kind == "waves":
         size = max(1, min(strategy.size, rules.ceiling))
-        wave = WaveBegan(state.wave + 1, state.wave + ceil(state.left / size), now)
+        wave = ev.WaveBegan(state.wave + 1, state.wave + ceil(state.left / size), now)
         events.insert(0, wave)
     return events
 
@@ -281,40 +245,42 @@ def may_start(state: State, now: float) -> bool:
     return state.is_begun and not (state.is_held(now) or state.is_stopping or state.over)
 
 
-def apply(state: State, event: Event) -> None:
-    if isinstance(event, TaskFinished):
+def apply(state: State, event: ev.Event) -> None:
+    if isinstance(event, ev.TaskFinished):
         state.end(event.task)
-    elif isinstance(event, TaskStarted):
+    elif isinstance(event, ev.TaskStarted):
         state.start(event)
-    elif isinstance(event, CallAdmitted):
+    elif isinstance(event, ev.CallAdmitted):
         state.waiting.discard(event.task)
-    elif isinstance(event, CallWaited):
+    elif isinstance(event, ev.CallWaited):
         state.waiting.add(event.task)
-    elif isinstance(event, TaskReused):
+    elif isinstance(event, ev.TaskReused):
         state.end(event.task)
-    elif isinstance(event, TaskProposed):
+    elif isinstance(event, ev.TaskProposed):
         state.propose(event)
-    elif isinstance(event, TaskStale):
+    elif isinstance(event, ev.TaskStale):
         state.outdate(event)
-    elif isinstance(event, TaskDelayed):
+    elif isinstance(event, ev.TaskDelayed):
         state.delay(event)
-    elif isinstance(event, TaskFailed):
+    elif isinstance(event, ev.TaskFailed):
         state.fail(event.task)
-    elif isinstance(event, TaskSkipped):
+    elif isinstance(event, ev.TaskSkipped):
         state.pass_over(event.task)
     else:
         _apply_to_the_run(state, event)
 
 
-def _take(state: State, events: Sequence[Event], now: float) -> tuple[list[Event], list[Effect]]:
+def _take(
+    state: State, events: Sequence[ev.Event], now: float
+) -> tuple[list[ev.Event], list[ev.Effect]]:
     """Apply facts: what follows from them, and what is to be done about all of it."""
-    further: list[Event] = []
-    effects: list[Effect] = []
+    further: list[ev.Event] = []
+    effects: list[ev.Effect] = []
     for event in events:
-        if isinstance(event, TaskFinished):  # The usual case, once per task, asks for nothing.
-            state.end(event.task)
+        if isinstance(event, USUAL):
+            apply(state, event)
             continue
-        if isinstance(event, TaskFailed):
+        if isinstance(event, ev.TaskFailed):
             further += _skips(state, event)
         apply(state, event)
         _ask(effects, event)
@@ -331,76 +297,76 @@ def _take(state: State, events: Sequence[Event], now: float) -> tuple[list[Event
             state.ripen(now)
         for event in starts(state, now):
             further.append(event)
-            if isinstance(event, TaskStarted):
+            if isinstance(event, ev.TaskStarted):
                 state.start(event)
-                effects.append(StartAttempt(event.task, event.attempt))
+                effects.append(ev.StartAttempt(event.task, event.attempt))
             else:
                 apply(state, event)
         if not state.active and (state.is_stopping or not state.left):
-            over = RunFinished(now, state.finished, state.failed, state.skipped, state.left)
+            over = ev.RunFinished(now, state.finished, state.failed, state.skipped, state.left)
             further.append(over)
             apply(state, over)
     return further, effects
 
 
 def _commit(
-    state: State, coherence: Coherence, now: float, further: list[Event], effects: list[Effect]
-) -> None:
+    state: State, coherence: Coherence, now: float, further: list[ev.Event],
+    effects: list[ev.Effect],
+) -> None:  # fmt: skip
     """Commit proposed results that may be committed; tasks that have read too early run again."""
     while coherence.ripe:
         task = coherence.ripe.pop(0)
         if (held := state.proposed.get(task)) is None:
             continue
-        happened = Finished(task, held.attempt, held.ending)
+        happened = ev.Finished(task, held.attempt, held.ending)
         event = judged(state, happened, held.fault, now)
-        if isinstance(event, TaskProposed):
+        if isinstance(event, ev.TaskProposed):
             continue  # It still waits for another task.
-        doomed = _skips(state, event) if isinstance(event, TaskFailed) else []
+        doomed = _skips(state, event) if isinstance(event, ev.TaskFailed) else []
         for one in (event, *doomed):
             further.append(one)
             apply(state, one)
             _ask(effects, one)
     for task in dict.fromkeys(coherence.doomed):
         if (attempt := state.active.get(task)) is not None:
-            effects.append(Abandon(task, attempt))
+            effects.append(ev.Abandon(task, attempt))
     for task in coherence.opened:
         state.give_back(task)
-    effects += (Release(task, access.acts) for task, access in coherence.released)
+    effects += (ev.Release(task, access.acts) for task, access in coherence.released)
     coherence.doomed.clear()
     coherence.opened.clear()
     coherence.released.clear()
 
 
-def _by_itself(state: State, now: float) -> list[Event]:
+def _by_itself(state: State, now: float) -> list[ev.Event]:
     """Events without an input: the run halts after failures, and goes on after a hold."""
     halt = state.rules.halt
     if halt is not None and state.failed >= halt.failures and not state.is_stopping:
-        return [RunStopping(now, f"{state.failed} failed", halt.is_now)]
+        return [ev.RunStopping(now, f"{state.failed} failed", halt.is_now)]
     if -inf < state.held_until_s <= now and not state.is_paused:
-        return [RunContinued(now)]
+        return [ev.RunContinued(now)]
     return []
 
 
-def _skips(state: State, event: TaskFailed) -> list[Event]:
+def _skips(state: State, event: ev.TaskFailed) -> list[ev.Event]:
     doomed = state.ready_set.doomed(event.task)
-    return [TaskSkipped(task, event.at_s, event.task) for tasks in doomed for task in tasks]
+    return [ev.TaskSkipped(task, event.at_s, event.task) for tasks in doomed for task in tasks]
 
 
-def _about_the_run(state: State, happened: Input, now: float) -> list[Event]:
-    if isinstance(happened, Began):
-        return [] if state.is_begun else [RunBegan(now, state.rules.strategy.name)]
-    if isinstance(happened, Expanded):
+def _about_the_run(state: State, happened: ev.Input, now: float) -> list[ev.Event]:
+    if isinstance(happened, ev.Began):
+        return [] if state.is_begun else [ev.RunBegan(now, state.rules.strategy.name)]
+    if isinstance(happened, ev.Expanded):
         return _expansion(state, happened, now)
-    if isinstance(happened, Stopping):
-        is_news = happened.is_now or not state.is_stopping
-        return [RunStopping(now, happened.reason, happened.is_now)] if is_news else []
-    if isinstance(happened, Held):
+    if isinstance(happened, ev.RunStopping):
+        return [happened] if happened.is_now or not state.is_stopping else []
+    if isinstance(happened, ev.RunHeld):
         is_news = now < max(happened.until_s, state.held_until_s) and not state.is_stopping
-        return [RunHeld(now, happened.until_s, happened.reason)] if is_news else []
-    if isinstance(happened, Continued):
+        return [happened] if is_news else []
+    if isinstance(happened, ev.RunContinued):
         return _continuation(state, now)
-    if isinstance(happened, Ticked) and _is_put_off(state, now):
-        return [RunStopping(now, "no other task can start", is_now=False)]
+    if isinstance(happened, ev.Ticked) and _is_put_off(state, now):
+        return [ev.RunStopping(now, "no other task can start", is_now=False)]
     return []
 
 
@@ -410,7 +376,7 @@ def _is_put_off(state: State, now: float) -> bool:
     return is_idle and bool(state.wakes) and state.wakes[0][0] == inf
 
 
-def _expansion(state: State, happened: Expanded, now: float) -> list[Event]:
+def _expansion(state: State, happened: ev.Expanded, now: float) -> list[ev.Event]:
     """Groups that need blocks of a group are as large as there are blocks, unless they are lost."""
     graph, is_lost = state.graph, state.ready_set.is_lost
     if state.ready_set.numbers.is_known(happened.group) or is_lost[happened.group]:
@@ -424,54 +390,54 @@ def _expansion(state: State, happened: Expanded, now: float) -> list[Event]:
             if is_next and other not in counts and not is_lost[other]:
                 counts[other] = blocks_in(counts[group], block)
                 found.append(other)
-    return [GroupExpanded(group, counts[group], now) for group in found]
+    return [ev.GroupExpanded(group, counts[group], now) for group in found]
 
 
-def _continuation(state: State, now: float) -> list[Event]:
+def _continuation(state: State, now: float) -> list[ev.Event]:
     """The end of a pause; the run stays held while a usage window is still empty."""
     if not state.is_paused:
-        return [RunContinued(now)] if now < state.held_until_s else []
-    events: list[Event] = [RunContinued(now)]
+        return [ev.RunContinued(now)] if now < state.held_until_s else []
+    events: list[ev.Event] = [ev.RunContinued(now)]
     if now < state.held_until_s:
-        events.append(RunHeld(now, state.held_until_s, state.hold_reason))
+        events.append(ev.RunHeld(now, state.held_until_s, state.hold_reason))
     return events
 
 
-def _apply_to_the_run(state: State, event: Event) -> None:
-    if isinstance(event, WaveBegan):
+def _apply_to_the_run(state: State, event: ev.Event) -> None:
+    if isinstance(event, ev.WaveBegan):
         state.wave = event.number
-    elif isinstance(event, GroupExpanded):
+    elif isinstance(event, ev.GroupExpanded):
         freed = state.ready_set.expand(event.group, event.count)
         state.grow(event.group)
         state.offer(freed)
         if queue := state.graph.groups[event.group].queue:
             state.give_turn(queue)
-    elif isinstance(event, RunHeld):
+    elif isinstance(event, ev.RunHeld):
         if event.until_s == inf:
             state.is_paused, state.pause_reason = True, event.reason
         else:
             state.held_until_s, state.hold_reason = event.until_s, event.reason
-    elif isinstance(event, RunContinued):
+    elif isinstance(event, ev.RunContinued):
         if not state.is_paused or state.held_until_s <= event.at_s:
             state.held_until_s = -inf
         state.is_paused = False
-    elif isinstance(event, RunStopping):
+    elif isinstance(event, ev.RunStopping):
         state.is_stopping = True
         if event.is_now:
             state.take_back()
-    elif isinstance(event, RunBegan):
+    elif isinstance(event, ev.RunBegan):
         state.is_begun = True
     else:
         state.over = True
 
 
-def _ask(effects: list[Effect], event: Event) -> None:
-    if isinstance(event, TaskDelayed):
-        effects.append(WakeAt(event.again_s))
-    elif isinstance(event, RunHeld):
-        effects += [WakeAt(event.until_s)] if event.until_s < inf else []
-    elif isinstance(event, RunStopping):
-        effects += [CancelAll()] if event.is_now else []
+def _ask(effects: list[ev.Effect], event: ev.Event) -> None:
+    if isinstance(event, ev.TaskDelayed):
+        effects.append(ev.WakeAt(event.again_s))
+    elif isinstance(event, ev.RunHeld):
+        effects += [ev.WakeAt(event.until_s)] if event.until_s < inf else []
+    elif isinstance(event, ev.RunStopping):
+        effects += [ev.CancelAll()] if event.is_now else []
 
 
 # The engine's state, rebuilt from what a journal holds: facts in, state out, nothing decided.
@@ -481,10 +447,10 @@ def replayed(graph: Graph, rules: Rules, facts: Iterable[Fact]) -> State:
     """The state after these facts, which may be of several processes in turn."""
     finished: set[int] = set()
     attempts: dict[int, int] = {}
-    grown: dict[int, GroupExpanded] = {}
+    grown: dict[int, ev.GroupExpanded] = {}
     last: list[Fact] = []
     for fact in facts:
-        if isinstance(fact, RunBegan):
+        if isinstance(fact, ev.RunBegan):
             _take_fact(last, finished, attempts, grown)
             last = []
         last.append(fact)
@@ -495,19 +461,22 @@ def replayed(graph: Graph, rules: Rules, facts: Iterable[Fact]) -> State:
     for fact in last:
         if isinstance(fact, MoneyReserved | ReplyKept | EffectIntended | EffectDone):
             continue
-        if isinstance(fact, GroupExpanded) and fact.group in grown:
+        if isinstance(fact, ev.GroupExpanded) and fact.group in grown:
             continue
         apply(state, fact)
     return state
 
 
 def _take_fact(
-    facts: list[Fact], finished: set[int], attempts: dict[int, int], grown: dict[int, GroupExpanded]
+    facts: list[Fact],
+    finished: set[int],
+    attempts: dict[int, int],
+    grown: dict[int, ev.GroupExpanded],
 ) -> None:
     for fact in facts:
-        if isinstance(fact, TaskFinished | TaskReused):
+        if isinstance(fact, ev.TaskFinished | ev.TaskReused):
             finished.add(fact.task)
-        elif isinstance(fact, TaskStarted):
+        elif isinstance(fact, ev.TaskStarted):
             attempts[fact.task] = fact.attempt
-        elif isinstance(fact, GroupExpanded):
+        elif isinstance(fact, ev.GroupExpanded):
             grown.setdefault(fact.group, fact)

@@ -221,16 +221,6 @@ class Expanded(Struct, frozen=True):
     count: int
 
 
-class Waiting(Struct, frozen=True):
-    task: int
-    refused: str = ""
-
-
-class Admitted(Struct, frozen=True):
-    task: int
-    waited_for: str = ""
-
-
 class Finished(Struct, frozen=True):
     """An attempt is complete. What is said of an attempt that is no longer current is ignored."""
 
@@ -265,22 +255,6 @@ class Ticked(Struct, frozen=True):
     """A time that was asked for with `WakeAt` has come."""
 
 
-class Held(Struct, frozen=True):
-    until_s: float
-    reason: str
-
-
-class Continued(Struct, frozen=True):
-    """Tasks may start again."""
-
-
-class Stopping(Struct, frozen=True):
-    """The run shall end; `is_now` cancels what is started."""
-
-    reason: str
-    is_now: bool = False
-
-
 class LocalRoom(Struct, frozen=True):
     """How many tasks that use this machine may be active at once, by its processors and memory."""
 
@@ -288,9 +262,10 @@ class LocalRoom(Struct, frozen=True):
 
 
 Input = (
-    Began | Expanded | Waiting | Admitted | Finished | Reused | Failed | Abandoned | Ticked | Held
-    | Continued | Stopping | LocalRoom
+    Began | Expanded | Finished | Reused | Failed | Abandoned | Ticked | LocalRoom
+    | CallWaited | CallAdmitted | RunHeld | RunContinued | RunStopping
 )  # fmt: skip
+"""The last five are facts that the driver knows first; the engine ignores those that come late."""
 
 
 class StartAttempt(Struct, frozen=True):

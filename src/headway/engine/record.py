@@ -22,7 +22,6 @@ from msgspec.json import decode as from_json
 from msgspec.json import encode as to_json
 from msgspec.structs import replace
 
-from headway.base.values import Fault
 from headway.engine.events import (
     NOTHING,
     VERSION,
@@ -88,6 +87,7 @@ class EffectDone(Struct, frozen=True, omit_defaults=True):
 
 
 Fact = Event | MoneyReserved | ReplyKept | EffectIntended | EffectDone
+AttemptEnd = TaskFinished | TaskProposed | TaskStale | TaskDelayed | TaskFailed
 
 
 class TaskRow(Struct, frozen=True):
@@ -207,11 +207,7 @@ def _started(old: TaskRow, name: str, event: TaskStarted) -> TaskRow:
     )  # fmt: skip
 
 
-def _ended(
-    old: TaskRow,
-    name: str,
-    event: TaskFinished | TaskProposed | TaskStale | TaskDelayed | TaskFailed,
-) -> TaskRow:
+def _ended(old: TaskRow, name: str, event: AttemptEnd) -> TaskRow:
     state = _ENDS[type(event)]
     ending = event.ending
     # What was proposed has been paid for: that it is committed, or not, costs nothing.
@@ -227,7 +223,6 @@ def _ended(
 
 
 def _settled(old: TaskRow, name: str, event: TaskReused | TaskSkipped) -> TaskRow:
-    """Without an attempt: the result of an earlier one is taken, or there is none to be had."""
     is_reused = isinstance(event, TaskReused)
     return TaskRow(
         old.key, name, "finished" if is_reused else "skipped", old.attempt, old.started_s,
@@ -238,16 +233,13 @@ def _settled(old: TaskRow, name: str, event: TaskReused | TaskSkipped) -> TaskRo
     )  # fmt: skip
 
 
-def _why(event: TaskFinished | TaskProposed | TaskStale | TaskDelayed | TaskFailed) -> str:
+def _why(event: AttemptEnd) -> str:
     if isinstance(event, TaskFinished):
         return ""
     if isinstance(event, TaskStale):
         return f"stale: {event.what}"
-    return "" if event.fault is None else _in_words(event.fault)
-
-
-def _in_words(fault: Fault) -> str:
-    return f"{fault.kind}: {fault.detail}" if fault.detail else fault.kind
+    fault = event.fault
+    return "" if fault is None else ": ".join(filter(None, (fault.kind, fault.detail)))
 
 
 # Events as a journal keeps them: a kind, a version, a time and JSON.

@@ -255,12 +255,9 @@ def part_text(prompt: str, items: Sequence[ReductionText], results: int, fit: Fi
 
 
 def last_text(
-    prompt: str,
-    items: Sequence[ReductionText],
-    missing: Sequence[str],
-    results: int,
+    prompt: str, items: Sequence[ReductionText], missing: Sequence[str], results: int,
     context: int = 0,
-) -> str:
+) -> str:  # fmt: skip
     """What the last call is asked: the task, what is missing, and everything that there is."""
     if not results:
         return f"{prompt}\n\n{NO_RESULTS}"

@@ -191,7 +191,6 @@ class ReadyQueue:
         return found
 
     def _descend(self, heads: list[tuple[int, int, int]], index: int, here: int) -> None:
-        """Go on from one place of a heap to those behind it, which may be next."""
         heapq.heappop(heads)
         heap = self._heaps[here]
         for child in (2 * index + 1, 2 * index + 2):

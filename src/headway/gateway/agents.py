@@ -60,12 +60,9 @@ def base_urls(base_url: str, token: str, upstreams: Mapping[str, Upstream]) -> d
 
 
 def environment(
-    base_url: str,
-    token: str,
-    upstreams: Mapping[str, Upstream],
-    environ: Mapping[str, str],
+    base_url: str, token: str, upstreams: Mapping[str, Upstream], environ: Mapping[str, str],
     folder: str | None = None,
-) -> dict[str, str]:
+) -> dict[str, str]:  # fmt: skip
     """The variables to set on top of `environ`, for programs that start in `folder`."""
     folder = os.getcwd() if folder is None else folder
     urls = base_urls(base_url, token, upstreams)

@@ -92,14 +92,9 @@ class Sender:
         session = self._session or self._open()
         address = URL(url, encoded=True)
         return await session.request(
-            method,
-            address,
-            proxy=self._proxy(address),
-            data=body,
-            headers=fields_of(headers),
-            skip_auto_headers=NOT_ADDED,
-            allow_redirects=False,
-        )
+            method, address, proxy=self._proxy(address), data=body, headers=fields_of(headers),
+            skip_auto_headers=NOT_ADDED, allow_redirects=False,
+        )  # fmt: skip
 
     async def close(self) -> None:
         session, self._session = self._session, None
@@ -118,13 +113,10 @@ class Sender:
             limit=0, keepalive_timeout=IDLE_S_MAX, ssl=ssl.create_default_context()
         )
         self._session = aiohttp.ClientSession(
-            connector=connector,
-            timeout=self._timeout,
-            auto_decompress=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            max_line_size=HEADER_BYTES_MAX,
+            connector=connector, timeout=self._timeout, auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(), max_line_size=HEADER_BYTES_MAX,
             max_field_size=HEADER_BYTES_MAX,
-        )
+        )  # fmt: skip
         return self._session
 
 
@@ -230,16 +222,9 @@ class GatewayCall:
     )  # fmt: skip
 
     def __init__(
-        self,
-        gateway: Gateway,
-        request: web.BaseRequest,
-        passed: Passed,
-        upstream: Upstream,
-        wire: WireName,
-        body: bytes,
-        plain: bytes,
-        sketch: Sketch,
-    ) -> None:
+        self, gateway: Gateway, request: web.BaseRequest, passed: Passed, upstream: Upstream,
+        wire: WireName, body: bytes, plain: bytes, sketch: Sketch,
+    ) -> None:  # fmt: skip
         """`body` as the client sent it; `plain`: decompressed."""
         key, settings, is_stream = passed.key, gateway.settings, not sketch.is_whole
         headers = request._message.raw_headers
@@ -563,13 +548,9 @@ class GatewayCall:
         self._end(self._reply.status, tally, outcome.fault, microusd)
 
     def _end(
-        self,
-        status: int,
-        tally: Tally,
-        fault: Fault | None,
-        microusd: int | None,
+        self, status: int, tally: Tally, fault: Fault | None, microusd: int | None,
         was_replayed: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         ended = CallEnded(
             self._key.name, self._caller.name, self._upstream.name, self._use[1], status, tally,
             fault, microusd, self._sent_s - self._began_s,

@@ -50,13 +50,9 @@ class Keyring:
         return iter(tuple(self._keys.values()))
 
     def issue(
-        self,
-        name: str,
-        path: tuple[str, ...] = (),
-        *,
-        token: str | None = None,
+        self, name: str, path: tuple[str, ...] = (), *, token: str | None = None,
         payer: Payer | None = None,
-    ) -> GatewayKey:
+    ) -> GatewayKey:  # fmt: skip
         """A new key; with `token` one that is known already, as that of a gateway that restarts."""
         if len(self._keys) >= self._keys_max:
             raise BadValueError(
@@ -141,9 +137,7 @@ _BASE: Final = re.compile(r"/|(?:/v\d[a-z0-9]*)/?")
 """Where clients send a HEAD to see whether anybody is there."""
 
 _UNREADABLE: Final = Turned(
-    400,
-    "request",
-    "the gateway does not take a request that can be understood in two ways",
+    400, "request", "the gateway does not take a request that can be understood in two ways"
 )
 TOO_LARGE: Final = Turned(
     413, "size", f"a request has at most {REQUEST_BYTES_MAX // 1024**2} MiB, also when decompressed"
@@ -164,13 +158,9 @@ def hosts_of(port: int) -> frozenset[str]:
 
 
 def examine(
-    method: str,
-    target: str,
-    headers: Pairs,
-    keys: Keyring,
-    upstreams: Mapping[str, Upstream],
+    method: str, target: str, headers: Pairs, keys: Keyring, upstreams: Mapping[str, Upstream],
     own_hosts: frozenset[str],
-) -> Passed | Turned:
+) -> Passed | Turned:  # fmt: skip
     """Let a request in, or refuse it; `target` is path and query as they were sent."""
     named = _by_name(headers)
     turned = _malformed(method, headers, named) or _browser(named, own_hosts)
@@ -550,17 +540,16 @@ def caller_of(headers: Pairs) -> Caller:
         said.setdefault(name.lower(), value.strip())
     program, version = _program(said)
     timeout_s = min(_timeouts(said), default=TIMEOUT_S_MAX)
+    bearable_s = min(SILENT_SHARE * timeout_s, timeout_s - MARGIN_S)
+    bearable_s = max(SILENT_SHARE_MIN * timeout_s, bearable_s)
+    sessions = (_clean(said.get(name, b""))[:SESSION_CHARACTERS_MAX] for name in SESSIONS)
     return replace(
         program,
         version=version,
-        session=_session(said),
-        silent_s=max(SILENT_S_MIN, min(program.silent_s, _bearable_s(timeout_s))),
+        session=next(filter(None, sessions), ""),
+        silent_s=max(SILENT_S_MIN, min(program.silent_s, bearable_s)),
         beat_s=max(BEAT_S_MIN, min(program.beat_s, BEAT_SHARE * timeout_s)),
     )
-
-
-def _bearable_s(timeout_s: float) -> float:
-    return max(SILENT_SHARE_MIN * timeout_s, min(SILENT_SHARE * timeout_s, timeout_s - MARGIN_S))
 
 
 def _program(said: dict[bytes, bytes]) -> tuple[Caller, str]:
@@ -593,13 +582,6 @@ def _timeouts(said: dict[bytes, bytes]) -> list[float]:
         if 0.0 < timeout_s <= TIMEOUT_S_MAX:
             stated.append(timeout_s)
     return stated
-
-
-def _session(said: dict[bytes, bytes]) -> str:
-    for name in SESSIONS:
-        if session := _clean(said.get(name, b""))[:SESSION_CHARACTERS_MAX]:
-            return session
-    return ""
 
 
 def _clean(value: bytes) -> str:

@@ -146,13 +146,9 @@ class Recorder:
         return await recording.end(reply.tally)
 
     def put(
-        self,
-        happening: replay.Happening,
-        call: int,
-        facts: Fields,
-        body: tuple[bytes, ...] = (),
+        self, happening: replay.Happening, call: int, facts: Fields, body: tuple[bytes, ...] = (),
         told: asyncio.Future[bool] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Give a line to the thread, which starts with the first one and after any fork."""
         head: Fields = {"is": happening, "call": call, "wall_s": round(time.time(), 3), **facts}
         if self._thread.ident is None:

@@ -233,7 +233,7 @@ class ReplayPosition(Struct, eq=False):
             for call in self.track.by_form.get(form, ())
             if call.round <= self.next_round(call.kind) and call not in self.passed
         ]
-        return min(fitting, key=_reluctance, default=None)
+        return min(fitting, key=lambda c: (not c.lines, c.is_used, c.begun), default=None)
 
     def go(self, call: RecordedCall) -> None:
         """It came; one without a reply does not advance its line."""
@@ -275,16 +275,12 @@ class Tape:
     def find(self, asked: CanonicalCall) -> RecordedReply | None:
         """The reply to a call; nothing if it is to be sent. Each call is asked for once."""
         reply = self._next(asked)
-        if reply is None:
-            self._warn(asked.caller, asked.version)
-        return reply
-
-    def _warn(self, caller: str, version: str) -> None:
-        """Before the first call of a client is paid: that its replay was not measured."""
-        words = unmeasured(caller, version)
+        words = "" if reply is not None else unmeasured(asked.caller, asked.version)
+        # Before the first call of a client is paid.
         if words and words not in self._warned and len(self._warned) < ENDINGS_MAX:
             self._warned.add(words)
             _LOG.warning("%s", words)
+        return reply
 
     def close(self) -> None:
         os.close(self._fd)
@@ -363,11 +359,8 @@ def tracks_of(lines: Iterable[RecordLine]) -> list[Track]:
         if line.happening == "opened":
             streams, calls = {}, {}
         elif line.happening == "begun":
-            stream = (
-                text_of(head.get("key")),
-                text_of(head.get("caller")),
-                text_of(head.get("session")),
-            )
+            key, caller = text_of(head.get("key")), text_of(head.get("caller"))
+            stream = key, caller, text_of(head.get("session"))
             if stream not in streams:
                 streams[stream] = Track(stream)
                 tracks.append(streams[stream])
@@ -402,11 +395,6 @@ def _form_rounds(calls: Sequence[RecordedCall]) -> None:
     for call in calls:
         if not call.lines:
             call.round = bisect_left(ends, call.begun)
-
-
-def _reluctance(call: RecordedCall) -> tuple[bool, bool, int]:
-    """Which of several is taken: one with a reply, not given yet, the earliest."""
-    return not call.lines, call.is_used, call.begun
 
 
 def _pairs(value: object) -> Iterable[tuple[bytes, bytes]]:

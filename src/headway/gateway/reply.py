@@ -24,6 +24,7 @@ from headway.errors import HeadwayError
 from headway.gateway import guard
 from headway.gateway.values import Caller, Turned
 from headway.wire import answer as write
+from headway.wire.read import FORMATS
 from headway.wire.stream import Inflater, event
 from headway.wire.values import Fields, WireName, dumped, object_fields, parsed, text_of
 
@@ -93,7 +94,7 @@ def failure_bytes(wire: WireName, status: int, body: bytes, caller: Caller | Non
     """The end of a stream that has begun, when its answer is an error response."""
     if wire == "openai-responses":
         return _responses_failed(status, body)
-    told = write.error_event(wire, status, body)
+    told = FORMATS[wire].error_event(status, body)
     if wire == "gemini" and caller is not None and caller.name in _READ_EVENTS_ONLY:
         return event(b"[%s]" % told.strip())
     return told
@@ -136,23 +137,12 @@ def _codex_code(status: int) -> str:
 
 def _failed_response(code: str, message: str) -> Fields:
     response: Fields = {
-        "id": "resp_held",
-        "object": "response",
-        "created_at": 0,
-        "status": "failed",
-        "error": {"code": code, "message": message},
-        "incomplete_details": None,
-        "instructions": None,
-        "metadata": {},
-        "model": "",
-        "output": [],
-        "parallel_tool_calls": True,
-        "temperature": None,
-        "tool_choice": "auto",
-        "tools": [],
-        "top_p": None,
-        "usage": None,
-    }
+        "id": "resp_held", "object": "response", "created_at": 0, "status": "failed",
+        "error": {"code": code, "message": message}, "incomplete_details": None,
+        "instructions": None, "metadata": {}, "model": "", "output": [],
+        "parallel_tool_calls": True, "temperature": None, "tool_choice": "auto", "tools": [],
+        "top_p": None, "usage": None,
+    }  # fmt: skip
     return {"type": "response.failed", "sequence_number": 1, "response": response}
 
 

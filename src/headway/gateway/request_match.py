@@ -180,15 +180,9 @@ class CanonicalCall(Struct, frozen=True):
 
 
 def canonical_call(
-    key: str,
-    caller: Caller,
-    wire: WireName,
-    upstream: str,
-    model: str,
-    path: str,
-    headers: Pairs,
+    key: str, caller: Caller, wire: WireName, upstream: str, model: str, path: str, headers: Pairs,
     body: bytes,
-) -> CanonicalCall:
+) -> CanonicalCall:  # fmt: skip
     """The form of a call: `key` is the key's name, `body` is not compressed."""
     path = without_secrets(path)
     named = {"form": FORM, "caller": caller.name, "upstream": upstream, "wire": wire, "path": path}
@@ -305,10 +299,7 @@ def _plain(body: bytes) -> Fields | None:
     """A body that is determined by its values; nothing where a member comes twice."""
     try:
         value: object = json.loads(
-            body.decode(),
-            object_pairs_hook=_object,
-            parse_float=_finite,
-            parse_constant=_finite,
+            body.decode(), object_pairs_hook=_object, parse_float=_finite, parse_constant=_finite
         )
         # What can be read may still be too deep to be written.
         json.dumps(value)

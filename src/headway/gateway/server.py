@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -79,13 +80,9 @@ class Gateway:
     """An endpoint that paces whatever is sent to it. Made and used within one event loop."""
 
     def __init__(
-        self,
-        settings: GatewaySettings,
-        keys: Keyring,
-        *,
-        admission: Port | None = None,
+        self, settings: GatewaySettings, keys: Keyring, *, admission: Port | None = None,
         prices: Prices | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`admission` admits calls; `None` is the broker, over a line of the gateway's own."""
         self._own: Admission | None = None
         if admission is None:
@@ -111,7 +108,8 @@ class Gateway:
         if settings.replay is not None:
             self.tape = Tape(settings.replay, _LOG.warning)
         if settings.record is not None:
-            self.recorder = Recorder(settings.record, self._not_recorded, settings.home)
+            ended = partial(_LOG.warning, "nothing more is recorded to %s: %s", settings.record)
+            self.recorder = Recorder(settings.record, ended, settings.home)
         self.port = settings.port
         self._own_hosts: frozenset[str] = frozenset()
         self._server: web.Server | None = None
@@ -127,17 +125,10 @@ class Gateway:
     async def start(self, listening: socket.socket | None = None) -> None:
         """Listen, at a socket that is bound already if there is one; `port` is known then."""
         self._server = _Server(
-            self.handle,
-            request_factory=large_request,
-            handler_cancellation=True,
-            access_log=None,
-            logger=_quiet_log(),
-            auto_decompress=False,
-            keepalive_timeout=IDLE_S_MAX,
-            lingering_time=LINGER_S,
-            max_line_size=HEAD_BYTES_MAX,
-            max_field_size=HEAD_BYTES_MAX,
-        )
+            self.handle, request_factory=large_request, handler_cancellation=True, access_log=None,
+            logger=_quiet_log(), auto_decompress=False, keepalive_timeout=IDLE_S_MAX,
+            lingering_time=LINGER_S, max_line_size=HEAD_BYTES_MAX, max_field_size=HEAD_BYTES_MAX,
+        )  # fmt: skip
         self._runner = web.ServerRunner(self._server, shutdown_timeout=0.1)
         await self._runner.setup()
         site: web.BaseSite
@@ -191,9 +182,6 @@ class Gateway:
             self._tapes += [] if self.tape is None else [self.tape]
             self.tape = Tape(self.settings.record)
 
-    def _not_recorded(self, why: str) -> None:
-        _LOG.warning("nothing more is recorded to %s: %s", self.settings.record, why)
-
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         message = request._message
         passed = guard.examine(
@@ -224,13 +212,9 @@ class Gateway:
         return await self._pass(request, passed, upstream, body)
 
     def _read_call(
-        self,
-        request: web.BaseRequest,
-        passed: Passed,
-        upstream: Upstream,
-        route: Route,
+        self, request: web.BaseRequest, passed: Passed, upstream: Upstream, route: Route,
         body: bytes,
-    ) -> GatewayCall | Turned | None:
+    ) -> GatewayCall | Turned | None:  # fmt: skip
         """The call that a body asks for; `None` if it asks for nothing that can be understood."""
         plain = guard.unpacked(body, request._message.raw_headers)
         if isinstance(plain, Turned):
@@ -247,11 +231,7 @@ class Gateway:
         return GatewayCall(self, request, passed, upstream, route.wire, body, plain, seen)
 
     async def _pass(
-        self,
-        request: web.BaseRequest,
-        passed: Passed,
-        upstream: Upstream,
-        body: bytes,
+        self, request: web.BaseRequest, passed: Passed, upstream: Upstream, body: bytes
     ) -> web.StreamResponse:
         wire = None if passed.route is None else passed.route.wire
         headers = tuple(guard.onward(request._message.raw_headers, upstream, wire))

@@ -124,16 +124,11 @@ def read_settings(options: GatewayOptions, environ: Mapping[str, str]) -> Gatewa
         upstreams[name] = replace(upstreams[name], key=key)
     record, replay = _recordings(options)
     return GatewaySettings(
-        upstreams,
-        _loopback(options.host),
-        PORT_DEFAULT if options.port is None else _port(options.port),
-        options.port is not None,
-        wait_s=_time_s("--wait", options.wait),
-        silent_s=_time_s("--silent", options.silent),
-        record=record,
-        replay=replay,
-        drain_s=_drain_s(options.drain),
-    )
+        upstreams, _loopback(options.host),
+        PORT_DEFAULT if options.port is None else _port(options.port), options.port is not None,
+        wait_s=_time_s("--wait", options.wait), silent_s=_time_s("--silent", options.silent),
+        record=record, replay=replay, drain_s=_drain_s(options.drain),
+    )  # fmt: skip
 
 
 def leads_to_gateway(url: str, environ: Mapping[str, str]) -> bool:

@@ -26,13 +26,7 @@ from headway.client.accounts import GATEWAY_VARIABLE
 from headway.engine.budget import NOTHING, Cost
 from headway.engine.strategy import Resting
 from headway.errors import StateFileError
-from headway.gateway.agents import (
-    base_urls,
-    environment,
-    remove_home,
-    whole_settings,
-    write_homes,
-)
+from headway.gateway import agents
 from headway.gateway.guard import Keyring
 from headway.gateway.settings import VARIABLES, GatewayOptions, GatewaySettings, leads_to_gateway
 from headway.gateway.spending import Prices
@@ -63,14 +57,9 @@ class _Metered:
     """One attempt and its key: the budget, clock and usage windows that its calls count towards."""
 
     def __init__(
-        self,
-        attempt: Attempt,
-        stop: Callable[[], object],
-        window: Window | None,
-        keys: Keyring,
-        home: str,
-        ended: Callable[[_Metered], None],
-    ) -> None:
+        self, attempt: Attempt, stop: Callable[[], object], window: Window | None, keys: Keyring,
+        home: str, ended: Callable[[_Metered], None],
+    ) -> None:  # fmt: skip
         self._attempt = attempt
         self._stop = stop
         self._window = window
@@ -201,7 +190,7 @@ class _Metered:
         until_s = loop.time() + LAST_S_MAX
         while self.key.in_flight and loop.time() < until_s:
             await asyncio.sleep(LOOK_S)
-        remove_home(self._home)
+        agents.remove_home(self._home)
         self._ended(self)
         return self.usage()
 
@@ -210,16 +199,9 @@ class TaskGateway:
     """The meter of a run's commands. Used within the run's event loop."""
 
     def __init__(
-        self,
-        run: str,
-        folder: str,
-        run_folder: str,
-        environ: Mapping[str, str],
-        settings: GatewaySettings,
-        *,
-        prices: Prices | None = None,
-        admission: Port | None = None,
-    ) -> None:
+        self, run: str, folder: str, run_folder: str, environ: Mapping[str, str],
+        settings: GatewaySettings, *, prices: Prices | None = None, admission: Port | None = None,
+    ) -> None:  # fmt: skip
         """Commands run in `folder`; their homes are made in `run_folder`."""
         self._run = run
         self._folder = folder
@@ -263,8 +245,8 @@ class TaskGateway:
         key = opened.key = self._keys.issue(name, (self._run, attempt.name), payer=opened)
         upstreams = self._settings.upstreams
         told = {one: value.replace(TOKEN, key.token) for one, value in self._environment.items()}
-        urls = base_urls(self._url, key.token, upstreams)
-        opened.environment = told | write_homes(home, urls, upstreams, self._environ)
+        urls = agents.base_urls(self._url, key.token, upstreams)
+        opened.environment = told | agents.write_homes(home, urls, upstreams, self._environ)
         self._open[attempt.task] = opened
         return opened
 
@@ -325,8 +307,10 @@ class TaskGateway:
         listening.setblocking(False)
         self._url = f"http://{address[0]}:{listening.getsockname()[1]}"
         upstreams = self._settings.upstreams
-        self._environment = environment(self._url, TOKEN, upstreams, self._environ, self._folder)
-        remove_home(self._homes)  # Left behind by a process that was killed.
+        self._environment = agents.environment(
+            self._url, TOKEN, upstreams, self._environ, self._folder
+        )
+        agents.remove_home(self._homes)  # Left behind by a process that was killed.
         loop = asyncio.get_running_loop()
 
         def knocked() -> None:
@@ -357,5 +341,5 @@ def task_gateway(
         return None
     if any(leads_to_gateway(environ.get(name, ""), environ) for name in VARIABLES.values()):
         return None
-    settings = whole_settings(GatewayOptions(), environ, folder)
+    settings = agents.whole_settings(GatewayOptions(), environ, folder)
     return TaskGateway(run, folder, run_folder, environ, settings)

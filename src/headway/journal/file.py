@@ -80,10 +80,8 @@ def give(folder: str) -> bool:
 
 
 def drop(folder: str) -> None:
-    try:
+    with suppress(OSError):
         os.unlink(os.path.join(folder, SPACE_FILE))
-    except OSError:
-        return
 
 
 def free_bytes(folder: str) -> int:

@@ -142,8 +142,7 @@ def find_run(state: str, word: str) -> RunPlace:
             f"say which one, for instance `{near[0].id}`"
         ))  # fmt: skip
     raise UsageError(
-        f"there is no run `{word}`",
-        hint=did_you_mean(word, [place.id for place in places[:20]]),
+        f"there is no run `{word}`", hint=did_you_mean(word, [place.id for place in places[:20]])
     )
 
 

@@ -20,18 +20,8 @@ from typing import Final
 from headway.base import locks as owner
 from headway.engine.record import Header, JournalEntry
 from headway.errors import JournalError
-from headway.journal import file as space
-from headway.journal.file import JournalFile, connect, make, path_of, settle
-from headway.journal.reader import (
-    QUICK_BYTES_MAX,
-    UNREADABLE,
-    JournalReader,
-    examine,
-    placed,
-    size_bytes,
-    spoilt,
-    verify,
-)
+from headway.journal import file as db
+from headway.journal import reader as reading
 
 # The thread that makes entries durable. It commits at once when idle; the entries that arrive
 # meanwhile form the next batch.
@@ -59,10 +49,10 @@ class Journal:
     def __init__(self, folder: str, lock: int) -> None:
         self.folder = folder
         self._lock = lock
-        database = connect(path_of(folder))
+        database = db.connect(db.path_of(folder))
         try:
-            self._file = JournalFile(folder, database)
-            self.reader = JournalReader(folder)
+            self._file = db.JournalFile(folder, database)
+            self.reader = reading.JournalReader(folder)
             """What is durable, for the thread of the event loop."""
         except BaseException:
             database.close()
@@ -96,11 +86,11 @@ class Journal:
             raise JournalError(f"{folder} cannot be made: {fault.strerror}") from None
         lock = owner.take(folder)
         try:
-            make(folder, header)
+            db.make(folder, header)
             return cls(folder, lock)
         except FileExistsError:
             owner.drop(lock)
-            raise JournalError(f"{path_of(folder)} is there already") from None
+            raise JournalError(f"{db.path_of(folder)} is there already") from None
         except (OSError, sqlite3.Error) as fault:
             owner.drop(lock)
             raise JournalError(f"no journal can be made in {folder}: {in_words(fault)}") from None
@@ -108,21 +98,21 @@ class Journal:
     @classmethod
     def open(cls, folder: str) -> Journal:
         """Take the journal over, to go on with its run. JournalError: owned, spoilt, not there."""
-        if not os.path.exists(path_of(folder)):
+        if not os.path.exists(db.path_of(folder)):
             raise JournalError(f"there is no journal in {folder}")
         lock = owner.take(folder)
         try:
-            examine(folder)
-            if size_bytes(folder) <= QUICK_BYTES_MAX:
-                with JournalReader(folder) as reader:
-                    verify(reader)
+            reading.examine(folder)
+            if reading.size_bytes(folder) <= reading.QUICK_BYTES_MAX:
+                with reading.JournalReader(folder) as reader:
+                    reading.verify(reader)
             return cls(folder, lock)
         except JournalError as fault:
             owner.drop(lock)
-            raise placed(folder, fault) from None
-        except UNREADABLE as fault:
+            raise reading.placed(folder, fault) from None
+        except reading.UNREADABLE as fault:
             owner.drop(lock)
-            raise spoilt(folder, in_words(fault)) from None
+            raise reading.spoilt(folder, in_words(fault)) from None
 
     def start(
         self, loop: asyncio.AbstractEventLoop, on_fault: Callable[[str], None] | None = None,
@@ -132,8 +122,8 @@ class Journal:
         `on_end`, if nothing can be written any more."""
         self._on_fault, self._on_end = on_fault, on_end
         self._loop, self._owner = loop, threading.get_ident()
-        if not space.hold(self.folder):
-            self._failed(space.full_words(self.folder), is_stuck=False)
+        if not db.hold(self.folder):
+            self._failed(db.full_words(self.folder), is_stuck=False)
         self._thread.start()
 
     def write(self, entries: Sequence[JournalEntry], then: Then | None = None) -> None:
@@ -182,7 +172,7 @@ class Journal:
         except sqlite3.Error:
             pass  # Not marked as clean: the next owner looks closer, and nothing is lost.
         finally:
-            space.drop(self.folder)
+            db.drop(self.folder)
             owner.drop(lock)
         if left:
             raise _not_durable(self.folder, left, self.fault)
@@ -190,7 +180,7 @@ class Journal:
     def _run(self) -> None:
         is_last = False
         try:
-            settle(self.folder)
+            db.settle(self.folder)
         except OSError as fault:
             self._failed(_disk_words(self.folder, fault), is_stuck=True)
         while not is_last:
@@ -198,7 +188,7 @@ class Journal:
             while self._waiting and not self._is_over:
                 if not self._write(self._batch()):
                     break
-            if self.fault and not self._waiting and space.hold(self.folder):
+            if self.fault and not self._waiting and db.hold(self.folder):
                 self.fault = ""
                 self._tell(self._faulted, "", False)
 
@@ -242,7 +232,7 @@ class Journal:
             except Exception as fault:
                 # The thread's boundary: whatever it is, its entries are kept and it is said.
                 self._is_over = not may_pass(fault)
-                has_room = not self._is_over and space.give(self.folder)
+                has_room = not self._is_over and db.give(self.folder)
                 self._failed(_disk_words(self.folder, fault), is_stuck=not has_room)
                 if has_room:
                     continue
@@ -283,7 +273,7 @@ class Journal:
             self._on_end(
                 JournalError(
                     f"nothing more can be written to the journal: {reason}",
-                    where=path_of(self.folder),
+                    where=db.path_of(self.folder),
                     hint="`headway doctor` says whether it is spoilt",
                 )
             )
@@ -300,9 +290,9 @@ def may_pass(fault: Exception) -> bool:
 
 
 def _disk_words(folder: str, fault: Exception) -> str:
-    is_full = isinstance(fault, OSError) and fault.errno in space.FULL
+    is_full = isinstance(fault, OSError) and fault.errno in db.FULL
     is_full = is_full or getattr(fault, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
-    return space.full_words(folder) if is_full else in_words(fault)
+    return db.full_words(folder) if is_full else in_words(fault)
 
 
 def in_words(fault: Exception) -> str:
@@ -320,7 +310,7 @@ def _not_durable(folder: str, left: list[JournalEntry], fault: str) -> JournalEr
     more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
     return JournalError(
         f"{len(left)} events of this run are not on the disk: {fault}",
-        where=path_of(folder),
+        where=db.path_of(folder),
         detail=f"tasks: {', '.join(names[:NAMED_MAX])}{more}" if names else None,
         hint="make room there, then `headway resume`: ends of commands are in a log of their own; "
         "other tasks that are named here are done again",

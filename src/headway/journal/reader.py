@@ -12,7 +12,6 @@ import sqlite3
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from types import TracebackType
 from typing import Final
 from urllib.parse import quote
 
@@ -21,20 +20,7 @@ from msgspec import Struct
 from headway.base.digest import digest as digest_of
 from headway.engine.record import Fact, Header, TaskRow, TaskState
 from headway.errors import JournalError
-from headway.journal.file import (
-    BODIES,
-    EVENT_COLUMNS,
-    ROW_READ_COLUMNS,
-    body_path,
-    connect,
-    header_of,
-    number_in,
-    path_of,
-    read_event,
-    read_mark,
-    read_meta,
-    read_row,
-)
+from headway.journal import file as db
 from headway.journal.folder import RunPlace
 
 # Whether a journal can be trusted before a process goes on with it.
@@ -53,7 +39,7 @@ _MAGIC: Final = (0x377F0682, 0x377F0683)
 
 def examine(folder: str) -> None:
     """JournalError if something is missing that was on the disk; nothing is changed then."""
-    path = path_of(folder)
+    path = db.path_of(folder)
     log, kept = f"{path}-wal", f"{path}-wal-kept"
     # Whoever closes a file last removes its log. Under a second name it stays until it is judged.
     with suppress(OSError):
@@ -62,7 +48,7 @@ def examine(folder: str) -> None:
         os.link(log, kept)
     has_log = os.path.exists(kept) and os.path.getsize(kept) > WAL_HEADER_BYTES
     try:
-        with closing(connect(path)) as database:
+        with closing(db.connect(path)) as database:
             _examine(folder, database, kept if has_log else "")
     except (JournalError, *UNREADABLE):
         if has_log:
@@ -76,7 +62,7 @@ def spoilt(folder: str, what: str) -> JournalError:
     run = os.path.basename(os.path.abspath(folder))
     return JournalError(
         f"the journal of run {run} is spoilt: {what}",
-        where=path_of(folder),
+        where=db.path_of(folder),
         hint=f"`headway doctor --salvage {run}` saves what can be read and keeps this file",
     )
 
@@ -87,11 +73,13 @@ def placed(folder: str, error: JournalError) -> JournalError:
         return error
     if error.hint is None:
         return spoilt(folder, error.message)
-    return JournalError(error.message, where=path_of(folder), detail=error.detail, hint=error.hint)
+    return JournalError(
+        error.message, where=db.path_of(folder), detail=error.detail, hint=error.hint
+    )
 
 
 def _examine(folder: str, database: sqlite3.Connection, log: str) -> None:
-    meta = read_meta(database)
+    meta = db.read_meta(database)
     if log:
         if not _has_header(log):
             raise spoilt(folder, "the header of its log of changes cannot be read")
@@ -104,9 +92,9 @@ def _examine(folder: str, database: sqlite3.Connection, log: str) -> None:
         if found != "ok":
             raise spoilt(folder, str(found).replace("\n", " "))
     # At a clean end both are counted; before it, events are at every commit.
-    least = {"events": read_mark(folder)}
+    least = {"events": db.read_mark(folder)}
     if meta.get("is_clean"):
-        least = {table: number_in(meta, table) for table in ("tasks", "events")}
+        least = {table: db.number_in(meta, table) for table in ("tasks", "events")}
     for table, count in least.items():
         column = "id" if table == "tasks" else "seq"
         (last,) = database.execute(f"SELECT coalesce(max({column}), 0) FROM {table}").fetchone()
@@ -116,9 +104,9 @@ def _examine(folder: str, database: sqlite3.Connection, log: str) -> None:
 
 def size_bytes(folder: str) -> int:
     """How much a journal is on disk, with its log of changes and its large results."""
-    paths = [path_of(folder), f"{path_of(folder)}-wal"]
+    paths = [db.path_of(folder), f"{db.path_of(folder)}-wal"]
     with suppress(OSError):
-        paths += (entry.path for entry in os.scandir(os.path.join(folder, BODIES)))
+        paths += (entry.path for entry in os.scandir(os.path.join(folder, db.BODIES)))
     return sum(os.path.getsize(path) for path in paths if os.path.exists(path))
 
 
@@ -156,9 +144,9 @@ def _has_header(log: str) -> bool:
 BULK_MIN: Final = 64
 """So many texts are found sooner by reading them all than one by one."""
 
-_ROWS: Final = f"SELECT {','.join(ROW_READ_COLUMNS)} FROM tasks"
+_ROWS: Final = f"SELECT {','.join(db.ROW_READ_COLUMNS)} FROM tasks"
 _PLACES: Final = "SELECT id, digest FROM bodies WHERE id>?"
-_EVENTS: Final = f"SELECT {','.join(EVENT_COLUMNS)} FROM events WHERE seq>?"
+_EVENTS: Final = f"SELECT {','.join(db.EVENT_COLUMNS)} FROM events WHERE seq>?"
 
 
 class RecordedEvent(Struct, frozen=True):
@@ -186,7 +174,7 @@ class JournalReader:
     def __init__(self, folder: str) -> None:
         """JournalError if there is no journal, or none that can be read."""
         self.folder: Final = folder
-        path = os.path.abspath(path_of(folder))
+        path = os.path.abspath(db.path_of(folder))
         if not os.path.exists(path):
             raise JournalError(f"there is no journal in {folder}")
         with self._guarded():
@@ -198,7 +186,7 @@ class JournalReader:
         self._seen = -1
         try:
             with self._guarded():
-                self.header: Header = header_of(read_meta(self._database))
+                self.header: Header = db.header_of(db.read_meta(self._database))
         except JournalError:
             self._database.close()
             raise
@@ -206,10 +194,7 @@ class JournalReader:
     def __enter__(self) -> JournalReader:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def rows(self, state: TaskState | None = None, name: str | None = None) -> Iterator[TaskRow]:
@@ -225,12 +210,12 @@ class JournalReader:
                 if not given and values[0] != last + 1:
                     raise JournalError(f"between tasks {last} and {values[0]} something is missing")
                 last = values[0]
-                yield read_row(values)
+                yield db.read_row(values)
 
     def row(self, key: bytes) -> TaskRow | None:
         with self._guarded():
             found = self._database.execute(f"{_ROWS} WHERE key=?", (key,)).fetchone()
-            return None if found is None else read_row(found)
+            return None if found is None else db.read_row(found)
 
     def events(
         self, after: int = 0, key: bytes | None = None, kinds: Sequence[str] = ()
@@ -244,7 +229,7 @@ class JournalReader:
                 if not only and found[0] != after + 1:
                     raise JournalError(f"between events {after} and {found[0]} one is missing")
                 after = found[0]
-                yield RecordedEvent(after, found[4], read_event(found))
+                yield RecordedEvent(after, found[4], db.read_event(found))
 
     def has_changed(self) -> bool:
         """Whether somebody wrote since this was last asked, or it is asked first.
@@ -273,7 +258,7 @@ class JournalReader:
                 row = self._database.execute("SELECT data FROM bodies WHERE id=?", (number,))
                 return _checked(digest, *(row.fetchone() or (None,)))
             try:
-                with open(body_path(self.folder, digest), "rb") as file:
+                with open(db.body_path(self.folder, digest), "rb") as file:
                     return _checked(digest, file.read())
             except FileNotFoundError:
                 if not self.header.keeps_bodies:
@@ -295,7 +280,7 @@ class JournalReader:
         # Few, or large ones that are files.
         places = self.places()
         for name in left:
-            if name in places or os.path.exists(body_path(self.folder, name)):
+            if name in places or os.path.exists(db.body_path(self.folder, name)):
                 yield name, self.body(name) or b""
 
     def summary(self) -> RunSummary:
@@ -342,7 +327,7 @@ def verify(reader: JournalReader) -> None:
     events = sum(1 for _ in reader.events())
     for _ in reader.bodies(texts.union(reader.places())):
         pass
-    known = read_mark(reader.folder)
+    known = db.read_mark(reader.folder)
     if events < known:
         raise spoilt(reader.folder, f"it had {known} events and has {events}")
 

@@ -24,27 +24,7 @@ from headway.base.digest import digest
 from headway.engine.events import RunFinished
 from headway.engine.record import LOST, Fact, TaskRow, fold, without_lost
 from headway.errors import JournalError
-from headway.journal.file import (
-    BODY_COLUMNS,
-    EVENT_COLUMNS,
-    MARK,
-    PAGE_BYTES,
-    ROW_COLUMNS,
-    RowValues,
-    body_path,
-    connect,
-    event_values,
-    header_of,
-    is_body,
-    make,
-    path_of,
-    read_event,
-    read_header_copy,
-    read_mark,
-    read_row,
-    row_values,
-    say,
-)
+from headway.journal import file as db
 from headway.journal.reader import FRAME_HEADER_BYTES, WAL_HEADER_BYTES
 from headway.journal.shim_log import sync_folder
 
@@ -68,7 +48,7 @@ def read_pages(path: str, log: str) -> list[tuple[int, bytes]]:
     than the file. Frames behind the last commit count too: their records have their own checks.
     """
     data, frames = _whole(path), _whole(log)
-    size = PAGE_BYTES
+    size = db.PAGE_BYTES
     file = [(at // size + 1, data[at : at + size]) for at in range(0, len(data), size)]
     older: list[tuple[int, bytes]] = []
     newer: list[tuple[int, bytes]] = []
@@ -86,11 +66,11 @@ def records(images: list[tuple[int, bytes]]) -> Iterator[tuple[int, Record]]:
     pages = dict(images)
     for number, image in images:
         start = 100 if number == 1 else 0
-        if len(image) != PAGE_BYTES or image[start] not in (TABLE_LEAF, INDEX_LEAF):
+        if len(image) != db.PAGE_BYTES or image[start] not in (TABLE_LEAF, INDEX_LEAF):
             continue
         has_number = image[start] == TABLE_LEAF
         (cells,) = struct.unpack_from(">H", image, start + 3)
-        for cell in range(min(cells, (PAGE_BYTES - start - 8) // 2)):
+        for cell in range(min(cells, (db.PAGE_BYTES - start - 8) // 2)):
             try:
                 (at,) = struct.unpack_from(">H", image, start + 8 + 2 * cell)
                 yield _found(pages, image, at, has_number)
@@ -110,7 +90,7 @@ def _found(pages: dict[int, bytes], image: bytes, at: int, has_number: bool) -> 
 
 def _payload(pages: dict[int, bytes], image: bytes, at: int, size: int, has_number: bool) -> bytes:
     """The bytes of a record, gathered from the pages that it runs over into."""
-    usable = PAGE_BYTES
+    usable = db.PAGE_BYTES
     most = usable - 35 if has_number else (usable - 12) * 64 // 255 - 23
     if size <= most:
         return image[at : at + size]
@@ -219,9 +199,9 @@ class Wreck:
                 self.bodies[name] = data
             case (None, int() | float() as at_s, version, kind, bytes(key), text, crc):
                 values = (number, float(at_s), version, kind, key, text, crc)
-                self.events.add((number, key, read_event(values)))
-            case (None, bytes(key), name, state, *_, data) if len(record) == len(ROW_COLUMNS):
-                row = read_row(cast(RowValues, (number, key, name, state, data)))
+                self.events.add((number, key, db.read_event(values)))
+            case (None, bytes(key), name, state, *_, data) if len(record) == len(db.ROW_COLUMNS):
+                row = db.read_row(cast(db.RowValues, (number, key, name, state, data)))
                 old = self.rows.get(number)
                 if old is None or _age(row) >= _age(old):
                     self.rows[number] = row
@@ -254,13 +234,13 @@ def salvage(folder: str) -> Salvaged:
     try:
         return _salvage(folder)
     except (OSError, sqlite3.Error) as fault:
-        raise JournalError(f"{path_of(folder)} cannot be saved: {fault}") from None
+        raise JournalError(f"{db.path_of(folder)} cannot be saved: {fault}") from None
     finally:
         owner.drop(lock)
 
 
 def _salvage(folder: str) -> Salvaged:
-    path = path_of(folder)
+    path = db.path_of(folder)
     wreck = Wreck()
     for number, record in records(read_pages(path, f"{path}-wal")):
         try:
@@ -268,20 +248,20 @@ def _salvage(folder: str) -> Salvaged:
         except JournalError:
             continue  # Its check does not fit: a page that was read as what it is not.
     try:
-        header = header_of(wreck.meta)
+        header = db.header_of(wreck.meta)
     except JournalError:
-        header = read_header_copy(folder)
+        header = db.read_header_copy(folder)
     had, bodies = wreck.brought_up_to_date(), list(wreck.bodies.items())
 
     def has(name: bytes) -> bool:
         is_there = name in wreck.bodies or not header.keeps_bodies
-        return is_there or is_body(body_path(folder, name), name)
+        return is_there or db.is_body(db.body_path(folder, name), name)
 
     rows = [without_lost(row, has) for row in had]
     lost = sum(row.fault == LOST for row in rows)
     events = wreck.in_order()
     numbers = {number for number, _, _ in events}
-    missing = max(max(numbers, default=0), read_mark(folder)) - len(numbers)
+    missing = max(max(numbers, default=0), db.read_mark(folder)) - len(numbers)
     if missing or lost:
         # The run is not over: a task of it runs again, or is not known to have ended.
         events = [one for one in events if not isinstance(one[2], RunFinished)]
@@ -289,24 +269,24 @@ def _salvage(folder: str) -> Salvaged:
     # Made beside the old one, which stays in its place until the new one is whole.
     draft = os.path.join(folder, DRAFT)
     shutil.rmtree(draft, ignore_errors=True)
-    make(draft, header)
-    with closing(connect(path_of(draft))) as database:
+    db.make(draft, header)
+    with closing(db.connect(db.path_of(draft))) as database:
         database.execute("BEGIN IMMEDIATE")
         # Numbers have no gaps, so what is there is counted anew.
-        _fill(database, "events", EVENT_COLUMNS, [
-            event_values(seq, key, event) for seq, (_, key, event) in enumerate(events, 1)
+        _fill(database, "events", db.EVENT_COLUMNS, [
+            db.event_values(seq, key, event) for seq, (_, key, event) in enumerate(events, 1)
         ])  # fmt: skip
-        _fill(database, "tasks", ROW_COLUMNS, [
-            row_values(number, row) for number, row in enumerate(rows, 1)
+        _fill(database, "tasks", db.ROW_COLUMNS, [
+            db.row_values(number, row) for number, row in enumerate(rows, 1)
         ])  # fmt: skip
-        _fill(database, "bodies", BODY_COLUMNS[1:], bodies)
-        say(database, epoch=epoch if isinstance(epoch, int) else 0)
-        say(database, tasks=len(rows), events=len(events))
+        _fill(database, "bodies", db.BODY_COLUMNS[1:], bodies)
+        db.say(database, epoch=epoch if isinstance(epoch, int) else 0)
+        db.say(database, tasks=len(rows), events=len(events))
         database.execute("COMMIT")
     kept_as = _move_aside(folder)
-    os.rename(path_of(draft), path)
+    os.rename(db.path_of(draft), path)
     with suppress(FileNotFoundError):
-        os.unlink(os.path.join(folder, MARK))
+        os.unlink(os.path.join(folder, db.MARK))
     shutil.rmtree(draft)
     sync_folder(folder)
     return Salvaged(len(rows), len(events), len(bodies), missing, lost, kept_as)
@@ -321,7 +301,7 @@ def _fill(
 
 
 def _move_aside(folder: str) -> str:
-    path = path_of(folder)
+    path = db.path_of(folder)
     for number in range(1, ASIDE_MAX + 1):
         aside = f"{path}.spoilt-{number}"
         if not os.path.exists(aside):

@@ -124,12 +124,9 @@ class ShimLog:
         return (command.reason, code, *command.usage, command.started_ms, wall_ms)
 
     def _line(
-        self,
-        command: StartedCommand,
-        facts: tuple[str, int, int, int, int, int],
-        sizes: list[int],
+        self, command: StartedCommand, facts: tuple[str, int, int, int, int, int], sizes: list[int],
         texts: list[bytes | None],
-    ) -> bytes:
+    ) -> bytes:  # fmt: skip
         fields = [LOG_VERSION, command.key.encode(), b"%d" % command.attempt]
         fields += [str(fact).encode() for fact in (*facts, *sizes)]
         for text in texts:

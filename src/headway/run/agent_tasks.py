@@ -22,35 +22,10 @@ from uuid import uuid4
 from msgspec import Struct
 from msgspec.structs import replace
 
-from headway.agents.cli import (
-    AgentKind,
-    AgentOutput,
-    AgentUsage,
-    Errand,
-    How,
-    OutputStream,
-    Session,
-    StoredSession,
-    accounts_of,
-    add_account,
-    empty_home,
-    home_of,
-    less,
-    read_session,
-    save_session,
-)
+from headway.agents import cli
+from headway.agents import shell as commands
 from headway.agents.kinds import Custom, result_in
 from headway.agents.metering import MeteredUsage
-from headway.agents.shell import (
-    Command,
-    CommandEnded,
-    Output,
-    OutputTooLongError,
-    ShimGoneError,
-    detail_of,
-    shell_code,
-    shim_key,
-)
 from headway.base.digest import digest
 from headway.base.values import Fault, FaultKind
 from headway.config import Configuration, read_configuration
@@ -289,7 +264,7 @@ class ProgramCall(Struct, frozen=True):
 
 
 async def perform_program(
-    kind: AgentKind, call: ProgramCall, attempt: Attempt, crew: Crew
+    kind: cli.AgentKind, call: ProgramCall, attempt: Attempt, crew: Crew
 ) -> Result:
     """One attempt. Raises AttemptError; the meter around it knows of budgets and windows."""
     program = _Program(kind, call, attempt, crew)
@@ -305,12 +280,13 @@ async def perform_program(
 
 
 def outset_of(
-    kind: AgentKind, home: str, asked: Session, environ: Mapping[str, str], journalled: int = 0
-) -> tuple[How, Session, StoredSession | None]:
+    kind: cli.AgentKind, home: str, asked: cli.Session, environ: Mapping[str, str],
+    journalled: int = 0,
+) -> tuple[cli.How, cli.Session, cli.StoredSession | None]:  # fmt: skip
     """How the next attempt begins, as far as the disk tells; whether anything is recorded is the
     meter's to know. `asked` is the session if there was none before; `journalled` is the last
     attempt whose end the journal knows."""
-    before = read_session(home)
+    before = cli.read_session(home)
     if before is None:
         return "first", asked, None
     is_same = before.agent == asked.agent and before.prompt == asked.prompt
@@ -327,30 +303,32 @@ def outset_of(
 
 
 class _Program:
-    def __init__(self, kind: AgentKind, call: ProgramCall, attempt: Attempt, crew: Crew) -> None:
+    def __init__(
+        self, kind: cli.AgentKind, call: ProgramCall, attempt: Attempt, crew: Crew
+    ) -> None:
         self._kind = kind
         self._call = call
         self._attempt = attempt
         self._crew = crew
-        self._home = home_of(crew.run_folder, shim_key(attempt))
+        self._home = cli.home_of(crew.run_folder, commands.shim_key(attempt))
         self._environ = {**crew.environment, **call.environment}
-        self._how: How = "first"
+        self._how: cli.How = "first"
         self._session = self._new_session()
-        self._held: StoredSession | None = None
+        self._held: cli.StoredSession | None = None
         self._before = MeteredUsage()
         self._charged = 0
         """Of what is carried on from an interrupted attempt, what the journal has charged."""
-        self._heard: list[AgentOutput] = []
+        self._heard: list[cli.AgentOutput] = []
         self._commands = 0
         self._until_s: float | None = None
 
-    def _output(self) -> AgentOutput:
+    def _output(self) -> cli.AgentOutput:
         every = self._heard
         tools, denied = Counter[str](), Counter[str]()
         for one in every:
             tools.update(one.tools)
             denied.update(one.denied)
-        return AgentOutput(
+        return cli.AgentOutput(
             self._session.session, sum(one.turns for one in every), dict(sorted(tools.items())),
             sum(one.input_tokens for one in every), sum(one.output_tokens for one in every),
             sum(one.microusd for one in every), denied=dict(sorted(denied.items())),
@@ -399,7 +377,7 @@ class _Program:
             in_session = held.replies - held.is_cut
         kept = {"session": in_session, "taken": self._before.calls}.get(how, seen.replayed)
         is_seen = bool(seen.calls or seen.replayed)
-        account = AgentUsage(
+        account = cli.AgentUsage(
             self._attempt.name, self._attempt.key.hex(), self._attempt.number, self._kind.name,
             how, heard.session, heard.turns, dict(heard.tools), round(heard.input_tokens),
             round(heard.output_tokens), heard.microusd,
@@ -408,24 +386,24 @@ class _Program:
             max(0, self._before.calls - kept), is_done, self._session.number, dict(heard.denied),
             seen.unpriced,
         )  # fmt: skip
-        add_account(self._crew.run_folder, account)
+        cli.add_account(self._crew.run_folder, account)
         if account.denied:
             self._crew.notes.append(account.refusal)
         if how not in ("first", "start") or self._before.calls:
             self._crew.notes.append(account.words)
 
-    def _new_session(self) -> Session:
+    def _new_session(self) -> cli.Session:
         attempt, call = self._attempt, self._call
         asked = digest(call.prompt.encode("utf-8", "replace")).hex()
         name, key = attempt.name, attempt.key.hex()
-        return Session(name, key, self._kind.name, str(uuid4()), asked, attempt=attempt.number)
+        return cli.Session(name, key, self._kind.name, str(uuid4()), asked, attempt=attempt.number)
 
     def _begin(self) -> None:
         kind = self._kind
         asked, journalled = self._new_session(), self._attempt.journalled
         how, session, self._held = outset_of(kind, self._home, asked, self._environ, journalled)
         if how in ("start", "replay"):
-            empty_home(self._home)
+            cli.empty_home(self._home)
         self._session = session
         if self._crew.meter is not None:
             name = f"{self._attempt.name}~{session.number}"
@@ -444,12 +422,12 @@ class _Program:
 
     def _note(self, **changes: object) -> None:
         self._session = replace(self._session, **changes)
-        save_session(self._home, self._session)
+        cli.save_session(self._home, self._session)
 
     def _over(self) -> None:
         said = self._session.said if self._crew.keeps_results else None
         self._note(is_over=True, said=said)
-        empty_home(self._home)
+        cli.empty_home(self._home)
 
     def _can_go_on(self) -> bool:
         held = self._kind.held(self._home, self._session.session, self._environ)
@@ -476,25 +454,27 @@ class _Program:
             if not goes_on or is_again or not _has_lost(self._kind, ended, heard):
                 break
             # Its own session is not there any more: all is asked anew.
-            await in_thread(partial(empty_home, self._home))
+            await in_thread(partial(cli.empty_home, self._home))
             self._how, self._held = ("replay" if self._before.calls else "start"), None
             self._note(session=str(uuid4()), microusd=0)
             prompt, goes_on = self._call.prompt, False
         text = _text(self._kind, heard, ended)
         if ended.reason != "exit" or ended.code != 0 or heard.error or text is None:
             kind: FaultKind = "timeout" if ended.reason == "timeout" else "command"
-            why = heard.error or ("" if ended.code == 0 else detail_of(ended))
+            why = heard.error or ("" if ended.code == 0 else commands.detail_of(ended))
             denied = ", ".join(sorted(heard.denied))
             silent = f"it was not allowed to use {denied}, and ended" if denied else "it ended"
             fault = Fault(kind, detail=why or f"{silent} without an answer")
-            code = shell_code(ended.code)
+            code = commands.shell_code(ended.code)
             raise AttemptError(fault, replace(self._spent(), exit_code=code))
         await in_thread(partial(self._note, said=text))
         return text
 
-    async def _executed(self, prompt: str, goes_on: bool) -> tuple[CommandEnded, AgentOutput]:
+    async def _executed(
+        self, prompt: str, goes_on: bool
+    ) -> tuple[commands.CommandEnded, cli.AgentOutput]:
         session, call, crew = self._session, self._call, self._crew
-        errand = Errand(
+        errand = cli.Errand(
             prompt, call.model, call.is_own_model, self._home, session.session, goes_on,
             self._environ, call.permissions,
         )  # fmt: skip
@@ -502,8 +482,8 @@ class _Program:
         left_s = None
         if self._until_s is not None:
             left_s = max(0.001, self._until_s - self._attempt.clock.own_s)
-        command = Command(
-            shim_key(self._attempt), self._attempt.number, start.argv,
+        command = commands.Command(
+            commands.shim_key(self._attempt), self._attempt.number, start.argv,
             {**call.environment, **start.told}, crew.folder, start.stdin, left_s,
         )  # fmt: skip
         self._commands += 1
@@ -511,16 +491,16 @@ class _Program:
             command = replace(command, key=crew.part_key())
         try:
             ended = await crew.shim().run(command, self._attempt.clock)
-        except ShimGoneError as gone:
+        except commands.ShimGoneError as gone:
             fault = Fault("broken", detail=str(gone))
             raise AttemptError(fault, self._spent(), is_in_doubt=True) from None
         heard = await in_thread(partial(_heard, self._kind, ended))
         held = self._held
         if self._kind.is_summed and goes_on and held is not None:
-            heard = less(heard, held.input_tokens, held.output_tokens)
+            heard = cli.less(heard, held.input_tokens, held.output_tokens)
         if self._kind.is_summed and goes_on:
             earlier = self._output()
-            heard = less(heard, earlier.input_tokens, earlier.output_tokens)
+            heard = cli.less(heard, earlier.input_tokens, earlier.output_tokens)
         cost, known = heard.microusd, session.microusd
         if self._kind.is_cost_summed and goes_on and cost >= known:
             heard = replace(heard, microusd=cost - known)
@@ -546,12 +526,12 @@ class _Program:
         )  # fmt: skip
 
 
-def _untold(before: MeteredUsage, run_folder: str, session: Session) -> MeteredUsage:
+def _untold(before: MeteredUsage, run_folder: str, session: cli.Session) -> MeteredUsage:
     """What attempts in a session took that were killed: it is recorded, and no account tells it."""
     if not before.paid:
         return MeteredUsage()
     key = session.key, session.number
-    told = [one for one in accounts_of(run_folder) if (one.key, one.number) == key]
+    told = [one for one in cli.accounts_of(run_folder) if (one.key, one.number) == key]
     calls = before.paid - sum(one.metered_calls or 0 for one in told)
     given = before.input_tokens - sum(one.metered_input_tokens for one in told)
     gave = before.output_tokens - sum(one.metered_output_tokens for one in told)
@@ -562,9 +542,9 @@ def _untold(before: MeteredUsage, run_folder: str, session: Session) -> MeteredU
     return MeteredUsage(calls, max(0.0, given), max(0.0, gave), max(0, cost), unpriced=unpriced)
 
 
-def _heard(kind: AgentKind, ended: CommandEnded) -> AgentOutput:
+def _heard(kind: cli.AgentKind, ended: commands.CommandEnded) -> cli.AgentOutput:
     """What a program has told, in pieces: its output may be longer than what is kept of one."""
-    stream, output = OutputStream(kind.hear), ended.stdout
+    stream, output = cli.OutputStream(kind.hear), ended.stdout
     if output.text is not None:
         stream.feed(output.text)
     elif os.path.exists(output.path):
@@ -574,16 +554,16 @@ def _heard(kind: AgentKind, ended: CommandEnded) -> AgentOutput:
     return stream.end()
 
 
-def _text(kind: AgentKind, heard: AgentOutput, ended: CommandEnded) -> str | None:
+def _text(kind: cli.AgentKind, heard: cli.AgentOutput, ended: commands.CommandEnded) -> str | None:
     if isinstance(kind, Custom):
         try:
             return result_in(kind.setting, ended.stdout.read())
-        except (OutputTooLongError, OSError):
+        except (commands.OutputTooLongError, OSError):
             return None
     return heard.text if heard.is_over and heard.text.strip() else None
 
 
-def _has_lost(kind: AgentKind, ended: CommandEnded, heard: AgentOutput) -> bool:
+def _has_lost(kind: cli.AgentKind, ended: commands.CommandEnded, heard: cli.AgentOutput) -> bool:
     """Whether a program says that it has no such session, or cannot read it."""
     if ended.code == 0 or heard.turns:
         return False
@@ -595,7 +575,7 @@ def _has_lost(kind: AgentKind, ended: CommandEnded, heard: AgentOutput) -> bool:
     return any(words in said for words in kind.lost)
 
 
-def _tail(output: Output) -> str:
+def _tail(output: commands.Output) -> str:
     try:
         return output.tail(READ_BYTES).decode("utf-8", "replace")
     except OSError:

@@ -24,28 +24,10 @@ from msgspec.structs import replace
 from headway.base.crash import crash_point
 from headway.base.digest import digest
 from headway.base.values import Fault, FaultKind
+from headway.engine import events as ev
 from headway.engine.budget import NOTHING as UNPAID
 from headway.engine.budget import Cost, Later, Never
-from headway.engine.engine import is_current, is_last, outcome
-from headway.engine.events import (
-    NOTHING,
-    Abandoned,
-    Admitted,
-    CallAdmitted,
-    CallWaited,
-    Ending,
-    Event,
-    Failed,
-    Finished,
-    Reused,
-    TaskDelayed,
-    TaskFailed,
-    TaskFinished,
-    TaskProposed,
-    TaskStale,
-    TaskStarted,
-    Waiting,
-)
+from headway.engine.engine import CALLS, is_current, is_last, outcome
 from headway.engine.record import JournalEntry, MoneyReserved, ReplyKept, TaskRow, fold
 from headway.plans.ready import DONE
 from headway.run.results import needed_members
@@ -72,6 +54,9 @@ LOCAL: Final[frozenset[FaultKind]] = frozenset(
 """Faults that a full disk may cause."""
 OUTDATED: Final = Fault("broken", detail="what it has read has changed")
 
+HasResult = ev.TaskFinished | ev.TaskProposed
+Durable = tuple["ActiveAttempt", HasResult, Result]
+"""A result that is on the disk."""
 Again = Literal["reused", "proposed", "no"]
 """What becomes of an earlier result: it is taken, it waits, or its task has to run."""
 
@@ -112,11 +97,13 @@ class ActiveAttempt(Attempt):
         return [work.label(one) for work, _, one, is_done in every if not is_done]
 
     def waits(self, why: str = "", /) -> None:
-        self._attempts.driver.feed(Waiting(self.task, why))
+        driver = self._attempts.driver
+        driver.feed(ev.CallWaited(self.task, driver.clock(), why))
 
     def goes(self, why: str = "", /) -> None:
         self.is_sent = True
-        self._attempts.driver.feed(Admitted(self.task, why))
+        driver = self._attempts.driver
+        driver.feed(ev.CallAdmitted(self.task, driver.clock(), why))
 
     def reserve(self, microusd: int, tokens: int = 0, /) -> Awaitable[None]:
         return self._attempts.reserve(self, Cost(microusd, tokens))
@@ -124,7 +111,7 @@ class ActiveAttempt(Attempt):
     def keep(self, reply: bytes) -> Awaitable[None]:
         return self._attempts.keep_reply(self, reply)
 
-    def folded(self, event: Event | MoneyReserved | ReplyKept, *bodies: bytes) -> JournalEntry:
+    def folded(self, event: ev.Event | MoneyReserved | ReplyKept, *bodies: bytes) -> JournalEntry:
         self.row = fold(self.row, event, self.key, self.name)
         return JournalEntry(event, self.key, self.row, bodies)
 
@@ -151,14 +138,14 @@ class Attempts:
         self._holders: set[int] = set()
         self._waiters: list[asyncio.Future[None]] = []
         self.ending = 0
-        self._durables: list[tuple[ActiveAttempt, TaskFinished | TaskProposed, Result]] = []
+        self._durables: list[Durable] = []
         """Results that have become durable, of which the engine has not heard yet."""
         self._proposed: dict[int, tuple[ActiveAttempt, bytes | None]] = {}
         self._committed: list[int] = []
         """Groups of results that were committed, of which the run has not heard yet."""
 
-    def entry(self, event: Event) -> JournalEntry:
-        if isinstance(event, TaskStarted):  # The usual case, once per attempt.
+    def entry(self, event: ev.Event) -> JournalEntry:
+        if isinstance(event, ev.TaskStarted):  # The usual case, once per attempt.
             active = self.active[event.task] = self._known(event.task)
             active.number = event.attempt
             return active.folded(event)
@@ -166,12 +153,12 @@ class Attempts:
         if task is None:
             return JournalEntry(event)
         active = self.active.get(task) or self._known(task)
-        if isinstance(event, (CallWaited, CallAdmitted)):
+        if isinstance(event, CALLS):
             return JournalEntry(event, active.key)
         entry = active.folded(event)
-        if isinstance(event, (TaskDelayed, TaskStale, TaskProposed)):
+        if isinstance(event, (ev.TaskDelayed, ev.TaskStale, ev.TaskProposed)):
             self._set_aside(active)
-        elif isinstance(event, TaskFailed):
+        elif isinstance(event, ev.TaskFailed):
             self.failures[task] = event.fault
             self.active.pop(task, None)
         return entry
@@ -315,7 +302,7 @@ class Attempts:
             self.driver.feed(_unshown(active, row.ending, problem))
             return
         self._results.put(active.group, active.member, row.ending.body, None)
-        self.driver.feed(Reused(active.task, active.number))
+        self.driver.feed(ev.Reused(active.task, active.number))
         asyncio.get_running_loop().call_soon(self._leave, active)
 
     def _leave(self, active: ActiveAttempt) -> None:
@@ -366,13 +353,12 @@ class Attempts:
         return tuple(one[len(given) :] for one in replies if one and one.startswith(given))
 
     def _finished(self, active: ActiveAttempt, result: Result) -> None:
-        """Make a result durable; the engine hears of it then."""
         crash_point("result")
         active.runner = None  # It ends with this call; what it holds is let go without a collector.
         ending = _ending(result, digest(result.body), active.inputs)
         now = self._setup.clock()
-        done = TaskFinished(active.task, active.number, now, ending)
-        event: TaskFinished | TaskProposed = done
+        done = ev.TaskFinished(active.task, active.number, now, ending)
+        event: HasResult = done
         # What the run has taken back and still has a result keeps it: it is not paid again.
         is_heard = is_current(self._state, active.task, active.number)
         bodies: tuple[bytes, ...] = (result.body,)
@@ -381,7 +367,7 @@ class Attempts:
             if judged is None:
                 self._settle(active, result)
                 ending = _ending(result, b"", active.inputs)
-                self.driver.feed(Finished(active.task, active.number, ending))
+                self.driver.feed(ev.Finished(active.task, active.number, ending))
                 return
             event, bodies = judged, (result.body, touched)
         entry = active.folded(event, *bodies)
@@ -390,10 +376,7 @@ class Attempts:
         self._setup.record.write((entry,), then)
         crash_point("written")
 
-    def _durable(
-        self, active: ActiveAttempt, event: TaskFinished | TaskProposed, result: Result
-    ) -> None:
-        """A result is durable: others may know, together with those that became so with it."""
+    def _durable(self, active: ActiveAttempt, event: HasResult, result: Result) -> None:
         crash_point("durable")
         if not self._durables:
             asyncio.get_running_loop().call_soon(self._tell)
@@ -406,18 +389,16 @@ class Attempts:
             # The boundary: a callback's error is heard by nobody, and its run would wait for ever.
             self.driver.break_off(error)
 
-    def _tell_of(
-        self, durables: list[tuple[ActiveAttempt, TaskFinished | TaskProposed, Result]]
-    ) -> None:
+    def _tell_of(self, durables: list[Durable]) -> None:
         self._durables = []
         driver, active_tasks = self.driver, self.active
-        events: list[Event] = []
-        unshown: list[Failed] = []
+        events: list[ev.Event] = []
+        unshown: list[ev.Failed] = []
         groups: dict[int, None] = {}
         for active, event, result in durables:
             group = active.group
             self._settle(active, result)
-            is_held = isinstance(event, TaskProposed)
+            is_held = isinstance(event, ev.TaskProposed)
             if problem := driver.publish(group, active.member, None if is_held else result.body):
                 unshown.append(_unshown(active, event.ending, problem))
                 continue
@@ -450,16 +431,16 @@ class Attempts:
         ending = _ending(result, b"", active.inputs, spent, is_in_doubt)
         self._note(active)
         if active.is_abandoned:
-            self.driver.feed(Abandoned(active.task, active.number, ending))
+            self.driver.feed(ev.Abandoned(active.task, active.number, ending))
         else:
-            self.driver.feed(Failed(active.task, active.number, fault, ending))
+            self.driver.feed(ev.Failed(active.task, active.number, fault, ending))
 
     def _put_back(self, active: ActiveAttempt, why: str, taken: Result | None = None) -> None:
         """Not the task's fault: it waits for another time, and no attempt counts."""
         result = taken or NO_RESULT
         spent = self._settle(active, result)
-        ending = _ending(result, b"", active.inputs, spent) if result.calls else NOTHING
-        self.driver.feed(Failed(active.task, active.number, Fault("rate", detail=why), ending))
+        ending = _ending(result, b"", active.inputs, spent) if result.calls else ev.NOTHING
+        self.driver.feed(ev.Failed(active.task, active.number, Fault("rate", detail=why), ending))
 
     # Results that touched the shared state are committed in declared order.
 
@@ -473,20 +454,18 @@ class Attempts:
                 self._coherence.note(active.task, access)
         return encode(access)
 
-    def _judge(
-        self, event: TaskFinished, touched: bytes, is_heard: bool
-    ) -> TaskFinished | TaskProposed | None:
+    def _judge(self, event: ev.TaskFinished, touched: bytes, is_heard: bool) -> HasResult | None:
         """What a result is that has touched this; None if it is to be forgotten.
 
         What the run does not hear of any more may be proposed again by another process.
         """
         ending = replace(event.ending, access=digest(touched))
         if not is_heard:
-            return TaskProposed(event.task, event.attempt, event.at_s, ending)
-        end = Finished(event.task, event.attempt, ending)
+            return ev.TaskProposed(event.task, event.attempt, event.at_s, ending)
+        end = ev.Finished(event.task, event.attempt, ending)
         with self.lock:
             found = outcome(self._state, end, event.at_s)
-        return found if isinstance(found, (TaskFinished, TaskProposed)) else None
+        return found if isinstance(found, (ev.TaskFinished, ev.TaskProposed)) else None
 
     def _take_again(self, active: ActiveAttempt, row: TaskRow) -> Again:
         """Whether what an earlier attempt gave is taken: if the state is as it saw it."""
@@ -506,8 +485,8 @@ class Attempts:
         if self.driver.publish(active.group, active.member, None):
             return "no"  # Its output cannot be written: the new attempt says so.
         # Paid for once: that it waits again costs nothing.
-        ending = Ending(row.ending.body, row.ending.inputs, access=row.ending.access)
-        event: Event = TaskProposed(active.task, active.number, self._setup.clock(), ending)
+        ending = ev.Ending(row.ending.body, row.ending.inputs, access=row.ending.access)
+        event: ev.Event = ev.TaskProposed(active.task, active.number, self._setup.clock(), ending)
         self._setup.record.write((active.folded(event),))
         self._hold(active, saved.body(row))
         self.driver.feed([event])
@@ -517,12 +496,12 @@ class Attempts:
         self._proposed[active.task] = active, body
         self._set_aside(active)
 
-    def hear(self, events: Sequence[Event]) -> None:
+    def hear(self, events: Sequence[ev.Event]) -> None:
         """Results that waited are committed, or will never be."""
         for event in events:
-            if isinstance(event, (TaskFinished, TaskStale, TaskFailed)):
+            if isinstance(event, (ev.TaskFinished, ev.TaskStale, ev.TaskFailed)):
                 held = self._proposed.pop(event.task, None)
-                if held is not None and isinstance(event, TaskFinished):
+                if held is not None and isinstance(event, ev.TaskFinished):
                     self._commit(*held)
 
     def _commit(self, active: ActiveAttempt, body: bytes | None) -> None:
@@ -547,10 +526,10 @@ def _fulfil(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def _unshown(active: ActiveAttempt, ending: Ending, problem: str) -> Failed:
+def _unshown(active: ActiveAttempt, ending: ev.Ending, problem: str) -> ev.Failed:
     """A task whose result is paid for and kept, and cannot be shown: a resume shows it."""
-    kept = Ending(ending.body, ending.inputs, exit_code=ending.exit_code, access=ending.access)
-    return Failed(active.task, active.number, Fault("request", detail=problem), kept)
+    kept = ev.Ending(ending.body, ending.inputs, exit_code=ending.exit_code, access=ending.access)
+    return ev.Failed(active.task, active.number, Fault("request", detail=problem), kept)
 
 
 def _is_cancelled() -> bool:
@@ -561,12 +540,12 @@ def _is_cancelled() -> bool:
 
 def _ending(
     result: Result, body: bytes, inputs: bytes, spent: Cost | None = None, is_in_doubt: bool = False
-) -> Ending:
+) -> ev.Ending:
     money, extra = result.spend_microusd, result.extra_tokens
     if spent is not None:
         money, counted = spent.microusd, round(result.input_tokens + result.output_tokens)
         extra = spent.tokens - counted
-    return Ending(
+    return ev.Ending(
         body, inputs, result.input_tokens, result.output_tokens, money, result.calls,
         result.exit_code, is_in_doubt, extra_tokens=extra, unpriced=result.unpriced,
     )  # fmt: skip

@@ -13,7 +13,6 @@ from typing import Final
 
 from headway.agents.shell import ShimClient
 from headway.engine.events import TaskFailed, TaskFinished, TaskProposed, TaskReused, TaskStale
-from headway.engine.record import Header
 from headway.errors import HeadwayError, UsageError
 from headway.journal.folder import kept_source
 from headway.journal.reader import JournalReader
@@ -39,15 +38,12 @@ def declared(reader: JournalReader, folder: str) -> Declared | None:
     text = kept_source(folder, header.source)
     try:
         if header.kind == "each":
-            return _each(header, EachSource.decoded(text))
+            plan = EachSource.decoded(text).plan()
+            work = EachWork(plan, header.folder, ShimClient(header.folder))
+            return {work.key(member): member for member in range(plan.count())}, {}
         return _plan(reader, PlanSource.kept(folder, header.source))
     except (HeadwayError, ValueError, TypeError, KeyError):
         return None  # A file that the plan names is gone: the journal alone has to do.
-
-
-def _each(header: Header, source: EachSource) -> Declared:
-    work = EachWork(source.plan(), header.folder, ShimClient(header.folder))
-    return {work.key(member): member for member in range(work.plan.count())}, {}
 
 
 def plans_of(reader: JournalReader, source: PlanSource) -> Plans:

@@ -30,26 +30,7 @@ from headway.plans.graph import Graph
 from headway.plans.resources import ANYTHING, SCHEME, WILD, Touches, fixed_part, inside
 from headway.plans.spec import CommandSpec, Prompt, Python, text_of
 from headway.plans.template import template_of
-from headway.report.detect import (
-    DeclaredAccess,
-    DetectorFinding,
-    DetectorGround,
-    FinishedAccess,
-    Handed,
-    Learned,
-    ObservedTouch,
-    Room,
-    across,
-    aliased,
-    declarations,
-    findings,
-    is_allowed,
-    merged,
-    order_by,
-    said_of,
-    touches_of,
-    unsteady,
-)
+from headway.report import detect
 from headway.run.file_watch import CURRENT, FileLog, FolderTrace, folders_of, watch_files
 from headway.run.launch import Launch
 from headway.run.plan_run import PlanRun
@@ -65,26 +46,26 @@ class DetectorSubject(Struct, frozen=True):
     """What is watched, and by what it is judged."""
 
     graph: Graph
-    ground: DetectorGround
+    ground: detect.DetectorGround
     folder: str = ""
     ignored: str = ""
     functions: frozenset[int] = frozenset()
     """Groups that are Python functions, of which it is known what they depend on."""
     commands: frozenset[int] = frozenset()
-    lets: Callable[[int, int], DeclaredAccess] | None = None
+    lets: Callable[[int, int], detect.DeclaredAccess] | None = None
     """What a task may do without a complaint, if that is more than what it declares."""
 
-    def may(self, group: int, member: int) -> DeclaredAccess:
+    def may(self, group: int, member: int) -> detect.DeclaredAccess:
         return (self.lets or self.ground.declared)(group, member)
 
 
 def subject_of_graph(graph: Graph, channels: Channels | None = None) -> DetectorSubject:
-    def declared(group: int, member: int) -> DeclaredAccess:
-        return DeclaredAccess(_touches(graph, group, member))
+    def declared(group: int, member: int) -> detect.DeclaredAccess:
+        return detect.DeclaredAccess(_touches(graph, group, member))
 
     every = [one.touches for one in graph.groups if one.touches is not None]
     is_declared = any(one.reads or one.writes or one.acts for one in every)
-    ground = DetectorGround(
+    ground = detect.DetectorGround(
         _order(graph), declared, _state_rooms(is_declared),
         channels or Channels(),
     )  # fmt: skip
@@ -97,7 +78,7 @@ def subject_of_plan(
     """A run of a plan's file; `latest` gives it as far as it is known."""
     first = latest()
     tasks = [group.task for group in first.groups]
-    rooms: set[tuple[Room, bool]] = set()
+    rooms: set[tuple[detect.Room, bool]] = set()
     rooms |= _state_rooms(
         any(task.state_reads or task.state_writes or task.effects for task in tasks)
     )
@@ -107,15 +88,15 @@ def subject_of_plan(
     rooms |= {("path", True)} if says_paths else set()
 
     @cache
-    def lets(group: int, member: int) -> DeclaredAccess:
+    def lets(group: int, member: int) -> detect.DeclaredAccess:
         plan = latest().groups[group]
         paths = Touches(
             _paths(plan, plan.task.paths_read, member),
             _paths(plan, plan.task.paths_written, member),
         )
-        return DeclaredAccess(_touches(graph, group, member), paths, _outputs(plan, member))
+        return detect.DeclaredAccess(_touches(graph, group, member), paths, _outputs(plan, member))
 
-    def declared(group: int, member: int) -> DeclaredAccess:
+    def declared(group: int, member: int) -> detect.DeclaredAccess:
         said = lets(group, member)
         if isinstance(tasks[group].work, CommandSpec) and said.state.reads is None:
             # A command is given all that it may read; that is no choice of its own.
@@ -131,7 +112,7 @@ def subject_of_plan(
         line = tasks[group].spot(key).key.line
         return f"{first.spec.file}:{line}" if line and first.spec.file else ""
 
-    ground = DetectorGround(_order(graph), declared, frozenset(rooms), channels, item, where)
+    ground = detect.DetectorGround(_order(graph), declared, frozenset(rooms), channels, item, where)
     kinds = [type(task.work) for task in tasks]
     return DetectorSubject(
         graph, ground, folder, ignored,
@@ -146,15 +127,19 @@ def _touches(graph: Graph, group: int, member: int) -> Touches:
     return ANYTHING if touches is None else touches.of(member)
 
 
-def _state_rooms(is_declared: bool) -> frozenset[tuple[Room, bool]]:
+def _state_rooms(is_declared: bool) -> frozenset[tuple[detect.Room, bool]]:
     """Whoever declares keys for one task is taken to mean it for all, reading and writing."""
-    every: tuple[tuple[Room, bool], ...] = (("state", False), ("state", True), ("effect", True))
+    every: tuple[tuple[detect.Room, bool], ...] = (
+        ("state", False),
+        ("state", True),
+        ("effect", True),
+    )
     return frozenset(every) if is_declared else frozenset()
 
 
 def _order(graph: Graph) -> Callable[[tuple[int, int], tuple[int, int]], bool]:
     needs = [[(need.group, need.block) for need in group.needs] for group in graph.groups]
-    return order_by(needs, graph.queues.values())
+    return detect.order_by(needs, graph.queues.values())
 
 
 def _paths(plan: GroupPlan, texts: tuple[str, ...], member: int) -> tuple[str, ...]:
@@ -188,9 +173,9 @@ KEPT_MAX: Final = 1_000
 class _Open(Struct):
     group: int
     attempt: Attempt
-    may: DeclaredAccess
+    may: detect.DeclaredAccess
     files: FileLog | None = None
-    handed: list[Handed] = field(default_factory=list)
+    handed: list[detect.Handed] = field(default_factory=list)
     is_timed: bool = False
 
 
@@ -200,9 +185,9 @@ class Detector:
         self.subject = subject
         self._folders = folders_of(subject.folder) if subject.folder else ()
         self._open: dict[int, _Open] = {}
-        self.dones: dict[tuple[int, int], FinishedAccess] = {}
-        self._lost: dict[tuple[int, int], FinishedAccess] = {}
-        self._found: list[DetectorFinding] = []
+        self.dones: dict[tuple[int, int], detect.FinishedAccess] = {}
+        self._lost: dict[tuple[int, int], detect.FinishedAccess] = {}
+        self._found: list[detect.DetectorFinding] = []
         """What is known before the end of the run."""
         self._written: set[str] = set()
         self._outputs: set[str] = set()
@@ -262,7 +247,7 @@ class Detector:
     def lose(self, opened: _Open) -> None:
         self._lost[opened.group, opened.attempt.member] = self._touched(opened)
 
-    def note(self, done: FinishedAccess) -> None:
+    def note(self, done: detect.FinishedAccess) -> None:
         """This is what a task has touched; with an earlier attempt of it this is compared."""
         if done.access == UNTOUCHED and not done.paths_read and not done.paths_written:
             return
@@ -270,28 +255,30 @@ class Detector:
         place = (done.group, done.member)
         before = self.dones.get(place)
         if before is not None:
-            self._found += unsteady((before,), (done,))
+            self._found += detect.unsteady((before,), (done,))
         self.dones[place] = done
 
-    def findings(self, earlier: Iterable[FinishedAccess] = ()) -> tuple[DetectorFinding, ...]:
+    def findings(
+        self, earlier: Iterable[detect.FinishedAccess] = ()
+    ) -> tuple[detect.DetectorFinding, ...]:
         """Everything that was found; `earlier` is what tasks touched in another run."""
         dones = [self.dones[place] for place in sorted(self.dones)]
         every = {**self._lost, **self.dones}
-        found = findings([every[place] for place in sorted(every)], self.subject.ground)
+        found = detect.findings([every[place] for place in sorted(every)], self.subject.ground)
         unclear = _unclear(self._trace.unclear if self._trace is not None else {})
-        unlike = across(earlier, dones)
-        return merged((*found, *self._found, *unclear, *unlike))
+        unlike = detect.across(earlier, dones)
+        return detect.merged((*found, *self._found, *unclear, *unlike))
 
     @property
     def problem(self) -> str:
         """Why something cannot be seen, if it cannot."""
         return "" if self._trace is None else self._trace.problem
 
-    def learned(self) -> tuple[Learned, ...]:
+    def learned(self) -> tuple[detect.Learned, ...]:
         dones = [self.dones[place] for place in sorted(self.dones)]
-        return declarations(dones, self.subject.ground)
+        return detect.declarations(dones, self.subject.ground)
 
-    def _touched(self, opened: _Open) -> FinishedAccess:
+    def _touched(self, opened: _Open) -> detect.FinishedAccess:
         attempt, snapshot = opened.attempt, opened.attempt.snapshot
         access = UNTOUCHED
         if snapshot is not None:
@@ -301,7 +288,7 @@ class Detector:
             opened.files = self._trace.end(attempt.task)
         files = opened.files
         read, written = ((), ()) if files is None else (tuple(files.read), tuple(files.written))
-        return FinishedAccess(
+        return detect.FinishedAccess(
             opened.group, attempt.member, attempt.name, access, read, written, attempt.key,
             attempt.inputs, is_function=opened.group in self.subject.functions,
             is_timed=opened.is_timed,
@@ -341,8 +328,6 @@ class WatchedWork:
 
 
 class _StateWatch:
-    """Told by a context what its task is about to do."""
-
     def __init__(self, opened: _Open, is_strict: bool) -> None:
         self._opened = opened
         self._is_strict = is_strict
@@ -360,13 +345,12 @@ class _StateWatch:
         if self._is_strict:
             _judge(self._opened, "effect", channel, True)
 
-    def handed(self, every: Sequence[Handed], is_timed: bool) -> None:
+    def handed(self, every: Sequence[detect.Handed], is_timed: bool) -> None:
         self._opened.is_timed = is_timed
         self._opened.handed += (one for one in every if one.after != one.before)
 
 
 def _sees(subject: DetectorSubject, group: int, traces: bool) -> bool:
-    """Whether anything can be known of a group."""
     if subject.graph.groups[group].touches is not None:
         return True
     is_command = traces and group in subject.commands
@@ -380,37 +364,37 @@ def _is_ours(opened: Mapping[int, _Open], outputs: Collection[str], path: str) -
 
 
 def _must_keep_to(
-    opened: _Open, done: FinishedAccess, written: Collection[str], channels: Channels
+    opened: _Open, done: detect.FinishedAccess, written: Collection[str], channels: Channels
 ) -> None:
     """AttemptError if an attempt did what it does not declare, which nobody could prevent."""
-    for touch in touches_of(done, channels):
+    for touch in detect.touches_of(done, channels):
         is_own = touch.is_loose and touch.what not in written
-        if not is_own and not is_allowed(opened.may, touch):
-            detail = _complaint(touch, said_of(opened.may, touch)).render()
+        if not is_own and not detect.is_allowed(opened.may, touch):
+            detail = _complaint(touch, detect.said_of(opened.may, touch)).render()
             raise AttemptError(Fault("command", detail=detail))
 
 
 def _slips(
-    opened: _Open, done: FinishedAccess, result: Result, subject: DetectorSubject
-) -> tuple[DetectorFinding, ...]:
+    opened: _Open, done: detect.FinishedAccess, result: Result, subject: DetectorSubject
+) -> tuple[detect.DetectorFinding, ...]:
     """Values of the shared state that an attempt changed in place."""
     if not opened.handed:
         return ()
     puts = [put.data for put in done.access.writes if put.data is not None]
     acts = [act.data for act in done.access.acts]
     item = subject.ground.item(done.group, done.member)
-    return aliased(done.name, item, opened.handed, puts, (*acts, result.body))
+    return detect.aliased(done.name, item, opened.handed, puts, (*acts, result.body))
 
 
-def _judge(opened: _Open, room: Room, what: str, is_write: bool) -> None:
+def _judge(opened: _Open, room: detect.Room, what: str, is_write: bool) -> None:
     """UndeclaredError if a task touches what it does not declare."""
     attempt = opened.attempt
-    touch = ObservedTouch(opened.group, attempt.member, attempt.name, room, what, is_write)
-    if not is_allowed(opened.may, touch):
-        raise _complaint(touch, said_of(opened.may, touch))
+    touch = detect.ObservedTouch(opened.group, attempt.member, attempt.name, room, what, is_write)
+    if not detect.is_allowed(opened.may, touch):
+        raise _complaint(touch, detect.said_of(opened.may, touch))
 
 
-def _complaint(touch: ObservedTouch, said: Sequence[str] | None = None) -> UndeclaredError:
+def _complaint(touch: detect.ObservedTouch, said: Sequence[str] | None = None) -> UndeclaredError:
     key = "writes" if touch.is_write else "reads"
     verb = "asks for" if touch.room == "effect" else key
     return UndeclaredError(
@@ -420,12 +404,12 @@ def _complaint(touch: ObservedTouch, said: Sequence[str] | None = None) -> Undec
     )
 
 
-def _unclear(written: Mapping[str, tuple[str, ...]]) -> Iterator[DetectorFinding]:
+def _unclear(written: Mapping[str, tuple[str, ...]]) -> Iterator[detect.DetectorFinding]:
     """Files that one of several commands has written, none of which declares that."""
     for path, names in written.items():
         others = " or ".join(f"`{name}`" for name in names)
         words = f"{others} writes `{path}`, and none of them declares it"
-        yield DetectorFinding(
+        yield detect.DetectorFinding(
             "undeclared-write", names[0], path, names[1], words, f"writes: {path}"
         )
 
@@ -437,7 +421,7 @@ def detector_for(mode: Mode, graph: Graph, channels: Channels) -> Detector:
     return Detector(mode, subject_of_graph(graph, channels))
 
 
-def keep_findings(folder: str, found: Sequence[DetectorFinding]) -> None:
+def keep_findings(folder: str, found: Sequence[detect.DetectorFinding]) -> None:
     """Beside the journal; of a run that was clean, nothing."""
     with suppress(OSError):  # A full disk does not make a run fail that went well.
         if not found:
@@ -464,7 +448,7 @@ def findings_of(
     if detector.mode == "off":
         return []
     stateful = [group.touches is not None for group in run.launch.graph.groups]
-    before: list[FinishedAccess] = []
+    before: list[detect.FinishedAccess] = []
     if any(stateful):
         with JournalReader(run_folder) as reader:
             header = reader.header

@@ -20,14 +20,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from headway.base import locks as owner
-from headway.base.folders import (
-    RUNTIME_DIR,
-    XDG_RUNTIME,
-    Folders,
-    config_folder,
-    folders,
-    prepare,
-)
+from headway.base.folders import RUNTIME_DIR, XDG_RUNTIME, Folders, config_folder, folders, prepare
 from headway.base.numbers import short
 from headway.config import read_configuration
 from headway.errors import HeadwayError
@@ -69,7 +62,8 @@ def check_up(environ: Mapping[str, str]) -> list[DoctorFinding]:
     """Look at everything; nothing that is wrong keeps the rest from being looked at."""
     place = folders(environ)
     looks: tuple[Callable[[], DoctorFinding], ...] = (
-        _python, _sqlite, lambda: _configuration(environ), lambda: _writable(place),
+        lambda: DoctorFinding("Python", "ok", ".".join(map(str, sys.version_info[:3]))),
+        _sqlite, lambda: _configuration(environ), lambda: _writable(place),
         lambda: _runtime_folder(place),
         lambda: _folder("config folder", *config_folder(environ)),
         lambda: _folder("state folder", place.state, place.state_by),
@@ -77,10 +71,6 @@ def check_up(environ: Mapping[str, str]) -> list[DoctorFinding]:
         lambda: _keys(environ), _prices, _mcp, lambda: _clock(place),
     )  # fmt: skip
     return [look() for look in looks]
-
-
-def _python() -> DoctorFinding:
-    return DoctorFinding("Python", "ok", ".".join(map(str, sys.version_info[:3])))
 
 
 def _sqlite() -> DoctorFinding:
@@ -256,7 +246,6 @@ def _existing(path: str) -> str:
 
 
 def _file_system(path: str) -> str:
-    """The kind of file system that a path is on, where the kernel tells."""
     best, kind = "", ""
     for point, name in _mounts():
         under = os.path.join(os.path.realpath(path), "")

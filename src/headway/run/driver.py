@@ -24,26 +24,9 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from headway.engine import events as ev
 from headway.engine.budget import RunBudget
 from headway.engine.engine import Step, advance, begin, step
-from headway.engine.events import (
-    Abandon,
-    Began,
-    Continued,
-    Event,
-    Expanded,
-    Held,
-    Input,
-    LocalRoom,
-    Release,
-    RunFinished,
-    RunStopping,
-    StartAttempt,
-    Stopping,
-    TaskFailed,
-    Ticked,
-    WakeAt,
-)
 from headway.engine.record import JournalEntry
 from headway.engine.state import Rules, State
 from headway.engine.strategy import LocalLaw, Resting
@@ -159,14 +142,16 @@ class GroupDiscovery:
     def after(self, group: int) -> Sequence[int]:
         return self._after.get(group, ())
 
-    def found(self, groups: Sequence[int], state: State, attempts: Attempts) -> Iterator[Expanded]:
+    def found(
+        self, groups: Sequence[int], state: State, attempts: Attempts
+    ) -> Iterator[ev.Expanded]:
         if not self._after:
             return
         for index in groups:
             if not state.ready_set.numbers.is_known(index):
                 count = self._count(index, state, attempts)
                 if count is not None:
-                    yield Expanded(index, count)
+                    yield ev.Expanded(index, count)
 
     def _count(self, index: int, state: State, attempts: Attempts) -> int | None:
         """How many members a group has; None while that cannot be known."""
@@ -205,7 +190,7 @@ class RunSetup(Struct, frozen=True):
     purse: RunBudget | None = None
     waits_until_s: float = inf
     """How long the run may wait for a usage window, by the clock: `-inf` is not at all."""
-    watch: Callable[[Sequence[Event]], None] | None = None
+    watch: Callable[[Sequence[ev.Event]], None] | None = None
     resting: Callable[[], Resting] = Resting
     """Who of those that use this machine only waits for a model; nobody, where nobody can tell."""
     coherence: Coherence | None = None
@@ -216,7 +201,7 @@ class RunSetup(Struct, frozen=True):
 
 
 class RunOutcome(Struct, frozen=True):
-    finished: RunFinished
+    finished: ev.RunFinished
     cause: Cause = ""
     detail: str = ""
     until_s: float = 0.0
@@ -240,8 +225,8 @@ class Driver:
         self._is_stopping_now = False
         self._is_over = False
         self._is_put_off = False
-        self._done: asyncio.Future[RunFinished] | None = None
-        self._inbox: deque[Input | list[Event]] = deque()
+        self._done: asyncio.Future[ev.RunFinished] | None = None
+        self._inbox: deque[ev.Input | list[ev.Event]] = deque()
         self._is_feeding = False
         self.error: Exception | None = None
         """Why the run ends with an exception, once everything that was started has ended."""
@@ -257,8 +242,8 @@ class Driver:
         try:
             take_over(self.state, setup.graph, setup.works, setup.saved, self.results, self.publish)
             if is_local:
-                self.feed(LocalRoom(LocalLaw(cores()).places))
-            self.feed(Began())
+                self.feed(ev.LocalRoom(LocalLaw(cores()).places))
+            self.feed(ev.Began())
             self._expand(range(len(setup.graph.groups)))
             finished = await self._done
         finally:
@@ -298,20 +283,20 @@ class Driver:
             return
         self._is_stopping_now = self._is_stopping_now or is_now
         reason = f"{cause}: {detail}" if cause in ("budget", "window") else detail
-        was_over = self.state.over
-        self.feed(Stopping(reason, is_now and not self._attempts.ending))
+        was_over, now = self.state.over, self.clock()
+        self.feed(ev.RunStopping(now, reason, is_now and not self._attempts.ending))
         if was_over:
             # Effects are still being performed: the journal has its end, the user a word.
-            self.tell((RunStopping(self.clock(), reason, is_now),))
+            self.tell((ev.RunStopping(now, reason, is_now),))
         if not is_now and cause != "budget":
             # What holds a part of the budget may use it; what waits for a window would wait long.
             self._attempts.call_back(detail)
 
     def hold(self, reason: str, until_s: float = inf) -> None:
-        self.feed(Held(until_s, reason))
+        self.feed(ev.RunHeld(self.clock(), until_s, reason))
 
     def go_on(self) -> None:
-        self.feed(Continued())
+        self.feed(ev.RunContinued(self.clock()))
 
     def window_empty(self, resets_at_s: float, detail: str) -> bool:
         """The account is empty for hours: nothing starts before its reset, if it may wait.
@@ -323,10 +308,10 @@ class Driver:
             self.stop("window", detail, until_s=resets_at_s)
             return False
         if until_s > max(self._setup.clock(), self.state.held_until_s):
-            self.feed(Held(until_s, detail))
+            self.hold(detail, until_s)
         return True
 
-    def feed(self, happened: Input | list[Event]) -> None:
+    def feed(self, happened: ev.Input | list[ev.Event]) -> None:
         """Report what need not be durable before it is acted upon, or facts that are."""
         if self._is_over:
             return  # The run ended, or was cancelled: nothing may start any more.
@@ -350,9 +335,9 @@ class Driver:
             self.break_off(error)
         finally:
             self._is_feeding = False
-        if self._is_put_off and not state.active and not isinstance(happened, Ticked):
+        if self._is_put_off and not state.active and not isinstance(happened, ev.Ticked):
             # After groups were expanded that have just become known.
-            asyncio.get_running_loop().call_soon(self.feed, Ticked())
+            asyncio.get_running_loop().call_soon(self.feed, ev.Ticked())
 
     def break_off(self, error: Exception) -> None:
         """Something is wrong with headway itself: the run ends here, with this error."""
@@ -364,7 +349,11 @@ class Driver:
     def ended(self, group: int) -> None:
         self._expand(self._spread.after(group))
         if self._is_stopping_now and not self._attempts.ending:
-            self.feed(Stopping(self._outcome[1], is_now=True))
+            self.cut_short(self._outcome[1])
+
+    def cut_short(self, why: str) -> None:
+        """End what is started, also what has a result that is not durable."""
+        self.feed(ev.RunStopping(self.clock(), why, is_now=True))
 
     def publish(self, group: int, member: int, body: bytes | None) -> str:
         """Show a result, or look whether it could be shown; why it cannot, if it cannot.
@@ -384,7 +373,7 @@ class Driver:
             return error.message
         return ""
 
-    def tell(self, events: Sequence[Event]) -> None:
+    def tell(self, events: Sequence[ev.Event]) -> None:
         """Whoever watches must not be able to break what is being watched in the middle."""
         if self._setup.watch is None or self.error is not None:
             return
@@ -397,14 +386,14 @@ class Driver:
     def _perform(self, taken: Step) -> None:
         events = taken.events
         last = events[-1] if events else None
-        if isinstance(last, RunFinished) and self._setup.overhead is not None:
+        if isinstance(last, ev.RunFinished) and self._setup.overhead is not None:
             cpu_s, memory_bytes = self._setup.overhead()
             last = replace(last, cpu_s=cpu_s, memory_bytes=memory_bytes)
             events = (*events[:-1], last)
         if events:
             entry = self._attempts.entry
             # A run has not ended before its effects have: a crash in between leaves it open.
-            is_late = isinstance(last, RunFinished) and self._setup.outbox is not None
+            is_late = isinstance(last, ev.RunFinished) and self._setup.outbox is not None
             known = events[:-1] if is_late else events
             self._setup.record.write([entry(event) for event in known])
             if self._setup.watch is not None and known:
@@ -412,22 +401,22 @@ class Driver:
             if self.state.coherence is not None:
                 self._attempts.hear(events)
         for effect in taken.effects:
-            if isinstance(effect, StartAttempt):
+            if isinstance(effect, ev.StartAttempt):
                 self._attempts.start(effect.task)
-            elif isinstance(effect, WakeAt):
+            elif isinstance(effect, ev.WakeAt):
                 self.alarm.set_to(effect.at_s)
-            elif isinstance(effect, Abandon):
+            elif isinstance(effect, ev.Abandon):
                 self._attempts.abandon(effect.task)
-            elif isinstance(effect, Release):
+            elif isinstance(effect, ev.Release):
                 self._release(effect)
             else:
                 self._attempts.cancel_all()
-        if self._spread.lenient and any(isinstance(event, TaskFailed) for event in events):
+        if self._spread.lenient and any(isinstance(event, ev.TaskFailed) for event in events):
             asyncio.get_running_loop().call_soon(self._expand, self._spread.lenient)
-        if isinstance(last, RunFinished) and self._done is not None and not self._done.done():
+        if isinstance(last, ev.RunFinished) and self._done is not None and not self._done.done():
             self._done.set_result(last)
 
-    def _release(self, effect: Release) -> None:
+    def _release(self, effect: ev.Release) -> None:
         if self._setup.outbox is not None:
             group, member = self.state.place(effect.task)
             work = self._setup.works[group]
@@ -435,7 +424,6 @@ class Driver:
             self._setup.outbox.release(effect.task, key, name, effect.acts)
 
     def _expand(self, groups: Sequence[int]) -> None:
-        """Groups whose size is found at run time, once their needs are there."""
         later: list[int] = []
         try:
             for happened in self._spread.found(groups, self.state, self._attempts):
@@ -457,8 +445,7 @@ def _end_with(driver: Driver, error: Exception) -> None:
 
 
 def _ticked(driver: Driver) -> None:
-    """A time has come that was asked for; there may be further ones."""
-    driver.feed(Ticked())
+    driver.feed(ev.Ticked())
     state = driver.state
     if state.over:
         return
@@ -474,4 +461,4 @@ async def _look(driver: Driver) -> None:
         await asyncio.sleep(LOOK_S)
         now, resting = driver.clock(), driver.resting()
         law.observe(memory_available(), state.local, state.local_ended, now, resting)
-        driver.feed(LocalRoom(law.room))
+        driver.feed(ev.LocalRoom(law.room))

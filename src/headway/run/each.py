@@ -10,16 +10,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from headway.agents import shell
 from headway.agents.metering import CallMeter, metered
-from headway.agents.shell import (
-    Adopted,
-    Command,
-    CommandEnded,
-    ShimClient,
-    ShimGoneError,
-    judged,
-    shim_key,
-)
 from headway.base import codec
 from headway.base.digest import digest
 from headway.base.values import Fault
@@ -69,19 +61,15 @@ class EachWork:
     publishes = False
 
     def __init__(
-        self,
-        plan: ArgumentPlan,
-        folder: str,
-        shim: ShimClient,
-        timeout_s: float | None = None,
-        adopted: Adopted | None = None,
+        self, plan: ArgumentPlan, folder: str, shim: shell.ShimClient,
+        timeout_s: float | None = None, adopted: shell.Adopted | None = None,
         meter: CallMeter | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`adopted` are ends that an interrupted process did not come to journal."""
         self.plan = plan
         self.timeout_s: float | None = None
         """A command ends itself in time: its output until then is kept."""
-        self.ended: dict[int, CommandEnded] = {}
+        self.ended: dict[int, shell.CommandEnded] = {}
         self._folder = folder
         self._shim = shim
         self._command_s = timeout_s
@@ -114,18 +102,18 @@ class EachWork:
         return await metered(self._meter, attempt, partial(self._execute, attempt))
 
     async def _execute(self, attempt: Attempt, told: Mapping[str, str]) -> Result:
-        command = Command(
-            shim_key(attempt), attempt.number, self.plan.argv(attempt.member),
+        command = shell.Command(
+            shell.shim_key(attempt), attempt.number, self.plan.argv(attempt.member),
             {**told, "PARALLEL_SEQ": str(attempt.member + 1)},
             self._folder,
             timeout_s=self._command_s,
         )  # fmt: skip
         try:
             ended = await self._shim.run(command, attempt.clock)
-        except ShimGoneError as gone:
+        except shell.ShimGoneError as gone:
             raise AttemptError(Fault("broken", detail=str(gone)), is_in_doubt=True) from None
         return self._judged(attempt, ended)
 
-    def _judged(self, attempt: Attempt, ended: CommandEnded) -> Result:
+    def _judged(self, attempt: Attempt, ended: shell.CommandEnded) -> Result:
         self.ended[attempt.member] = ended
-        return judged(ended)
+        return shell.judged(ended)

@@ -34,17 +34,8 @@ from headway.plans.expand import GroupPlan
 from headway.plans.sharing import targets_of
 from headway.plans.spec import Python, Value, text_of
 from headway.plans.template import Template
+from headway.report import stage as trials
 from headway.report.explore import ExploreSubject
-from headway.report.stage import (
-    PROCESS,
-    Going,
-    HashedAttempt,
-    HashedStage,
-    Play,
-    TrialAttempt,
-    TrialResult,
-    TrialTouch,
-)
 from headway.run.reduce import reducer
 from headway.run.tasks import arguments_of, function_of
 from headway.state.context import Circumstances, Context, LocalReach
@@ -70,7 +61,12 @@ class Globals:
 
     def changed(self) -> list[str]:
         """Values that are not as they were when this was last asked."""
-        now = dict(self._values())
+        now = {
+            f"{module_name}.{name}": _fingerprint(value)
+            for module_name, module in self._modules()
+            for name, value in list(vars(module).items())
+            if not name.startswith("__") and _is_value(value)
+        }
         changed = [name for name, text in now.items() if self._known.get(name, text) != text]
         self._known = now
         return changed
@@ -95,12 +91,6 @@ class Globals:
                 elif name in module and _is_value(value):
                     found[f"{module.get('__name__', '')}.{name}"] = None
         return list(found)
-
-    def _values(self) -> Iterator[tuple[str, str]]:
-        for module_name, module in self._modules():
-            for name, value in list(vars(module).items()):
-                if not name.startswith("__") and _is_value(value):
-                    yield f"{module_name}.{name}", _fingerprint(value)
 
     def _modules(self) -> Iterator[tuple[str, ModuleType]]:
         for name, module in list(sys.modules.items()):
@@ -378,12 +368,12 @@ class _StoppedError(BaseException):
     """The attempt is not wanted any more; not an `Exception`, so that few catch it."""
 
 
-class RehearsedStage(HashedStage):
+class RehearsedStage(trials.HashedStage):
     """A world of real files, in which functions are called; all others answer with a hash."""
 
     __slots__ = ("_environment", "_functions", "_globals", "_now", "going", "scratch")
 
-    def __init__(self, play: Play, scratch: Scratch) -> None:
+    def __init__(self, play: trials.Play, scratch: Scratch) -> None:
         super().__init__(play)
         self.scratch = scratch
         self.going: dict[int, CalledAttempt] = {}
@@ -392,10 +382,10 @@ class RehearsedStage(HashedStage):
         self._globals = Globals(scratch.folder)
         self._environment = dict(os.environ)
 
-    def begin(self, asked: TrialAttempt) -> Going:
+    def begin(self, asked: trials.TrialAttempt) -> trials.Going:
         work = self.play.expanded.groups[asked.group].task.work
         if not isinstance(work, Python):
-            return HashedAttempt(self, asked)
+            return trials.HashedAttempt(self, asked)
         return CalledAttempt(self, asked, work.target)
 
     def look(self, path: str) -> tuple[tuple[str, str], ...]:
@@ -407,19 +397,19 @@ class RehearsedStage(HashedStage):
         return (*super().look(path), *found.items())
 
     def write(self, path: str, text: str) -> None:
-        self.note(TrialTouch("file", path, True))
+        self.note(trials.TrialTouch("file", path, True))
         if not self.scratch.write(path, text):
             self.files.put(path, text)
 
-    def note(self, touch: TrialTouch) -> None:
+    def note(self, touch: trials.TrialTouch) -> None:
         self._touched.append(touch)
 
     def act(self, act: Act) -> None:
         """An effect that is wanted now: noted, not performed."""
         self._now.setdefault(act.channel, []).append(act.data.decode())
 
-    def touched(self) -> list[TrialTouch]:
-        changed = [TrialTouch("variable", name, True) for name in self._globals.changed()]
+    def touched(self) -> list[trials.TrialTouch]:
+        changed = [trials.TrialTouch("variable", name, True) for name in self._globals.changed()]
         return [*super().touched(), *changed]
 
     def world(self) -> Mapping[str, str]:
@@ -435,7 +425,7 @@ class RehearsedStage(HashedStage):
             self._globals.changed()
         function = self._functions[target]
         for name in self._globals.named_by(function):
-            self.note(TrialTouch("variable", name, False))
+            self.note(trials.TrialTouch("variable", name, False))
         return function
 
     def restart(self) -> None:
@@ -455,25 +445,25 @@ class RehearsedStage(HashedStage):
 class CalledAttempt:
     """A call of the user's function in a thread of its own, which goes when it is told to."""
 
-    def __init__(self, stage: RehearsedStage, asked: TrialAttempt, target: str) -> None:
+    def __init__(self, stage: RehearsedStage, asked: trials.TrialAttempt, target: str) -> None:
         self._stage = stage
         self._asked = asked
         self._target = target
         self._error: UsageError | None = None
         self._is_importing = True
         self._go: SimpleQueue[object] = SimpleQueue()
-        self._back: SimpleQueue[TrialResult | None] = SimpleQueue()
+        self._back: SimpleQueue[trials.TrialResult | None] = SimpleQueue()
         self._one_at_a_time = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._done: TrialResult | None = None
+        self._done: trials.TrialResult | None = None
         self._saw: list[str] = []
         self._is_stopped = False
 
-    def step(self) -> TrialResult | None:
+    def step(self) -> trials.TrialResult | None:
         """Let it go until it is about to look at something, or has ended."""
         if self._done is not None:
             return self._done
-        self._stage.note(TrialTouch(PROCESS, "", True))
+        self._stage.note(trials.TrialTouch(trials.PROCESS, "", True))
         if self._thread is None:
             self._thread = threading.Thread(target=self._call, daemon=True)
             self._thread.start()
@@ -518,7 +508,7 @@ class CalledAttempt:
         stage = self._stage
         ident = threading.get_ident()
         stage.going[ident] = self
-        done = TrialResult(b"")
+        done = trials.TrialResult(b"")
         try:
             function = stage.function(self._target)
             self._is_importing = False
@@ -530,31 +520,27 @@ class CalledAttempt:
         # The user's code may raise anything, and `sys.exit` ends a task, not the trial.
         except (Exception, SystemExit) as error:
             text = f"{type(error).__name__}: {error}".replace(stage.scratch.folder, ".")
-            done = TrialResult(b"", tuple(self._saw), text[:500])
+            done = trials.TrialResult(b"", tuple(self._saw), text[:500])
         finally:
             del stage.going[ident]
         self._back.put(done)
 
-    def _result(self, function: Callable[..., object]) -> TrialResult:
+    def _result(self, function: Callable[..., object]) -> trials.TrialResult:
         given, named = trial_arguments(self._stage.play, self._asked, function)
         told = [repr(one) for one in given] + [f"{name}={one!r}" for name, one in named.items()]
         self.saw(f"{self._asked.label}({', '.join(told)})"[:2000])
         snapshot = self._asked.snapshot
         if snapshot is not None and "ctx" in signature(function).parameters:
-            named["ctx"] = self._context(snapshot)
+            label = self._asked.label
+            at = Circumstances(label, self._asked.attempt, 0.0, digest(label.encode()))
+            named["ctx"] = Context(PausedReach(self, snapshot, self._stage.act), at)
         value = function(*given, **named)
         if isawaitable(value):
             value = asyncio.run(_awaited(value))
         result = as_text(result_of(value))
         if not result.is_durable:
             raise TypeError(f"JSON cannot hold what it gave: {type(value).__name__}")
-        return TrialResult(result.body, ("\n".join(self._saw),))
-
-    def _context(self, snapshot: Snapshot) -> Context:
-        asked = self._asked
-        reach = PausedReach(self, snapshot, self._stage.act)
-        at = Circumstances(asked.label, asked.attempt, 0.0, digest(asked.label.encode()))
-        return Context(reach, at)
+        return trials.TrialResult(result.body, ("\n".join(self._saw),))
 
 
 class PausedReach(LocalReach):
@@ -583,7 +569,7 @@ class PausedReach(LocalReach):
 
 
 def trial_arguments(
-    play: Play, asked: TrialAttempt, function: Callable[..., object]
+    play: trials.Play, asked: trials.TrialAttempt, function: Callable[..., object]
 ) -> tuple[list[object], dict[str, object]]:
     """What the function of a task is given, as a run gives it: by place, and by name."""
     expanded = play.at(asked.grown)
@@ -624,7 +610,7 @@ def rehearsed(subject: ExploreSubject, folder: str) -> Iterator[ExploreSubject]:
         attempt = stages[0].going.get(threading.get_ident()) if stages else None
         if attempt is not None:
             attempt.pause()
-            stages[0].note(TrialTouch("file", name, is_write))
+            stages[0].note(trials.TrialTouch("file", name, is_write))
 
     try:
         os.chdir(scratch.folder)

@@ -209,9 +209,7 @@ class FolderTrace:
 
     def _count(self, path: str, deed: Deed) -> None:
         walkers = list(self._active.values())
-        if len({walker.group for walker in walkers}) == 1:
-            walkers = [_likely(walkers, path)]
-        else:
+        if len({walker.group for walker in walkers}) > 1:
             is_write = deed != "read"
             touch = ObservedTouch(-1, -1, "", "path", path, is_write)
             saying = [one for one in walkers if is_said(one.may, touch)]
@@ -222,12 +220,10 @@ class FolderTrace:
                 if is_write and deed != "make" and all(said):
                     self.unclear.setdefault(path, tuple(one.name for one in walkers))
                 return
-            walkers = [_likely(saying, path)]
-        for walker in walkers:
-            log = walker.log
-            does = {"read": log.reads, "write": log.writes, "remove": log.removes,
-                    "make": log.makes}  # fmt: skip
-            does[deed](path)
+            walkers = saying
+        log = _likely(walkers, path).log
+        does = {"read": log.reads, "write": log.writes, "remove": log.removes, "make": log.makes}
+        does[deed](path)
 
 
 def _likely(walkers: list[_Walker], path: str) -> _Walker:

@@ -223,12 +223,9 @@ class Filling(Struct, frozen=True):
 
 
 def filled(
-    group: GroupPlan,
-    text: str,
-    member: Member,
-    results: Callable[[str], str] | None = None,
+    group: GroupPlan, text: str, member: Member, results: Callable[[str], str] | None = None,
     state: Callable[[str], str] | None = None,
-) -> str:
+) -> str:  # fmt: skip
     return group.fill(template_of(text), member, results, state)
 
 

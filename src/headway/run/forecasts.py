@@ -28,17 +28,10 @@ from headway.engine.strategy import Strategy, parse
 from headway.errors import HeadwayError, WireError
 from headway.journal.folder import RunPlace, keep_file, kept_source, list_runs
 from headway.journal.reader import JournalReader
+from headway.pacing import memory as learned
 from headway.pacing.account import Profile
 from headway.pacing.headers import PLAIN
 from headway.pacing.lane import terms_of
-from headway.pacing.memory import (
-    EVERY_ACCOUNT,
-    LaneMemory,
-    MonthlyBudget,
-    PacingMemory,
-    Spend,
-    model_group,
-)
 from headway.plans.expand import ExpandedPlan
 from headway.plans.spec import PlanBudget
 from headway.report.forecast import (
@@ -250,7 +243,7 @@ class Prospect(Struct, frozen=True):
 
     outline: Outline
     knowledge: Knowledge
-    memory: PacingMemory
+    memory: learned.PacingMemory
     account: str
     budget: PlanBudget | None = None
     assumed: tuple[str, ...] = ()
@@ -299,13 +292,13 @@ class Prospect(Struct, frozen=True):
     def _portions(self, found: Foreseen) -> tuple[Portion, ...]:
         spent, month = dict(self.memory.spent), self.memory.month
         portions: list[Portion] = []
-        budgets: list[tuple[str, MonthlyBudget | PlanBudget, Spend]] = [
-            (f"{key or 'all accounts'} in {month}", terms.budget, spent.get(key, Spend()))
+        budgets: list[tuple[str, learned.MonthlyBudget | PlanBudget, learned.Spend]] = [
+            (f"{key or 'all accounts'} in {month}", terms.budget, spent.get(key, learned.Spend()))
             for key, terms in self.memory.terms
-            if key in (EVERY_ACCOUNT, self.account)
+            if key in (learned.EVERY_ACCOUNT, self.account)
         ]
         if self.budget is not None:
-            budgets.append((RUN_BUDGET, self.budget, Spend()))
+            budgets.append((RUN_BUDGET, self.budget, learned.Spend()))
         for name, one, used in budgets:
             if one.tokens is not None:
                 portions.append(Portion(f"tokens of {name}", one.tokens, used.tokens, found.tokens))
@@ -335,7 +328,8 @@ def prospect_of(
     )  # fmt: skip
     outline, assumed = outline_of(expanded, facts)
     kept = look(place)
-    asked = max((part for part in outline.parts if part.asks), key=_weight, default=None)
+    asking = (part for part in outline.parts if part.asks)
+    asked = max(asking, key=lambda part: part.count * max(1.0, part.calls), default=None)
     others = {part.model for part in outline.parts if part.asks} - {asked.model if asked else ""}
     if others:
         assumed = (
@@ -350,13 +344,9 @@ def prospect_of(
 
 
 def foreseen_plan(
-    expanded: ExpandedPlan,
-    path: Path,
-    environment: Mapping[str, str],
-    strategy: str,
-    budget: PlanBudget | None = None,
-    depth: Depth = FULL,
-) -> Foreseen | None:
+    expanded: ExpandedPlan, path: Path, environment: Mapping[str, str], strategy: str,
+    budget: PlanBudget | None = None, depth: Depth = FULL,
+) -> Foreseen | None:  # fmt: skip
     """What a plan will take; None if it asks nobody and nothing of it was measured."""
     prospect = prospect_of(expanded, path, environment, budget)
     parts = prospect.outline.parts
@@ -380,25 +370,22 @@ def foreseen_each(
     calls = mean(earlier.calls[EACH])
     part = OutlinePart(EACH, count, seconds=tuple(earlier.seconds[EACH]))
     width = max(1, int(min(jobs, earlier.active)))
-    known = Knowledge(LaneMemory("", "", PLAIN.name, Profile()), {}, earlier.words, width)
+    known = Knowledge(learned.LaneMemory("", "", PLAIN.name, Profile()), {}, earlier.words, width)
     found = foresee(Outline((part,)), known, Strategy("fixed", width))
     seen = earlier.seen.get(EACH, [])
     tokens_in = count * mean(one.input_tokens * one.calls for one in seen)
     tokens_out = count * mean(one.output_tokens * one.calls for one in seen)
     return replace(
-        found,
-        calls=SpreadNumber(*[count * calls] * 3),
-        input_tokens=SpreadNumber(*[tokens_in] * 3),
-        output_tokens=SpreadNumber(*[tokens_out] * 3),
-        microusd=None,
-        learned_calls=len(earlier.seconds[EACH]),
+        found, calls=SpreadNumber(*[count * calls] * 3),
+        input_tokens=SpreadNumber(*[tokens_in] * 3), output_tokens=SpreadNumber(*[tokens_out] * 3),
+        microusd=None, learned_calls=len(earlier.seconds[EACH]),
         assumed=(f"{width} at once, as in the runs before",),
-    )
+    )  # fmt: skip
 
 
 def look(place: Folders) -> StoredMemory:
     """What the broker last wrote down; nothing if there is none that can be read."""
-    return recall(place.memory) or StoredMemory(PacingMemory())
+    return recall(place.memory) or StoredMemory(learned.PacingMemory())
 
 
 def known_account(
@@ -415,13 +402,13 @@ def known_account(
             parts = urlsplit(endpoint.url)
             host = host_name(parts.scheme, parts.hostname or "", parts.port)
             account = account_name(host, endpoint.headers)
-            group = model_group(endpoint.model)
+            group = learned.model_group(endpoint.model)
             dialect = DIALECT_OF_WIRE[endpoint.wire].name
     terms = terms_of(dict(kept.memory.terms), account, group)
     for lane in kept.memory.lanes:
         if (lane.account, lane.group) == (account, group):
             return Knowledge(lane, terms=terms, age_s=kept.age_s), account
-    return Knowledge(LaneMemory(account, group, dialect, Profile()), terms=terms), account
+    return Knowledge(learned.LaneMemory(account, group, dialect, Profile()), terms=terms), account
 
 
 def _earlier(place: Folders, path: Path) -> Earlier:
@@ -429,10 +416,6 @@ def _earlier(place: Folders, path: Path) -> Earlier:
         return earlier_plans(list_runs(place.state), str(path.resolve()))
     except HeadwayError:
         return Earlier()
-
-
-def _weight(part: OutlinePart) -> float:
-    return part.count * max(1.0, part.calls)
 
 
 def _name(model: str, environment: Mapping[str, str]) -> str:

@@ -23,7 +23,7 @@ from headway.base.locks import look
 from headway.base.values import DAY_S, HOUR_S, MINUTE_S
 from headway.engine.budget import Cost, RunBudget
 from headway.engine.effects import Asker
-from headway.engine.events import Event, Stopping
+from headway.engine.events import Event
 from headway.engine.record import EFFECTS, TaskRow
 from headway.engine.state import Rules
 from headway.engine.strategy import Resting
@@ -353,9 +353,7 @@ class _Stopping(Struct):
         if self.outbox is not None:
             (self.outbox.end_now if is_now else self.outbox.halt)()
         if is_now:
-            # Also what has a result that cannot be written.
-            over = partial(self.driver.feed, Stopping(why, is_now=True))
-            asyncio.get_running_loop().call_later(WRITE_S, over)
+            asyncio.get_running_loop().call_later(WRITE_S, self.driver.cut_short, why)
 
 
 @contextmanager

@@ -372,13 +372,10 @@ def asked_of(filling: Filling, expanded: ExpandedPlan) -> ReductionPrompt:
     repairs = task.repairs if task.schema or task.verify else 0
     tokens = text_tokens(prompt, schema)
     return ReductionPrompt(
-        group.name,
-        prompt,
-        filling.text(work.model or expanded.spec.model),
-        results_of(expanded, group),
-        task.context_tokens,
+        group.name, prompt, filling.text(work.model or expanded.spec.model),
+        results_of(expanded, group), task.context_tokens,
         CallOverhead(tokens, work.max_tokens, repairs),
-    )
+    )  # fmt: skip
 
 
 def results_of(expanded: ExpandedPlan, group: GroupPlan) -> int:

@@ -33,8 +33,8 @@ from headway.sim.provider import (
     SimulatedEnd,
 )
 from headway.sim.truth import Truth, Visit, audit
-from headway.wire import answer as write
 from headway.wire.gemini import ElementWriter
+from headway.wire.read import FORMATS
 from headway.wire.values import Answer, Conversation, WireName
 
 FLUSH_S: Final = 0.05
@@ -453,7 +453,7 @@ async def _whole(served: ServedCall, clockwork: Clockwork, reading: Reading) -> 
     if harm == "error-event":
         served.visit.status = 500
         return served.speaker.refusal(Fault("server"), reading)
-    body = write.whole(served.speaker.wire, served.answer)
+    body = FORMATS[served.speaker.wire].whole(served.answer)
     if harm == "malformed":
         body = body[: len(body) * 2 // 3] + b"\\"
     outlet = ResponseWriter(served, reading, JSON)
@@ -468,7 +468,7 @@ async def _stream(served: ServedCall, clockwork: Clockwork, reading: Reading) ->
     wire, answer, harm = served.speaker.wire, served.answer, served.harm
     outlet = ResponseWriter(served, reading, "text/event-stream")
     await outlet.open()
-    await outlet.send(write.opening(wire, answer))
+    await outlet.send(FORMATS[wire].opening(answer))
     stop = len(served.pieces) // 2 if harm else len(served.pieces)
     shown = index = 0
     while shown < stop or (harm is None and served.ended is None):
@@ -477,7 +477,7 @@ async def _stream(served: ServedCall, clockwork: Clockwork, reading: Reading) ->
             events = []
             for begin in range(shown, reached, PIECE_TOKENS):
                 text = "".join(served.pieces[begin : min(begin + PIECE_TOKENS, reached)])
-                events.append(write.piece(wire, answer, index, text))
+                events.append(FORMATS[wire].piece(answer, index, text))
                 index += 1
             shown = reached
             await outlet.send(b"".join(events))
@@ -494,8 +494,8 @@ async def _stream(served: ServedCall, clockwork: Clockwork, reading: Reading) ->
     clockwork.over(served, harm or "whole")
     if harm in ("cut", "stall", "broken"):
         return await outlet.abandon(harm)
-    end = write.closing(wire, answer, served.conversation.wants_usage, index)
+    end = FORMATS[wire].closing(answer, served.conversation.wants_usage, index)
     if harm == "error-event":
-        end = write.error_event(wire, *served.speaker.error(Fault("overload")))
+        end = FORMATS[wire].error_event(*served.speaker.error(Fault("overload")))
     await outlet.response.write_eof(outlet.last(end))
     return outlet.response

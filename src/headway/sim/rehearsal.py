@@ -20,8 +20,9 @@ from msgspec.structs import replace
 from headway.base.values import Amounts, Demand, Fault, Reading
 from headway.engine.engine import begin, step
 from headway.engine.events import (
-    Admitted,
     Began,
+    CallAdmitted,
+    CallWaited,
     Event,
     Failed,
     Finished,
@@ -31,7 +32,6 @@ from headway.engine.events import (
     TaskFinished,
     TaskStarted,
     Ticked,
-    Waiting,
     WakeAt,
 )
 from headway.engine.state import Rules, State
@@ -372,7 +372,7 @@ class Rehearsal:
         if self._timeout_s < inf:
             timer = (self.now + self._timeout_s, GIVE_UP, flight.call.id, flight.sends)
             heapq.heappush(self._agenda, timer)
-        self._feed(Admitted(flight.task))
+        self._feed(CallAdmitted(flight.task, self.now))
 
     def _refused(self, flight: _Flight, answer: Refused) -> None:
         self._result.refused += 1
@@ -412,7 +412,7 @@ class Rehearsal:
         result.latencies_s.append(self.now - flight.sent_s)
         del self._flights[ended.call_id]
         if flight.number + 1 < len(self._workload.calls[flight.task]):
-            self._feed(Waiting(flight.task))
+            self._feed(CallWaited(flight.task, self.now))
             self._knock(flight.task, flight.attempt, flight.number + 1)
         else:
             self._feed(Finished(flight.task, flight.attempt))

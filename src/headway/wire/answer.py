@@ -15,7 +15,6 @@ from typing import Final, Literal
 
 from headway.wire import anthropic, gemini, openai_chat, openai_responses, values
 from headway.wire.openai_chat import DONE
-from headway.wire.read import FORMATS
 from headway.wire.stream import EventReader
 
 Finish = Literal["", "stop", "length", "refusal", "tool"]
@@ -119,33 +118,6 @@ class TextReader:
 
 
 # Answers as providers send them: what the simulated provider and the gateway write.
-
-
-def whole(wire: values.WireName, answer: values.Answer) -> bytes:
-    return FORMATS[wire].whole(answer)
-
-
-def opening(wire: values.WireName, answer: values.Answer) -> bytes:
-    """The events before the first text of a stream, of which Gemini has none."""
-    return FORMATS[wire].opening(answer)
-
-
-def piece(wire: values.WireName, answer: values.Answer, index: int, text: str) -> bytes:
-    """The event of one part of the text; `index` counts the parts from 0."""
-    return FORMATS[wire].piece(answer, index, text)
-
-
-def closing(
-    wire: values.WireName, answer: values.Answer, wants_usage: bool, pieces: int | None = None
-) -> bytes:
-    """`wants_usage` matters to Chat Completions, `pieces` to Responses, which numbers events."""
-    count = len(answer.text) if pieces is None else pieces
-    return FORMATS[wire].closing(answer, wants_usage, count)
-
-
-def error_event(wire: values.WireName, status: int, body: bytes) -> bytes:
-    """An error after HTTP 200: the error body of a refusal with `status`, as an event."""
-    return FORMATS[wire].error_event(status, body)
 
 
 def counted(wire: values.WireName, input_tokens: int) -> bytes:

@@ -60,11 +60,12 @@ def asked(body: Fields, _model: str, _streams: bool) -> RequestContent | None:
     model, messages = text_of(body.get("model")), body.get("messages")
     if not model or not isinstance(messages, list):
         return None
+    tools = [*map(object_fields, items(body.get("tools")))]
     parts = [
         RequestPart(
             "tools", json_text(without(tool, "cache_control")), ends_prefix=_is_marked(tool)
         )
-        for tool in map(object_fields, items(body.get("tools")))
+        for tool in tools
     ]
     parts += _parts("system", body.get("system"), 0)
     for number, message in enumerate(map(object_fields, messages), 1):
@@ -78,18 +79,11 @@ def asked(body: Fields, _model: str, _streams: bool) -> RequestContent | None:
     schema = object_fields(object_fields(body.get("output_config")).get("format")).get("schema")
     settings = [body.get(name) for name in ("thinking", "output_config", "tool_choice")]
     return RequestContent(
-        model,
-        tuple(parts),
-        max_output_tokens=whole_tokens(body.get("max_tokens")),
-        streams=body.get("stream") is True,
-        effort=json_text(settings) if any(settings) else "",
-        tools=_tool_names(body.get("tools")),
+        model, tuple(parts), max_output_tokens=whole_tokens(body.get("max_tokens")),
+        streams=body.get("stream") is True, effort=json_text(settings) if any(settings) else "",
+        tools=tuple(text_of(tool.get("name")) for tool in tools),
         schema=json_text(schema) if schema else "",
-    )
-
-
-def _tool_names(tools: object) -> tuple[str, ...]:
-    return tuple(text_of(tool.get("name")) for tool in map(object_fields, items(tools)))
+    )  # fmt: skip
 
 
 def _is_marked(block: Fields) -> bool:
@@ -251,7 +245,8 @@ def error_event(status: int, body: bytes) -> bytes:
     if not text_of(error.get("type")):
         said = text_of(error.get("message")) or body.decode("utf-8", "replace")
         error = {"type": TYPE_OF_STATUS.get(status, "api_error"), "message": said}
-    return _event({**top, "type": "error", "error": error} if "error" in top else _error(error))
+    rest = top if "error" in top else {}
+    return _event({**rest, "type": "error", "error": error})
 
 
 def counted(input_tokens: int) -> bytes:
@@ -275,14 +270,9 @@ def models(names: Iterable[str]) -> bytes:
 
 def _message(answer: Answer, content: list[Fields], stop_reason: str | None) -> Fields:
     return {
-        "id": answer.id,
-        "type": "message",
-        "role": "assistant",
-        "model": answer.model,
-        "content": content,
-        "stop_reason": stop_reason,
-        "stop_sequence": None,
-    }
+        "id": answer.id, "type": "message", "role": "assistant", "model": answer.model,
+        "content": content, "stop_reason": stop_reason, "stop_sequence": None,
+    }  # fmt: skip
 
 
 def _input_usage(answer: Answer) -> dict[str, int]:
@@ -309,10 +299,6 @@ def _stop_reason(answer: Answer) -> str:
     if answer.is_cut:
         return "max_tokens"
     return "tool_use" if answer.tool_uses else "end_turn"
-
-
-def _error(error: Fields) -> Fields:
-    return {"type": "error", "error": error}
 
 
 def _event(data: Fields) -> bytes:

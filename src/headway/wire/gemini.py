@@ -150,18 +150,13 @@ def asked(body: Fields, model: str, streams: bool) -> RequestContent | None:
     kept = text_of(_field(body, "cachedContent"))
     effort = [_field(settings, "thinkingConfig"), _field(body, "toolConfig")]
     return RequestContent(
-        model,
-        tuple(parts),
-        max_output_tokens=_count(_field(settings, "maxOutputTokens")),
-        choices=_count(_field(settings, "candidateCount")) or 1,
-        streams=streams,
-        effort=json_text(effort) if any(effort) else "",
-        cache_key=kept,
-        caches_by_itself=True,
+        model, tuple(parts), max_output_tokens=_count(_field(settings, "maxOutputTokens")),
+        choices=_count(_field(settings, "candidateCount")) or 1, streams=streams,
+        effort=json_text(effort) if any(effort) else "", cache_key=kept, caches_by_itself=True,
         is_continued=bool(kept),
         tools=tuple(filter(None, (text_of(tool.get("name")) for tool in tools))),
         schema=json_text(schema) if schema else "",
-    )
+    )  # fmt: skip
 
 
 def _declared(body: Fields) -> Iterator[Fields]:

@@ -52,18 +52,15 @@ def asked(body: Fields, _model: str, _streams: bool) -> RequestContent | None:
     limits = [whole_tokens(body.get(name)) for name in ("max_tokens", "max_completion_tokens")]
     settings = [body.get(name) for name in ("reasoning_effort", "verbosity", "tool_choice")]
     return RequestContent(
-        model,
-        tuple(parts),
+        model, tuple(parts),
         max_output_tokens=max((limit for limit in limits if limit is not None), default=None),
-        choices=whole_tokens(body.get("n")) or 1,
-        streams=body.get("stream") is True,
+        choices=whole_tokens(body.get("n")) or 1, streams=body.get("stream") is True,
         wants_usage=object_fields(body.get("stream_options")).get("include_usage") is True,
         effort=json_text(settings) if any(settings) else "",
-        cache_key=text_of(body.get("prompt_cache_key")),
-        caches_by_itself=True,
+        cache_key=text_of(body.get("prompt_cache_key")), caches_by_itself=True,
         tools=tuple(map(_tool_name, tools)),
         schema=json_text(wanted) if (wanted := object_fields(schema).get("schema")) else "",
-    )
+    )  # fmt: skip
 
 
 def _tool_name(tool: object) -> str:
@@ -232,13 +229,9 @@ def models(names: Iterable[str]) -> bytes:
 
 def _head(answer: Answer, kind: str) -> Fields:
     return {
-        "id": answer.id,
-        "object": kind,
-        "created": int(answer.created_wall_s),
-        "model": answer.model,
-        "service_tier": "default",
-        "system_fingerprint": None,
-    }
+        "id": answer.id, "object": kind, "created": int(answer.created_wall_s),
+        "model": answer.model, "service_tier": "default", "system_fingerprint": None,
+    }  # fmt: skip
 
 
 def _chunk(answer: Answer, delta: Fields, finish_reason: str | None) -> bytes:

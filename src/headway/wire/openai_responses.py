@@ -80,17 +80,13 @@ def asked(body: Fields, _model: str, _streams: bool) -> RequestContent | None:
     settings = [body.get("reasoning"), body.get("tool_choice"), body.get("prompt")]
     settings.append(object_fields(body.get("text")).get("verbosity"))
     return RequestContent(
-        model,
-        tuple(part for part in parts if part.text or part.media_bytes or part.message),
+        model, tuple(part for part in parts if part.text or part.media_bytes or part.message),
         max_output_tokens=whole_tokens(body.get("max_output_tokens")),
-        streams=body.get("stream") is True,
-        effort=json_text(settings) if any(settings) else "",
-        cache_key=text_of(body.get("prompt_cache_key")),
-        caches_by_itself=True,
-        is_continued=any(stored),
-        tools=tuple(map(_tool_name, items(body.get("tools")))),
+        streams=body.get("stream") is True, effort=json_text(settings) if any(settings) else "",
+        cache_key=text_of(body.get("prompt_cache_key")), caches_by_itself=True,
+        is_continued=any(stored), tools=tuple(map(_tool_name, items(body.get("tools")))),
         schema=json_text(schema) if schema else "",
-    )
+    )  # fmt: skip
 
 
 def _tool_name(tool: object) -> str:
@@ -111,11 +107,8 @@ def _item_parts(item: Fields, number: int) -> Iterator[RequestPart]:
         yield _block_part(role, block, number)
     if "role" not in item:
         rest = without(item, "output", "content", *_UNREAD)
-        yield RequestPart(role, " ".join(_said(value) for value in rest.values()), message=number)
-
-
-def _said(value: object) -> str:
-    return value if isinstance(value, str) else json_text(value)
+        said = (one if isinstance(one, str) else json_text(one) for one in rest.values())
+        yield RequestPart(role, " ".join(said), message=number)
 
 
 def _block_part(role: str, block: Fields, number: int) -> RequestPart:
@@ -265,13 +258,9 @@ def _call_id(use: ToolUse) -> str:
 
 def _call(use: ToolUse, arguments: str, status: str) -> Fields:
     return {
-        "id": _call_id(use),
-        "type": "function_call",
-        "status": status,
-        "arguments": arguments,
-        "call_id": use.id,
-        "name": use.name,
-    }
+        "id": _call_id(use), "type": "function_call", "status": status, "arguments": arguments,
+        "call_id": use.id, "name": use.name,
+    }  # fmt: skip
 
 
 def _item_id(answer: Answer) -> str:
@@ -288,41 +277,23 @@ def _part(text: str) -> Fields:
 
 def _item(answer: Answer, status: str, content: list[Fields]) -> Fields:
     return {
-        "id": _item_id(answer),
-        "type": "message",
-        "status": status,
-        "role": "assistant",
+        "id": _item_id(answer), "type": "message", "status": status, "role": "assistant",
         "content": content,
-    }
+    }  # fmt: skip
 
 
 def _response(answer: Answer, status: str, output: list[Fields]) -> Fields:
     cut = status == "incomplete"
     return {
-        "id": answer.id,
-        "object": "response",
-        "created_at": int(answer.created_wall_s),
-        "status": status,
-        "error": None,
+        "id": answer.id, "object": "response", "created_at": int(answer.created_wall_s),
+        "status": status, "error": None,
         "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
-        "instructions": None,
-        "max_output_tokens": None,
-        "metadata": {},
-        "model": answer.model,
-        "output": output,
-        "parallel_tool_calls": True,
-        "previous_response_id": None,
-        "reasoning": {"effort": None, "summary": None},
-        "store": False,
-        "temperature": 1.0,
-        "text": {"format": {"type": "text"}},
-        "tool_choice": "auto",
-        "tools": [],
-        "top_p": 1.0,
-        "truncation": "disabled",
-        "usage": None,
-        "user": None,
-    }
+        "instructions": None, "max_output_tokens": None, "metadata": {}, "model": answer.model,
+        "output": output, "parallel_tool_calls": True, "previous_response_id": None,
+        "reasoning": {"effort": None, "summary": None}, "store": False, "temperature": 1.0,
+        "text": {"format": {"type": "text"}}, "tool_choice": "auto", "tools": [], "top_p": 1.0,
+        "truncation": "disabled", "usage": None, "user": None,
+    }  # fmt: skip
 
 
 def _finished(answer: Answer) -> Fields:

@@ -140,13 +140,9 @@ class AnswerReader(values.AnswerSoFar):
     )  # fmt: skip
 
     def __init__(
-        self,
-        wire: values.WireName,
-        status: int,
-        headers: Headers,
-        dialect: Dialect,
+        self, wire: values.WireName, status: int, headers: Headers, dialect: Dialect,
         received_wall_s: float | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`received_wall_s` stands in for a missing `Date` header, as in `decode`."""
         super().__init__()
         self._wire, self._status, self._dialect = wire, status, dialect

@@ -186,18 +186,13 @@ def sketch_of(asked: RequestContent, body: bytes) -> Sketch:
     prefix, prefix_bytes = _prefix(asked, sizes)
     limit = asked.max_output_tokens
     return Sketch(
-        model=asked.model,
-        content=content,
-        size_bytes=total_bytes,
-        messages=max(1, asked.messages),
+        model=asked.model, content=content, size_bytes=total_bytes, messages=max(1, asked.messages),
         most_input_tokens=_most_input(asked, body),
-        max_output_tokens=None if limit is None else limit * asked.choices,
-        kind=_kind(asked),
-        prefix=prefix,
-        prefix_bytes=prefix_bytes,
+        max_output_tokens=None if limit is None else limit * asked.choices, kind=_kind(asked),
+        prefix=prefix, prefix_bytes=prefix_bytes,
         may_write_cache=asked.caches_by_itself or any(part.ends_prefix for part in asked.parts),
         is_whole=not asked.streams,
-    )
+    )  # fmt: skip
 
 
 def conversation_of(asked: RequestContent) -> Conversation:
@@ -211,16 +206,12 @@ def conversation_of(asked: RequestContent) -> Conversation:
             place = part.message, part.role == TOOL
             turns.setdefault(place, (part.role, []))[1].append(part.text)
     return Conversation(
-        model=asked.model,
-        system="\n".join(filter(None, system)),
+        model=asked.model, system="\n".join(filter(None, system)),
         turns=tuple((role, "\n".join(filter(None, texts))) for role, texts in turns.values()),
-        streams=asked.streams,
-        max_output_tokens=asked.max_output_tokens,
-        wants_usage=asked.wants_usage,
-        tools=asked.tools,
-        schema=asked.schema,
+        streams=asked.streams, max_output_tokens=asked.max_output_tokens,
+        wants_usage=asked.wants_usage, tools=asked.tools, schema=asked.schema,
         media_bytes=sum(part.media_bytes for part in asked.parts),
-    )
+    )  # fmt: skip
 
 
 def json_text(value: object) -> str:
@@ -305,13 +296,9 @@ VERSION: Final = "2023-06-01"
 
 
 def body_of(
-    wire: WireName,
-    model: str,
-    turns: Iterable[tuple[str, str]],
-    max_tokens: int,
-    system: str = "",
+    wire: WireName, model: str, turns: Iterable[tuple[str, str]], max_tokens: int, system: str = "",
     says_completion: bool = False,
-) -> bytes:
+) -> bytes:  # fmt: skip
     """`turns` are (role, text). OpenAI itself wants `max_completion_tokens` (`says_completion`)."""
     messages = [{"role": role, "content": text} for role, text in turns]
     if wire == "anthropic":

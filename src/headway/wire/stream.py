@@ -216,10 +216,7 @@ def _first_module(*names: str) -> object:
 def _errors() -> tuple[type[Exception], ...]:
     """What unpackers raise: each module has an error of its own, all of them plain exceptions."""
     found: list[type[Exception]] = [zlib.error, EOFError, ValueError, OSError]
-    for module, name in (
-        (_first_module(*_BROTLI), "error"),
-        (_first_module(*_ZSTD), "ZstdError"),
-    ):
+    for module, name in ((_first_module(*_BROTLI), "error"), (_first_module(*_ZSTD), "ZstdError")):
         error = getattr(module, name, None)
         if isinstance(error, type) and issubclass(error, Exception):
             found.append(error)
