@@ -21,7 +21,7 @@ from headway.plans.expand import (
 )
 from headway.plans.graph import Need
 from headway.plans.hazards import examined
-from headway.plans.spec import CommandSpec, PlanSpec, TaskSpec, Value, texts_in
+from headway.plans.spec import CommandSpec, PlanSpec, TaskSpec, texts_in
 from headway.plans.template import template_of
 from tests.unit.plan_texts import expanded_of
 

@@ -17,7 +17,7 @@ from typing import Final, Literal
 from headway import __version__
 from headway.base.digest import digest
 from headway.errors import StateFileError
-from headway.plans.grammar import KEYS
+from headway.plans.grammar import key_lines
 from headway.run.filling import write_new
 
 # The skill's text: a file of ours, with the grammar filled in from its one table.
@@ -50,17 +50,7 @@ that write the same path need an order. Paths stay inside the plan's folder.
 def skill_text() -> str:
     """SKILL.md as it is installed."""
     frame = files("headway.mcp").joinpath(FILE).read_text(encoding="utf-8")
-    return sealed(frame.replace(MARK, grammar_lines()))
-
-
-def grammar_lines() -> str:
-    """Every key on a line, after the rules."""
-    lines = [
-        f"- `{key.name}: {key.example}` ({', '.join(key.holders)}): {key.about}"
-        for key in KEYS
-        if key.name != "permissions"
-    ]
-    return f"{RULES}\n" + "\n".join(lines)
+    return sealed(frame.replace(MARK, f"{RULES}\n{key_lines(('permissions',))}"))
 
 
 def sealed(text: str) -> str:

@@ -150,7 +150,10 @@ class Folder:
         except (OSError, UnusableError):
             return False
         if is_file and not path.isascii():
-            _must_be_text(path)
+            # A file that a pattern matches is never left out in silence.
+            name = path.encode(errors="backslashreplace").decode()
+            if name != path:
+                raise UnusableError(f"matches {name}, whose name is not UTF-8")
         return is_file
 
     def neighbour(self, path: str) -> str:
@@ -287,15 +290,6 @@ class Folder:
             pass
         message = f"`{shown(path)}` in `schema` of `{task.name}`: {why}"
         faults.add(SourceError, task.spot("schema").value, message)
-
-
-def _must_be_text(path: str) -> None:
-    """A file that a pattern matches is never left out in silence."""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        name = path.encode(errors="backslashreplace").decode()
-        raise UnusableError(f"matches {name}, whose name is not UTF-8") from None
 
 
 class Loaded(Struct, frozen=True):

@@ -304,9 +304,7 @@ def _agent(section: Section) -> AgentSpec | None:
 
 def _quorum(section: Section) -> Quorum | None:
     found = QUORUM.fullmatch(section.text("quorum", QUORUM.fullmatch, "a count or `80%`"))
-    if found is None:
-        return None
-    return Quorum(int(found["count"] or 0), int(found["percent"] or 0))
+    return found and Quorum(int(found["count"] or 0), int(found["percent"] or 0))
 
 
 def _each(section: Section, faults: PlanFaults, path: str) -> Each | None:
