@@ -135,9 +135,8 @@ def plan_of(document: Document) -> PlanSpec:
 
 
 def _version(section: Section, faults: PlanFaults) -> None:
-    names = [name for name, _ in section.spots()]
     # A key that is nearly this one has been told already.
-    if section.node("headway") is None and not nearest("headway", names):
+    if section.node("headway") is None and not nearest("headway", section.spots()):
         fix = Fix("add", section.place, "headway", 1)
         faults.add(PlanShapeError, section.place, "`headway` is missing", "add `headway: 1`", fix)
     section.read("headway", lambda text: True if text == "1" else None, "1, the only version")
@@ -194,12 +193,11 @@ def _task(key: Leaf, body: Keyed, faults: PlanFaults) -> TaskSpec:
     before = len(faults.found)
     section = Section(body, "task", path, faults)
     spots = section.spots()
-    by_key = dict(spots)
-    _check_shape(section, by_key, path, faults)
+    _check_shape(section, spots, path, faults)
     task = TaskSpec(
         name=key.text,
         place=key.place,
-        work=_work(section, by_key),
+        work=_work(section, spots),
         needs=tuple(dict.fromkeys([leaf.text for leaf in section.leaves("needs")])),
         reads=tuple([leaf.text for leaf in section.leaves("reads")]),
         writes=tuple([leaf.text for leaf in section.leaves("writes")]),
