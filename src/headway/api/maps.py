@@ -262,10 +262,7 @@ class as_completed(Iterable[tuple[Item, T]]):  # noqa: N801 - used like a functi
 
 
 async def _performed(
-    function: Callable[..., object] | None,
-    items: list[Item],
-    how: How,
-    watch: Watch | None = None,
+    function: Callable[..., object] | None, items: list[Item], how: How, watch: Watch | None = None
 ) -> list[object]:
     must_be_known(how)
     work = _work(function, items, how)

@@ -8,13 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from headway.errors import (
-    Fix,
-    PlanTooLargeError,
-    PlanValueError,
-    QueueOrderError,
-    SourceError,
-)
+from headway.errors import Fix, PlanTooLargeError, PlanValueError, QueueOrderError, SourceError
 from headway.plans.expand import ExpandedPlan, GroupPlan, stakes_of
 from headway.plans.links import circle, note_circle, path_words, reversed_edges, serial
 from headway.plans.resources import WILD, Channel, above, fixed_part, inside, led_back

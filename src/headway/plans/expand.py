@@ -24,15 +24,7 @@ from headway.plans.links import links_of
 from headway.plans.resources import Channel, Touches, covers, prefix_of
 from headway.plans.section import where
 from headway.plans.sharing import Fill, Stake, is_stateful, may_touch, stake_of
-from headway.plans.spec import (
-    CommandSpec,
-    PlanSpec,
-    Prompt,
-    TaskSpec,
-    Value,
-    text_of,
-    whole,
-)
+from headway.plans.spec import CommandSpec, PlanSpec, Prompt, TaskSpec, Value, text_of, whole
 from headway.plans.template import Ref, Template, leaders_of, template_of
 
 MEMBERS_MAX: Final = 1_000_000
@@ -69,9 +61,7 @@ class Members(Struct, frozen=True):
 
     @classmethod
     def of(
-        cls,
-        items: tuple[Value, ...] | None,
-        matrix: tuple[tuple[str, tuple[Value, ...]], ...] = (),
+        cls, items: tuple[Value, ...] | None, matrix: tuple[tuple[str, tuple[Value, ...]], ...] = ()
     ) -> Members:
         """Members of these items, with equal ones counted."""
         texts = [text_of(item) for item in items or ()]

@@ -102,11 +102,7 @@ def _edges(expanded: ExpandedPlan, reader: int, needs: Mapping[int, bool]) -> li
     count = expanded.groups[reader].count or 0
     is_few = count > 1 and sum(needs.values()) <= MEMBERWISE_EDGES_MAX
     return [
-        NeedEdge(
-            writer,
-            is_own and is_few and expanded.groups[writer].count == count,
-            "reads",
-        )
+        NeedEdge(writer, is_own and is_few and expanded.groups[writer].count == count, "reads")
         for writer, is_own in sorted(needs.items())
     ]
 

@@ -20,15 +20,7 @@ from headway.plans.grammar import VARIABLE_NAME, variable_name
 from headway.plans.links import links_of
 from headway.plans.resources import SCHEME
 from headway.plans.section import PlanFaults, shown
-from headway.plans.spec import (
-    CommandSpec,
-    Keyed,
-    Leaf,
-    Located,
-    PlanSpec,
-    Prompt,
-    TaskSpec,
-)
+from headway.plans.spec import CommandSpec, Keyed, Leaf, Located, PlanSpec, Prompt, TaskSpec
 
 REFERENCES_MAX: Final = 1_000
 """Holes of one template: more are a mistake and slow to fill."""
@@ -274,11 +266,7 @@ def check_templates(spec: PlanSpec, shared: Located | None, faults: PlanFaults) 
 
 
 def check_text(
-    tasks: tuple[TaskSpec, ...],
-    task: TaskSpec | None,
-    scope: Scope,
-    text: Text,
-    faults: PlanFaults,
+    tasks: tuple[TaskSpec, ...], task: TaskSpec | None, scope: Scope, text: Text, faults: PlanFaults
 ) -> Template | None:
     """The template that a text is, or a note of what is wrong with it."""
     found = parse_template(text.text)
