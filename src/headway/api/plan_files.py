@@ -69,17 +69,6 @@ def budget_in(text: str) -> PlanBudget:
     return PlanBudget(tokens=max(1, round(number)))
 
 
-async def perform_plan(
-    loaded: Loaded,
-    path: str,
-    budget: PlanBudget | None,
-    environment: Mapping[str, str] | None = None,
-) -> PlanResults:
-    """Perform a plan that a model wrote; `path` is the file that a resume would look for."""
-    source = PlanSource(path, loaded.text, budget=budget, is_foreign=True)
-    return (await performed(loaded, source, environment)).checked()
-
-
 class Performed(Struct, frozen=True):
     """A plan's run that is over."""
 
@@ -107,13 +96,10 @@ class Performed(Struct, frozen=True):
 
 
 async def performed(
-    loaded: Loaded,
-    source: PlanSource,
-    environment: Mapping[str, str] | None = None,
-    stand_in: Callable[[PlanRun], PlanRun] | None = None,
+    loaded: Loaded, source: PlanSource, stand_in: Callable[[PlanRun], PlanRun] | None = None
 ) -> Performed:
     """Perform a plan on a journal of its own; `stand_in` may change who performs which tasks."""
-    environment = dict(os.environ) if environment is None else environment
+    environment = dict(os.environ)
     folder, expanded = str(loaded.folder.resolve()), loaded.expanded
     strategy = read_configuration(environment).values.strategy
     source = replace(source, strategy=strategy, files=files_digest(expanded))

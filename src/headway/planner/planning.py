@@ -31,7 +31,7 @@ from headway.agents.prompt import (
     must_have_ceilings,
 )
 from headway.api.functions import must_be_known, wait_for
-from headway.api.plan_files import PlanResults, budget_in, must_go_on, perform_plan
+from headway.api.plan_files import PlanResults, budget_in, must_go_on, performed
 from headway.base.digest import digest
 from headway.base.values import Fault
 from headway.config import foreign_allowance
@@ -67,7 +67,7 @@ from headway.plans.untrusted import (
 from headway.report.forecast import PriceGuess
 from headway.run import filling as newfile
 from headway.run.launch import Launch, Launched, launch
-from headway.run.plan_run import price_guess
+from headway.run.plan_run import PlanSource, price_guess
 from headway.work import Attempt, Result, Work
 
 # What a model is told in order to write a plan: the grammar, what it may use, the project, a goal.
@@ -320,7 +320,10 @@ class Draft(Struct, frozen=True):
                 "a plan that a model wrote is run within a budget",
                 hint="draft.run(budget='$2'), or tokens: '5M'",
             )
-        return await perform_plan(self.loaded, str(self.loaded.folder.resolve() / name), most)
+        # The path is the file that a resume would look for.
+        path = str(self.loaded.folder.resolve() / name)
+        source = PlanSource(path, self.loaded.text, budget=most, is_foreign=True)
+        return (await performed(self.loaded, source)).checked()
 
 
 def plan_in(reply: str) -> str:

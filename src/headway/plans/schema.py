@@ -93,9 +93,6 @@ COMMON: Final = frozenset((*WORK, "model", "max_tokens", "needs", "reads", "writ
 
 RIGHTS: Final = "`edit` or `all`"
 
-NEVER_WITH: Final = (("reduce", "each"), ("reduce", "matrix"))
-"""A reduction has no members."""
-
 
 def plan_of(document: Document) -> PlanSpec:
     """The plan that a document holds. Raises a `PlanError` that brings all others along."""
@@ -258,9 +255,9 @@ def _check_shape(
         if name in spots and spots.keys().isdisjoint(others)
     ]
     wrong += [
-        (other, f"`{path}` has `{name}` and `{other}`: a reduction has no members")
-        for name, other in NEVER_WITH
-        if name in spots and other in spots
+        (name, f"`{path}` has `reduce` and `{name}`: a reduction has no members")
+        for name in ("each", "matrix")
+        if "reduce" in spots and name in spots
     ]
     for name, message in wrong:
         place = spots[name].key
