@@ -157,10 +157,9 @@ class FunctionWork(Struct):
             self.recall(needed(self.name))
         return self.values[member]
 
-    def note(self, failures: Iterable[tuple[int, Fault]]) -> None:
-        """Why members failed, of which nobody here saw an error: they took too long, say."""
-        for member, fault in failures:
-            self.errors.setdefault(member, AttemptError(fault))
+    def note(self, member: int, fault: Fault) -> None:
+        """Why a member failed of which no error was seen here: it took too long, say."""
+        self.errors.setdefault(member, AttemptError(fault))
 
     def recall(self, found: Iterable[Needed]) -> None:
         """Take over values that earlier processes had."""

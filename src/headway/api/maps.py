@@ -231,7 +231,7 @@ class as_completed(Iterable[tuple[Item, T]]):  # noqa: N801 - used like a functi
                         told.put_nowait(member)
                 elif isinstance(event, TaskFinished | TaskFailed):
                     if isinstance(event, TaskFailed):
-                        work.note(((event.task, event.fault),))
+                        work.note(event.task, event.fault)
                     told.put_nowait(event.task)
 
         async def run() -> None:

@@ -33,7 +33,6 @@ from headway.run.driver import Driver
 from headway.run.launch import Launch, Launched, Sharing, launch
 from headway.run.reduce import reducer
 from headway.state.coherence import Coherence
-from headway.state.context import Commons
 from headway.state.outbox import Function, senders
 from headway.state.shared import Channels, Shared
 
@@ -119,7 +118,9 @@ def sharing_of(shares: Shares, graph: Graph, works: Sequence[FunctionWork]) -> S
         return None
     find = senders(shares.channels, shares.functions, _loaded)
     coherence = Coherence(graph, Shared(shares.channels))
-    return Sharing(coherence, find, lends=tuple(partial(_lend, work) for work in works))
+    return Sharing(
+        coherence, find, lends=tuple(partial(setattr, work, "commons") for work in works)
+    )
 
 
 async def performed(
@@ -158,7 +159,7 @@ def _take_over(works: Sequence[FunctionWork], done: Launched) -> None:
             work.recall(done.saved.recall(work, sorted(ended)))
     for task, why in done.driver.failures.items():
         index, member = ready_set.numbers.place(task)
-        works[index].note(((member, why),))
+        works[index].note(member, why)
 
 
 def state_in(coherence: Coherence | None) -> dict[str, object]:
@@ -166,10 +167,6 @@ def state_in(coherence: Coherence | None) -> dict[str, object]:
     if coherence is None:
         return {}
     return {key: loads(data) for key, data, _ in coherence.shared.matching("**", EVERYWHERE)}
-
-
-def _lend(work: FunctionWork, commons: Commons) -> None:
-    work.commons = commons
 
 
 def _of_member(work: FunctionWork, reads: Keys, writes: Keys, member: int) -> Touches:

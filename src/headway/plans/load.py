@@ -59,8 +59,6 @@ LINES_BYTES_MAX: Final = 64_000_000
 class Folder:
     """The folder that a plan is in, as far as it may look at it, and the texts that it names."""
 
-    __slots__ = ("_bytes", "_may_leave", "_root", "_texts")
-
     def __init__(self, path: Path, may_leave: bool = False) -> None:
         self._root = os.path.realpath(path)
         self._may_leave = may_leave

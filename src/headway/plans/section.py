@@ -30,8 +30,6 @@ DURATION_MAX_S: Final = 30 * 86400.0
 class PlanFaults:
     """What is wrong with one plan."""
 
-    __slots__ = ("file", "found")
-
     def __init__(self, file: str) -> None:
         self.file: Final = file
         self.found: Final[list[tuple[Place, PlanError]]] = []
