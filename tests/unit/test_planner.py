@@ -206,7 +206,7 @@ def test_a_plan_is_saved_whole_and_replaces_nothing_unless_it_is_told_to(tmp_pat
 @pytest.mark.parametrize("allowance", [PlanPermissions(), allowance_of("claude", "run, python")])
 def test_the_request_has_every_key_that_may_be_used(allowance: PlanPermissions) -> None:
     text = system_text(allowance)
-    told = {key.name for key in GRAMMAR if f"- `{key.name}: " in text}
+    told = {key.name for key in GRAMMAR if f"- `{key.name}` (of a" in text}
     left_out = {"permissions"} | (set() if allowance.works else {"run", "verify", "agent"})
     assert told == {key.name for key in GRAMMAR} - left_out
     assert all(key.about in text for key in GRAMMAR if key.name in told)

@@ -17,7 +17,7 @@ from typing import Final, Literal
 from headway import __version__
 from headway.base.digest import digest
 from headway.errors import StateFileError
-from headway.plans.grammar import key_lines
+from headway.plans.grammar import KEYS
 from headway.run.filling import write_new
 
 # The skill's text: a file of ours, with the grammar filled in from its one table.
@@ -50,7 +50,12 @@ that write the same path need an order. Paths stay inside the plan's folder.
 def skill_text() -> str:
     """SKILL.md as it is installed."""
     frame = files("headway.mcp").joinpath(FILE).read_text(encoding="utf-8")
-    return sealed(frame.replace(MARK, f"{RULES}\n{key_lines(('permissions',))}"))
+    lines = [
+        f"- `{key.name}: {key.example}` ({', '.join(key.holders)}): {key.about}"
+        for key in KEYS
+        if key.name != "permissions"
+    ]
+    return sealed(frame.replace(MARK, "\n".join((RULES, *lines))))
 
 
 def sealed(text: str) -> str:

@@ -47,7 +47,7 @@ from headway.errors import (
     UsageError,
 )
 from headway.plans.document import UnusableError
-from headway.plans.grammar import key_lines
+from headway.plans.grammar import KEYS
 from headway.plans.graph import Graph, TaskGroup
 from headway.plans.load import Folder, Loaded, load_foreign
 from headway.plans.spec import PlanBudget
@@ -123,9 +123,15 @@ def system_text(allowance: PlanPermissions) -> str:
     left_out = ["permissions"]
     left_out += [] if "run" in allowance.works else ["run", "verify"]
     left_out += [] if allowance.agents else ["agent"]
+    lines = [
+        f"- `{key.name}` (of a {' or a '.join(key.holders)}): {key.about}. "
+        f"`{key.name}: {key.example}`"
+        for key in KEYS
+        if key.name not in left_out
+    ]
     parts = [
         _INTRODUCTION,
-        f"Every key:\n{key_lines(left_out)}",
+        "\n".join(("Every key:", *lines)),
         "What else holds:\n" + "\n".join(_rules(allowance)),
         f"Example:\n```yaml\n{EXAMPLE}```",
         f"One small thing is one task:\n```yaml\n{SINGLE}```",

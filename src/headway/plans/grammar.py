@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Final, Literal
 
@@ -154,15 +154,6 @@ def json_schema() -> dict[str, object]:
         **_object("plan", ("headway", "tasks")),
         "$defs": {"task": {**_object("task", ()), "oneOf": [{"required": [one]} for one in WORK]}},
     }
-
-
-def key_lines(left_out: Container[str]) -> str:
-    """A line for each key, for models that write plans."""
-    return "\n".join(
-        f"- `{key.name}: {key.example}` ({', '.join(key.holders)}): {key.about}"
-        for key in KEYS
-        if key.name not in left_out
-    )
 
 
 def _object(holder: Holder, required: tuple[str, ...]) -> dict[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from json import dumps
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -287,16 +287,16 @@ def texts_in(value: Value) -> Iterator[str]:
             yield from texts_in(inner)
 
 
-def whole(value: Any) -> Any:
+def whole(value: object) -> Value:
     """A value of JSON; half of a character, which UTF-8 cannot hold, becomes a question mark."""
     match value:
         case dict():
-            return {whole(key): whole(inner) for key, inner in value.items()}
+            return {str(whole(str(key))): whole(inner) for key, inner in value.items()}
         case list():
             return [whole(inner) for inner in value]
-        case str():
-            return value.encode("utf-8", "replace").decode()
-    return value
+        case bool() | int() | float() | None:
+            return value
+    return str(value).encode("utf-8", "replace").decode()
 
 
 # The tools that a loop can be given in a plan: `agent: tools(shell, files, mcp:NAME)`.
