@@ -35,23 +35,16 @@ FILE_BYTES_MAX: Final = 64 * 1024
 
 
 class Configuration(Struct, frozen=True):
-    """What holds for every run, unless its plan or its command line says otherwise."""
+    """What holds for every run, unless its plan or its command line says otherwise: `ABOUT`."""
 
     ask_above_usd: float = 5.0
-    """A run without a budget that may cost more asks first, or is refused where nobody answers."""
     strategy: str = "adaptive"
     wait: str = "forever"
-    """How long a run waits for a usage window: `no`, `forever`, or a time like `2h`."""
     keep_results: bool = True
-    """Off: journals keep that there was a result, not the result."""
     foreign_agents: str = ""
-    """Agents that plans of somebody else may use: names with commas between them."""
     foreign_works: str = ""
-    """What else such plans may execute: `run`, `python`."""
     agents: tuple[AgentSetting, ...] = ()
-    """Agents besides those that are known by name: `[agents.NAME]`."""
     mcp: tuple[McpServer, ...] = ()
-    """Servers whose tools a loop may use: `[mcp.NAME]`."""
 
 
 ABOUT: Final = {
@@ -126,17 +119,15 @@ def parsed(content: bytes, path: str) -> Configured:
 
 
 def _checked(path: str, key: str, value: Any, default: object) -> float | str | bool:
-    kinds = {
+    kind, wanted = {
         bool: (bool, "true or false"),
         float: (int | float, "a number, at least 0"),
         str: (str, "text in quotes"),
-    }
-    kind, wanted = kinds[type(default)]
+    }[type(default)]
     is_fit = isinstance(value, kind) and isinstance(value, bool) is isinstance(default, bool)
     if is_fit and value != "" and (isinstance(value, str) or 0 <= value < float("inf")):
         return float(value) if isinstance(default, float) else value
-    why = f"sets `{key}` to {value!r}, which has to be {wanted}"
-    raise _refused(path, why, ABOUT[key])
+    raise _refused(path, f"sets `{key}` to {value!r}, which has to be {wanted}", ABOUT[key])
 
 
 def _tables(path: str, key: str, value: object) -> tuple[AgentSetting | McpServer, ...]:

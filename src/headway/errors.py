@@ -53,7 +53,11 @@ class HeadwayError(Exception):
         hint: str | None = None,
     ) -> None:
         """Say what is wrong, `where` (a place), in which way (`detail`), and the fix (`hint`)."""
-        self.message = message if message is not None else _first_line(type(self))
+        if message is None:
+            # A user's own subclass may have no docstring.
+            docs = (base.__doc__ for base in type(self).__mro__)
+            message = next(doc for doc in docs if doc).splitlines()[0].rstrip(".")
+        self.message = message
         self.where = where
         self.detail = detail
         self.hint = hint
@@ -342,9 +346,3 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
     known = sorted(choices)
     near = nearest(word, known)
     return f"did you mean `{near}`?" if near else f"choose from: {', '.join(known)}"
-
-
-def _first_line(kind: type[HeadwayError]) -> str:
-    """The class docstring, or an ancestor's when a user's own subclass has none."""
-    docs = (base.__doc__ for base in kind.__mro__)
-    return next(doc for doc in docs if doc).splitlines()[0].rstrip(".")

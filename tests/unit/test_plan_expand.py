@@ -32,10 +32,10 @@ def expanded(tasks: str, top: str = "", **sources: dict[str, object]) -> Expande
     return expanded_of(tasks, top, Sources(globs, {"l.txt": ("x", "y", "z")}, files))
 
 
-def keys(plan: ExpandedPlan, model: str = "") -> list[bytes]:
+def keys(plan: ExpandedPlan) -> list[bytes]:
     return [
         made.key(index)
-        for made, group in zip(keys_of(plan, model), plan.groups, strict=True)
+        for made, group in zip(keys_of(plan), plan.groups, strict=True)
         if made is not None
         for index in range(group.count or 0)
     ]

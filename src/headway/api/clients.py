@@ -78,8 +78,9 @@ def _http_clients(thing: Any, pacing: Pacing, steps: int) -> Iterator[Any]:
     elif getattr(thing, "_async_httpx_client", None) is not None:
         yield from _of_google(thing)
     elif steps > 0 and thing is not None and not isinstance(thing, (str, type)):
-        if getattr(thing, "_http_client_factory", None) is not None:
-            _pace_factory(thing, pacing)
+        if (factory := getattr(thing, "_http_client_factory", None)) is not None:
+            own = factory.factory if isinstance(factory, _PacedFactory) else factory
+            thing._http_client_factory = _PacedFactory(own, pacing)
         for name in STEPS:
             step = getattr(thing, name, None)
             found = [
@@ -100,12 +101,6 @@ def _of_google(client: Any) -> Iterator[Any]:
         options, chosen = client._http_options, client._async_httpx_client._transport
         options.async_client_args = {**(options.async_client_args or {}), "transport": chosen}
         yield client._async_httpx_client
-
-
-def _pace_factory(provider: Any, pacing: Pacing) -> None:
-    factory = provider._http_client_factory
-    own = factory.factory if isinstance(factory, _PacedFactory) else factory
-    provider._http_client_factory = _PacedFactory(own, pacing)
 
 
 def _wrap(client: Any, pacing: Pacing) -> None:

@@ -19,12 +19,15 @@ from msgspec import Struct, field
 
 from headway.agents.function import FunctionAgent, Where, result_of, where_of
 from headway.base.digest import DIGEST_BYTES, digest
+from headway.base.folders import folders
 from headway.base.values import Fault
 from headway.engine.record import Header
 from headway.engine.state import Rules
 from headway.engine.strategy import parse
 from headway.errors import BadValueError, UsageError, did_you_mean
+from headway.journal.folder import list_runs, new_run
 from headway.journal.journal import Journal
+from headway.journal.reader import latest
 from headway.run.driver import cores
 from headway.state.context import Commons, lent
 from headway.work import Attempt, AttemptError, Needed, Result, tell_waits_of
@@ -124,7 +127,10 @@ class FunctionWork(Struct):
             if function is None:
                 (item,) = given
                 function, given = cast("Callable[..., object]", item), []
-            where = self._where_is(function)
+            if self._asked is not function:  # Looked up once for the same function.
+                self._asked = function
+                self._where = "process" if self.in_processes else where_of(function)
+            where = self._where
             if attempt.snapshot is None:
                 value = await self.agent.call(where, function, given)
             else:
@@ -138,7 +144,8 @@ class FunctionWork(Struct):
         # Without a journal nobody reads it as text.
         result = result_of(value) if self.is_durable else Result(b"", value, is_durable=False)
         if self.is_durable and not result.body:
-            raise AttemptError(_not_json(self.name, value))
+            why = f"gave a {type(value).__name__}, which JSON cannot hold: not durable"
+            raise AttemptError(Fault("request", detail=f"`{self.name}` {why}"))
         if self.errors:
             self.errors.pop(attempt.member, None)
         self.values[attempt.member] = value
@@ -150,10 +157,9 @@ class FunctionWork(Struct):
             self.recall(needed(self.name))
         return self.values[member]
 
-    def note(self, failures: Iterable[tuple[int, Fault]]) -> None:
-        """Why members failed, of which nobody here saw an error: they took too long, say."""
-        for member, fault in failures:
-            self.errors.setdefault(member, AttemptError(fault))
+    def note(self, member: int, fault: Fault) -> None:
+        """Why a member failed of which no error was seen here: it took too long, say."""
+        self.errors.setdefault(member, AttemptError(fault))
 
     def recall(self, found: Iterable[Needed]) -> None:
         """Take over values that earlier processes had."""
@@ -163,25 +169,13 @@ class FunctionWork(Struct):
 
     def _given(self, attempt: Attempt) -> list[object]:
         given: list[object] = [] if self.items is None else [self.items[attempt.member]]
+        needed = attempt.needed
         for work, is_own in self.sources:
-            if is_own:
-                given.append(work.value(attempt.member, attempt.needed))
+            if is_own or work.is_single:
+                given.append(work.value(attempt.member if is_own else 0, needed))
             else:
-                given.append(work.all_values(attempt.needed))
+                given.append([work.value(one.member, needed) for one in needed(work.name)])
         return given
-
-    def all_values(self, needed: Callable[[str], list[Needed]]) -> object:
-        """Every result in declared order; of a single task just that."""
-        if self.is_single:
-            return self.value(0, needed)
-        return [self.value(one.member, needed) for one in needed(self.name)]
-
-    def _where_is(self, function: Callable[..., object]) -> Where:
-        """Where it is called; of the same function that is asked once."""
-        if self._asked is not function:
-            self._asked = function
-            self._where = "process" if self.in_processes else where_of(function)
-        return self._where
 
     def _follows(self) -> bool:
         for _, is_own in self.sources:  # noqa: SIM110 - a generator for every task costs more
@@ -199,9 +193,7 @@ class FunctionWork(Struct):
             return digest(plain + member.to_bytes(8, "big"))
         # The same item again is another task: the second of its kind.
         again = self._seen[plain] = self._seen.get(plain, -1) + 1
-        if not again:
-            return plain
-        return digest(plain + again.to_bytes(8, "big"))
+        return digest(plain + again.to_bytes(8, "big")) if again else plain
 
 
 def _own(value: object) -> object:
@@ -241,7 +233,14 @@ def _identity(thing: object) -> bytes:
     try:
         return dumps(thing, sort_keys=True).encode()
     except (TypeError, ValueError):
-        return _pickled(thing)
+        pass
+    try:
+        return pickle.dumps(thing)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise BadValueError(
+            f"a {type(thing).__name__} cannot be recognised in another process: {error}",
+            hint="give items that JSON or pickle can hold, or leave out `durable`",
+        ) from None
 
 
 def _function(thing: object) -> bytes:
@@ -287,21 +286,6 @@ def _constants(code: CodeType) -> bytes:
 def _constant(value: object) -> bytes:
     """A set is written in another order by every process."""
     return repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value).encode()
-
-
-def _pickled(thing: object) -> bytes:
-    try:
-        return pickle.dumps(thing)
-    except (pickle.PicklingError, TypeError, AttributeError) as error:
-        raise BadValueError(
-            f"a {type(thing).__name__} cannot be recognised in another process: {error}",
-            hint="give items that JSON or pickle can hold, or leave out `durable`",
-        ) from None
-
-
-def _not_json(name: str, value: object) -> Fault:
-    kind = type(value).__name__
-    return Fault("request", detail=f"`{name}` gave a {kind}, which JSON cannot hold: not durable")
 
 
 # How a run of functions is to be performed: the options that every front door shares.
@@ -357,10 +341,6 @@ def journal_of(how: How, tasks: int) -> Iterator[Journal | None]:
     if not name:
         yield None
         return
-    from headway.base.folders import folders
-    from headway.journal.folder import list_runs, new_run
-    from headway.journal.reader import latest
-
     state, here = folders(os.environ).state, os.getcwd()
     wanted = ("python", name, here)
     found = latest(list_runs(state), lambda one: (one.kind, one.name, one.folder) == wanted)

@@ -231,7 +231,7 @@ class as_completed(Iterable[tuple[Item, T]]):  # noqa: N801 - used like a functi
                         told.put_nowait(member)
                 elif isinstance(event, TaskFinished | TaskFailed):
                     if isinstance(event, TaskFailed):
-                        work.note(((event.task, event.fault),))
+                        work.note(event.task, event.fault)
                     told.put_nowait(event.task)
 
         async def run() -> None:
@@ -262,10 +262,7 @@ class as_completed(Iterable[tuple[Item, T]]):  # noqa: N801 - used like a functi
 
 
 async def _performed(
-    function: Callable[..., object] | None,
-    items: list[Item],
-    how: How,
-    watch: Watch | None = None,
+    function: Callable[..., object] | None, items: list[Item], how: How, watch: Watch | None = None
 ) -> list[object]:
     must_be_known(how)
     work = _work(function, items, how)

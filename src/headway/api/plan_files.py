@@ -6,12 +6,14 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from math import isfinite
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from headway.base.folders import folders
 from headway.base.numbers import number_of
+from headway.config import read_configuration
 from headway.engine.record import Header
 from headway.errors import (
     BadValueError,
@@ -21,13 +23,16 @@ from headway.errors import (
     QueueDeadlineError,
     TasksFailedError,
 )
+from headway.journal.folder import new_run
+from headway.journal.journal import Journal
+from headway.journal.reader import JournalReader
+from headway.plans.load import Loaded
 from headway.plans.spec import PlanBudget
-
-if TYPE_CHECKING:
-    from headway.plans.load import Loaded
-    from headway.run.driver import RunOutcome
-    from headway.run.launch import Launched
-    from headway.run.plan_run import PlanRun, PlanSource
+from headway.run.driver import RunOutcome
+from headway.run.filling import value_in
+from headway.run.launch import Launched, launch
+from headway.run.plan_run import PlanRun, PlanSource, files_digest, must_be_possible, plan_run
+from headway.run.run_context import Crew
 
 ENDED: Final = {
     "halt": "halted",
@@ -64,19 +69,6 @@ def budget_in(text: str) -> PlanBudget:
     return PlanBudget(tokens=max(1, round(number)))
 
 
-async def perform_plan(
-    loaded: Loaded,
-    path: str,
-    budget: PlanBudget | None,
-    environment: Mapping[str, str] | None = None,
-) -> PlanResults:
-    """Perform a plan that a model wrote; `path` is the file that a resume would look for."""
-    from headway.run.plan_run import PlanSource
-
-    source = PlanSource(path, loaded.text, budget=budget, is_foreign=True)
-    return (await performed(loaded, source, environment)).checked()
-
-
 class Performed(Struct, frozen=True):
     """A plan's run that is over."""
 
@@ -104,21 +96,10 @@ class Performed(Struct, frozen=True):
 
 
 async def performed(
-    loaded: Loaded,
-    source: PlanSource,
-    environment: Mapping[str, str] | None = None,
-    stand_in: Callable[[PlanRun], PlanRun] | None = None,
+    loaded: Loaded, source: PlanSource, stand_in: Callable[[PlanRun], PlanRun] | None = None
 ) -> Performed:
     """Perform a plan on a journal of its own; `stand_in` may change who performs which tasks."""
-    from headway.base.folders import folders
-    from headway.config import read_configuration
-    from headway.journal.folder import new_run
-    from headway.journal.journal import Journal
-    from headway.run.launch import launch
-    from headway.run.plan_run import files_digest, must_be_possible, plan_run
-    from headway.run.run_context import Crew
-
-    environment = dict(os.environ) if environment is None else environment
+    environment = dict(os.environ)
     folder, expanded = str(loaded.folder.resolve()), loaded.expanded
     strategy = read_configuration(environment).values.strategy
     source = replace(source, strategy=strategy, files=files_digest(expanded))
@@ -154,9 +135,6 @@ def must_go_on(outcome: RunOutcome, why: str) -> None:
 
 
 def _results(run: PlanRun, folder: str, name: str) -> PlanResults:
-    from headway.journal.reader import JournalReader
-    from headway.run.filling import value_in
-
     results: dict[str, object] = {}
     failed: dict[str, str] = {}
     with JournalReader(folder) as reader:

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from functools import partial
 from importlib import import_module
 from json import loads
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from headway.agents.worker import place_of
 from headway.api.functions import FunctionWork, How, agent_of, journal_of, rules_of
 from headway.base.digest import digest
+from headway.engine.events import Event
 from headway.errors import BadValueError
 from headway.plans.graph import Graph, TaskGroup
 from headway.plans.ready import DONE
@@ -33,12 +34,8 @@ from headway.run.driver import Driver
 from headway.run.launch import Launch, Launched, Sharing, launch
 from headway.run.reduce import reducer
 from headway.state.coherence import Coherence
+from headway.state.outbox import Function, senders
 from headway.state.shared import Channels, Shared
-
-if TYPE_CHECKING:
-    from headway.engine.events import Event
-    from headway.state.context import Commons
-    from headway.state.outbox import Function
 
 Reducer = Callable[[object, object], object]
 Keys = str | Sequence[str] | Callable[[object], str | Sequence[str]] | None
@@ -120,11 +117,11 @@ def sharing_of(shares: Shares, graph: Graph, works: Sequence[FunctionWork]) -> S
     """The shared state of a run that is about to begin; None if no task can reach it."""
     if all(group.touches is None for group in graph.groups):
         return None
-    from headway.state.outbox import senders
-
     find = senders(shares.channels, shares.functions, _loaded)
     coherence = Coherence(graph, Shared(shares.channels))
-    return Sharing(coherence, find, lends=tuple(partial(_lend, work) for work in works))
+    return Sharing(
+        coherence, find, lends=tuple(partial(setattr, work, "commons") for work in works)
+    )
 
 
 async def performed(
@@ -163,7 +160,7 @@ def _take_over(works: Sequence[FunctionWork], done: Launched) -> None:
             work.recall(done.saved.recall(work, sorted(ended)))
     for task, why in done.driver.failures.items():
         index, member = ready_set.numbers.place(task)
-        works[index].note(((member, why),))
+        works[index].note(member, why)
 
 
 def state_in(coherence: Coherence | None) -> dict[str, object]:
@@ -171,10 +168,6 @@ def state_in(coherence: Coherence | None) -> dict[str, object]:
     if coherence is None:
         return {}
     return {key: loads(data) for key, data, _ in coherence.shared.matching("**", EVERYWHERE)}
-
-
-def _lend(work: FunctionWork, commons: Commons) -> None:
-    work.commons = commons
 
 
 def _of_member(work: FunctionWork, reads: Keys, writes: Keys, member: int) -> Touches:

@@ -5,23 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypedDict, Unpack
+from typing import Final, TypedDict, Unpack
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from headway.api.functions import must_be_known, wait_for
 from headway.api.plan_files import Performed, PlanResults, budget_in, performed
+from headway.api.plans import Run
 from headway.engine.reduction import ReductionNode, decoded
 from headway.errors import BadValueError, UsageError
 from headway.journal.reader import JournalReader
+from headway.plans.load import plan_from
 from headway.plans.section import shown
 from headway.plans.template import ESCAPED
+from headway.run.plan_run import PlanRun, PlanSource
 from headway.run.reduce import InnerWork
 from headway.work import Attempt, Result, Work
-
-if TYPE_CHECKING:
-    from headway.run.plan_run import PlanRun
 
 PROMPT: Final = (
     "Summarise these results: what they say, what they agree and differ on, and what follows."
@@ -89,9 +89,6 @@ def summarize(results: object, **how: Unpack[SummaryHow]) -> Summary:
 
 async def summarize_async(results: object, **how: Unpack[SummaryHow]) -> Summary:
     """`summarize`, for code that runs in an event loop."""
-    from headway.plans.load import plan_from
-    from headway.run.plan_run import PlanSource
-
     must_be_known(how, SummaryHow)
     named = named_results(results)
     if not named:
@@ -120,8 +117,6 @@ async def summarize_async(results: object, **how: Unpack[SummaryHow]) -> Summary
 
 def named_results(results: object) -> list[tuple[str, str]]:
     """Names and texts of what is to be summarised, in order."""
-    from headway.api.plans import Run
-
     if isinstance(results, Run | PlanResults):
         results = results.results
     if isinstance(results, Mapping):
@@ -203,7 +198,9 @@ def _trace(done: Performed, named: list[tuple[str, str]], said: str) -> SummaryP
             above: list[tuple[SummaryPart, ...]] = []
             for member in range(work.known_count):
                 below = tuple(one for parts in layer[member * fan :][:fan] for one in parts)
-                node = _node(reader, work, member)
+                row = reader.row(work.key(member))
+                body = reader.body(row.ending.body) if row is not None else None
+                node = ReductionNode(()) if body is None else decoded(body, work.label(member))
                 text = "\n\n".join(item.text for item in node.items)
                 above.append((_part(work.label(member), text, below),) if node.calls else below)
             layer = above
@@ -212,9 +209,3 @@ def _trace(done: Performed, named: list[tuple[str, str]], said: str) -> SummaryP
 
 def _part(name: str, text: str, below: tuple[SummaryPart, ...]) -> SummaryPart:
     return SummaryPart(name, text, tuple(name for one in below for name in one.results), below)
-
-
-def _node(reader: JournalReader, work: InnerWork, member: int) -> ReductionNode:
-    row = reader.row(work.key(member))
-    body = reader.body(row.ending.body) if row is not None else None
-    return ReductionNode(()) if body is None else decoded(body, work.label(member))

@@ -21,7 +21,7 @@ from mcp.server.stdio import stdio_server
 
 from headway import __version__
 from headway.errors import HeadwayError, InternalError, UsageError, did_you_mean
-from headway.mcp.service import McpSettings, Service, Told
+from headway.mcp.service import McpSettings, Service
 from headway.mcp.tools import INSTRUCTIONS, TOOLS, McpTool
 
 NAME: Final = "headway"
@@ -64,7 +64,10 @@ def answer(service: Service, name: str, given: Mapping[str, object]) -> types.Ca
         # The boundary: whatever else comes up is a bug of ours, costs this call and no other.
         print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         return _failed(InternalError(f"{name} failed: {type(error).__name__}"))
-    return _gave(told)
+    # Twice: as a value, and as text for clients that know no values.
+    text = _sendable(json.dumps(told, ensure_ascii=False))
+    content = types.TextContent(type="text", text=text)
+    return types.CallToolResult(content=[content], structured_content=json.loads(text))
 
 
 async def _serve(server: Server[dict[str, Any]]) -> None:
@@ -73,11 +76,10 @@ async def _serve(server: Server[dict[str, Any]]) -> None:
 
 
 def _tool(name: str) -> McpTool:
-    for tool in TOOLS:
-        if tool.name == name:
-            return tool
-    known = [tool.name for tool in TOOLS]
-    raise UsageError(f"there is no tool `{name[:40]}`", hint=did_you_mean(name, known))
+    known = {tool.name: tool for tool in TOOLS}
+    if name not in known:
+        raise UsageError(f"there is no tool `{name[:40]}`", hint=did_you_mean(name, known))
+    return known[name]
 
 
 def _described(tool: McpTool) -> types.Tool:
@@ -94,14 +96,6 @@ def _described(tool: McpTool) -> types.Tool:
             idempotent_hint=tool.is_idempotent,
             open_world_hint=tool.is_open,
         ),
-    )
-
-
-def _gave(told: Told) -> types.CallToolResult:
-    """The same twice: as a value, and as text for clients that know no values."""
-    text = _sendable(json.dumps(told, ensure_ascii=False))
-    return types.CallToolResult(
-        content=[types.TextContent(type="text", text=text)], structured_content=json.loads(text)
     )
 
 

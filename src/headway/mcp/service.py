@@ -463,16 +463,18 @@ class Service:
     def cancel_run(self, run: str, now: bool = False) -> Told:
         """Let a run end early; what is finished is kept."""
         place = self.settings.run(run)
-        word = "end" if now else "stop"
         with JournalReader(place.folder) as reader:
             glance = look(reader)
             if glance.verdict.state == "stopping" and not now:
                 # A second word would mean: now.
                 words = f"{place.id} is stopping already"
                 return {"run": place.id, "told": True, "in_words": words}
-            was_told, _, words = tell(reader, place.id, word)
+            was_told, _, words = tell(reader, place.id, "end" if now else "stop")
         if not was_told and glance.verdict.state == "new":
-            return self._cancel_new(place)
+            was_told = self._handover.end(place.id)
+            words = f"{place.id} has not begun, and no process is on its way to it"
+            if was_told:
+                words = f"{place.id} was stopped before it began"
         return {"run": place.id, "told": was_told, "in_words": words}
 
     def quota(self) -> Told:
@@ -522,13 +524,6 @@ class Service:
         # Another server of this folder may have started it just now.
         age_s = glance.now_s - glance.header.created_s
         return age_s > START_S_MAX or self._handover.is_alive(place.id) is False
-
-    def _cancel_new(self, place: RunPlace) -> Told:
-        was_told = self._handover.end(place.id)
-        words = f"{place.id} has not begun, and no process is on its way to it"
-        if was_told:
-            words = f"{place.id} was stopped before it began"
-        return {"run": place.id, "told": was_told, "in_words": words}
 
     def _price(self, loaded: Loaded, model: str) -> Told:
         source = PlanSource("", loaded.text, model=model)

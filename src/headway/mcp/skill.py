@@ -50,17 +50,12 @@ that write the same path need an order. Paths stay inside the plan's folder.
 def skill_text() -> str:
     """SKILL.md as it is installed."""
     frame = files("headway.mcp").joinpath(FILE).read_text(encoding="utf-8")
-    return sealed(frame.replace(MARK, grammar_lines()))
-
-
-def grammar_lines() -> str:
-    """Every key on a line, after the rules."""
     lines = [
         f"- `{key.name}: {key.example}` ({', '.join(key.holders)}): {key.about}"
         for key in KEYS
         if key.name != "permissions"
     ]
-    return f"{RULES}\n" + "\n".join(lines)
+    return sealed(frame.replace(MARK, "\n".join((RULES, *lines))))
 
 
 def sealed(text: str) -> str:

@@ -18,7 +18,7 @@ from copy import copy
 from json import dumps
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypedDict, Unpack
+from typing import Final, TypedDict, Unpack
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -32,7 +32,7 @@ from headway.agents.prompt import (
     must_have_ceilings,
 )
 from headway.api.functions import must_be_known, wait_for
-from headway.api.plan_files import budget_in, must_go_on
+from headway.api.plan_files import PlanResults, budget_in, must_go_on, performed
 from headway.base.digest import digest
 from headway.base.values import Fault
 from headway.config import foreign_allowance
@@ -48,7 +48,7 @@ from headway.errors import (
     UsageError,
 )
 from headway.plans.document import UnusableError
-from headway.plans.grammar import KEYS, PlanKey
+from headway.plans.grammar import KEYS
 from headway.plans.graph import Graph, TaskGroup
 from headway.plans.load import Folder, Loaded, load_foreign
 from headway.plans.spec import PlanBudget
@@ -68,12 +68,8 @@ from headway.plans.untrusted import (
 from headway.report.forecast import PriceGuess
 from headway.run import filling as newfile
 from headway.run.launch import Launch, Launched, launch
-from headway.run.plan_run import price_guess
+from headway.run.plan_run import PlanSource, price_guess
 from headway.work import Attempt, Result, Work
-
-if TYPE_CHECKING:
-    from headway.api.plan_files import PlanResults
-
 
 # What a model is told in order to write a plan: the grammar, what it may use, the project, a goal.
 
@@ -125,9 +121,18 @@ _FILES: Final = (
 
 def system_text(allowance: PlanPermissions) -> str:
     """What holds for every goal."""
+    left_out = ["permissions"]
+    left_out += [] if "run" in allowance.works else ["run", "verify"]
+    left_out += [] if allowance.agents else ["agent"]
+    lines = [
+        f"- `{key.name}` (of a {' or a '.join(key.holders)}): {key.about}. "
+        f"`{key.name}: {key.example}`"
+        for key in KEYS
+        if key.name not in left_out
+    ]
     parts = [
         _INTRODUCTION,
-        "Every key:\n" + "\n".join(_key_line(key) for key in KEYS if _is_usable(key, allowance)),
+        "\n".join(("Every key:", *lines)),
         "What else holds:\n" + "\n".join(_rules(allowance)),
         f"Example:\n```yaml\n{EXAMPLE}```",
         f"One small thing is one task:\n```yaml\n{SINGLE}```",
@@ -148,33 +153,15 @@ def goal_text(goal: str, files: tuple[str, ...], more: int, models: tuple[str, .
     return "\n\n".join([*parts, "Write the plan."])
 
 
-def _is_usable(key: PlanKey, allowance: PlanPermissions) -> bool:
-    if key.name in ("run", "verify"):
-        return "run" in allowance.works
-    if key.name == "permissions":
-        return False
-    return key.name != "agent" or bool(allowance.agents)
-
-
-def _key_line(key: PlanKey) -> str:
-    holders = " or a ".join(key.holders)
-    return f"- `{key.name}` (of a {holders}): {key.about}. `{key.name}: {key.example}`"
-
-
-def _agent(name: str) -> str:
-    """As a plan writes it: `tools:files` of the configuration is `tools(files)`."""
-    head, _, tool = name.partition(":")
-    return f"{head}({tool})" if tool else name
-
-
 def _rules(allowance: PlanPermissions) -> Iterator[str]:
     if "run" not in allowance.works:
         yield "- Nothing is executed: no commands, no `verify`, no effects."
     if "python" not in allowance.works:
         yield f"- `python` is only {', '.join(sorted(REDUCERS))}, beside `reduce`, and {READER}."
     if allowance.agents:
-        names = ", ".join(map(_agent, sorted(allowance.agents)))
-        yield f"- `agent` is one of: {names}."
+        # A plan writes `tools:files` of the configuration as `tools(files)`.
+        names = [re.sub(r":(.+)", r"(\1)", name) for name in sorted(allowance.agents)]
+        yield f"- `agent` is one of: {', '.join(names)}."
         yield f"{_FILES}, or by an agent."
         yield "- A task with `tools(...)` declares new files in `writes`, such as out/*.md, or []."
     else:
@@ -219,7 +206,7 @@ GIT: Final = (
 def listed(folder: Path, patterns: Sequence[str] = ()) -> tuple[tuple[str, ...], int]:
     """Files of a folder that a plan can name and that match; and how many more there are."""
     found = _matching(folder, patterns) if patterns else _files(folder)
-    names = sorted({name for name in found if _is_fit(name)})
+    names = sorted(n for n in set(found) if len(n) <= NAME_CHARS_MAX and not unreadable(n))
     kept: list[str] = []
     chars = 0
     for name in names:
@@ -228,10 +215,6 @@ def listed(folder: Path, patterns: Sequence[str] = ()) -> tuple[tuple[str, ...],
             break
         kept.append(name)
     return tuple(kept), len(names) - len(kept)
-
-
-def _is_fit(name: str) -> bool:
-    return len(name) <= NAME_CHARS_MAX and not unreadable(name)
 
 
 def _matching(folder: Path, patterns: Sequence[str]) -> Iterator[str]:
@@ -246,11 +229,10 @@ def _matching(folder: Path, patterns: Sequence[str]) -> Iterator[str]:
 
 
 def _files(folder: Path) -> Iterable[str]:
-    if any((one / ".git").exists() for one in (folder.resolve(), *folder.resolve().parents)):
-        found = _by_git(folder)
-        if found is not None:
-            return found
-    return _walked(folder)
+    here = folder.resolve()
+    has_git = any((one / ".git").exists() for one in (here, *here.parents))
+    found = _by_git(folder) if has_git else None
+    return _walked(folder) if found is None else found
 
 
 def _by_git(folder: Path) -> list[str] | None:
@@ -339,15 +321,16 @@ class Draft(Struct, frozen=True):
         self, *, budget: str | PlanBudget | None = None, name: str = NAME
     ) -> PlanResults:
         """`run`, for code that runs in an event loop."""
-        from headway.api.plan_files import budget_in, perform_plan
-
         most = budget_in(budget) if isinstance(budget, str) else budget or self.budget
         if most is None:
             raise UsageError(
                 "a plan that a model wrote is run within a budget",
                 hint="draft.run(budget='$2'), or tokens: '5M'",
             )
-        return await perform_plan(self.loaded, str(self.loaded.folder.resolve() / name), most)
+        # The path is the file that a resume would look for.
+        path = str(self.loaded.folder.resolve() / name)
+        source = PlanSource(path, self.loaded.text, budget=most, is_foreign=True)
+        return (await performed(self.loaded, source)).checked()
 
 
 def plan_in(reply: str) -> str:

@@ -8,13 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from headway.errors import (
-    Fix,
-    PlanTooLargeError,
-    PlanValueError,
-    QueueOrderError,
-    SourceError,
-)
+from headway.errors import Fix, PlanTooLargeError, PlanValueError, QueueOrderError, SourceError
 from headway.plans.expand import ExpandedPlan, GroupPlan, stakes_of
 from headway.plans.links import circle, note_circle, path_words, reversed_edges, serial
 from headway.plans.resources import WILD, Channel, above, fixed_part, inside, led_back
@@ -43,15 +37,13 @@ COMPARED_MAX: Final = 1_000
 class Touched:
     """All paths that a plan declares, and who touches them."""
 
-    __slots__ = ("_around", "_below", "_by_group", "_file", "_pairs", "reads", "writes")
-
     def __init__(self, file: str = "") -> None:
         self._file = file
         self.reads: Final[Entries] = {}
         self.writes: Final[Entries] = {}
         self._pairs = 0
         self._around: dict[str, tuple[str, ...]] = {}
-        self._below: dict[str, Both] | None = None
+        self._below: tuple[Entries, Entries] | None = None
         self._by_group: dict[int, tuple[list[str], list[str]]] | None = None
 
     def count(self, pairs: int) -> None:
@@ -62,8 +54,11 @@ class Touched:
             raise PlanTooLargeError(message, where=self._file)
 
     def put(self, entries: Entries, path: str, group: int, who: Who) -> None:
-        """A member touches a path."""
-        _merge(entries.setdefault(path, {}), group, who)
+        """A member touches a path; with a second one of its group it is anyone."""
+        groups = entries.setdefault(path, {})
+        before = groups.get(group, who)
+        is_one = before == who or (isinstance(before, str) and isinstance(who, str))
+        groups[group] = before if is_one else ANYONE
 
     def around(self, path: str) -> tuple[str, ...]:
         """Every declared folder that a path lies in, the nearest first. Ask when all are put."""
@@ -80,15 +75,15 @@ class Touched:
     def below(self, path: str) -> Both:
         """Who reads and who writes something within a declared path."""
         if self._below is None:
-            self._below = {}
-            for place, entries in enumerate((self.reads, self.writes)):
+            self._below = ({}, {})
+            for below, entries in zip(self._below, (self.reads, self.writes), strict=True):
                 for inner, groups in entries.items():
-                    # Whoever touches a path touches something in every declared folder above it.
+                    # To touch a path is to touch something in every declared folder above it.
                     for outer in self.around(inner):
-                        merged = self._below.setdefault(outer, ({}, {}))[place]
                         for group, who in groups.items():
-                            _merge(merged, group, who)
-        return self._below.get(path) or ({}, {})
+                            self.put(below, outer, group, who)
+        reads, writes = self._below
+        return reads.get(path, {}), writes.get(path, {})
 
     def overlapping(self, path: str, is_write: bool) -> Iterator[dict[int, Who]]:
         """Who writes, or reads, a declared path, something around it and something within it."""
@@ -120,13 +115,6 @@ class Touched:
                 if after in inner_writes or (is_read and after in inner_reads):
                     return path
         return None
-
-
-def _merge(groups: dict[int, Who], group: int, who: Who) -> None:
-    """One member of a group, or with a second one of it: anyone."""
-    before = groups.get(group, who)
-    is_one = before == who or (isinstance(before, str) and isinstance(who, str))
-    groups[group] = before if is_one else ANYONE
 
 
 class StateTouched(Struct, frozen=True):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -26,9 +26,10 @@ from headway.plans.expand import (
     used_variables,
 )
 from headway.plans.graph import Graph
-from headway.plans.hazards import Remark, Survey, listed, runs_again
+from headway.plans.hazards import NOTES_MAX, Remark, Survey, listed, runs_again
 from headway.plans.links import Edges, levels, reversed_edges
 from headway.plans.remarks import (
+    REMARKS_MAX,
     Absent,
     carries_nothing,
     nobody_reads,
@@ -161,15 +162,15 @@ def _groups(expanded: ExpandedPlan, graph: Graph) -> tuple[GroupReport, ...]:
 
 def _remarks(survey: Survey, absent: Absent) -> tuple[Remark, ...]:
     expanded = survey.expanded
-    shown = tuple(undeclared(survey))
+    shown = tuple(islice(undeclared(survey), REMARKS_MAX))
     every = [
-        *nobody_writes(survey, absent),
+        *islice(nobody_writes(survey, absent), REMARKS_MAX),
         *shown,
         *read_too_early(survey),
         *_settings(expanded),
         *nobody_reads(survey, frozenset(one.what for one in shown)),
         *carries_nothing(survey),
-        *runs_again(expanded, survey.state, survey.order),
+        *islice(runs_again(expanded, survey.state, survey.order), NOTES_MAX),
     ]
     return tuple(sorted(every, key=lambda one: one.severity != "warning"))
 

@@ -14,17 +14,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from json import JSONDecodeError, loads
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from headway.errors import Fix, Place, PlanError, PlanFileError
 from headway.plans.section import shown, where
 from headway.plans.spec import Document, DocumentList, Keyed, Leaf, Located, Scalar
 
-if TYPE_CHECKING:
-    from yaml._yaml import Mark as FastMark
-    from yaml.error import Mark
-    from yaml.events import CollectionStartEvent, Event, ScalarEvent
-
+Event = Any
+"""Of a YAML parser, which is imported late."""
 
 FILE_BYTES_MAX: Final = 4_000_000
 """A plan of 20,000 tasks takes two; a larger one has its items in a file of lines."""
@@ -102,8 +99,6 @@ mapping, keys and values in turn), and the texts of its keys."""
 class _Builder:
     """Makes a tree of a parser's events, without recursion."""
 
-    __slots__ = ("_name", "_nodes", "_open", "root", "twice")
-
     def __init__(self, name: str) -> None:
         self.twice: list[PlanError] = []
         """Keys that are there twice: reported only of a file that can be read to its end."""
@@ -136,7 +131,7 @@ class _Builder:
         if self.root is not None:
             raise self._wrong(event, "a plan is one document: `---` begins another")
 
-    def _begin(self, is_list: bool, event: CollectionStartEvent) -> None:
+    def _begin(self, is_list: bool, event: Event) -> None:
         self._must_be_plain(event)
         self._open.append((_place(event.start_mark), is_list, [], set()))
 
@@ -148,7 +143,7 @@ class _Builder:
             keys = cast("list[Leaf]", nodes[::2])
             self._put(Keyed(tuple(zip(keys, nodes[1::2], strict=True)), place))
 
-    def _must_be_plain(self, event: Any) -> None:
+    def _must_be_plain(self, event: Event) -> None:
         """Refuse what could grow or would be constructed."""
         self._nodes += 1
         if self._nodes > NODES_MAX:
@@ -164,7 +159,7 @@ class _Builder:
             what = shown(str(event.tag))
             raise self._wrong(event, f"`{what}` is a tag: a plan has plain values only")
 
-    def _scalar(self, event: ScalarEvent) -> None:
+    def _scalar(self, event: Event) -> None:
         self._must_be_plain(event)
         text, style = event.value, event.style
         if "\0" in text:
@@ -203,7 +198,7 @@ class _Builder:
         return PlanFileError(message, where=where(self._name, _place(event.start_mark)))
 
 
-def _place(mark: Mark | FastMark | None) -> Place:
+def _place(mark: Any) -> Place:
     return Place(1, 1) if mark is None else Place(mark.line + 1, mark.column + 1)
 
 
@@ -226,7 +221,7 @@ def _paired(text: str) -> str | None:
         return None
 
 
-def _not_yaml(text: str, name: str, mark: Mark | FastMark | None, problem: str | None) -> PlanError:
+def _not_yaml(text: str, name: str, mark: Any, problem: str | None) -> PlanError:
     place = _place(mark)
     if re.search(r"^ *\t", text, re.M):
         message, fixes = "a line begins with a tab", (Fix("spaces", place),)

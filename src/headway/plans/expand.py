@@ -23,11 +23,12 @@ from headway.plans.graph import Graph, Need, TaskGroup
 from headway.plans.links import links_of
 from headway.plans.resources import Channel, Touches, covers, prefix_of
 from headway.plans.section import where
-from headway.plans.sharing import Fill, Stake, is_stateful, may_touch, stake_of
+from headway.plans.sharing import Fill, Stake, is_stateful, stake_of
 from headway.plans.spec import (
     CommandSpec,
     PlanSpec,
     Prompt,
+    Python,
     TaskSpec,
     Value,
     text_of,
@@ -69,9 +70,7 @@ class Members(Struct, frozen=True):
 
     @classmethod
     def of(
-        cls,
-        items: tuple[Value, ...] | None,
-        matrix: tuple[tuple[str, tuple[Value, ...]], ...] = (),
+        cls, items: tuple[Value, ...] | None, matrix: tuple[tuple[str, tuple[Value, ...]], ...] = ()
     ) -> Members:
         """Members of these items, with equal ones counted."""
         texts = [text_of(item) for item in items or ()]
@@ -286,14 +285,16 @@ def prompt_texts(expanded: ExpandedPlan, group: GroupPlan) -> tuple[str, ...]:
 
 def stakes_of(expanded: ExpandedPlan) -> tuple[Stake | None, ...]:
     """For every group what its members may touch of the shared state; None is nothing at all."""
-    texts = [prompt_texts(expanded, group) for group in expanded.groups]
-    every = list(zip((group.task for group in expanded.groups), texts, strict=True))
+    every = [(group.task, prompt_texts(expanded, group)) for group in expanded.groups]
+    stateful = [is_stateful(task, texts) for task, texts in every]
     has_section = expanded.spec.state is not None
-    is_shared = has_section or any(is_stateful(task, text) for task, text in every)
-    if not is_shared:
+    if not has_section and not any(stateful):
         return (None,) * len(every)
+    # A function may touch any shared state, a command that of a plan with the key `state`.
+    kinds = (Python, CommandSpec) if has_section else (Python,)
     return tuple(
-        stake_of(task, text) if may_touch(task, text, has_section) else None for task, text in every
+        stake_of(task, texts) if says_so or isinstance(task.work, kinds) else None
+        for (task, texts), says_so in zip(every, stateful, strict=True)
     )
 
 
@@ -432,13 +433,13 @@ class Keys(Struct, frozen=True):
         return hasher.digest()
 
 
-def keys_of(expanded: ExpandedPlan, model: str = "") -> tuple[Keys | None, ...]:
-    """For every group its keys; `None` where the members are not known. `model` is the default."""
+def keys_of(expanded: ExpandedPlan) -> tuple[Keys | None, ...]:
+    """For every group its keys; `None` where the members are not known."""
     seen: dict[bytes, int] = {}
     keys: list[Keys | None] = []
     channels = {key: one for key, one in expanded.spec.channels.items() if one.kind != "value"}
     for group, stake in zip(expanded.groups, stakes_of(expanded), strict=True):
-        shared = _shared(expanded, group, model)
+        shared = _shared(expanded, group)
         if stake is not None:
             shared |= _sharing(channels, group, stake)
         form = dumps(shared, sort_keys=True, ensure_ascii=True).encode()
@@ -449,7 +450,7 @@ def keys_of(expanded: ExpandedPlan, model: str = "") -> tuple[Keys | None, ...]:
     return tuple(keys)
 
 
-def _shared(expanded: ExpandedPlan, group: GroupPlan, model: str) -> dict[str, object]:
+def _shared(expanded: ExpandedPlan, group: GroupPlan) -> dict[str, object]:
     task, files = group.task, expanded.sources.files
     work = task.work
     shared: dict[str, object] = {
@@ -463,7 +464,7 @@ def _shared(expanded: ExpandedPlan, group: GroupPlan, model: str) -> dict[str, o
     }
     if isinstance(work, Prompt):
         shared["text"] = files.get(work.file, work.file) or work.text
-        shared["model"] = work.model or expanded.spec.model or model
+        shared["model"] = work.model or expanded.spec.model
         shared["max_tokens"] = work.max_tokens
         if work.agent is not None:
             shared["agent"] = (work.agent.name, *work.agent.tools)

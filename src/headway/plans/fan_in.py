@@ -264,7 +264,10 @@ def with_levels(graph: Graph, expanded: ExpandedPlan, shapes: Sequence[FanInShap
     """
     groups, inner = list(graph.groups), list[TaskGroup]()
     for plan in expanded.groups:
-        groups[plan.index] = _lenient(groups[plan.index], plan)
+        if plan.task.quorum is not None:
+            needs = groups[plan.index].needs
+            lenient = (replace(one, is_lenient=one.group == plan.source) for one in needs)
+            groups[plan.index] = replace(groups[plan.index], needs=tuple(lenient))
     for shape in shapes:
         reduction = groups[shape.group]
         others = tuple(need for need in reduction.needs if need.group != shape.source)
@@ -286,14 +289,3 @@ def with_levels(graph: Graph, expanded: ExpandedPlan, shapes: Sequence[FanInShap
 def level_name(reduction: str, level: int) -> str:
     """`verdict/1`: of an inner level; no declared task has a slash in its name."""
     return f"{reduction}/{level}"
-
-
-def _lenient(group: TaskGroup, plan: GroupPlan) -> TaskGroup:
-    """A group as it is run: with a quorum it can do without some of what it reduces."""
-    if plan.task.quorum is None:
-        return group
-    needs = (
-        replace(need, is_lenient=True) if need.group == plan.source else need
-        for need in group.needs
-    )
-    return replace(group, needs=tuple(needs))

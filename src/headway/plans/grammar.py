@@ -12,16 +12,6 @@ from msgspec import Struct
 Holder = Literal["plan", "task", "budget", "each"]
 """The mapping that a key stands in."""
 
-Takes = Literal[
-    "version", "text", "name", "budget", "strategy", "vars", "tasks", "model", "duration", "count",
-    "each", "matrix", "needs", "paths", "group", "tokens", "path", "target", "priority", "money",
-    "state", "agent", "quorum", "permissions",
-]  # fmt: skip
-"""What a key takes; `schema.py` reads each of them."""
-
-KEYS_MAX: Final = 31
-"""As many as fit on a page. A new one takes the place of another."""
-
 NAME_CHARS_MAX: Final = 60
 TEXT_CHARS_MAX: Final = 200_000
 """Longer text belongs into a file."""
@@ -74,7 +64,8 @@ class PlanKey(Struct, frozen=True):
 
     name: str
     holders: tuple[Holder, ...]
-    takes: Takes
+    takes: str
+    """A key of `_SCHEMAS`; `schema.py` reads each of them."""
     about: str
     example: str
     """A value as it is written in a plan, in JSON so that it fits everywhere."""
@@ -165,16 +156,6 @@ def json_schema() -> dict[str, object]:
     }
 
 
-def key_table() -> str:
-    """The table of the manual."""
-    rows = ["| key | in | what for | example |", "|---|---|---|---|"]
-    for key in KEYS:
-        example = f"{key.name}: {key.example}".replace("|", "\\|")
-        holders = ", ".join(key.holders)
-        rows.append(f"| `{key.name}` | {holders} | {key.about} | `{example}` |")
-    return "\n".join(rows) + "\n"
-
-
 def _object(holder: Holder, required: tuple[str, ...]) -> dict[str, object]:
     properties = {
         key.name: {"description": key.about, **_SCHEMAS[key.takes]}
@@ -214,7 +195,7 @@ _AMOUNT: Final = _text(r"^(\$[0-9.]+[kKM]?|[0-9.]+[kKM])$")
 _MONEY: Final = _any_of(
     {"type": "number", "exclusiveMinimum": 0}, _text(r"^\$?[0-9][0-9_]*(\.[0-9]+)?[kKM]?$")
 )
-_SCHEMAS: Final[Mapping[Takes, Shape]] = {
+_SCHEMAS: Final[Mapping[str, Shape]] = {
     "version": {"const": 1},
     "text": _TEXT,
     "path": _TEXT,

@@ -93,11 +93,6 @@ class TaskGroup(Struct, frozen=True):
 class Graph:
     """Groups by index, with their edges in both directions, checked once and never changed."""
 
-    __slots__ = (
-        "arrivals", "blocks", "dependents", "followers", "groups", "index", "lenient", "levels",
-        "memberwise", "needs", "order", "queues", "tasks", "waiters",
-    )  # fmt: skip
-
     def __init__(self, groups: Iterable[TaskGroup], tasks: Sequence[Task] = ()) -> None:
         self.groups: Final = tuple(groups)
         self.tasks: Final = tuple(tasks)
@@ -251,13 +246,9 @@ def _single(task: Task, index: Mapping[str, int]) -> TaskGroup:
     for name in task.needs:
         if name not in index:
             near = nearest(name, index)
-            raise UnknownNeedError(
-                f"`{task.name}` needs `{name}`, which the plan does not have",
-                where=f"tasks.{task.name}.needs",
-                hint=f"did you mean `{near}`?"
-                if near
-                else f"add a task `{name}` or remove the need",
-            )
+            hint = f"did you mean `{near}`?" if near else f"add a task `{name}` or remove the need"
+            message = f"`{task.name}` needs `{name}`, which the plan does not have"
+            raise UnknownNeedError(message, where=f"tasks.{task.name}.needs", hint=hint)
     needs = tuple(Need(index[name]) for name in task.needs)
     return TaskGroup(task.name, 1, needs, task.weight_s, task.priority)
 

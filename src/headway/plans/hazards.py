@@ -102,11 +102,7 @@ def _edges(expanded: ExpandedPlan, reader: int, needs: Mapping[int, bool]) -> li
     count = expanded.groups[reader].count or 0
     is_few = count > 1 and sum(needs.values()) <= MEMBERWISE_EDGES_MAX
     return [
-        NeedEdge(
-            writer,
-            is_own and is_few and expanded.groups[writer].count == count,
-            "reads",
-        )
+        NeedEdge(writer, is_own and is_few and expanded.groups[writer].count == count, "reads")
         for writer, is_own in sorted(needs.items())
     ]
 
@@ -115,11 +111,8 @@ def runs_again(expanded: ExpandedPlan, state: StateTouched, order: TaskOrder) ->
     """Notes on tasks that may read too early, because they or others do not say what they touch."""
     before = order.entirely
     groups = expanded.groups
-    told = 0
     readers = {group for groups in state.keys.reads.values() for group in groups}
     for index in sorted({*state.readers, *readers}):
-        if told >= NOTES_MAX:
-            return
         group = groups[index]
         is_free = index in state.readers
         writers = set(state.writers)
@@ -131,10 +124,8 @@ def runs_again(expanded: ExpandedPlan, state: StateTouched, order: TaskOrder) ->
             if other < index and not (before[index] >> other & 1 or before[other] >> index & 1)
         ]
         if early:
-            told += 1
             yield _note(expanded, group, [groups[one] for one in early], is_free)
         elif not group.task.queue and (key := _shared_by_members(group, state)):
-            told += 1
             yield _siblings(expanded, group, key)
 
 

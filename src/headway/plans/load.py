@@ -59,8 +59,6 @@ LINES_BYTES_MAX: Final = 64_000_000
 class Folder:
     """The folder that a plan is in, as far as it may look at it, and the texts that it names."""
 
-    __slots__ = ("_bytes", "_may_leave", "_root", "_texts")
-
     def __init__(self, path: Path, may_leave: bool = False) -> None:
         self._root = os.path.realpath(path)
         self._may_leave = may_leave
@@ -150,7 +148,10 @@ class Folder:
         except (OSError, UnusableError):
             return False
         if is_file and not path.isascii():
-            _must_be_text(path)
+            # A file that a pattern matches is never left out in silence.
+            name = path.encode(errors="backslashreplace").decode()
+            if name != path:
+                raise UnusableError(f"matches {name}, whose name is not UTF-8")
         return is_file
 
     def neighbour(self, path: str) -> str:
@@ -287,15 +288,6 @@ class Folder:
             pass
         message = f"`{shown(path)}` in `schema` of `{task.name}`: {why}"
         faults.add(SourceError, task.spot("schema").value, message)
-
-
-def _must_be_text(path: str) -> None:
-    """A file that a pattern matches is never left out in silence."""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        name = path.encode(errors="backslashreplace").decode()
-        raise UnusableError(f"matches {name}, whose name is not UTF-8") from None
 
 
 class Loaded(Struct, frozen=True):

@@ -171,7 +171,7 @@ class ReadySet:
                 for member in range(first // block, (last - 1) // block + 1):
                     begin, end = max(first, member * block), min(last, (member + 1) * block)
                     some += self._arrive(follower, member, end - begin)
-                freed += _joined(some)
+                freed += _merged(some)
         if self._unended[group] == 0:
             freed += self._freed_by(group)
         return freed
@@ -292,34 +292,21 @@ def _pending(ready_set: ReadySet, behind: dict[int, list[range]]) -> list[range]
     pending: list[range] = []
     for group in sorted(behind, key=numbers.firsts.__getitem__):
         first, last = numbers.firsts[group], numbers.lasts[group]
-        for start, stop in _merged(behind[group]):
-            pending += _pending_runs(ready_set.states, first + start, min(first + stop, last))
+        for some in _merged(behind[group]):
+            end = min(first + some.stop, last)
+            pending += _pending_runs(ready_set.states, first + some.start, end)
     return pending
 
 
-def _merged(ranges: list[range]) -> list[tuple[int, int]]:
-    """The same members without anybody twice."""
-    if len(ranges) == 1:
-        return [(ranges[0].start, ranges[0].stop)]
-    merged: list[tuple[int, int]] = []
+def _merged(ranges: list[range]) -> list[range]:
+    """The same numbers, each once, in as few ranges as they are."""
+    merged: list[range] = []
     for one in sorted(ranges, key=lambda one: one.start):
-        if merged and one.start <= merged[-1][1]:
-            start, stop = merged.pop()
-            merged.append((start, max(stop, one.stop)))
+        if merged and one.start <= merged[-1].stop:
+            merged[-1] = range(merged[-1].start, max(merged[-1].stop, one.stop))
         else:
-            merged.append((one.start, one.stop))
+            merged.append(one)
     return merged
-
-
-def _joined(ranges: list[range]) -> list[range]:
-    """The same tasks of one group in as few ranges as they are."""
-    joined = ranges[:1]
-    for one in ranges[1:]:
-        if one.start == joined[-1].stop:
-            joined[-1] = range(joined[-1].start, one.stop)
-        else:
-            joined.append(one)
-    return joined
 
 
 def _end(states: bytearray, task: int, state: int) -> None:

@@ -396,18 +396,13 @@ def _bindings(body: Sequence[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
                 for inner in ast.walk(one):
                     if isinstance(inner, ast.Name) and not isinstance(inner.ctx, ast.Load):
                         yield inner.id, statement
-        for field in ("orelse",) if _is_for_types(statement) else ("body", "orelse", "finalbody"):
+        # No interpreter executes the body of `if TYPE_CHECKING:`.
+        test = ast.unparse(statement.test) if isinstance(statement, ast.If) else ""
+        is_for_types = re.fullmatch(r"(?:\w+\.)*TYPE_CHECKING", test)
+        for field in ("orelse",) if is_for_types else ("body", "orelse", "finalbody"):
             yield from _bindings(getattr(statement, field, ()))
         for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
             yield from _bindings(part.body)
-
-
-def _is_for_types(statement: ast.stmt) -> bool:
-    """Whether it is `if TYPE_CHECKING:`, whose body no interpreter executes."""
-    match statement:
-        case ast.If(test=ast.Name(id=name) | ast.Attribute(attr=name)):
-            return name == "TYPE_CHECKING"
-    return False
 
 
 def _spec_of(module: str, folder: str) -> ModuleSpec | ReferenceFault:

@@ -95,15 +95,9 @@ def undeclared(survey: Survey) -> Iterator[Remark]:
         group.index: found for group in survey.expanded.groups if (found := tuple(mentions(group)))
     }
     writes = _written(survey, seen)
-    told = 0
     for index, found in seen.items():
-        every = [
-            one
-            for mention in dict.fromkeys(found)
-            for one in _others(survey, index, mention, writes)
-        ]
-        if every and told < REMARKS_MAX:
-            told += 1
+        mentioned = dict.fromkeys(found)
+        if every := [one for some in mentioned for one in _others(survey, index, some, writes)]:
             # A hazard before the rest, a write before a read.
             yield _remark(survey, index, min(every, key=lambda one: one[:2]))
 
@@ -168,15 +162,11 @@ def _remark(survey: Survey, index: int, seen: _Seen) -> Remark:
         if not is_write:
             detail = f"if `{other.name}` runs first, it reads the version from before the run"
     message = f"the command of {who} {how} `{shown(path)}`, and `{group.name}` does not declare it"
-    hint, fix = (
-        f"add `{key}: {shown(declared)}` to `{group.name}`",
-        group.task.extend(key, declared),
-    )
+    hint = f"add `{key}: {shown(declared)}` to `{group.name}`"
+    fixes = (group.task.extend(key, declared),)
     place = where(survey.expanded.spec.file, group.task.spot("run").value)
-    severity: Severity = "note" if is_ordered and is_read else "warning"
-    return Remark(
-        severity, "undeclared", group.name, message, detail, hint, (fix,), place, declared
-    )
+    level: Severity = "note" if is_ordered and is_read else "warning"
+    return Remark(level, "undeclared", group.name, message, detail, hint, fixes, place, declared)
 
 
 # Declarations that nothing comes of: writes that nobody reads, needs that carry nothing.
@@ -201,19 +191,21 @@ def nobody_reads(survey: Survey, told: frozenset[str]) -> Iterator[Remark]:
     readers = [one for one in survey.expanded.groups if not isinstance(one.task.work, Prompt)]
     left: list[tuple[GroupPlan, int]] = []
     for group, number in islice(unread, REMARKS_MAX):
-        users = [one for one in readers if any(edge.group == group.index for edge in one.edges)]
-        if likely := users or _silent(readers, group.index):
-            yield _unread(survey, (group, number), likely)
+        index = group.index
+        users = [one for one in readers if any(edge.group == index for edge in one.edges)]
+        # Tasks not far behind it that wait for none and do not say what they read.
+        silent = [
+            one
+            for one in readers
+            if index < one.index <= index + LATER_MAX
+            if one.task.state_reads is None and not one.edges
+        ]
+        if likely := users or silent:
+            yield _unread(survey, group, number, likely)
         else:
             left.append((group, number))
     if left:
         yield _left(survey, left)
-
-
-def _silent(readers: Iterable[GroupPlan], index: int) -> list[GroupPlan]:
-    """Tasks not far behind another one that wait for none and do not say what they read."""
-    later = (one for one in readers if index < one.index <= index + LATER_MAX)
-    return [one for one in later if one.task.state_reads is None and not one.edges]
 
 
 def _is_read(survey: Survey, group: GroupPlan, text: str) -> bool:
@@ -226,9 +218,7 @@ def _is_read(survey: Survey, group: GroupPlan, text: str) -> bool:
     )
 
 
-def _unread(survey: Survey, what: tuple[GroupPlan, int], likely: list[GroupPlan]) -> Remark:
-    """What one of these might read after all."""
-    group, number = what
+def _unread(survey: Survey, group: GroupPlan, number: int, likely: list[GroupPlan]) -> Remark:
     text = group.task.writes[number]
     names = listed([one.name for one in likely])
     detail = "it is taken for something that the plan leaves behind"
@@ -236,10 +226,8 @@ def _unread(survey: Survey, what: tuple[GroupPlan, int], likely: list[GroupPlan]
         detail += f"; {names} would not wait for it"
     fixes = (likely[0].task.extend("reads", text),) if len(likely) == 1 else ()
     message = f"`{group.name}` writes `{shown(text)}`, which no task reads"
-    hint, place = (
-        f"if {names} reads it, add `reads: {shown(text)}` there",
-        _place(survey, group, number),
-    )
+    hint = f"if {names} reads it, add `reads: {shown(text)}` there"
+    place = _place(survey, group, number)
     return Remark("note", "nobody reads", group.name, message, detail, hint, fixes, place, text)
 
 
@@ -316,11 +304,8 @@ LOOKED_MAX: Final = 1_000
 
 def nobody_writes(survey: Survey, absent: Absent) -> Iterator[Remark]:
     """Remarks on reads that no task writes before and that are not there."""
-    told = 0
     for group in survey.expanded.groups:
         for text in group.task.paths_read:
-            if told >= REMARKS_MAX:
-                return
             members: dict[str, int] = {}
             for member, path in filled(group, text):
                 members.setdefault(path, member)
@@ -328,7 +313,6 @@ def nobody_writes(survey: Survey, absent: Absent) -> Iterator[Remark]:
             gone = absent(wanted) if wanted else frozenset()
             missing = [(members[path], path) for path in wanted if path in gone]
             if missing:
-                told += 1
                 yield _absent(survey, group, text, missing)
 
 
@@ -398,17 +382,13 @@ def _new_files(survey: Survey, group: GroupPlan, pattern: str) -> Iterator[Remar
     """Somebody writes into the folder of a pattern what was not there when it was read."""
     items = set(survey.expanded.sources.globs.get(pattern, ()))
     folder = inside(fixed_part(pattern)) or ""
-    inner = {
-        path: writers
-        for path, writers in survey.touched.writes.items()
-        if path not in items and (path == folder or path.startswith(folder + "/"))
-    }
-    for path, writers in inner.items():
-        others = [one for one in writers if one != group.index]
-        is_before = [one for one in others if survey.order.somehow[group.index] >> one & 1]
-        if folder and is_before:
-            yield _early(survey, group, "each", path, is_before[0])
-            return
+    before = survey.order.somehow[group.index]
+    for path, writers in survey.touched.writes.items() if folder else ():
+        if path not in items and (path == folder or path.startswith(folder + "/")):
+            for writer in writers:
+                if before >> writer & 1:
+                    yield _early(survey, group, "each", path, writer)
+                    return
 
 
 def _early(survey: Survey, group: GroupPlan, key: str, path: str, writer: int) -> Remark:

@@ -93,9 +93,6 @@ COMMON: Final = frozenset((*WORK, "model", "max_tokens", "needs", "reads", "writ
 
 RIGHTS: Final = "`edit` or `all`"
 
-NEVER_WITH: Final = (("reduce", "each"), ("reduce", "matrix"))
-"""A reduction has no members."""
-
 
 def plan_of(document: Document) -> PlanSpec:
     """The plan that a document holds. Raises a `PlanError` that brings all others along."""
@@ -135,9 +132,8 @@ def plan_of(document: Document) -> PlanSpec:
 
 
 def _version(section: Section, faults: PlanFaults) -> None:
-    names = [name for name, _ in section.spots()]
     # A key that is nearly this one has been told already.
-    if section.node("headway") is None and not nearest("headway", names):
+    if section.node("headway") is None and not nearest("headway", section.spots()):
         fix = Fix("add", section.place, "headway", 1)
         faults.add(PlanShapeError, section.place, "`headway` is missing", "add `headway: 1`", fix)
     section.read("headway", lambda text: True if text == "1" else None, "1, the only version")
@@ -194,12 +190,11 @@ def _task(key: Leaf, body: Keyed, faults: PlanFaults) -> TaskSpec:
     before = len(faults.found)
     section = Section(body, "task", path, faults)
     spots = section.spots()
-    by_key = dict(spots)
-    _check_shape(section, by_key, path, faults)
+    _check_shape(section, spots, path, faults)
     task = TaskSpec(
         name=key.text,
         place=key.place,
-        work=_work(section, by_key),
+        work=_work(section, spots),
         needs=tuple(dict.fromkeys([leaf.text for leaf in section.leaves("needs")])),
         reads=tuple([leaf.text for leaf in section.leaves("reads")]),
         writes=tuple([leaf.text for leaf in section.leaves("writes")]),
@@ -260,9 +255,9 @@ def _check_shape(
         if name in spots and spots.keys().isdisjoint(others)
     ]
     wrong += [
-        (other, f"`{path}` has `{name}` and `{other}`: a reduction has no members")
-        for name, other in NEVER_WITH
-        if name in spots and other in spots
+        (name, f"`{path}` has `reduce` and `{name}`: a reduction has no members")
+        for name in ("each", "matrix")
+        if "reduce" in spots and name in spots
     ]
     for name, message in wrong:
         place = spots[name].key
@@ -304,9 +299,7 @@ def _agent(section: Section) -> AgentSpec | None:
 
 def _quorum(section: Section) -> Quorum | None:
     found = QUORUM.fullmatch(section.text("quorum", QUORUM.fullmatch, "a count or `80%`"))
-    if found is None:
-        return None
-    return Quorum(int(found["count"] or 0), int(found["percent"] or 0))
+    return found and Quorum(int(found["count"] or 0), int(found["percent"] or 0))
 
 
 def _each(section: Section, faults: PlanFaults, path: str) -> Each | None:

@@ -30,8 +30,6 @@ DURATION_MAX_S: Final = 30 * 86400.0
 class PlanFaults:
     """What is wrong with one plan."""
 
-    __slots__ = ("file", "found")
-
     def __init__(self, file: str) -> None:
         self.file: Final = file
         self.found: Final[list[tuple[Place, PlanError]]] = []
@@ -85,17 +83,17 @@ class Section:
     def node(self, name: str) -> Located | None:
         return self._pairs[name][1] if name in self._pairs else None
 
-    def spots(self) -> tuple[tuple[str, Spot], ...]:
-        """Where its keys stand, and within some of them each value: `reads.0`, `vars.diff`."""
-        found: list[tuple[str, Spot]] = []
+    def spots(self) -> dict[str, Spot]:
+        """Where its keys stand, and within some of them each value."""
+        found: dict[str, Spot] = {}
         for name, (key, value) in self._pairs.items():
-            found.append((name, Spot(key.place, value.place)))
+            found[name] = Spot(key.place, value.place)
             if name in ("reads", "writes") and isinstance(value, DocumentList):
                 for n, item in enumerate(value.items):
-                    found.append((f"{name}.{n}", Spot(key.place, item.place)))
+                    found[f"{name}.{n}"] = Spot(key.place, item.place)
             elif name == "vars" and isinstance(value, Keyed):
-                found += ((f"vars.{k.text}", Spot(k.place, v.place)) for k, v in value.pairs)
-        return tuple(found)
+                found |= {f"vars.{k.text}": Spot(k.place, v.place) for k, v in value.pairs}
+        return found
 
     def read(
         self, name: str, of: Callable[[str], T | None], expects: str, unit: str = ""

@@ -35,13 +35,11 @@ from headway.plans.resources import (  # fmt: skip
 )
 from headway.plans.section import PlanFaults, Section, shown, told
 from headway.plans.spec import (
-    CommandSpec,
     Keyed,
     Leaf,
     Located,
     PlanSpec,
     Prompt,
-    Python,
     Spot,
     StateKey,
     TaskSpec,
@@ -212,10 +210,9 @@ def state_refs(text: str) -> tuple[Ref, ...]:
 
 def is_stateful(task: TaskSpec, texts: Iterable[str]) -> bool:
     """Whether a task says itself that it touches the state; `texts` are those of its prompt."""
-    if task.output_key or any(map(state_refs, texts)):
-        return True
-    is_read = any(text.startswith(SCHEME) for text in task.reads)
-    return is_read or any(text.startswith((SCHEME, ACTS)) for text in task.writes)
+    declared = (*task.reads, *task.writes)
+    is_declared = any(text.startswith((SCHEME, ACTS)) for text in declared)
+    return bool(task.output_key) or is_declared or any(map(state_refs, texts))
 
 
 def stake_of(task: TaskSpec, texts: Iterable[str]) -> Stake:
@@ -230,16 +227,6 @@ def stake_of(task: TaskSpec, texts: Iterable[str]) -> Stake:
     if writes is not None and task.output_key:
         writes = (*writes, task.output_key)
     return Stake(_templates(reads), _templates(writes), _templates(acts))
-
-
-def may_touch(task: TaskSpec, texts: Iterable[str], has_section: bool) -> bool:
-    """Whether a task may touch a shared state; a command needs the plan's key `state`."""
-    match task.work:
-        case Python():
-            return True
-        case CommandSpec():
-            return has_section or is_stateful(task, ())
-    return is_stateful(task, texts)
 
 
 def _templates(texts: tuple[str, ...] | None) -> Whats:

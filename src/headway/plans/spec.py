@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from json import dumps
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -161,14 +161,14 @@ class TaskSpec(Struct, frozen=True):
     priority: float = 0.0
     body: Place = Place(0, 0)
     """Of its first key: where another one can be added."""
-    spots: tuple[tuple[str, Spot], ...] = ()
-    """Where each of its keys stands."""
+    spots: dict[str, Spot] = {}
+    """Where each of its keys stands, and within some of them each value: `reads.0`, `vars.diff`."""
     is_sound: bool = True
     """Off while a plan is checked that will be refused for this task."""
 
     def spot(self, *keys: str) -> Spot:
         """Where the first of some keys that is there stands, or the task itself if none is."""
-        found = (spot for key in keys for name, spot in self.spots if name == key)
+        found = (self.spots[key] for key in keys if key in self.spots)
         return next(found, Spot(self.place, self.body))
 
     def exchange(self, key: str, old: str, new: str = "") -> Fix:
@@ -181,7 +181,7 @@ class TaskSpec(Struct, frozen=True):
 
     def extend(self, key: Literal["needs", "reads", "writes"], entry: str) -> Fix:
         """The edit that adds an entry to a key."""
-        if not any(name == key for name, _ in self.spots):
+        if key not in self.spots:
             return Fix("add", self.body, key, entry)
         entries = {"needs": self.needs, "reads": self.reads, "writes": self.writes}[key]
         return Fix("replace", self.spot(key).value, value=(*entries, entry) if entries else entry)
@@ -228,7 +228,7 @@ class TaskSpec(Struct, frozen=True):
         return self._declared("writes", self.writes, ACTS)
 
     def _declared(self, key: str, texts: tuple[str, ...], scheme: str) -> tuple[str, ...] | None:
-        if not texts and not any(name == key for name, _ in self.spots):
+        if not texts and key not in self.spots:
             return None
         return tuple([text.removeprefix(scheme) for text in texts if text.startswith(scheme)])
 
@@ -287,16 +287,16 @@ def texts_in(value: Value) -> Iterator[str]:
             yield from texts_in(inner)
 
 
-def whole(value: Any) -> Any:
+def whole(value: object) -> Value:
     """A value of JSON; half of a character, which UTF-8 cannot hold, becomes a question mark."""
     match value:
         case dict():
-            return {whole(key): whole(inner) for key, inner in value.items()}
+            return {str(whole(str(key))): whole(inner) for key, inner in value.items()}
         case list():
             return [whole(inner) for inner in value]
-        case str():
-            return value.encode("utf-8", "replace").decode()
-    return value
+        case bool() | int() | float() | None:
+            return value
+    return str(value).encode("utf-8", "replace").decode()
 
 
 # The tools that a loop can be given in a plan: `agent: tools(shell, files, mcp:NAME)`.

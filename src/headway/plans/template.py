@@ -20,15 +20,7 @@ from headway.plans.grammar import VARIABLE_NAME, variable_name
 from headway.plans.links import links_of
 from headway.plans.resources import SCHEME
 from headway.plans.section import PlanFaults, shown
-from headway.plans.spec import (
-    CommandSpec,
-    Keyed,
-    Leaf,
-    Located,
-    PlanSpec,
-    Prompt,
-    TaskSpec,
-)
+from headway.plans.spec import CommandSpec, Keyed, Leaf, Located, PlanSpec, Prompt, TaskSpec
 
 REFERENCES_MAX: Final = 1_000
 """Holes of one template: more are a mistake and slow to fill."""
@@ -38,9 +30,11 @@ ESCAPED: Final = '{{ "{{" }}'
 RESULTS: Final = ("output", "stdout")
 """What can be asked of a task: both are its result."""
 
-_HOLE: Final = re.compile(
-    r'\s*(?:"(?P<text>[^"\n]*)"|(?P<name>[A-Za-z_][\w-]*(?:\.[\w-]+)*))\s*\}\}', re.ASCII
+_BRACES: Final = re.compile(
+    r'\{\{(?P<hole>\s*(?:"(?P<text>[^"\n]*)"|(?P<name>[A-Za-z_][\w-]*(?:\.[\w-]+)*))\s*\}\})?',
+    re.ASCII,
 )
+"""Two braces, and all of the hole that they begin, if they begin one."""
 
 
 class Ref(Struct, frozen=True):
@@ -132,14 +126,14 @@ class Scope(Struct, frozen=True):
 def parse_template(text: str) -> Template | Broken:
     """A text as text and holes, or what is wrong with it."""
     parts: list[str | Ref] = []
-    place, refs = 0, 0
-    while (start := text.find("{{", place)) >= 0:
-        found = _HOLE.match(text, start + 2)
-        refs += 1
-        if found is None or refs > REFERENCES_MAX:
-            reason = _reason(text, start) if found is None else f"more than {REFERENCES_MAX} holes"
-            return start, reason, text[:start] + _escaped(text[start:], found is None)
-        name = found["name"]
+    place = 0
+    for number, found in enumerate(_BRACES.finditer(text), 1):
+        start, name = found.start(), found["name"]
+        if not found["hole"]:
+            return start, _reason(text, start), text[:start] + _BRACES.sub(_escaped, text[start:])
+        if number > REFERENCES_MAX:
+            repaired = text[:start] + text[start:].replace("{{", ESCAPED)
+            return start, f"more than {REFERENCES_MAX} holes", repaired
         parts += [text[place:start], Ref(tuple(name.split("."))) if name else found["text"]]
         place = found.end()
     parts.append(text[place:])
@@ -156,22 +150,13 @@ def template_of(text: str) -> Template:
 
 def references(text: str) -> Iterator[tuple[str, Ref]]:
     """Every hole of a text as it is written, with its name; what is no hole is passed over."""
-    for start in re.finditer(r"\{\{", text):
-        found = _HOLE.match(text, start.end())
-        if found is not None and found["name"]:
-            yield text[start.start() : found.end()], Ref(tuple(found["name"].split(".")))
+    for found in _BRACES.finditer(text):
+        if found["name"]:
+            yield found[0], Ref(tuple(found["name"].split(".")))
 
 
-def _escaped(text: str, keeps_names: bool) -> str:
-    """The text with braces that are no hole, or all braces, written as text."""
-    pieces: list[str] = []
-    place = 0
-    while (start := text.find("{{", place)) >= 0:
-        found = _HOLE.match(text, start + 2) if keeps_names else None
-        end = start + 2 if found is None else found.end()
-        pieces += [text[place:start], ESCAPED if found is None else text[start:end]]
-        place = end
-    return "".join([*pieces, text[place:]])
+def _escaped(found: re.Match[str]) -> str:
+    return found[0] if found["hole"] else ESCAPED
 
 
 def _reason(text: str, start: int) -> str:
@@ -281,11 +266,7 @@ def check_templates(spec: PlanSpec, shared: Located | None, faults: PlanFaults) 
 
 
 def check_text(
-    tasks: tuple[TaskSpec, ...],
-    task: TaskSpec | None,
-    scope: Scope,
-    text: Text,
-    faults: PlanFaults,
+    tasks: tuple[TaskSpec, ...], task: TaskSpec | None, scope: Scope, text: Text, faults: PlanFaults
 ) -> Template | None:
     """The template that a text is, or a note of what is wrong with it."""
     found = parse_template(text.text)
@@ -363,7 +344,6 @@ def _fields(leader: TaskSpec) -> tuple[str, ...] | None:
 
 
 def _texts(task: TaskSpec, scopes: Scopes) -> Iterator[tuple[Scope, Text]]:
-    spots = dict(task.spots)
     of_text, of_var, of_path, of_file = scopes
     found: list[tuple[Scope, str, str]] = [
         (of_var, f"vars.{name}", value) for name, value in task.vars if isinstance(value, str)
@@ -371,7 +351,7 @@ def _texts(task: TaskSpec, scopes: Scopes) -> Iterator[tuple[Scope, Text]]:
     for key, paths in (("reads", task.reads), ("writes", task.writes)):
         for number, path in enumerate(paths):
             inner = f"{key}.{number}"
-            found.append((of_path, inner if inner in spots else key, path))
+            found.append((of_path, inner if inner in task.spots else key, path))
     output = SCHEME + task.output_key if task.output_key else task.output
     found += ((of_path, "output", output), (of_file, "schema", task.schema))
     if isinstance(task.work, Prompt):

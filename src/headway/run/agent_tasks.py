@@ -103,7 +103,7 @@ async def _loop(
     from headway.agents.toolloop import LoopCall, LoopDependencies, perform_loop
 
     task = filling.group.task
-    has_said = any(name == "writes" for name, _ in task.spots)
+    has_said = "writes" in task.spots
     writes = tuple(map(filling.text, task.paths_written)) if has_said else None
     keys = tuple(map(filling.text, task.state_writes or ())) if has_said else None
     call = LoopCall(
