@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from headway.agents.cli import (
+from headway.agents.kinds import KINDS, Custom, result_in, setting_of
+from headway.agents.programs import (
     Errand,
     Session,
     empty_home,
@@ -20,7 +21,6 @@ from headway.agents.cli import (
     save_session,
     sessions_of,
 )
-from headway.agents.kinds import KINDS, Custom, result_in, setting_of
 from headway.errors import BadValueError, StateFileError
 from headway.run.agent_tasks import outset_of
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.agents.cli import TOOLS_MAX, AgentOutput, OutputStream, less
 from headway.agents.kinds import KINDS
+from headway.agents.programs import TOOLS_MAX, AgentOutput, OutputStream, less
 from headway.wire.values import Fields
 
 DATA = Path(__file__).parents[1] / "data" / "agents"
@@ -121,7 +121,7 @@ def test_what_is_between_the_events_changes_nothing(name: str) -> None:
 def test_a_line_that_is_too_long_is_passed_over_and_not_held(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("headway.agents.cli.LINE_BYTES_MAX", 1000)
+    monkeypatch.setattr("headway.agents.programs.LINE_BYTES_MAX", 1000)
     events: list[Fields] = []
 
     def hear(notes: AgentOutput, event: Fields) -> None:

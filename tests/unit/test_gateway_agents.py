@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.errors import StateFileError
-from headway.gateway.agents import (
+from headway.gateway.environment import (
     PLACEHOLDER,
     base_urls,
     command_environment,

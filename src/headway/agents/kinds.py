@@ -25,7 +25,7 @@ from urllib.parse import quote
 
 from msgspec import Struct, field
 
-from headway.agents import cli
+from headway.agents import programs
 from headway.errors import BadValueError
 from headway.plans.grammar import PERMISSIONS
 from headway.wire.values import Fields, items, object_fields, parsed, text_of
@@ -61,13 +61,13 @@ CLAUDE_KEYS: Final = (
 CLAUDE_INPUTS: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
-class Claude(cli.AgentKind):
+class Claude(programs.AgentKind):
     name = program = "claude"
     install = "npm install -g @anthropic-ai/claude-code"
     lost = ("No conversation found", "is already in use")
     is_cost_summed = True
 
-    def start(self, errand: cli.Errand) -> cli.ProcessStart:
+    def start(self, errand: programs.Errand) -> programs.ProcessStart:
         argv = [self.program, "-p", "--output-format", "stream-json", "--verbose"]
         is_refused = os.geteuid() == 0 and errand.environ.get("IS_SANDBOX") != "1"
         if errand.permissions == "all" and is_refused:
@@ -75,7 +75,7 @@ class Claude(cli.AgentKind):
         elif errand.permissions:
             argv += ["--permission-mode", CLAUDE_GIVEN[errand.permissions]]
         argv += ["--resume" if errand.goes_on else "--session-id", errand.session]
-        if model := cli.bare_model(errand, "anthropic", "claude"):
+        if model := programs.bare_model(errand, "anthropic", "claude"):
             argv += ["--model", model]
         told = {"DISABLE_AUTOUPDATER": "1", "CLAUDECODE": ""}
         own = _claude_folder(errand.environ)
@@ -84,23 +84,27 @@ class Claude(cli.AgentKind):
         has_login = os.path.exists(os.path.join(own, CLAUDE_LINKS[0]))
         if sys.platform != "darwin" or has_login or any(map(errand.environ.get, CLAUDE_KEYS)):
             told[CLAUDE_FOLDER] = folder = os.path.join(errand.home, self.name)
-            cli.link_into(folder, own, CLAUDE_LINKS)
+            programs.link_into(folder, own, CLAUDE_LINKS)
             if not os.path.exists(os.path.join(folder, CLAUDE_STATE)):
-                cli.write_private(os.path.join(folder, CLAUDE_STATE), _claude_state(errand.environ))
-        return cli.ProcessStart(tuple(argv), told, errand.stdin)
+                programs.write_private(
+                    os.path.join(folder, CLAUDE_STATE), _claude_state(errand.environ)
+                )
+        return programs.ProcessStart(tuple(argv), told, errand.stdin)
 
-    def held(self, home: str, session: str, environ: Mapping[str, str]) -> cli.StoredSession | None:
+    def held(
+        self, home: str, session: str, environ: Mapping[str, str]
+    ) -> programs.StoredSession | None:
         for folder in (os.path.join(home, self.name), _claude_folder(environ)):
             pattern = os.path.join(glob.escape(folder), "projects", "*", f"{session}.jsonl")
             for path in glob.glob(pattern):
-                messages = [object_fields(line.get("message")) for line in cli.lines_in(path)]
+                messages = [object_fields(line.get("message")) for line in programs.lines_in(path)]
                 said = [one for one in messages if one and one.get("model") != "<synthetic>"]
                 ids = {text_of(one.get("id")) for one in said if one.get("role") == "assistant"}
                 is_cut = bool(said) and said[-1].get("role") == "assistant"
-                return cli.StoredSession(session, len(ids - {""}), is_cut)
+                return programs.StoredSession(session, len(ids - {""}), is_cut)
         return None
 
-    def hear(self, notes: cli.AgentOutput, event: Fields) -> None:
+    def hear(self, notes: programs.AgentOutput, event: Fields) -> None:
         match event.get("type"):
             case "system" if event.get("subtype") == "init":
                 notes.session = text_of(event.get("session_id")) or notes.session
@@ -109,15 +113,15 @@ class Claude(cli.AgentKind):
             case "result":
                 self._hear_result(notes, event)
 
-    def _hear_reply(self, notes: cli.AgentOutput, message: Fields) -> None:
+    def _hear_reply(self, notes: programs.AgentOutput, message: Fields) -> None:
         """A reply comes in parts, each of which tells the usage as it was at the beginning."""
         number = text_of(message.get("id"))
         if number not in notes.replies:
             notes.turns += 1
         usage = object_fields(message.get("usage"))
         notes.replies[number] = (
-            cli.tokens_in(usage, *CLAUDE_INPUTS),
-            cli.tokens_in(usage, "output_tokens"),
+            programs.tokens_in(usage, *CLAUDE_INPUTS),
+            programs.tokens_in(usage, "output_tokens"),
         )
         for part in map(object_fields, items(message.get("content"))):
             if part.get("type") == "tool_use":
@@ -125,13 +129,13 @@ class Claude(cli.AgentKind):
             elif part.get("type") == "text":
                 notes.text = text_of(part.get("text"))
 
-    def _hear_result(self, notes: cli.AgentOutput, event: Fields) -> None:
+    def _hear_result(self, notes: programs.AgentOutput, event: Fields) -> None:
         usage = object_fields(event.get("usage"))
         notes.is_over = True
         notes.session = text_of(event.get("session_id")) or notes.session
-        notes.input_tokens = cli.tokens_in(usage, *CLAUDE_INPUTS)
-        notes.output_tokens = cli.tokens_in(usage, "output_tokens")
-        notes.microusd = cli.money_of(event.get("total_cost_usd"))
+        notes.input_tokens = programs.tokens_in(usage, *CLAUDE_INPUTS)
+        notes.output_tokens = programs.tokens_in(usage, "output_tokens")
+        notes.microusd = programs.money_of(event.get("total_cost_usd"))
         said = text_of(event.get("result"))
         for denial in map(object_fields, items(event.get("permission_denials"))):
             notes.deny(text_of(denial.get("tool_name")))
@@ -180,17 +184,17 @@ CODEX_TOOLS: Final = {
 _ROLLOUT: Final = re.compile(r"rollout-.*-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.jsonl")
 
 
-class Codex(cli.AgentKind):
+class Codex(programs.AgentKind):
     name = program = "codex"
     install = "npm install -g @openai/codex"
     lost = ("no rollout found", "No session found", "thread not found")
     is_summed = True
 
-    def start(self, errand: cli.Errand) -> cli.ProcessStart:
+    def start(self, errand: programs.Errand) -> programs.ProcessStart:
         folder, environ = os.path.join(errand.home, self.name), errand.environ
         own = environ.get(CODEX_HOME) or os.path.join(environ.get("HOME", ""), ".codex")
-        cli.link_into(folder, own, CODEX_LINKS)
-        cli.copy_into(folder, os.path.join(own, CODEX_CONFIG), CODEX_CONFIG)
+        programs.link_into(folder, own, CODEX_LINKS)
+        programs.copy_into(folder, os.path.join(own, CODEX_CONFIG), CODEX_CONFIG)
         argv = [self.program, "exec", "--json", "--skip-git-repo-check"]
         # A home that was made for another command leads to the user's own databases.
         argv += ["-c", f"sqlite_home={json.dumps(folder)}"]
@@ -198,12 +202,14 @@ class Codex(cli.AgentKind):
             argv.append("--dangerously-bypass-approvals-and-sandbox")
         elif errand.permissions == "edit" and not _codex_may_edit(folder):
             argv += ["--sandbox", "workspace-write"]
-        if model := cli.bare_model(errand, "openai", "gpt", "o1", "o3", "o4", "codex"):
+        if model := programs.bare_model(errand, "openai", "gpt", "o1", "o3", "o4", "codex"):
             argv += ["-m", model]
         argv += ["resume", errand.session, "-"] if errand.goes_on else ["-"]
-        return cli.ProcessStart(tuple(argv), {CODEX_HOME: folder}, errand.stdin)
+        return programs.ProcessStart(tuple(argv), {CODEX_HOME: folder}, errand.stdin)
 
-    def held(self, home: str, session: str, environ: Mapping[str, str]) -> cli.StoredSession | None:
+    def held(
+        self, home: str, session: str, environ: Mapping[str, str]
+    ) -> programs.StoredSession | None:
         """What the first session of the home has: those of its subagents are younger."""
         del session, environ
         pattern = os.path.join(glob.escape(home), self.name, "sessions", "**", "rollout-*.jsonl")
@@ -212,7 +218,7 @@ class Codex(cli.AgentKind):
                 return _codex_session(path, match[1])
         return None
 
-    def hear(self, notes: cli.AgentOutput, event: Fields) -> None:
+    def hear(self, notes: programs.AgentOutput, event: Fields) -> None:
         item = object_fields(event.get("item"))
         match event.get("type"):
             case "thread.started":
@@ -228,8 +234,8 @@ class Codex(cli.AgentKind):
             case "turn.completed":
                 usage = object_fields(event.get("usage"))
                 notes.is_over, notes.error = True, ""
-                notes.input_tokens = cli.tokens_in(usage, "input_tokens")
-                notes.output_tokens = cli.tokens_in(usage, "output_tokens")
+                notes.input_tokens = programs.tokens_in(usage, "input_tokens")
+                notes.output_tokens = programs.tokens_in(usage, "output_tokens")
             case "turn.failed":
                 notes.is_over = True
                 notes.fail(text_of(object_fields(event.get("error")).get("message")))
@@ -237,9 +243,9 @@ class Codex(cli.AgentKind):
                 notes.fail(text_of(event.get("message")))
 
 
-def _codex_session(path: str, session: str) -> cli.StoredSession:
+def _codex_session(path: str, session: str) -> programs.StoredSession:
     replies, is_cut, total = 0, False, Fields()
-    for line in cli.lines_in(path):
+    for line in programs.lines_in(path):
         payload = object_fields(line.get("payload"))
         if line.get("type") == "token_usage_record":
             replies, is_cut = replies + 1, True
@@ -247,8 +253,11 @@ def _codex_session(path: str, session: str) -> cli.StoredSession:
             is_cut = False
         if payload.get("type") == "token_count":
             total = object_fields(object_fields(payload.get("info")).get("total_token_usage"))
-    given, gave = cli.tokens_in(total, "input_tokens"), cli.tokens_in(total, "output_tokens")
-    return cli.StoredSession(session, replies, is_cut, given, gave)
+    given, gave = (
+        programs.tokens_in(total, "input_tokens"),
+        programs.tokens_in(total, "output_tokens"),
+    )
+    return programs.StoredSession(session, replies, is_cut, given, gave)
 
 
 def _codex_may_edit(folder: str) -> bool:
@@ -280,17 +289,17 @@ OPENCODE_DENIED: Final = ("rejected permission", "specified a rule which prevent
 BUSY_S_MAX: Final = 2.0
 
 
-class Opencode(cli.AgentKind):
+class Opencode(programs.AgentKind):
     name = program = "opencode"
     install = "npm install -g opencode-ai"
     lost = ("Session not found", "NotFoundError")
 
-    def start(self, errand: cli.Errand) -> cli.ProcessStart:
+    def start(self, errand: programs.Errand) -> programs.ProcessStart:
         environ = errand.environ
         told = {name: os.path.join(errand.home, part) for name, part in OPENCODE_FOLDERS.items()}
         own = environ.get(OPENCODE_DATA) or os.path.join(environ.get("HOME", ""), ".local", "share")
         folder = os.path.join(told[OPENCODE_DATA], self.name)
-        cli.link_into(folder, os.path.join(own, self.name), ("auth.json",))
+        programs.link_into(folder, os.path.join(own, self.name), ("auth.json",))
         argv = [self.program, "run", "--format", "json"]
         if errand.permissions == "all":
             argv.append("--auto")
@@ -302,9 +311,11 @@ class Opencode(cli.AgentKind):
         if "/" in errand.model:
             argv += ["--model", errand.model]
         told["OPENCODE_DISABLE_AUTOUPDATE"] = "1"
-        return cli.ProcessStart(tuple(argv), told, errand.stdin)
+        return programs.ProcessStart(tuple(argv), told, errand.stdin)
 
-    def held(self, home: str, session: str, environ: Mapping[str, str]) -> cli.StoredSession | None:
+    def held(
+        self, home: str, session: str, environ: Mapping[str, str]
+    ) -> programs.StoredSession | None:
         del session, environ
         path = os.path.join(home, OPENCODE_FOLDERS[OPENCODE_DATA], self.name, "opencode.db")
         if not os.path.exists(path):
@@ -317,11 +328,11 @@ class Opencode(cli.AgentKind):
                     return None
                 messages = "SELECT data FROM message WHERE session_id = ?"
                 replies = sum(_is_reply(row[0]) for row in database.execute(messages, found))
-                return cli.StoredSession(str(found[0]), replies)
+                return programs.StoredSession(str(found[0]), replies)
         except sqlite3.Error:
             return None  # A database of another version.
 
-    def hear(self, notes: cli.AgentOutput, event: Fields) -> None:
+    def hear(self, notes: programs.AgentOutput, event: Fields) -> None:
         part = object_fields(event.get("part"))
         notes.session = text_of(event.get("sessionID")) or notes.session
         match event.get("type"):
@@ -338,12 +349,12 @@ class Opencode(cli.AgentKind):
                 told = object_fields(part.get("tokens"))
                 notes.turns += 1
                 notes.is_over = part.get("reason") not in ("tool-calls", None)
-                notes.input_tokens += cli.tokens_in(told, "input")
-                notes.input_tokens += cli.tokens_in(
+                notes.input_tokens += programs.tokens_in(told, "input")
+                notes.input_tokens += programs.tokens_in(
                     object_fields(told.get("cache")), "read", "write"
                 )
-                notes.output_tokens += cli.tokens_in(told, "output", "reasoning")
-                notes.microusd += cli.money_of(part.get("cost"))
+                notes.output_tokens += programs.tokens_in(told, "output", "reasoning")
+                notes.microusd += programs.money_of(part.get("cost"))
             case "error":
                 failure = object_fields(event.get("error"))
                 said = text_of(object_fields(failure.get("data")).get("message"))
@@ -372,35 +383,37 @@ GEMINI_LINKS: Final = (
 GEMINI_GIVEN: Final = {"edit": "auto_edit", "all": "yolo"}
 
 
-class Gemini(cli.AgentKind):
+class Gemini(programs.AgentKind):
     name = program = "gemini"
     install = "npm install -g @google/gemini-cli"
     lost = ("No previous sessions found", "Error resuming session")
 
-    def start(self, errand: cli.Errand) -> cli.ProcessStart:
+    def start(self, errand: programs.Errand) -> programs.ProcessStart:
         environ, home = errand.environ, os.path.join(errand.home, self.name)
         own = os.path.join(environ.get(GEMINI_HOME) or environ.get("HOME", ""), GEMINI_FOLDER)
         folder = os.path.join(home, GEMINI_FOLDER)
-        cli.link_into(folder, own, GEMINI_LINKS)
-        cli.copy_into(folder, os.path.join(own, "settings.json"), "settings.json")
+        programs.link_into(folder, own, GEMINI_LINKS)
+        programs.copy_into(folder, os.path.join(own, "settings.json"), "settings.json")
         argv = [self.program, "--output-format", "stream-json"]
         argv += ["--resume" if errand.goes_on else "--session-id", errand.session]
-        if model := cli.bare_model(errand, "google", "gemini"):
+        if model := programs.bare_model(errand, "google", "gemini"):
             argv += ["--model", model.removeprefix("gemini/")]
         told = {GEMINI_HOME: home}
         if errand.permissions:
             argv += ["--approval-mode", GEMINI_GIVEN[errand.permissions]]
             told["GEMINI_CLI_TRUST_WORKSPACE"] = "true"
-        return cli.ProcessStart(tuple(argv), told, errand.stdin)
+        return programs.ProcessStart(tuple(argv), told, errand.stdin)
 
-    def held(self, home: str, session: str, environ: Mapping[str, str]) -> cli.StoredSession | None:
+    def held(
+        self, home: str, session: str, environ: Mapping[str, str]
+    ) -> programs.StoredSession | None:
         """What the session's file has: each reply is there again when its tools have ended."""
         del environ
         folder = os.path.join(glob.escape(home), self.name, GEMINI_FOLDER)
         replies: set[str] = set()
         is_there = is_cut = False
         for path in glob.glob(os.path.join(folder, "tmp", "*", "chats", "*.jsonl")):
-            for line in cli.lines_in(path):
+            for line in programs.lines_in(path):
                 is_there = is_there or line.get("sessionId") == session
                 told = items(object_fields(line.get("$set")).get("messages"))
                 for one in (line, *map(object_fields, told)):
@@ -408,9 +421,9 @@ class Gemini(cli.AgentKind):
                         is_cut = one.get("type") == "gemini"
                     if one.get("type") == "gemini":
                         replies.add(text_of(one.get("id")))
-        return cli.StoredSession(session, len(replies), is_cut) if is_there else None
+        return programs.StoredSession(session, len(replies), is_cut) if is_there else None
 
-    def hear(self, notes: cli.AgentOutput, event: Fields) -> None:
+    def hear(self, notes: programs.AgentOutput, event: Fields) -> None:
         match event.get("type"):
             case "init":
                 notes.session = text_of(event.get("session_id")) or notes.session
@@ -428,8 +441,8 @@ class Gemini(cli.AgentKind):
             case "result":
                 told = object_fields(event.get("stats"))
                 notes.is_over = True
-                notes.input_tokens = cli.tokens_in(told, "input_tokens")
-                notes.output_tokens = cli.tokens_in(told, "output_tokens")
+                notes.input_tokens = programs.tokens_in(told, "input_tokens")
+                notes.output_tokens = programs.tokens_in(told, "output_tokens")
                 error = text_of(object_fields(event.get("error")).get("message"))
                 if event.get("status") == "success":
                     notes.error = ""
@@ -437,7 +450,7 @@ class Gemini(cli.AgentKind):
                     notes.fail(error or notes.error)
 
 
-def _gemini_speaks(notes: cli.AgentOutput) -> None:
+def _gemini_speaks(notes: programs.AgentOutput) -> None:
     """The model says or does something: after a tool's result that is another reply."""
     if not notes.at:
         notes.at = "speaking"
@@ -518,7 +531,7 @@ def words_of(key: str, value: object, places: tuple[str, ...] = PLACES) -> tuple
     return tuple(words)
 
 
-class Custom(cli.AgentKind):
+class Custom(programs.AgentKind):
     def __init__(self, setting: AgentSetting) -> None:
         self.setting = setting
         self.name = setting.name
@@ -526,23 +539,25 @@ class Custom(cli.AgentKind):
         self.permissions = tuple(setting.permissions)
         self.install = f"`[agents.{setting.name}]` in the configuration names it"
 
-    def start(self, errand: cli.Errand) -> cli.ProcessStart:
+    def start(self, errand: programs.Errand) -> programs.ProcessStart:
         setting = self.setting
         words = setting.resume if errand.goes_on else setting.command
         words += setting.permissions.get(errand.permissions, ())
         path = os.path.join(errand.home, "prompt.txt")
         stdin: bytes | None = errand.stdin
         if any("{prompt_file}" in word for word in words):
-            cli.write_private(path, errand.stdin)
+            programs.write_private(path, errand.stdin)
             stdin = None
         given = {"prompt_file": path, "model": errand.model, "session": errand.session}
         argv = [_PLACE.sub(lambda match: given[match[1]], word) for word in words]
-        return cli.ProcessStart(tuple(word.replace("\0", "") for word in argv), {}, stdin)
+        return programs.ProcessStart(tuple(word.replace("\0", "") for word in argv), {}, stdin)
 
-    def held(self, home: str, session: str, environ: Mapping[str, str]) -> cli.StoredSession | None:
+    def held(
+        self, home: str, session: str, environ: Mapping[str, str]
+    ) -> programs.StoredSession | None:
         """Sessions are its own affair: it is started with `resume`, and fails if there is none."""
         del home, environ
-        return cli.StoredSession(session, None) if self.setting.resume else None
+        return programs.StoredSession(session, None) if self.setting.resume else None
 
 
 def result_in(setting: AgentSetting, output: bytes) -> str | None:
@@ -570,10 +585,10 @@ def _last(text: str) -> object:
     return parsed(text)
 
 
-KINDS: Final[Mapping[str, cli.AgentKind]] = {
+KINDS: Final[Mapping[str, programs.AgentKind]] = {
     kind.name: kind for kind in (Claude(), Codex(), Opencode(), Gemini())
 }
 
 
-def kind_of(name: str, settings: Mapping[str, AgentSetting]) -> cli.AgentKind | None:
+def kind_of(name: str, settings: Mapping[str, AgentSetting]) -> programs.AgentKind | None:
     return Custom(settings[name]) if name in settings else KINDS.get(name)

@@ -110,7 +110,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def _serve(parsed: argparse.Namespace) -> int:
     from headway.gateway import daemon
-    from headway.gateway.agents import shared_home
+    from headway.gateway.environment import shared_home
 
     place = folders(os.environ)
     settings = replace(_settings(parsed, None), home=os.path.realpath(shared_home(place)))
@@ -152,7 +152,7 @@ def _alone(settings: GatewaySettings, place: Folders, ready: int) -> int:
 def _accompany(parsed: argparse.Namespace, command: Sequence[str]) -> int:
     if parsed.detach:
         raise UsageError("a command and `--detach` do not go together")
-    from headway.gateway.agents import command_environment, made_home
+    from headway.gateway.environment import command_environment, made_home
     from headway.gateway.replay import home_in
     from headway.gateway.server import NOT_STARTED, accompany, last_line, perform, run
 
@@ -185,7 +185,7 @@ def _accompany(parsed: argparse.Namespace, command: Sequence[str]) -> int:
 
 
 def _env(parsed: argparse.Namespace) -> int:
-    from headway.gateway.agents import shared_environment
+    from headway.gateway.environment import shared_environment
 
     place = folders(os.environ)
     running = _found(place)
@@ -251,7 +251,7 @@ def _found(place: Folders) -> RunningGateway:
 
 
 def _settings(parsed: argparse.Namespace, port: str | None) -> GatewaySettings:
-    from headway.gateway.agents import whole_settings
+    from headway.gateway.environment import whole_settings
 
     if find_spec("aiohttp") is None:
         raise UsageError("the gateway needs the package aiohttp", hint="pip install aiohttp")

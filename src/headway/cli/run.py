@@ -358,7 +358,7 @@ def _resume_each(journal: Journal, parsed: argparse.Namespace) -> int:
 
 
 def _resume_plan(journal: Journal, parsed: argparse.Namespace) -> int:
-    from headway.agents.cli import accounts_of, paid_twice
+    from headway.agents.programs import accounts_of, paid_twice
     from headway.run.plan_run import PlanSource
 
     folder = journal.folder

@@ -26,7 +26,7 @@ from headway.client.accounts import GATEWAY_VARIABLE
 from headway.engine.budget import NOTHING, Cost
 from headway.engine.strategy import Resting
 from headway.errors import StateFileError
-from headway.gateway import agents
+from headway.gateway import environment
 from headway.gateway.guard import Keyring
 from headway.gateway.settings import VARIABLES, GatewayOptions, GatewaySettings, leads_to_gateway
 from headway.gateway.spending import Prices
@@ -190,7 +190,7 @@ class _Metered:
         until_s = loop.time() + LAST_S_MAX
         while self.key.in_flight and loop.time() < until_s:
             await asyncio.sleep(LOOK_S)
-        agents.remove_home(self._home)
+        environment.remove_home(self._home)
         self._ended(self)
         return self.usage()
 
@@ -245,8 +245,8 @@ class TaskGateway:
         key = opened.key = self._keys.issue(name, (self._run, attempt.name), payer=opened)
         upstreams = self._settings.upstreams
         told = {one: value.replace(TOKEN, key.token) for one, value in self._environment.items()}
-        urls = agents.base_urls(self._url, key.token, upstreams)
-        opened.environment = told | agents.write_homes(home, urls, upstreams, self._environ)
+        urls = environment.base_urls(self._url, key.token, upstreams)
+        opened.environment = told | environment.write_homes(home, urls, upstreams, self._environ)
         self._open[attempt.task] = opened
         return opened
 
@@ -307,10 +307,10 @@ class TaskGateway:
         listening.setblocking(False)
         self._url = f"http://{address[0]}:{listening.getsockname()[1]}"
         upstreams = self._settings.upstreams
-        self._environment = agents.environment(
+        self._environment = environment.environment(
             self._url, TOKEN, upstreams, self._environ, self._folder
         )
-        agents.remove_home(self._homes)  # Left behind by a process that was killed.
+        environment.remove_home(self._homes)  # Left behind by a process that was killed.
         loop = asyncio.get_running_loop()
 
         def knocked() -> None:
@@ -341,5 +341,5 @@ def task_gateway(
         return None
     if any(leads_to_gateway(environ.get(name, ""), environ) for name in VARIABLES.values()):
         return None
-    settings = agents.whole_settings(GatewayOptions(), environ, folder)
+    settings = environment.whole_settings(GatewayOptions(), environ, folder)
     return TaskGateway(run, folder, run_folder, environ, settings)

@@ -22,7 +22,7 @@ from uuid import uuid4
 from msgspec import Struct
 from msgspec.structs import replace
 
-from headway.agents import cli
+from headway.agents import programs
 from headway.agents import shell as commands
 from headway.agents.kinds import Custom, result_in
 from headway.agents.metering import MeteredUsage
@@ -264,7 +264,7 @@ class ProgramCall(Struct, frozen=True):
 
 
 async def perform_program(
-    kind: cli.AgentKind, call: ProgramCall, attempt: Attempt, crew: Crew
+    kind: programs.AgentKind, call: ProgramCall, attempt: Attempt, crew: Crew
 ) -> Result:
     """One attempt. Raises AttemptError; the meter around it knows of budgets and windows."""
     program = _Program(kind, call, attempt, crew)
@@ -280,13 +280,13 @@ async def perform_program(
 
 
 def outset_of(
-    kind: cli.AgentKind, home: str, asked: cli.Session, environ: Mapping[str, str],
+    kind: programs.AgentKind, home: str, asked: programs.Session, environ: Mapping[str, str],
     journalled: int = 0,
-) -> tuple[cli.How, cli.Session, cli.StoredSession | None]:  # fmt: skip
+) -> tuple[programs.How, programs.Session, programs.StoredSession | None]:  # fmt: skip
     """How the next attempt begins, as far as the disk tells; whether anything is recorded is the
     meter's to know. `asked` is the session if there was none before; `journalled` is the last
     attempt whose end the journal knows."""
-    before = cli.read_session(home)
+    before = programs.read_session(home)
     if before is None:
         return "first", asked, None
     is_same = before.agent == asked.agent and before.prompt == asked.prompt
@@ -304,31 +304,31 @@ def outset_of(
 
 class _Program:
     def __init__(
-        self, kind: cli.AgentKind, call: ProgramCall, attempt: Attempt, crew: Crew
+        self, kind: programs.AgentKind, call: ProgramCall, attempt: Attempt, crew: Crew
     ) -> None:
         self._kind = kind
         self._call = call
         self._attempt = attempt
         self._crew = crew
-        self._home = cli.home_of(crew.run_folder, commands.shim_key(attempt))
+        self._home = programs.home_of(crew.run_folder, commands.shim_key(attempt))
         self._environ = {**crew.environment, **call.environment}
-        self._how: cli.How = "first"
+        self._how: programs.How = "first"
         self._session = self._new_session()
-        self._held: cli.StoredSession | None = None
+        self._held: programs.StoredSession | None = None
         self._before = MeteredUsage()
         self._charged = 0
         """Of what is carried on from an interrupted attempt, what the journal has charged."""
-        self._heard: list[cli.AgentOutput] = []
+        self._heard: list[programs.AgentOutput] = []
         self._commands = 0
         self._until_s: float | None = None
 
-    def _output(self) -> cli.AgentOutput:
+    def _output(self) -> programs.AgentOutput:
         every = self._heard
         tools, denied = Counter[str](), Counter[str]()
         for one in every:
             tools.update(one.tools)
             denied.update(one.denied)
-        return cli.AgentOutput(
+        return programs.AgentOutput(
             self._session.session, sum(one.turns for one in every), dict(sorted(tools.items())),
             sum(one.input_tokens for one in every), sum(one.output_tokens for one in every),
             sum(one.microusd for one in every), denied=dict(sorted(denied.items())),
@@ -377,7 +377,7 @@ class _Program:
             in_session = held.replies - held.is_cut
         kept = {"session": in_session, "taken": self._before.calls}.get(how, seen.replayed)
         is_seen = bool(seen.calls or seen.replayed)
-        account = cli.AgentUsage(
+        account = programs.AgentUsage(
             self._attempt.name, self._attempt.key.hex(), self._attempt.number, self._kind.name,
             how, heard.session, heard.turns, dict(heard.tools), round(heard.input_tokens),
             round(heard.output_tokens), heard.microusd,
@@ -386,24 +386,26 @@ class _Program:
             max(0, self._before.calls - kept), is_done, self._session.number, dict(heard.denied),
             seen.unpriced,
         )  # fmt: skip
-        cli.add_account(self._crew.run_folder, account)
+        programs.add_account(self._crew.run_folder, account)
         if account.denied:
             self._crew.notes.append(account.refusal)
         if how not in ("first", "start") or self._before.calls:
             self._crew.notes.append(account.words)
 
-    def _new_session(self) -> cli.Session:
+    def _new_session(self) -> programs.Session:
         attempt, call = self._attempt, self._call
         asked = digest(call.prompt.encode("utf-8", "replace")).hex()
         name, key = attempt.name, attempt.key.hex()
-        return cli.Session(name, key, self._kind.name, str(uuid4()), asked, attempt=attempt.number)
+        return programs.Session(
+            name, key, self._kind.name, str(uuid4()), asked, attempt=attempt.number
+        )
 
     def _begin(self) -> None:
         kind = self._kind
         asked, journalled = self._new_session(), self._attempt.journalled
         how, session, self._held = outset_of(kind, self._home, asked, self._environ, journalled)
         if how in ("start", "replay"):
-            cli.empty_home(self._home)
+            programs.empty_home(self._home)
         self._session = session
         if self._crew.meter is not None:
             name = f"{self._attempt.name}~{session.number}"
@@ -422,12 +424,12 @@ class _Program:
 
     def _note(self, **changes: object) -> None:
         self._session = replace(self._session, **changes)
-        cli.save_session(self._home, self._session)
+        programs.save_session(self._home, self._session)
 
     def _over(self) -> None:
         said = self._session.said if self._crew.keeps_results else None
         self._note(is_over=True, said=said)
-        cli.empty_home(self._home)
+        programs.empty_home(self._home)
 
     def _can_go_on(self) -> bool:
         held = self._kind.held(self._home, self._session.session, self._environ)
@@ -454,7 +456,7 @@ class _Program:
             if not goes_on or is_again or not _has_lost(self._kind, ended, heard):
                 break
             # Its own session is not there any more: all is asked anew.
-            await in_thread(partial(cli.empty_home, self._home))
+            await in_thread(partial(programs.empty_home, self._home))
             self._how, self._held = ("replay" if self._before.calls else "start"), None
             self._note(session=str(uuid4()), microusd=0)
             prompt, goes_on = self._call.prompt, False
@@ -472,9 +474,9 @@ class _Program:
 
     async def _executed(
         self, prompt: str, goes_on: bool
-    ) -> tuple[commands.CommandEnded, cli.AgentOutput]:
+    ) -> tuple[commands.CommandEnded, programs.AgentOutput]:
         session, call, crew = self._session, self._call, self._crew
-        errand = cli.Errand(
+        errand = programs.Errand(
             prompt, call.model, call.is_own_model, self._home, session.session, goes_on,
             self._environ, call.permissions,
         )  # fmt: skip
@@ -497,10 +499,10 @@ class _Program:
         heard = await in_thread(partial(_heard, self._kind, ended))
         held = self._held
         if self._kind.is_summed and goes_on and held is not None:
-            heard = cli.less(heard, held.input_tokens, held.output_tokens)
+            heard = programs.less(heard, held.input_tokens, held.output_tokens)
         if self._kind.is_summed and goes_on:
             earlier = self._output()
-            heard = cli.less(heard, earlier.input_tokens, earlier.output_tokens)
+            heard = programs.less(heard, earlier.input_tokens, earlier.output_tokens)
         cost, known = heard.microusd, session.microusd
         if self._kind.is_cost_summed and goes_on and cost >= known:
             heard = replace(heard, microusd=cost - known)
@@ -526,12 +528,12 @@ class _Program:
         )  # fmt: skip
 
 
-def _untold(before: MeteredUsage, run_folder: str, session: cli.Session) -> MeteredUsage:
+def _untold(before: MeteredUsage, run_folder: str, session: programs.Session) -> MeteredUsage:
     """What attempts in a session took that were killed: it is recorded, and no account tells it."""
     if not before.paid:
         return MeteredUsage()
     key = session.key, session.number
-    told = [one for one in cli.accounts_of(run_folder) if (one.key, one.number) == key]
+    told = [one for one in programs.accounts_of(run_folder) if (one.key, one.number) == key]
     calls = before.paid - sum(one.metered_calls or 0 for one in told)
     given = before.input_tokens - sum(one.metered_input_tokens for one in told)
     gave = before.output_tokens - sum(one.metered_output_tokens for one in told)
@@ -542,9 +544,9 @@ def _untold(before: MeteredUsage, run_folder: str, session: cli.Session) -> Mete
     return MeteredUsage(calls, max(0.0, given), max(0.0, gave), max(0, cost), unpriced=unpriced)
 
 
-def _heard(kind: cli.AgentKind, ended: commands.CommandEnded) -> cli.AgentOutput:
+def _heard(kind: programs.AgentKind, ended: commands.CommandEnded) -> programs.AgentOutput:
     """What a program has told, in pieces: its output may be longer than what is kept of one."""
-    stream, output = cli.OutputStream(kind.hear), ended.stdout
+    stream, output = programs.OutputStream(kind.hear), ended.stdout
     if output.text is not None:
         stream.feed(output.text)
     elif os.path.exists(output.path):
@@ -554,7 +556,9 @@ def _heard(kind: cli.AgentKind, ended: commands.CommandEnded) -> cli.AgentOutput
     return stream.end()
 
 
-def _text(kind: cli.AgentKind, heard: cli.AgentOutput, ended: commands.CommandEnded) -> str | None:
+def _text(
+    kind: programs.AgentKind, heard: programs.AgentOutput, ended: commands.CommandEnded
+) -> str | None:
     if isinstance(kind, Custom):
         try:
             return result_in(kind.setting, ended.stdout.read())
@@ -563,7 +567,9 @@ def _text(kind: cli.AgentKind, heard: cli.AgentOutput, ended: commands.CommandEn
     return heard.text if heard.is_over and heard.text.strip() else None
 
 
-def _has_lost(kind: cli.AgentKind, ended: commands.CommandEnded, heard: cli.AgentOutput) -> bool:
+def _has_lost(
+    kind: programs.AgentKind, ended: commands.CommandEnded, heard: programs.AgentOutput
+) -> bool:
     """Whether a program says that it has no such session, or cannot read it."""
     if ended.code == 0 or heard.turns:
         return False

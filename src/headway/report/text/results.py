@@ -23,7 +23,7 @@ from headway.report.text.runs import agents_as_json, unknown_task
 from headway.report.text.words import known_usd
 
 if TYPE_CHECKING:
-    from headway.agents.cli import AgentUsage
+    from headway.agents.programs import AgentUsage
 
 FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 

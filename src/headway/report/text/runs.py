@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from headway.agents.cli import AgentUsage
+    from headway.agents.programs import AgentUsage
     from headway.state.learned_edges import Lesson
 
 
@@ -174,9 +174,9 @@ NAME_CELLS: Final = 30
 
 def coming_lines(folder: str, rows: Iterable[TaskRow], environ: Mapping[str, str]) -> Iterator[str]:
     """Of every agent whose task is not done, how it would go on now."""
-    from headway.agents.cli import COMING, sessions_of
     from headway.agents.kinds import kind_of
     from headway.agents.metering import MeteredUsage
+    from headway.agents.programs import COMING, sessions_of
     from headway.config import read_configuration
     from headway.gateway.recording import doubts_of, recorded_in
     from headway.run.agent_tasks import outset_of
@@ -210,7 +210,7 @@ def accounts_by_key(folder: str) -> dict[str, list[AgentUsage]]:
     """By content key, in hexadecimal digits: what the attempts of each task told."""
     if not os.path.exists(os.path.join(folder, "agents.jsonl")):
         return {}  # Without loading what reads it.
-    from headway.agents.cli import accounts_of
+    from headway.agents.programs import accounts_of
 
     found: dict[str, list[AgentUsage]] = {}
     for account in accounts_of(folder):
@@ -262,7 +262,7 @@ def agents_as_json(accounts: list[AgentUsage]) -> dict[str, object]:
 
 def account_lines(folder: str, width: int) -> Iterator[str]:
     """A line for each task that an agent has performed, or tried to."""
-    from headway.agents.cli import WORDS
+    from headway.agents.programs import WORDS
 
     for accounts in accounts_by_key(folder).values():
         one = _together(accounts)

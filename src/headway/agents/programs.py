@@ -1,4 +1,4 @@
-"""Reads an agent program's event stream: result, usage, session, errors.
+"""Agents that are programs: how one is started, and what its event stream says.
 
 Laws:
 - No output is an error: a line that is no event, is torn, too long, too deep or no UTF-8 is left
