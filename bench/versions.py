@@ -185,7 +185,9 @@ def one_pair(scene: Callable[[str], float], old: str, *, is_old_first: bool) -> 
 
 def home(folder: str) -> dict[str, str]:
     """Variables of an empty home."""
-    kept = {name: value for name, value in environment().items() if name != "PYTHONPATH"}
+    kept = environment()
+    for name in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE"):
+        kept.pop(name, None)  # Each tree is its own, and is compiled once.
     own = {
         "HEADWAY_RUNTIME_DIR": f"{folder}/run",
         "HEADWAY_STATE_DIR": f"{folder}/state",

@@ -139,7 +139,7 @@ class AttemptClock:
         self._since_s: float | None = None
         """When it was last started, by the loop's clock. It starts when it is first used."""
         self._waiting = 0
-        self._alarms: list[_Alarm] = []
+        self._alarms: tuple[_Alarm, ...] = ()
 
     @property
     def own_s(self) -> float:
@@ -184,13 +184,13 @@ class AttemptClock:
             yield
             return
         alarm = _Alarm(self.own_s + after_s, ring)
-        self._alarms.append(alarm)
+        self._alarms += (alarm,)
         if not self._waiting:
             self._set(alarm)
         try:
             yield
         finally:
-            self._alarms.remove(alarm)
+            self._alarms = tuple(one for one in self._alarms if one is not alarm)
             if alarm.timer is not None:
                 alarm.timer.cancel()
 

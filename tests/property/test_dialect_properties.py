@@ -7,6 +7,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headway.base.fields import NUMBER_MAX
 from headway.base.values import (
     DAY_S,
     HOUR_S,
@@ -20,7 +21,6 @@ from headway.base.values import (
 from headway.pacing.headers import (
     ANTHROPIC,
     DIALECTS,
-    NUMBER_MAX,
     decode,
     duration_s,
     guess,

@@ -14,12 +14,13 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from headway.base.fields import Fields
 from headway.base.values import Tally
 from headway.gateway.recording import Recorder, Recording
 from headway.gateway.replay import Tape
 from headway.gateway.request_match import CanonicalCall, canonical_call
 from headway.gateway.values import Caller, Pairs
-from headway.wire.values import Fields, WireName
+from headway.wire.values import WireName
 
 CLIENTS = (
     "claude-code",

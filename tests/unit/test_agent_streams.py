@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headway.agents.kinds import KINDS
 from headway.agents.programs import TOOLS_MAX, AgentOutput, OutputStream, less
-from headway.wire.values import Fields
+from headway.base.fields import Fields
 
 DATA = Path(__file__).parents[1] / "data" / "agents"
 NAMES = ("claude", "codex", "opencode", "gemini")

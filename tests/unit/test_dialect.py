@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from headway.base.fields import NUMBER_MAX
 from headway.base.values import DAY_S, HOUR_S, MINUTE_S, LimitReading, Reading
 from headway.pacing.headers import (
     ANTHROPIC,
@@ -14,7 +15,6 @@ from headway.pacing.headers import (
     DIALECTS,
     GEMINI,
     GROQ,
-    NUMBER_MAX,
     OPENAI,
     PLAIN,
     VALUE_CHARS_MAX,

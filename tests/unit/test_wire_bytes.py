@@ -9,9 +9,10 @@ from types import ModuleType
 
 import pytest
 
+from headway.base.fields import parsed, tokens
 from headway.wire.request import SAMPLE_CHARS, content_kind
 from headway.wire.stream import PIECE_BYTES, Event, EventReader, Inflater
-from headway.wire.values import END_BYTES, WHOLE_BYTES_MAX, Excerpt, parsed, tokens
+from headway.wire.values import END_BYTES, WHOLE_BYTES_MAX, Excerpt
 
 
 def events_of(data: bytes) -> list[Event]:

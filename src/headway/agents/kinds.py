@@ -26,9 +26,9 @@ from urllib.parse import quote
 from msgspec import Struct, field
 
 from headway.agents import programs
+from headway.base.fields import Fields, items, object_fields, parsed, text_of
 from headway.errors import BadValueError
 from headway.plans.grammar import PERMISSIONS
-from headway.wire.values import Fields, items, object_fields, parsed, text_of
 
 # Claude Code: `claude -p` with stream-json. Its session is pinned before it starts.
 

@@ -19,10 +19,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from headway.base.codec import encode, rebuild
+from headway.base.fields import Fields, object_fields, parsed, tokens
 from headway.errors import StateFileError, WireError
 from headway.journal.shim_log import sync_folder, write_file
 from headway.plans.grammar import PERMISSIONS
-from headway.wire.values import Fields, object_fields, parsed, tokens
 
 
 class Errand(Struct, frozen=True):

@@ -1,5 +1,5 @@
 """What every folder uses: values, numbers, digest, codec, the clock, folders, locks.
 
-Reading order: `values`, `numbers`, `digest`, `codec`, `clock`, `folders`, `locks`,
+Reading order: `values`, `fields`, `numbers`, `digest`, `codec`, `clock`, `folders`, `locks`,
 `process_tree`, `crash`.
 """

@@ -24,6 +24,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from headway import errors
+from headway.base.fields import dumped, object_fields
 from headway.base.values import Fault, FaultKind, Permit, Reading, SettledAs, Tally
 from headway.broker.client import CallRequest
 from headway.client.accounts import GATEWAY_VARIABLE, VOICES, KnownDialects, account_name, host_name
@@ -31,7 +32,7 @@ from headway.pacing.admission import CallOutcome
 from headway.pacing.headers import Headers
 from headway.wire.answer import error_body
 from headway.wire.read import AnswerReader, route, sketch
-from headway.wire.values import WireName, dumped, object_fields
+from headway.wire.values import WireName
 from headway.work import TELL_PROMPT
 
 if TYPE_CHECKING:

@@ -27,6 +27,7 @@ from typing import Final
 from msgspec.structs import asdict
 
 from headway.agents.metering import MeteredUsage
+from headway.base.fields import Fields, text_of
 from headway.base.values import Fault, Tally
 from headway.errors import StateFileError
 from headway.gateway import replay
@@ -34,7 +35,6 @@ from headway.gateway.request_match import CanonicalCall, unmeasured
 from headway.gateway.values import Pairs
 from headway.journal.shim_log import sync_folder, write_all
 from headway.wire.prices import price_at
-from headway.wire.values import Fields, text_of
 
 
 def recorded_in(path: str) -> dict[str, MeteredUsage]:

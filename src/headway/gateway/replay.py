@@ -33,11 +33,11 @@ from typing import Final, Literal
 
 from msgspec import Struct, field
 
+from headway.base.fields import Fields, items, object_fields, parsed, text_of, tokens
 from headway.base.values import Known, Tally
 from headway.errors import StateFileError
 from headway.gateway.request_match import CanonicalCall, difference, kind_of, unmeasured
 from headway.gateway.values import Pairs
-from headway.wire.values import Fields, items, object_fields, parsed, text_of, tokens
 
 # A recording as a file: one sealed line for each thing that happened to a call.
 

@@ -19,6 +19,7 @@ import aiohttp
 from aiohttp import web
 from multidict import CIMultiDict
 
+from headway.base.fields import Fields, dumped, object_fields, parsed, text_of
 from headway.client import exchange
 from headway.errors import HeadwayError
 from headway.gateway import guard
@@ -26,7 +27,7 @@ from headway.gateway.values import Caller, Turned
 from headway.wire import answer as write
 from headway.wire.read import FORMATS
 from headway.wire.stream import Inflater, event
-from headway.wire.values import Fields, WireName, dumped, object_fields, parsed, text_of
+from headway.wire.values import WireName
 
 # What a client is told while its call is held, and when it is held in vain: bytes, no decisions.
 

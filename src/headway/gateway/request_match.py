@@ -26,8 +26,9 @@ from urllib.parse import unquote
 from msgspec import Struct
 
 from headway.base.digest import digest
+from headway.base.fields import Fields, items
 from headway.gateway.values import Caller, Pairs
-from headway.wire.values import Fields, WireName, items
+from headway.wire.values import WireName
 
 FORM: Final = "1"
 """The version of the form itself: forms of different versions are never equal."""

@@ -16,6 +16,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from headway.base.fields import NUMBER_MAX
 from headway.base.numbers import date_of, day_of
 from headway.base.values import (
     DAY_S,
@@ -29,9 +30,6 @@ from headway.base.values import (
 )
 
 Headers = Mapping[str, str] | Iterable[tuple[str | bytes, str | bytes]]
-
-NUMBER_MAX: Final = 1e15
-"""No limit, count or wait is larger: a number above this is noise, and floats stay exact below."""
 
 VALUE_CHARS_MAX: Final = 1024
 """The longest header value that is looked at; the longest that means something is under 200."""

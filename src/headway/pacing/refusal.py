@@ -16,6 +16,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from headway.base.fields import NUMBER_MAX
 from headway.base.values import (
     DAY_S,
     HOUR_S,
@@ -26,7 +27,7 @@ from headway.base.values import (
     Reading,
     Resource,
 )
-from headway.pacing.headers import NUMBER_MAX, Dialect, Headers, decode, duration_s, number
+from headway.pacing.headers import Dialect, Headers, decode, duration_s, number
 
 BODY_BYTES_MAX: Final = 64 * 1024
 """Real error bodies are under 4 KiB; the rest of a longer one says nothing about limits."""

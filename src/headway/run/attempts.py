@@ -65,12 +65,14 @@ class ActiveAttempt(Attempt):
     """An attempt that has started and not ended. Its verbs are methods: most attempts use none."""
 
     __slots__ = (
-        "_attempts", "called_back", "group", "is_abandoned", "is_sent", "reserved", "row", "runner",
+        "_attempts", "_clock", "called_back", "group", "is_abandoned", "is_sent", "reserved", "row",
+        "runner",
     )  # fmt: skip
 
     def __init__(self, attempts: Attempts, task: int, group: int, member: int) -> None:
         work = attempts.works[group]
         self._attempts = attempts
+        self._clock: AttemptClock | None = None
         self.task, self.group, self.member, self.number = task, group, member, 0
         self.key, self.name = work.key(member), work.label(member)
         self.row = attempts.rows.pop(task, None) or attempts.saved.rows.get(self.key)
@@ -80,7 +82,7 @@ class ActiveAttempt(Attempt):
         if self.row is not None:
             self.journalled = self.row.attempt - (self.row.state == "started")
             self.charged = Cost(self.row.reserved_microusd, self.row.reserved_tokens)
-        self.snapshot, self.lock, self.clock = None, attempts.lock, AttemptClock()
+        self.snapshot, self.lock = None, attempts.lock
         self.is_last = False
         self.runner: asyncio.Task[None] | None = None
         self.called_back = ""
@@ -88,6 +90,13 @@ class ActiveAttempt(Attempt):
         self.is_sent = False
         """Whether a call of it had its permit: what became of that, its work alone knows."""
         self.is_abandoned = False
+
+    @property
+    def clock(self) -> AttemptClock:  # type: ignore[override] # Only its driver sets it.
+        """Made when first used: most attempts have neither a timeout nor a call."""
+        if self._clock is None:
+            self._clock = AttemptClock()
+        return self._clock
 
     def needed(self, name: str) -> list[Needed]:
         return self._attempts.needed(self.group, self.member, name)

@@ -21,13 +21,14 @@ import yaml
 from msgspec import Meta, Struct, ValidationError, convert, field
 from msgspec.structs import replace
 
+from headway.base.fields import Fields, items, object_fields, parsed, text_of
 from headway.errors import BadPresetError, BadValueError, did_you_mean
 from headway.sim.delivery import must_be_kind
 from headway.sim.draw import normal
 from headway.sim.presets import parse_file
 from headway.sim.truth import count, filler, pieces_of
 from headway.wire.request import TOOL
-from headway.wire.values import Conversation, Fields, ToolUse, items, object_fields, parsed, text_of
+from headway.wire.values import Conversation, ToolUse
 
 DEPTH_MAX: Final = 16
 """How deep a schema is followed; what is deeper is null."""

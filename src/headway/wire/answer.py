@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Literal
 
+from headway.base import fields
 from headway.wire import anthropic, gemini, openai_chat, openai_responses, values
 from headway.wire.openai_chat import DONE
 from headway.wire.stream import EventReader
@@ -72,39 +73,39 @@ class TextReader:
             for _, found in self._events.end():
                 self._hear(found)
         else:
-            self._hear_whole(values.object_fields(values.parsed(self._body.take())))
+            self._hear_whole(fields.object_fields(fields.parsed(self._body.take())))
 
     def _hear(self, data: bytes) -> None:
         if data.startswith(DONE):
             self.is_over = True
             return
-        top = values.object_fields(values.parsed(data))
+        top = fields.object_fields(fields.parsed(data))
         self.is_damaged = self.is_damaged or not top
         if self._wire == "anthropic":
-            delta = values.object_fields(top.get("delta"))
+            delta = fields.object_fields(top.get("delta"))
             if delta.get("type") == "text_delta":
                 self._add(delta.get("text"))
             self._finished(delta.get("stop_reason"))
             self.is_over = self.is_over or top.get("type") == "message_stop"
             return
-        for choice in map(values.object_fields, values.items(top.get("choices"))):
-            self._add(values.object_fields(choice.get("delta")).get("content"))
+        for choice in map(fields.object_fields, fields.items(top.get("choices"))):
+            self._add(fields.object_fields(choice.get("delta")).get("content"))
             self._finished(choice.get("finish_reason"))
 
-    def _hear_whole(self, body: values.Fields) -> None:
+    def _hear_whole(self, body: fields.Fields) -> None:
         if self._wire == "anthropic":
-            for block in map(values.object_fields, values.items(body.get("content"))):
+            for block in map(fields.object_fields, fields.items(body.get("content"))):
                 if block.get("type") == "text":
                     self._add(block.get("text"))
             self._finished(body.get("stop_reason"))
         else:
-            for choice in map(values.object_fields, values.items(body.get("choices"))):
-                self._add(values.object_fields(choice.get("message")).get("content"))
+            for choice in map(fields.object_fields, fields.items(body.get("choices"))):
+                self._add(fields.object_fields(choice.get("message")).get("content"))
                 self._finished(choice.get("finish_reason"))
         self.is_over = bool(self.finish)
 
     def _add(self, value: object) -> None:
-        text = values.text_of(value)
+        text = fields.text_of(value)
         if len(text) + self._chars > TEXT_CHARS_MAX:
             self.is_damaged = True
         elif text:
@@ -114,7 +115,7 @@ class TextReader:
     def _finished(self, reason: object) -> None:
         """An unknown reason ends the text all the same."""
         if reason:
-            self.finish = _FINISHES.get(values.text_of(reason), "stop")
+            self.finish = _FINISHES.get(fields.text_of(reason), "stop")
 
 
 # Answers as providers send them: what the simulated provider and the gateway write.
@@ -135,7 +136,7 @@ def models(wire: values.WireName, names: Iterable[str]) -> bytes:
     return anthropic.models(names) if wire == "anthropic" else openai_chat.models(names)
 
 
-def error_body(wire: values.WireName | None, status: int, code: str, message: str) -> values.Fields:
+def error_body(wire: values.WireName | None, status: int, code: str, message: str) -> fields.Fields:
     if wire == "anthropic":
         kind = anthropic.TYPE_OF_STATUS.get(status, "api_error" if status >= 500 else _BAD)
         return {"type": "error", "error": {"type": kind, "message": message}}

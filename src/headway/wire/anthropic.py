@@ -6,6 +6,16 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from headway.base.fields import (
+    Fields,
+    dumped,
+    items,
+    object_fields,
+    parsed,
+    text_of,
+    tokens,
+    whole_tokens,
+)
 from headway.wire.request import (
     TOOL,
     RequestContent,
@@ -16,20 +26,7 @@ from headway.wire.request import (
     without,
 )
 from headway.wire.stream import Event, event
-from headway.wire.values import (
-    Answer,
-    AnswerSoFar,
-    Fields,
-    ToolUse,
-    dumped,
-    items,
-    object_fields,
-    parsed,
-    text_of,
-    tokens,
-    usage_in,
-    whole_tokens,
-)
+from headway.wire.values import Answer, AnswerSoFar, ToolUse, usage_in
 
 TYPE_OF_STATUS: Final = {
     400: "invalid_request_error",

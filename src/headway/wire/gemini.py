@@ -12,6 +12,16 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Final
 
+from headway.base.fields import (
+    Fields,
+    dumped,
+    items,
+    object_fields,
+    parsed,
+    text_of,
+    tokens,
+    whole_tokens,
+)
 from headway.wire.request import (
     TOOL,
     RequestContent,
@@ -22,22 +32,7 @@ from headway.wire.request import (
     without,
 )
 from headway.wire.stream import Event, event
-from headway.wire.values import (
-    END_BYTES,
-    Answer,
-    AnswerSoFar,
-    Excerpt,
-    Fields,
-    ToolUse,
-    dumped,
-    items,
-    object_fields,
-    parsed,
-    text_of,
-    tokens,
-    usage_in,
-    whole_tokens,
-)
+from headway.wire.values import END_BYTES, Answer, AnswerSoFar, Excerpt, ToolUse, usage_in
 
 # A JSON array that comes element by element: how Gemini streams unless asked for events.
 

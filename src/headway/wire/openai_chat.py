@@ -6,23 +6,19 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from headway.wire.request import RequestContent, RequestPart, document, image, json_text
-from headway.wire.stream import Event, event
-from headway.wire.values import (
-    Answer,
-    AnswerSoFar,
+from headway.base.fields import (
     Fields,
-    ToolUse,
     dumped,
-    input_and_cached,
     items,
     object_fields,
     parsed,
     text_of,
     tokens,
-    usage_in,
     whole_tokens,
 )
+from headway.wire.request import RequestContent, RequestPart, document, image, json_text
+from headway.wire.stream import Event, event
+from headway.wire.values import Answer, AnswerSoFar, ToolUse, input_and_cached, usage_in
 
 DONE: Final = b"[DONE]"
 """The data of the last event, the only one that is not JSON."""

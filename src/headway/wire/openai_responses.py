@@ -6,6 +6,16 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from headway.base.fields import (
+    Fields,
+    dumped,
+    items,
+    object_fields,
+    parsed,
+    text_of,
+    tokens,
+    whole_tokens,
+)
 from headway.wire.request import (
     TOOL,
     RequestContent,
@@ -16,21 +26,7 @@ from headway.wire.request import (
     without,
 )
 from headway.wire.stream import Event, event
-from headway.wire.values import (
-    Answer,
-    AnswerSoFar,
-    Fields,
-    ToolUse,
-    dumped,
-    input_and_cached,
-    items,
-    object_fields,
-    parsed,
-    text_of,
-    tokens,
-    usage_in,
-    whole_tokens,
-)
+from headway.wire.values import Answer, AnswerSoFar, ToolUse, input_and_cached, usage_in
 
 OPENING_EVENTS: Final = 4
 """Events before the first text; all events of a stream are numbered from 0."""

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 from msgspec.structs import replace
 
+from headway.base import fields
 from headway.base.values import Fault, Reading, Sketch
 from headway.errors import WireError
 from headway.pacing.headers import Dialect, Headers, decode
@@ -28,11 +29,11 @@ from headway.wire.stream import Event, EventReader, Inflater
 class WireFormat(Protocol):
     """The functions of a module that reads and writes one format."""
 
-    def asked(self, body: values.Fields, model: str, streams: bool, /) -> RequestContent | None: ...
+    def asked(self, body: fields.Fields, model: str, streams: bool, /) -> RequestContent | None: ...
 
     def hear(self, heard: values.AnswerSoFar, found: Event, /) -> None: ...
 
-    def hear_whole(self, heard: values.AnswerSoFar, body: values.Fields, /) -> None: ...
+    def hear_whole(self, heard: values.AnswerSoFar, body: fields.Fields, /) -> None: ...
 
     def hear_excerpt(self, heard: values.AnswerSoFar, excerpt: bytes, /) -> None: ...
 
@@ -109,7 +110,7 @@ def conversation(route: values.Route, body: bytes) -> values.Conversation:
 
 
 def _asked(route: values.Route, body: bytes) -> RequestContent:
-    top = values.parsed(body)
+    top = fields.parsed(body)
     if not isinstance(top, dict):
         raise WireError("the body of a call is not a JSON object", where=route.wire)
     try:
@@ -245,7 +246,7 @@ class AnswerReader(values.AnswerSoFar):
         if is_cut:
             FORMATS[self._wire].hear_excerpt(self, data)
             return is_whole
-        body = values.parsed(data)
+        body = fields.parsed(data)
         if not isinstance(body, dict):
             return False
         try:

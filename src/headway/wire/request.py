@@ -18,9 +18,10 @@ from unicodedata import normalize
 
 from msgspec import Struct
 
+from headway.base.fields import Fields, dumped, parsed
 from headway.base.values import Sketch
 from headway.errors import InternalError
-from headway.wire.values import Conversation, Fields, WireName, dumped, parsed, weighed_bytes
+from headway.wire.values import Conversation, WireName, weighed_bytes
 
 # What a text is made of and how large it is: the two things from which its tokens follow.
 

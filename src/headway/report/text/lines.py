@@ -21,7 +21,6 @@ from headway.engine import events as facts
 from headway.engine.events import Event
 from headway.report.progress import RunProgress, TaskNames
 from headway.report.text.logs import told
-from headway.report.text.stage import rest_words
 from headway.report.text.words import console_for, count, counts, one_line
 
 if TYPE_CHECKING:
@@ -118,6 +117,8 @@ class LineView:
             (now.delayed, "to be tried again"), (now.failed, "failed"), (now.skipped, "skipped"),
         )  # fmt: skip
         words.insert(0, f"{now.finished:,} of {now.total:,} finished")
+        from headway.report.text.stage import rest_words
+
         rest = list(rest_words(self._progress.rest((), time.time())))
         return ", ".join(words) + (f"; left: {rest[0]}" if rest else "")
 

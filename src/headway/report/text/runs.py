@@ -262,9 +262,12 @@ def agents_as_json(accounts: list[AgentUsage]) -> dict[str, object]:
 
 def account_lines(folder: str, width: int) -> Iterator[str]:
     """A line for each task that an agent has performed, or tried to."""
+    found = accounts_by_key(folder)
+    if not found:
+        return  # Without loading what reads them.
     from headway.agents.programs import WORDS
 
-    for accounts in accounts_by_key(folder).values():
+    for accounts in found.values():
         one = _together(accounts)
         words = [count(one.turns, "turn"), count(sum(one.tools.values()), "tool use")]
         told = f"{short(one.input_tokens)} in, {short(one.output_tokens)} out, "

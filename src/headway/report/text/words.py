@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from msgspec import Struct
 from msgspec.structs import asdict, astuple
-from rich.cells import cell_len, set_cell_size
 
 from headway.base.numbers import short
 from headway.base.values import DAY_S, HOUR_S, MINUTE_S
@@ -27,6 +26,10 @@ NAME_CELLS_MAX: Final = 60
 def one_line(text: str, cells_max: int = NAME_CELLS_MAX) -> str:
     """Text as a part of a line: cleaned, its spaces made single, cut with an ellipsis."""
     line = " ".join(clean(text).split())
+    if line.isascii() and len(line) <= cells_max:
+        return line
+    from rich.cells import cell_len, set_cell_size
+
     if cell_len(line) <= cells_max:
         return line
     return set_cell_size(line, max(0, cells_max - 1)).rstrip() + "…"
