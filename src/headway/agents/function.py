@@ -5,7 +5,7 @@ Laws:
 - A synchronous one runs in a bounded number of threads with the context of its caller, or in
   processes if the user asks for them. What it returns may be awaitable, and then is awaited here.
 - A function that has a parameter named `ctx` is given the shared state, wherever it runs.
-- What a function raises is its task's fault and nobody else's; so is the death of its process,
+- What a function raises fails its own task only; so does the death of its process,
   which is replaced.
 - Nothing outlives `aclose`. A thread cannot be ended from outside: it is waited for, unless
   `aclose` is cancelled, and does not keep the process from ending. A process can be ended.

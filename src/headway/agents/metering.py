@@ -36,7 +36,7 @@ class MeteredUsage(Struct, frozen=True):
         return charged(result, taken) if self.calls else result
 
     in_flight: int = 0
-    """Of the calls, those of which nobody knows whether they were answered."""
+    """Of the calls, those that may or may not have been answered."""
     replayed: int = 0
     """Calls that were answered from a recording: not among `calls`, and free."""
     charged_tokens: int = 0
@@ -116,7 +116,7 @@ async def metered(
     except AttemptError as error:
         result, lost = error.result or result, error
     except asyncio.CancelledError:
-        # Unless somebody else wants its end as well.
+        # Unless another caller wants its end as well.
         if not seen.is_ended or runner.uncancel():
             raise
     finally:

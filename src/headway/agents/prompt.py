@@ -423,7 +423,7 @@ class PromptAgent:
 def must_have_ceilings(
     models: Iterable[str], environment: Mapping[str, str], prices: Prices = price_at
 ) -> None:
-    """Refuse a budget in money where nobody knows what a call can cost, before anything starts."""
+    """Refuse a budget in money for a model without a known price, before anything starts."""
     for model in dict.fromkeys(models):
         if prices(endpoint_of(model, environment).model, 0) is None:
             raise unpriced(model)

@@ -50,7 +50,7 @@ GRACE_S = 2.0
 LOOK_AGAIN_S = 0.02
 """How often it is seen whether the rest of a family has ended, within the grace."""
 GIVE_UP_S = 1.5
-"""A process that does not die of KILL is stuck in the kernel: nobody waits longer for it."""
+"""A process that does not die of KILL is stuck in the kernel; the shim waits no longer."""
 RETRY_S = 0.5
 RUNNING_MAX = 16_384
 """Places in the table that the guard reads; far above what a machine can run at once."""

@@ -210,7 +210,7 @@ async def perform_loop(call: LoopCall, attempt: Attempt, means: LoopDependencies
                 except Ended as error:
                     ended = error
                 except Exception as bug:
-                    # The boundary: what was paid is known here, and whoever catches it later
+                    # The boundary: what was paid is known here, and a later handler
                     # would not know.
                     detail = f"a bug in headway: {type(bug).__name__}: {bug}"[:DETAIL_CHARS]
                     ended = AttemptError(Fault("request", detail=detail))

@@ -76,7 +76,7 @@ async def opened(server: McpServer, folder: str, stack: AsyncExitStack) -> list[
         await stack.enter_async_context(client)
         return await _tools(server, client)
     except Exception as error:
-        # The boundary: a server is somebody else's program, and may fail in any way.
+        # The boundary: a server is a foreign program, and may fail in any way.
         why = f"the MCP server `{server.name}` does not answer: {_in_words(error)}{_last(said)}"
         raise AttemptError(Fault("command", detail=why[:SAID_CHARS])) from error
 

@@ -3,7 +3,7 @@
 Laws:
 - No call is sent before the most that it can cost is set aside: all bytes of its body, as if each
   were a token, and the longest answer. What earlier calls of the attempt did not use counts.
-- A call is sent once. Whoever waits and whoever sends again is the same as for prompts.
+- A call is sent once. Waiting and sending again are done as for prompts.
 - The SDKs see neither a key nor the environment: the address and the key are put on here.
 """
 
@@ -71,7 +71,7 @@ class Outlay(Struct):
         self.spent = charged(self.spent, result)
 
     def lost(self) -> Spend | None:
-        """The most that a call took which was sent, and of which nobody knows what became."""
+        """The most that a call took which was sent and whose end is unknown."""
         if self.calling is None:
             return None
         outcome = self.calling.outcome

@@ -164,7 +164,7 @@ class Worker:
             ended.set_exception(error)
 
     def _tell(self, answer: bytes) -> None:
-        """Answer a question that took its time, if there is still somebody who asks."""
+        """Answer a question that took its time, if it is still open."""
         with suppress(OSError):
             self._here.send_bytes(answer)
 

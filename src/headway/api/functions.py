@@ -134,14 +134,14 @@ class FunctionWork(Struct):
             if attempt.snapshot is None:
                 value = await self.agent.call(where, function, given)
             else:
-                # Whoever runs again must find what it was given as it was.
+                # A second attempt must find its arguments as they were.
                 given = given if where == "process" else [_own(one) for one in given]
                 with lent(attempt, self.commons) as context:
                     value = await self.agent.call(where, function, given, context)
         except AttemptError as lost:
             self.errors[attempt.member] = lost.__cause__ or lost
             raise
-        # Without a journal nobody reads it as text.
+        # Without a journal it is not read as text.
         result = result_of(value) if self.is_durable else Result(b"", value, is_durable=False)
         if self.is_durable and not result.body:
             why = f"gave a {type(value).__name__}, which JSON cannot hold: not durable"
@@ -330,7 +330,7 @@ def rules_of(how: How) -> Rules:
 
 
 def agent_of(how: How) -> FunctionAgent:
-    """Whoever calls the functions: in processes as many at once as the machine can feed."""
+    """What calls the functions: in processes as many at once as the machine can feed."""
     return FunctionAgent(processes=how.get("ceiling") or cores())
 
 

@@ -1,8 +1,8 @@
 """`map`, `run_in_waves`, `as_completed`: one function over many items, at the right width.
 
 Laws:
-- Results are in the order of the items, whoever finished first.
-- A failure loses nobody else's result: everything runs, and the failures are told at the end.
+- Results are in the order of the items, whichever finished first.
+- A failure loses no other result: everything runs, and the failures are raised at the end.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ class as_completed(Iterable[tuple[Item, T]]):  # noqa: N801 - used like a functi
                     raise pair
                 yield pair
         finally:
-            # Whoever stops to listen wants no more; the loop may have ended by itself.
+            # A caller that stops iterating wants no more; the loop may have ended by itself.
             with suppress(RuntimeError):
                 reins.result()()
             thread.join()

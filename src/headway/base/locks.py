@@ -1,7 +1,7 @@
 """The lock on a run's folder: one process owns a run.
 
 Laws:
-- The lock ends with its holder, however that ends; nobody has to clean up after a kill.
+- The lock ends with its holder, however that ends; a kill leaves nothing to clean up.
 - A process that the owner forks does not become a holder.
 """
 

@@ -11,7 +11,7 @@ def family(root: int) -> dict[int, int]:
     """The processes of a command and when each began, by session or descent.
 
     A process group is not enough: `timeout` and shells with job control make their own, and
-    agents start detached tools. Where there is no /proc, nobody is found.
+    agents start detached tools. Where there is no /proc, no process is found.
     """
     parents: dict[int, int] = {}
     begins: dict[int, int] = {}

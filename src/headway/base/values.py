@@ -30,7 +30,7 @@ FaultKind = Literal[
     "spend_cap",  # the account's own spending limit: waiting does not help
     "billing",  # no credit: waiting does not help
     "access",  # the key, the model's name or the address is wrong: true of every such call
-    "request",  # this call is wrong and stays wrong; nobody else is affected
+    "request",  # this call is wrong and stays wrong; no other call is affected
     "broken",  # the answer began and did not end
     "server",  # the provider failed before it answered
     "timeout",  # nothing came in time
@@ -42,7 +42,7 @@ FaultKind = Literal[
 ]
 
 Known = Literal["reported", "estimated", "unknown"]
-"""How a consumption is known: the provider said so, we counted, or nobody can tell."""
+"""How a consumption is known: the provider said so, we counted, or not at all."""
 
 SettledAs = Literal["used", "unused", "throttled"]
 """The three ways a permit ends: the call ran, the call was never sent, the provider refused it."""

@@ -3,7 +3,7 @@
 Laws:
 - A call that asked ends in exactly one of: a ticket, an error, gone. A ticket that meets nobody
   is settled as unused at once.
-- A permit is settled exactly once, by whoever is first: the caller, or the garbage collector.
+- A permit is settled exactly once, by the caller or the garbage collector, whichever is first.
 - That an answer is to be ended is left where its caller looks; nobody is called or waited for. Who
   has settled by then is not told.
 - Nothing of a call blocks. `settle` may run in the middle of anything on any thread, this module
@@ -42,7 +42,7 @@ from headway.pacing.memory import AccountTerms
 
 UNUSED: Final = CallOutcome("unused")
 FORGOTTEN: Final = CallOutcome("used")
-"""A ticket that nobody settled: its call was probably sent, and nobody counted."""
+"""A ticket that was never settled: its call was probably sent, and not counted."""
 DETAIL_MAX: Final = 500
 """Characters of a provider's own words that are worth sending along."""
 
@@ -104,7 +104,7 @@ class WaitingCall(Struct, eq=False):
     is_gone: bool = False
 
     def resolve(self, answer: Ticket | errors.HeadwayError | str) -> None:
-        """Hand over the answer; a ticket for which nobody is there any more is not used."""
+        """Hand over the answer; a ticket whose caller has left is given back unused."""
         self.answer = answer
         try:
             self.ring()
@@ -126,7 +126,7 @@ class Ticket:
         self._client = client
         self._number = number
         self._cuts = cuts
-        # Taken out by whoever settles first: to pop a list is one step, whatever the thread.
+        # The first to settle takes it out: to pop a list is one step, whatever the thread.
         self._open = [True]
 
     def __del__(self) -> None:
@@ -177,7 +177,7 @@ class AdmissionClient:
         dial: Callable[[AdmissionClient], MessageLine],
         may_go: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """`may_go` says whether calls of an account may be made when nobody can admit them."""
+        """`may_go` says whether calls of an account may be made without an admission."""
         self.id = f"{os.getpid()}-{os.urandom(4).hex()}"
         self.is_stale = False
         self._may_go = may_go
@@ -201,7 +201,7 @@ class AdmissionClient:
             self.line.send(protocol.AskMessage(request))
             if place.answer is None:
                 self.line.open()
-        except BaseException:  # Whatever it was, nobody will wait here.
+        except BaseException:  # Whatever it was, the caller no longer waits here.
             self.abandon(place)
             raise
         return place
@@ -226,7 +226,7 @@ class AdmissionClient:
             place.answer.settle(UNUSED)
 
     def tell(self, message: protocol.FromClient) -> None:
-        """Say something that nobody waits for. Too long a message is not worth an error."""
+        """Send a message that has no answer. One that is too long is dropped without an error."""
         if not self.is_stale:
             try:
                 self.line.send(message)
@@ -311,7 +311,7 @@ class AdmissionClient:
                 demand = Demand(nothing, nothing, place.request.sketch.kind)
                 self._granted(number, Permit(0, flow, demand, 0.0, "unpaced: there is no broker"))
             elif self._waiting.pop(number, None) is not None:
-                # Each its own: an error that is raised in several threads tells nobody's story.
+                # Each its own: an error that several threads raise has a mixed traceback.
                 place.resolve(copy(error))
 
     def statistics(self) -> ClientStatistics:
@@ -320,7 +320,7 @@ class AdmissionClient:
     def _granted(self, number: int, permit: Permit) -> None:
         place = self._waiting.pop(number, None)
         if place is None:
-            # Whoever asked has left while the grant was on its way.
+            # Its caller left while the grant was on its way.
             if number not in self._in_use:
                 self.line.send(protocol.Settled(number, UNUSED))
             return
@@ -367,10 +367,10 @@ class Search:
     def connect(
         self, is_needed: Callable[[], bool], lost: Callable[[errors.HeadwayError], None]
     ) -> socket.socket | None:
-        """A connection, or None when nobody needs one any more. `lost` is told when none comes."""
+        """A connection, or None if no call needs one any more. `lost` is called if none comes."""
         self._give_up_s = monotonic() + self._patience_s
         if self._deaths > 1:
-            # Whoever ends them should not be kept busy by us.
+            # The thread that ends these calls must not wait for this one.
             time.sleep(RETRY_S * self._deaths)
         while is_needed():
             if self._deaths >= DEATHS_MAX:
@@ -386,7 +386,7 @@ class Search:
                 lost(
                     errors.BrokerUnavailableError(
                         "there is no broker and none could be started",
-                        detail=self._fault or f"nobody answers at {self._place.socket}",
+                        detail=self._fault or f"no broker answers at {self._place.socket}",
                         hint=f"see {self._place.log}; HEADWAY_UNPACED=1 lets calls go without one",
                     )
                 )
@@ -443,7 +443,7 @@ class BrokerLine:
         self._client = client
         self._search = search
         self._outbox: deque[Unsent] = deque()
-        # These three belong to whoever holds the lock.
+        # Only the thread that holds the lock uses these three.
         self._sending: list[Said] = []
         self._data = b""
         self._sock: socket.socket | None = None
@@ -486,7 +486,7 @@ class BrokerLine:
             end.close()
 
     def _flush(self) -> None:
-        """Whoever leaves the lock looks again: a message may have come just before."""
+        """Looks again after each release of the lock: a message may have come just before."""
         while self._outbox and self._lock.acquire(blocking=False):
             try:
                 is_sent = self._write()
@@ -535,7 +535,7 @@ class BrokerLine:
                     sock.close()
                 self._search.ended(monotonic() - began_s)
             with self._starting:
-                # Whoever needs a broker by now was here before the lock, or will find no thread.
+                # A call that needs a broker came before this lock, or will start a new thread.
                 if not self._is_needed():
                     self._thread = None
                     return
@@ -586,7 +586,7 @@ class BrokerLine:
         except OSError:
             return False
         except Exception:
-            # The boundary: without this thread nobody here would ever hear anything again.
+            # The boundary: without this thread no answer of the broker would be read again.
             _LOG.exception("headway could not take an answer of the broker")
             return False
         return bool(data)

@@ -3,7 +3,7 @@
 Laws:
 - The lock is held from before the broker starts until after it ends: there is never a second
   one, and a crowd that finds none starts exactly one.
-- The new process is nobody's child and has none of the starter's secrets: it gets those
+- The new process has no parent here and none of the starter's secrets: it gets those
   variables that say where things are, and no others.
 """
 
@@ -70,7 +70,7 @@ _HELD: Final[set[int]] = set()
 
 
 def take_lock(place: Folders) -> int | None:
-    """The lock, or None while somebody has it. It is free again when all holders have ended."""
+    """The lock, or None while another process has it. It is free when all holders have ended."""
     try:
         handle = os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as fault:
@@ -90,7 +90,7 @@ def drop_lock(handle: int) -> None:
 
 
 def start(place: Folders) -> str:
-    """Start a broker unless there is one or somebody is at it; what went wrong, or nothing."""
+    """Start a broker unless one runs or is being started; what went wrong, or nothing."""
     handle = take_lock(place)
     if handle is None:
         return ""
@@ -98,7 +98,7 @@ def start(place: Folders) -> str:
     command = [sys.executable, "-P", "-m", "headway.broker.process", "--lock", str(handle)]
     null = subprocess.DEVNULL
     try:
-        # The process forks and its first half ends at once, so that nobody has to wait for it.
+        # The process forks and its first half ends at once, so that no parent has to wait for it.
         ended = subprocess.run(
             command, stdin=null, stdout=null, stderr=subprocess.PIPE, pass_fds=(handle,), cwd="/",
             env=environment(place, os.environ), start_new_session=True, timeout=START_S_MAX,
@@ -136,7 +136,7 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-# What the broker has to say when nobody is there to read it: a file that stays small.
+# The broker's log: a file that stays small.
 
 BYTES_MAX: Final = 1024 * 1024
 """Then the file becomes `broker.log.1`, and a new one begins."""

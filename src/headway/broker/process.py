@@ -1,7 +1,7 @@
 """The broker process: `python -m headway.broker.process`.
 
 It holds the file lock for as long as it lives, listens on a socket that only its user can reach,
-remembers what was learned, and ends when nobody has been connected for a while. It can be killed
+remembers what was learned, and ends when no client was connected for a while. It can be killed
 at any time: its clients start the next one and tell it where they stand.
 
 This file is what is needed before the process is on its own; the rest is imported after that.
@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
     try:
         prepare(place)
         if arguments[:1] == [LOCK_OPTION]:
-            # Whoever started this holds the lock and has handed it over.
+            # The process that started this one held the lock and handed it over.
             handle = int(arguments[1])
             os.set_inheritable(handle, False)
             if os.fork():

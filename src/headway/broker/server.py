@@ -2,8 +2,8 @@
 
 Laws:
 - One round: all that is readable is heard, then one decision, then all answers are sent.
-- A client that misbehaves is told so and cut off; nobody else notices. Every buffer is bounded.
-- Whoever is connected is of the same user. The folder sees to that; the kernel is asked once more
+- A client that misbehaves gets an error and is cut off, alone. Every buffer is bounded.
+- Every client is of the same user. The folder's rights see to that; the kernel is asked once more
   where it can tell.
 - A closed socket is a client that is gone: its permits are settled in the same round.
 - The heir of a broker that was killed decides nothing until those who were connected have told

@@ -2,7 +2,7 @@
 
 Laws:
 - A file that cannot be understood is moved aside, not overwritten: nothing is lost.
-- A disk that is full or gone is said and survived; whoever needs the disk is told by the return.
+- A disk that is full or gone is logged and survived; the return value tells the caller.
 - The file is the owner's alone (0600). It holds no keys: accounts are named by digests.
 """
 
@@ -117,7 +117,7 @@ def recall(path: str) -> StoredMemory | None:
 
 def open_book(kept: StoredMemory, now: float) -> Book:
     def price_at(model: str, input_tokens: int) -> Price | None:
-        """Prices take half a second to import, and nobody needs them without a money budget."""
+        """Prices take half a second to import, and are needed only with a money budget."""
         if all(ledger.budget.microusd is None for _, ledger in book.purse.ledgers()):
             return None
         from headway.wire import prices

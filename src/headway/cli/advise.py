@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -67,8 +68,7 @@ def arguments(parser: argparse.ArgumentParser) -> Body:
 
 
 def _advise(parsed: argparse.Namespace) -> int:
-    from headway.report.advise import recommend, width_curve
-    from headway.report.options import as_it_is_now
+    from headway.report.advise import advise
     from headway.report.text.advise import draw_advice, sentence
     from headway.run.advise import foreseen_options, planned_situation
 
@@ -84,10 +84,7 @@ def _advise(parsed: argparse.Namespace) -> int:
             raise UsageError(f"{parsed.plan} asks no model: there is nothing to advise on")
         prospect, situation = _seen(parsed, loaded, situation)
         situation = _with_flags(parsed, situation)
-    now = as_it_is_now(guess, situation.state)
-    curve = width_curve(situation, now)
-    options = foreseen_options(prospect, situation, now, curve.sweet)
-    advice = recommend(situation, options, curve, now)
+    advice = advise(situation, guess, partial(foreseen_options, prospect))
     if parsed.svg:
         _draw(parsed, advice)
     return show(

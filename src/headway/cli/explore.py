@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 COUNT_MAX: Final = 10_000_000
 MEMBERS: Final = 3
-"""Members of a group that are tried, if nobody says how many."""
+"""Members of a group that are tried, if the user does not say how many."""
 
 EXAMPLES: Final = """\
 Prompts and commands are not performed: each gives a hash of all that it is given. Functions are

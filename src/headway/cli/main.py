@@ -30,7 +30,7 @@ EXIT_BROKEN_PIPE: Final = 141
 DEBUG_VARIABLE: Final = "HEADWAY_DEBUG"
 
 FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""A disk, or whatever is behind stdout, takes nothing more: nobody's bug."""
+"""A disk, or whatever is behind stdout, takes nothing more: not a bug."""
 
 EXAMPLES: Final = """\
 examples:
@@ -218,7 +218,7 @@ def _say(words: str) -> None:
     try:
         print(words, end="", file=sys.stderr, flush=True)
     except OSError:
-        # Nobody reads it, or nothing can be written: the exit code still tells.
+        # The reader has left, or nothing can be written: the exit code still tells.
         _discard_output()
 
 
@@ -234,7 +234,7 @@ def _discard_output() -> None:
 
 
 def _open_streams() -> None:
-    """Whoever closed 0, 1 or 2 would otherwise have a journal in its place, and print into it."""
+    """With 0, 1 or 2 closed, a journal would get that number, and prints would go into it."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             try:

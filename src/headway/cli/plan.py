@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headway.planner.planning import Draft, Goal
 
 SIMULATED: Final = "openai/script"
-"""Who is asked on the simulated provider, if nobody is named."""
+"""The model on the simulated provider, if none is named."""
 
 DRAFTS_MAX: Final = 1000
 GOAL_BYTES_MAX: Final = 100_000

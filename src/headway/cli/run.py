@@ -115,7 +115,7 @@ def begin(
         os.path.abspath(parsed.sim) if parsed.sim else parsed.sim,
         files_digest(loaded.expanded), not parsed.no_gateway, parsed.is_foreign,
     )  # fmt: skip
-    # Refused here, it leaves no run behind that nobody could resume either.
+    # Refused here, it leaves no run behind that could not be resumed either.
     run = ready_run(loaded, source, parsed, environment)
     must_be_worth_it(loaded, source, parsed, environment)
     name, folder = loaded.expanded.spec.name or path.stem, str(loaded.folder.resolve())
@@ -252,7 +252,7 @@ def environment_of(parsed: argparse.Namespace) -> Iterator[Mapping[str, str]]:
 def must_be_worth_it(
     loaded: Loaded, source: PlanSource, parsed: argparse.Namespace, environment: Mapping[str, str]
 ) -> None:
-    """Ask before a run without a budget that may cost much; refuse where nobody can answer."""
+    """Ask before a run without a budget that may cost much; refuse without a terminal."""
     from headway.run.plan_run import models_of, price_guess, with_model
 
     expanded = with_model(loaded.expanded, source)
@@ -444,7 +444,7 @@ def _what_changes(journal: Journal, expanded: ExpandedPlan) -> str:
 
 
 def _say_in_flight(journal: Journal) -> None:
-    """Attempts in flight may be executed a second time: nobody knows how far they came."""
+    """Attempts in flight may be executed a second time: how far they came is unknown."""
     started = [row.name for row in journal.reader.rows() if row.state == "started"]
     if started:
         more = f" and {len(started) - 5} more" if len(started) > 5 else ""

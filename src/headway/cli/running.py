@@ -51,7 +51,7 @@ class Show(Struct, frozen=True):
     summary: bool = True
     is_json: bool = False
     holds: bool = True
-    """Whether somebody is told, also without a view, that a run waits and for what."""
+    """Whether the user is told, also without a view, that a run waits and for what."""
     foreseen_s: float | None = None
 
 

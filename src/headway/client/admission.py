@@ -4,7 +4,7 @@ Laws:
 - Thread-safe, for any number of threads and event loops at once.
 - A forked child gets a port of its own: it neither uses nor settles what its parent holds.
 - Waiting is bounded by the caller's deadline and says, when it ends, what it was for.
-- Without a broker nobody is let through, unless the user said so, and never where money counts.
+- Without a broker no call is sent, unless the user said so, and never where money counts.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class DeskLine:
         self._desk.handle(client.id, client.hello())
 
     def send(self, message: protocol.FromClient, _permit: broker.InUse | None = None, /) -> None:
-        """Leave the message, and serve the desk unless somebody does."""
+        """Leave the message, and serve the desk unless another thread does."""
         self._inbox.append(message)
         self._serve()
 
@@ -85,7 +85,7 @@ class DeskLine:
         self._client.receive(message)
 
     def _serve(self) -> None:
-        """Whoever leaves the lock looks again: a message may have come just before."""
+        """Looks again after each release of the lock: a message may have come just before."""
         while self._inbox and self._lock.acquire(blocking=False):
             try:
                 self._hear()
@@ -123,7 +123,7 @@ class DeskLine:
                 idle_s = monotonic()
             elif monotonic() - idle_s >= LINGER_S:
                 with self._starting:
-                    # Whoever waits by now was here before the lock, or will find no thread.
+                    # A call that waits came before this lock, or will start a new thread.
                     if not self._client.statistics().waiting:
                         self._ticker = None
                         return
@@ -159,7 +159,7 @@ class Admission:
             while place.answer is None:
                 bell.wait(REASON_S_MAX)
             return _ticket(place, deadline_s)
-        except BaseException:  # Interrupts too: whatever is granted now is for nobody.
+        except BaseException:  # Interrupts too: the caller has left, a grant would be unused.
             client.abandon(place)
             raise
 
@@ -176,7 +176,7 @@ class Admission:
             while place.answer is None:
                 await bell.wait(REASON_S_MAX)
             return _ticket(place, deadline_s)
-        except BaseException:  # Cancellation too: whatever is granted now is for nobody.
+        except BaseException:  # Cancellation too: the caller has left, a grant would be unused.
             client.abandon(place)
             raise
 
@@ -205,7 +205,7 @@ class Admission:
                 return view, said.about
 
     def close(self) -> None:
-        """Hang up. Whoever asks next makes a new line."""
+        """Hang up. The next call makes a new line."""
         with self._lock:
             client, self._client = self._client, None
         if client is not None:
@@ -368,7 +368,7 @@ def dial_alone(
     book = open_book(kept or StoredMemory(PacingMemory()), now_s())
 
     def view() -> BookView:
-        """Nobody else tells this book what time it is."""
+        """This book has no broker that tells it the time."""
         turn(book, now_s())
         return describe(book, now_s())
 
@@ -390,7 +390,7 @@ def obstacle(place: Folders) -> str:
 
 
 def without_budget(account: str) -> bool:
-    """Whether calls of this account may be made though nobody counts them; says so once."""
+    """Whether calls of this account may be made uncounted; says so once."""
     try:
         terms = Store(folders(os.environ).memory).look().memory.terms
     except FileNotFoundError:
@@ -420,7 +420,7 @@ UNHEARD_S_MAX: Final = 1.0
 
 
 def dial_here(client: broker.AdmissionClient) -> broker.MessageLine:
-    """The best line for whoever asks first within an event loop, and from then on only there."""
+    """The best line for the event loop that asks first; from then on only for that one."""
     place = folders(os.environ)
     try:
         loop = asyncio.get_running_loop()

@@ -58,10 +58,10 @@ class Pacing(Struct, frozen=True):
     voices: KnownDialects = VOICES
 
     def port(self) -> Port:
-        """Whoever admits in this process: after a fork, another one."""
+        """What admits calls in this process: after a fork, another one."""
         if self.admission is not None:
             return self.admission
-        # Threads and sockets are nobody's business who brings an admission of his own.
+        # With an admission of the user's own, threads and sockets are not needed.
         from headway.client.admission import admission
 
         return admission()
@@ -154,7 +154,7 @@ PROGRESS_S: Final = 0.2
 ALIVE_S: Final = 30.0
 """Bytes that add no text (pings, hidden thoughts) are told this often: the call is not stuck."""
 ASK_S: Final = 0.1
-"""The least time for a permit that is free to arrive: with no wait at all nobody would get one."""
+"""The least time for a free permit to arrive: with no wait at all no call would get one."""
 RESENT_KINDS: Final[tuple[FaultKind, ...]] = ("rate", "concurrency", "overload")
 """The call did not run and will when there is room."""
 
@@ -192,7 +192,7 @@ class HeldPermit(Protocol):
 
 
 class Port(Protocol):
-    """Whoever admits calls: the process's own port, or a fake."""
+    """What admits calls: the process's own port, or a fake."""
 
     def admit(self, call: CallRequest, deadline_s: float | None) -> HeldPermit: ...
 

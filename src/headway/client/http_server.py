@@ -39,7 +39,7 @@ def served_in_thread(make: Callable[[], S], name: str) -> Iterator[S]:
             server = make()
             await server.start()
         except BaseException as error:
-            # The boundary of a thread: whoever waits for it must learn of every failure.
+            # The boundary of a thread: the caller that waits for it must learn of every failure.
             started.set_exception(error)
             return
         started.set_result((server, asyncio.get_running_loop(), over))

@@ -110,7 +110,7 @@ class PacedTransport(httpx2.BaseTransport):
         stream = self.stream_type(body, response, exchange)
         if not response.is_stream_consumed:
             return _with_stream(response, stream)
-        # A transport that kept the whole body: nobody will read its stream.
+        # A transport that kept the whole body: its stream will not be read.
         for _ in stream:
             pass
         return response
@@ -164,7 +164,7 @@ class AsyncPacedTransport(httpx2.AsyncBaseTransport):
         stream = self.stream_type(body, response, exchange)
         if not response.is_stream_consumed:
             return _with_stream(response, stream)
-        # A transport that kept the whole body: nobody will read its stream.
+        # A transport that kept the whole body: its stream will not be read.
         async for _ in stream:
             pass
         return response
@@ -181,7 +181,7 @@ class AsyncPacedTransport(httpx2.AsyncBaseTransport):
 
 
 def _settle_when_forgotten(stream: object, exchange: Exchange) -> None:
-    """A response that nobody reads or closes ends its permit when it is collected."""
+    """A response that is neither read nor closed ends its permit when it is collected."""
     # At exit the broker sees the process go, which says more than a finalizer could.
     finalize(stream, exchange.closed).atexit = False
 
@@ -230,7 +230,7 @@ def _head(response: httpx2.Response, body: Iterator[bytes], exchange: Exchange) 
             head.append(data)
             left -= len(data)
     except BaseException:
-        # The client never sees this response, so nobody else will close it.
+        # The client never sees this response, so it is closed here.
         _close(response.stream)
         raise
     return head

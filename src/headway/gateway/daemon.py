@@ -1,10 +1,10 @@
 """The background gateway: one per user, how it is started, found and stopped.
 
 Laws:
-- Whoever holds the lock is the gateway. A file that was left behind is never taken for one: while
-  nobody holds the lock, nobody reads it.
+- The process that holds the lock is the gateway. A file that was left behind counts for nothing:
+  without a holder of the lock it is not read.
 - The token outlives the process, so that addresses which were given out stay valid.
-- Both files are the user's alone (0600): whoever has the token can spend.
+- Both files are the user's alone (0600): the token is enough to spend.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FILE_BYTES_MAX: Final = 64 * 1024
 START_S_MAX: Final = 15.0
 """A process that does not listen by then does not come up."""
 LOCK_S_MAX: Final = 1.0
-"""Whoever looks whether there is a gateway holds the lock for an instant."""
+"""A process that looks for a gateway holds the lock for an instant."""
 LOG_BYTES_MAX: Final = 1024 * 1024
 """Then the next gateway begins a new one. A line a minute is less than that in a week."""
 PAGE_S_MAX: Final = 10.0

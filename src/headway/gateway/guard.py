@@ -124,7 +124,7 @@ _UNSAFE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _PATH: Final = re.compile(r"(?:/(?:[A-Za-z0-9._~:@!$&'()*+,=-]|%[0-9A-Fa-f]{2})*)+")
 _QUERY: Final = re.compile(r"(?:[A-Za-z0-9._~:@!$&'()*+,;=/?\[\]|-]|%[0-9A-Fa-f]{2})*")
 _CODED: Final = re.compile(r"[\x00-\x20\x7f-\U0010ffff/\\%?#]")
-"""What no segment of a path means once it is decoded. `%25` would be decoded twice by somebody."""
+"""Not allowed in a decoded segment of a path. Some servers would decode `%25` twice."""
 
 _LISTED: Final = re.compile(
     r"(?:/v\d[a-z0-9]*)?(?:"
@@ -240,7 +240,7 @@ def onward(headers: Pairs, upstream: Upstream, wire: WireName | None) -> list[tu
 
 
 def readable(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The headers of a call that asks for no answer that nobody here could read and count."""
+    """The headers of a call, without those that ask for an answer that cannot be read here."""
     return [
         (name, _understood(value) if name.lower() == b"accept-encoding" else value)
         for name, value in headers
@@ -284,7 +284,7 @@ def _by_name(headers: Pairs) -> _Named:
 
 
 def _malformed(method: str, headers: Pairs, named: _Named) -> Turned | None:
-    """A request whose framing, headers or method somebody else may read in another way."""
+    """A request whose framing, headers or method another server may read in another way."""
     if method not in _METHODS:
         return Turned(405, "method", "the gateway does not take this method")
     for name, value in headers:
@@ -311,7 +311,7 @@ def _malformed(method: str, headers: Pairs, named: _Named) -> Turned | None:
 
 
 def _browser(named: _Named, own_hosts: frozenset[str]) -> Turned | None:
-    """A web page that somebody looks at, which makes their browser send requests here."""
+    """A web page that makes its reader's browser send requests here."""
     hosts = [value.decode("latin-1").lower() for value in named.get(b"host", [])]
     if len(hosts) != 1:
         return _UNREADABLE
@@ -470,7 +470,7 @@ BEAT_SHARE: Final = 1 / 3
 """Two beats may be late or lost before a caller gives up."""
 SILENT_S_MIN: Final = 0.5
 BEAT_S_MIN: Final = 0.5
-"""More often nobody is told that his call is alive, however short his timeout is."""
+"""A held client hears no more often than this that its call is alive."""
 TIMEOUT_S_MAX: Final = 86_400.0
 """A stated timeout that is longer means nothing."""
 
@@ -516,7 +516,7 @@ _BY_PRODUCT: Final = {
     # Both wait for ever, like most who use them.
     b"curl": Caller("curl", silent_s=240.0),
     b"python-requests": Caller("requests", silent_s=240.0),
-    # The timeout of whoever does not set one is 300 s in all, and 5 s between two reads.
+    # Without a setting of the client, the timeout is 300 s in all, and 5 s between two reads.
     b"python": Caller("aiohttp", silent_s=200.0),
     b"python-httpx": Caller("httpx", silent_s=4.0, beat_s=1.5),
     b"python-httpx2": Caller("httpx", silent_s=4.0, beat_s=1.5),

@@ -209,7 +209,7 @@ class Recorder:
     def _write(self, batch: list[Entry]) -> None:
         lines = b"".join(replay.sealed(head, b"".join(body)) for head, body, _ in batch)
         write_all(self._fd, lines)
-        # What nobody waits for is on the disk with the next reply.
+        # What no caller waits for is on the disk with the next reply.
         if any(told is not None for _, _, told in batch):
             os.fsync(self._fd)
         self._size_bytes += len(lines)

@@ -7,7 +7,7 @@ Laws:
 - A value is masked only in the shape that was measured, and only at the place where it was. A
   field that comes to mean something else is compared, and differs.
 - Ids keep what they tell: the first becomes `<id 1>` wherever it stands, the next `<id 2>`.
-- What was masked, and where, is a part of the form: nobody can write a mask by hand.
+- What was masked, and where, is a part of the form: a text cannot imitate a mask.
 - A client that was not measured, and a body that is no plain JSON, is compared byte by byte.
 
 The differences were found by running each client twice; docs/agents.md says what they were.

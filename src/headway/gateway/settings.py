@@ -23,7 +23,7 @@ PORT_DEFAULT: Final = 4929
 PORT_MAX: Final = 65_535
 
 WAIT_S_MAX: Final = 7 * 86_400.0
-"""The longest usage window; nobody holds a connection for longer."""
+"""The longest usage window; no connection is held for longer."""
 
 DEFAULTS: Final = {
     "anthropic": "https://api.anthropic.com",
@@ -60,7 +60,7 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,39}")
 _BARE: Final = re.compile(r"https?://", re.IGNORECASE)
 _VARIABLE: Final = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
 _GATEWAY_PATH: Final = re.compile(r"/[A-Za-z0-9_-]{22,128}/[a-z0-9][a-z0-9_.-]*(?:/.*)?")
-"""A token of the gateway's length, then an upstream: nobody else has such addresses."""
+"""A token of the gateway's length, then an upstream: no other server has such addresses."""
 
 
 class GatewaySettings(Struct, frozen=True):
@@ -258,7 +258,7 @@ def _key(
     """`anthropic=WORK_KEY`: the name and what the variable holds. What it holds is never shown."""
     name, equals, variable = text.partition("=")
     if not equals or not variable:
-        # Whoever wrote the key itself here should not find it in a log.
+        # A user who wrote the key itself here must not find it in a log.
         hint = "write `--key anthropic=MY_KEY_VARIABLE`, with the name of an environment variable"
         raise BadValueError("`--key` is not `NAME=VARIABLE`", hint=hint)
     if name not in upstreams:

@@ -364,7 +364,7 @@ def read_header_copy(folder: str) -> Header:
 
 
 def read_mark(folder: str) -> int:
-    """How many events there are at least; 0 if nobody can tell."""
+    """How many events there are at least; 0 if that cannot be read."""
     try:
         with open(os.path.join(folder, MARK), "rb") as file:
             return int(file.read(32))

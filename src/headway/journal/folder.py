@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 NAME: Final = "shape.json"
 
 GROUPS_MAX: Final = 20_000
-"""Larger graphs are not kept: a run begins at once, and nobody reads so many groups."""
+"""Larger graphs are not kept: writing them would delay the start."""
 
 
 class RunOutline(Struct, frozen=True):
@@ -43,7 +43,7 @@ class RunOutline(Struct, frozen=True):
     graph: Graph
     ceiling: float = inf
     models: frozenset[str] | None = None
-    """The groups whose tasks do nothing but ask a model; None where nobody knows."""
+    """The groups whose tasks only ask a model; None where that is unknown."""
 
 
 def keep_shape(folder: str, graph: Graph, works: Sequence[Work], ceiling: float) -> None:
@@ -176,7 +176,7 @@ def size_bytes(place: RunPlace) -> int:
 
 
 def prune(state: str, before_s: float, keep: int = 0) -> list[RunPlace]:
-    """Remove runs that began before then and that nobody owns, except the newest `keep`."""
+    """Remove runs that began before then and have no process, except the newest `keep`."""
     removed = []
     for place in _places(state)[keep:]:
         found = owner.look(place.folder)

@@ -260,7 +260,7 @@ class Journal:
 
     def _tell(self, what: Callable[..., None], *args: object) -> None:
         if self._loop is not None:
-            # The loop may be closed by now: then nobody is left to be told.
+            # The loop may be closed by now: then no one waits for it.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(what, *args)
 

@@ -41,7 +41,7 @@ def examine(folder: str) -> None:
     """JournalError if something is missing that was on the disk; nothing is changed then."""
     path = db.path_of(folder)
     log, kept = f"{path}-wal", f"{path}-wal-kept"
-    # Whoever closes a file last removes its log. Under a second name it stays until it is judged.
+    # The last process to close a file removes its log. Under a second name it stays.
     with suppress(OSError):
         os.unlink(kept)
     with suppress(OSError):
@@ -232,7 +232,7 @@ class JournalReader:
                 yield RecordedEvent(after, found[4], db.read_event(found))
 
     def has_changed(self) -> bool:
-        """Whether somebody wrote since this was last asked, or it is asked first.
+        """Whether anything was written since this was last asked, or it is asked first.
 
         Cheap enough for ten times a second: a run is followed by asking, then reading
         `events(after=...)` from where one was."""

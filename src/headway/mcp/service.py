@@ -168,7 +168,7 @@ def budget_in(text: str) -> PlanBudget:
     return budget
 
 
-# Hands a plan over to a process of its own, which outlives the server and whoever asked for it.
+# Hands a plan over to a process of its own, which outlives the server and its client.
 
 LOG: Final = "process.log"
 """In a run's folder: what its process said."""
@@ -220,7 +220,7 @@ class SubmittedRuns:
             ) from None
         with self._lock:
             self._processes[place.id] = process
-        # Somebody has to hear of its end, or it would stay in the table of processes.
+        # Its end must be collected, or it would stay in the table of processes.
         Thread(target=process.wait, name=f"wait-{place.id}", daemon=True).start()
 
     def is_alive(self, run: str) -> bool | None:

@@ -211,7 +211,7 @@ def _input_tokens(expanded: ExpandedPlan, group: GroupPlan) -> float:
 
 
 def _settings(expanded: ExpandedPlan) -> Iterator[Remark]:
-    """Variables that nobody uses, and prompts that nobody answers."""
+    """Variables that are not used, and prompts without a model."""
     spec = expanded.spec
     # A command or a function gets every variable, so it may use any.
     is_open = any(not isinstance(group.task.work, Prompt) for group in expanded.groups)

@@ -318,7 +318,7 @@ def graph_of(expanded: ExpandedPlan, latest: Callable[[], ExpandedPlan] | None =
 
 
 def _fill(group: GroupPlan, latest: Callable[[], ExpandedPlan] | None) -> Fill | None:
-    """Fills templates with the values of members; `None` while nobody can know them."""
+    """Fills templates with the values of members; `None` while they are unknown."""
     if group.members is None and latest is None:
         return None
 

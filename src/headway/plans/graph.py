@@ -4,7 +4,7 @@ Laws:
 - A group is one declared task; with a list to work on it has many members, otherwise one. A need
   is between groups: of every member (the default), or of a block of so many members in a row, of
   which each follows the one before: the first member needs the first block, and so on.
-- Whoever needs blocks has as many members as there are blocks, the last of which may be smaller.
+- A group that needs blocks has one member for each block, the last of which may be smaller.
 - A group's index is its place in the declaration; every tie is broken by it, so that one plan
   gives one order.
 - Tasks are numbered group by group in declared order. A group whose size is found at run time

@@ -29,7 +29,7 @@ from headway.plans.section import PlanFaults, shown, where
 # What `headway check` remarks on in a plan that can be run: what is odd, where, and the fix.
 
 Severity = Literal["warning", "note"]
-"""It will hardly give what is meant; or it can be meant, and whoever reads it knows."""
+"""It will hardly give what is meant; or it can be meant, and a reader should know."""
 
 Kind = Literal[
     "undeclared", "nobody writes", "read too early", "nobody reads", "carries nothing",

@@ -137,7 +137,7 @@ class Folder:
             with os.scandir(os.path.join(self._root, folder)) as entries:
                 return list(entries)
         except OSError:
-            # A folder that nobody may look into has nothing for a plan.
+            # A folder that cannot be read has nothing for a plan.
             return []
 
     def _is_file(self, entry: os.DirEntry[str], path: str) -> bool:
@@ -365,7 +365,7 @@ def _expanded(document: Document, folder: Path, may_leave: bool) -> ExpandedPlan
     return expanded
 
 
-# Loads a plan that somebody else wrote: judged before any file that it names is opened.
+# Loads a plan by an agent: judged before any file that it names is opened.
 
 
 def load_foreign(

@@ -129,7 +129,7 @@ class ReadySet:
         for group, members in behind.items():
             if EVERY in members:
                 if not self.numbers.members(group) and self._missing[group]:
-                    empty.append(group)  # It was not done before, and has nobody who ends.
+                    empty.append(group)  # It was not done before, and has no member that ends.
                 self.is_lost[group] = True
                 self.unknown -= not self.numbers.is_known(group)
         freed = self._ended(range(task, task + 1))

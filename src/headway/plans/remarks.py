@@ -129,7 +129,7 @@ def _others(
     _, path, how = mention
     touched, entirely, groups = survey.touched, survey.order.entirely, survey.expanded.groups
     around = (path, *above(path))
-    # Whoever writes a path may read it, too.
+    # A task that writes a path may read it, too.
     is_declared = any(index in touched.writes.get(one, ()) for one in around)
     if how != "writes":
         is_declared |= index in writes.get(path, ())
@@ -169,7 +169,7 @@ def _remark(survey: Survey, index: int, seen: _Seen) -> Remark:
     return Remark(level, "undeclared", group.name, message, detail, hint, fixes, place, declared)
 
 
-# Declarations that nothing comes of: writes that nobody reads, needs that carry nothing.
+# Declarations without use: writes that no task reads, needs that carry nothing.
 
 LATER_MAX: Final = 20
 """Tasks behind another that are thought of as its readers."""
@@ -379,7 +379,7 @@ def read_too_early(survey: Survey) -> Iterator[Remark]:
 
 
 def _new_files(survey: Survey, group: GroupPlan, pattern: str) -> Iterator[Remark]:
-    """Somebody writes into the folder of a pattern what was not there when it was read."""
+    """A task writes into the folder of a pattern what was not there when it was read."""
     items = set(survey.expanded.sources.globs.get(pattern, ()))
     folder = inside(fixed_part(pattern)) or ""
     before = survey.order.somehow[group.index]

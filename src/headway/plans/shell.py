@@ -410,7 +410,7 @@ def _assigned(said: list[str], tainted: set[str]) -> set[str]:
 
 
 NESTING_MAX: Final = 32
-"""`$(` within `$(`: nobody reads more, and the functions below call each other."""
+"""`$(` within `$(`: the functions below call each other, and stop here."""
 
 LITERAL: Final = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:=@%+,-"

@@ -6,7 +6,7 @@ Laws:
 - Its agents may do what the user's own settings of them allow, and no configuration gives more.
 - It reads no hidden file, no key, and nothing outside of the project; it is judged before any file
   that it names is opened.
-- It spends no more than it was given, and it is as large as somebody can look through.
+- It spends no more than it was given, and is small enough to be read by a person.
 - It shows what it is: no text has characters that cannot be seen.
 """
 
@@ -103,10 +103,10 @@ def _astray(path: str) -> str:
 
 
 TASKS_MAX: Final = 100
-"""Declared tasks: what somebody can look through before it runs."""
+"""Declared tasks: as many as a person can read before it runs."""
 
 MEMBERS_MAX: Final = 10_000
-"""Tasks of a run. Whoever means more writes the plan himself."""
+"""Tasks of a run. A larger plan has to be the user's own."""
 
 PROMPT_CHARS_MAX: Final = 400_000
 """Of one prompt with its known values: a variable can be used a thousand times."""
@@ -400,7 +400,7 @@ def _filled_paths(expanded: ExpandedPlan, group: GroupPlan, text: str) -> Iterab
     members = group.members
     if members is not None:
         return (group.fill(template, members.member(n)) for n in range(members.count))
-    # What an answer gives is a stranger's: nobody has looked at it before it is a path.
+    # What an answer gives is a stranger's: it was not judged before it is a path.
     if any(ref.names[0] == "item" for ref in _refs(group, template)):
         return None
     members = Members(None, expanded.groups[group.leader].task.matrix)

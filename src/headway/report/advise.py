@@ -13,7 +13,7 @@ Laws:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from typing import Final, Literal
 
@@ -275,11 +275,14 @@ class Advice(Struct, frozen=True):
         return next(option for option in self.options if not option.way.is_several)
 
 
-def advise(situation: Situation, guess: AccountGuess) -> Advice:
-    """Rehearse every way on the account as it is now, and weigh them."""
+def advise(
+    situation: Situation, guess: AccountGuess,
+    foreseen: Callable[[Situation, AccountGuess, int], Sequence[Option]] = options_for,
+) -> Advice:  # fmt: skip
+    """Foresee every way on the account as it is now, and weigh them."""
     now = as_it_is_now(guess, situation.state)
     curve = width_curve(situation, now)
-    return recommend(situation, options_for(situation, now, curve.sweet), curve, now)
+    return recommend(situation, foreseen(situation, now, curve.sweet), curve, now)
 
 
 def recommend(

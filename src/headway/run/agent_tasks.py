@@ -121,7 +121,7 @@ async def _loop(
 
 
 def must_be_known(spec: PlanSpec, configuration: Configuration) -> None:
-    """Refuse a plan whose agents nobody knows; executes nothing."""
+    """Refuse a plan with unknown agents; executes nothing."""
     errors = [*_unknown(spec, configuration)]
     if errors:
         raise PlanError.together(errors)
@@ -438,7 +438,7 @@ class _Program:
         return held is not None
 
     def _adopted(self) -> str | None:
-        """The answer of a program that ended well while nobody was there to hear it."""
+        """The answer of a program that ended well while no headway process ran."""
         if self._crew.adopted is None:
             return None
         ended = self._crew.adopted.take(self._attempt)

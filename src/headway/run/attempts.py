@@ -5,7 +5,7 @@ Laws:
   groups end with it: its work is cancelled and waited for, never abandoned.
 - A result is durable before the engine hears of it; a failure need not be. Results that become
   durable together are heard of together: the engine takes them in one step.
-- A call that was sent, and of which nobody knows what became, costs all that was set aside for it.
+- A call that was sent and whose end is unknown costs all that was set aside for it.
 - What an attempt touched of the shared state is durable together with its result, in one
   transaction. A result that waits for its commit is durable, so that a resume can judge it again.
 """
@@ -395,7 +395,7 @@ class Attempts:
         try:
             self._tell_of(self._durables)
         except Exception as error:
-            # The boundary: a callback's error is heard by nobody, and its run would wait for ever.
+            # The boundary: a callback's error would be lost, and its run would wait for ever.
             self.driver.break_off(error)
 
     def _tell_of(self, durables: list[Durable]) -> None:
@@ -483,7 +483,7 @@ class Attempts:
             return "reused"
         touched = saved.fetch(row.ending.access) if saved.fetch and row.ending.access else None
         if touched is None:
-            return "no"  # Nobody knows what it saw.
+            return "no"  # What it saw is unknown.
         access = decode(touched)
         coherence.note(active.task, access, is_patient=True)
         verdict = coherence.judge(active.task, access)
@@ -542,7 +542,7 @@ def _unshown(active: ActiveAttempt, ending: ev.Ending, problem: str) -> ev.Faile
 
 
 def _is_cancelled() -> bool:
-    """Whether somebody outside wants the attempt that runs here to end."""
+    """Whether the attempt that runs here was cancelled from outside."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 

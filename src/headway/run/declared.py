@@ -31,7 +31,7 @@ Declared = tuple[dict[bytes, int], dict[bytes, str]]
 
 
 def declared(reader: JournalReader, folder: str) -> Declared | None:
-    """What a run is to do; `folder` is the run's. None if nobody but its own process knows."""
+    """What a run is to do; `folder` is the run's. None if only its own process knows."""
     header = reader.header
     if header.kind == "python":
         return None

@@ -5,7 +5,7 @@ Laws:
 - To enforce is to keep a task from what it does not declare, before it is done: what it does with
   the shared state, and with files in its own Python code. A command is judged when it has ended.
 - Of each task its last result is judged; only of one that has none, what its failure touched.
-- What was found is kept beside the journal, for whoever asks later.
+- What was found is kept beside the journal, for later commands.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def subject_of_plan(
         any(task.state_reads or task.state_writes or task.effects for task in tasks)
     )
     rooms |= {("path", False)} if any(task.paths_read for task in tasks) else set()
-    # Whoever says what is read will hardly mean that nothing is written; inputs go without saying.
+    # A task that declares reads only probably writes too; inputs need no declaration.
     says_paths = any(task.paths_read or task.paths_written for task in tasks)
     rooms |= {("path", True)} if says_paths else set()
 
@@ -128,7 +128,7 @@ def _touches(graph: Graph, group: int, member: int) -> Touches:
 
 
 def _state_rooms(is_declared: bool) -> frozenset[tuple[detect.Room, bool]]:
-    """Whoever declares keys for one task is taken to mean it for all, reading and writing."""
+    """A plan that declares keys for one task is taken to declare them for all."""
     every: tuple[tuple[detect.Room, bool], ...] = (
         ("state", False),
         ("state", True),
@@ -366,7 +366,7 @@ def _is_ours(opened: Mapping[int, _Open], outputs: Collection[str], path: str) -
 def _must_keep_to(
     opened: _Open, done: detect.FinishedAccess, written: Collection[str], channels: Channels
 ) -> None:
-    """AttemptError if an attempt did what it does not declare, which nobody could prevent."""
+    """AttemptError if an attempt did what it does not declare and what cannot be prevented."""
     for touch in detect.touches_of(done, channels):
         is_own = touch.is_loose and touch.what not in written
         if not is_own and not detect.is_allowed(opened.may, touch):
@@ -415,7 +415,7 @@ def _unclear(written: Mapping[str, tuple[str, ...]]) -> Iterator[detect.Detector
 
 
 def detector_for(mode: Mode, graph: Graph, channels: Channels) -> Detector:
-    """Whoever watches a run of Python functions. BadValueError if there is no such mode."""
+    """The watcher of a run of Python functions. BadValueError if there is no such mode."""
     if mode not in MODES:
         raise BadValueError(f"`detect` cannot be `{mode}`", hint=did_you_mean(mode, MODES))
     return Detector(mode, subject_of_graph(graph, channels))
@@ -434,7 +434,7 @@ def keep_findings(folder: str, found: Sequence[detect.DetectorFinding]) -> None:
 
 
 def detector_of(mode: Mode, run: PlanRun, run_folder: str) -> Detector:
-    """Whoever watches a run of a plan's file."""
+    """The watcher of a run of a plan's file."""
     plans, crew = run.plans, run.crew
     subject = subject_of_plan(
         lambda: plans.expanded, run.launch.graph, crew.channels, crew.folder, run_folder

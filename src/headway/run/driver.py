@@ -1,7 +1,7 @@
 """The loop around the engine: performs effects, feeds inputs back.
 
 Laws:
-- Whoever has a result makes it durable before anything else: the engine hears of it after.
+- A result is made durable before anything else: the engine hears of it after.
 - Writing never waits for the limiter, and nothing but durability waits for writing.
 - A task that has not started is a number in the engine; only attempts are asyncio tasks.
 - Inputs are taken one after another, and nothing here recurses into the engine.
@@ -69,7 +69,7 @@ class Alarm:
         self._timer, self._at_s = None, inf
 
     def _sleep(self) -> None:
-        # Never rings within `set_to`: whoever sets it to the past is told in the loop's next round.
+        # Never rings within `set_to`: a time in the past rings in the loop's next round.
         left_s = max(0.0, self._at_s - self._clock())
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(min(left_s, SLEEP_S_MAX), self._look)
@@ -93,7 +93,7 @@ def cores() -> int:
 
 
 def memory_available() -> float:
-    """The share of all memory that can be had without swapping; all, where nobody tells."""
+    """The share of all memory that can be had without swapping; all, where that is unknown."""
     try:
         with open("/proc/meminfo", "rb") as file:
             lines = dict(line.split(b":", 1) for line in file)
@@ -130,7 +130,7 @@ class GroupDiscovery:
         """Those that the end of others may make known, and not their results alone."""
         for index in reversed(graph.order):
             if graph.groups[index].count is None:
-                # Whoever is made known with another group may be empty like it, and ends with it.
+                # A group that becomes known with another may be empty like it, and ends with it.
                 behind = self._after.get(index, [])
                 is_with = {need.group for need in graph.blocks[index]}
                 for source in graph.needs[index]:
@@ -157,7 +157,7 @@ class GroupDiscovery:
         """How many members a group has; None while that cannot be known."""
         numbers, states = state.ready_set.numbers, state.ready_set.states
         for need in self._graph.groups[index].needs:
-            # Whoever needs blocks of a group is made known with it, by the engine.
+            # A group that needs blocks of another becomes known with it, by the engine.
             if need.block or not numbers.is_known(need.group):
                 return None
             members = numbers.members(need.group)
@@ -192,7 +192,7 @@ class RunSetup(Struct, frozen=True):
     """How long the run may wait for a usage window, by the clock: `-inf` is not at all."""
     watch: Callable[[Sequence[ev.Event]], None] | None = None
     resting: Callable[[], Resting] = Resting
-    """Who of those that use this machine only waits for a model; nobody, where nobody can tell."""
+    """Which tasks on this machine only wait for a model; none, where that is unknown."""
     coherence: Coherence | None = None
     outbox: Outbox | None = None
     full_disk: Callable[[], str] = str
@@ -235,7 +235,7 @@ class Driver:
         setup = self._setup
         loop = asyncio.get_running_loop()
         self._done = loop.create_future()
-        # Whoever asks for waves of 4 or a pool of 8 gets them, whatever the machine.
+        # A user who asks for waves of 4 or a pool of 8 gets them, whatever the machine.
         is_sized = setup.rules.strategy.size > 0
         is_local = not is_sized and any(work.is_local for work in setup.works)
         looker = loop.create_task(_look(self)) if is_local else None
@@ -317,7 +317,7 @@ class Driver:
             return  # The run ended, or was cancelled: nothing may start any more.
         self._inbox.append(happened)
         if self._is_feeding:
-            return  # Whoever feeds now comes to it.
+            return  # The call of `feed` that is active comes to it.
         self._is_feeding = True
         state, inbox, clock = self.state, self._inbox, self._setup.clock
         try:
@@ -330,7 +330,7 @@ class Driver:
                     else:
                         self._perform(step(state, one, clock()))
         except Exception as error:
-            # The boundary: most callers are callbacks, whose errors nobody would ever hear of.
+            # The boundary: most callers are callbacks, whose errors would be lost.
             inbox.clear()
             self.break_off(error)
         finally:
@@ -374,7 +374,7 @@ class Driver:
         return ""
 
     def tell(self, events: Sequence[ev.Event]) -> None:
-        """Whoever watches must not be able to break what is being watched in the middle."""
+        """A watcher must not be able to break what it watches in the middle."""
         if self._setup.watch is None or self.error is not None:
             return
         try:

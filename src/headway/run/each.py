@@ -93,7 +93,7 @@ class EachWork:
         return self.plan.count()
 
     def publish(self, member: int, body: bytes | None) -> None:
-        """Whoever watches the run shows outputs, in their order."""
+        """The watcher of the run shows outputs, in their order."""
 
     async def perform(self, attempt: Attempt) -> Result:
         ended = self._adopted.take(attempt) if self._adopted is not None else None

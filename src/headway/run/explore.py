@@ -2,7 +2,7 @@
 
 Laws:
 - A function stops before it looks at the shared state and before it opens a file, and goes on when
-  its schedule says so. Between two such points nobody else does anything.
+  its schedule says so. Between two such points no other task does anything.
 - Every trial begins anew: the folder and the environment are as they were, and the modules in it
   are imported again, so that what tasks share there they share within one trial only.
 - Nothing outside of the copy is written by accident, no connection made, no program started.
@@ -227,7 +227,7 @@ def confined(confines: Confines) -> Iterator[None]:
     if _now:
         raise InternalError("two plans are explored at once")
     if not _is_hooked:
-        # A hook cannot be taken away again: it does nothing while nobody is confined.
+        # A hook cannot be taken away again: it does nothing while no task is confined.
         sys.addaudithook(_hook)
         _is_hooked.append(True)
     _now.append(confines)
@@ -337,7 +337,7 @@ def _copy(folder: str, target: str) -> None:
                     where=folder, detail=f"more than {FILES_MAX:,} files or {BYTES_MAX:,} bytes",
                     hint="pass --no-python: functions then answer with a hash, like commands",
                 )  # fmt: skip
-            # What a link leads to is copied: nobody writes through it.
+            # What a link leads to is copied: no task writes through it.
             shutil.copy2(source, os.path.join(there, name))
 
 

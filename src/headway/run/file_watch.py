@@ -275,7 +275,7 @@ def _files(folder: str) -> Iterator[tuple[str, tuple[int, int, int]]]:
 
 
 PATHS_MAX: Final = 10_000
-"""Paths of one attempt that are kept: whoever touches more walks through folders."""
+"""Paths of one attempt that are kept: one that touches more walks through folders."""
 
 _OWN: Final = frozenset({"__pycache__", "site-packages", "node_modules"})
 _MODULES: Final = (".py", ".so", ".pyd")
@@ -300,7 +300,7 @@ class FileLog:
         self._drafts: set[str] = set()
 
     def within(self, path: object, handle: object = -1) -> str | None:
-        """A path as seen from the plan's folder; None if it is nobody's business."""
+        """A path as seen from the plan's folder; None if it is not watched."""
         if isinstance(path, bytes):
             path = os.fsdecode(path)
         if not isinstance(path, str | os.PathLike):
@@ -404,7 +404,7 @@ def _opened(log: FileLog, arguments: tuple[object, ...]) -> None:
 
 def _is_interpreter() -> bool:
     """Whether a module is read to be imported, or for a traceback: no deed of the task's code."""
-    frame = sys._getframe(3)  # Whoever called `open`.
+    frame = sys._getframe(3)  # The caller of `open`.
     for _ in range(_FRAMES_MAX):
         if frame.f_code.co_filename.endswith(_READERS):
             return True
@@ -445,7 +445,7 @@ def _folder_of(handle: int) -> str:
     try:
         return os.readlink(f"/proc/self/fd/{handle}")
     except OSError:
-        return "/"  # Nobody can tell: then it counts for nobody.
+        return "/"  # Unknown: then it counts for no task.
 
 
 _EVENTS: Final[dict[str, Callable[[FileLog, tuple[object, ...]], None]]] = {

@@ -96,7 +96,7 @@ def keep_forecast(folder: str, foreseen: Foreseen) -> bool:
 
 
 def kept_forecast(folder: str) -> Foreseen | None:
-    """What was foreseen; None if nothing was, or nobody can read it."""
+    """What was foreseen; None if nothing was, or it is unreadable."""
     return read_forecast(folder).foreseen
 
 
@@ -347,7 +347,7 @@ def foreseen_plan(
     expanded: ExpandedPlan, path: Path, environment: Mapping[str, str], strategy: str,
     budget: PlanBudget | None = None, depth: Depth = FULL,
 ) -> Foreseen | None:  # fmt: skip
-    """What a plan will take; None if it asks nobody and nothing of it was measured."""
+    """What a plan will take; None if it asks no model and nothing of it was measured."""
     prospect = prospect_of(expanded, path, environment, budget)
     parts = prospect.outline.parts
     if not any(part.asks or part.seconds for part in parts):

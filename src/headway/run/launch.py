@@ -226,7 +226,7 @@ class Launched(Struct, frozen=True):
 async def launch(
     run: Launch, journal: Journal | None = None, began: Callable[[Driver], None] | None = None
 ) -> Launched:
-    """Perform a run to its end. The journal, if there is one, is closed by whoever opened it.
+    """Perform a run to its end. The journal, if there is one, is closed by the caller.
 
     `began` is told the driver before anything starts.
     """
@@ -269,12 +269,12 @@ async def launch(
 
 
 def _outbox(sharing: Sharing | None, journal: Journal | None, record: Record) -> Outbox | None:
-    """Whoever performs effects for a run, knowing what was done before; contexts are told of it."""
+    """What performs effects for a run, knowing what was done before; contexts are given it."""
     if sharing is None:
         return None
     outbox: Outbox | None = None
     if sharing.find is not None:
-        # Without a journal nobody goes on with the run: no other one has its keys.
+        # Without a journal the run cannot go on later: no other one has its keys.
         run = uuid4().hex if journal is None else journal.header.run
         outbox = Outbox(run, sharing.find, record, wall_s)
         if journal is not None:

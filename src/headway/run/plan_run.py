@@ -65,7 +65,7 @@ class PlanSource(Struct, frozen=True):
     files: str = ""
     has_gateway: bool = True
     is_foreign: bool = False
-    """Whether somebody else wrote it: whoever opens the files that it names judges it again."""
+    """Whether an agent wrote it: it is judged again before files that it names are opened."""
 
     def encoded(self) -> str:
         return codec.encode(self).decode()
@@ -159,7 +159,7 @@ def _sharing(graph: Graph, spec: PlanSpec, crew: Crew, path: str) -> Sharing | N
     reducers = {target: reducer(target, load(target)) for target in targets_of(spec, "reduce")}
     crew.channels = Channels(spec.channels, reducers)
     for target in targets_of(spec, "effect"):
-        load(target)  # Whoever cannot be found is missed now, and not after hours.
+        load(target)  # A function that is not there is missed now, and not after hours.
     hints = hints_for(graph, recall(crew.environment, path))
     return Sharing(
         Coherence(graph, Shared(crew.channels), hints),

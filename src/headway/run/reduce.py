@@ -4,7 +4,7 @@ Laws:
 - No call is above its context, by a count that is too high; nothing is cut off to reach that.
 - What a call within a task gave is durable before anything is built on it, under the digest of its
   prompt: an attempt that takes over after a crash pays for none of them again.
-- Whoever is missing is named: to the last call, in the text that it gives, and in the trace.
+- Missing results are named: to the last call, in the text that it gives, and in the trace.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def reducer(
 Shapes = Mapping[int, FanInShape]
 
 ANSWER_TOKENS: Final = 1024
-"""Room that is left for an answer where all results are given in one call, and nobody says."""
+"""Room for an answer where all results are given in one call, and the plan does not say."""
 
 KEY_VERSION: Final = "headway inner reduction 1"
 
@@ -259,7 +259,7 @@ class Reducing(Struct):
                     raise AttemptError(lost.fault) from lost
         self.spent = charged(self.spent, result)
         if not text_in(result.body).strip():
-            # Taken as an answer it would lose everything that is below it, and nobody would know.
+            # Taken as an answer it would silently lose everything that is below it.
             raise AttemptError(Fault("unfit", detail="the model gave no answer to an inner call"))
         if is_kept:
             await self.attempt.keep(name + result.body)

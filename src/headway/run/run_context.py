@@ -35,7 +35,7 @@ class Crew(Struct):
     must_be_priced: bool = False
     """Whether there is a budget in money, towards which every call must count."""
     is_foreign: bool = False
-    """Whether somebody else wrote the plan: it replaces no file."""
+    """Whether an agent wrote the plan: it replaces no file."""
     may_leave: bool = False
     """Whether links may lead `output` out of the plan's folder."""
     window: Callable[[float, str], object] | None = None
@@ -101,7 +101,7 @@ class Crew(Struct):
         sweep(self.run_folder)
 
     def meet(self, driver: Driver) -> None:
-        """Whoever finds the usage window empty tells the run at once."""
+        """A call that finds the usage window empty tells the run at once."""
         self.window = driver.window_empty
         if self.meter is not None:
             self.meter.meet(driver.window_empty, self.must_be_priced)

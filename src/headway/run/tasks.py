@@ -306,7 +306,7 @@ async def executed(
     work: CommandSpec, filling: Filling, crew: Crew, expanded: ExpandedPlan, timeout_s: float | None
 ) -> Result:
     """A command under the shim; what an interrupted process did not come to journal is not done
-    again, unless it has changed the shared state: nobody knows what it saw."""
+    again, unless it has changed the shared state: what it saw is unknown."""
     from headway.agents.shell import judged, perform_command
 
     attempt, task = filling.attempt, filling.group.task

@@ -2,8 +2,8 @@
 
 Laws:
 - A stream shows no token before the provider has written it.
-- A call is noted as over before its last byte is sent, so that whoever has read an answer to its
-  end finds it in `/truth`.
+- A call is noted as over before its last byte is sent, so that a client
+  that has read an answer to its end finds it in `/truth`.
 """
 
 from __future__ import annotations

@@ -205,7 +205,7 @@ class Provider:
         return min(service.output_tokens, elapsed / self.spec.latency.per_output_token_s)
 
     def next_s(self) -> float:
-        """When something happens next if nobody submits or cancels."""
+        """When something happens next if no call is submitted or cancelled."""
         upcoming = min(account.next_change_s(self._at_s) for account in self._accounts.values())
         while self._due and not self._is_alive(self._due[0]):
             heapq.heappop(self._due)
@@ -232,7 +232,7 @@ class Provider:
         return happenings
 
     def _due_s(self) -> float:
-        """When the first thing that is due happens, if nobody comes or goes before."""
+        """When the first thing that is due happens, if no call comes or goes before."""
         waiting = max(0.0, self._due[0][0] - self._work)
         return self._at_s + waiting * self.spec.latency.slowdown(len(self._in_service))
 

@@ -342,7 +342,7 @@ class Rehearsal:
         self._door.knock(call.id, demand, key)
 
     def _send(self) -> None:
-        """Open the door until nobody more may go through at this instant."""
+        """Open the door until no more calls may go through at this instant."""
         self._steps += 1
         if self.now < self._shut_until_s:
             return

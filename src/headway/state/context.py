@@ -1,7 +1,7 @@
 """`ctx`: the shared state for a task's own code.
 
 Laws:
-- What is read is a copy, and what is put is copied: nobody holds a part of what another one has.
+- What is read is a copy, and what is put is copied: no task holds a part of another's value.
 - One thing at a time: every use holds the attempt's lock, whichever thread it comes from.
 - A context ends with its attempt. What is done with it later is refused, never half done.
 - Time and chance are those of the run and the task: another attempt meets the same.

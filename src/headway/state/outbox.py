@@ -3,7 +3,7 @@
 Laws:
 - Nothing is performed before it is durable that it may have happened; the next effect of a channel
   begins when it is durable that the one before has happened.
-- Whoever performs is given the payload and a key that is the same every time. What it raises, a
+- The performer is given the payload and a key that is the same every time. What it raises, a
   non-zero exit or a timeout stops its channel, and nothing else.
 - `drained` returns when nothing is being performed and nothing more will be.
 """

@@ -2,12 +2,12 @@
 
 Laws:
 - Tasks have positions: their places in the serial run in declared order. A read gives the newest
-  version of a lower position, never that of a later task, whoever was faster.
-- What is read is a copy: versions are bytes, and nobody can change what another one was given.
+  version of a lower position, never that of a later task, whichever was faster.
+- What is read is a copy: versions are bytes, and no task can change what another was given.
 - Writes are buffered; others see them when their task is committed, all of them or none.
 - A task that reads a key twice sees the same twice, and what it put there itself.
 - What was seen is remembered by content: `changed` tells whether it would still be seen.
-- A copy shares versions with what it was made of; whoever puts something there first makes them
+- A copy shares versions with what it was made of; the first put into either makes them
   its own.
 """
 

@@ -1,6 +1,6 @@
 """Prices of models; the only importer of the price data, an extra.
 
-Importing it takes half a second, so it waits until somebody has a budget in money.
+Importing it takes half a second, so it waits until there is a budget in money.
 """
 
 from __future__ import annotations

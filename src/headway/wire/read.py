@@ -220,7 +220,7 @@ class AnswerReader(values.AnswerSoFar):
 
     def _look(self) -> None:
         """Proxies send streams by another name; no JSON begins like one. Gemini streams an array
-        to whoever does not ask for events."""
+        to a client that does not ask for events."""
         self._is_looked_at = True
         start, is_gemini = self._body.kept()[:LOOK_BYTES], self._wire == "gemini"
         if not self._is_success:

@@ -40,7 +40,7 @@ FACTS_MAX: Final = 20_000
 
 
 def source_of(reader: JournalReader) -> PlanSource | None:
-    """The plan of a run as it was last performed; None if it is no plan, or nobody can read it."""
+    """The plan of a run as it was last performed; None if it is no plan, or unreadable."""
     if reader.header.kind != "plan":
         return None
     try:
@@ -79,7 +79,7 @@ def _is_whole(reader: JournalReader, source: PlanSource) -> bool:
     try:
         groups = plans_of(reader, source).expanded.groups
     except (HeadwayError, ValueError, TypeError, KeyError):
-        return False  # A file that the plan names is gone: nobody knows.
+        return False  # A file that the plan names is gone.
     return all(group.members is not None for group in groups)
 
 

@@ -79,7 +79,7 @@ class LiveView:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Take the picture away while somebody writes to the terminal."""
+        """Take the picture away while something else is written to the terminal."""
         with self._lock:
             self._live.stop()
             try:

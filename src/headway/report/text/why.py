@@ -210,7 +210,7 @@ def draw_cause(console: Console, cause: Cause) -> None:
 
 
 def known(header: Header, folder: str) -> KnownRun | None:
-    """What the run was to do; nobody but its own process knows that of Python functions."""
+    """What the run was to do; of Python functions only their own process knows that."""
     if header.kind == "each":
         source = EachSource.decoded(kept_source(folder, header.source))
         plan = source.plan()
