@@ -13,9 +13,8 @@ settings.register_profile("headway", deadline=None, derandomize=True)
 settings.load_profile("headway")
 
 # Tests choose their own folders and settings, whatever those of the shell that runs them.
-for name in [name for name in os.environ if name.startswith("HEADWAY_")]:
-    if name != "HEADWAY_GGUF":
-        del os.environ[name]
+for name in {name for name in os.environ if name.startswith("HEADWAY_")} - {"HEADWAY_GGUF"}:
+    del os.environ[name]
 
 # Whoever runs the tests in the background may have told them to ignore interrupts, and every
 # program that they start would ignore them, too.
