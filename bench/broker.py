@@ -145,13 +145,12 @@ def _echo_round() -> Callable[[], None]:
 def _broker_round() -> Callable[[], None]:
     """A permit there and back, and its settlement there."""
     from headway.base.values import Limit, Sketch, Tally
-    from headway.broker.client import CallRequest
     from headway.client.admission import admission
-    from headway.pacing.admission import CallOutcome
+    from headway.pacing.call import Outcome, Request
     from headway.pacing.memory import AccountTerms
 
-    call = CallRequest("bench.example#1", "anthropic", Sketch("model", size_bytes=1000))
-    ended = CallOutcome("used", Tally(250.0, 0.0, 50.0))
+    call = Request("bench.example#1", "anthropic", Sketch("model", size_bytes=1000))
+    ended = Outcome("used", Tally(250.0, 0.0, 50.0))
     # Room for everybody, so that it is the way to the permit that is measured, not the wait.
     limit = Limit("requests", 1e9)
     admission().configure(call.account, AccountTerms(limits=(limit,)))

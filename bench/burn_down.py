@@ -9,9 +9,10 @@ import sys
 from typing import Final
 
 from bench.results import ROOT
-from headway.pacing.admission import BookView
 from headway.pacing.budget import BudgetLedgerStatistics
-from headway.pacing.memory import DaySpend, MonthlyBudget, Spend
+from headway.pacing.call import Spend
+from headway.pacing.memory import DaySpend, MonthlyBudget
+from headway.pacing.views import AdmissionView
 from headway.report.health import BudgetOutlook, outlooks
 from headway.report.text.burndown import svg, terminal
 from headway.report.text.words import Glyphs
@@ -37,7 +38,7 @@ def example() -> BudgetOutlook:
     )
     spent = Spend(sum(day.tokens for day in days))
     ledger = BudgetLedgerStatistics(MonthlyBudget(tokens=BUDGET_TOKENS), spent, Spend())
-    view = BookView("2026-11", (), (("", ledger),), (), days[-1].date, 14, (("", days),))
+    view = AdmissionView("2026-11", (), (("", ledger),), (), days[-1].date, 14, (("", days),))
     (found,) = outlooks(view, PASSED)
     return found
 

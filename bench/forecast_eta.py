@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from bench.forecast_cases import LATER, Case, Item
 from bench.forecast_virtual import Outcome, performed
 from headway.engine.events import Ending, Event, TaskFinished
-from headway.pacing.admission import LimitView
+from headway.pacing.calls import AccountCalls
 from headway.pacing.length import OutputLength
-from headway.pacing.quota import Quota
+from headway.pacing.views import LimitView
 from headway.report.progress import RunProgress, TaskNames
 from headway.sim.clients import PacedDoor
 
@@ -31,8 +31,8 @@ Levels = tuple[LimitView, ...]
 class WatchedDoor(PacedDoor):
     """A door that remembers how the limits stood whenever it was opened."""
 
-    def __init__(self, quota: Quota, lengths: OutputLength) -> None:
-        super().__init__(quota, lengths)
+    def __init__(self, calls: AccountCalls, lengths: OutputLength) -> None:
+        super().__init__(calls, lengths)
         self.times: list[float] = []
         self.levels: list[Levels] = []
 
@@ -47,7 +47,7 @@ class WatchedDoor(PacedDoor):
                     spare=mirror.spare(),
                     holds=mirror.holds(),
                 )
-                for mirror in self.quota.belief.mirrors
+                for mirror in self.calls.account.limits
             )
         )
         return sent

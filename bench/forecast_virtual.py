@@ -13,12 +13,12 @@ from bench.forecast_cases import LATER, LEARNED, OUTPUT_MAX, Case, Item
 from headway.base.values import Amounts, Demand
 from headway.engine.state import Rules
 from headway.engine.strategy import ADAPTIVE
+from headway.pacing.admission import ManagedAccount
+from headway.pacing.calls import AccountCalls
 from headway.pacing.estimate import Price
 from headway.pacing.headers import DIALECTS
-from headway.pacing.lane import lane_of, new_lane
 from headway.pacing.length import OutputLength
 from headway.pacing.memory import AccountTerms
-from headway.pacing.quota import Quota
 from headway.plans.graph import Graph, Task
 from headway.report.forecast import Foreseen, Knowledge, foresee
 from headway.report.outline import Outline, OutlinePart
@@ -52,18 +52,18 @@ D = TypeVar("D", bound=PacedDoor)
 
 
 def performed(
-    case: Case, door_of: Callable[[Quota, OutputLength], D]
+    case: Case, door_of: Callable[[AccountCalls, OutputLength], D]
 ) -> tuple[Outcome, Rehearsed, D]:
     """One case from beginning to end, its calls let through by a door of this kind."""
     provider = Provider(case.spec, case.seed)
     provider.shows_progress = True
     provider.advance(0.0)
     dialect = DIALECTS[case.spec.dialect]
-    lane = new_lane("account", "model", AccountTerms(), dialect, 0.0)
+    managed = ManagedAccount("account", "model", AccountTerms(), dialect, 0.0)
     lengths, first = OutputLength(), case.items(0, LEARNED)
-    door = PacedDoor(lane.quota, lengths)
+    door = PacedDoor(managed, lengths)
     learned = Rehearsal(_work(first, case.seed, 0), provider, door, Rules(ADAPTIVE)).run()
-    memory = lane.memory(learned.makespan_s)
+    memory = managed.memory(learned.makespan_s)
     pause_s = PAUSE_S * uniform(case.seed, 907, 0)
     later = case.items(LATER, case.count)
     sizes = tuple(item.size_bytes for item in later)
@@ -72,8 +72,8 @@ def performed(
     seen = seen_of(_answered(first, learned))
     found = foresee(Outline((part,)), Knowledge(memory, seen, age_s=pause_s), seed=case.seed)
     then = _later(provider, case, learned.makespan_s + pause_s)
-    lane = lane_of(memory, AccountTerms(), dialect, -pause_s, 0.0)
-    watched = door_of(lane.quota, lengths)
+    managed = ManagedAccount("account", "model", AccountTerms(), dialect, 0.0, memory, -pause_s)
+    watched = door_of(managed, lengths)
     later_work, rules = _work(later, case.seed, LATER), Rules(ADAPTIVE)
     ran = Rehearsal(later_work, then, watched, rules, keep_events=True).run()
     cost = sum(

@@ -119,13 +119,13 @@ def _make_calls(errand: Errand) -> None:
 
 def _pace(client: openai.OpenAI, how: str) -> None:
     import headway
-    from headway.client.admission import Admission, dial_own
+    from headway.client.admission import AdmissionPort, dial_own
 
     if how == "shared":
         headway.pace(client)
     elif how == "alone":
         place = folders(os.environ)
-        headway.pace(client, admission=Admission(lambda own: dial_own(own, place)))
+        headway.pace(client, admission=AdmissionPort(lambda own: dial_own(own, place)))
 
 
 def numbers() -> Iterator[int]:

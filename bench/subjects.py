@@ -22,7 +22,6 @@ from headway.base.values import (  # fmt: skip
     Demand,
     Limit,
     LimitReading,
-    Permit,
     Reading,
     Resource,
     Sketch,
@@ -33,12 +32,12 @@ from headway.engine.engine import begin, step
 from headway.engine.events import Began, CallAdmitted, Finished, Input, StartAttempt
 from headway.engine.state import Rules
 from headway.engine.strategy import ADAPTIVE
-from headway.pacing.account import QuotaConfig
-from headway.pacing.admission import Book, CallOutcome
-from headway.pacing.headers import DIALECTS, decode
-from headway.pacing.lane import Request
+from headway.pacing.account import AccountConfig, Profile
+from headway.pacing.admission import Admission
+from headway.pacing.call import Call, Outcome, Request
+from headway.pacing.calls import AccountCalls
+from headway.pacing.headers import decode
 from headway.pacing.memory import AccountTerms, PacingMemory
-from headway.pacing.quota import Quota
 from headway.plans.graph import Graph, Task
 from headway.sim.headers import headers
 from headway.sim.rehearsal import EPOCH_S
@@ -77,59 +76,61 @@ def demand(index: int = 0) -> Demand:
 
 def admit_and_settle(in_flight: int, count: int) -> Spread:
     """Admit one call and settle the oldest, with so many in flight."""
-    quota = Quota(QuotaConfig(limits=LIMITS), 0.0)
-    held: deque[Permit] = deque()
+    calls = AccountCalls(AccountConfig(limits=LIMITS, profile=Profile(width=64.0)), 0.0)
+    held: deque[Call] = deque()
     now, samples = 0.0, []
     wanted = [demand(index) for index in range(256)]
     for index in range(count + in_flight):
         now += STEP_S
         asked = wanted[index % 256]
         began = thread_time_ns()
-        permit = quota.admit(asked, now)
-        if not isinstance(permit, Permit):
-            raise RuntimeError(f"the account should have room: {permit}")
-        held.append(permit)
+        call = Call(("bench", index), now, demand=asked)
+        calls.ask(call)
+        if not calls.decide(now).sent:
+            raise RuntimeError(f"the account should have room: {calls.wait}")
+        held.append(call)
         if len(held) >= in_flight:
-            quota.settle(held.popleft().id, "used", USED, now)
+            calls.settle(held.popleft(), "used", USED, now)
             samples.append(thread_time_ns() - began)
     return spread(samples, overhead_ns=clock_ns())
 
 
 def whole_call(count: int) -> Spread:
     """Admit, first byte with its headers decoded, settle: all that one call costs."""
-    quota = Quota(QuotaConfig(limits=LIMITS), 0.0)
+    calls = AccountCalls(AccountConfig(limits=LIMITS), 0.0)
     now, samples = 0.0, []
     for index in range(count):
         now += STEP_S
         said = headers("anthropic", _readings(1.0), EPOCH_S + now, None)
         asked = demand(index)
         began = thread_time_ns()
-        permit = quota.admit(asked, now)
-        if not isinstance(permit, Permit):
-            raise RuntimeError(f"the account should have room: {permit}")
-        quota.first_byte(permit.id, decode(said, EPOCH_S + now, DIALECTS["anthropic"]), now)
-        quota.settle(permit.id, "used", USED, now)
+        call = Call(("bench", index), now, demand=asked)
+        calls.ask(call)
+        if not calls.decide(now).sent:
+            raise RuntimeError(f"the account should have room: {calls.wait}")
+        calls.first_byte(call, decode(said, EPOCH_S + now), now)
+        calls.settle(call, "used", USED, now)
         samples.append(thread_time_ns() - began)
     return spread(samples, overhead_ns=clock_ns())
 
 
-def booked_call(count: int) -> Spread:
-    """Ask, decide, first byte, settle in a book: what the broker keeps of a call included."""
-    book = Book(PacingMemory(), lambda *_: None, 0.0)
-    book.configure("", AccountTerms(LIMITS), 0.0)
+def admitted_call(count: int) -> Spread:
+    """Ask, decide, first byte, settle in admission: what a broker keeps of a call included."""
+    admission = Admission(PacingMemory(), lambda *_: None, 0.0)
+    admission.configure("", AccountTerms(LIMITS), 0.0)
     sketch = Sketch("bench", size_bytes=8000, max_output_tokens=4096)
-    outcome = CallOutcome("used", Tally(2000.0, 0.0, 480.0))
+    outcome = Outcome("used", Tally(2000.0, 0.0, 480.0))
+    request = Request("account", "anthropic", sketch)
     now, samples = 0.0, []
     for index in range(count):
         now += STEP_S
         call = ("bench", index)
-        asked = Request(call, "account", "anthropic", sketch)
         began = thread_time_ns()
-        book.ask(asked, now)
-        if not book.decide(now).grants:
+        admission.ask(call, request, now)
+        if not admission.decide(now).grants:
             raise RuntimeError("the account should have room")
-        book.first_byte(call, Reading(), "anthropic", now + STEP_S / 4)
-        book.settle(call, outcome, now + STEP_S / 2)
+        admission.first_byte(call, Reading(), "anthropic", now + STEP_S / 4)
+        admission.settle(call, outcome, now + STEP_S / 2)
         samples.append(thread_time_ns() - began)
     return spread(samples, overhead_ns=clock_ns())
 
@@ -149,39 +150,40 @@ def many_waiters(waiters: int) -> Queue:
     """Put so many calls into the queue of one account, then drain it."""
     gc.collect()
     tracemalloc.start()
-    quota = _filled(waiters, AMPLE)
+    calls = _filled(waiters, AMPLE)
     memory_mb = tracemalloc.get_traced_memory()[0] / 1e6
     tracemalloc.stop()
     began = thread_time_ns()
-    quota = _filled(waiters, AMPLE)
+    calls = _filled(waiters, AMPLE)
     ask_us = (thread_time_ns() - began) / waiters / 1e3
-    grant_us = _drain(quota, waiters)
+    grant_us = _drain(calls, waiters)
     tight = tuple(replace(limit, burst=limit.rate_per_s) for limit in LIMITS[:3])
     at_limit_us = _drain(_filled(waiters, tight + LIMITS[3:]), waiters // 10)
     return Queue(memory_mb, ask_us, grant_us, at_limit_us)
 
 
-def _filled(waiters: int, limits: tuple[Limit, ...]) -> Quota:
-    quota = Quota(QuotaConfig(limits=limits), 0.0)
+def _filled(waiters: int, limits: tuple[Limit, ...]) -> AccountCalls:
+    calls = AccountCalls(AccountConfig(limits=limits, profile=Profile(width=64.0)), 0.0)
     for index in range(waiters):
-        key = (1.0, -float(index % 977))
-        quota.ask(demand(index), ("account", f"run-{index % FLOWS}"), key)
-    return quota
+        rank = (1.0, -float(index % 977))
+        path = ("account", f"run-{index % FLOWS}")
+        calls.ask(Call(("bench", index), 0.0, path, rank, demand(index)))
+    return calls
 
 
-def _drain(quota: Quota, grants: int) -> float:
+def _drain(calls: AccountCalls, grants: int) -> float:
     """CPU microseconds per grant until so many were given, each settled a little later."""
-    held: deque[tuple[float, int]] = deque()
+    held: deque[tuple[float, Call]] = deque()
     granted, now = 0, 0.0
     began = thread_time_ns()
     while granted < grants:
-        decision = quota.decide(now)
-        granted += len(decision.grants)
-        held.extend((now + HOLD_S, grant.permit.id) for grant in decision.grants)
+        decision = calls.decide(now)
+        granted += len(decision.sent)
+        held.extend((now + HOLD_S, call) for call in decision.sent)
         ends_s = held[0][0] if held else inf
         now = max(now, min(decision.wake_s, ends_s))
         while held and held[0][0] <= now:
-            quota.settle(held.popleft()[1], "used", USED, now)
+            calls.settle(held.popleft()[1], "used", USED, now)
     return (thread_time_ns() - began) / granted / 1e3
 
 
@@ -192,7 +194,7 @@ def encode_headers(dialect: str, count: int) -> Spread:
 
 def decode_headers(dialect: str, count: int) -> Spread:
     said = headers(dialect, _readings(1.0), EPOCH_S, None)
-    return each(lambda: decode(said, EPOCH_S, DIALECTS[dialect]), count)
+    return each(lambda: decode(said, EPOCH_S), count)
 
 
 def _readings(reset_s: float) -> tuple[LimitReading, ...]:

@@ -13,18 +13,18 @@ from collections import deque
 from math import ceil, inf
 from time import process_time
 from types import FrameType
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from bench.first import FirstDoor
 from headway.base.values import Fault, Limit, Reading
 from headway.engine.state import Rules
 from headway.engine.strategy import ADAPTIVE, ALL_AT_ONCE, Strategy, parse
-from headway.pacing.account import QuotaConfig
-from headway.pacing.headers import DIALECTS
+from headway.pacing.account import AccountConfig
+from headway.pacing.calls import AccountCalls
 from headway.pacing.length import OutputLength
-from headway.pacing.quota import Quota
 from headway.report.bound import bound
 from headway.sim.clients import (
     PATIENT,
@@ -36,6 +36,7 @@ from headway.sim.clients import (
     RetryRule,
     UnpacedDoor,
 )
+from headway.sim.headers import dialect_of
 from headway.sim.provider import Provider, ProviderSpec
 from headway.sim.rehearsal import Rehearsal, WorkloadSpec, draw_workload
 
@@ -51,6 +52,9 @@ CPU_S_MAX: Final = 120.0
 
 PACED: Final = ("cold", "profile", "known", "smooth")
 """The ways that go through a quota."""
+
+FIRST: Final = "first:"
+"""Before a way of headway: as the first version goes it."""
 
 Kind = Literal["paced", "unpaced", "bound"]
 
@@ -68,7 +72,7 @@ class Trial(Struct, frozen=True):
         """Which part of the code its outcome depends on."""
         if self.way == "bound":
             return "bound"
-        return "paced" if self.way in PACED else "unpaced"
+        return "paced" if self.way.removeprefix(FIRST) in PACED else "unpaced"
 
 
 class Outcome(Struct, frozen=True):
@@ -83,6 +87,8 @@ class Outcome(Struct, frozen=True):
     in_flight_most: int = 0
     requests_most_per_s: int = 0
     """The most requests that came within one second."""
+    first_s: float = 0.0
+    """When the first task was done."""
     binding: str = ""
     cpu_s: float = 0.0
 
@@ -134,20 +140,36 @@ def _cut_off(_signal: int, _frame: FrameType | None) -> None:
 
 
 def _paced(trial: Trial) -> Outcome:
+    if trial.way.startswith(FIRST):
+        return _paced_first(trial)
     lengths = OutputLength()
     profile = None
     limits: tuple[Limit, ...] = ()
     if trial.way == "profile":
-        warm_up = Quota(QuotaConfig(DIALECTS[trial.spec.dialect]), 0.0)
+        warm_up = AccountCalls(AccountConfig(dialect_of(trial.spec.dialect)), 0.0)
         _rehearse(trial, PacedDoor(warm_up, lengths), Rules(ADAPTIVE), trial.seed + WARM_UP)
-        profile = warm_up.belief.profile()
+        profile = warm_up.account.profile()
     elif trial.way == "known":
         limits = trial.spec.terms.limits + trial.spec.terms.hidden
-    config = QuotaConfig(
-        DIALECTS[trial.spec.dialect], limits,
+    config = AccountConfig(
+        dialect_of(trial.spec.dialect), limits,
         pace="smooth" if trial.way == "smooth" else "fast", profile=profile,
     )  # fmt: skip
-    door = PacedDoor(Quota(config, 0.0), lengths)
+    door = PacedDoor(AccountCalls(config, 0.0), lengths)
+    return _rehearse(trial, door, Rules(ADAPTIVE), trial.seed)
+
+
+def _paced_first(trial: Trial) -> Outcome:
+    way, dialect = trial.way.removeprefix(FIRST), trial.spec.dialect
+    lengths = profile = None
+    limits: tuple[Limit, ...] = ()
+    if way == "profile":
+        warm_up = FirstDoor(dialect)
+        _rehearse(trial, warm_up, Rules(ADAPTIVE), trial.seed + WARM_UP)
+        profile, lengths = warm_up.quota.belief.profile(), warm_up.lengths
+    elif way == "known":
+        limits = trial.spec.terms.limits + trial.spec.terms.hidden
+    door = FirstDoor(dialect, limits, profile, lengths)
     return _rehearse(trial, door, Rules(ADAPTIVE), trial.seed)
 
 
@@ -163,10 +185,11 @@ def _unpaced(trial: Trial) -> Outcome:
     return _rehearse(trial, door, rules, trial.seed)
 
 
-def _rehearse(trial: Trial, door: ClientPort, rules: Rules, seed: int) -> Outcome:
+def _rehearse(trial: Trial, door: ClientPort | FirstDoor, rules: Rules, seed: int) -> Outcome:
     provider = Provider(trial.spec, seed)
-    provider.shows_progress = isinstance(door, PacedDoor)
-    found = Rehearsal(draw_workload(trial.work, seed), provider, door, rules).run()
+    provider.shows_progress = isinstance(door, PacedDoor | FirstDoor)
+    client = cast(ClientPort, door)  # The first version's door has the same methods.
+    found = Rehearsal(draw_workload(trial.work, seed), provider, client, rules).run()
     presence = provider.account().presence
     wanted = presence.wanted if presence else 0.0
     return Outcome(
@@ -177,6 +200,7 @@ def _rehearse(trial: Trial, door: ClientPort, rules: Rules, seed: int) -> Outcom
         _percentile(found.latencies_s, 0.95),
         found.in_flight_most,
         _most_within(provider.arrivals, 1.0),
+        min((one.ended_s for one in found.tasks if one.done), default=inf),
     )
 
 

@@ -86,7 +86,8 @@ def own_admission() -> Any:
     except ImportError:
         folders = import_module("headway.runtime.folders")
     place = folders.folders(os.environ)
-    return module.Admission(lambda client: dialler.dial_own(client, place))
+    port = getattr(module, "AdmissionPort", None) or module.Admission
+    return port(lambda client: dialler.dial_own(client, place))
 
 
 def call(walk: Walk) -> None:

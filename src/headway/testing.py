@@ -12,10 +12,9 @@ from typing import Any, Final, TypeVar, TypeVarTuple
 
 from msgspec import Struct, field
 
-from headway.base.values import Amounts, Demand, Permit, Reading
-from headway.broker.client import CallRequest
+from headway.base.values import Amounts, Reading
 from headway.errors import HeadwayError, QueueDeadlineError
-from headway.pacing.admission import CallOutcome
+from headway.pacing.call import Outcome, Request
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -27,15 +26,19 @@ REAL_WAIT_S: Final = 0.01
 class FakeTicket(Struct, eq=False):
     """A permit in use that writes down everything it is told."""
 
-    call: CallRequest
-    permit: Permit
+    call: Request
+    waited_for: str = ""
+    expected: Amounts = Amounts()
     beginnings: list[tuple[Reading, str]] = field(default_factory=list)
     progress: list[float] = field(default_factory=list)
     signs_of_life: int = 0
-    outcomes: list[CallOutcome] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
     """How it ended; more than one means that somebody settled it again."""
     cut: HeadwayError | None = None
     """Set it to have the answer ended."""
+
+    def reached(self) -> None:
+        """There is a connection."""
 
     def began(self, reading: Reading, dialect: str) -> None:
         self.beginnings.append((reading, dialect))
@@ -46,11 +49,11 @@ class FakeTicket(Struct, eq=False):
     def still_alive(self) -> None:
         self.signs_of_life += 1
 
-    def settle(self, outcome: CallOutcome) -> None:
+    def settle(self, outcome: Outcome) -> None:
         self.outcomes.append(outcome)
 
     @property
-    def outcome(self) -> CallOutcome:
+    def outcome(self) -> Outcome:
         """The one way in which it ended."""
         (outcome,) = self.outcomes
         return outcome
@@ -76,19 +79,24 @@ class FakeAdmission:
     def __init__(self, *, holds: bool = False) -> None:
         """`holds` keeps calls waiting until `grant` is called."""
         self.holds = holds
-        self.calls: list[CallRequest] = []
+        self.calls: list[Request] = []
         self.deadlines_s: list[float | None] = []
         self.tickets: list[FakeTicket] = []
-        self.left: list[CallRequest] = []
+        self.left: list[Request] = []
         """Calls that gave up waiting: at their deadline, or because they were cancelled."""
         self._errors: deque[HeadwayError] = deque()
-        self._waiting: deque[tuple[CallRequest, Future[FakeTicket]]] = deque()
+        self._waiting: deque[tuple[Request, Future[FakeTicket]]] = deque()
         self._changed = threading.Condition()
 
     def __repr__(self) -> str:
         return f"<FakeAdmission {self.statistics()}>"
 
-    def admit(self, call: CallRequest, deadline_s: float | None) -> FakeTicket:
+    def admit(
+        self,
+        call: Request,
+        deadline_s: float | None,
+        heard: object = None,  # noqa: ARG002
+    ) -> FakeTicket:
         """A ticket, as soon as there is one. Blocks."""
         future = self._ask(call, deadline_s)
         try:
@@ -100,7 +108,12 @@ class FakeAdmission:
             self._leave(call, future)
             raise
 
-    async def admit_async(self, call: CallRequest, deadline_s: float | None) -> FakeTicket:
+    async def admit_async(
+        self,
+        call: Request,
+        deadline_s: float | None,
+        heard: object = None,  # noqa: ARG002
+    ) -> FakeTicket:
         """A ticket, as soon as there is one."""
         future = self._ask(call, deadline_s)
         if future.done():
@@ -132,7 +145,7 @@ class FakeAdmission:
                 raise TimeoutError(f"{len(self.calls)} calls of {count} asked in {timeout_s} s")
 
     @property
-    def outcomes(self) -> list[CallOutcome]:
+    def outcomes(self) -> list[Outcome]:
         """How all tickets ended, in the order in which they were granted."""
         return [outcome for ticket in self.tickets for outcome in ticket.outcomes]
 
@@ -142,7 +155,7 @@ class FakeAdmission:
             len(self.calls), len(self._waiting), len(self.left), len(self.tickets), unsettled
         )
 
-    def _ask(self, call: CallRequest, deadline_s: float | None) -> Future[FakeTicket]:
+    def _ask(self, call: Request, deadline_s: float | None) -> Future[FakeTicket]:
         future: Future[FakeTicket] = Future()
         with self._changed:
             self.calls.append(call)
@@ -156,17 +169,16 @@ class FakeAdmission:
             self._changed.notify_all()
         return future
 
-    def _leave(self, call: CallRequest, future: Future[FakeTicket]) -> None:
+    def _leave(self, call: Request, future: Future[FakeTicket]) -> None:
         if (call, future) in self._waiting:
             self._waiting.remove((call, future))
             self.left.append(call)
         elif future.done() and not future.cancelled() and future.exception() is None:
             # It was granted while its caller was leaving: nobody will send it.
-            future.result().settle(CallOutcome("unused"))
+            future.result().settle(Outcome("unused"))
 
-    def _ticket(self, call: CallRequest) -> FakeTicket:
-        permit = Permit(len(self.tickets), "", Demand(Amounts(), Amounts()), 0.0, "a fake says so")
-        ticket = FakeTicket(call, permit)
+    def _ticket(self, call: Request) -> FakeTicket:
+        ticket = FakeTicket(call)
         self.tickets.append(ticket)
         return ticket
 

@@ -266,9 +266,7 @@ it what they ask, from any thread."""
 
 @contextmanager
 def waiting_for_permit(refused: str = "") -> Iterator[Callable[[str], None]]:
-    """Tell the task of a call that it waits, and why; gives how to tell the permit's reason."""
-    from headway.pacing.quota import waited_for
-
+    """Tell the task of a call that it waits, and why; gives how to tell what it waited for."""
     tell, reasons = TELL_WAIT.get(), [""]
     if tell is None:
         yield reasons.append
@@ -277,7 +275,7 @@ def waiting_for_permit(refused: str = "") -> Iterator[Callable[[str], None]]:
     try:
         yield reasons.append
     finally:
-        tell(False, waited_for(reasons[-1]))
+        tell(False, reasons[-1])
 
 
 def tell_waits_of(attempt: Attempt) -> None:

@@ -7,7 +7,7 @@ Laws:
 - After `FATAL_MAX` answers in a row that say the same of all calls to a model (a wrong key, name
   or address, no credit), no more calls are sent to it in this run. Neither are they after as many
   tasks in a row that no connection was made for in the last of their attempts.
-- A wait is cut into slices: after each, admission returns what the call waited for.
+- While a call waits, admission says now and then what for; the call keeps its place.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from headway import errors
-from headway.base.values import Fault, FaultKind, Permit, Reading
+from headway.base.clock import now_s
+from headway.base.values import Amounts, Fault, FaultKind, Reading, Wait
 from headway.work import Attempt, AttemptError, OverBudgetError, WindowEmptyError
 
 if TYPE_CHECKING:
-    from headway.broker.client import CallRequest
     from headway.client.exchange import HeldPermit, Port
-    from headway.pacing.admission import CallOutcome
+    from headway.pacing.call import Outcome, Request
 
 
 class ParallelCalls:
@@ -59,10 +59,6 @@ class ParallelCalls:
         finally:
             become("")
 
-
-FIRST_SLICE_S: Final = 2.0
-SLICE_S: Final = 60.0
-"""A call that leaves the line to ask what it waits for loses its place: soon once, then rarely."""
 
 USAGE: Final = "usage/"
 
@@ -94,7 +90,7 @@ class Calling(Struct):
     path: tuple[str, ...]
     key_variable: str
     """The environment variable of its key: named in the message that asks to correct it."""
-    outcome: CallOutcome | None = None
+    outcome: Outcome | None = None
     sent: int = 0
 
 
@@ -114,7 +110,7 @@ class Fatal:
         row = self._rows.get(use, ())
         return row[-1] if len(row) >= FATAL_MAX else None
 
-    def ended(self, use: Use, outcome: CallOutcome, *, is_last: bool = False) -> None:
+    def ended(self, use: Use, outcome: Outcome, *, is_last: bool = False) -> None:
         """Count a failed call. A missing connection counts in the last attempt of a task only."""
         fault = outcome.fault
         if fault is None or fault.kind == "request":
@@ -134,30 +130,34 @@ class Gate:
         self._window: Window = window or (lambda *_: None)
         self.fatal: Final = Fatal()
 
-    def admit(self, call: CallRequest, deadline_s: float | None) -> HeldPermit:  # noqa: ARG002 - a port
+    def admit(self, request: Request, deadline_s: float | None, heard: object = None) -> HeldPermit:  # noqa: ARG002 - a port
         raise errors.InternalError("a call of an attempt is made on its loop")
 
-    async def admit_async(self, call: CallRequest, deadline_s: float | None) -> HeldPermit:  # noqa: ARG002 - attempts have timeouts of their own
+    async def admit_async(
+        self, request: Request, deadline_s: float | None, heard: object = None
+    ) -> HeldPermit:
+        """Attempts have timeouts of their own."""
+        del deadline_s, heard
         from headway.client.exchange import refusal_words
-        from headway.pacing.admission import CallOutcome
+        from headway.pacing.call import Outcome
 
-        calling, use = CALLING.get(), (call.account, call.sketch.model)
+        calling, use = CALLING.get(), (request.account, request.sketch.model)
         self._must_be_open(use, calling)
         before = calling.outcome.fault if calling.outcome is not None else None
         calling.attempt.waits("" if before is None else refusal_words(before))
         with calling.attempt.clock.stopped(is_refused=before is not None):
-            held, waited = await self._asked(replace(call, path=calling.path))
+            held = await self._asked(replace(request, path=calling.path))
         try:
             self._must_be_open(use, calling)
-            calling.attempt.goes(waited)
+            calling.attempt.goes(held.waited_for)
         except BaseException:
             # The run may be ending: the permit is given back.
-            held.settle(CallOutcome("unused"))
+            held.settle(Outcome("unused"))
             raise
         calling.outcome = None
         calling.sent += 1
 
-        def settled(outcome: CallOutcome) -> None:
+        def settled(outcome: Outcome) -> None:
             calling.outcome = outcome
             self.fatal.ended(use, outcome, is_last=calling.attempt.is_last)
 
@@ -182,25 +182,21 @@ class Gate:
             why = f"{host} {does}: {last.detail}; {mend}"
             raise put_off(last.kind, why)
 
-    async def _asked(self, call: CallRequest) -> tuple[HeldPermit, str]:
+    async def _asked(self, request: Request) -> HeldPermit:
         from headway.client.exchange import Pacing
-        from headway.pacing.quota import waited_for
 
-        port, slice_s, waited = Pacing(admission=self._inner).port(), FIRST_SLICE_S, ""
-        while True:
-            try:
-                held = await port.admit_async(call, slice_s)
-                return held, waited_for(held.permit.reason) or waited
-            except errors.QueueDeadlineError as error:
-                # Of `waited for input/60s (...)`: `input/60s`.
-                waited = waited_for(error.detail or "").partition(" (")[0] or waited
-                empty = window_of(error, time.time())
-                if empty is not None:
-                    self._window(empty.resets_at_s, empty.detail)
-                    raise empty from None
-            except errors.HeadwayError as error:
-                raise _in_attempts_words(error) from error
-            call, slice_s = replace(call, is_resent=True), SLICE_S
+        try:
+            port = Pacing(admission=self._inner).port()
+            return await port.admit_async(request, None, self._must_not_be_empty)
+        except errors.HeadwayError as error:
+            raise _in_attempts_words(error) from error
+
+    def _must_not_be_empty(self, wait: Wait) -> None:
+        """Raises WindowEmptyError if a call waits for a usage window, which concerns the run."""
+        if wait.resource.startswith(USAGE):
+            empty = WindowEmptyError(time.time() + wait.until_s - now_s(), wait.reason)
+            self._window(empty.resets_at_s, empty.detail)
+            raise empty
 
 
 class WatchedPermit:
@@ -212,22 +208,29 @@ class WatchedPermit:
         self,
         held: HeldPermit,
         read: Callable[[Reading], None],
-        settled: Callable[[CallOutcome], None] | None = None,
+        settled: Callable[[Outcome], None] | None = None,
     ) -> None:
         self._held = held
         self._read = read
         self._settled = settled
-        self.outcome: CallOutcome | None = None
+        self.outcome: Outcome | None = None
         self.output_tokens = 0.0
 
     @property
-    def permit(self) -> Permit:
-        return self._held.permit
+    def waited_for(self) -> str:
+        return self._held.waited_for
+
+    @property
+    def expected(self) -> Amounts:
+        return self._held.expected
 
     @property
     def cut(self) -> errors.HeadwayError | None:
         """Why the answer is to be ended here; one that is over is passed on as it is."""
         return self._held.cut if self.outcome is None else None
+
+    def reached(self) -> None:
+        self._held.reached()
 
     def began(self, reading: Reading, dialect: str) -> None:
         self._held.began(reading, dialect)
@@ -240,7 +243,7 @@ class WatchedPermit:
     def still_alive(self) -> None:
         self._held.still_alive()
 
-    def settle(self, outcome: CallOutcome) -> None:
+    def settle(self, outcome: Outcome) -> None:
         if self.outcome is None:
             self.outcome = outcome
         self._held.settle(outcome)
@@ -256,16 +259,6 @@ def emptied(reading: Reading, now_s: float) -> Iterator[WindowEmptyError]:
             continue
         lasts_s = told.period_s if told.reset_s is None else told.reset_s
         yield WindowEmptyError(now_s + lasts_s, f"usage window is {told.utilization:.0%} used")
-
-
-def window_of(error: errors.QueueDeadlineError, now_s: float) -> WindowEmptyError | None:
-    """The empty usage window that a call waited for in vain, if that is what it waited for."""
-    from headway.pacing.admission import wait_in
-
-    wait = wait_in(error.detail or "", now_s)
-    if wait is None or not wait.resource.startswith(USAGE):
-        return None
-    return WindowEmptyError(wait.until_s, wait.reason)
 
 
 def put_off(kind: FaultKind, why: str) -> AttemptError:

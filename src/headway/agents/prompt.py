@@ -28,8 +28,8 @@ from msgspec.structs import replace
 
 from headway.base.values import Fault, FaultKind, Sketch, Tally
 from headway.errors import BadValueError, BudgetReachedError, UsageError
+from headway.pacing.call import Spend
 from headway.pacing.estimate import Prices, ceiling_of, spend_of
-from headway.pacing.memory import Spend
 from headway.plans.references import Fitting, Misfit, Schema
 from headway.wire.prices import price_at
 from headway.wire.values import Route, WireName

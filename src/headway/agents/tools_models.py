@@ -24,7 +24,7 @@ from headway.agents.gate import CALLING, Calling
 from headway.agents.prompt import CONNECT_S_MAX, DETAIL_CHARS, Endpoint, PromptAgent
 from headway.agents.tools import LoopTool, missing
 from headway.base.values import Fault, FaultKind
-from headway.pacing.memory import Spend
+from headway.pacing.call import Spend
 from headway.wire.read import route, sketch
 from headway.wire.values import Route, WireName
 from headway.work import Attempt, AttemptError, OverBudgetError, Result, WindowEmptyError, charged

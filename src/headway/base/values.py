@@ -20,7 +20,7 @@ Charging = Literal["reserved", "kept", "produced"]
 """When output is charged: `max_tokens` at admission, and the rest comes back or not; or as it is
 produced."""
 
-LimitSource = Literal["configured", "header", "refusal", "profile"]
+LimitSource = Literal["configured", "header", "learned", "profile"]
 """Where a limit is known from, in falling order of authority for a user's own configuration."""
 
 FaultKind = Literal[
@@ -106,22 +106,17 @@ class Usage(Struct, frozen=True):
     known: Known = "reported"
 
 
-class Permit(Struct, frozen=True):
-    """The right to make one call. Settled exactly once, by id, from any process."""
-
-    id: int
-    flow: str
-    demand: Demand
-    granted_s: float
-    reason: str
-
-
 class Wait(Struct, frozen=True):
     """Why a call may not be made yet, and until when at least."""
 
     resource: str
     until_s: float
     reason: str
+
+    @property
+    def words(self) -> str:
+        """`input/60s: refilling`."""
+        return f"{self.resource}: {self.reason}"
 
 
 class LimitReading(Struct, frozen=True):

@@ -1,4 +1,5 @@
 """How do processes of one user share an account?
 
-Reading order: `protocol`, `client`, `desk`, `server`, `store`, `election`, `process`.
+Reading order: `protocol`, `service` (both ends of a message), `calls`, `connection` (a client),
+`server`, `store`, `election`, `process` (the broker).
 """

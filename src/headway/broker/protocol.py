@@ -1,103 +1,120 @@
-"""The messages between clients and broker: one record and one JSON line each.
+"""The messages between clients and broker: MessagePack with a length before each.
 
     client                          broker
     Hello(version, client, ...)  ->
-    Ask(request)                 ->                          wants a permit
+    Ask(number, request)         ->                          wants a permit
                                  <- Granted | Denied         ...at some later time
+    Why(number)                  ->                          what does it wait for?
+                                 <- Waits(number, wait)
     Leave(number)                ->                          no longer wants it
-                                 <- Left(number, reason)
-    Began, Progressed, Alive     ->                          a call in flight moves
+                                 <- Left(number, wait)
+    Reached, Began, Progressed, Alive ->                     a call in flight moves
                                  <- Cut(id, message, hint)   ...and outgrows the budget
-    Settled(number, outcome)     ->                          it ended
-    Adopt(request, age_s)        ->                          in flight since an earlier broker
+    Settle(number, outcome)      ->                          it ended
+    Adopt(number, request, age)  ->                          in flight since an earlier broker
     Configure(account, terms)    ->                          the user's terms
     Describe(number)             ->
                                  <- Described(number, ...)   ...until one that is the last
-                                 <- Error(message)           and the line is closed
+                                 <- Refused(message)         and the connection is closed
 
-A client numbers its calls; (client, number) names a call to everybody, so that it outlives a
-broker. Saying something twice is saying it once.
+Saying something twice is saying it once.
 
-Invariant: no bytes, however wrong, raise anything but `WireError`; no line is longer than
-`LINE_BYTES_MAX`.
+Invariant: no bytes, however wrong, raise anything but `WireError`; no message is longer than
+`MESSAGE_BYTES_MAX`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, get_args
+from struct import Struct as Packing
+from typing import Annotated, Final
 
-from msgspec import Struct
+from msgspec import DecodeError, Meta, Struct
+from msgspec.msgpack import Decoder, Encoder
 
-from headway.base.codec import encode, parse, rebuild
-from headway.base.values import Reading
+from headway.base.values import Reading, Wait
 from headway.errors import WireError
-from headway.pacing.admission import BookView, CallOutcome, Denied, Granted
-from headway.pacing.budget import Cut
-from headway.pacing.lane import Request
+from headway.pacing.call import Cut, Denied, Granted, Outcome, Request
 from headway.pacing.memory import AccountTerms
+from headway.pacing.views import AdmissionView
 
-VERSION: Final = 1
+VERSION: Final = 2
 """A broker serves only clients of its own version."""
-LINE_BYTES_MAX: Final = 64 * 1024
+MESSAGE_BYTES_MAX: Final = 64 * 1024
 """A message is some hundred bytes; what is longer is not one of ours."""
 
 
-class Hello(Struct, frozen=True):
+class Hello(Struct, frozen=True, tag=True):
     version: int
     client: str
     pid: int
     name: str
 
 
-class AskMessage(Struct, frozen=True):
+class Ask(Struct, frozen=True, tag=True):
+    number: int
     request: Request
 
 
-class Leave(Struct, frozen=True):
+class Why(Struct, frozen=True, tag=True):
     number: int
 
 
-class BeganMessage(Struct, frozen=True):
+class Leave(Struct, frozen=True, tag=True):
+    number: int
+
+
+class Reached(Struct, frozen=True, tag=True):
+    number: int
+
+
+class Began(Struct, frozen=True, tag=True):
     number: int
     reading: Reading
     dialect: str
 
 
-class Progressed(Struct, frozen=True):
+class Progressed(Struct, frozen=True, tag=True):
     number: int
-    output_tokens: float
+    output_tokens: Annotated[float, Meta(ge=0, le=1e15)]
 
 
-class Alive(Struct, frozen=True):
+class Alive(Struct, frozen=True, tag=True):
     number: int
 
 
-class Settled(Struct, frozen=True):
+class Settle(Struct, frozen=True, tag=True):
     number: int
-    outcome: CallOutcome
+    outcome: Outcome
 
 
-class Adopt(Struct, frozen=True):
+class Adopt(Struct, frozen=True, tag=True):
+    number: int
     request: Request
     age_s: float
 
 
-class Configure(Struct, frozen=True):
+class Configure(Struct, frozen=True, tag=True):
     account: str
     terms: AccountTerms
 
 
-class Describe(Struct, frozen=True):
+class Describe(Struct, frozen=True, tag=True):
     number: int
 
 
-class Left(Struct, frozen=True):
+class Waits(Struct, frozen=True, tag=True):
+    """What a call waits for; None if it does not, or only for its turn."""
+
     number: int
-    reason: str
+    wait: Wait | None
 
 
-class Error(Struct, frozen=True):
+class Left(Waits, frozen=True, tag=True):
+    """What a call waited for until it left."""
+
+
+class Refused(Struct, frozen=True, tag=True):
     message: str
 
 
@@ -109,63 +126,84 @@ class About(Struct, frozen=True):
     notices: tuple[str, ...] = ()
 
 
-class Described(Struct, frozen=True):
-    """A part of what was asked about; the last one says by whom it was told."""
+class Described(Struct, frozen=True, tag=True):
+    """A part of what is known; the last one says by which broker."""
 
     number: int
-    part: BookView | None = None
+    part: AdmissionView | None = None
     about: About | None = None
 
 
 FromClient = (
-    Hello | AskMessage | Leave | BeganMessage | Progressed | Alive | Settled | Adopt | Configure
+    Hello | Ask | Why | Leave | Reached | Began | Progressed | Alive | Settle | Adopt | Configure
     | Describe
 )  # fmt: skip
-
-Passing = BeganMessage | Progressed | Alive
+Passing = Reached | Began | Progressed | Alive | Why
 """Of use to the present broker only: not kept for the next one."""
 
-FromBroker = Granted | Denied | Cut | Left | Described | Error
+FromBroker = Granted | Denied | Cut | Waits | Left | Described | Refused
 
-Message = FromClient | FromBroker
-
-_KINDS: Final[dict[str, type[Message]]] = {
-    kind.__name__: kind for kind in (*get_args(FromClient), *get_args(FromBroker))
-}
-
-
-def line_of(message: Message) -> bytes:
-    name = type(message).__name__.encode()
-    line = b'["%b",%b]\n' % (name, encode(message))
-    if len(line) > LINE_BYTES_MAX:
-        raise WireError(f"a message of {len(line):,} bytes is too long", detail=name.decode())
-    return line
+_LENGTH: Final = Packing(">I")
+_encode: Final = Encoder().encode
+_from_client: Final = Decoder(FromClient)
+_from_broker: Final = Decoder(FromBroker)
 
 
-def message_of(line: bytes) -> Message:
-    if len(line) > LINE_BYTES_MAX:
-        raise WireError(f"a line of {len(line):,} bytes is too long")
-    said = parse(line)
-    if not isinstance(said, list) or len(said) != 2 or not isinstance(said[0], str):
-        raise WireError("a message is its name and its parts")
-    kind = _KINDS.get(said[0])
-    if kind is None:
-        raise WireError("there is no such message", detail=said[0][:40])
-    return rebuild(kind, said[1])
+def packed(message: FromClient | FromBroker) -> bytes:
+    """A message as it travels; `WireError` if it is too long."""
+    data = _encode(message)
+    if len(data) > MESSAGE_BYTES_MAX:
+        name = type(message).__name__
+        raise WireError(f"a message of {len(data):,} bytes is too long", detail=name)
+    return _LENGTH.pack(len(data)) + data
 
 
-class MessageSplitter:
-    """Bytes as they come, cut into messages. Keeps less than one line."""
+class _Splitter:
+    """Bytes as they come, cut into messages. Keeps less than one message."""
 
     __slots__ = ("_rest",)
 
     def __init__(self) -> None:
         self._rest = b""
 
-    def feed(self, data: bytes) -> Iterator[Message]:
+    def cut(self, data: bytes) -> Iterator[bytes]:
+        """The messages that are complete with these bytes; `WireError` if one is too long."""
+        data, at = self._rest + data if self._rest else data, 0
+        while len(data) - at >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(data, at)
+            if length > MESSAGE_BYTES_MAX:
+                raise WireError(f"a message of {length:,} bytes is too long")
+            end = at + _LENGTH.size + length
+            if end > len(data):
+                break
+            yield data[at + _LENGTH.size : end]
+            at = end
+        self._rest = data[at:]
+
+
+class ClientMessages(_Splitter):
+    """What a client sends."""
+
+    __slots__ = ()
+
+    def feed(self, data: bytes) -> Iterator[FromClient]:
         """The messages that are complete with these bytes; `WireError` at the first bad one."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            yield message_of(line)
-        if len(self._rest) > LINE_BYTES_MAX:
-            raise WireError(f"a line of more than {LINE_BYTES_MAX:,} bytes")
+        for message in self.cut(data):
+            try:
+                yield _from_client.decode(message)
+            except (DecodeError, RecursionError, ValueError) as fault:
+                raise WireError("this is no message of a client", detail=str(fault)[:200]) from None
+
+
+class BrokerMessages(_Splitter):
+    """What a broker sends."""
+
+    __slots__ = ()
+
+    def feed(self, data: bytes) -> Iterator[FromBroker]:
+        """The messages that are complete with these bytes; `WireError` at the first bad one."""
+        for message in self.cut(data):
+            try:
+                yield _from_broker.decode(message)
+            except (DecodeError, RecursionError, ValueError) as fault:
+                raise WireError("this is no message of a broker", detail=str(fault)[:200]) from None

@@ -8,7 +8,7 @@ Laws:
 - A closed socket is a client that is gone: its permits are settled in the same round.
 - The heir of a broker that was killed decides nothing until those who were connected have told
   it what is in flight, or have had the time to.
-- What changed is on the disk within `SAVE_S`; money before it is spent (see `desk.py`).
+- What changed is on the disk within `SAVE_S`; money before it is spent (see `service.py`).
 """
 
 from __future__ import annotations
@@ -20,18 +20,16 @@ import socket
 import struct
 import traceback
 from collections.abc import Iterator, Mapping
-from functools import partial
 from types import FrameType
 from typing import Final, Self
 
 from headway.base.clock import now_s
 from headway.base.folders import Folders
 from headway.broker import protocol
-from headway.broker.desk import STALL_S, Desk, Ways
 from headway.broker.election import BrokerLog, BrokerSocket
-from headway.broker.store import Store, open_book, turn
+from headway.broker.service import STALL_S, AdmissionService
+from headway.broker.store import Store, open_admission, turn
 from headway.errors import WireError
-from headway.pacing.admission import describe
 
 IDLE_S: Final = 60.0
 """A broker without clients stays for so long: the next command of a shell finds it."""
@@ -56,7 +54,7 @@ HELLO_S_MAX: Final = 10.0
 
 
 class Peer:
-    __slots__ = ("_lines", "hello", "is_closing", "is_held_up", "since_s", "sock", "unsent")
+    __slots__ = ("_messages", "hello", "is_closing", "is_held_up", "since_s", "sock", "unsent")
 
     def __init__(self, sock: socket.socket, now: float) -> None:
         self.sock = sock
@@ -64,13 +62,13 @@ class Peer:
         self.hello: protocol.Hello | None = None
         self.is_closing = False
         self.is_held_up = False
-        self._lines = protocol.MessageSplitter()
+        self._messages = protocol.ClientMessages()
         self.unsent = bytearray()
 
     def __repr__(self) -> str:
         return f"<Peer {self.hello.client if self.hello else '?'}>"
 
-    def read(self) -> Iterator[protocol.Message]:
+    def read(self) -> Iterator[protocol.FromClient]:
         """The messages that are there; `EOFError` when the client is gone, `WireError` if bad."""
         try:
             data = self.sock.recv(READ_BYTES)
@@ -80,15 +78,15 @@ class Peer:
             data = b""
         if not data:
             raise EOFError
-        yield from self._lines.feed(data)
+        yield from self._messages.feed(data)
 
     def put(self, message: protocol.FromBroker) -> None:
         if self.is_closing:
             return
         try:
-            self.unsent += protocol.line_of(message)
+            self.unsent += protocol.packed(message)
         except WireError as fault:
-            self.unsent += protocol.line_of(protocol.Error(fault.message))
+            self.unsent += protocol.packed(protocol.Refused(fault.message))
         if len(self.unsent) > UNSENT_BYTES_MAX:
             self.unsent.clear()
             self.is_closing = True
@@ -131,12 +129,13 @@ class BrokerServer:
         self._born_s = self._alone_s = self._looked_s = now
         self._save_s = 0.0
         self._is_changed = False
-        self._book = book = open_book(kept, now)
-        keep, view = partial(self._save, is_durable=True), lambda: describe(book, now_s())
-        ways = Ways(now_s, self._send, keep, log.say, view)
-        self._desk = Desk(self._book, ways, _number(environ, "HEADWAY_STALL_S", STALL_S))
+        self._admission = open_admission(kept, now)
+        self._service = AdmissionService(
+            self._admission, self._send, lambda: self._save(is_durable=True), log.say,
+            stall_s=_number(environ, "HEADWAY_STALL_S", STALL_S),
+        )  # fmt: skip
         if kept.notice:
-            self._desk.notice(kept.notice)
+            self._service.notice(kept.notice)
         self._peers: set[Peer] = set()
         self._touched: set[Peer] = set()
         """Those to whom something is to be sent, or who are to be closed."""
@@ -164,7 +163,7 @@ class BrokerServer:
         self._selector.close()
         for end in self._bell:
             end.close()
-        fault = self._store.save(self._book.memory(now_s()), clients, is_durable=True)
+        fault = self._store.save(self._admission.memory(now_s()), clients, is_durable=True)
         self._log.say(fault or f"ended{' by ' + kind.__name__ if kind else ''}")
 
     def run(self) -> None:
@@ -180,7 +179,7 @@ class BrokerServer:
                 else:
                     has_rung = True
             if not self._is_waiting():
-                self._desk.tick()
+                self._service.decide()
             self._flush()
 
     def _accept(self) -> None:
@@ -215,7 +214,7 @@ class BrokerServer:
             peer.sock.close()
 
     def _nap_s(self) -> float:
-        due_s = min(self._desk.wake_s, self._looked_s + LOOK_S)
+        due_s = min(self._service.wake_s, self._looked_s + LOOK_S)
         if self._awaited:
             due_s = self._born_s + RETURN_S
         if self._is_changed:
@@ -237,7 +236,7 @@ class BrokerServer:
                 if peer.hello is None:
                     self._greet(peer, message)
                 else:
-                    self._desk.handle(peer.hello.client, message)
+                    self._service.handle(peer.hello.client, message)
         except EOFError:
             self._gone(peer)
         except WireError as error:
@@ -247,7 +246,7 @@ class BrokerServer:
             self._log.say(traceback.format_exc().replace("\n", " | "))
             self._refuse(peer, f"{type(fault).__name__} in the broker: see {self._place.log}")
 
-    def _greet(self, peer: Peer, message: protocol.Message) -> None:
+    def _greet(self, peer: Peer, message: protocol.FromClient) -> None:
         """Know the client from now on, under its new connection if it had another."""
         if not isinstance(message, protocol.Hello):
             raise WireError("a client says first who it is")
@@ -261,11 +260,11 @@ class BrokerServer:
             self._gone(former)
         peer.hello = message
         self._clients[message.client] = peer
-        self._desk.handle(message.client, message)
+        self._service.handle(message.client, message)
 
     def _refuse(self, peer: Peer, why: str) -> None:
         self._log.say(f"{peer!r} is cut off: {why}")
-        peer.put(protocol.Error(why[:500]))
+        peer.put(protocol.Refused(why[:500]))
         peer.is_closing = True
         self._touched.add(peer)
 
@@ -275,7 +274,7 @@ class BrokerServer:
         hello = peer.hello
         if hello is not None and self._clients.get(hello.client) is peer:
             del self._clients[hello.client]
-            self._desk.left(hello.client)
+            self._service.left(hello.client)
             self._is_changed = True
         self._alone_s = now_s()
 
@@ -289,12 +288,12 @@ class BrokerServer:
         """Why what was learned is not on the disk, or nothing."""
         now = now_s()
         fault = self._store.save(
-            self._book.memory(now), (*self._clients, *self._awaited), is_durable=is_durable
+            self._admission.memory(now), (*self._clients, *self._awaited), is_durable=is_durable
         )
         self._is_changed = bool(fault)
         self._save_s = now + (SAVE_AGAIN_S if fault else SAVE_S)
         if fault:
-            self._desk.notice(f"what was learned cannot be kept: {fault}")
+            self._service.notice(f"what was learned cannot be kept: {fault}")
         return fault
 
     def _keep_house(self) -> bool:
@@ -304,7 +303,7 @@ class BrokerServer:
             self._save()
         if now >= self._looked_s + LOOK_S:
             self._looked_s = now
-            turn(self._book, now)
+            turn(self._admission, now)
             for peer in list(self._peers):
                 if peer.hello is None and now - peer.since_s > HELLO_S_MAX:
                     self._gone(peer)

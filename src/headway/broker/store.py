@@ -19,7 +19,7 @@ from headway.base.clock import hour, today
 from headway.base.codec import decode, encode
 from headway.errors import WireError
 from headway.journal.shim_log import sync_folder, write_file
-from headway.pacing.admission import Book
+from headway.pacing.admission import Admission
 from headway.pacing.estimate import Price
 from headway.pacing.memory import MEMORY_VERSION, PacingMemory
 
@@ -69,7 +69,7 @@ class Store:
         written = decode(Written, data)
         if written.memory.version != MEMORY_VERSION:
             raise WireError(f"it was written in version {written.memory.version}")
-        if not all(lane.chronicle.is_whole for lane in written.memory.lanes):
+        if not all(one.chronicle.is_whole for one in written.memory.accounts):
             raise WireError("its history has other columns")
         return StoredMemory(
             written.memory, max(0.0, self._wall() - written.written_s), written.clients
@@ -112,24 +112,24 @@ def recall(path: str) -> StoredMemory | None:
         return None
 
 
-# Opens the book where the last process closed it: its memory, its prices, its month.
+# Opens admission where the last process left it: its memory, its prices, its month.
 
 
-def open_book(kept: StoredMemory, now: float) -> Book:
+def open_admission(kept: StoredMemory, now: float) -> Admission:
     def price_at(model: str, input_tokens: int) -> Price | None:
         """Prices take half a second to import, and are needed only with a money budget."""
-        if all(ledger.budget.microusd is None for _, ledger in book.purse.ledgers()):
+        if all(one.budget.microusd is None for _, one in admission.budgets.ledgers()):
             return None
         from headway.wire import prices
 
         return prices.price_at(model, input_tokens)
 
-    book = Book(kept.memory, price_at, now, kept.age_s)
-    turn(book, now)
-    return book
+    admission = Admission(kept.memory, price_at, now, kept.age_s)
+    turn(admission, now)
+    return admission
 
 
-def turn(book: Book, now: float) -> None:
-    """Tell a book what the clock on the wall says: budgets are for months, habits for hours."""
-    book.purse.turn(today())
-    book.turn(hour(), now)
+def turn(admission: Admission, now: float) -> None:
+    """Say what the clock on the wall shows: budgets are for months, habits for hours."""
+    admission.budgets.turn(today())
+    admission.turn(hour(), now)

@@ -21,8 +21,8 @@ from headway.report.text.terminal import print_lines
 from headway.report.text.words import console_for, glyphs_for
 
 if TYPE_CHECKING:
-    from headway.pacing.admission import BookView
     from headway.pacing.memory import AccountTerms, MonthlyBudget
+    from headway.pacing.views import AdmissionView
 
 WORDS: Final[dict[str, tuple[Resource, float]]] = {
     "rpm": ("requests", 60.0),
@@ -177,12 +177,13 @@ def _change(parsed: argparse.Namespace, changed: Callable[[AccountTerms], Accoun
     return _show(parsed)
 
 
-def _key(parsed: argparse.Namespace, view: BookView) -> str:
+def _key(parsed: argparse.Namespace, view: AdmissionView) -> str:
     """The name that terms are kept under; an account has to be one that was seen."""
     account, group = parsed.account, parsed.model
     if group and not account:
         raise BadValueError("`--model` needs `--account`", hint="see `headway limits` for names")
-    known = {lane.account for lane in view.lanes} | {key.partition("/")[0] for key, _ in view.terms}
+    known = {one.account for one in view.accounts}
+    known |= {key.partition("/")[0] for key, _ in view.terms}
     if account and account not in known:
         raise BadValueError(
             f"no account `{account}` was used here yet", hint=did_you_mean(account, known - {""})

@@ -6,11 +6,14 @@ Laws:
 - A refusal of a call that did not run is absorbed: the permit ends, the call asks again. How long
   it then waits is the quota's business; nothing here sleeps.
 - What the caller does (closing early, cancelling, forgetting) is not the provider's fault.
+- A call that could not be sent to an address that answered before asks again, as long as its
+  deadline allows. So does, as the SDKs do it, one whose connection broke before any answer.
 
 Both transports, with threads and with an event loop, drive the same `Exchange`:
 
     granted -> responded -> fed ... -> ended | closed | failed      (an answer)
                          -> fed ... -> refused -> granted ...       (anything else)
+            -> lost -> granted ...                                  (no response at all)
 """
 
 from __future__ import annotations
@@ -25,10 +28,9 @@ from msgspec.structs import replace
 
 from headway import errors
 from headway.base.fields import dumped, object_fields
-from headway.base.values import Fault, FaultKind, Permit, Reading, SettledAs, Tally
-from headway.broker.client import CallRequest
+from headway.base.values import Amounts, Fault, FaultKind, Reading, SettledAs, Tally, Wait
 from headway.client.accounts import GATEWAY_VARIABLE, VOICES, KnownDialects, account_name, host_name
-from headway.pacing.admission import CallOutcome
+from headway.pacing.call import Outcome, Request
 from headway.pacing.headers import Headers
 from headway.wire.answer import error_body
 from headway.wire.read import AnswerReader, route, sketch
@@ -104,7 +106,7 @@ def open_exchange(request: httpx2.Request, pacing: Pacing) -> Exchange | None:
     tell = TELL_PROMPT.get()
     if tell is not None and not is_resent:
         tell(body)
-    call = CallRequest(account, dialect, seen, pacing.path, is_resent)
+    call = Request(account, dialect, seen, pacing.path, is_resent)
     return Exchange(call, asked.wire, pacing.wait_s, pacing.voices)
 
 
@@ -155,6 +157,13 @@ ALIVE_S: Final = 30.0
 """Bytes that add no text (pings, hidden thoughts) are told this often: the call is not stuck."""
 ASK_S: Final = 0.1
 """The least time for a free permit to arrive: with no wait at all no call would get one."""
+BROKEN_MAX: Final = 2
+"""How often a call is sent again whose connection broke before any answer: as often as SDKs do."""
+OUTAGE_S_MAX: Final = 600.0
+"""An address where nothing listens for so long is not restarting: the caller sees the error."""
+REACHED_MAX: Final = 1024
+"""Accounts that answered this process; one more and all have to answer anew."""
+CONNECTION: Final = "connection"
 RESENT_KINDS: Final[tuple[FaultKind, ...]] = ("rate", "concurrency", "overload")
 """The call did not run and will when there is room."""
 
@@ -177,10 +186,15 @@ class HeldPermit(Protocol):
     """A permit in use. Nothing here blocks or fails, and what is said twice is said once."""
 
     @property
-    def permit(self) -> Permit: ...
+    def waited_for(self) -> str: ...
+
+    @property
+    def expected(self) -> Amounts: ...
 
     @property
     def cut(self) -> errors.HeadwayError | None: ...
+
+    def reached(self) -> None: ...
 
     def began(self, reading: Reading, dialect: str) -> None: ...
 
@@ -188,33 +202,47 @@ class HeldPermit(Protocol):
 
     def still_alive(self) -> None: ...
 
-    def settle(self, outcome: CallOutcome) -> None: ...
+    def settle(self, outcome: Outcome) -> None: ...
+
+
+Heard = Callable[[Wait], None]
+"""Called now and then with what a call waits for; what it raises ends the wait."""
 
 
 class Port(Protocol):
     """What admits calls: the process's own port, or a fake."""
 
-    def admit(self, call: CallRequest, deadline_s: float | None) -> HeldPermit: ...
+    def admit(
+        self, request: Request, deadline_s: float | None, heard: Heard | None = None
+    ) -> HeldPermit: ...
 
-    async def admit_async(self, call: CallRequest, deadline_s: float | None) -> HeldPermit: ...
+    async def admit_async(
+        self, request: Request, deadline_s: float | None, heard: Heard | None = None
+    ) -> HeldPermit: ...
+
+
+_REACHED: Final[set[str]] = set()
+"""Accounts that answered this process."""
 
 
 class Exchange:
     """One call. `with exchange:` makes sure that a permit ends when something fails inside."""
 
     __slots__ = (
-        "_asked", "_clock", "_is_answer", "_reader", "_since_s", "_ticket", "_told_s",
-        "_told_tokens", "_voices", "refusal", "resends", "wait_s", "wire",
+        "_asked", "_broken", "_clock", "_connects", "_is_answer", "_lost_s", "_reader", "_since_s",
+        "_ticket", "_told_s", "_told_tokens", "_voices", "refusal", "resends", "wait_s", "wire",
     )  # fmt: skip
 
     def __init__(
         self,
-        asked: CallRequest,
+        asked: Request,
         wire: WireName,
         wait_s: float | None = None,
         voices: KnownDialects = VOICES,
         clock: Callable[[], float] = time.monotonic,
+        connects: int = 0,
     ) -> None:
+        """`connects`: how often an address that never answered is tried again."""
         self._asked, self._voices = asked, voices
         self.wire: WireName = wire
         self.wait_s = wait_s
@@ -223,6 +251,10 @@ class Exchange:
         self._clock = clock
         self._since_s = clock()
         self.resends = 0
+        self._broken = 0
+        self._connects = connects
+        self._lost_s: float | None = None
+        """When the call could first not be sent."""
         self._ticket: HeldPermit | None = None
         self._reader: AnswerReader | None = None
         self._is_answer = False
@@ -230,10 +262,10 @@ class Exchange:
         self._told_s = self._since_s
 
     @property
-    def call(self) -> CallRequest:
+    def call(self) -> Request:
         call = self._asked
         expected = self._voices.expected(call.account, self.wire)
-        is_resent = call.is_resent or self.resends > 0
+        is_resent = call.is_resent or self.resends > 0 or self._broken > 0
         return replace(call, dialect=expected.name, is_resent=is_resent)
 
     @property
@@ -258,8 +290,11 @@ class Exchange:
 
     def responded(self, status: int, headers: Headers) -> bool:
         """The headers are here: whether an answer follows them, or the reason why there is none."""
+        if len(_REACHED) >= REACHED_MAX:
+            _REACHED.clear()
+        _REACHED.add(self._asked.account)
         dialect = self._voices.heard(self._asked.account, self.wire, status, headers)
-        self._reader = AnswerReader(self.wire, status, headers, dialect, time.time())
+        self._reader = AnswerReader(self.wire, status, headers, time.time())
         self._is_answer = 200 <= status < 300
         if self._is_answer and self._ticket is not None:
             self._told_tokens, self._told_s = 0.0, self._clock()
@@ -322,6 +357,32 @@ class Exchange:
         self.resends += 1
         return True
 
+    @property
+    def is_trial(self) -> bool:
+        """Whether this call finds out if an address can be reached again."""
+        return self._ticket is not None and self._ticket.waited_for == CONNECTION
+
+    def reached(self) -> None:
+        """There is a connection: the other calls need not wait for the answer to this one."""
+        if self._ticket is not None:
+            self._ticket.reached()
+
+    def lost(self, error: Exception) -> bool:
+        """No response came; True if the call asks again, False if its caller sees the error."""
+        fault = _fault_of(error)
+        self.failed(error)
+        if fault.kind == CONNECTION:
+            now = self._clock()
+            self._lost_s = now if self._lost_s is None else self._lost_s
+            is_outage = self._asked.account in _REACHED and now - self._lost_s < OUTAGE_S_MAX
+            is_late = self.wait_s is not None and now - self._since_s >= self.wait_s
+            self.refusal = CONNECTION
+            self._connects -= 1
+            return (is_outage or self._connects >= 0) and not is_late
+        self._broken += 1
+        self.refusal = refusal_words(fault)
+        return fault.kind == "server" and self._broken <= BROKEN_MAX
+
     def failed(self, error: BaseException) -> None:
         if self._ticket is None:
             return
@@ -341,7 +402,7 @@ class Exchange:
         ticket, self._ticket = self._ticket, None
         if ticket is not None:
             dialect = self._voices.expected(self._asked.account, self.wire)
-            ticket.settle(CallOutcome(how, tally, fault, reading, dialect.name))
+            ticket.settle(Outcome(how, tally, fault, reading, dialect.name))
 
 
 def refusal_words(fault: Fault) -> str:

@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from headway.base.clock import hour, now_s
 from headway.base.folders import Folders, folders
 from headway.broker.protocol import About
-from headway.broker.store import open_book, recall
+from headway.broker.store import open_admission, recall
 from headway.errors import BadValueError, did_you_mean
-from headway.pacing.admission import BookView, LaneView, describe
 from headway.pacing.budget import BudgetLedgerStatistics
 from headway.pacing.estimate import Price
-from headway.pacing.memory import EVERY_ACCOUNT, LaneMemory, model_group
+from headway.pacing.memory import EVERY_ACCOUNT, AccountMemory, model_group
+from headway.pacing.views import AccountView, AdmissionView, describe
 from headway.report.health import condition_of
 from headway.report.options import AccountGuess, AccountState, remembered_account, unknown_account
 
@@ -30,14 +30,14 @@ def account_in(
 ) -> tuple[AccountGuess, BudgetLedgerStatistics | None]:
     """The account that is meant, or else the one used most, and the budget of its calls."""
     view, kept = overview(environ).view, recall(folders(environ).memory)
-    lanes = [lane for lane in view.lanes if _is_meant(lane, account, model)]
+    lanes = [lane for lane in view.accounts if _is_meant(lane, account, model)]
     if account and not lanes:
-        names = {lane.account for lane in view.lanes}
+        names = {lane.account for lane in view.accounts}
         raise BadValueError(
             f"no account `{account}` was used here yet",
             hint=did_you_mean(account, names) if names else "see `headway limits` for names",
         )
-    learned = () if kept is None else kept.memory.lanes
+    learned = () if kept is None else kept.memory.accounts
     remembered = {(lane.account, lane.group): lane for lane in learned}
     found = [lane for lane in lanes if (lane.account, lane.group) in remembered]
     price = price_in(model or (found[0].group if len(found) == 1 else ""))
@@ -49,7 +49,7 @@ def account_in(
     return guess, _ledger(view, lane.account)
 
 
-def _measured(state: AccountState, lane: LaneView) -> AccountState:
+def _measured(state: AccountState, lane: AccountView) -> AccountState:
     found = condition_of(lane, hour())
     if not found.recent.ended:
         return replace(state, is_peak=found.is_peak)
@@ -61,16 +61,16 @@ def _measured(state: AccountState, lane: LaneView) -> AccountState:
     )
 
 
-def _is_meant(lane: LaneView, account: str, model: str) -> bool:
+def _is_meant(lane: AccountView, account: str, model: str) -> bool:
     is_account = not account or lane.account == account or lane.account.split("#")[0] == account
     return is_account and (not model or lane.group == model_group(model))
 
 
-def _samples(lane: LaneMemory) -> float:
-    return sum(weight for _, weight, _ in lane.profile.curve)
+def _samples(lane: AccountMemory) -> float:
+    return sum(weight for _, weight, _, _ in lane.profile.curves[1])
 
 
-def _ledger(view: BookView, account: str) -> BudgetLedgerStatistics | None:
+def _ledger(view: AdmissionView, account: str) -> BudgetLedgerStatistics | None:
     ledgers = dict(view.ledgers)
     for key in (account, EVERY_ACCOUNT):
         ledger = ledgers.get(key)
@@ -92,7 +92,7 @@ DIAL_S_MAX: Final = 1.0
 
 
 class Overview(Struct, frozen=True):
-    view: BookView
+    view: AdmissionView
     about: About | None = None
     """The broker, if one lives."""
     age_s: float | None = None
@@ -115,8 +115,8 @@ def overview(environ: Mapping[str, str]) -> Overview:
         return Overview(*admission().describe())
     kept, now = recall(place.memory), now_s()
     if kept is None:
-        return Overview(BookView("", (), (), ()))
-    return Overview(describe(open_book(kept, now), now), None, kept.age_s)
+        return Overview(AdmissionView("", (), (), ()))
+    return Overview(describe(open_admission(kept, now), now), None, kept.age_s)
 
 
 def is_served(place: Folders) -> bool:

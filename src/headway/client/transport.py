@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 from weakref import finalize
 
 import httpx2
@@ -87,14 +87,21 @@ class PacedTransport(httpx2.BaseTransport):
             try:
                 with waiting_for_permit(exchange.refusal) as hear:
                     ticket = self.pacing.port().admit(exchange.call, exchange.left_s())
-                    hear(ticket.permit.reason)
+                    hear(ticket.waited_for)
                 exchange.granted(ticket)
             except HeadwayError as error:
                 if self.pacing.lets_pass(error, exchange.call.account):
                     break
                 return _explained(self.response_type, error, exchange)
+            if exchange.is_trial:
+                _trace(request, exchange)
             with exchange:
-                response = self.inner.handle_request(request)
+                try:
+                    response = self.inner.handle_request(request)
+                except Exception as error:
+                    if exchange.lost(error):
+                        continue
+                    raise
                 body = _bytes_of(response)
                 if exchange.responded(response.status_code, response.headers.raw):
                     return self._handed_on(response, body, exchange)
@@ -141,14 +148,21 @@ class AsyncPacedTransport(httpx2.AsyncBaseTransport):
                 port = self.pacing.port()
                 with waiting_for_permit(exchange.refusal) as hear:
                     ticket = await port.admit_async(exchange.call, exchange.left_s())
-                    hear(ticket.permit.reason)
+                    hear(ticket.waited_for)
                 exchange.granted(ticket)
             except HeadwayError as error:
                 if self.pacing.lets_pass(error, exchange.call.account):
                     break
                 return _explained(self.response_type, error, exchange)
+            if exchange.is_trial:
+                _trace(request, exchange, is_async=True)
             with exchange:
-                response = await self.inner.handle_async_request(request)
+                try:
+                    response = await self.inner.handle_async_request(request)
+                except Exception as error:
+                    if exchange.lost(error):
+                        continue
+                    raise
                 body = _async_bytes_of(response)
                 if exchange.responded(response.status_code, response.headers.raw):
                     return await self._handed_on(response, body, exchange)
@@ -178,6 +192,29 @@ class AsyncPacedTransport(httpx2.AsyncBaseTransport):
 
     async def __aexit__(self, *error: Any) -> None:
         await self.inner.__aexit__(*error)
+
+
+CONNECTED: Final = ("connect_tcp.complete", "send_request_headers.complete")
+"""Of httpcore's events, those after which the provider's address is known to be reached."""
+
+
+def _trace(request: httpx2.Request, exchange: Exchange, is_async: bool = False) -> None:
+    """Have the connection of a trial reported when it is made, not when its answer begins."""
+    before = request.extensions.get("trace")
+
+    def trace(name: str, info: dict[str, Any]) -> None:
+        if name.endswith(CONNECTED):
+            exchange.reached()
+        if before is not None:
+            before(name, info)
+
+    async def trace_async(name: str, info: dict[str, Any]) -> None:
+        if name.endswith(CONNECTED):
+            exchange.reached()
+        if before is not None:
+            await before(name, info)
+
+    request.extensions = {**request.extensions, "trace": trace_async if is_async else trace}
 
 
 def _settle_when_forgotten(stream: object, exchange: Exchange) -> None:

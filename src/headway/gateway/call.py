@@ -15,8 +15,10 @@ import re
 import ssl
 import time
 from contextlib import suppress
+from functools import partial
 from hashlib import blake2b
 from math import ceil
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final
 from urllib.request import getproxies, proxy_bypass
 
@@ -25,13 +27,13 @@ from aiohttp import web
 from msgspec.structs import replace
 from yarl import URL
 
-from headway.agents.gate import FIRST_SLICE_S, Use, WatchedPermit, emptied, window_of
+from headway.agents.gate import USAGE, Use, WatchedPermit, emptied
 from headway.agents.metering import MeteredUsage
-from headway.base.values import Amounts, Fault, Reading, Sketch, Tally
-from headway.broker.client import CallRequest
+from headway.base.clock import now_s
+from headway.base.values import Amounts, Fault, Reading, Sketch, Tally, Wait
 from headway.client.accounts import account_name
 from headway.client.exchange import RETRY_COUNT, Exchange, HeldPermit, Port
-from headway.errors import HeadwayError, QueueDeadlineError
+from headway.errors import HeadwayError
 from headway.gateway import guard
 from headway.gateway import reply as hold
 from headway.gateway.recording import Recording
@@ -40,8 +42,7 @@ from headway.gateway.reply import ClientReply, fields_of
 from headway.gateway.request_match import CanonicalCall, canonical_call
 from headway.gateway.spending import Spending
 from headway.gateway.values import CallEnded, Pairs, Passed, Payer, Turned, Upstream
-from headway.pacing.admission import CallOutcome
-from headway.pacing.quota import waited_for
+from headway.pacing.call import Outcome, Request
 from headway.pacing.refusal import BODY_BYTES_MAX
 from headway.wire.values import WireName
 from headway.work import OverBudgetError
@@ -86,15 +87,24 @@ class Sender:
         self._proxies: dict[URL, URL | None] = {}
 
     async def send(
-        self, method: str, url: str, headers: Pairs, body: bytes | None
-    ) -> aiohttp.ClientResponse:
-        """Send a request; returns when the headers of the response are here. Raises `LOST`."""
+        self, method: str, url: str, headers: Pairs, body: bytes | None,
+        trial: Exchange | None = None,
+    ) -> aiohttp.ClientResponse:  # fmt: skip
+        """Send a request; returns when the headers of the response are here. Raises `LOST`. A
+        trial is told when there is a connection."""
         session = self._session or self._open()
         address = URL(url, encoded=True)
-        return await session.request(
-            method, address, proxy=self._proxy(address), data=body, headers=fields_of(headers),
-            skip_auto_headers=NOT_ADDED, allow_redirects=False,
-        )  # fmt: skip
+        if trial is not None:
+            # The same connections, and only for this call the cost of following them.
+            session = self._new_session(session.connector, [_CONNECTED])
+        try:
+            return await session.request(
+                method, address, proxy=self._proxy(address), data=body, headers=fields_of(headers),
+                skip_auto_headers=NOT_ADDED, allow_redirects=False, trace_request_ctx=trial,
+            )  # fmt: skip
+        finally:
+            if trial is not None:
+                session.detach()
 
     async def close(self) -> None:
         session, self._session = self._session, None
@@ -112,12 +122,26 @@ class Sender:
         connector = aiohttp.TCPConnector(
             limit=0, keepalive_timeout=IDLE_S_MAX, ssl=ssl.create_default_context()
         )
-        self._session = aiohttp.ClientSession(
+        self._session = self._new_session(connector, [])
+        return self._session
+
+    def _new_session(
+        self, connector: aiohttp.BaseConnector | None, traces: list[aiohttp.TraceConfig]
+    ) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
             connector=connector, timeout=self._timeout, auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(), max_line_size=HEADER_BYTES_MAX,
-            max_field_size=HEADER_BYTES_MAX,
+            max_field_size=HEADER_BYTES_MAX, trace_configs=traces,
         )  # fmt: skip
-        return self._session
+
+
+async def _connected(_session: object, context: SimpleNamespace, _params: object) -> None:
+    context.trace_request_ctx.reached()
+
+
+_CONNECTED: Final = aiohttp.TraceConfig()
+_CONNECTED.on_connection_create_end.append(_connected)
+_CONNECTED.on_request_headers_sent.append(_connected)
 
 
 def _proxy_to(origin: URL) -> URL | None:
@@ -139,7 +163,7 @@ KEPT_S: Final = 15.0
 """SDKs send again after 8 s at the latest."""
 KEPT_MAX: Final = 10_000
 
-UNUSED: Final = CallOutcome("unused")
+UNUSED: Final = Outcome("unused")
 
 Admitting = asyncio.Task[HeldPermit]
 
@@ -199,9 +223,8 @@ SMALL_BYTES_MAX: Final = 10_000
 with the user's own words in them; the first call of any conversation has 30 kB and more of tools
 and instructions."""
 
-CONNECTS_MAX: Final = 3
-CONNECT_AGAIN_S: Final = 0.5
-"""A provider that cannot be reached is tried again so often, after a moment: nothing was sent."""
+CONNECTS_MAX: Final = 2
+"""A provider that never answered is tried again so often: nothing was sent."""
 
 DRAINING: Final = Turned(
     503, "draining", "the gateway is stopping", "send the call again in a moment"
@@ -244,14 +267,14 @@ class GatewayCall:
         size = "small" if sketch.size_bytes <= SMALL_BYTES_MAX else "large"
         path = (*key.path[:1], size, *key.path[1:], f"{caller.name}:{caller.session}")
         # Agents declare the longest answer there is: what they use is claimed as it comes.
-        call = CallRequest(
+        call = Request(
             account, gateway.voices.expected(account, wire).name, sketch, path,
             sent.get(RETRY_COUNT, "0") != "0", is_soft=True,
         )  # fmt: skip
         wait_s = settings.wait_s
         if wait_s is None:
             wait_s = hold.wait_s(wire, caller, is_stream)
-        self._exchange = Exchange(call, wire, wait_s, gateway.voices)
+        self._exchange = Exchange(call, wire, wait_s, gateway.voices, connects=CONNECTS_MAX)
         self._reply = ClientReply(request, wire, caller, passed.path, is_stream)
         self._gateway, self._upstream, self._wire = gateway, upstream, wire
         self._key, self._payer, self._passed = key, key.payer, passed
@@ -312,7 +335,6 @@ class GatewayCall:
         return web.Response(status=kept.status, headers=headers, body=kept.body)
 
     async def _held_and_sent(self) -> web.StreamResponse:
-        connects = 0
         while True:
             await self._admitted()
             fault = self._gateway.fatal.last(self._use) if self._payer else None
@@ -323,14 +345,10 @@ class GatewayCall:
                 try:
                     response = await self._sent()
                 except LOST as error:
-                    self._exchange.failed(error)
-                    connects += 1
+                    if self._exchange.lost(error):
+                        continue
                     outcome = None if self._noted is None else self._noted.outcome
-                    was_sent = outcome is not None and not _is_unused(outcome)
-                    if was_sent or connects >= CONNECTS_MAX:
-                        return await self._unreachable(error, was_sent)
-                    await asyncio.sleep(CONNECT_AGAIN_S * connects)
-                    continue
+                    return await self._unreachable(error, not _is_unused(outcome))
                 try:
                     answered = await self._received(response)
                 finally:
@@ -349,18 +367,18 @@ class GatewayCall:
             waited = ""
             try:
                 ticket = await self._in_line()
-                waited = waited_for(ticket.permit.reason)
+                waited = ticket.waited_for
             except asyncio.CancelledError:
                 payer.rests(KEPT_S)
                 raise
             finally:
                 payer.goes(waited)
         is_resent = bool(self._exchange.resends)
-        self._was_held |= is_resent or bool(waited_for(ticket.permit.reason))
+        self._was_held |= is_resent or bool(ticket.waited_for)
         noted = self._noted = WatchedPermit(ticket, self._read)
         self._exchange.granted(noted)
         if self._spending is not None and payer is not None:
-            expected = ticket.permit.demand.expected
+            expected = ticket.expected
             cost = self._spending.before(expected.input_tokens, expected.output_tokens)
             try:
                 await payer.reserve(cost.microusd, cost.tokens)
@@ -422,7 +440,8 @@ class GatewayCall:
             # What has begun without an encoding goes on without one.
             headers = tuple(pair for pair in headers if pair[0].lower() != b"accept-encoding")
         url = self._upstream.url + self._passed.path
-        return await self._gateway.sender.send("POST", url, headers, self._body)
+        trial = self._exchange if self._exchange.is_trial else None
+        return await self._gateway.sender.send("POST", url, headers, self._body, trial)
 
     async def _received(self, response: aiohttp.ClientResponse) -> web.StreamResponse | None:
         """The answer, or the failure, as it was handed on; `None` for a refusal to be absorbed."""
@@ -510,8 +529,6 @@ class GatewayCall:
     async def _given_up(self, error: HeadwayError | OverBudgetError) -> web.StreamResponse:
         if isinstance(error, OverBudgetError):
             return await self._reply.turn(_too_dear(error))
-        if isinstance(error, QueueDeadlineError):
-            _report_window(self._payer, error)
         status, headers, body = hold.given_up(error, self._wire)
         if after_s := headers.get("retry-after"):
             self._sent_away(float(after_s))
@@ -529,7 +546,7 @@ class GatewayCall:
         if noted is None or outcome is None:
             tally, outcome = Tally(), UNUSED
         else:
-            tally = counted(outcome, noted.permit.demand.expected, exchange.is_finished)
+            tally = counted(outcome, noted.expected, exchange.is_finished)
         if self._payer is not None and outcome.how != "unused":
             self._gateway.fatal.ended(self._use, outcome)
         # Prices are looked up for the calls of tasks only.
@@ -560,26 +577,19 @@ class GatewayCall:
         self._gateway.ledger.ended(self._number, ended, time.monotonic())
 
 
-def _is_unused(outcome: CallOutcome | None) -> bool:
+def _is_unused(outcome: Outcome | None) -> bool:
     return outcome is not None and outcome.how == "unused"
 
 
 async def _asked(port: Port, payer: Payer | None, exchange: Exchange) -> HeldPermit:
     """Ask for the permit. No method of the call: a place that is kept must not keep its body."""
-    call, left_s = exchange.call, exchange.left_s()
-    if payer is not None and (left_s is None or left_s > FIRST_SLICE_S):
-        try:
-            return await port.admit_async(call, FIRST_SLICE_S)
-        except QueueDeadlineError as error:
-            _report_window(payer, error)
-        call, left_s = replace(call, is_resent=True), exchange.left_s()
-    return await port.admit_async(call, left_s)
+    heard = None if payer is None else partial(_report_window, payer)
+    return await port.admit_async(exchange.call, exchange.left_s(), heard)
 
 
-def _report_window(payer: Payer | None, error: QueueDeadlineError) -> None:
-    empty = window_of(error, time.time())
-    if empty is not None and payer is not None:
-        payer.window(empty.resets_at_s, empty.detail)
+def _report_window(payer: Payer, wait: Wait) -> None:
+    if wait.resource.startswith(USAGE):
+        payer.window(time.time() + wait.until_s - now_s(), wait.reason)
 
 
 async def _head(response: aiohttp.ClientResponse, exchange: Exchange) -> bytes:
@@ -593,7 +603,7 @@ async def _head(response: aiohttp.ClientResponse, exchange: Exchange) -> bytes:
     return b"".join(head)
 
 
-def counted(outcome: CallOutcome, expected: Amounts, is_finished: bool) -> Tally:
+def counted(outcome: Outcome, expected: Amounts, is_finished: bool) -> Tally:
     """The tokens of a call. What its provider did not report is what was expected, or what passed
     by if that is more; of an answer whose text is complete, what passed by."""
     tally = outcome.tally

@@ -50,7 +50,7 @@ from headway.wire.read import sketch
 from headway.wire.values import Route, WireName
 
 if TYPE_CHECKING:
-    from headway.client.admission import Admission
+    from headway.client.admission import AdmissionPort
 
 
 _LOG: Final = logging.getLogger("headway")
@@ -84,11 +84,11 @@ class Gateway:
         prices: Prices | None = None,
     ) -> None:  # fmt: skip
         """`admission` admits calls; `None` is the broker, over a line of the gateway's own."""
-        self._own: Admission | None = None
+        self._own: AdmissionPort | None = None
         if admission is None:
-            from headway.client.admission import Admission, dial_here, is_unpaced
+            from headway.client.admission import AdmissionPort, dial_here, is_unpaced
 
-            admission = self._own = Admission(dial_here, unpaced=is_unpaced())
+            admission = self._own = AdmissionPort(dial_here, unpaced=is_unpaced())
         self.settings = settings
         self.keys = keys
         self.admission = admission

@@ -488,7 +488,7 @@ class Service:
                 "model_group": lane.group,
                 "in_flight": lane.in_flight,
                 "at_once_max": lane.width,
-                "waits_for": lane.waits_for,
+                "waits_for": "" if lane.wait is None else lane.wait.words,
                 "refused": lane.refused,
                 "share": lane.share,
                 "limits": [
@@ -501,7 +501,7 @@ class Service:
                     for one in lane.limits
                 ],
             }
-            for lane in view.lanes
+            for lane in view.accounts
         ]  # fmt: skip
         budgets = [{"account": name, **as_dict(ledger)} for name, ledger in view.ledgers]
         return _plain({"month": view.month, "accounts": lanes, "budgets": budgets})

@@ -1,14 +1,14 @@
-"""What is known of one account: limits, width, latency, and pauses.
+"""What is known of one account and model group: limits, width, speed, and pauses.
 
 Laws:
 - Every limit is checked first, every limit is charged after.
 - What a user configured is true; readings correct what was learned; outcomes teach the rest.
 - A fault teaches what it names and nothing else: a wrong request pauses no other call.
+- While the provider cannot be reached, one call at a time finds out whether it is back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Final, Literal
 
@@ -19,6 +19,7 @@ from headway.base.values import (
     Amounts,
     Demand,
     Fault,
+    FaultKind,
     Limit,
     LimitReading,
     Reading,
@@ -26,27 +27,48 @@ from headway.base.values import (
     Usage,
     Wait,
 )
-from headway.pacing.balance import WAIT_UNTOLD_S, Mirror, discover, is_about
 from headway.pacing.headers import ANTHROPIC, Dialect
-from headway.pacing.hidden_limits import Blind
-from headway.pacing.latency import FIRST_BYTE_S, PER_TOKEN_S, Tempo
-from headway.pacing.limits import Bucket, FixedWindow, PlannedStream
-from headway.pacing.width import WIDTH_AT_START, Cap, Ramp, Width
+from headway.pacing.hidden_limits import Advice, HiddenLimits
+from headway.pacing.limits import (
+    WAIT_UNTOLD_S,
+    PeriodEvidence,
+    TrackedLimit,
+    discover,
+    is_about,
+)
+from headway.pacing.meters import Bucket, FixedWindow
+from headway.pacing.streams import PlannedStream, Projection
+from headway.pacing.width import (
+    FIRST_BYTE_S,
+    PER_TOKEN_S,
+    WIDTH_AT_START,
+    AnswerSpeed,
+    Cap,
+    Ramp,
+    Samples,
+    Width,
+)
 from headway.pacing.windows import Allowances
 
 HOLD_S_MAX: Final = 60.0
-"""No refusal without a named limit stops the account for longer: some of them lie."""
-
-UNVERIFIED_S: Final = 5.0
-"""An unnamed wait is tried after this long, once, to see whether it is meant."""
+"""A refused burst stops the account for no longer, whatever is said: some providers lie."""
 
 OVERLOAD_S_MAX: Final = 30.0
 
-AGAIN_S: Final = 1.0
-"""A refusal this soon after a hold has ended confirms it."""
+CROWDED_S_MAX: Final = 5.0
+"""While others hold every slot one of ours is tried this often."""
+
+UNREACHABLE_S: Final = 1.0
+"""While nothing answers at the provider's address, one call tries it this often."""
 
 
-class Hold:
+ANSWERS: Final[tuple[FaultKind, ...]] = (
+    "rate", "concurrency", "overload", "spend_cap", "billing", "access", "request",
+)  # fmt: skip
+"""Faults that a provider tells: it was reached."""
+
+
+class Pauses:
     """Why no call may be sent at all."""
 
     def __init__(self, share: float) -> None:
@@ -54,17 +76,46 @@ class Hold:
         self._closed = "" if share > 0 else "the ceiling leaves nothing of any limit"
         self._until_s = -inf
         self._reason = ""
-        self._verified = False
         self._overloads = 0
         self._idle_refusals = 0
+        self._trial_s: float | None = None
+        """Since when the provider cannot be reached, or its last trial began."""
+        self._is_trying = False
 
-    def wait(self, now: float) -> Wait | None:
+    def wait(self, in_flight: int, now: float) -> Wait | None:
         """What holds all calls back now."""
         if self._closed:
             return Wait("account", inf, self._closed)
+        if self._trial_s is not None:
+            if self._is_trying and in_flight > 0:
+                return Wait("connection", inf, "one call tries whether the provider answers")
+            if now < self._trial_s + UNREACHABLE_S:
+                return Wait("connection", self._trial_s + UNREACHABLE_S, "no connection")
         if now < self._until_s:
             return Wait("account", self._until_s, self._reason)
         return None
+
+    def sent(self, now: float) -> None:
+        """A call leaves; if the provider could not be reached, it is the trial."""
+        if self._trial_s is not None:
+            self._trial_s, self._is_trying = now, True
+
+    def ended(self) -> None:
+        """A call ended: if it was the trial, another one may follow."""
+        self._is_trying = False
+
+    def unreachable(self, now: float) -> None:
+        """Not one byte could be sent."""
+        self._trial_s = now if self._trial_s is None else self._trial_s
+
+    def reached(self) -> None:
+        """There is a connection."""
+        self._trial_s = None
+
+    def answered(self) -> None:
+        """A call was let in: neither out of reach nor overloaded nor crowded out."""
+        self._overloads = self._idle_refusals = 0
+        self._trial_s = None
 
     def close(self, reason: str) -> None:
         """Waiting does not help: no call is made any more."""
@@ -86,63 +137,13 @@ class Hold:
         if in_flight > 0:
             return
         self._idle_refusals += 1
-        self._until_s = now + min(UNVERIFIED_S, 2.0**self._idle_refusals / 4)
-        self._reason = "somebody else holds every slot"
+        self._until_s = now + min(CROWDED_S_MAX, 2.0**self._idle_refusals / 4)
+        self._reason = "others hold every slot"
 
-    def burst_refused(self, told_s: float | None, now: float) -> None:
+    def burst_refused(self, wait_s: float | None, now: float) -> None:
         """Enough was left of the limit that was named."""
-        self._until_s = now + min(told_s or WAIT_UNTOLD_S, HOLD_S_MAX)
+        self._until_s = now + min(wait_s or WAIT_UNTOLD_S, HOLD_S_MAX)
         self._reason = "a burst was refused"
-
-    def asked(self, told_s: float, now: float) -> None:
-        """A wait for a limit that we cannot see. It is meant if trying early is refused again."""
-        self._verified = self._verified or now - self._until_s < AGAIN_S
-        most_s = HOLD_S_MAX if self._verified else UNVERIFIED_S
-        self._until_s, self._reason = now + min(told_s, most_s), "asked to wait"
-
-    def answered(self) -> None:
-        """A call was let in: neither overloaded nor crowded out."""
-        self._overloads = 0
-        self._idle_refusals = 0
-
-
-def standing(mirror: Mirror, now: float) -> LimitReading:
-    """How a limit stands, as a reading; `utilization` is our own share under a user's ceiling."""
-    limit, meter, ceiling, level = mirror.limit, mirror.meter, mirror.ceiling, mirror.level(now)
-    reset_s = meter.boundary_s - now if isinstance(meter, FixedWindow) else None
-    ours = None
-    if ceiling is not None:
-        ours = (ceiling.size - ceiling.level(now)) / max(1.0, limit.amount)
-    return LimitReading(limit.resource, limit.period_s, limit.amount, level, reset_s, ours)
-
-
-def restore(
-    mirrors: Iterable[Mirror], levels: Sequence[LimitReading], at_s: float, now: float
-) -> None:
-    """Go on from where the limits stood at `at_s`. The mirrors are new."""
-    for mirror in mirrors:
-        for told in levels:
-            if is_about(mirror.limit, told):
-                _restore(mirror, told, at_s, now)
-
-
-def _restore(mirror: Mirror, told: LimitReading, at_s: float, now: float) -> None:
-    meter, limit, ceiling = mirror.meter, mirror.limit, mirror.ceiling
-    amount, remaining = told.limit or 0.0, told.remaining or 0.0
-    # Of a bucket without a ceiling it is not known what we took in a period.
-    ours = 0.0
-    if isinstance(meter, Bucket):
-        meter.set_level(remaining + meter.rate_per_s * (now - at_s), now)
-    else:
-        if isinstance(meter, FixedWindow) and told.reset_s is not None:
-            # Aligned as it was, even where that window is over by now.
-            meter.boundary_s = at_s + told.reset_s
-        ours = amount - remaining
-        meter.charge(ours, at_s)
-    if told.utilization is not None:
-        ours = told.utilization * max(1.0, amount)
-    if ceiling is not None and (limit.kind == "gauge" or now - at_s < limit.period_s):
-        ceiling.charge(ours, now)
 
 
 SMOOTH_S: Final = 1.0
@@ -160,13 +161,18 @@ class Profile(Struct, frozen=True):
     per_token_s: float = PER_TOKEN_S
     per_second: float = inf
     """Calls that may leave within one second, where a burst was refused."""
-    curve: tuple[tuple[int, float, float], ...] = ()
-    """Time per token by calls in flight: (width, weight, seconds)."""
+    curves: tuple[Samples, Samples] = ((), ())
+    """Time to first byte, and per token or of whole answers, by calls in flight."""
     kept: tuple[str, ...] = ()
     """Names of limits of which reservations do not come back."""
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether it was seen what company costs."""
+        return bool(self.curves[1])
 
-class QuotaConfig(Struct, frozen=True):
+
+class AccountConfig(Struct, frozen=True):
     """What is known or wanted before the first call."""
 
     dialect: Dialect = ANTHROPIC
@@ -178,38 +184,37 @@ class QuotaConfig(Struct, frozen=True):
     profile: Profile | None = None
 
 
-class Belief:
+class Account:
     """One account and model group, as far as it is known."""
 
-    def __init__(self, config: QuotaConfig, now: float) -> None:
+    def __init__(self, config: AccountConfig, now: float) -> None:
         profile = config.profile or Profile()
         self.config = config
         """Limits that are found follow the dialect that is in here by then."""
-        self.hold = Hold(config.share)
+        self.pauses = Pauses(config.share)
         self.allowances = Allowances(config.share)
-        self._blind: Blind | None = None
+        self.advice = Advice()
+        self.hidden: HiddenLimits | None = None
         self.ramp = Ramp(profile.per_second, now)
-        self.tempo = Tempo(now)
-        self.tempo.first_byte_s = profile.first_byte_s
-        self.tempo.per_token_s = profile.per_token_s
+        self.speed = AnswerSpeed(profile.first_byte_s, profile.per_token_s, now)
         named = {limit.name for limit in config.limits}
         learned = [limit for limit in profile.limits if limit.name not in named]
         limits = [*learned, *config.limits]
         rates = [limit for limit in limits if limit.resource != "concurrency"]
-        self.mirrors = [_mirror(limit, config, now) for limit in rates]
+        self.limits = [_tracked(limit, config, now) for limit in rates]
         slots = [limit.amount for limit in limits if limit.resource == "concurrency"]
         most = max(1.0, float(int(min(slots) * config.share))) if slots else inf
-        start = profile.width if config.profile or not slots else most
         cap = Cap(profile.cap, profile.cap_probes, now, most)
-        self.width = Width(min(start, most), cap, profile.curve)
+        curves = None if config.profile is None else profile.curves
+        self.width = Width(min(profile.width, most), cap, curves)
 
     def wait(self, demand: Demand, stream: PlannedStream, waiting: int, now: float) -> Wait | None:
         """What holds this call back, or None if it may be sent now."""
-        held = self.hold.wait(now) or self.allowances.wait(now)
+        in_flight = self.speed.in_flight
+        held = self.pauses.wait(in_flight, now) or self.allowances.wait(now)
         if held is not None:
             return held
-        in_flight = self.tempo.in_flight
-        width = self.width.limit(in_flight, waiting, now)
+        width = self.width.limit(in_flight, waiting, demand.is_whole, now)
         if in_flight >= width:
             # A try that is due or under way ends with an answer, not with a time.
             probe_s = self.width.next_probe_s(width)
@@ -222,158 +227,208 @@ class Belief:
         if departs_s > now:
             return Wait("burst", departs_s, "a burst was refused")
         latest: Wait | None = None
-        for mirror in self.mirrors:
-            wait = mirror.wait(demand, stream, now)
+        for limit in self.limits:
+            wait = limit.wait(demand, stream, now)
             if wait is not None and (latest is None or wait.until_s > latest.until_s):
                 latest = wait
-        if latest is None and self._blind is not None:
-            until_s = self._blind.when(demand, now)
+        if latest is None and self.hidden is not None:
+            until_s = self.hidden.when(demand, now)
             if until_s > now:
                 return Wait("hidden limit", until_s, "rate learned from refusals")
         return latest
 
     def can_ever(self, demand: Demand) -> bool:
         """Whether the call can be admitted at all, however long it waits."""
-        return all(mirror.can_ever(demand) for mirror in self.mirrors)
+        return all(limit.can_ever(demand) for limit in self.limits)
 
     def charge(self, demand: Demand, stream: PlannedStream, now: float) -> tuple[float, ...]:
         """Take the call's share of everything; returns the levels for later comparison."""
         self.ramp.sent(now)
-        self.width.sent(self.tempo.in_flight + 1, now)
-        if self._blind is None and not self.mirrors:
-            self._blind = Blind(now)
-        if self._blind is not None:
-            self._blind.granted(demand, now)
-        return tuple([mirror.charge(demand, stream, now) for mirror in self.mirrors])
+        self.pauses.sent(now)
+        self.width.sent(self.speed.in_flight + 1, now)
+        if self.hidden is None and not self.limits:
+            self.hidden = HiddenLimits(now)
+        if self.hidden is not None:
+            self.hidden.granted(demand, now)
+        return tuple([limit.charge(demand, stream, now) for limit in self.limits])
+
+    def adopt(
+        self, demand: Demand, stream: PlannedStream, sent_s: float, known_s: float, now: float
+    ) -> None:
+        """A call that was sent under another process's permit; levels known at `known_s` contain
+        the charges of calls sent before, and what their answers had produced by then."""
+        flowed = stream.produced(now) - stream.produced(known_s)
+        for limit in self.limits:
+            limit.join(demand, stream, sent_s > known_s, now)
+            if isinstance(limit.count, Projection):
+                limit.count.charge(flowed, now)
 
     def replan(self, before: PlannedStream, after: PlannedStream, now: float) -> None:
         """A stream is not where it was planned to be."""
-        for mirror in self.mirrors:
-            mirror.plan(before, after, now)
+        for limit in self.limits:
+            limit.plan(before, after, now)
 
-    def answered(self, demand: Demand, sent_s: float, company: int, now: float) -> None:
-        """A first byte came: the call was let in, with `company` in flight, itself included."""
-        if not demand.is_whole:
-            self.tempo.first_byte(now - sent_s)
+    def answered(self, sent_s: float, company: int, now: float) -> None:
+        """A call was let in, with `company` in flight when it was sent, itself included."""
         self.width.served(company, now)
-        self.hold.answered()
-        if self._blind is not None:
-            cleared = self._blind.accepted(demand, sent_s, company, now)
-            if cleared == "crowd":
-                self.width.cap.lift()
-            elif cleared == "burst":
-                self.ramp = Ramp()
+        self.pauses.answered()
+        self.advice.accepted(sent_s)
+        if self.hidden is not None and self.hidden.accepted(sent_s, company, now) == "crowd":
+            self.width.cap.lift()
 
     def settle(
         self, demand: Demand, stream: PlannedStream, sent_s: float, usage: Usage, now: float
     ) -> None:
+        self.pauses.ended()
         self.allowances.settle(usage.amounts.input_tokens + usage.amounts.output_tokens)
-        for mirror in self.mirrors:
-            mirror.settle(demand, stream, sent_s, usage, now)
-        if self._blind is not None:
-            self._blind.settled(demand, usage.amounts)
+        for limit in self.limits:
+            limit.settle(demand, stream, sent_s, usage, now)
+        if self.hidden is not None:
+            self.hidden.settled(demand, usage.amounts)
 
     def give_back(
         self, demand: Demand, stream: PlannedStream, sent_s: float, how: SettledAs, now: float
     ) -> None:
         """The call did not run. A refusal stays charged where the provider counts it."""
+        self.pauses.ended()
         self.ramp.returned()
-        if self._blind is not None:
-            self._blind.returned(demand, sent_s)
+        if self.hidden is not None:
+            self.hidden.returned(demand, sent_s)
         is_counted = how == "throttled" and self.config.dialect.refusals_count
-        for mirror in self.mirrors:
-            is_kept = is_counted and mirror.limit.resource == "requests"
-            mirror.give_back(demand, stream, sent_s, is_kept, now)
+        for limit in self.limits:
+            is_kept = is_counted and limit.limit.resource == "requests"
+            limit.give_back(demand, stream, sent_s, is_kept, now)
 
     def failed(
         self, demand: Demand, sent_s: float, fault: Fault, reading: Reading, now: float
     ) -> None:
         """A fault: whom it concerns, and what follows."""
+        in_flight = self.speed.in_flight
+        if fault.kind in ANSWERS:
+            self.pauses.reached()
         if fault.kind in ("spend_cap", "billing"):
-            self.hold.close(f"{fault.kind}: {fault.detail}")
+            self.pauses.close(f"{fault.kind}: {fault.detail}")
+        elif fault.kind == "connection":
+            self.pauses.unreachable(now)
         elif fault.kind in ("overload", "timeout"):
-            self.width.overloaded(self.tempo.in_flight, now)
+            self.width.overloaded(in_flight, now)
             if fault.kind == "overload":
-                self.hold.overloaded(fault.retry_after_s, now)
+                self.pauses.overloaded(fault.retry_after_s, now)
         elif fault.kind == "concurrency":
-            self.width.cap.refused(self.tempo.in_flight, now)
-            self.hold.crowded(self.tempo.in_flight, now)
+            self.width.cap.refused(in_flight, now)
+            self.pauses.crowded(in_flight, now)
         elif fault.kind == "rate":
             self._throttled(demand, sent_s, fault, reading, now)
 
     def observe(
-        self, reading: Reading, levels: tuple[float, ...], at_s: float, now: float
-    ) -> list[Mirror]:
-        """Learn from a response to a call charged at `levels`; returns limits not known before."""
-        found: list[Mirror] = []
+        self, reading: Reading, demand: Demand, levels: tuple[float, ...], at_s: float, now: float,
+        is_refusal: bool = False,
+    ) -> list[TrackedLimit]:  # fmt: skip
+        """Learn from a response to a call charged at `levels`; returns limits that are new, or
+        counted anew: calls in flight have to join them."""
+        found: list[TrackedLimit] = []
         for told in reading.limits:
             if self.allowances.observe(told, now):
                 continue
-            for index, mirror in enumerate(self.mirrors):
-                if is_about(mirror.limit, told):
-                    snapshot = levels[index] if index < len(levels) else None
-                    mirror.observe(told, snapshot, at_s, now)
-                    break
-            else:
+            known = next(
+                (place for place, one in enumerate(self.limits) if is_about(one.limit, told)), None
+            )
+            if known is None:
                 limit = discover(told, self.config.dialect)
                 if limit is not None:
-                    mirror = _mirror(limit, self.config, now)
-                    mirror.adopt(told, at_s, now)
-                    self.mirrors.append(mirror)
-                    found.append(mirror)
-        if found and self._blind is not None and self._blind.refusals == 0:
-            self._blind = None
+                    found.append(self._follow(limit, None, told, at_s, now))
+                    self.limits.append(found[-1])
+                    if not is_refusal:
+                        found[-1].revised(told, demand, at_s, now)
+                continue
+            tracked = self.limits[known]
+            revised = None if is_refusal else tracked.revised(told, demand, at_s, now)
+            if revised is not None:
+                fresh = self._follow(revised, tracked.evidence, told, at_s, now)
+                self.limits[known] = fresh
+                found.append(fresh)
+            else:
+                level = levels[known] if known < len(levels) else None
+                tracked.observe(told, level, at_s, now)
+        if found and self.hidden is not None and self.hidden.refusals == 0:
+            self.hidden = None
         return found
 
     def cost_s(self, amounts: Amounts) -> float:
         """Seconds for which a call takes the whole of the resource that it needs most of."""
-        costs = [one.toll.cost_s(amounts, one.limit.rate_per_s) for one in self.mirrors]
-        return max(costs, default=1.0)
+        return max((limit.cost_s(amounts) for limit in self.limits), default=1.0)
+
+    def fed(self, demand: Demand, lasts_s: float) -> float:
+        """How many calls the named limits allow in such a time; 0 where none is named."""
+        return lasts_s / max(1e-9, self.cost_s(demand.expected)) if self.limits else 0.0
 
     def profile(self) -> Profile:
         """What is worth keeping for the next run. A cap that no refusal named is only suspected."""
-        worth, cap = self.width.congestion.worth(), self.width.cap
-        width = self.width.allowed if worth == inf else worth
+        width, cap = self.width.allowed, self.width.cap
         if width >= cap.most:
             # What the user's own limit held back says nothing of how far it would have gone.
             width = max(width, float(WIDTH_AT_START))
         return Profile(
-            tuple(mirror.as_profile() for mirror in self.mirrors), width,
-            cap.limit if cap.limit < cap.most and self._blind is None else inf, cap.probes,
-            self.tempo.first_byte_s, self.tempo.per_token_s,
-            self.ramp.most if self.mirrors else inf, self.width.congestion.curve(),
-            tuple(one.limit.name for one in self.mirrors if one.toll.keeps),
+            tuple(limit.as_profile() for limit in self.limits), width,
+            cap.limit if cap.limit < cap.most and self.hidden is None else inf, cap.probes,
+            self.speed.first_byte_s, self.speed.per_token_s,
+            self.ramp.most if self.limits else inf,
+            (self.width.first_bytes.kept(), self.width.pieces.kept()),
+            tuple(one.limit.name for one in self.limits if one.rule.keeps),
         )  # fmt: skip
+
+    def standing(self, now: float) -> tuple[LimitReading, ...]:
+        """How the limits stand, as readings; `utilization` is our own share under a ceiling."""
+        return tuple(_standing(limit, now) for limit in self.limits)
+
+    def restore(self, levels: tuple[LimitReading, ...], at_s: float, now: float) -> None:
+        """Go on from where the limits stood at `at_s`. The account is new."""
+        for limit in self.limits:
+            for told in levels:
+                if is_about(limit.limit, told):
+                    _restore(limit, told, at_s, now)
+
+    def _follow(
+        self, limit: Limit, evidence: PeriodEvidence | None, told: LimitReading, at_s: float,
+        now: float,
+    ) -> TrackedLimit:  # fmt: skip
+        tracked = _tracked(limit, self.config, now)
+        tracked.evidence = evidence
+        tracked.adopt(told, at_s, now)
+        return tracked
 
     def _throttled(
         self, demand: Demand, sent_s: float, fault: Fault, reading: Reading, now: float
     ) -> None:
         """A limit per period was short: the one that was named, or one that we cannot see."""
-        named = [one for one in self.mirrors if one.limit.resource == fault.resource]
+        is_window = any((one.utilization or 0.0) >= 1.0 for one in reading.limits)
+        may_try = not (is_window or self.config.dialect.refusals_count)
+        wait_s = self.advice.heeded_s(fault.retry_after_s, sent_s, may_try, now)
+        named = [one for one in self.limits if one.limit.resource == fault.resource]
+        if fault.resource is None:
+            # The one that, by the refusal's own headers, has too little for this call.
+            named = [one for one in self.limits if one.is_short(demand, reading)]
         if named:
-            mirror = min(named, key=lambda one: one.left(reading, now))
-            if mirror.refused(demand, reading, fault.retry_after_s, now):
+            limit = min(named, key=lambda one: one.left(reading, now))
+            if limit.refused(demand, reading, wait_s, now):
                 self.ramp.refused(now)
-                self.hold.burst_refused(fault.retry_after_s, now)
+                self.pauses.burst_refused(wait_s, now)
             return
-        if fault.retry_after_s is not None:
-            self.hold.asked(fault.retry_after_s, now)
-            return
-        if self._blind is None:
-            self._blind = Blind(now)
-        blame = self._blind.refused(demand, sent_s, self.tempo.in_flight, now)
-        if blame == "crowd":
-            self.width.cap.refused(self.tempo.in_flight, now)
+        if self.hidden is None:
+            self.hidden = HiddenLimits(now)
+        suspect = self.hidden.refused(demand, sent_s, self.speed.in_flight, wait_s, now)
+        if suspect == "crowd":
+            self.width.cap.refused(self.speed.in_flight, now)
             self.width.cap.probe_soon(now)
-            self.hold.crowded(self.tempo.in_flight, now)
-        elif blame == "rate":
+            self.pauses.crowded(self.speed.in_flight, now)
+        elif suspect == "rate":
             self.ramp.refused(now)
             self.width.cap.lift()
         else:
-            self.width.cap.lower(self.tempo.in_flight)
+            self.width.cap.lower(self.speed.in_flight)
 
 
-def _mirror(limit: Limit, config: QuotaConfig, now: float) -> Mirror:
+def _tracked(limit: Limit, config: AccountConfig, now: float) -> TrackedLimit:
     """A limit as the user wants it used: evenly if asked for, up to a share of it."""
     if config.pace == "smooth" and limit.kind == "bucket":
         limit = replace(limit, burst=limit.rate_per_s * SMOOTH_S)
@@ -382,6 +437,36 @@ def _mirror(limit: Limit, config: QuotaConfig, now: float) -> Mirror:
     charging = config.dialect.charging
     if config.profile is not None and limit.name in config.profile.kept:
         charging = "kept"
-    mirror = Mirror(limit, charging, config.share, rounding, now)
-    mirror.burst_s = SMOOTH_S if config.pace == "smooth" else inf
-    return mirror
+    tracked = TrackedLimit(limit, charging, config.share, rounding, now)
+    tracked.burst_s = SMOOTH_S if config.pace == "smooth" else inf
+    tracked.is_published = config.dialect.limit_kind is not None
+    return tracked
+
+
+def _standing(tracked: TrackedLimit, now: float) -> LimitReading:
+    limit, meter, ceiling = tracked.limit, tracked.meter, tracked.ceiling
+    level = tracked.level(now)
+    reset_s = meter.boundary_s - now if isinstance(meter, FixedWindow) else None
+    ours = None
+    if ceiling is not None:
+        ours = (ceiling.size - ceiling.level(now)) / max(1.0, limit.amount)
+    return LimitReading(limit.resource, limit.period_s, limit.amount, level, reset_s, ours)
+
+
+def _restore(tracked: TrackedLimit, told: LimitReading, at_s: float, now: float) -> None:
+    meter, limit, ceiling = tracked.meter, tracked.limit, tracked.ceiling
+    amount, remaining = told.limit or 0.0, told.remaining or 0.0
+    # Of a bucket without a ceiling it is not known what we took in a period.
+    ours = 0.0
+    if isinstance(meter, Bucket):
+        meter.set_level(remaining + meter.rate_per_s * (now - at_s), now)
+    else:
+        if isinstance(meter, FixedWindow) and told.reset_s is not None:
+            # Aligned as it was, even where that window is over by now.
+            meter.boundary_s = at_s + told.reset_s
+        ours = amount - remaining
+        tracked.count.charge(ours, at_s)
+    if told.utilization is not None:
+        ours = told.utilization * max(1.0, amount)
+    if ceiling is not None and (limit.kind == "gauge" or now - at_s < limit.period_s):
+        ceiling.charge(ours, now)

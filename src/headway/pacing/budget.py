@@ -9,7 +9,6 @@ Laws:
 
 from __future__ import annotations
 
-import re
 from math import inf
 from typing import Final, Literal
 
@@ -18,14 +17,13 @@ from msgspec.structs import replace
 
 from headway.base.numbers import next_month
 from headway.errors import BudgetReachedError
+from headway.pacing.call import CallId, Spend
 from headway.pacing.memory import (
     EVERY_ACCOUNT,
-    CallId,
     Claim,
     Diary,
     MonthlyBudget,
     PacingMemory,
-    Spend,
 )
 
 Room = Literal["yes", "later", "never"]
@@ -100,7 +98,7 @@ class MonthlyBudgets:
         ledger.budget = budget
         return changed
 
-    def budgets(self, account: str) -> tuple[MonthlyBudget, MonthlyBudget]:
+    def of(self, account: str) -> tuple[MonthlyBudget, MonthlyBudget]:
         """The budgets that a call of this account counts towards."""
         return self._ledger(account).budget, self._ledger(EVERY_ACCOUNT).budget
 
@@ -211,27 +209,6 @@ STEP_TOKENS: Final = 256.0
 
 STEP_SHARE: Final = 0.5
 """And by so much of the answer, where there is room: a long one is raised a few times."""
-
-
-_CLAIM: Final = re.compile(r"a call of (?:up to|about) ([\d,]+) tokens(?:, \$([\d,]+\.\d+))?")
-"""What a refusal says of a call that no budget has room for."""
-
-
-class Cut(Struct, frozen=True):
-    """A call in flight whose answer is to be ended, and why."""
-
-    id: CallId
-    message: str
-    hint: str = ""
-
-
-def claim_in(words: str) -> Spend | None:
-    """What a call that was refused would have claimed, by the words of its refusal."""
-    found = _CLAIM.search(words)
-    if found is None:
-        return None
-    dollars = float((found[2] or "0").replace(",", ""))
-    return Spend(float(found[1].replace(",", "")), round(dollars * 1e6))
 
 
 def no_room(purse: MonthlyBudgets, account: str, what: str) -> BudgetReachedError:

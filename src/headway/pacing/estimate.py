@@ -10,9 +10,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from headway.base.values import Amounts, Demand, Sketch, Tally, Usage
+from headway.pacing.call import CallId, Spend
 from headway.pacing.headers import Dialect
 from headway.pacing.length import OutputLength, remember
-from headway.pacing.memory import Spend
 
 TOKENS_PER_BYTE: Final = {"english": 0.25, "code": 0.30, "korean": 0.40, "cjk": 0.40}
 """Where ratios start, per UTF-8 byte. Hangul, Han and kana take three bytes and 1 to 1.4 tokens a
@@ -206,17 +206,17 @@ class Estimates:
         """Whether the price of the call is known."""
         return self._prices(sketch.model, 0) is not None
 
-    def began(self, number: int, demand: Demand) -> None:
+    def began(self, id: CallId, demand: Demand) -> None:
         """The call was sent; that it has not ended yet is evidence of its length."""
-        self.outputs.started(number, demand.kind, demand.expected.input_tokens)
+        self.outputs.started(id, demand.kind, demand.expected.input_tokens)
 
-    def ended(self, number: int, sketch: Sketch, tally: Tally | None) -> None:
+    def ended(self, id: CallId, sketch: Sketch, tally: Tally | None) -> None:
         """The call is over. Only what the provider reported of a whole answer teaches."""
         reported = tally is not None and tally.known == "reported"
         if tally is None or not reported:
-            self.outputs.ended(number, None)
+            self.outputs.ended(id, None)
             return
-        self.outputs.ended(number, tally.output_tokens)
+        self.outputs.ended(id, tally.output_tokens)
         whole = tally.input_tokens + tally.cache_read_tokens
         self._inputs.observe(
             sketch.model, sketch.content, sketch.size_bytes, whole, sketch.messages

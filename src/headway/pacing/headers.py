@@ -94,7 +94,7 @@ def guess(headers: Headers) -> Dialect:
     return GEMINI if names.get("server", "").startswith("scaffolding") else PLAIN
 
 
-def decode(headers: Headers, received_wall_s: float | None, dialect: Dialect) -> Reading:
+def decode(headers: Headers, received_wall_s: float | None) -> Reading:
     """All that one response's headers say about limits, and when to send again.
 
     `received_wall_s` stands in for a missing `Date`; without either, times of day are not read.
@@ -115,7 +115,7 @@ def decode(headers: Headers, received_wall_s: float | None, dialect: Dialect) ->
     date_s = http_date_s(said.get("date", ""))
     since = _Since(date_s, received_wall_s)
     triple = rows.pop(_TRIPLE, None)
-    limits = [_limit_reading(slot, rows[slot], since, dialect) for slot in sorted(rows)]
+    limits = [_limit_reading(slot, rows[slot], since) for slot in sorted(rows)]
     if triple is not None or "ratelimit" in said or "ratelimit-policy" in said:
         limits += _ietf_readings(said, triple or _NOTHING, since)
     return Reading(
@@ -216,9 +216,7 @@ def _pairs(headers: Headers) -> Iterator[tuple[str, str]]:
             )
 
 
-def _limit_reading(
-    slot: int, row: list[str | None], since: _Since, dialect: Dialect
-) -> LimitReading | None:
+def _limit_reading(slot: int, row: list[str | None], since: _Since) -> LimitReading | None:
     """One limit from its headers' values; `None` when none of them could be read."""
     place = _SLOTS[slot]
     limit = number(row[_LIMIT])
@@ -232,11 +230,7 @@ def _limit_reading(
         utilization = 1.0
     if limit is None and remaining is None and reset_s is None and utilization is None:
         return None
-    period_s = place.period_s
-    if period_s is None:
-        requests = place.resource == "requests"
-        period_s = dialect.requests_period_s if requests else dialect.tokens_period_s
-    return LimitReading(place.resource, period_s, limit, remaining, reset_s, utilization)
+    return LimitReading(place.resource, place.period_s, limit, remaining, reset_s, utilization)
 
 
 def _ietf_readings(

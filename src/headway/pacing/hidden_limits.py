@@ -1,38 +1,46 @@
-"""Paces an account whose provider reports no limits.
+"""Paces an account whose provider refuses calls by limits that it does not report.
 
 Laws:
 - Until the first refusal nothing is held back.
 - Refusals of calls that were sent before the last refusal arrived are the same signal.
-- At a refusal the short resource is (nearly) empty. What is let in between two refusals proves
-  a rate from below, and the second refusal bounds it from above: the interval is a bracket.
-- The resource whose brackets contradict each other least is blamed, and it alone paces.
-- Too many at once is another suspect: it is cleared when more were in flight and served, or when
-  fewer were in flight and one was refused.
-- A bound that has not been confirmed for a while is pushed, slowly, then faster: limits rise too.
-- A long drought that ends at once is a window: after it, nothing is held back again.
+- After a refusal calls wait as long as the provider said or, tried ever less often, until one is let
+  in; then they leave one by one until the next refusal. What was let in from one refusal to the next
+  gives a rate. A bucket, a window that slides and one that is fixed all keep to it in the long run.
+- When two rates in a row agree, of the resource for which they agree best, calls are paced by it.
+- A rate that has not been confirmed for a while is pushed, slowly, then faster: limits rise too.
+- Too many at once is another suspect where nothing was said of a wait: it is cleared when more were
+  in flight and served, or when fewer were in flight and one was refused.
+- Advice to wait is tried early, once, where a refusal is free. If a call is let in before the wait
+  is over, or is refused with the same figure again, the advice is inflated and no longer heeded.
 """
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, log
 from typing import Final, Literal
 
-from headway.base.values import MINUTE_S, Amounts, Demand
+from headway.base.values import Amounts, Demand
 
 PROBE_S: Final = 1.0
 PROBE_S_MAX: Final = 8.0
 """After refusals in a row the next try is 1, 2, 4, then every 8 s."""
 
-FADING: Final = 0.03
-"""An older bracket is this much wider at each new one: limits drift."""
-
-DROUGHT_S: Final = 6.0
-"""So long without refill, at a limit that refilled before, and it is a window."""
+VENTURE_S: Final = 0.05
+"""While no rate is known calls leave this far apart after a refusal: the next one stops the rest."""
 
 INTERVAL_S_MIN: Final = 1.0
+"""A rate is measured over at least this long."""
+
+AGREES: Final = 0.3
+"""Two rates agree whose logarithms differ by less."""
+
+CHANGED: Final = 0.6
+"""A rate that is off by more than this logarithm has changed."""
+
+LOWERED: Final = 0.9
 
 PUSH_AFTER_S: Final = 12.0
-"""A bound is pushed by the square of the time since the last refusal, in these units..."""
+"""A rate is pushed by the square of the time since the last refusal, in these units..."""
 
 PUSH: Final = 0.02
 """...times this share."""
@@ -44,91 +52,105 @@ ALARMS_MAX: Final = 3
 ALARM_MEMORY_S: Final = 60.0
 """How often too many at once is suspected wrongly before it is suspected no more for a while."""
 
-RESOURCES: Final = ("input", "reserved", "output", "requests")
+UNVERIFIED_S: Final = 5.0
+"""Advice that was never seen to be true is tried after this long, once."""
+
+FIGURE: Final = 0.05
+"""Two waits that differ by less than this share are the same figure."""
+
+RESOURCES: Final = ("requests", "input", "output", "reserved")
 """In the order of blame while nothing tells them apart; `reserved`: input and `max_tokens`."""
 
-Blame = Literal["rate", "crowd", "same"]
+Suspect = Literal["rate", "crowd", "same"]
 """A rate was short; too many were in flight; or the refusal belongs to the signal before."""
 
 
-class Bracket:
-    """One resource's rate, between what was let in and what was refused."""
+class Advice:
+    """Whether the provider's words on how long to wait are to be heeded."""
 
     def __init__(self) -> None:
-        self.anchor_s = inf
+        self.is_inflated = False
+        self._is_honest = False
+        self._said_s = -inf
+        self._until_s = -inf
+        self._wait_s = 0.0
+
+    def heeded_s(
+        self, told_s: float | None, sent_s: float, may_try: bool, now: float
+    ) -> float | None:
+        """How long to wait after a refusal that says `told_s`; None if that says nothing."""
+        if told_s is None or self.is_inflated:
+            return None
+        if self._said_s < sent_s and now < self._until_s - FIGURE * self._wait_s:
+            # Refused before the wait was over.
+            self.is_inflated = abs(told_s - self._wait_s) <= FIGURE * told_s
+            self._is_honest = not self.is_inflated
+        if now + told_s > self._until_s:
+            self._said_s, self._until_s, self._wait_s = now, now + told_s, told_s
+        if self.is_inflated:
+            return None
+        if self._is_honest or not may_try or told_s <= UNVERIFIED_S:
+            return told_s
+        return UNVERIFIED_S
+
+    def accepted(self, sent_s: float) -> None:
+        """A call was let in that was sent then."""
+        if self._said_s < sent_s < self._until_s - FIGURE * self._wait_s - PROBE_S:
+            self.is_inflated = True
+
+
+class Refill:
+    """One resource: what was let in since the last refusal, and the rates from one to the next."""
+
+    def __init__(self) -> None:
         self.burst = 0.0
-        self.low = 0.0
-        self.high = inf
-        self.contradictions = 0.0
-        self._slack = 0.0
-        self._spent = 0.0
-        self._confirmed = 0.0
+        """What was let in before the first refusal."""
+        self.rate = 0.0
+        self.doubt = inf
+        """By how much the last two rates differ, as a logarithm."""
+        self.spent = 0.0
+        self.level = 0.0
+        """What there is by the rate, at a time."""
+        self.at_s = 0.0
 
-    def spend(self, amount: float) -> None:
-        """Sent, and not known yet whether it was let in."""
-        self._spent += amount
+    def fill(self, push: float, most: float, now: float) -> float:
+        """What there is now; what exceeds the burst once seen is lost."""
+        if now > self.at_s:
+            self.level = min(most, self.level + self.rate * (1.0 + push) * (now - self.at_s))
+            self.at_s = now
+        return self.level
 
-    def take_back(self, amount: float, sent_s: float) -> None:
-        """It did not run; what was sent before the last refusal is forgotten already."""
-        if sent_s > self.anchor_s or self.anchor_s == inf:
-            self._spent -= amount
+    def take(self, amount: float) -> None:
+        self.spent += amount
+        self.level -= amount
 
-    def confirm(self, amount: float, sent_s: float) -> None:
-        self._confirmed += amount
-        elapsed = sent_s - self.anchor_s
-        if elapsed > PROBE_S:
-            self.low = max(self.low, (self._confirmed - self._slack) / elapsed)
-
-    def refused(self, need: float, now: float) -> None:
-        """The resource is taken to be empty now: close an interval, begin another."""
-        elapsed = now - self.anchor_s
-        if self.anchor_s == inf:
-            self.burst = self._spent
-        elif elapsed < INTERVAL_S_MIN:
-            return
-        else:
-            upper = max((self._spent + need) / elapsed, need / MINUTE_S)
-            self.high = min(self.high * (1 + FADING), upper)
-            self.contradictions *= 1 - FADING
-            if self.low > self.high:
-                self.contradictions += min(1.0, self.low / self.high - 1.0)
-                self.low = max(0.0, self._confirmed - self._slack) / elapsed
-                self.high = upper
-            self.low *= 1 - FADING
-        self.anchor_s = now
-        self._slack = need
-        self._spent = self._confirmed = 0.0
-
-    def when(self, need: float, push: float, now: float) -> float:
-        """When the guessed rate has refilled enough. What exceeds the burst once seen is lost."""
-        if self.high == inf:
-            rate = max(2.0 * self.low, need / PROBE_S)
-        else:
-            rate = max((self.low + self.high) / 2.0 * (1.0 + push), self.low, need / MINUTE_S)
-        level = rate * (now - self.anchor_s) - self._spent
-        most = max(need, self.burst)
-        # The guess moves: what it made of the past must not weigh more than one burst.
-        lost = level - min(max(level, -most), most)
-        self._spent += lost
-        self._confirmed += lost
-        level -= lost
-        return now if level >= need else now + (need - level) / rate
-
-    def doubt(self) -> tuple[float, float]:
-        """How little this resource looks like the limited one: contradictions, then width."""
-        return (round(self.contradictions, 1), self.high / self.low if self.low > 0 else inf)
+    def close(self, lasted_s: float, is_paced: bool) -> None:
+        """A refusal, so long after the one before. While we pace ourselves by a rate it is lowered
+        by steps: what was let in is then what we asked for."""
+        rate = max(self.spent / lasted_s, LOWERED * self.rate if is_paced else 0.0)
+        if rate > 0:
+            off = abs(log(rate / self.rate)) if self.rate > 0 else inf
+            self.doubt = off if self.doubt == inf else (self.doubt + off) / 2.0
+            self.rate = rate
 
 
-class Blind:
-    """All brackets of an account whose limits are hidden, and whom to blame."""
+class HiddenLimits:
+    """The rates of an account whose limits are hidden, and the resource that is short."""
 
     def __init__(self, now: float) -> None:
-        self._brackets = {name: Bracket() for name in RESOURCES}
-        self._blamed = RESOURCES[0]
+        self._refills = {name: Refill() for name in RESOURCES}
+        self._blamed = ""
+        """The resource that paces; nothing while no two rates agree."""
+        self._since_s = inf
+        """When the last interval began: at the end of the last refusal's wait."""
         self._refused_s = -inf
+        self._short_s = -inf
+        """When a rate was last short."""
+        self._ready_s = -inf
+        """Until when the provider asked to wait."""
         self._row = 0
+        self._has_accepted = False
         self._tried_s = now
-        self._last_ok_s = now
         self._widest = 0
         self._alarms = 0
         self._alarm_s = -inf
@@ -137,50 +159,49 @@ class Blind:
 
     def when(self, demand: Demand, now: float) -> float:
         """The earliest time at which the call should be tried."""
+        if self._since_s == inf:
+            return now
+        if now < self._ready_s:
+            return self._ready_s
         if self._row:
             return max(now, self._tried_s + min(PROBE_S_MAX, PROBE_S * 2.0 ** (self._row - 1)))
-        bracket = self._brackets[self._blamed]
-        if bracket.anchor_s == inf:
-            return now
-        patience_s = PUSH_AFTER_S
-        if bracket.low > 0:
-            patience_s = min(patience_s, max(PUSH_SOONEST_S, 2.0 * bracket.burst / bracket.low))
-        push = PUSH * ((now - self._refused_s) / patience_s) ** 2
-        return bracket.when(_need(self._blamed, demand), min(1.0, push), now)
+        if not self._blamed:
+            return max(now, self._tried_s + VENTURE_S)
+        refill, need = self._refills[self._blamed], _need(self._blamed, demand)
+        patience_s = min(PUSH_AFTER_S, max(PUSH_SOONEST_S, 2.0 * refill.burst / refill.rate))
+        push = PUSH * ((now - self._short_s) / patience_s) ** 2
+        missing = need - refill.fill(push, max(need, refill.burst), now)
+        return now if missing <= 0 else now + missing / (refill.rate * (1.0 + push))
 
     def granted(self, demand: Demand, now: float) -> None:
         self._tried_s = now
-        for name, bracket in self._brackets.items():
-            bracket.spend(_need(name, demand))
+        for name, refill in self._refills.items():
+            refill.take(_need(name, demand))
 
     def returned(self, demand: Demand, sent_s: float) -> None:
         """A call did not run: refused, or never sent."""
-        for name, bracket in self._brackets.items():
-            bracket.take_back(_need(name, demand), sent_s)
+        if sent_s > self._refused_s:
+            for name, refill in self._refills.items():
+                refill.take(-_need(name, demand))
 
     def accepted(
-        self, demand: Demand, sent_s: float, in_flight: int, now: float
-    ) -> Literal["crowd", "burst"] | None:
+        self, sent_s: float, in_flight: int, now: float
+    ) -> Literal["crowd"] | None:
         """A response began: its call was let in. Says which suspicion that clears, if any."""
         wider = in_flight > self._widest
         self._widest = max(self._widest, in_flight)
         if sent_s <= self._refused_s:
             return None
-        drought = self._row >= 2 and sent_s - self._last_ok_s > DROUGHT_S
         self._row = 0
-        self._last_ok_s = now
-        if drought:
-            self._brackets = {name: Bracket() for name in RESOURCES}
-        for name, bracket in self._brackets.items():
-            bracket.confirm(_need(name, demand), sent_s)
-        cleared = wider and self._crowded
-        if cleared:
-            self._clear_crowd(now)
-        if drought:
-            return "burst"
-        return "crowd" if cleared else None
+        self._has_accepted = True
+        if not (wider and self._crowded):
+            return None
+        self._clear_crowd(now)
+        return "crowd"
 
-    def refused(self, demand: Demand, sent_s: float, in_flight: int, now: float) -> Blame:
+    def refused(
+        self, demand: Demand, sent_s: float, in_flight: int, wait_s: float | None, now: float
+    ) -> Suspect:
         """A refusal without a name: whom to blame."""
         self.refusals += 1
         if sent_s <= self._refused_s:
@@ -188,15 +209,41 @@ class Blind:
         self._refused_s = now
         if now - self._alarm_s > ALARM_MEMORY_S:
             self._alarms = 0
-        if in_flight >= self._widest and self._row == 0 and self._alarms < ALARMS_MAX:
+        is_crowd = in_flight >= self._widest and self._row == 0 and self._alarms < ALARMS_MAX
+        if is_crowd and wait_s is None:
             self._crowded = True
             return "crowd"
         self._clear_crowd(now)
-        self._row += 1
-        for name, bracket in self._brackets.items():
-            bracket.refused(_need(name, demand), now)
-        self._blamed = min(RESOURCES, key=lambda name: self._brackets[name].doubt())
+        self._short_s = now
+        if wait_s is None:
+            self._row += 1
+        else:
+            self._ready_s = now + wait_s
+        ready_s = max(now, self._ready_s)
+        self._close(ready_s)
+        for name, refill in self._refills.items():
+            # At the end of a wait there is just enough for this call; until then, nothing.
+            refill.level, refill.at_s = 0.0 if wait_s is None else _need(name, demand), ready_s
         return "rate"
+
+    def _close(self, ready_s: float) -> None:
+        """An interval ends when something was let in since the last refusal and it was long."""
+        lasted_s = ready_s - self._since_s
+        if self._since_s == inf:
+            for refill in self._refills.values():
+                refill.burst, refill.spent = refill.spent, 0.0
+            self._since_s = ready_s
+        elif lasted_s >= INTERVAL_S_MIN and self._has_accepted:
+            for name, refill in self._refills.items():
+                refill.close(lasted_s, name == self._blamed)
+                refill.spent = 0.0
+            self._since_s, self._has_accepted = ready_s, False
+            best = min(RESOURCES, key=lambda name: round(self._refills[name].doubt, 1))
+            doubt = self._refills[best].doubt
+            if doubt <= AGREES:
+                self._blamed = best
+            elif self._blamed and self._refills[self._blamed].doubt > CHANGED:
+                self._blamed = ""
 
     def _clear_crowd(self, now: float) -> None:
         """Too many at once was not the cause, if it was suspected."""
@@ -207,8 +254,9 @@ class Blind:
 
     def settled(self, demand: Demand, used: Amounts) -> None:
         """What the call really took replaces what was expected."""
-        self._brackets["output"].spend(used.output_tokens - demand.expected.output_tokens)
-        self._brackets["reserved"].spend(used.output_tokens - demand.ceiling.output_tokens)
+        refills = self._refills
+        refills["output"].take(used.output_tokens - demand.expected.output_tokens)
+        refills["reserved"].take(used.output_tokens - demand.ceiling.output_tokens)
 
 
 def _need(name: str, demand: Demand) -> float:

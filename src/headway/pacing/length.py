@@ -14,7 +14,7 @@ finds its one maximum. Calls that ended enter through six sums, those in flight 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from math import erfc, exp, inf, log, pi, sqrt
 from typing import Final, TypeVar
 
@@ -187,7 +187,7 @@ class _Kind(Struct):
     """What is known of the lengths of one kind of call."""
 
     sums: _Sums = field(default_factory=_Sums)
-    flights: dict[int, _Flight] = field(default_factory=dict)
+    flights: dict[Hashable, _Flight] = field(default_factory=dict)
     stairs: list[tuple[int, float]] = field(default_factory=list)
     """Ended calls that no later-started one outlasted: (start, -length), both rising."""
     starts: int = 0
@@ -259,27 +259,27 @@ class OutputLength:
 
     def __init__(self) -> None:
         self._kinds: dict[str, _Kind] = {}
-        self._calls: dict[int, _Kind] = {}
+        self._calls: dict[Hashable, _Kind] = {}
 
     def observe(self, kind: str, input_tokens: float, output_tokens: float) -> None:
         """Learn from a call that was not followed from its start."""
         known = remember(self._kinds, kind, _Kind)
         known.learn(known.begin(input_tokens), output_tokens)
 
-    def started(self, call_id: int, kind: str, input_tokens: float) -> None:
+    def started(self, call_id: Hashable, kind: str, input_tokens: float) -> None:
         """A call was sent: until it ends, that it has not ended is evidence."""
         self.ended(call_id, None)
         known = remember(self._kinds, kind, _Kind)
         known.flights[call_id] = known.begin(input_tokens)
         self._calls[call_id] = known
 
-    def progressed(self, call_id: int, tokens: float) -> None:
+    def progressed(self, call_id: Hashable, tokens: float) -> None:
         """A stream has produced so many tokens so far. Better than what others imply, if told."""
         known = self._calls.get(call_id)
         if known is not None:
             known.flights[call_id].produced = tokens
 
-    def ended(self, call_id: int, output_tokens: float | None) -> None:
+    def ended(self, call_id: Hashable, output_tokens: float | None) -> None:
         """A call ended. `None`, when the provider did not say how long it was, teaches nothing."""
         known = self._calls.pop(call_id, None)
         if known is not None:

@@ -1,459 +1,49 @@
-"""One limit over time: buckets, windows, gauges; what is left and when there is enough.
+"""A provider's limit, followed from this side: what is left, when there is enough, what is learned.
 
 Laws:
-- Buckets refill, windows forget, gauges are given back; all have the same methods.
-- `when(amount)` is the earliest instant at which `amount` is available if nothing else is charged.
-- A call larger than the whole limit waits for the limit to be full and then goes into debt.
-- Time never runs backwards: a `now` before the last one counts as the last one.
+- What is charged is what the provider will charge, when it will charge it.
+- `charge` or `join` begins a call, `settle` or `give_back` ends it, once.
+- Money is firm: spent and the ceilings of calls in flight together never exceed the limit.
+- A difference found in the past is carried to the present as a shift. Nothing is replayed.
+- What a user configured is exact. Of a learned limit, readings correct level, size, period and how
+  it counts; a refusal corrects the level.
+- A user's ceiling is a second limit of ours: at most that share of the limit in any period.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from math import inf
+from math import exp, inf, sqrt
 from typing import Final
 
-from msgspec import Struct
-
-from headway.base.values import Amounts, Charging, Demand, Limit, Resource
-
-BIN_S: Final = 0.5
-BINS: Final = 256
-"""Two minutes ahead: longer answers are planned as if they ended there and extended later."""
-
-HORIZON_S: Final = BIN_S * (BINS - 2)
-
-
-class PlannedStream(Struct, frozen=True):
-    """An answer as planned: so many tokens, evenly, between two times."""
-
-    from_s: float
-    to_s: float
-    tokens: float
-
-    def produced(self, now: float) -> float:
-        """How much of the plan lies before `now`."""
-        if now <= self.from_s:
-            return 0.0
-        if now >= self.to_s:
-            return self.tokens
-        return self.tokens * (now - self.from_s) / (self.to_s - self.from_s)
-
-
-class Outflow:
-    """A ring of half-second bins, kept as changes: a stream costs the same however long it is.
-
-    Bin i loses `flow(i) + part[i]`, where flow(i) is the sum of all steps up to i: a stream is one
-    step up, one step down, and two parts where it begins and ends inside a bin. Of the present bin
-    only what is still to come is kept.
-    """
-
-    def __init__(self, now: float) -> None:
-        self._steps = [0.0] * BINS
-        self._parts = [0.0] * BINS
-        self._bin = int(now / BIN_S)
-        self._flow = 0.0
-        self._rest = 0.0
-        self._at_s = now
-        self.planned = 0.0
-        self.until_s = now
-
-    def add(self, stream: PlannedStream, now: float, sign: float = 1.0) -> None:
-        """Plan what is left of a stream at `now`, or take it off the plan with sign -1."""
-        start = max(now, stream.from_s)
-        tokens = stream.tokens - stream.produced(now)
-        end = max(stream.to_s, start + 1e-6)
-        if tokens <= 0:
-            return
-        index = max(self._bin, int(start / BIN_S))
-        last = max(index, int(end / BIN_S))
-        if index == last:
-            self._put(index, sign * tokens)
-        else:
-            rate = sign * tokens / (end - start)
-            self._put(index, rate * ((index + 1) * BIN_S - start))
-            self._put(last, rate * (end - last * BIN_S))
-            self._steps[(index + 1) % BINS] += rate * BIN_S
-            self._steps[last % BINS] -= rate * BIN_S
-        self.planned += sign * tokens
-        self.until_s = max(self.until_s, end)
-
-    def drain(self, now: float) -> float:
-        """What the plans say was produced since the last time; it leaves the bins."""
-        if now <= self._at_s:
-            return 0.0
-        total = 0.0
-        target = int(now / BIN_S)
-        steps, parts = self._steps, self._parts
-        for i in range(self._bin, min(target, self._bin + BINS)):
-            total += self._rest
-            place = (i + 1) % BINS
-            self._flow += steps[place]
-            self._rest = self._flow + parts[place]
-            steps[place] = parts[place] = 0.0
-        self._bin = target
-        begin = max(self._at_s, target * BIN_S)
-        part = self._rest * (now - begin) / ((target + 1) * BIN_S - begin)
-        self._rest -= part
-        self._at_s = now
-        self.planned -= total + part
-        return total + part
-
-    def bin_end_s(self) -> float:
-        return (self._bin + 1) * BIN_S
-
-    def lowest(
-        self, level: float, rate_per_s: float, capacity: float, stream: PlannedStream,
-        since_s: float,
-    ) -> float:  # fmt: skip
-        """The lowest level from `since_s` on if `stream` is added: refill and outflow, bin by bin.
-
-        Called with the outflow drained to the present; after the last plan the level can only rise.
-        """
-        now, steps, parts = self._at_s, self._steps, self._parts
-        last = int(max(self.until_s, stream.to_s) / BIN_S) + 1
-        flow, lost, planned_to = self._flow, self._rest, self._bin + BINS
-        from_s, to_s = stream.from_s, max(stream.to_s, stream.from_s + 1e-6)
-        pace = stream.tokens / (to_s - from_s)
-        lowest = level if since_s <= now else inf
-        at = now
-        refill = rate_per_s * BIN_S
-        for i in range(self._bin, last):
-            end = (i + 1) * BIN_S
-            gain = refill if at == end - BIN_S else rate_per_s * (end - at)
-            begin = at if at > from_s else from_s
-            stop = end if end < to_s else to_s
-            if stop > begin:
-                lost += pace * (stop - begin)
-            level += gain - lost
-            level = min(level, capacity)
-            if level < lowest and end > since_s:
-                lowest = level
-            at = end
-            lost = 0.0
-            if i + 1 < planned_to:
-                flow += steps[(i + 1) % BINS]
-                lost = flow + parts[(i + 1) % BINS]
-        return lowest
-
-    def _put(self, index: int, amount: float) -> None:
-        """So much within one bin; of the present one it is still to come."""
-        if index == self._bin:
-            self._rest += amount
-        else:
-            self._parts[index % BINS] += amount
-
-
-GRAINS_PER_PERIOD: Final = 2000
-"""Charges within a 2,000th of the period are kept as one, stamped with the later time."""
-
-SLACK: Final = 1e-9
-"""Relative rounding slack: a level that misses a need by less has reached it."""
-
-
-class Bucket:
-    """A level that refills at `rate_per_s` up to `capacity`."""
-
-    def __init__(self, rate_per_s: float, capacity: float, now: float) -> None:
-        self.rate_per_s = rate_per_s
-        self.capacity = capacity
-        self.clipped_s = now
-        """When refill was last lost because the bucket was full."""
-        self.full_s = now
-        """Since when it is full, if it is."""
-        self._level = capacity
-        self._at_s = now
-
-    def available(self, now: float) -> float:
-        level = self._level
-        if now > self._at_s:
-            level += self.rate_per_s * (now - self._at_s)
-            if level >= self.capacity:
-                if self._level < self.capacity:
-                    self.full_s = now - (level - self.capacity) / self.rate_per_s
-                level = self.capacity
-                self.clipped_s = now
-            self._level = level
-            self._at_s = now
-        return level
-
-    def charge(self, amount: float, now: float) -> None:
-        self._level = self.available(now) - amount
-
-    def refund(self, amount: float, now: float) -> None:
-        self._level = min(self.capacity, self.available(now) + amount)
-
-    def drain(self, amount: float, now: float) -> None:
-        """Charge what flowed out evenly since the last time: refill and outflow meet halfway."""
-        elapsed = max(0.0, now - self._at_s)
-        level = self._level + self.rate_per_s * elapsed - amount
-        self._at_s = max(now, self._at_s)
-        if level >= self.capacity:
-            self.clipped_s = self._at_s
-        self._level = min(self.capacity, level)
-
-    def set_level(self, level: float, now: float) -> None:
-        """Adopt a level that the provider has reported."""
-        self.available(now)
-        self._level = min(self.capacity, level)
-
-    def resize(self, rate_per_s: float, capacity: float, now: float) -> None:
-        """The limit changed: debts stay, what exceeds the new capacity is gone."""
-        level = self.available(now)
-        self.rate_per_s = rate_per_s
-        self.capacity = capacity
-        self._level = min(level, capacity)
-
-    def when(self, amount: float, now: float) -> float:
-        missing = min(amount, self.capacity) - self.available(now)
-        if missing <= SLACK * max(1.0, amount):
-            return now
-        return max(now, self._at_s) + missing / self.rate_per_s if self.rate_per_s > 0 else inf
-
-
-class SlidingWindow:
-    """At most `limit` in any `period_s` seconds."""
-
-    def __init__(self, limit: float, period_s: float) -> None:
-        self.limit = limit
-        self.period_s = period_s
-        self._charges: deque[tuple[float, float]] = deque()
-        self._opened_s = -inf
-        """When the newest entry was begun; no entry is renewed for longer than a grain."""
-        self._used = 0.0
-
-    def available(self, now: float) -> float:
-        charges = self._charges
-        # Rounded as in `when`, so that what was told to be free by then is free then.
-        while charges and charges[0][0] + self.period_s <= now:
-            self._used -= charges.popleft()[1]
-        if not charges:
-            self._used = 0.0
-        return self.limit - self._used
-
-    def charge(self, amount: float, now: float) -> None:
-        self.available(now)
-        charges = self._charges
-        grain = self.period_s / GRAINS_PER_PERIOD
-        if charges and now - self._opened_s < grain:
-            at, held = charges.pop()
-            charges.append((max(at, now), held + amount))
-        else:
-            charges.append((now, amount))
-            self._opened_s = now
-        self._used += amount
-
-    def charge_spread(self, amount: float, from_s: float, now: float) -> None:
-        """Charge what was produced evenly since `from_s`, in quarters stamped at their ends."""
-        self.available(now)
-        charges = self._charges
-        for quarter in (1, 2, 3, 4):
-            at = from_s + (now - from_s) * quarter / 4
-            if at <= now - self.period_s:
-                continue
-            index = len(charges)
-            while index > 0 and charges[index - 1][0] > at:
-                index -= 1
-            charges.insert(index, (at, amount / 4))
-            self._used += amount / 4
-
-    def amend(self, extra: float, charged_s: float, now: float) -> None:
-        """Correct a charge made at `charged_s`; what is forgotten already stays so."""
-        self.available(now)
-        charges = self._charges
-        index = len(charges)
-        while index > 0 and charges[index - 1][0] >= charged_s:
-            index -= 1
-        # Charges of one grain share an entry, and several entries may share a time.
-        while charged_s > now - self.period_s and index < len(charges) and extra != 0:
-            at, held = charges[index]
-            kept = max(0.0, held + extra)
-            charges[index] = (at, kept)
-            self._used += kept - held
-            extra -= kept - held
-            index += 1
-
-    def refund(self, amount: float, now: float) -> None:
-        """The newest charges are the ones given back: the oldest may be forgotten already."""
-        self.available(now)
-        charges = self._charges
-        while amount > 0 and charges:
-            at, held = charges.pop()
-            kept = held - amount
-            self._used -= min(held, amount)
-            if kept > 0:
-                charges.append((at, kept))
-            else:
-                self._opened_s = -inf
-            amount -= held
-
-    def when(self, amount: float, now: float) -> float:
-        missing = min(amount, self.limit) - self.available(now)
-        for at, held in self._charges:
-            if missing <= SLACK * max(1.0, amount):
-                break
-            missing -= held
-            now = at + self.period_s
-        return now
-
-
-class FixedWindow:
-    """At most `limit` between one aligned boundary and the next, `period_s` later."""
-
-    def __init__(self, limit: float, period_s: float, boundary_s: float) -> None:
-        self.limit = limit
-        self.period_s = period_s
-        self.boundary_s = boundary_s
-        """When the current window ends."""
-        self.used = 0.0
-
-    def available(self, now: float) -> float:
-        if now >= self.boundary_s:
-            periods = int((now - self.boundary_s) // self.period_s) + 1
-            self.boundary_s += periods * self.period_s
-            self.used = 0.0
-        return self.limit - self.used
-
-    def charge(self, amount: float, now: float) -> None:
-        self.available(now)
-        self.used += amount
-
-    def refund(self, amount: float, now: float) -> None:
-        self.available(now)
-        self.used = max(0.0, self.used - amount)
-
-    def set_level(self, level: float, now: float) -> None:
-        """Adopt the remainder that the provider has reported."""
-        self.available(now)
-        self.used = self.limit - level
-
-    def when(self, amount: float, now: float) -> float:
-        missing = min(amount, self.limit) - self.available(now)
-        return now if missing <= SLACK * max(1.0, amount) else self.boundary_s
-
-
-class Gauge:
-    """At most `limit` held at once. Time does nothing: only a refund makes room."""
-
-    def __init__(self, limit: float) -> None:
-        self.limit = limit
-        self.held = 0.0
-
-    def available(self, now: float) -> float:  # noqa: ARG002 - the verb is the meters' own
-        return self.limit - self.held
-
-    def charge(self, amount: float, now: float) -> None:  # noqa: ARG002
-        self.held += amount
-
-    def refund(self, amount: float, now: float) -> None:  # noqa: ARG002
-        self.held -= amount
-
-    def when(self, amount: float, now: float) -> float:
-        return now if self.available(now) >= amount else inf
-
-
-AnyMeter = Bucket | SlidingWindow | FixedWindow | Gauge
-
-
-def meter_of(limit: Limit, now: float) -> AnyMeter:
-    """The meter that counts as `limit` counts; buckets and windows start full."""
-    if limit.kind == "bucket":
-        return Bucket(limit.rate_per_s, limit.capacity, now)
-    if limit.kind == "sliding":
-        return SlidingWindow(limit.amount, limit.period_s)
-    if limit.kind == "fixed":
-        return FixedWindow(limit.amount, limit.period_s, now + limit.period_s)
-    return Gauge(limit.amount)
-
-
-class ReserveMeter:
-    """One meter, counted as if everything in flight had ended."""
-
-    def __init__(self, meter: AnyMeter, flows: bool, rounding: float) -> None:
-        self.meter = meter
-        self._rounding = rounding
-        """By how much what is known of the level may be off."""
-        self._flows = flows
-        """Whether what is held back is produced along a stream."""
-        self._held = 0.0
-        self._in_flight = 0
-
-    @property
-    def size(self) -> float:
-        return self.meter.capacity if isinstance(self.meter, Bucket) else self.meter.limit
-
-    @property
-    def planned(self) -> float:
-        """What calls in flight will still take."""
-        return self._held
-
-    def level(self, now: float) -> float:
-        """What has not been taken yet."""
-        return self.meter.available(now)
-
-    def left(self, now: float) -> float:
-        """What has not been taken and is not held back."""
-        return self.meter.available(now) - self._held
-
-    def when(
-        self, need: float, due: float, _stream: PlannedStream, floor: float, now: float
-    ) -> float:
-        """When a call fits beside what is held back and the floor; inf if only the end of calls in
-        flight makes room. A call larger than the whole limit goes when the limit is full."""
-        amount, size = need + due, self.size
-        if isinstance(self.meter, Bucket) and amount + floor > size:
-            # Full beyond our errors.
-            full_s = self.meter.when(size, now)
-            full_s = self.meter.full_s if full_s <= now else full_s
-            return max(now, full_s + (floor + self._rounding) / self.meter.rate_per_s)
-        whole = min(amount + floor, size) + self._held
-        return self.meter.when(whole, now) if whole <= size else inf
-
-    def charge(self, amount: float, now: float) -> None:
-        self.meter.charge(amount, now)
-
-    def correct(self, extra: float, charged_s: float, now: float) -> None:
-        """Correct an earlier charge: as of then in a sliding window, elsewhere as of now."""
-        if isinstance(self.meter, SlidingWindow):
-            self.meter.amend(extra, charged_s, now)
-        elif extra > 0:
-            self.meter.charge(extra, now)
-        else:
-            self.meter.refund(-extra, now)
-
-    def begin(self, stream: PlannedStream, later: float, now: float) -> None:  # noqa: ARG002
-        """A call is in flight and will take so much at its end."""
-        self._in_flight += 1
-        self._held += later
-
-    def plan(self, before: PlannedStream, after: PlannedStream, now: float) -> None:  # noqa: ARG002
-        """A stream turned out to be shorter or longer than planned."""
-        self._held += after.tokens - before.tokens
-
-    def end(self, stream: PlannedStream, later: float, used: float, now: float) -> None:
-        """The call has ended and took so much."""
-        self._in_flight -= 1
-        # Sums of floats drift: with nothing in flight, nothing is held back.
-        self._held = self._held - later if self._in_flight else 0.0
-        if self._flows and isinstance(self.meter, FixedWindow):
-            # Of an even flow, what falls into the present window.
-            self.meter.available(now)
-            begins_s = self.meter.boundary_s - self.meter.period_s
-            if stream.from_s < begins_s:
-                used *= (now - begins_s) / (now - stream.from_s)
-        if self._flows and isinstance(self.meter, SlidingWindow):
-            self.meter.charge_spread(used, min(stream.from_s, now), now)
-        else:
-            self.meter.charge(used, now)
-
-    def rescale(self, factor: float) -> None:
-        """The limit behind this window has changed."""
-        if not isinstance(self.meter, Bucket):
-            self.meter.limit *= factor
-
-
-class Toll:
-    """The charging rule of one limit, as weights: this is asked several times for every call."""
+from msgspec.structs import replace
+
+from headway.base.values import (
+    MINUTE_S,
+    Amounts,
+    Charging,
+    Demand,
+    Limit,
+    LimitKind,
+    LimitReading,
+    Reading,
+    Resource,
+    Usage,
+    Wait,
+)
+from headway.pacing.headers import Dialect
+from headway.pacing.meters import (
+    AnyMeter,
+    Bucket,
+    FixedWindow,
+    Gauge,
+    SlidingWindow,
+    meter_of,
+)
+from headway.pacing.streams import NEARLY_FULL, PlannedStream, Projection, Reserve, Rolling
+
+
+class ChargingRule:
+    """What a call takes of one limit, as weights: this is asked several times for every call."""
 
     def __init__(self, resource: Resource, charging: Charging) -> None:
         output = 1.0 if resource in ("output", "tokens") else 0.0
@@ -492,19 +82,13 @@ class Toll:
         return extra if self.keeps else extra - self.unused(demand, used)
 
     def used_later(self, amounts: Amounts) -> float:
-        """What such a call took after that."""
+        """What such a call took after its admission."""
         return self._produced * amounts.output_tokens + self._spend * amounts.spend_microusd
 
-    def cost_s(self, amounts: Amounts, rate_per_s: float) -> float:
-        """Seconds for which such a call takes all of the limit; 0 where nothing refills it."""
-        if rate_per_s <= 0:
-            return 0.0
-        whole = (
-            self._requests
-            + self._input * amounts.input_tokens
-            + self._reserved * amounts.output_tokens
-        )
-        return (whole + self.used_later(amounts)) / rate_per_s
+    def whole(self, amounts: Amounts) -> float:
+        """All that a call of these amounts takes."""
+        taken = self._requests + self._input * amounts.input_tokens
+        return taken + self._reserved * amounts.output_tokens + self.used_later(amounts)
 
     def error(self, demand: Demand, used: Amounts, refills: bool) -> float:
         """By how much a call took more than was expected of it; a reservation is no estimate.
@@ -516,3 +100,624 @@ class Toll:
         if refills:
             error += self._produced * (used.output_tokens - expected.output_tokens)
         return error
+
+
+READINGS_MEMORY: Final = 0.97
+"""What earlier readings weigh at each new one: hypotheses about a period are compared on thirty."""
+
+FINE_S: Final = 0.002
+"""Resets are written in milliseconds or, where all of them are whole, in seconds."""
+
+RARE: Final = 1.5
+"""Deviations above the mean from which on a reset is an outlier."""
+
+LONGEST_MEMORY: Final = 0.999
+"""The longest reset is the period of a window; it is forgotten slowly: limits change."""
+
+FILLED: Final = 1.05
+"""A limit that is fuller than it ever was by this factor was in use at first: a new beginning."""
+
+
+class PeriodEvidence:
+    """Readings of a limit of which it is not known how it counts and, perhaps, its period.
+
+    Three hypotheses about successive resets: proportional to what is missing (a bucket), falling
+    with time until a boundary (a fixed window), the same for every call (a sliding window). While
+    rounding leaves it open, what is certain of all is believed: in any period no more than was
+    seen to be there. Then the best one is, until it does not explain the resets to within their
+    rounding. Refusals, which take nothing of a limit, are not looked at.
+    """
+
+    def __init__(self) -> None:
+        self._most = 0.0
+        """The most that was ever there before a call."""
+        self._begin()
+        self._kind: LimitKind = "sliding"
+        self.is_open = True
+        """Whether more than one hypothesis explains the resets."""
+        self._is_whole = True
+        self._boundary_s = -inf
+        self._jump_s = inf
+        """The least time between two boundaries, if it is a fixed window."""
+        self._longest_s = 0.0
+
+    def observe(self, told: LimitReading, need: float, at_s: float) -> Limit | None:
+        """The limit that explains the readings so far; None while they explain nothing.
+
+        `need` is what the call took to which the reading belongs. Readings come in any order.
+        """
+        limit, left, reset_s = told.limit, told.remaining, told.reset_s
+        if not limit or left is None or reset_s is None:
+            return None
+        if left + need > FILLED * self._most:
+            self._begin()
+        self._most = min(limit, max(self._most, left + need))
+        self._is_whole = self._is_whole and reset_s == int(reset_s)
+        step_s = 1.0 if self._is_whole else FINE_S
+        missing, keep = max(0.0, self._most - left), READINGS_MEMORY
+        self._count = keep * self._count + 1.0
+        self._r = keep * self._r + reset_s
+        self._rr = keep * self._rr + reset_s * reset_s
+        self._mm = keep * self._mm + missing * missing
+        self._mr = keep * self._mr + missing * reset_s
+        self._follow_boundary(at_s, reset_s, step_s)
+        self._longest_s = max(reset_s, LONGEST_MEMORY * self._longest_s)
+        if missing > 0:
+            self._ratio = min(reset_s / missing, self._ratio / LONGEST_MEMORY)
+        if self._mr <= 0:
+            return None
+        squares: dict[LimitKind, float] = {
+            "bucket": (self._rr - self._mr**2 / self._mm) / self._count,
+            "sliding": (self._rr - self._r**2 / self._count) / self._count,
+            "fixed": self._off / self._offs if self._offs else inf,
+        }
+        errors = {kind: sqrt(max(0.0, square)) for kind, square in squares.items()}
+        if self.is_open and max(errors["bucket"], errors["sliding"]) > step_s:
+            self.is_open = False
+        if not self.is_open and errors[self._kind] > step_s:
+            self._kind = min(errors, key=errors.__getitem__)
+        is_small = self._most < limit / FILLED
+        burst = self._most if is_small and self._kind == "bucket" else None
+        if told.period_s is not None:
+            found = Limit(told.resource, limit, told.period_s, self._kind, burst, "header")
+            return None if self.is_open else found
+        # A reset that is rounded up is now and then a step too long.
+        period_s = min(self._longest_s, self._r / self._count + RARE * errors["sliding"])
+        if self.is_open:
+            period_s = max(period_s, self._most * self._ratio)
+            return Limit(told.resource, self._most, period_s, "sliding", None, "learned")
+        if self._kind == "bucket":
+            period_s = limit * self._mr / self._mm
+        elif self._kind == "fixed":
+            period_s = max(self._longest_s, 0.0 if self._jump_s == inf else self._jump_s)
+        return Limit(told.resource, limit, period_s, self._kind, burst, "learned")
+
+    def _begin(self) -> None:
+        """Discounted sums over readings: of 1, reset, missing and their products; of how far
+        boundaries moved that had not come, and of how often they could have."""
+        self._count = self._r = self._rr = self._mm = self._mr = 0.0
+        self._off = self._offs = 0.0
+        self._ratio = inf
+        """The least of reset over missing: a reset that is rounded up is at most too long."""
+
+    def _follow_boundary(self, at_s: float, reset_s: float, step_s: float) -> None:
+        """Note how far from where it was first seen the end of a fixed window would be."""
+        ends_s, boundary_s = at_s + reset_s, self._boundary_s
+        if at_s < boundary_s - step_s:
+            self._off = READINGS_MEMORY * self._off + (ends_s - boundary_s) ** 2
+            self._offs = READINGS_MEMORY * self._offs + 1.0
+        elif ends_s > boundary_s + step_s:
+            if boundary_s > -inf:
+                self._jump_s = min(self._jump_s, ends_s - boundary_s)
+            self._boundary_s = ends_s
+
+
+FLOOR_SHARE: Final = 0.15
+FLOOR_CALLS: Final = 3.0
+"""Left in a learned limit for others and for our own errors; of calls that are not shared, one."""
+
+EXACT_FLOOR: Final = 1e-6
+"""Left in a limit that is known exactly: rounding only..."""
+
+ERROR_SPREADS: Final = 4.0
+"""...and so many times the error that our estimates of the calls in flight may add up to."""
+
+WINDOW_SPREADS: Final = 1.0
+"""Less is left in a learned window: what is not used by its end is lost."""
+
+CEILING_SPREADS: Final = 4.0
+"""A demand's ceiling lies about this many spreads above what is expected."""
+
+SLIDE_MARGIN: Final = 1e-3
+"""A provider's sliding window is taken to be longer by this share: it may count in grains."""
+
+CEILING_MARGIN: Final = 1e-6
+"""Our own is exact but for rounding."""
+
+MEMORY: Final = 0.1
+"""How much the newest call moves the mean need and the variance of our errors."""
+
+PROOF_CALLS: Final = 8.0
+"""Reservations of so many calls have to have been left unused before it is said where they are."""
+
+KEPT: Final = (0.6, 1.4)
+"""Reservations are kept if this share of what was not used is missing; some is in flight."""
+
+RETURNED: Final = 0.5
+"""If so much of it is there that should not be, it comes back after all."""
+
+DRAW_FLOOR: Final = 0.5
+"""We never yield below this share of a limit: beyond it, refusals are the neighbour's."""
+
+DRAW_MEMORY_S: Final = 10.0
+"""Neighbours come and go within tens of seconds."""
+
+DRAW_STEP_S: Final = 1.0
+"""Readings are taken together over this long: answers arrive in another order than calls left."""
+
+DRAW_LEAST: Final = -0.1
+"""By at most this share of a limit, readings with too much make up for those with too little."""
+
+SHARED_DRAW: Final = 0.03
+SHARED_CALLS: Final = 2.0
+"""A larger share, by more than so many calls of ours at once, is a neighbour's draw."""
+
+ROOM: Final = 1.1
+"""A refusal although this many times the need is left means that a smaller limit hides behind."""
+
+CHANGED: Final = 0.005
+"""A limit that is reported to differ by more than this share has been changed."""
+
+REVISED: Final = 0.02
+"""A learned period that is off by more than this share is revised."""
+
+WAIT_UNTOLD_S: Final = 1.0
+"""After a refusal that names a limit and no wait."""
+
+RESET_MARGIN_S: Final = 0.02
+"""A window that is said to reset at an instant is tried this much later."""
+
+EDGE_MOVED_S: Final = 1.5
+"""Where resets are rounded to seconds, an edge that is off by less has not moved."""
+
+WINDOW_RESETS: Final = 2.0
+"""A limit whose reset lies this many times later than refilling would take is a window."""
+
+
+class TrackedLimit:
+    """A limit, counted from this side and corrected by what the provider says."""
+
+    def __init__(
+        self, limit: Limit, charging: Charging, share: float, rounding: float, now: float
+    ) -> None:
+        self.limit = limit
+        self.rule = ChargingRule(limit.resource, charging)
+        flows = self.rule.flows
+        longer = 1 + SLIDE_MARGIN if limit.kind == "sliding" else 1.0
+        self.meter = meter_of(replace(limit, period_s=limit.period_s * longer), now)
+        """What the provider counts with; readings correct it."""
+        self.count: Reserve | Rolling = Reserve(self.meter, flows)
+        if flows and isinstance(self.meter, Bucket):
+            self.count = Projection(self.meter, now)
+        elif flows and isinstance(self.meter, SlidingWindow):
+            self.count = Rolling(limit.amount, limit.period_s * longer, now)
+        self.ceiling = _ceiling_of(limit, flows, share, now) if share < 1 else None
+        self._counts = (self.count,) if self.ceiling is None else (self.count, self.ceiling)
+        self._has_plenty = isinstance(self.meter, Bucket) and self.ceiling is None
+        """Whether a look at the level may be enough: no floor is above its share."""
+        self.rounding = rounding
+        """By how much a reading of this limit may be off."""
+        self.exact = limit.source == "configured"
+        self.is_published = False
+        """Whether its provider says how it counts."""
+        self.evidence: PeriodEvidence | None = None
+        self.shared = False
+        """Whether others are known to draw on it."""
+        self.shift = 0.0
+        """All corrections of the level so far."""
+        self.mean_need = 0.0
+        self.burst_s = inf
+        """The user's wish: no more than so many seconds' worth at once."""
+        self.draw_per_s = 0.0
+        self.read_s = -inf
+        self._reported = limit.amount
+        """The limit by the last reading; while its period is open, less is believed to be there."""
+        self._since_s = -inf
+        """Readings of calls that were sent before tell nothing of the limit as it is followed."""
+        self._blocked_s = -inf
+        self._in_flight = 0
+        self._unused = self._mean_unused = 0.0
+        """What was reserved and not used, in all and by the call."""
+        self._variance = 0.0
+        self._drawn = self._missing = self._gone = self._unused_before = 0.0
+        """Of neighbours: their draw, what was missing since its last look; what was missing since
+        the last look at reservations, before which so much had been left unused."""
+        self._looked_s = -inf
+        self._size = (0.0, limit.amount)
+        """Between what the size of a bucket is, by what readings showed."""
+
+    def level(self, now: float) -> float:
+        """What is left now, after what the streams in flight are believed to have produced."""
+        return self.count.level(now)
+
+    def floor(self) -> float:
+        """What is left untouched: room for errors. Windows of whole numbers have none."""
+        size, is_window = self.count.size, not isinstance(self.meter, Bucket)
+        if self.shared or not (self.exact or is_window):
+            calls = 1.0 if self.rule.is_certain and not self.shared else FLOOR_CALLS
+            return min(FLOOR_SHARE * size, calls * self.mean_need)
+        if self.limit.resource == "spend" or (self.limit.resource == "requests" and is_window):
+            return 0.0
+        spreads = ERROR_SPREADS if self.exact else WINDOW_SPREADS
+        error = spreads * sqrt(self._variance * self._in_flight)
+        return min(FLOOR_SHARE * size, EXACT_FLOOR * size + error + self.rounding)
+
+    def spare(self) -> float:
+        """What is never used of it, less what comes back of calls in flight."""
+        return self.floor() - (0.0 if self.rule.keeps else self._mean_unused * self._in_flight)
+
+    def holds(self) -> float:
+        """What a usual call holds until its end, if some of it comes back then."""
+        return self.mean_need if self._mean_unused > 0.0 and not self.rule.keeps else 0.0
+
+    def can_ever(self, demand: Demand) -> bool:
+        """Whether the call passes once all others have ended and time has mended the rest."""
+        whole = self.count.size
+        if self.ceiling is not None:
+            whole = min(whole, self.ceiling.size)
+        is_firm = self.limit.resource == "spend"
+        return whole > 0 and not (is_firm and demand.ceiling.spend_microusd > whole)
+
+    def cost_s(self, amounts: Amounts) -> float:
+        """Seconds for which such a call takes all of the limit; 0 where nothing refills it."""
+        rate = self.limit.rate_per_s
+        return self.rule.whole(amounts) / rate if rate > 0 else 0.0
+
+    def when(self, demand: Demand, stream: PlannedStream, now: float) -> float:
+        """The earliest time at which this limit lets the call pass; inf if time alone does not."""
+        if now < self._blocked_s:
+            return self._blocked_s
+        need, later, count = self.rule.need(demand), self.rule.later(demand, stream), self.count
+        if self._has_plenty:
+            left = count.level(now) - need - later - count.planned
+            if left >= FLOOR_SHARE * count.size > 0:
+                return now
+        if not self.can_ever(demand):
+            return inf
+        until_s = count.when(need, later, stream, self.floor(), now)
+        if self.ceiling is None:
+            return until_s
+        # A ceiling is our own: no other takes of it, and no reading corrects it.
+        return max(until_s, self.ceiling.when(need, later, stream, 0.0, now))
+
+    def wait(self, demand: Demand, stream: PlannedStream, now: float) -> Wait | None:
+        """What holds the call back at this limit, or None if it may pass now."""
+        until_s = self.when(demand, stream, now)
+        if until_s <= now:
+            return None
+        reason = "refilling"
+        if until_s == inf:
+            reason = "calls in flight may use up the rest"
+            if not self.can_ever(demand):
+                reason = "one call exceeds all that there ever is"
+        return Wait(self.limit.name, until_s, reason)
+
+    def charge(self, demand: Demand, stream: PlannedStream, now: float) -> float:
+        """Take the call's share; returns what is left and not held back, free of shifts."""
+        need, later = self.rule.need(demand), self.rule.later(demand, stream)
+        self._in_flight += 1
+        if self._variance == 0 and self.rule.counts_input:
+            doubt = demand.ceiling.input_tokens - demand.expected.input_tokens
+            self._variance = (max(0.0, doubt) / CEILING_SPREADS) ** 2
+        counted = need or later
+        self.mean_need += MEMORY * (counted - self.mean_need) if self.mean_need else counted
+        for count in self._counts:
+            count.charge(need, now)
+            count.begin(stream, later, now)
+        return self.count.left(now) + self.shift
+
+    def join(self, demand: Demand, stream: PlannedStream, charged: bool, now: float) -> None:
+        """A call that was in flight before this limit was known."""
+        self._in_flight += 1
+        for count in self._counts:
+            if charged:
+                count.charge(self.rule.need(demand), now)
+            count.begin(stream, self.rule.later(demand, stream), now)
+
+    def plan(self, before: PlannedStream, after: PlannedStream, now: float) -> None:
+        """A stream turned out to be earlier, later, shorter or longer than planned."""
+        if self.rule.flows:
+            for count in self._counts:
+                count.plan(before, after, now)
+
+    def give_back(
+        self, demand: Demand, stream: PlannedStream, sent_s: float, is_counted: bool, now: float
+    ) -> None:
+        """The call never ran: what it took comes back, unless the provider counts it anyway."""
+        need, later = self.rule.need(demand), self.rule.later(demand, stream)
+        self._in_flight -= 1
+        for count in self._counts:
+            count.level(now)
+            count.correct(0.0 if is_counted else -need, sent_s, now)
+            count.end(stream, later, 0.0, now)
+
+    def settle(
+        self, demand: Demand, stream: PlannedStream, sent_s: float, usage: Usage, now: float
+    ) -> None:
+        """The call ran: correct what was taken to what was used."""
+        self._in_flight -= 1
+        if self.rule.is_certain:
+            return
+        used = usage.amounts
+        error = self.rule.error(demand, used, refills=isinstance(self.count, Projection))
+        self._variance += MEMORY * (error * error - self._variance)
+        extra = self.rule.extra(demand, used)
+        unused = self.rule.unused(demand, used)
+        self._unused += unused
+        self._mean_unused += MEMORY * (unused - self._mean_unused) if self._mean_unused else unused
+        later, took = self.rule.later(demand, stream), self.rule.used_later(used)
+        for count in self._counts:
+            count.level(now)
+            count.correct(extra, sent_s, now)
+            count.end(stream, later, took, now)
+
+    # What readings and refusals teach.
+
+    def adopt(self, reading: LimitReading, at_s: float, now: float) -> None:
+        """Start from the first reading: level and window edge."""
+        remaining = reading.remaining or 0.0
+        meter = self.meter
+        if isinstance(meter, FixedWindow):
+            meter.boundary_s = at_s + (reading.reset_s or meter.period_s) + RESET_MARGIN_S
+            meter.set_level(remaining, now)
+        elif isinstance(meter, Bucket):
+            meter.set_level(remaining + meter.rate_per_s * (now - at_s), now)
+        else:
+            self.count.charge(self.limit.amount - remaining, at_s)
+        self.read_s, self._since_s = at_s, now
+        self._reported = reading.limit or self._reported
+
+    def revised(
+        self, reading: LimitReading, demand: Demand, at_s: float, now: float
+    ) -> Limit | None:
+        """Learn from resets how the limit counts; returns it if it has to be counted in another
+        way. Readings of calls that were sent earlier than the last one are only counted."""
+        if self.exact or self.is_published:
+            return None
+        self.evidence = self.evidence or PeriodEvidence()
+        found = self.evidence.observe(reading, self.rule.need(demand), at_s)
+        known, meter = self.limit, self.meter
+        if found is None or at_s < self.read_s:
+            return None
+        if found.kind != known.kind or isinstance(self.count, Rolling):
+            return None if found == known else found
+        if not (_is_near(found.period_s, known.period_s) and found.capacity == known.capacity):
+            self.limit = found
+            if isinstance(meter, Bucket):
+                meter.resize(found.rate_per_s, found.capacity, now)
+            elif not isinstance(meter, Gauge):
+                meter.period_s, meter.limit = found.period_s, found.amount
+        return None
+
+    def observe(
+        self, reading: LimitReading, snapshot: float | None, at_s: float, now: float
+    ) -> None:
+        """Learn from one response; `snapshot` is what `charge` returned for its call."""
+        if reading.remaining is None or at_s < self.read_s:
+            return
+        known = self._reported
+        if reading.limit and abs(reading.limit - known) > CHANGED * known:
+            self._resize(reading.limit / known, now)
+            self._reported, self._since_s = reading.limit, now
+        level = self.level(now)
+        meter = self.meter
+        if at_s <= self._since_s:
+            snapshot = None
+        if isinstance(meter, FixedWindow):
+            self._observe_window(meter, reading, snapshot, at_s)
+        elif isinstance(meter, Bucket) and snapshot is not None:
+            self._observe_bucket(meter, reading, snapshot - self.shift, at_s)
+        elif isinstance(meter, Bucket):
+            since = reading.remaining + meter.rate_per_s * (now - at_s)
+            self._shift_by(meter, max(0.0, level - since), now)
+        else:
+            self._observe_sliding(meter, reading, snapshot, at_s)
+        self.read_s = at_s
+
+    def left(self, reading: Reading, now: float) -> float:
+        """What is left by a response's account or, where it does not say, by ours."""
+        told = self._told(reading)
+        if told is None or told.remaining is None:
+            return self.level(now)
+        return told.remaining
+
+    def is_short(self, demand: Demand, reading: Reading) -> bool:
+        """Whether a response says that less is left than this call needs."""
+        told = self._told(reading)
+        if told is None or told.remaining is None:
+            return False
+        return told.remaining < self.rule.need(demand) or told.remaining <= 0.0
+
+    def refused(self, demand: Demand, reading: Reading, wait_s: float | None, now: float) -> bool:
+        """The provider says that this limit was short. True if by its own account it was not."""
+        need, level, meter = self.rule.need(demand), self.level(now), self.meter
+        told = self._told(reading)
+        remaining = None if told is None else told.remaining
+        if wait_s is None:
+            wait_s = WAIT_UNTOLD_S
+        if isinstance(meter, Bucket):
+            if remaining is not None and remaining - 2 * self.rounding > ROOM * need:
+                return True
+            target = min(need, meter.capacity) - meter.rate_per_s * wait_s
+            is_full = meter.clipped_s >= now and not self.exact
+            if is_full and 0 < need < NEARLY_FULL * meter.capacity:
+                # It was taken to be full: this is all that it holds.
+                meter.capacity = max(need, target)
+            self._shift_by(meter, max(0.0, level - target), now)
+        elif isinstance(meter, FixedWindow):
+            meter.set_level(min(level, 0.0), now)
+            meter.boundary_s = now + wait_s + RESET_MARGIN_S
+        else:
+            self._blocked_s = now + wait_s
+        return False
+
+    def as_profile(self) -> Limit:
+        """This limit as the next run should start with it."""
+        meter = self.meter
+        burst = meter.capacity if isinstance(meter, Bucket) else None
+        return replace(self.limit, burst=burst, source="profile")
+
+    def _observe_bucket(
+        self, bucket: Bucket, reading: LimitReading, predicted: float, at_s: float
+    ) -> None:
+        rate, remaining = self.limit.rate_per_s, reading.remaining or 0.0
+        if reading.reset_s is not None and not self.exact:
+            self._size_up(bucket, remaining, reading.reset_s)
+        delta = predicted - remaining
+        if abs(delta) <= self.rounding:
+            delta = 0.0
+        in_debt = remaining <= self.rounding
+        if delta < 0 and (in_debt or bucket.clipped_s >= at_s):
+            # An empty limit may be in debt, which is reported as nothing left; and a level that
+            # was full since has lost what the correction would add.
+            delta = 0.0
+        self._missing += delta
+        elapsed = at_s - self._looked_s
+        if elapsed == inf:
+            self._looked_s = at_s
+        elif elapsed >= DRAW_STEP_S:
+            self._draw(bucket, elapsed)
+            self._looked_s, self._missing = at_s, 0.0
+        if delta:
+            self._shift_by(bucket, delta, at_s)
+        # What was taken for a neighbour's draw is missing as well.
+        drawn = self.draw_per_s * (at_s - self.read_s) if self.draw_per_s else 0.0
+        if self._keeps_changed(delta + drawn):
+            self._drawn = self.draw_per_s = self._missing = 0.0
+            bucket.rate_per_s = rate
+
+    def _draw(self, bucket: Bucket, elapsed: float) -> None:
+        """Learn from what was missing over some time: others took it."""
+        rate = self.limit.rate_per_s
+        weight = 1.0 - exp(-elapsed / DRAW_MEMORY_S)
+        drawn = self._drawn + weight * self._missing / elapsed
+        self._drawn = min(max(DRAW_LEAST * rate, drawn), (1 - DRAW_FLOOR) * rate)
+        self.draw_per_s = max(0.0, self._drawn)
+        bucket.rate_per_s = rate - self.draw_per_s
+        is_much = self._missing > SHARED_CALLS * self.mean_need
+        self.shared = self.shared or (is_much and self.draw_per_s > SHARED_DRAW * rate)
+
+    def _keeps_changed(self, missing: float) -> bool:
+        """Learn from what a reading misses whether reservations come back; True if that changed."""
+        rule = self.rule
+        self._gone += missing
+        unused = self._unused - self._unused_before
+        if unused <= 0.0 or unused < PROOF_CALLS * self.mean_need:
+            return False
+        share = self._gone / unused
+        self._gone, self._unused_before = 0.0, self._unused
+        if not (share <= -RETURNED if rule.keeps else KEPT[0] <= share <= KEPT[1]):
+            return False
+        self.rule = ChargingRule(self.limit.resource, "reserved" if rule.keeps else "kept")
+        return True
+
+    def _told(self, reading: Reading) -> LimitReading | None:
+        return next((told for told in reading.limits if is_about(self.limit, told)), None)
+
+    def _shift_by(self, bucket: Bucket, delta: float, now: float) -> None:
+        """Carry a difference found in the past to the present level."""
+        before = bucket.available(now)
+        bucket.set_level(before - delta, now)
+        self.shift += before - bucket.available(now)
+
+    def _size_up(self, bucket: Bucket, left: float, reset_s: float) -> None:
+        """Resets are rounded: each reading says between what the size of a bucket is."""
+        rate = self.limit.rate_per_s
+        step_s = 1.0 if reset_s == int(reset_s) else FINE_S
+        low = left - self.rounding + rate * max(0.0, reset_s - step_s)
+        high = left + self.rounding + rate * reset_s
+        if max(low, self._size[0]) <= min(high, self._size[1]):
+            low, high = max(low, self._size[0]), min(high, self._size[1])
+        self._size = low, high
+        most = min(self.limit.amount, self.burst_s * rate)
+        bucket.capacity = max(1e-6, min(most, (low + high) / 2.0))
+
+    def _observe_sliding(
+        self, meter: AnyMeter, reading: LimitReading, snapshot: float | None, at_s: float
+    ) -> None:
+        if snapshot is not None:
+            delta = snapshot - self.shift - (reading.remaining or 0.0)
+            if delta > self.rounding:
+                self.count.charge(delta, at_s)
+                self.shift += delta
+        is_open = self.evidence is not None and self.evidence.is_open
+        if is_open and reading.reset_s is not None and isinstance(meter, SlidingWindow):
+            # However the limit counts, nothing is missing then of what was taken until now.
+            meter.release(at_s, at_s + reading.reset_s + RESET_MARGIN_S)
+
+    def _observe_window(
+        self, window: FixedWindow, reading: LimitReading, snapshot: float | None, at_s: float
+    ) -> None:
+        if reading.reset_s:
+            ends = at_s + reading.reset_s + RESET_MARGIN_S
+            is_coarse = reading.reset_s == int(reading.reset_s)
+            moved = abs(ends - window.boundary_s) > (EDGE_MOVED_S if is_coarse else FINE_S)
+            if moved and at_s > window.boundary_s - window.period_s:
+                window.boundary_s = ends
+        if snapshot is not None and at_s > window.boundary_s - window.period_s:
+            delta = snapshot - self.shift - (reading.remaining or 0.0)
+            if delta > self.rounding:
+                window.charge(delta, at_s)
+                self.shift += delta
+            self._keeps_changed(delta)
+
+    def _resize(self, factor: float, now: float) -> None:
+        """The provider changed the limit: same kind, new size, the burst in proportion."""
+        limit, meter = self.limit, self.meter
+        burst = None if limit.burst is None else limit.burst * factor
+        self.limit = replace(limit, amount=limit.amount * factor, burst=burst)
+        self._size = (0.0, self.limit.amount)
+        if isinstance(meter, Bucket):
+            meter.resize(self.limit.rate_per_s, meter.capacity * factor, now)
+        elif isinstance(self.count, Rolling):
+            self.count.rescale(factor)
+        else:
+            meter.limit *= factor
+        if self.ceiling is not None:
+            self.ceiling.rescale(factor)
+
+
+def _ceiling_of(limit: Limit, flows: bool, share: float, now: float) -> Reserve | Rolling:
+    """At most this share in any period, however the provider counts; of a total, in all."""
+    amount, period_s = limit.amount * share, limit.period_s * (1 + CEILING_MARGIN)
+    if limit.kind == "gauge":
+        return Reserve(Gauge(amount), flows)
+    if flows:
+        return Rolling(amount, period_s, now)
+    return Reserve(SlidingWindow(amount, period_s), flows)
+
+
+def _is_near(one: float, other: float) -> bool:
+    return abs(one - other) <= REVISED * max(one, other)
+
+
+def is_about(limit: Limit, told: LimitReading) -> bool:
+    """Whether a reading speaks of this limit."""
+    return limit.resource == told.resource and told.period_s in (None, limit.period_s)
+
+
+def discover(told: LimitReading, dialect: Dialect) -> Limit | None:
+    """The limit that a first reading speaks of, or None if it says too little."""
+    if not told.limit or told.remaining is None:
+        return None
+    own_s = dialect.requests_period_s if told.resource == "requests" else dialect.tokens_period_s
+    period_s = told.period_s or own_s or MINUTE_S
+    rate = told.limit / period_s
+    kind: LimitKind = dialect.limit_kind or "bucket"
+    refill_s = max(0.0, told.limit - told.remaining) / rate
+    if told.reset_s and told.reset_s > WINDOW_RESETS * refill_s + WINDOW_RESETS:
+        kind = "fixed"
+    burst = None
+    if kind == "bucket" and told.reset_s is not None:
+        burst = max(1e-6, min(told.limit, told.remaining + rate * told.reset_s))
+    return Limit(told.resource, told.limit, period_s, kind, burst, "header")

@@ -21,6 +21,7 @@ from msgspec.structs import astuple
 
 from headway.base.values import DAY_S, MINUTE_S, FaultKind, Limit, LimitReading
 from headway.pacing.account import Profile
+from headway.pacing.call import CallId, Spend
 from headway.pacing.windows import WindowState
 
 MINUTES_KEPT: Final = 60
@@ -252,11 +253,8 @@ def _summed(rows: Sequence[Sequence[float]]) -> Spell:
 EVERY_ACCOUNT: Final = ""
 """The name under which terms for all accounts together are kept."""
 
-MEMORY_VERSION: Final = 1
+MEMORY_VERSION: Final = 2
 """Of the file; one of another version, with other columns, is moved aside."""
-
-CallId = tuple[str, int]
-"""(client, number). The client chooses it, so that a permit outlives the broker that gave it."""
 
 MODELS_KEPT: Final = 1024
 """Models whose group is kept: it is asked for several times for every call."""
@@ -282,24 +280,6 @@ class AccountTerms(Struct, frozen=True):
     budget: MonthlyBudget = MonthlyBudget()
 
 
-class Spend(Struct, frozen=True):
-    """What a call takes of a budget."""
-
-    tokens: float = 0.0
-    microusd: int = 0
-    unpriced: int = 0
-    """Calls whose price is unknown: `microusd` does not contain their cost."""
-
-    def plus(self, other: Spend) -> Spend:
-        return Spend(
-            self.tokens + other.tokens, self.microusd + other.microusd,
-            self.unpriced + other.unpriced,
-        )  # fmt: skip
-
-    def minus(self, other: Spend) -> Spend:
-        return self.plus(Spend(-other.tokens, -other.microusd, -other.unpriced))
-
-
 class DaySpend(Struct, frozen=True):
     """What was spent on one day, like 2026-11-16."""
 
@@ -309,7 +289,7 @@ class DaySpend(Struct, frozen=True):
     unpriced: int = 0
 
 
-class LaneMemory(Struct, frozen=True):
+class AccountMemory(Struct, frozen=True):
     """One account and model group between two processes: what was learned, what was left."""
 
     account: str
@@ -338,7 +318,7 @@ class PacingMemory(Struct, frozen=True):
     month: str = ""
     """The calendar month that `spent` is about, like 2026-11."""
     terms: tuple[tuple[str, AccountTerms], ...] = ()
-    lanes: tuple[LaneMemory, ...] = ()
+    accounts: tuple[AccountMemory, ...] = ()
     spent: tuple[tuple[str, Spend], ...] = ()
     claims: tuple[Claim, ...] = ()
     days: tuple[tuple[str, tuple[DaySpend, ...]], ...] = ()

@@ -16,7 +16,6 @@ start-time fair queueing (Goyal et al., SIGCOMM 1996).
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Container, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count, islice
@@ -26,8 +25,8 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from msgspec import Struct, field
 
 from headway.errors import BadValueError, InternalError
+from headway.pacing.call import CallId, WaitVersion
 from headway.pacing.length import remember
-from headway.pacing.memory import CallId
 
 T = TypeVar("T")
 
@@ -186,24 +185,22 @@ class FairQueue(Generic[T]):
             flow = branch
         return place
 
+    def items(self) -> list[T]:
+        """All waiters, in order of arrival."""
+        return [waiter.item for waiter in self._waiters.values()]
+
     def head(self) -> T | None:
         """The next waiter in fair order; it stays in line."""
         waiter = self._first()
         return None if waiter is None else waiter.item
 
-    def pop(self) -> T:
-        """Serve the head: remove it and charge its flow."""
-        waiter = self._first()
-        if waiter is None:
-            raise InternalError("nobody waits, so nobody can be served")
-        return self.take(waiter.place)
-
-    def take(self, place: int) -> T:
-        """Serve one waiter out of order, as back-filling does: remove it and charge its flow."""
+    def take(self, place: int, cost_s: float | None = None) -> T:
+        """Serve a waiter, the head or out of order: remove it and charge its flow what it costs, by
+        what is known now or was when it came."""
         waiter = self._waiters.pop(place, None)
         if waiter is None:
             raise InternalError(f"nobody waits at place {place}")
-        self._settle(waiter.leaf, 1, waiter.cost_s)
+        self._settle(waiter.leaf, 1, waiter.cost_s if cost_s is None else cost_s)
         return waiter.item
 
     def remove(self, place: int) -> T | None:
@@ -298,58 +295,31 @@ def _upcoming(
             heappush(ahead, (tag + upcoming.cost_s, LATER + len(held), index))
 
 
-SPELLS_MAX: Final = 2048
-"""Spells of one cause that are kept; who waits for longer is told by the newer half of them."""
-
-
-class _Spells(Struct):
-    """Times during which the line waited for one thing, in order."""
-
-    begins: list[float] = field(default_factory=list)
-    ends: list[float] = field(default_factory=list)
-    before: list[float] = field(default_factory=list)
-    """What the spells before each of them add up to."""
-    total_s: float = 0.0
-
-    def add(self, from_s: float, to_s: float) -> None:
-        self.begins.append(from_s)
-        self.ends.append(to_s)
-        self.before.append(self.total_s)
-        self.total_s += to_s - from_s
-        if len(self.begins) > SPELLS_MAX:
-            for kept in (self.begins, self.ends, self.before):
-                del kept[: SPELLS_MAX // 2]
-
-    def since(self, from_s: float) -> float:
-        """How much of them came after a time."""
-        first = bisect_right(self.ends, from_s)
-        if first == len(self.ends):
-            return 0.0
-        return self.total_s - self.before[first] - max(0.0, from_s - self.begins[first])
-
-
-class Blame:
-    """What one line waits for, over time."""
+class WaitTimes:
+    """What one queue waits for, over time."""
 
     def __init__(self) -> None:
-        self._cause = ""
-        self._since_s = -inf
-        self._spells: dict[str, _Spells] = {}
+        self.now = WaitVersion({}, "", -inf)
+        """Kept by every call that joins: what came since is what it waited for."""
 
     def note(self, cause: str, now: float) -> None:
-        """From now on the line waits for this; for nothing, if it is empty."""
-        if cause == self._cause:
-            return
-        if self._cause and now > self._since_s:
-            self._spells.setdefault(self._cause, _Spells()).add(self._since_s, now)
-        self._cause, self._since_s = cause, now
+        """From now on the queue waits for this; for nothing, if it is empty."""
+        totals, before, since_s = self.now
+        if cause != before:
+            if before:
+                totals = {**totals, before: totals.get(before, 0.0) + now - since_s}
+            self.now = WaitVersion(totals, cause, now)
 
-    def longest(self, from_s: float, now: float) -> str:
-        """What the line has waited for longest since a time; nothing, if it has not."""
-        waited = {cause: spells.since(from_s) for cause, spells in self._spells.items()}
-        if self._cause:
-            here_s = max(0.0, now - max(from_s, self._since_s))
-            waited[self._cause] = waited.get(self._cause, 0.0) + here_s
+    def longest(self, joined: WaitVersion, joined_s: float, now: float) -> str:
+        """What the queue has waited for longest since a call joined; nothing, if it has not."""
+        waited = {
+            cause: total_s - joined.totals.get(cause, 0.0)
+            for cause, total_s in self.now.totals.items()
+        }
+        for version, at_s, sign in ((self.now, now, 1.0), (joined, joined_s, -1.0)):
+            if version.cause:
+                part_s = sign * (at_s - version.since_s)
+                waited[version.cause] = waited.get(version.cause, 0.0) + part_s
         cause = max(waited, key=waited.__getitem__, default="")
         return cause if cause and waited[cause] > 0.0 else ""
 

@@ -27,7 +27,7 @@ from headway.base.values import (
     Reading,
     Resource,
 )
-from headway.pacing.headers import Dialect, Headers, decode, duration_s, number
+from headway.pacing.headers import Headers, decode, duration_s, number
 
 BODY_BYTES_MAX: Final = 64 * 1024
 """Real error bodies are under 4 KiB; the rest of a longer one says nothing about limits."""
@@ -38,9 +38,9 @@ VIOLATIONS_MAX: Final = 20
 """Violated quotas that are looked at; Gemini has at most six quotas per model."""
 
 
-def classify(status: int, headers: Headers, body: bytes, dialect: Dialect) -> Fault:
+def classify(status: int, headers: Headers, body: bytes) -> Fault:
     """What an answer that is not a success means for this call and for the calls after it."""
-    return _fault(status, _complaint(body), decode(headers, None, dialect))
+    return _fault(status, _complaint(body), decode(headers, None))
 
 
 def parse_stream_error(payload: bytes | str) -> Fault:

@@ -1,17 +1,237 @@
-"""Limits that are charged as output is produced: buckets and sliding windows with planned streams.
+"""What calls in flight will still take of a limit: held back as a whole, or along their streams.
 
 Laws:
 - A call is admitted when no period, or no later instant, holds more than the limit with it.
-- The bins that a period touches sum up to at least what was charged and is planned in it.
+- What a bucket loses to streams is followed in half-second bins. What a sliding window holds is
+  kept in bins, too: those that a period touches sum up to at least what it holds.
+- In a fixed window, of which we do not know when exactly the provider counts, a call holds what of
+  its answer can fall into one window.
 """
 
 from __future__ import annotations
 
 from itertools import accumulate
-from math import floor
+from math import floor, inf
 from typing import Final
 
-from headway.pacing.limits import BIN_S, SLACK, Bucket, Outflow, PlannedStream, ReserveMeter
+from msgspec import Struct
+
+from headway.pacing.meters import SLACK, AnyMeter, Bucket, FixedWindow, SlidingWindow
+
+BIN_S: Final = 0.5
+BINS: Final = 256
+"""Two minutes ahead: longer answers are planned as if they ended there and extended later."""
+
+HORIZON_S: Final = BIN_S * (BINS - 2)
+
+
+class PlannedStream(Struct, frozen=True):
+    """An answer as planned: so many tokens, evenly, between two times."""
+
+    from_s: float
+    to_s: float
+    tokens: float
+
+    def produced(self, now: float) -> float:
+        """How much of the plan lies before `now`."""
+        if now <= self.from_s:
+            return 0.0
+        if now >= self.to_s:
+            return self.tokens
+        return self.tokens * (now - self.from_s) / (self.to_s - self.from_s)
+
+
+class Outflow:
+    """A ring of half-second bins, kept as changes: a stream costs the same however long it is.
+
+    Bin i loses `flow(i) + part[i]`, where flow(i) is the sum of all steps up to i: a stream is one
+    step up, one step down, and two parts where it begins and ends inside a bin. Of the present bin
+    only what is still to come is kept.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._steps = [0.0] * BINS
+        self._parts = [0.0] * BINS
+        self._bin = int(now / BIN_S)
+        self._flow = 0.0
+        self._rest = 0.0
+        self._at_s = now
+        self.planned = 0.0
+        self.until_s = now
+
+    def add(self, stream: PlannedStream, now: float, sign: float = 1.0) -> None:
+        """Plan what is left of a stream at `now`, or take it off the plan with sign -1."""
+        start = max(now, stream.from_s)
+        tokens = stream.tokens - stream.produced(now)
+        end = max(stream.to_s, start + 1e-6)
+        if tokens <= 0:
+            return
+        index = max(self._bin, int(start / BIN_S))
+        last = max(index, int(end / BIN_S))
+        if index == last:
+            self._put(index, sign * tokens)
+        else:
+            rate = sign * tokens / (end - start)
+            self._put(index, rate * ((index + 1) * BIN_S - start))
+            self._put(last, rate * (end - last * BIN_S))
+            self._steps[(index + 1) % BINS] += rate * BIN_S
+            self._steps[last % BINS] -= rate * BIN_S
+        self.planned += sign * tokens
+        self.until_s = max(self.until_s, end)
+
+    def drain(self, now: float) -> float:
+        """What the plans say was produced since the last time; it leaves the bins."""
+        if now <= self._at_s:
+            return 0.0
+        total = 0.0
+        target = int(now / BIN_S)
+        steps, parts = self._steps, self._parts
+        for i in range(self._bin, min(target, self._bin + BINS)):
+            total += self._rest
+            place = (i + 1) % BINS
+            self._flow += steps[place]
+            self._rest = self._flow + parts[place]
+            steps[place] = parts[place] = 0.0
+        self._bin = target
+        begin = max(self._at_s, target * BIN_S)
+        part = self._rest * (now - begin) / ((target + 1) * BIN_S - begin)
+        self._rest -= part
+        self._at_s = now
+        self.planned -= total + part
+        return total + part
+
+    def bin_end_s(self) -> float:
+        return (self._bin + 1) * BIN_S
+
+    def lowest(
+        self, level: float, rate_per_s: float, capacity: float, stream: PlannedStream,
+        since_s: float,
+    ) -> float:  # fmt: skip
+        """The lowest level from `since_s` on if `stream` is added: refill and outflow, bin by bin.
+
+        Called with the outflow drained to the present; after the last plan the level can only rise.
+        """
+        now, steps, parts = self._at_s, self._steps, self._parts
+        last = int(max(self.until_s, stream.to_s) / BIN_S) + 1
+        flow, lost, planned_to = self._flow, self._rest, self._bin + BINS
+        from_s, to_s = stream.from_s, max(stream.to_s, stream.from_s + 1e-6)
+        pace = stream.tokens / (to_s - from_s)
+        lowest = level if since_s <= now else inf
+        at = now
+        refill = rate_per_s * BIN_S
+        for i in range(self._bin, last):
+            end = (i + 1) * BIN_S
+            gain = refill if at == end - BIN_S else rate_per_s * (end - at)
+            begin = at if at > from_s else from_s
+            stop = end if end < to_s else to_s
+            if stop > begin:
+                lost += pace * (stop - begin)
+            level += gain - lost
+            level = min(level, capacity)
+            if level < lowest and end > since_s:
+                lowest = level
+            at = end
+            lost = 0.0
+            if i + 1 < planned_to:
+                flow += steps[(i + 1) % BINS]
+                lost = flow + parts[(i + 1) % BINS]
+        return lowest
+
+    def _put(self, index: int, amount: float) -> None:
+        """So much within one bin; of the present one it is still to come."""
+        if index == self._bin:
+            self._rest += amount
+        else:
+            self._parts[index % BINS] += amount
+
+
+NEARLY_FULL: Final = 0.9
+"""A call that, with the floor, needs more than this share of a bucket goes when it is so full, or
+when its own need is there: a floor must not ask for more than there ever is."""
+
+
+class Reserve:
+    """One meter, counted as if everything in flight had ended."""
+
+    def __init__(self, meter: AnyMeter, flows: bool) -> None:
+        self.meter = meter
+        self._window_s = inf
+        """Of an answer that is produced along a stream, what lasts longer falls into the next."""
+        if flows and isinstance(meter, FixedWindow | SlidingWindow):
+            self._window_s = meter.period_s
+        self._held = 0.0
+        self._in_flight = 0
+
+    @property
+    def size(self) -> float:
+        return self.meter.capacity if isinstance(self.meter, Bucket) else self.meter.limit
+
+    @property
+    def planned(self) -> float:
+        """What calls in flight will still take."""
+        return self._held
+
+    def level(self, now: float) -> float:
+        """What has not been taken yet."""
+        return self.meter.available(now)
+
+    def left(self, now: float) -> float:
+        """What has not been taken and is not held back."""
+        return self.meter.available(now) - self._held
+
+    def when(
+        self, need: float, due: float, stream: PlannedStream, floor: float, now: float
+    ) -> float:
+        """When a call fits beside what is held back and the floor; inf if only the end of calls in
+        flight makes room. A call larger than the whole limit goes when the limit is full."""
+        amount, size = need + self._part(due, stream), self.size
+        if isinstance(self.meter, Bucket) and amount + floor > NEARLY_FULL * size:
+            return self.meter.when(max(amount, NEARLY_FULL * size) + self._held, now)
+        whole = min(amount + floor, size) + self._held
+        return self.meter.when(whole, now) if whole <= size else inf
+
+    def charge(self, amount: float, now: float) -> None:
+        self.meter.charge(amount, now)
+
+    def correct(self, extra: float, charged_s: float, now: float) -> None:
+        """Correct an earlier charge: as of then in a sliding window, elsewhere as of now."""
+        if isinstance(self.meter, SlidingWindow):
+            self.meter.amend(extra, charged_s, now)
+        elif extra > 0:
+            self.meter.charge(extra, now)
+        else:
+            self.meter.refund(-extra, now)
+
+    def begin(self, stream: PlannedStream, later: float, now: float) -> None:  # noqa: ARG002
+        """A call is in flight and will take so much later."""
+        self._in_flight += 1
+        self._held += self._part(later, stream)
+
+    def plan(self, before: PlannedStream, after: PlannedStream, now: float) -> None:  # noqa: ARG002
+        """A stream turned out to be shorter or longer than planned."""
+        self._held += self._part(after.tokens, after) - self._part(before.tokens, before)
+
+    def end(self, stream: PlannedStream, later: float, used: float, now: float) -> None:
+        """The call has ended and took so much."""
+        self._in_flight -= 1
+        # Sums of floats drift: with nothing in flight, nothing is held back.
+        self._held = self._held - self._part(later, stream) if self._in_flight else 0.0
+        if self._window_s < inf and isinstance(self.meter, FixedWindow):
+            # Of an even flow, what falls into the present window.
+            self.meter.available(now)
+            begins_s = self.meter.boundary_s - self.meter.period_s
+            if stream.from_s < begins_s:
+                used *= (now - begins_s) / (now - stream.from_s)
+        self.meter.charge(used, now)
+
+    def rescale(self, factor: float) -> None:
+        """The limit behind this one has changed."""
+        if not isinstance(self.meter, Bucket):
+            self.meter.limit *= factor
+
+    def _part(self, later: float, stream: PlannedStream) -> float:
+        return later * min(1.0, self._window_s / (stream.to_s - stream.from_s))
+
 
 AHEAD_BINS: Final = 64
 """Half a minute: a call that must wait longer is looked at again then."""
@@ -23,11 +243,11 @@ IDLE: Final = 1e-6
 """Less than this share of a stream still to come is nothing."""
 
 
-class Projection(ReserveMeter):
+class Projection(Reserve):
     """One bucket, followed along the plans of streams in flight."""
 
     def __init__(self, bucket: Bucket, now: float) -> None:
-        super().__init__(bucket, True, 0.0)
+        super().__init__(bucket, True)
         self.bucket = bucket
         self.outflow = Outflow(now)
 

@@ -1,64 +1,295 @@
-"""How many calls may be in flight: control laws.
+"""How many calls may be in flight: what the account allows, and what is worth it.
 
 Laws:
-- A limit never grows while the run does not use it (Netflix concurrency-limits).
-- Outcomes show how many are allowed (`Cap`), latency per unit of work how many are worth it
-  (`Congestion`), and what is delivered decides (`Delivery`); `Width` takes the smallest.
+- Raw latency is never used: a long answer is not a slow one. Time per unit of work is.
+- Outcomes show how many are allowed (`Cap`), time against calls in flight how many are worth it
+  (`Curve`); `Width` takes the smaller.
+- More at once are worth it while time grows by less than `ELASTIC` of what the width does, as far
+  as samples can tell: growth is believed only beyond what noise can make.
+- The width is at most a multiple of what was seen in flight, so that it never grows unused.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from math import inf
+from collections.abc import Iterable
+from math import inf, isqrt, log2, sqrt
 from typing import Final, Literal
 
-from headway.pacing.latency import Congestion, Delivery
+from msgspec import Struct
 
-WIDTH_AT_START: Final = 4
-"""Cold, nothing known: as many as the smallest accounts allow."""
+from headway.pacing.streams import HORIZON_S, PlannedStream
 
-USED: Final = 0.8
-"""A width counts as used when at least this share of it is in flight."""
+FIRST_BYTE_S: Final = 1.0
+PER_TOKEN_S: Final = 0.02
+"""Before anything is measured: a hosted model of medium size."""
 
-FULL: Final = 0.95
-"""Less than this in flight: another limit holds calls back, and what is delivered follows that."""
+MEMORY: Final = 0.15
+TOKENS_TYPICAL: Final = 100.0
+"""A piece of this many tokens moves the learned pace by `MEMORY`."""
 
-ROUND_PIECES: Final = 4
-ROUND_GROWTH: Final = 1.5
-"""Pieces of answers that must be seen at a width before the next one is explored, and how much
-wider that is. Doubling gains one per cent where nothing is congested and loses four where the
-peak is at five; two pieces instead of four lose thirty."""
 
-WHOLE_GROWTH: Final = 2.0
-"""The same where answers come whole: a round is then as long as a call, and there are few."""
+class AnswerSpeed:
+    """How fast answers come, and the clock of calls in flight."""
 
-LEAP: Final = 6.0
-LEAP_LATER: Final = 2.0
-"""How many times the width confirmed by whole answers pieces may lead to, before the first round of
-them and after: calls that were just sent may stand in a line, which no piece shows."""
+    def __init__(self, first_byte_s: float, per_token_s: float, now: float) -> None:
+        self.first_byte_s = first_byte_s
+        self.per_token_s = per_token_s
+        self.in_flight = 0
+        self._integral = 0.0
+        self._at_s = now
+        self._known = 0
+        """Of first bytes, pieces, whole answers: 1, 2, 4."""
 
-QUEUED: Final = 0.1
-"""More than this share of the calls in flight overdue: there is a line at the provider."""
+    def enter(self, now: float) -> float:
+        """One more in flight; returns the integral for `mean_since`."""
+        integral = self.integral(now)
+        self.in_flight += 1
+        return integral
 
-CHANGE: Final = 0.1
-"""A width that changes by less is the same width, as far as rounds are concerned."""
+    def leave(self, now: float) -> None:
+        self.integral(now)
+        self.in_flight -= 1
 
-SERVED: Final = 0.75
-"""Fewer than this share of the calls in flight were being served: the rest stood in a line."""
+    def integral(self, now: float) -> float:
+        if now > self._at_s:
+            self._integral += self.in_flight * (now - self._at_s)
+            self._at_s = now
+        return self._integral
 
-ELASTIC: Final = 0.2
-"""More at once are worth it while throughput grows by at least this much of what the width does."""
+    def mean_since(self, integral: float, since_s: float, now: float) -> float:
+        """Mean calls in flight since a reading of the integral."""
+        elapsed = now - since_s
+        return (self.integral(now) - integral) / elapsed if elapsed > 0 else self.in_flight
 
-STEP: Final = 0.7
-STEP_LEAST: Final = 0.8
-"""By how much the width follows an elasticity that is more or less than that, once a round."""
+    def began(self, waited_s: float) -> None:
+        """A first byte came."""
+        share = 1.0 if self._known == 0 else MEMORY
+        self.first_byte_s += share * (waited_s - self.first_byte_s)
+        self._known |= 1
 
-VENTURE_S: Final = 0.05
-"""Beyond what was ever in flight, calls leave this far apart: a refusal stops those behind it."""
+    def moved(self, streamed_s: float, tokens: float) -> float:
+        """The time per token of a piece of an answer; longer pieces weigh more."""
+        per_token_s = streamed_s / tokens
+        share = 1.0 if self._known < 2 else min(0.5, MEMORY * tokens / TOKENS_TYPICAL)
+        self.per_token_s += share * (per_token_s - self.per_token_s)
+        self._known |= 2
+        return per_token_s
 
-TAIL_SHARE: Final = 0.92
-TAIL_WAITING: Final = 16
-"""So few waiting calls are the last: they may crowd in at this share of the peak throughput."""
+    def arrived(self, elapsed_s: float, tokens: float, follows: float) -> None:
+        """An answer came whole; `follows` is how much of its time goes with its length."""
+        share = 1.0 if self._known < 4 else MEMORY
+        self.first_byte_s += share * ((1.0 - follows) * elapsed_s - self.first_byte_s)
+        self.per_token_s += share * (follows * elapsed_s / max(1.0, tokens) - self.per_token_s)
+        self._known |= 4
+
+    def plan(self, tokens: float, now: float) -> PlannedStream:
+        """When an answer of so many tokens would flow if its call were sent now."""
+        return self.replan(tokens, now + self.first_byte_s, now)
+
+    def replan(self, tokens: float, begins_s: float, now: float) -> PlannedStream:
+        """The same for an answer whose first byte comes at a known time."""
+        ends = min(begins_s + max(1e-3, tokens * self.per_token_s), now + HORIZON_S)
+        return PlannedStream(min(begins_s, ends - 1e-3), ends, tokens)
+
+
+class Fit(Struct, frozen=True):
+    """Time with n in flight: alone + linear (n - 1) + square n (n - 1), none negative."""
+
+    alone: float
+    linear: float = 0.0
+    square: float = 0.0
+    doubt: float = 0.0
+    """Standard error of the growth, as a share of it."""
+    flat: float = 0.0
+    """Where there is no growth, the standard error of the square part."""
+
+    @property
+    def has_contrast(self) -> bool:
+        """Whether times at different widths were seen."""
+        return self.doubt > 0 or self.flat > 0
+
+    def at(self, n: float) -> float:
+        return self.alone + self.linear * (n - 1.0) + self.square * n * (n - 1.0)
+
+    def shifted(self, doubts: float) -> Fit:
+        """With as much growth, or as little, as samples allow within so many standard errors."""
+        if self.doubt > 0:
+            factor = max(0.0, 1.0 + doubts * self.doubt)
+            return Fit(self.alone, factor * self.linear, factor * self.square)
+        return Fit(self.alone, 0.0, max(0.0, doubts * self.flat))
+
+    def width(self, elastic: float) -> float:
+        """Up to which width time grows by less than `elastic` of what the width does; at 1 the
+        throughput peaks. Inf if it always does."""
+        a = (2.0 - elastic) * self.square
+        b = (1.0 - elastic) * (self.linear - self.square)
+        c = elastic * (self.alone - self.linear)
+        if c <= 0:
+            return 1.0
+        if a <= 0:
+            return c / b if b > 0 else inf
+        return max(1.0, (sqrt(b * b + 4.0 * a * c) - b) / (2.0 * a))
+
+    def worth(self, elastic: float) -> float:
+        """The same in whole calls: one more if its own gain is still worth it."""
+        width = self.width(elastic)
+        if width == inf:
+            return inf
+        low = max(1.0, float(int(width)))
+        gain = (low + 1.0) / self.at(low + 1.0) / (low / self.at(low)) - 1.0
+        return low + 1.0 if gain * (low + 1.0) >= 1.0 - elastic else low
+
+
+def _sum(fits: Iterable[tuple[Fit, float]], doubts: float) -> Fit:
+    """Several times together, each by its weight and shifted by so many standard errors."""
+    alone = linear = square = 0.0
+    for fit, weight in fits:
+        shifted = fit.shifted(doubts)
+        alone += weight * shifted.alone
+        linear += weight * shifted.linear
+        square += weight * shifted.square
+    return Fit(alone, linear, square)
+
+
+CURVE_MEMORY: Final = 0.1
+"""How much the newest sample moves the mean of its width; a mean weighs as much as ten samples."""
+
+NOISE_MEMORY: Final = 0.05
+NOISE_LEAST: Final = 0.0004
+"""Variance of a sample as a share of the time, at least: two per cent."""
+
+SIZE_MEMORY: Final = 0.02
+SIZE_PRIOR: Final = 0.5
+"""Before anything tells, half of the time of a work goes with its size."""
+
+BINS_EXACT: Final = 8
+"""Up to so many calls in flight each number has a mean of its own; above, eight per doubling."""
+
+ROUND: Final = 4
+"""Samples, or as many as are in flight, that a width is seen in before a wider one is tried."""
+
+RIDGE: Final = 1.05
+"""Keeps the linear part small: two widths cannot tell linear from quadratic growth, and the
+quadratic one makes a peak."""
+
+FLAT: Final = 1e-9
+"""Less growth than this share of the time is a rounding error."""
+
+Samples = tuple[tuple[float, float, float, float], ...]
+"""By width: calls in flight, weight, time, size of the work."""
+
+
+class Curve:
+    """Time of a kind of work against calls in flight: one mean per width, and a fit through them.
+
+    One mean per width: a long stay at one width does not outweigh what was learned at the others.
+    Works of different sizes are compared by how much longer the larger ones of a width take.
+    """
+
+    def __init__(self, kept: Samples = ()) -> None:
+        self._bins = {_bin(n): (weight, n, y, size) for n, weight, y, size in kept}
+        self._noise = 0.0
+        self._residuals = 0
+        self._xx = self._xy = 0.0
+        self._fit: Fit | None = None
+        self._top = [max((n for n, _, _, _ in kept), default=0.0)] * ROUND
+        """The widest samples."""
+
+    @property
+    def widest(self) -> float:
+        """The width that a round of samples was taken at."""
+        top = self._top
+        return max(top[0], min(top[1], 3.0), min(top[2], 2.0), min(top[3], 1.0))
+
+    @property
+    def samples(self) -> float:
+        return sum(weight for weight, _, _, _ in self._bins.values())
+
+    @property
+    def follows(self) -> float:
+        """How much of the time goes with the size of the work."""
+        return min(1.0, max(0.05, (self._xy + SIZE_PRIOR) / (self._xx + 2.0 * SIZE_PRIOR)))
+
+    def kept(self) -> Samples:
+        """What was seen, for the profile: it counts half when the next run begins."""
+        return tuple([(n, weight / 2, y, size) for weight, n, y, size in self._bins.values()])
+
+    def sample(self, in_flight: float, y: float, size: float = 1.0) -> None:
+        """One time, and how many were in flight on average meanwhile."""
+        n = max(1.0, in_flight)
+        place = _bin(n)
+        weight, mean_n, mean, mean_size = self._bins.get(place, (0.0, n, y, size))
+        if weight > 0:
+            off, larger = y / max(1e-12, mean) - 1.0, size / mean_size - 1.0
+            self._xx = (1.0 - SIZE_MEMORY) * self._xx + larger * larger
+            self._xy = (1.0 - SIZE_MEMORY) * self._xy + larger * off
+            off -= self.follows * larger
+            self._residuals += 1
+            share = max(NOISE_MEMORY, 1.0 / self._residuals)
+            self._noise += share * (min(1.0, off * off) - self._noise)
+        share = max(CURVE_MEMORY, 1.0 / (weight + 1.0))
+        self._bins[place] = (
+            min(weight + 1.0, 1.0 / CURVE_MEMORY), mean_n + share * (n - mean_n),
+            mean + share * (y - mean), mean_size + share * (size - mean_size),
+        )  # fmt: skip
+        if n > self._top[0]:
+            self._top[0] = n
+            self._top.sort()
+        self._fit = None
+
+    def fit(self) -> Fit | None:
+        """Through the means of all widths, for a work of typical size."""
+        if self._fit is None and self._bins:
+            bins = self._bins.values()
+            typical = sum(weight * size for weight, _, _, size in bins) / self.samples
+            follows = self.follows
+            points = [
+                (weight, n, y / (1.0 + follows * (size / typical - 1.0)))
+                for weight, n, y, size in bins
+            ]
+            self._fit = _least_squares(points, max(NOISE_LEAST, self._noise))
+        return self._fit
+
+
+def _bin(n: float) -> int:
+    return round(n) if n <= BINS_EXACT else round(BINS_EXACT * (1.0 + log2(n / BINS_EXACT)))
+
+
+def _least_squares(points: Iterable[tuple[float, float, float]], noise: float) -> Fit:
+    """A fit through (weight, n, time); `noise` is the relative variance of a sample."""
+    s11 = s12 = s13 = s22 = s23 = s33 = t1 = t2 = t3 = 0.0
+    for w, n, y in points:
+        a, b = n - 1.0, n * (n - 1.0)
+        s11 += w
+        s12 += w * a
+        s13 += w * b
+        s22 += w * a * a
+        s23 += w * a * b
+        s33 += w * b * b
+        t1 += w * y
+        t2 += w * a * y
+        t3 += w * b * y
+    mean = t1 / s11
+    # Centred: what is left once the constant has taken what it explains.
+    c22, c33 = s22 - s12 * s12 / s11, s33 - s13 * s13 / s11
+    c23 = s23 - s12 * s13 / s11
+    r2, r3 = t2 - s12 * mean, t3 - s13 * mean
+    if c22 <= 1e-9:
+        return Fit(mean)
+    variance = noise * mean * mean
+    ridged = RIDGE * c22
+    determinant = ridged * c33 - c23 * c23
+    both = (-1.0, -1.0)
+    if determinant > 0:
+        both = (r2 * c33 - r3 * c23) / determinant, (r3 * ridged - r2 * c23) / determinant
+    for linear, square in (both, (0.0, r3 / c33), (r2 / c22, 0.0)):
+        alone = mean - (linear * s12 + square * s13) / s11
+        if min(linear, square) >= 0 and linear + square > FLAT * mean and alone > 0:
+            grown = linear * linear * c22 + 2.0 * linear * square * c23 + square * square * c33
+            return Fit(alone, linear, square, sqrt(variance / grown))
+    return Fit(mean, flat=sqrt(variance / c33))
+
 
 PROBE_FIRST_S: Final = 30.0
 PROBE_GROWTH: Final = 2.0
@@ -66,26 +297,6 @@ PROBE_GROWTH: Final = 2.0
 
 SUSPECT_S: Final = 2.0
 """A cap that no refusal named is tried again after so long, then twice as long, and so on."""
-
-RAMP_LEAST: Final = 2.0
-RAMP_CAUTION: Final = 0.9
-RAMP_GROWTH: Final = 1.5
-RAMP_GROW_S: Final = 10.0
-RAMP_PATIENCE: Final = 3.0
-"""After a refused burst: 90 % of what was let in, half as much more after 10 s, then 30 s, 90 s."""
-
-RAMP_KNOWN: Final = 3
-"""A ramp from a profile has been refused before: it is as patient as after so many refusals."""
-
-RAMP_BURST: Final = 4
-"""Fewer within a second are no burst: their refusal has another cause."""
-
-RAMP_MEMORY: Final = 4096
-"""Departures that are remembered: more than leave in any second."""
-
-
-WidthCause = Literal["concurrency", "peak", "untried"]
-"""The account takes no more at once; more at once are slower in all; so many were never tried."""
 
 
 class Cap:
@@ -139,6 +350,23 @@ class Cap:
         return PROBE_FIRST_S * PROBE_GROWTH**self.probes
 
 
+RAMP_LEAST: Final = 2.0
+RAMP_CAUTION: Final = 0.9
+RAMP_GROWTH: Final = 1.5
+RAMP_GROW_S: Final = 10.0
+RAMP_PATIENCE: Final = 3.0
+"""After a refused burst: 90 % of what was let in, half as much more after 10 s, then 30 s, 90 s."""
+
+RAMP_KNOWN: Final = 3
+"""A ramp from a profile has been refused before: it is as patient as after so many refusals."""
+
+RAMP_BURST: Final = 4
+"""Fewer within a second are no burst: their refusal has another cause."""
+
+RAMP_MEMORY: Final = 4096
+"""Departures that are remembered: more than leave in any second."""
+
+
 class Ramp:
     """How many calls may leave within one second, once a provider has refused a burst: as many as
     were let in before, and more again, ever less often."""
@@ -184,132 +412,137 @@ class Ramp:
         return RAMP_GROW_S * RAMP_PATIENCE ** (self._refusals - 1)
 
 
-class Width:
-    """How many calls may be in flight: what the account allows, and what congestion makes worth it.
+WIDTH_AT_START: Final = 4
+"""What a profile has that nothing was learned for."""
 
-    When enough pieces of answers were seen at a width and no peak shows, it grows by half: a round
-    takes a fraction of a second. Where pieces are irregular or calls stand in a line, what all
-    calls deliver in a round of seconds moves it.
-    """
+COLD: Final = 2.0
+"""Calls in flight until something answers: with two, the first step to four tells what company
+costs. Four gain one per cent where nothing is congested, and lose ten where the peak is at two."""
+
+COLD_WHOLE: Final = 4.0
+"""The same where answers come whole and a round is as long as a call; at most the root of all."""
+
+ELASTIC: Final = 0.8
+"""More at once are worth it while time grows by less than this share of what the width does. At
+0.8 the throughput is 98 % of a peak."""
+
+CERTAIN: Final = 2.0
+"""Standard errors by which growth has to differ from none: noise bends any curve."""
+
+BLIND: Final = 2.0
+REACH: Final = 4.0
+"""How many times what was seen in flight the width may lead to: where nothing tells what company
+costs, and where it is certain to cost little."""
+
+LEAP: Final = 6.0
+LEAP_FED: Final = 12.0
+"""The same for the first whole answers, if the named limits feed so many times as many: answers
+that come whole leave few rounds to find out."""
+
+VENTURE_S: Final = 0.025
+VENTURE_SHARE: Final = 0.5
+"""Beyond what was ever in flight, calls leave this far apart, or as many a second as would be this
+share of the widest in each: a refusal stops those behind it."""
+
+TAIL_SHARE: Final = 0.92
+TAIL_WAITING: Final = 16
+"""So few waiting calls are the last: they may crowd in at this share of the peak throughput."""
+
+WidthCause = Literal["concurrency", "peak", "untried"]
+"""The account takes no more at once; more at once are slower in all; so many were never tried."""
+
+
+class Width:
+    """How many calls may be in flight."""
 
     def __init__(
-        self, start: float, cap: Cap, curve: tuple[tuple[int, float, float], ...] = ()
+        self, start: float, cap: Cap, curves: tuple[Samples, Samples] | None = None
     ) -> None:
+        """`curves` of a profile: time to first byte, time per token or of whole answers."""
         self.allowed = start
-        self._proven = start
-        """The width by whole answers, to which it falls back where pieces cannot be trusted."""
-        self._tried = start
-        self._ventured_s = -inf
-        self._seen = 0
         self.cap = cap
         self.strain = Cap()
         """What the provider bears at present. Unlike the account's cap it is not kept for later."""
-        self.congestion = Congestion(curve)
-        self.delivery = Delivery()
-        self.reason = "start"
+        self._is_cold = curves is None
+        self._tried = start
+        self._ventured_s = -inf
+        self.first_bytes, self.pieces = (Curve(kept) for kept in curves or ((), ()))
+        self._tokens = 0.0
+        """Of a usual answer; 0 where answers come whole."""
+        self._fit: Fit | None = None
+        """Time of a usual call, with as little growth as samples allow."""
 
-    def limit(self, in_flight: int, waiting: int, now: float) -> float:
+    def limit(self, in_flight: int, waiting: int, is_whole: bool, now: float) -> float:
         """How many may be in flight. The last few go together: a thin tail is slow."""
         cap = min(self.cap.allow(now), self.strain.allow(now))
-        all_of_them = in_flight + waiting
-        is_tail = waiting <= TAIL_WAITING and self.congestion.is_steady
-        if is_tail and self.allowed < all_of_them <= cap:
-            peak = self.congestion.peak()
-            if all_of_them <= 2.0 * peak < inf:
-                crowd = self.congestion.throughput(all_of_them)
-                if crowd >= TAIL_SHARE * self.congestion.throughput(peak):
-                    return float(all_of_them)
+        everything = in_flight + waiting
+        if self._is_cold:
+            cold = min(COLD_WHOLE, float(isqrt(everything))) if is_whole else COLD
+            return min(max(COLD, cold), self.allowed, cap)
+        fit = self._fit
+        if fit is not None and waiting <= TAIL_WAITING and self.allowed < everything <= cap:
+            peak = fit.width(1.0)
+            if everything <= 2.0 * peak < inf:
+                crowd = everything / fit.at(everything)
+                if crowd >= TAIL_SHARE * peak / fit.at(peak):
+                    return float(everything)
         return min(self.allowed, cap)
 
     def departs_s(self, in_flight: int, now: float) -> float:
         """When one more may leave, as far as it is more than ever were in flight."""
-        return now if in_flight < self._tried else max(now, self._ventured_s + VENTURE_S)
+        if in_flight < self._tried:
+            return now
+        return max(now, self._ventured_s + min(VENTURE_S, VENTURE_SHARE / self._tried))
 
     def sent(self, in_flight: int, now: float) -> None:
         """One more has left, so that this many are in flight."""
         if in_flight > self._tried:
             self._tried, self._ventured_s = float(in_flight), now
 
-    def moved(
-        self, served: float, in_flight: int, per_token_s: float, queued: int = 0,
-        growth: float = ROUND_GROWTH,
-    ) -> bool:  # fmt: skip
-        """A piece of an answer came: learn, then go where the fitted curve says, or explore.
+    def began(self, company: float, waited_s: float, tokens: float) -> bool:
+        """A first byte came, with `company` in flight meanwhile; so long an answer is expected."""
+        self._tokens += MEMORY * (tokens - self._tokens) if self._tokens else tokens
+        self.first_bytes.sample(company, waited_s)
+        return self._learn(0.0)
 
-        `served` calls were served on average meanwhile; `queued` of those in flight seem to wait.
-        """
-        before = self.allowed
-        self.congestion.sample(served, per_token_s)
-        worth = self.congestion.worth()
-        if not self.congestion.is_steady:
-            if self.allowed > self._proven:
-                self._move(self._proven, "pieces of answers come irregularly")
-        elif worth < inf:
-            self._move(max(1.0, float(round(worth))), f"throughput peaks near {worth:.0f}")
-        elif queued > QUEUED * in_flight:
-            rest = max(self._proven, float(in_flight - queued))
-            if rest < self.allowed:
-                self._move(rest, "more wait in line at the provider")
-        elif min(served, in_flight) >= USED * self.allowed:
-            self._seen += 1
-            if self._seen >= ROUND_PIECES:
-                self._seen = 0
-                self._move(self._grown(growth), "no slower with more at once")
+    def moved(self, company: float, per_token_s: float) -> bool:
+        """A piece of an answer came; True if the width changed."""
+        self.pieces.sample(company, per_token_s)
+        return self._learn(0.0)
+
+    def arrived(self, company: float, elapsed_s: float, tokens: float, fed: float) -> bool:
+        """An answer came whole; `fed` is how many calls the named limits allow in its time."""
+        self.pieces.sample(company, elapsed_s, max(1.0, tokens))
+        return self._learn(fed)
+
+    def _learn(self, fed: float) -> bool:
+        """Go where the curves lead; True if that is another width."""
+        pieces, first = self.pieces.fit(), self.first_bytes.fit()
+        if pieces is None:
+            return False
+        before = 0.0 if self._is_cold else self.allowed
+        self._is_cold = False
+        times = [(pieces, max(1.0, self._tokens))]
+        if first is not None:
+            times.append((first, 1.0))
+        telling = [one for one in times if one[0].has_contrast]
+        widest = self.pieces.widest
+        if not pieces.has_contrast:
+            widest = max(widest, self.first_bytes.widest)
+        reach = max(widest + 1.0, BLIND * widest)
+        if pieces.has_contrast:
+            if _sum(telling, CERTAIN).width(ELASTIC) >= REACH * widest:
+                reach = REACH * widest
+        elif fed >= LEAP_FED * widest:
+            reach = LEAP * widest
+        self._fit = _sum(telling or times, -CERTAIN)
+        self.allowed = float(max(1, int(min(self._fit.worth(ELASTIC), reach + 0.5))))
         return self.allowed != before
-
-    def ended(self, work: float, integral: float, now: float) -> None:
-        """An answer is complete, and so much of it was not counted before."""
-        done = self.delivery.ended(work, integral, now)
-        if done is not None:
-            self.delivered(*done)
-
-    def delivered(self, company: float, work_per_s: float) -> bool:
-        """A round is complete: follow what was delivered. True if the width changed."""
-        before, worth = self.allowed, self.congestion.worth()
-        is_used, is_full = company >= USED * self.allowed, company >= FULL * self.allowed
-        served = work_per_s * self.congestion.time_s(max(1.0, company))
-        if not self.congestion.tells or not self.congestion.is_steady:
-            if is_used:
-                # Tokens are no measure of answers that mostly wait: those say no more than
-                # whether a greater width is worth it.
-                least = STEP_LEAST if self.congestion.tells else 1.0
-                self._follow(company, ROUND_GROWTH, least)
-            self.congestion.trust_again()
-        elif worth == inf and is_full and served < SERVED * company:
-            self._proven = max(1.0, served)
-            self._move(self._proven, "more wait in line at the provider")
-        elif worth == inf and is_full and self.delivery.elasticity(company) < ELASTIC:
-            self._follow(company, 1.0)
-        else:
-            # Pieces lead, what is delivered confirms.
-            self._proven = max(self._proven, company)
-        return self.allowed != before
-
-    def _follow(self, company: float, growth_max: float, least: float = STEP_LEAST) -> None:
-        elastic = self.delivery.elasticity(company)
-        step = min(growth_max, max(least, 1.0 + STEP * (elastic - ELASTIC)))
-        self._proven = max(1.0, self.allowed * step)
-        self._move(self._proven, f"throughput follows the width by {elastic:.1f}")
-
-    def _grown(self, growth: float) -> float:
-        """The next width, unless whole answers contradict it or have yet to confirm this one."""
-        if self.delivery.elasticity(self.allowed) < ELASTIC:
-            return self.allowed
-        is_early = not self.delivery.rounds or growth >= WHOLE_GROWTH
-        leap = LEAP if is_early else LEAP_LATER
-        return max(self.allowed, min(self.allowed * growth, leap * self._proven))
-
-    def _move(self, width: float, reason: str) -> None:
-        if abs(width - self.allowed) > CHANGE * self.allowed:
-            self.delivery.changed()
-        self.allowed = width
-        self.reason = reason
 
     def overloaded(self, in_flight: int, now: float) -> None:
         """A timeout or an overload: half as many, until tries show that more are served again."""
         self.allowed = max(1.0, self.allowed / 2)
         self.strain.refused(max(1, in_flight // 2), now)
-        self.reason = "overload"
 
     def served(self, in_flight: int, now: float) -> None:
         """So many were in flight, and the newest of them is answered."""
@@ -321,9 +554,9 @@ class Width:
         holding = [cap for cap in (self.cap, self.strain) if cap.limit <= width]
         return max((cap.next_probe_s for cap in holding), default=inf)
 
-
-def width_cause(width: Width, in_flight: int) -> WidthCause:
-    """What keeps one more from joining so many, where the width does."""
-    if in_flight >= min(width.cap.limit, width.strain.limit):
-        return "concurrency"
-    return "peak" if width.congestion.peak() < inf else "untried"
+    def cause(self, in_flight: int) -> WidthCause:
+        """What keeps one more from joining so many, where the width does."""
+        if in_flight >= min(self.cap.limit, self.strain.limit):
+            return "concurrency"
+        has_peak = self._fit is not None and self._fit.width(1.0) < inf
+        return "peak" if has_peak else "untried"

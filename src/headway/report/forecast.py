@@ -20,11 +20,12 @@ from headway.base.numbers import median, percentile
 from headway.base.values import Amounts, Charging, Limit, Resource
 from headway.engine.state import Rules
 from headway.engine.strategy import ADAPTIVE, Strategy
+from headway.pacing.account import Account
+from headway.pacing.admission import ManagedAccount
 from headway.pacing.estimate import InputRatio, Price
 from headway.pacing.headers import DIALECTS, PLAIN
-from headway.pacing.lane import Lane, lane_of, new_lane
 from headway.pacing.length import OutputLength
-from headway.pacing.memory import AccountTerms, ChronicleMemory, LaneMemory, lately, minutes_seen
+from headway.pacing.memory import AccountMemory, AccountTerms, ChronicleMemory, lately, minutes_seen
 from headway.report.bound import bound
 from headway.report.outline import DrawnPlan, Outline, cropped, drawn, workload_of
 from headway.report.sizes import UNKNOWN, SeenCall, Sizes, Speed, sizes_of, speed_of
@@ -286,7 +287,7 @@ ROUGH: Final = Depth(24, 0, 60, 100)
 class Knowledge(Struct, frozen=True):
     """All that a forecast is made from: what the account allows, and what earlier runs showed."""
 
-    memory: LaneMemory
+    memory: AccountMemory
     seen: Mapping[str, Sequence[SeenCall]] = field(default_factory=dict)
     """Calls that were made, by part of the plan; under the name of a model, all of its calls."""
     learned_from: str = ""
@@ -296,17 +297,18 @@ class Knowledge(Struct, frozen=True):
     age_s: float = 0.0
     """How long ago `memory` was so."""
 
-    def lane(self) -> Lane:
+    def account(self) -> ManagedAccount:
         """The account as the broker would take it up now, at second 0."""
         memory = self.memory
-        dialect = DIALECTS.get(memory.dialect, PLAIN)
-        if not (memory.levels or memory.profile.curve or memory.windows):
-            return new_lane(memory.account, memory.group, self.terms, dialect, 0.0)
-        return lane_of(memory, self.terms, dialect, -self.age_s, 0.0)
+        is_known = memory.levels or memory.profile.is_measured or memory.windows
+        return ManagedAccount(
+            memory.account, memory.group, self.terms, DIALECTS.get(memory.dialect, PLAIN), 0.0,
+            memory if is_known else None, -self.age_s,
+        )  # fmt: skip
 
     def cropped(self, share: float) -> Knowledge:
         """The same with so much of what is free now: for a part of a plan limits bind as soon."""
-        memory = self.lane().memory(0.0)
+        memory = self.account().memory(0.0)
         levels = tuple(
             replace(told, remaining=share * max(0.0, told.remaining or 0.0))
             for told in memory.levels
@@ -341,30 +343,30 @@ class ForecastGround(Struct, frozen=True):
 
 def ground_of(knowledge: Knowledge) -> ForecastGround:
     """Fit all that was seen."""
-    lane = knowledge.lane()
+    managed = knowledge.account()
     sizes = {name: sizes_of(seen) for name, seen in knowledge.seen.items() if seen}
     every = max(knowledge.seen.values(), key=len, default=())
-    profile = lane.quota.belief.profile()
+    profile = managed.account.profile()
     speed = speed_of(every, Latency(profile.first_byte_s, profile.per_token_s))
-    if speed.calls == 0 and not profile.curve:
+    if speed.calls == 0 and not profile.is_measured:
         speed = UNKNOWN
     others = _others(knowledge.memory.chronicle)
-    rooms, used = _rooms(lane, knowledge.terms.share, others)
+    rooms, used = _rooms(managed.account, knowledge.terms.share, others)
     told = (*knowledge.terms.limits, *knowledge.memory.profile.limits)
     gauges = (one.amount for one in told if one.resource == "concurrency")
-    slots = min(lane.quota.belief.width.cap.limit, *gauges, inf)
+    slots = min(managed.account.width.cap.limit, *gauges, inf)
     limits = tuple(limit for limit, _, _ in rooms)
     if slots < inf:
         limits = (*limits, Limit("concurrency", slots, 0.0, "gauge"))
     neighbour = Neighbour(share=others) if others > 0.0 else None
-    charging: Charging = "kept" if profile.kept else lane.dialect.charging
+    charging: Charging = "kept" if profile.kept else managed.dialect.charging
     terms = Terms(limits, charging=charging, used=used, neighbour=neighbour)
-    spec = ProviderSpec("as known", terms, speed.latency, dialect=lane.dialect.name)
+    spec = ProviderSpec("as known", terms, speed.latency, dialect=managed.dialect.name)
     is_limited = bool(rooms) or slots < inf
     assumed = tuple(_assumed(is_limited, speed, len(every), others))
     return ForecastGround(
         sizes, speed, spec, rooms, slots, knowledge.places, bool(profile.kept),
-        knowledge, len(every), assumed, bool(profile.curve),
+        knowledge, len(every), assumed, profile.is_measured,
     )  # fmt: skip
 
 
@@ -457,7 +459,7 @@ def _rehearsed(
         lengths = OutputLength()
         for kind, call in seen[-LENGTHS_SEEN_MAX:]:
             lengths.observe(kind, call.input_tokens, call.output_tokens)
-        door = PacedDoor(ground.knowledge.lane().quota, lengths)
+        door = PacedDoor(ground.knowledge.account(), lengths)
         done = rehearse(workload_of(one), provider, door, Rules(strategy))
         if done.makespan_s < inf:
             pairs.append((flow.time_s, done.makespan_s))
@@ -510,14 +512,14 @@ def _width(ran: Sequence[Rehearsed], flow: Flow, is_small: bool) -> float:
 
 
 def _rooms(
-    lane: Lane, share: float, others: float
+    account: Account, share: float, others: float
 ) -> tuple[tuple[LimitRoom, ...], tuple[tuple[str, float], ...]]:
     """What may be had of each limit beside others on the account, and what is used of it."""
     rooms: list[LimitRoom] = []
     used: list[tuple[str, float]] = []
-    for mirror in lane.quota.belief.mirrors:
-        limit, capacity = mirror.limit, mirror.count.size
-        taken = max(0.0, capacity - max(0.0, mirror.level(0.0)))
+    for tracked in account.limits:
+        limit, capacity = tracked.limit, tracked.count.size
+        taken = max(0.0, capacity - max(0.0, tracked.level(0.0)))
         used.append((limit.name, taken))
         free = max(0.0, share * capacity - taken)
         rooms.append((limit, free, min(share, 1.0 - others) * limit.rate_per_s))

@@ -18,8 +18,9 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from headway.base.numbers import date_of, day_of, next_month
-from headway.pacing.admission import BookView, LaneView
-from headway.pacing.memory import HOUR_UNKNOWN, Spell, Spend, hours_of, lately, total, without
+from headway.pacing.call import Spend
+from headway.pacing.memory import HOUR_UNKNOWN, Spell, hours_of, lately, total, without
+from headway.pacing.views import AccountView, AdmissionView
 
 Level = Literal["good", "watch", "bad"]
 
@@ -94,7 +95,7 @@ class Condition(Struct, frozen=True):
 Finding = tuple[Level, str]
 
 
-def condition_of(lane: LaneView, hour: int) -> Condition:
+def condition_of(lane: AccountView, hour: int) -> Condition:
     """The state of an account at this hour of the day."""
     recent = lately(lane.chronicle, RECENT_MIN)
     by_hour = hours_of(lane.chronicle)
@@ -112,9 +113,8 @@ def condition_of(lane: LaneView, hour: int) -> Condition:
         found.append(
             (_level(draw, NEIGHBOURS), f"others on the account take {draw:.0%} of a limit")
         )
-    resource, _, reason = lane.waits_for.partition(": ")
-    if resource == "account":
-        found.append(("bad", f"the account takes no calls: {reason}"))
+    if lane.wait is not None and lane.wait.resource == "account":
+        found.append(("bad", f"the account takes no calls: {lane.wait.reason}"))
     found.sort(key=lambda one: -ORDER.index(one[0]))
     quiet = _quiet(by_hour, hour)
     known = _known(by_hour)
@@ -125,7 +125,7 @@ def condition_of(lane: LaneView, hour: int) -> Condition:
         lane.account, lane.group, found[0][0] if found else "good",
         tuple(words for level, words in found if level != "good"),
         tuple((one.limit.name, max(0.0, 1.0 - one.used / one.limit.amount)) for one in lane.limits),
-        lane.waits_for.partition(":")[0], is_peak, quiet, len(known), slower or 1.0,
+        "" if lane.wait is None else lane.wait.resource, is_peak, quiet, len(known), slower or 1.0,
         recent.share(recent.refused), draw, recent, usual,
     )  # fmt: skip
 
@@ -281,7 +281,7 @@ class BudgetOutlook(Struct, frozen=True):
         return day_of(self.turns_on) - day_of(self.exhausted_on)
 
 
-def outlooks(view: BookView, passed: float) -> tuple[BudgetOutlook, ...]:
+def outlooks(view: AdmissionView, passed: float) -> tuple[BudgetOutlook, ...]:
     """Every budget that is set; `passed` is how much of the day is over, 0 to 1."""
     days = dict(view.days)
     date = view.date or f"{view.month}-01"

@@ -19,14 +19,15 @@ from msgspec.structs import replace
 from headway.base.values import HOUR_S, MINUTE_S, Amounts, Demand, Limit
 from headway.engine.state import Rules
 from headway.engine.strategy import Strategy
-from headway.pacing.account import Profile, QuotaConfig
-from headway.pacing.admission import LaneView
+from headway.pacing.account import AccountConfig, Profile
+from headway.pacing.call import Spend
+from headway.pacing.calls import AccountCalls
 from headway.pacing.estimate import Price
 from headway.pacing.headers import DIALECTS, PLAIN
-from headway.pacing.latency import Congestion
 from headway.pacing.length import OutputLength
-from headway.pacing.memory import LaneMemory, MonthlyBudget, Spend
-from headway.pacing.quota import Quota
+from headway.pacing.memory import AccountMemory, MonthlyBudget
+from headway.pacing.views import AccountView
+from headway.pacing.width import ELASTIC, Curve
 from headway.plans.graph import Graph, Task
 from headway.report.bound import bound
 from headway.report.forecast import Foreseen, Portion, SpreadNumber, rehearse, slower
@@ -34,6 +35,7 @@ from headway.report.outline import MAX_TOKENS, amounts_of
 from headway.sim.account import Terms
 from headway.sim.clients import PacedDoor
 from headway.sim.draw import Neighbour, lognormal
+from headway.sim.headers import dialect_of
 from headway.sim.provider import FaultModel, Latency, Provider, ProviderSpec, SimulatedCall
 from headway.sim.rehearsal import Rehearsed, Workload
 
@@ -158,10 +160,12 @@ def described_account(spec: ProviderSpec, price: Price | None = None) -> Account
 def profile_of(spec: ProviderSpec) -> Profile:
     """What headway would have learned of a provider in earlier runs."""
     latency = spec.latency
-    curve = tuple(
-        (n, CURVE_WEIGHT, latency.per_output_token_s * latency.slowdown(n)) for n in CURVE_WIDTHS
+    first_bytes, pieces = (
+        tuple((float(n), CURVE_WEIGHT, alone_s * latency.slowdown(n), 1.0) for n in CURVE_WIDTHS)
+        for alone_s in (latency.first_byte_s, latency.per_output_token_s)
     )
-    worth = Congestion(curve).worth()
+    fit = Curve(pieces).fit()
+    worth = inf if fit is None else fit.worth(ELASTIC)
     caps = [limit.amount for limit in spec.terms.limits + spec.terms.hidden
             if limit.resource == "concurrency"]  # fmt: skip
     cap = min(caps, default=inf)
@@ -172,12 +176,13 @@ def profile_of(spec: ProviderSpec) -> Profile:
               if limit.resource != "concurrency"),
         width=min(worth, cap, float(CURVE_WIDTHS[-1])), cap=cap,
         first_byte_s=latency.first_byte_s * latency.slowdown(1),
-        per_token_s=latency.per_output_token_s * latency.slowdown(1), curve=curve,
+        per_token_s=latency.per_output_token_s * latency.slowdown(1),
+        curves=(first_bytes, pieces),
     )  # fmt: skip
 
 
 def remembered_account(
-    lane: LaneMemory, view: LaneView, price: Price | None = None
+    lane: AccountMemory, view: AccountView, price: Price | None = None
 ) -> AccountGuess:
     """An account that was used before, as the broker remembers it, and as it stands now."""
     profile = lane.profile
@@ -195,7 +200,7 @@ def remembered_account(
         ), latency_of(profile), dialect=dialect.name,
     )  # fmt: skip
     said = () if limits or hidden else ("the account has told of no limit: none is assumed",)
-    learned = round(2 * sum(weight for _, weight, _ in profile.curve))
+    learned = round(2 * sum(weight for _, weight, _, _ in profile.curves[1]))
     name = f"{view.account} {view.group}".strip()
     used = tuple((one.limit.name, min(1.0, one.used / max(1.0, one.limit.amount)))
                  for one in view.limits)  # fmt: skip
@@ -207,14 +212,13 @@ def remembered_account(
 
 def latency_of(profile: Profile) -> Latency:
     """Speeds alone and in company, from what was measured at several widths."""
-    if len(profile.curve) < 2:
+    fit = Curve(profile.curves[1]).fit()
+    if fit is None or not fit.has_contrast:
         return Latency(profile.first_byte_s, profile.per_token_s)
-    time_s = Congestion(profile.curve).time_s
-    alone, two, three = time_s(1.0), time_s(2.0), time_s(3.0)
-    square = max(0.0, (three - 2.0 * two + alone) / 2.0)
-    linear = max(0.0, two - alone - 2.0 * square)
-    company = max(1.0, profile.per_token_s / alone)
-    return Latency(profile.first_byte_s / company, alone, linear / alone, square / alone)
+    sigma, kappa = fit.linear / fit.alone, fit.square / fit.alone
+    # Of whole answers the curve is of their time: speeds are those of the company they had.
+    company = max(1.0, profile.per_token_s / fit.alone)
+    return Latency(profile.first_byte_s / company, profile.per_token_s / company, sigma, kappa)
 
 
 def as_it_is_now(guess: AccountGuess, state: AccountState) -> AccountGuess:
@@ -341,8 +345,9 @@ def rehearsed(work: Workload, guess: AccountGuess, strategy: Strategy, seed: int
     """One run in virtual time, paced as headway paces."""
     provider = Provider(guess.spec, seed)
     provider.shows_progress = True
-    config = QuotaConfig(DIALECTS[guess.spec.dialect], (), guess.share, "fast", guess.profile)
-    door = PacedDoor(Quota(config, 0.0), _lengths(work))
+    dialect = dialect_of(guess.spec.dialect)
+    config = AccountConfig(dialect, (), guess.share, "fast", guess.profile)
+    door = PacedDoor(AccountCalls(config, 0.0), _lengths(work))
     return rehearse(work, provider, door, Rules(strategy), STEPS_MAX)
 
 

@@ -24,8 +24,8 @@ from msgspec import Struct
 
 from headway.base.values import Amounts
 from headway.pacing.estimate import TOKENS_PER_BYTE, TOKENS_PER_MESSAGE, Price
-from headway.pacing.latency import FIRST_BYTE_S, PER_TOKEN_S
 from headway.pacing.length import OUTPUT_TOKENS_PRIOR, SPREAD_PRIOR
+from headway.pacing.width import FIRST_BYTE_S, PER_TOKEN_S
 from headway.sim.draw import normal, uniform
 from headway.sim.provider import Latency
 

@@ -30,8 +30,9 @@ from headway.journal.folder import RunPlace, keep_file, kept_source, list_runs
 from headway.journal.reader import JournalReader
 from headway.pacing import memory as learned
 from headway.pacing.account import Profile
+from headway.pacing.admission import terms_of
+from headway.pacing.call import Spend
 from headway.pacing.headers import PLAIN
-from headway.pacing.lane import terms_of
 from headway.plans.expand import ExpandedPlan
 from headway.plans.spec import PlanBudget
 from headway.report.forecast import (
@@ -276,7 +277,7 @@ class Prospect(Struct, frozen=True):
     def _windows(self, found: Foreseen) -> tuple[list[Portion], list[str]]:
         """What it takes of every usage window, and a word on those of unknown size."""
         portions, unsized = list[Portion](), list[str]()
-        for one in self.knowledge.lane().quota.belief.allowances.statistics(0.0):
+        for one in self.knowledge.account().account.allowances.statistics(0.0):
             name, size = f"{one.word} window of {self.account}", one.size_tokens
             if size is None:
                 unsized.append(f"the {name}, {one.used:.0%} used, is taken to be large enough")
@@ -292,13 +293,13 @@ class Prospect(Struct, frozen=True):
     def _portions(self, found: Foreseen) -> tuple[Portion, ...]:
         spent, month = dict(self.memory.spent), self.memory.month
         portions: list[Portion] = []
-        budgets: list[tuple[str, learned.MonthlyBudget | PlanBudget, learned.Spend]] = [
-            (f"{key or 'all accounts'} in {month}", terms.budget, spent.get(key, learned.Spend()))
+        budgets: list[tuple[str, learned.MonthlyBudget | PlanBudget, Spend]] = [
+            (f"{key or 'all accounts'} in {month}", terms.budget, spent.get(key, Spend()))
             for key, terms in self.memory.terms
             if key in (learned.EVERY_ACCOUNT, self.account)
         ]
         if self.budget is not None:
-            budgets.append((RUN_BUDGET, self.budget, learned.Spend()))
+            budgets.append((RUN_BUDGET, self.budget, Spend()))
         for name, one, used in budgets:
             if one.tokens is not None:
                 portions.append(Portion(f"tokens of {name}", one.tokens, used.tokens, found.tokens))
@@ -370,7 +371,8 @@ def foreseen_each(
     calls = mean(earlier.calls[EACH])
     part = OutlinePart(EACH, count, seconds=tuple(earlier.seconds[EACH]))
     width = max(1, int(min(jobs, earlier.active)))
-    known = Knowledge(learned.LaneMemory("", "", PLAIN.name, Profile()), {}, earlier.words, width)
+    nothing = learned.AccountMemory("", "", PLAIN.name, Profile())
+    known = Knowledge(nothing, {}, earlier.words, width)
     found = foresee(Outline((part,)), known, Strategy("fixed", width))
     seen = earlier.seen.get(EACH, [])
     tokens_in = count * mean(one.input_tokens * one.calls for one in seen)
@@ -405,10 +407,11 @@ def known_account(
             group = learned.model_group(endpoint.model)
             dialect = DIALECT_OF_WIRE[endpoint.wire].name
     terms = terms_of(dict(kept.memory.terms), account, group)
-    for lane in kept.memory.lanes:
+    for lane in kept.memory.accounts:
         if (lane.account, lane.group) == (account, group):
             return Knowledge(lane, terms=terms, age_s=kept.age_s), account
-    return Knowledge(learned.LaneMemory(account, group, dialect, Profile()), terms=terms), account
+    nothing = learned.AccountMemory(account, group, dialect, Profile())
+    return Knowledge(nothing, terms=terms), account
 
 
 def _earlier(place: Folders, path: Path) -> Earlier:

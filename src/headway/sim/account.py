@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from headway.base.values import Charging, Limit, LimitReading, Resource
 from headway.pacing.headers import WINDOW_5H_S
-from headway.pacing.limits import AnyMeter, Bucket, FixedWindow, Gauge, SlidingWindow, meter_of
+from headway.pacing.meters import AnyMeter, Bucket, FixedWindow, Gauge, SlidingWindow, meter_of
 from headway.sim.draw import Neighbour, Presence
 
 Shortage = tuple[Resource, float]

@@ -10,8 +10,9 @@ from typing import Final
 from msgspec import Struct
 
 from headway.base.values import Amounts, Demand, Fault, FaultKind, Reading, SettledAs, Usage
+from headway.pacing.call import Call
+from headway.pacing.calls import AccountCalls
 from headway.pacing.length import OutputLength
-from headway.pacing.quota import Quota
 from headway.sim.draw import uniform
 
 JITTER_STREAM: Final = 31
@@ -33,63 +34,71 @@ task need not begin anew for it."""
 class PacedDoor:
     """headway: every call has a permit before it is sent."""
 
-    def __init__(self, quota: Quota, lengths: OutputLength) -> None:
-        self.quota = quota
+    def __init__(self, calls: AccountCalls, lengths: OutputLength) -> None:
+        self.calls = calls
         self._losses: dict[int, int] = {}
         self._lengths = lengths
         self._wishes: dict[int, tuple[Demand, tuple[float, ...]]] = {}
-        self._places: dict[int, int] = {}
-        self._permits: dict[int, int] = {}
+        self._known: dict[int, Call] = {}
+        self._now = 0.0
         self._wake_s = inf
 
     def knock(self, call_id: int, demand: Demand, key: tuple[float, ...]) -> None:
         self._wishes[call_id] = demand, key
-        known, most = demand.expected, demand.ceiling
-        output = self._lengths.expect(demand.kind, known.input_tokens, int(most.output_tokens))
-        amounts = Amounts(known.input_tokens, output, known.spend_microusd)
-        expected = Demand(amounts, most, demand.kind)
-        self._places[self.quota.ask(expected, ("run",), key)] = call_id
+        call = Call(("", call_id), self._now, ("run",), key, demand)
+        self._size(call)
+        self._known[call_id] = call
+        self.calls.ask(call)
 
     def open(self, now: float) -> list[int]:
-        decision = self.quota.decide(now)
+        self._now = now
+        decision = self.calls.decide(now, self._size)
         self._wake_s = decision.wake_s
-        sent = []
-        for grant in decision.grants:
-            call_id, demand = self._places.pop(grant.place), grant.permit.demand
-            self._permits[call_id] = grant.permit.id
-            self._lengths.started(call_id, demand.kind, demand.expected.input_tokens)
-            sent.append(call_id)
-        return sent
+        for call in decision.sent:
+            demand = call.demand
+            self._lengths.started(call.id[1], demand.kind, demand.expected.input_tokens)
+        return [call.id[1] for call in decision.sent]
 
     def next_s(self) -> float:
         return self._wake_s
 
     def refused(self, call_id: int, fault: Fault, reading: Reading, now: float) -> bool:
+        self._now = now
         again = fault.kind in SENT_AGAIN
         how: SettledAs = "throttled" if again else "unused"
         self._lengths.ended(call_id, None)
-        permit, wish = self._permits.pop(call_id), self._wishes.pop(call_id)
-        self.quota.settle(permit, how, Usage(Amounts()), now, fault, reading)
+        call, wish = self._known.pop(call_id), self._wishes.pop(call_id)
+        self.calls.settle(call, how, Usage(Amounts()), now, fault, reading)
         if again:
             self.knock(call_id, *wish)
         return again
 
     def first_byte(self, call_id: int, reading: Reading, now: float) -> None:
-        self.quota.first_byte(self._permits[call_id], reading, now)
+        self.calls.first_byte(self._known[call_id], reading, now)
 
     def progress(self, call_id: int, output_tokens: float, now: float) -> None:
         self._lengths.progressed(call_id, output_tokens)
-        self.quota.progress(self._permits[call_id], output_tokens, now)
+        self.calls.progress(self._known[call_id], output_tokens, now)
 
     def ended(self, call_id: int, used: Amounts, fault: Fault | None, now: float) -> bool:
+        self._now = now
         self._lengths.ended(call_id, round(used.output_tokens) if fault is None else None)
-        self.quota.settle(self._permits.pop(call_id), "used", Usage(used), now, fault)
+        self.calls.settle(self._known.pop(call_id), "used", Usage(used), now, fault)
         wish, lost = self._wishes.pop(call_id), self._losses.pop(call_id, 0)
         if fault is None or lost >= LOSSES_MAX:
             return False
         self._losses[call_id] = lost + 1
         self.knock(call_id, *wish)
         return True
+
+    def _size(self, call: Call) -> None:
+        """Expect an answer as long as those of its kind were."""
+        demand, _ = self._wishes[call.id[1]]
+        known, most = demand.expected, demand.ceiling
+        output = self._lengths.expect(demand.kind, known.input_tokens, int(most.output_tokens))
+        amounts = Amounts(known.input_tokens, output, known.spend_microusd)
+        call.demand = Demand(amounts, most, demand.kind, demand.is_whole)
+        call.sized_s = self._now
 
 
 class RetryRule(Struct, frozen=True):

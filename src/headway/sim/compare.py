@@ -22,11 +22,11 @@ from headway.engine.state import Rules
 from headway.engine.strategy import ADAPTIVE, ALL_AT_ONCE, Strategy
 from headway.engine.strategy import parse as parse_start
 from headway.errors import BadValueError, did_you_mean
-from headway.pacing.account import Belief, Profile, QuotaConfig
-from headway.pacing.balance import is_about
-from headway.pacing.headers import DIALECTS
+from headway.pacing.account import Account, AccountConfig, Profile
+from headway.pacing.call import UNKNOWN
+from headway.pacing.calls import AccountCalls
 from headway.pacing.length import OutputLength
-from headway.pacing.quota import Quota
+from headway.pacing.limits import is_about
 from headway.report.bound import bound
 from headway.report.tables import StrategyRow, row_of
 from headway.sim.clients import (  # fmt: skip
@@ -39,6 +39,7 @@ from headway.sim.clients import (  # fmt: skip
     RetryRule,
     UnpacedDoor,
 )
+from headway.sim.headers import dialect_of
 from headway.sim.presets import WorkloadPreset
 from headway.sim.provider import Provider, ProviderSpec
 from headway.sim.rehearsal import Rehearsal, Rehearsed, read_headers
@@ -168,24 +169,25 @@ def rehearse(
     profile, known_lengths = before
     lengths = deepcopy(known_lengths) or OutputLength()
     limits = spec.terms.limits if "limits" in contender.knows else ()
-    config = QuotaConfig(DIALECTS[spec.dialect], limits, experiment.share, experiment.pace, profile)
-    quota = Quota(config, 0.0)
+    dialect = dialect_of(spec.dialect)
+    config = AccountConfig(dialect, limits, experiment.share, experiment.pace, profile)
+    calls = AccountCalls(config, 0.0)
     if "seen" in contender.knows:
-        _look(quota.belief, provider)
-    paced, rules = PacedDoor(quota, lengths), Rules(contender.start)
+        _look(calls.account, provider)
+    paced, rules = PacedDoor(calls, lengths), Rules(contender.start)
     ran = Rehearsal(workload, provider, paced, rules, timeout_s=timeout_s).run()
-    return ran, (quota.belief.profile(), lengths)
+    return ran, (calls.account.profile(), lengths)
 
 
-def _look(belief: Belief, provider: Provider) -> None:
+def _look(account: Account, provider: Provider) -> None:
     """Learn what is left of every reported limit, as from a response a moment ago."""
     left = Reading(provider.account().readings(0.0))
     told = read_headers(provider.spec.dialect, left, 0.0)
-    belief.observe(told, (), 0.0, 0.0)
-    for mirror in belief.mirrors:
+    account.observe(told, UNKNOWN, (), 0.0, 0.0)
+    for tracked in account.limits:
         for limit in told.limits:
-            if is_about(mirror.limit, limit):
-                mirror.adopt(limit, 0.0, 0.0)
+            if is_about(tracked.limit, limit):
+                tracked.adopt(limit, 0.0, 0.0)
 
 
 def _rehearse_all(experiment: Experiment, contender: Contender) -> Iterator[Rehearsed]:

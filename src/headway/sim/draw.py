@@ -12,7 +12,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from headway.base.values import Limit, Resource
-from headway.pacing.limits import AnyMeter, Bucket
+from headway.pacing.meters import AnyMeter, Bucket
 
 _MASK: Final = (1 << 64) - 1
 

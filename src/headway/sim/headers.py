@@ -20,7 +20,7 @@ from msgspec import Struct, field
 
 from headway.base.numbers import date_of
 from headway.base.values import DAY_S, HOUR_S, MINUTE_S, Fault, FaultKind, LimitReading, Resource
-from headway.pacing.headers import DIALECTS, WINDOW_5H_S, WINDOW_7D_S
+from headway.pacing.headers import DIALECTS, PLAIN, WINDOW_5H_S, WINDOW_7D_S, Dialect
 
 MINUTES_KEPT: Final = 1024
 """Minutes whose text is kept: a simulated hour with all its resets fits."""
@@ -40,14 +40,18 @@ def headers(
             window = voice.windows.get(reading.period_s)
             if window is not None:
                 lines += _window_lines(window, reading.utilization, reading.reset_s, date_wall_s)
-        elif (names := voice.names.get((reading.resource, reading.period_s))) is not None:
+        elif (names := voice.names_of(reading)) is not None:
             limit, remaining, reset = names
+            if any(name in names for name, _ in lines):
+                continue
             if reading.limit is not None:
                 lines.append((limit, str(floor(reading.limit))))
             if reading.remaining is not None:
                 lines.append((remaining, _remaining(voice, reading)))
             if reading.reset_s is not None:
                 lines.append((reset, _reset(voice, reading.reset_s, date_wall_s)))
+    if voice.says_policy:
+        lines += _policy_lines(readings)
     if retry_after_s is not None:
         if voice.says_milliseconds:
             lines.append(("retry-after-ms", str(ceil(retry_after_s * 1000.0))))
@@ -65,7 +69,7 @@ def error_body(
     kind `broken` and `connection` have no response of their own: `server` stands for them.
     """
     kind: FaultKind = "server" if fault.kind in ("broken", "connection") else fault.kind
-    dialect, resource = DIALECTS[dialect_name], fault.resource
+    dialect, resource = dialect_of(dialect_name), fault.resource
     own_s = dialect.requests_period_s if resource == "requests" else dialect.tokens_period_s
     period_s = (reading and reading.period_s) or own_s or MINUTE_S
     counted = _PROSE.get(resource) if resource is not None and kind == "rate" else None
@@ -81,10 +85,38 @@ class _Voice(Struct, frozen=True):
     names: dict[tuple[Resource, float | None], tuple[str, str, str]] = field(default_factory=dict)
     """The three headers of a limit."""
     windows: dict[float | None, str] = field(default_factory=dict)
-    reset_style: Literal["time", "duration", "seconds"] = "duration"
+    reset_style: Literal["time", "duration", "seconds", "whole"] = "duration"
     tokens_step: float = 1.0
     says_retry_after: bool = True
     says_milliseconds: bool = False
+    says_policy: bool = False
+    """Writes the IETF's `RateLimit` and `RateLimit-Policy`, which name the period."""
+
+    def names_of(self, reading: LimitReading) -> tuple[str, str, str] | None:
+        """By resource and period; by the resource alone where the names leave the period out."""
+        names = self.names.get((reading.resource, reading.period_s))
+        return names or self.names.get((reading.resource, None))
+
+
+def dialect_of(name: str) -> Dialect:
+    """How a client reads what a simulated provider of this name writes."""
+    return DIALECTS.get(name, PLAIN)
+
+
+def _policy_lines(readings: Sequence[LimitReading]) -> list[tuple[str, str]]:
+    """`RateLimit-Policy: "requests/10";q=100;w=10` and `RateLimit: "requests/10";r=7;t=4`."""
+    policies, current = [], []
+    for reading in readings:
+        if reading.period_s is None:
+            continue
+        name = f'"{_PROSE[reading.resource]}/{reading.period_s:g}"'
+        if reading.limit is not None:
+            policies.append(f"{name};q={floor(reading.limit)};w={reading.period_s:g}")
+        if reading.remaining is not None:
+            reset = "" if reading.reset_s is None else f";t={ceil(reading.reset_s)}"
+            current.append(f"{name};r={floor(max(0.0, reading.remaining))}{reset}")
+    lines = (("ratelimit-policy", policies), ("ratelimit", current))
+    return [(name, ", ".join(parts)) for name, parts in lines if parts]
 
 
 def _remaining(voice: _Voice, reading: LimitReading) -> str:
@@ -117,6 +149,8 @@ def _names(pattern: str) -> tuple[str, str, str]:
 def _reset(voice: _Voice, reset_s: float, date_wall_s: float) -> str:
     if voice.reset_style == "time":
         return rfc3339(date_wall_s + reset_s)
+    if voice.reset_style == "whole":
+        return str(ceil(reset_s))
     return go_duration(reset_s) if voice.reset_style == "duration" else f"{reset_s:.6f}"
 
 
@@ -176,8 +210,8 @@ _VOICES: Final[dict[str, _Voice]] = {
     ),
     "openai": _Voice(
         names={
-            ("requests", MINUTE_S): _names("x-ratelimit-*-requests"),
-            ("tokens", MINUTE_S): _names("x-ratelimit-*-tokens"),
+            ("requests", None): _names("x-ratelimit-*-requests"),
+            ("tokens", None): _names("x-ratelimit-*-tokens"),
         },
         says_milliseconds=True,
     ),
@@ -197,7 +231,13 @@ _VOICES: Final[dict[str, _Voice]] = {
     ),
     "gemini": _Voice(says_retry_after=False),
     "plain": _Voice(says_retry_after=False),
+    "advice": _Voice(),
+    "bare": _Voice({("requests", None): _names("x-ratelimit-*")}, reset_style="whole"),
+    "ietf": _Voice(says_policy=True),
 }
+"""Those of `DIALECTS`, and three of proxies and servers: no limits but `Retry-After`; requests
+without their period, as Envoy writes them; the IETF's fields."""
+DIALECT_NAMES: Final = tuple(_VOICES)
 
 
 class _Refused(Struct, frozen=True):
@@ -369,4 +409,7 @@ _SHAPES: Final[dict[str, Callable[[_Refused], tuple[int, bytes]]]] = {
     "cerebras": _cerebras_error,
     "gemini": _gemini_error,
     "plain": _plain_error,
+    "advice": _plain_error,
+    "bare": _plain_error,
+    "ietf": _plain_error,
 }

@@ -22,10 +22,10 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from headway.base.numbers import number_of
 from headway.base.values import MINUTE_S, Amounts, Demand, Limit, LimitKind, Resource
 from headway.errors import BadPresetError, PlanError, UnknownPresetError, did_you_mean
-from headway.pacing.headers import DIALECTS
 from headway.plans.graph import Graph, Task
 from headway.sim.account import Terms
 from headway.sim.draw import Neighbour, uniform
+from headway.sim.headers import DIALECT_NAMES
 from headway.sim.provider import FaultModel, Latency, ProviderSpec, SimulatedCall
 from headway.sim.rehearsal import Shape, Workload, WorkloadSpec, draw_workload
 
@@ -468,7 +468,7 @@ class _Reader:
         if hint is bool:
             return self._chosen(node, text.lower(), ("true", "false"), path) == "true"
         if path == "dialect":
-            return self._chosen(node, text, tuple(DIALECTS), path)
+            return self._chosen(node, text, DIALECT_NAMES, path)
         if hint is str:
             return self._name_of(node, text, path)
         return self._number(node, text, path, hint is int)

@@ -15,8 +15,9 @@ from math import inf
 from typing import Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from headway.base.values import Fault, FaultKind, Reading, Resource
+from headway.base.values import Fault, FaultKind, LimitReading, Reading, Resource
 from headway.sim.account import Needs, SimulatedAccount, Terms
 from headway.sim.draw import uniform
 
@@ -30,6 +31,7 @@ PROGRESS_OFTEN: Final = 100
 WORK_SLACK_S: Final = 1e-9
 """The work clock is a sum of many small steps: what misses its target by less has reached it."""
 
+_FIELD_OF: Final = {"limit": "limit", "remaining": "remaining", "reset": "reset_s"}
 _KIND_OF: Final[dict[Resource, FaultKind]] = {"concurrency": "concurrency", "spend": "spend_cap"}
 
 
@@ -74,6 +76,8 @@ class ProviderSpec(Struct, frozen=True):
     faults: FaultModel = FaultModel()
     dialect: str = "anthropic"
     """Whose headers it speaks; `plain` speaks none, so that limits stay hidden."""
+    omits: tuple[Literal["limit", "remaining", "reset"], ...] = ()
+    """Headers that it leaves out."""
 
 
 class SimulatedCall(Struct, frozen=True):
@@ -86,6 +90,8 @@ class SimulatedCall(Struct, frozen=True):
     luck: float = 1.0
     """Factor on its time to first byte; the pace of tokens is the provider's."""
     spend_microusd: float = 0.0
+    is_whole: bool = False
+    """The answer is not streamed: headers and text arrive together at its end."""
 
 
 class Refused(Struct, frozen=True):
@@ -181,11 +187,19 @@ class Provider:
         self.arrivals.append(now)
         if fault is not None:
             account.refuse(now)
-            return Refused(fault, Reading(account.readings(now), fault.retry_after_s))
+            return Refused(fault, Reading(self._reported(account, now), fault.retry_after_s))
         account.admit(needs, now, str(call.id))
-        self._serve(_Service(call, key, needs, Reading(account.readings(now)), 0.0,
+        self._serve(_Service(call, key, needs, Reading(self._reported(account, now)), 0.0,
                              call.output_tokens, None), drawn)  # fmt: skip
         return None
+
+    def _reported(self, account: SimulatedAccount, now: float) -> tuple[LimitReading, ...]:
+        """The limits as this provider's headers report them."""
+        readings = account.readings(now)
+        if not self.spec.omits:
+            return readings
+        left_out = {_FIELD_OF[word]: None for word in self.spec.omits}
+        return tuple([replace(reading, **left_out) for reading in readings])
 
     def cancel(self, call_id: int, now: float) -> SimulatedEnd | None:
         """The caller hung up: what was produced so far stays charged."""
@@ -227,7 +241,7 @@ class Provider:
             while self._due and self._due[0][0] <= self._work + WORK_SLACK_S:
                 entry = heapq.heappop(self._due)
                 if self._is_alive(entry):
-                    happenings.append(self._happen(self._in_service[entry[2]], at))
+                    happenings += self._happen(self._in_service[entry[2]], at)
         self._flow(now)
         return happenings
 
@@ -268,26 +282,30 @@ class Provider:
         service.end_work = first + latency.per_output_token_s * service.output_tokens
         heapq.heappush(self._due, (first, service.send, call.id))
 
-    def _happen(self, service: _Service, now: float) -> Happening:
-        happening: Happening
+    def _happen(self, service: _Service, now: float) -> list[Happening]:
+        """What a client sees of the next step of a call: of a whole answer only the end."""
+        is_whole = service.call.is_whole
+        seen: list[Happening] = []
         if service.streaming_from is None:
             service.streaming_from = self._work
             self._streaming[service.key] = self._streaming.get(service.key, 0) + 1
-            happening = FirstByte(service.call.id, service.reading)
+            if not is_whole:
+                seen.append(FirstByte(service.call.id, service.reading))
         elif self._work + WORK_SLACK_S >= service.end_work:
-            return self._end(service, now)
+            first = [FirstByte(service.call.id, service.reading)] if is_whole else []
+            return [*first, self._end(service, now)]
         else:
-            happening = StreamProgress(service.call.id, service.shown)
+            seen.append(StreamProgress(service.call.id, service.shown))
         # The next thing that a stream does: show some tokens, or end.
         due = service.end_work
-        if self.shows_progress:
+        if self.shows_progress and not is_whole:
             step = PROGRESS_TOKENS if service.shown < PROGRESS_OFTEN else service.shown
             shown = service.shown + step
             at = service.streaming_from + shown * self.spec.latency.per_output_token_s
             if at < due:
                 due, service.shown = at, shown
         heapq.heappush(self._due, (due, service.send, service.call.id))
-        return happening
+        return seen
 
     def _end(self, service: _Service, now: float) -> SimulatedEnd:
         call = service.call

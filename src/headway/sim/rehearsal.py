@@ -35,7 +35,7 @@ from headway.engine.events import (
     WakeAt,
 )
 from headway.engine.state import Rules, State
-from headway.pacing.headers import DIALECTS, decode
+from headway.pacing.headers import decode
 from headway.pacing.refusal import classify
 from headway.plans.graph import Graph, Task
 from headway.sim.clients import ClientPort
@@ -83,6 +83,8 @@ class WorkloadSpec(Struct, frozen=True):
     """Log-deviation of the user's estimate of an input."""
     max_tokens: float = 4096.0
     shape: Shape = "independent"
+    is_whole: bool = False
+    """Answers are not streamed."""
 
 
 class Workload(Struct, frozen=True):
@@ -123,7 +125,9 @@ def _call(spec: WorkloadSpec, seed: int, number: int) -> SimulatedCall:
     tokens_out *= lognormal(seed, OUTPUT_STREAM, number, spec.output_spread)
     tokens_out = float(max(1, min(spec.max_tokens, round(tokens_out))))
     luck = lognormal(seed, LUCK_STREAM, number, spec.luck_spread)
-    return SimulatedCall(number, tokens_in, tokens_out, spec.max_tokens, luck)
+    return SimulatedCall(
+        number, tokens_in, tokens_out, spec.max_tokens, luck, is_whole=spec.is_whole
+    )
 
 
 def _typical_output(spec: WorkloadSpec, input_tokens: float) -> float:
@@ -135,7 +139,8 @@ def _demand(spec: WorkloadSpec, seed: int, call: SimulatedCall) -> Demand:
     estimate = call.input_tokens * lognormal(seed, ERROR_STREAM, call.id, spec.input_error)
     most = estimate * (1 + 4 * spec.input_error)
     typical = min(spec.max_tokens, _typical_output(spec, call.input_tokens))
-    return Demand(Amounts(estimate, typical), Amounts(most, call.max_tokens), spec.name)
+    ceiling = Amounts(most, call.max_tokens)
+    return Demand(Amounts(estimate, typical), ceiling, spec.name, spec.is_whole)
 
 
 def _needs(spec: WorkloadSpec, seed: int, index: int) -> Sequence[int]:
@@ -381,8 +386,8 @@ class Rehearsal:
         dialect, date_s = self._provider.spec.dialect, EPOCH_S + self.now
         said = headers(dialect, answer.reading.limits, date_s, answer.fault.retry_after_s)
         status, body = error_body(dialect, answer.fault, "req")
-        fault = classify(status, said, body, DIALECTS[dialect])
-        reading = decode(said, date_s, DIALECTS[dialect])
+        fault = classify(status, said, body)
+        reading = decode(said, date_s)
         if not self._door.refused(flight.call.id, fault, reading, self.now):
             self._lose(flight, fault)
 
@@ -434,4 +439,4 @@ def read_headers(dialect: str, reading: Reading, sent_s: float) -> Reading:
     """A reading as it arrives: through the provider's own headers, dated when the call was sent."""
     date_s = EPOCH_S + sent_s
     said = headers(dialect, reading.limits, date_s, reading.retry_after_s)
-    return decode(said, date_s, DIALECTS[dialect])
+    return decode(said, date_s)

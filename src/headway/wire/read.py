@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from headway.base import fields
 from headway.base.values import Fault, Reading, Sketch
 from headway.errors import WireError
-from headway.pacing.headers import Dialect, Headers, decode
+from headway.pacing.headers import Headers, decode
 from headway.pacing.refusal import BODY_BYTES_MAX, classify, reading_of_refusal
 from headway.wire import anthropic, gemini, openai_chat, openai_responses, values
 from headway.wire.gemini import ElementReader
@@ -136,17 +136,17 @@ class AnswerReader(values.AnswerSoFar):
     """Reads a side copy of an answer's bytes: how much it consumed, and whether it failed."""
 
     __slots__ = (
-        "_body", "_dialect", "_ended", "_events", "_headers", "_inflater", "_is_looked_at",
+        "_body", "_ended", "_events", "_headers", "_inflater", "_is_looked_at",
         "_length", "_reading", "_received", "_received_wall_s", "_status", "_wire",
     )  # fmt: skip
 
     def __init__(
-        self, wire: values.WireName, status: int, headers: Headers, dialect: Dialect,
+        self, wire: values.WireName, status: int, headers: Headers,
         received_wall_s: float | None = None,
     ) -> None:  # fmt: skip
         """`received_wall_s` stands in for a missing `Date` header, as in `decode`."""
         super().__init__()
-        self._wire, self._status, self._dialect = wire, status, dialect
+        self._wire, self._status = wire, status
         self._headers = _as_text(headers)
         self._received_wall_s = received_wall_s
         self._inflater = Inflater(self._headers.get("content-encoding", ""))
@@ -203,9 +203,7 @@ class AnswerReader(values.AnswerSoFar):
         """Why the call failed, if it did; of a refusal as far as its body is known."""
         if self._is_success:
             return self.failure
-        return classify(
-            self._status, self._headers, self._body.kept()[:BODY_BYTES_MAX], self._dialect
-        )
+        return classify(self._status, self._headers, self._body.kept()[:BODY_BYTES_MAX])
 
     @property
     def reading(self) -> Reading:
@@ -257,7 +255,7 @@ class AnswerReader(values.AnswerSoFar):
         return True
 
     def _read_limits(self) -> Reading:
-        reading = decode(self._headers, self._received_wall_s, self._dialect)
+        reading = decode(self._headers, self._received_wall_s)
         told = None if self._is_success else reading_of_refusal(self._body.kept()[:BODY_BYTES_MAX])
         if told is None:
             return reading

@@ -15,8 +15,8 @@ from headway.base.codec import as_dict
 from headway.base.numbers import short
 from headway.base.values import DAY_S, MINUTE_S
 from headway.broker.protocol import About
-from headway.pacing.admission import BookView, LaneView, LimitView
 from headway.pacing.budget import BudgetLedgerStatistics
+from headway.pacing.views import AccountView, AdmissionView, LimitView
 from headway.report.health import BudgetOutlook, Finish, Unit, lasting
 from headway.report.text.terminal import print_lines
 from headway.report.text.words import MICRO, cost, count, duration
@@ -30,12 +30,12 @@ NO_ACCOUNTS: Final = (
 
 
 def draw_accounts(
-    console: Console, view: BookView, about: About, outlooks: Sequence[BudgetOutlook] = ()
+    console: Console, view: AdmissionView, about: About, outlooks: Sequence[BudgetOutlook] = ()
 ) -> None:
     names = dict(about.clients)
-    if not view.lanes:
+    if not view.accounts:
         console.print(NO_ACCOUNTS, soft_wrap=True)
-    for lane in view.lanes:
+    for lane in view.accounts:
         console.print(Text(f"{lane.account}  {lane.group}", "bold"), Text(_state(lane), "dim"))
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2), header_style="dim")
         for header in ("limit", "allowed", "used now", "known from", "confirmed"):
@@ -43,7 +43,7 @@ def draw_accounts(
         for row in _rows(lane):
             table.add_row(*row)
         console.print(table)
-        for caller in lane.callers:
+        for caller in lane.clients:
             who = names.get(caller.client, caller.client)
             console.print(f"  {who}: {caller.in_flight} in flight, {caller.waiting} waiting")
         console.print()
@@ -55,17 +55,17 @@ def draw_accounts(
     console.print(Text(f"broker {about.pid}, up {about.age_s:.0f} s, {others}", "dim"))
 
 
-def _state(lane: LaneView) -> str:
+def _state(lane: AccountView) -> str:
     width = "" if lane.width == inf else f" of {int(lane.width)}"
     said = f"({lane.dialect}) {lane.in_flight}{width} in flight, {lane.granted:,} calls"
     if lane.refused:
         said += f", {lane.refused:,} refused"
     if lane.share < 1.0:
         said += f", ceiling {lane.share:.0%}"
-    return f"{said}, waiting for {lane.waits_for}" if lane.waits_for else said
+    return said if lane.wait is None else f"{said}, waiting for {lane.wait.words}"
 
 
-def _rows(lane: LaneView) -> Iterator[tuple[str, ...]]:
+def _rows(lane: AccountView) -> Iterator[tuple[str, ...]]:
     for view in lane.limits:
         limit = view.limit
         period = PERIODS.get(limit.period_s, f"{limit.period_s:g} s")
@@ -91,7 +91,7 @@ def _age(view: LimitView) -> str:
     return f"{minutes:.0f} min ago" if minutes < 120 else f"{minutes / 60:.0f} h ago"
 
 
-def _budgets(view: BookView) -> Iterator[str]:
+def _budgets(view: AdmissionView) -> Iterator[str]:
     for account, ledger in view.ledgers:
         spent = f"{view.month} {account or 'all accounts'}: {_spent(ledger)}"
         unit: Unit = "microusd" if ledger.budget.tokens is None else "tokens"

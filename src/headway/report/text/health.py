@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,9 +20,9 @@ from headway.engine.events import Event, GroupExpanded
 from headway.engine.record import TaskRow
 from headway.errors import HeadwayError, WireError
 from headway.journal.reader import JournalReader
-from headway.pacing.admission import BookView, LaneView
-from headway.pacing.budget import claim_in
-from headway.pacing.memory import EVERY_ACCOUNT, HOUR_UNKNOWN, Spell, Spend, hours_of
+from headway.pacing.call import Spend
+from headway.pacing.memory import EVERY_ACCOUNT, HOUR_UNKNOWN, Spell, hours_of
+from headway.pacing.views import AccountView, AdmissionView
 from headway.plans.graph import Graph
 from headway.report import health as judged
 from headway.report.health import ORDER, Condition, condition_of, hour_words
@@ -70,7 +71,7 @@ def outlook(
     # The simulated provider is in the run's own process: no account of ours knows of it.
     lanes = () if source is not None and source.sim is not None else _lanes(glance.pid)
     limits = [one for lane in lanes for one in lane.limits]
-    waits = "; ".join(lane.waits_for for lane in lanes if lane.waits_for)
+    waits = "; ".join(lane.wait.words for lane in lanes if lane.wait is not None)
     return progress.rest(limits, glance.now_s), waits
 
 
@@ -83,7 +84,7 @@ def _is_whole(reader: JournalReader, source: PlanSource) -> bool:
     return all(group.members is not None for group in groups)
 
 
-def _lanes(pid: int | None) -> Sequence[LaneView]:
+def _lanes(pid: int | None) -> Sequence[AccountView]:
     from headway.client.admission import admission
 
     try:
@@ -91,7 +92,7 @@ def _lanes(pid: int | None) -> Sequence[LaneView]:
     except HeadwayError:
         return ()  # Without a broker there is no bound, and everything else can still be told.
     ids = {client for client, name in about.clients if name.endswith(f"[{pid}]")}
-    return [lane for lane in view.lanes if any(one.client in ids for one in lane.callers)]
+    return [lane for lane in view.accounts if any(one.client in ids for one in lane.clients)]
 
 
 LOOK_S: Final = 2.0
@@ -103,12 +104,12 @@ WORDS_MAX: Final = 200
 """Of a reason, which can contain the provider's own words."""
 
 
-def conditions(view: BookView) -> list[Condition]:
-    found = [condition_of(lane, view.hour) for lane in view.lanes]
+def conditions(view: AdmissionView) -> list[Condition]:
+    found = [condition_of(lane, view.hour) for lane in view.accounts]
     return sorted(found, key=lambda one: -ORDER.index(one.level))
 
 
-def health_line(lanes: Sequence[LaneView]) -> str:
+def health_line(lanes: Sequence[AccountView]) -> str:
     """The accounts of a run in one line; nothing if they are good."""
     found = [condition_of(lane, HOUR_UNKNOWN) for lane in lanes]
     ill = [one for one in found if one.level != "good"]
@@ -121,7 +122,7 @@ def health_line(lanes: Sequence[LaneView]) -> str:
 
 def health_lines(seen: Overview, console: Console) -> Iterator[Text]:
     glyphs = glyphs_for(console)
-    lanes = {(lane.account, lane.group): lane for lane in seen.view.lanes}
+    lanes = {(lane.account, lane.group): lane for lane in seen.view.accounts}
     if not lanes:
         yield Text(NO_ACCOUNTS)
     for one in conditions(seen.view):
@@ -141,7 +142,7 @@ def health_lines(seen: Overview, console: Console) -> Iterator[Text]:
 
 
 def health_json(seen: Overview) -> dict[str, object]:
-    lanes = {(lane.account, lane.group): lane for lane in seen.view.lanes}
+    lanes = {(lane.account, lane.group): lane for lane in seen.view.accounts}
     return {
         "source": seen.source,
         "hour": None if seen.view.hour == HOUR_UNKNOWN else seen.view.hour,
@@ -250,11 +251,23 @@ def passed_of(at_s: float) -> float:
     return at_s % DAY_S / DAY_S
 
 
+_CLAIM: Final = re.compile(r"a call of (?:up to|about) ([\d,]+) tokens(?:, \$([\d,]+\.\d+))?")
+"""What a refusal in a journal says of a call that no budget has room for."""
+
+
+def _claim_in(words: str) -> Spend | None:
+    found = _CLAIM.search(words)
+    if found is None:
+        return None
+    dollars = float((found[2] or "0").replace(",", ""))
+    return Spend(float(found[1].replace(",", "")), round(dollars * 1e6))
+
+
 def finishes_now(
     graph: Graph, rows: Iterable[TaskRow], refusal: str, environ: Mapping[str, str]
 ) -> tuple[tuple[judged.Finish, ...], int]:
     """When a run could end, for each budget that its refusal names, and its tasks left."""
-    claim = claim_in(refusal)
+    claim = _claim_in(refusal)
     if claim is None:
         return (), 0
     try:

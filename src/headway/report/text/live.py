@@ -24,7 +24,7 @@ from rich.live import Live
 
 from headway.engine.events import Event
 from headway.errors import HeadwayError
-from headway.pacing.admission import LaneView
+from headway.pacing.views import AccountView
 from headway.report.progress import RunProgress, TaskNames
 from headway.report.text.health import health_line
 from headway.report.text.stage import RUNNING_MAX, LiveState, picture
@@ -38,7 +38,7 @@ IDLE_S: Final = 1.0
 QUOTA_S: Final = 2.0
 """Between looks at the accounts: each is a question to the broker."""
 
-Lanes = Callable[[], Sequence[LaneView]]
+Lanes = Callable[[], Sequence[AccountView]]
 
 
 class LiveView:
@@ -55,7 +55,7 @@ class LiveView:
         self._lock = RLock()
         self._is_new = True
         self._look_lanes = lanes
-        self._lanes: Sequence[LaneView] = ()
+        self._lanes: Sequence[AccountView] = ()
         self._lanes_s = 0.0
         self._refused_before: dict[tuple[str, str], int] = {}
         self._refused, self._notice, self._health = 0, "", ""
@@ -161,7 +161,7 @@ def own_lanes() -> Lanes:
     """The accounts that this process calls, as the broker sees them; starts no broker by itself."""
     used: set[tuple[str, str]] = set()
 
-    def look() -> Sequence[LaneView]:
+    def look() -> Sequence[AccountView]:
         from headway.client.admission import admission
 
         port = admission()
@@ -169,10 +169,10 @@ def own_lanes() -> Lanes:
         if not me:
             return ()
         view, _ = port.describe()
-        for lane in view.lanes:
-            if any(caller.client == me for caller in lane.callers):
+        for lane in view.accounts:
+            if any(caller.client == me for caller in lane.clients):
                 used.add((lane.account, lane.group))
-        return [lane for lane in view.lanes if (lane.account, lane.group) in used]
+        return [lane for lane in view.accounts if (lane.account, lane.group) in used]
 
     return look
 

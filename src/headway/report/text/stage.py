@@ -14,7 +14,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from headway.base.numbers import short
-from headway.pacing.admission import LaneView, LimitView
+from headway.pacing.views import AccountView, LimitView
 from headway.report import progress
 from headway.report.history import Standing
 from headway.report.progress import GroupProgress, TaskNames, TimeLeft
@@ -44,7 +44,7 @@ class LiveState(Struct, frozen=True):
     groups: Sequence[GroupProgress]
     oldest: Sequence[progress.RunningAttempt]
     rest: TimeLeft
-    lanes: Sequence[LaneView] = ()
+    lanes: Sequence[AccountView] = ()
     refused: int = 0
     own: tuple[float, int] | None = None
     """What headway itself takes: the share of a processor, and bytes of memory."""
@@ -185,11 +185,11 @@ def _bar_line(view: LiveState, group: GroupProgress, name_cells: int, digits: in
 def _gauges(view: LiveState) -> Iterator[Text]:
     """Each limit of the accounts in use: how much of it, where it is known from, which binds."""
     for lane in view.lanes[:LANES_MAX]:
-        waiting = sum(caller.waiting for caller in lane.callers)
+        waiting = sum(caller.waiting for caller in lane.clients)
         width = "" if lane.width == inf else f" of {int(lane.width)}"
         words = f"{lane.account} {lane.group}: {lane.in_flight}{width} in flight"
         yield labelled("quota", words + (f", {waiting} waiting" if waiting else ""))
-        waits_for = lane.waits_for.partition(":")[0]
+        waits_for = "" if lane.wait is None else lane.wait.resource
         for shown in lane.limits:
             binds = shown.limit.resource == waits_for or shown.limit.name == view.rest.binding
             yield gauge(shown, view.glyphs, binds)

@@ -1,0 +1,171 @@
+"""Providers and workloads drawn at random: what the law was not shaped on.
+
+A seed picks everything: how limits count and refill, how much of them the headers tell, latency,
+congestion, a cap, a neighbour, the size of calls. Odd thousands are for tuning, even ones for
+reports: `TUNING` and `REPORTED` name the seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp, log
+from typing import Final, Literal, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from headway.base.values import Charging, Limit, LimitKind, Resource
+from headway.sim.account import Terms
+from headway.sim.draw import Neighbour, uniform
+from headway.sim.provider import FaultModel, Latency, ProviderSpec
+from headway.sim.rehearsal import WorkloadSpec
+
+T = TypeVar("T")
+
+DRAW_STREAM: Final = 171
+
+Told = Literal["complete", "partial", "untold", "none"]
+"""What headers tell of the limits: all; not all of them; all but the period; nothing."""
+
+PERIODS_S: Final = (1.0, 2.0, 5.0, 7.0, 10.0, 20.0, 60.0, 60.0, 60.0, 300.0, 3600.0)
+
+
+class Drawn(Struct, frozen=True):
+    """One provider and the calls that are made to it."""
+
+    seed: int
+    told: Told
+    spec: ProviderSpec
+    work: WorkloadSpec
+
+    def sized(self, tasks: int) -> WorkloadSpec:
+        return replace(self.work, name=f"drawn-{self.seed}-{tasks}", tasks=tasks)
+
+
+class _Dice:
+    """Draws of one seed, in order."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed, self._count = seed, 0
+
+    def __call__(self) -> float:
+        self._count += 1
+        return uniform(self._seed, DRAW_STREAM, self._count)
+
+    def between(self, low: float, high: float) -> float:
+        """Log-uniform."""
+        return exp(log(low) + (log(high) - log(low)) * self())
+
+    def one_of(self, values: Sequence[T]) -> T:
+        return values[int(self() * len(values))]
+
+    def happens(self, share: float) -> bool:
+        return self() < share
+
+
+def draw(seed: int) -> Drawn:
+    """The provider and the workload of a seed."""
+    dice = _Dice(seed)
+    told: Told = dice.one_of(("complete", "complete", "partial", "untold", "none"))
+    work = _workload(dice)
+    latency = _latency(dice, work)
+    dialect, charging = _dialect(dice, told)
+    kind: LimitKind = dice.one_of(("bucket", "bucket", "sliding", "fixed"))
+    if dialect == "anthropic":
+        kind = "bucket"
+    period_s = dice.one_of(PERIODS_S)
+    if dialect in ("anthropic", "cerebras"):
+        # Their headers name the minute.
+        period_s = 60.0
+    limits = _limits(dice, work, dialect, kind, period_s)
+    hidden: tuple[Limit, ...] = ()
+    if told == "partial":
+        shown = dice.one_of(range(len(limits))) if len(limits) > 1 else 0
+        hidden = tuple(limit for place, limit in enumerate(limits) if place != shown)
+        limits = limits[shown : shown + 1]
+    if dice.happens(0.4):
+        slots = float(round(dice.between(2, 40)))
+        hidden += (Limit("concurrency", slots, 0.0, "gauge"),)
+    neighbour = None
+    if dice.happens(0.15):
+        share, on_s = dice.between(0.1, 0.6), dice.between(10, 120)
+        neighbour = Neighbour(share, on_s=on_s, off_s=dice.between(10, 120))
+    advice: Literal["honest", "none"] = "honest" if dice.happens(0.7) else "none"
+    terms = Terms(limits, hidden, charging, dice.happens(0.1), neighbour=neighbour)
+    omits: tuple[Literal["limit", "remaining", "reset"], ...] = ()
+    if told == "partial" and dice.happens(0.5):
+        omits = ("reset",)
+    faults = FaultModel(retry_after=advice)
+    spec = ProviderSpec(f"drawn-{seed}", terms, latency, faults, dialect, omits)
+    return Drawn(seed, told, spec, work)
+
+
+def _workload(dice: _Dice) -> WorkloadSpec:
+    output = round(dice.between(60, 1500))
+    return WorkloadSpec(
+        "drawn", 22, 1, float(round(dice.between(200, 12_000))), float(output),
+        input_spread=dice() * 0.8, output_spread=dice() * 0.8, output_follows=dice() * 0.6,
+        luck_spread=dice() * 0.3, input_error=0.01 + 0.04 * dice(),
+        max_tokens=float(round(output * dice.between(2, 12))), is_whole=dice.happens(0.1),
+    )  # fmt: skip
+
+
+def _latency(dice: _Dice, work: WorkloadSpec) -> Latency:
+    """A call alone takes 1 to 60 s; of congested providers throughput peaks at 2 to 30."""
+    whole_s, first = dice.between(1, 60), dice.between(0.04, 0.5)
+    per_token_s = max(0.001, whole_s * (1 - first) / work.output_tokens)
+    sigma = kappa = 0.0
+    if dice.happens(0.35):
+        sigma = 0.1 * dice()
+        # n / s(n) peaks where kappa n^2 = 1 - sigma.
+        kappa = (1.0 - sigma) / dice.between(2, 30) ** 2
+    return Latency(max(0.05, whole_s * first), per_token_s, sigma, kappa)
+
+
+def _dialect(dice: _Dice, told: Told) -> tuple[str, Charging]:
+    if told == "none":
+        return dice.one_of(("plain", "advice")), "produced"
+    if told == "untold":
+        untold: tuple[tuple[str, Charging], ...] = (("openai", "reserved"), ("bare", "produced"))
+        return dice.one_of(untold)
+    names: tuple[tuple[str, Charging], ...] = (
+        ("anthropic", "produced"), ("anthropic", "produced"), ("ietf", "produced"),
+        ("ietf", "produced"), ("cerebras", "reserved"),
+    )  # fmt: skip
+    return dice.one_of(names)
+
+
+def _limits(
+    dice: _Dice, work: WorkloadSpec, dialect: str, kind: LimitKind, period_s: float
+) -> tuple[Limit, ...]:
+    """Requests, and tokens of which a call's share is like that of requests, more or less."""
+    per_minute = dice.between(20, 30_000)
+    # A window of less than a call is none.
+    per_period = max(1.0, per_minute * period_s / 60.0)
+    burst_s = dice.between(0.5, 60.0)
+    resources: tuple[Resource, ...] = ("requests", "input", "output")
+    if dialect in ("openai", "cerebras"):
+        resources = ("requests", "tokens")
+    if dialect == "bare":
+        resources = ("requests",)
+    sizes = {"requests": 1.0, "input": work.input_tokens, "output": work.output_tokens,
+             "tokens": work.input_tokens + work.output_tokens}  # fmt: skip
+    if dialect in ("openai", "cerebras"):
+        sizes["tokens"] = work.input_tokens + work.max_tokens
+    found = []
+    for resource in resources:
+        room = 1.0 if resource == "requests" else dice.between(0.3, 4.0)
+        amount = float(max(1, round(per_period * sizes[resource] * room)))
+        burst = None
+        if kind == "bucket" and dice.happens(0.6):
+            burst = amount / period_s * min(burst_s, period_s)
+            least = 1.0 if resource == "requests" else 0.1 * sizes[resource]
+            burst = min(amount, max(least, burst))
+        found.append(Limit(resource, amount, period_s, kind, burst))
+    if dice.happens(0.3):
+        found = found[:1] if dice.happens(0.5) else [found[0], *found[1:][-1:]]
+    return tuple(found)
+
+
+TUNING: Final = tuple(range(1001, 1061))
+REPORTED: Final = tuple(range(2001, 2061))

@@ -1,0 +1,161 @@
+"""One call from its request to its settlement: what a client sends, what admission keeps of it.
+
+A client numbers its calls; (client, number) names a call to every process, so that a permit
+outlives the broker that gave it.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from headway.base.values import (
+    Amounts,
+    Demand,
+    Fault,
+    Reading,
+    SettledAs,
+    Sketch,
+    Tally,
+    Wait,
+)
+from headway.pacing.streams import PlannedStream
+
+CallId = tuple[str, int]
+"""(client, number)."""
+
+UNKNOWN: Final = Demand(Amounts(), Amounts())
+NO_STREAM: Final = PlannedStream(0.0, 1e-3, 0.0)
+
+
+class Request(Struct, frozen=True):
+    """A call that wants a permit, from whichever client."""
+
+    account: str
+    dialect: str
+    sketch: Sketch
+    path: tuple[str, ...] = ()
+    """The flow that it belongs to; a client's own, if nothing is said."""
+    is_resent: bool = False
+    is_soft: bool = False
+    """It may be ended in the middle of its answer: the budgets claim its expected cost, and more as
+    it grows, in place of the highest."""
+
+
+NO_REQUEST: Final = Request("", "", Sketch(""))
+
+
+class Outcome(Struct, frozen=True):
+    """How a call ended, as its client saw it."""
+
+    how: SettledAs
+    tally: Tally = Tally(known="unknown")
+    fault: Fault | None = None
+    reading: Reading = Reading()
+    dialect: str = ""
+
+
+class Spend(Struct, frozen=True):
+    """What a call takes of a budget."""
+
+    tokens: float = 0.0
+    microusd: int = 0
+    unpriced: int = 0
+    """Calls whose price is unknown: `microusd` does not contain their cost."""
+
+    def plus(self, other: Spend) -> Spend:
+        return Spend(
+            self.tokens + other.tokens, self.microusd + other.microusd,
+            self.unpriced + other.unpriced,
+        )  # fmt: skip
+
+    def minus(self, other: Spend) -> Spend:
+        return self.plus(Spend(-other.tokens, -other.microusd, -other.unpriced))
+
+
+class WaitVersion(NamedTuple):
+    """How long a queue had waited for what when it began to wait for something else."""
+
+    totals: dict[str, float]
+    cause: str
+    since_s: float
+
+
+NOT_JOINED: Final = WaitVersion({}, "", -inf)
+
+
+class Call(Struct, eq=False):
+    """A call that waits or is in flight."""
+
+    id: CallId
+    asked_s: float = 0.0
+    path: tuple[str, ...] = ("",)
+    """The flow that it belongs to."""
+    rank: tuple[float, ...] = ()
+    """Its urgency within its flow: the lowest goes first."""
+    demand: Demand = UNKNOWN
+    request: Request = NO_REQUEST
+    """Of a rehearsal there is none: demands are given."""
+    account: tuple[str, str] = ("", "")
+    """Account and model group."""
+    sized_s: float = -inf
+    """When its demand was last estimated."""
+    beginning: tuple[str, str] | None = None
+    """What the provider may keep of it in its prompt cache."""
+    claim: Spend = Spend()
+    is_cut: bool = False
+    """Its answer outgrew the budget and is to be ended."""
+    parked: Wait | None = None
+    """What it waits for before it may join the queue."""
+    place: int | None = None
+    """In the queue."""
+    joined: WaitVersion = NOT_JOINED
+    """The queue's waits when it joined."""
+    waited_for: str = ""
+    """What it waited for longest until it was sent."""
+    sent_s: float = inf
+    is_adopted: bool = False
+    """It was sent under the permit of a broker that is gone: its company is not known."""
+    stream: PlannedStream = NO_STREAM
+    levels: tuple[float, ...] = ()
+    """What the limits showed when it was charged."""
+    company: int = 0
+    """Calls in flight when it was sent, itself included."""
+    integral: float = 0.0
+    """Of calls in flight over time, at `seen_s` or when it was sent."""
+    answered_s: float | None = None
+    seen_s: float | None = None
+    """When its answer was last seen to move, with so many tokens by then."""
+    seen_tokens: float = 0.0
+
+    @property
+    def is_sent(self) -> bool:
+        return self.sent_s < inf
+
+
+class Granted(Struct, frozen=True, tag=True):
+    """A call that may be sent now."""
+
+    id: CallId
+    waited_for: str = ""
+    """What it waited for longest; nothing, if it did not."""
+    expected: Amounts = Amounts()
+
+
+class Denied(Struct, frozen=True, tag=True):
+    """A call that will never be granted; `code` is that of the error to raise."""
+
+    id: CallId
+    code: str
+    message: str
+    hint: str = ""
+
+
+class Cut(Struct, frozen=True, tag=True):
+    """A call in flight whose answer is to be ended, and why."""
+
+    id: CallId
+    message: str
+    hint: str = ""

@@ -1,0 +1,291 @@
+"""The calls of one account and model group: which may be sent now, and what each teaches.
+
+Laws:
+- All or nothing: every limit is asked first, every limit is charged after.
+- One decision for all waiting calls: `decide` sends every call that may go now and says when the
+  answer can change. Nothing polls; the last decision stands until something happens.
+- A call is settled exactly once: used, unused or throttled. Settling it again does nothing.
+- Work-conserving: what may be spent is spent at once, unless the user asked for a smooth flow.
+- A blocked call is passed only by calls that do not move its own start.
+- No refusal is retried inside its permit: the permit ends, the call asks again.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from math import inf
+from typing import Final
+
+from msgspec import Struct
+
+from headway.base.values import Fault, Reading, SettledAs, Usage, Wait
+from headway.pacing.account import Account, AccountConfig
+from headway.pacing.call import Call, CallId
+from headway.pacing.meters import Bucket
+from headway.pacing.queue import FairQueue, WaitTimes
+from headway.pacing.streams import HORIZON_S, PlannedStream
+
+OVERRUN: Final = 0.4
+"""An answer that outlives its plan is expected to go on for this much of what was planned..."""
+
+OVERRUN_S_MIN: Final = 0.5
+"""...and for this long at least."""
+
+TOKENS_MIN: Final = 5
+"""Fewer tokens say nothing about the time per token."""
+
+BACKFILL_MAX: Final = 8
+"""Calls behind a blocked one that are looked at: more hardly ever find one that fits."""
+
+WAKE_S_MIN: Final = 1e-3
+"""Nothing is decided again sooner: a wait that has just ended in rounding ends then."""
+
+RESIZE_S: Final = 1.0
+"""A call that comes to the head of the queue is sized anew if it was sized longer ago."""
+
+
+class Decision(Struct, frozen=True):
+    """The calls that go now; what the first of the rest waits for; when to decide again."""
+
+    sent: tuple[Call, ...] = ()
+    wait: Wait | None = None
+    wake_s: float = inf
+    blocked: Call | None = None
+
+
+class AccountCalls:
+    """What one account knows, its waiting calls in fair order, and those in flight."""
+
+    def __init__(self, config: AccountConfig, now: float) -> None:
+        self.account = Account(config, now)
+        self.in_flight: dict[CallId, Call] = {}
+        self.granted = 0
+        self.refused = 0
+        self.wait: Wait | None = None
+        """What the first in the queue waits for."""
+        self._queue: FairQueue[Call] = FairQueue()
+        self._waits = WaitTimes()
+        self._ends: list[tuple[float, int, Call]] = []
+        """When streams in flight are planned to end."""
+        self._plans = 0
+        self._stands: Decision | None = None
+
+    @property
+    def queued(self) -> int:
+        """How many calls wait."""
+        return len(self._queue)
+
+    @property
+    def waiting(self) -> list[Call]:
+        """Calls that wait, in order of arrival."""
+        return self._queue.items()
+
+    def ask(self, call: Call) -> None:
+        """Join the queue."""
+        self._stands = None
+        cost_s = self.account.cost_s(call.demand.expected)
+        call.joined = self._waits.now
+        call.place = self._queue.push(call.path, call.rank, cost_s, call)
+
+    def leave(self, call: Call) -> None:
+        """Give up a place in the queue."""
+        self._stands = None
+        if call.place is not None:
+            self._queue.remove(call.place)
+            call.place = None
+
+    def decide(self, now: float, size: Callable[[Call], None] | None = None) -> Decision:
+        """Send all that may be sent now, in fair order; say what the next one waits for."""
+        if self._stands is not None and now < self._stands.wake_s:
+            return self._stands
+        self._extend_overruns(now)
+        account, queue = self.account, self._queue
+        sent: list[Call] = []
+        wait: Wait | None = None
+        while (call := queue.head()) is not None:
+            if size is not None and now - call.sized_s > RESIZE_S:
+                size(call)
+            stream = account.speed.plan(call.demand.expected.output_tokens, now)
+            wait = account.wait(call.demand, stream, len(queue), now)
+            if wait is not None:
+                if wait.until_s < inf or not account.can_ever(call.demand):
+                    sent += self._pass(call, stream, wait, now)
+                break
+            self._send(call, stream, now)
+            sent.append(call)
+        self.wait = wait
+        self._waits.note(self._cause(wait), now)
+        wake_s = inf if wait is None else max(wait.until_s, now + WAKE_S_MIN)
+        self._stands = Decision((), wait, wake_s, call)
+        return Decision(tuple(sent), wait, wake_s, call)
+
+    def adopt(self, call: Call, sent_s: float, known_s: float, now: float) -> None:
+        """Take over a call that was sent under another process's permit; levels known at `known_s`
+        contain the charges of calls sent before."""
+        self._stands = None
+        account = self.account
+        call.sent_s, call.is_adopted = sent_s, True
+        call.stream = account.speed.plan(call.demand.expected.output_tokens, sent_s)
+        account.adopt(call.demand, call.stream, sent_s, known_s, now)
+        self._enter(call, now)
+
+    def reached(self) -> None:
+        """There is a connection again to a provider that could not be reached."""
+        self._stands = None
+        self.account.pauses.reached()
+
+    def first_byte(self, call: Call, reading: Reading, now: float) -> None:
+        """The response began: learn from its headers and its speed."""
+        self._stands = None
+        account = self.account
+        account.answered(call.sent_s, call.company, now)
+        if not call.demand.is_whole:
+            waited_s = now - call.sent_s
+            company = account.speed.mean_since(call.integral, call.sent_s, now)
+            account.speed.began(waited_s)
+            if not call.is_adopted:
+                account.width.began(company, waited_s, call.stream.tokens)
+            call.seen_s, call.integral = now, account.speed.integral(now)
+            self._replan(call, account.speed.replan(call.stream.tokens, now, now), now)
+        self._observe(call, reading, call.sent_s, now)
+
+    def progress(self, call: Call, output_tokens: float, now: float) -> None:
+        """The answer has grown to so many tokens: learn the pace in the company it has."""
+        if self._moved(call, output_tokens, now):
+            self._stands = None
+
+    def settle(
+        self, call: Call, how: SettledAs, usage: Usage, now: float,
+        fault: Fault | None = None, reading: Reading = Reading(),
+    ) -> bool:  # fmt: skip
+        """End a call in flight; True for the first time. The reading is that of a refusal."""
+        if self.in_flight.pop(call.id, None) is None:
+            return False
+        self._stands = None
+        account, demand = self.account, call.demand
+        if how == "used" and fault is None:
+            self._ended(call, usage.amounts.output_tokens, now)
+        account.speed.leave(now)
+        if how == "used":
+            account.settle(demand, call.stream, call.sent_s, usage, now)
+        else:
+            account.give_back(demand, call.stream, call.sent_s, how, now)
+        if len(self._queue):
+            cost_s = account.cost_s(usage.amounts) if how == "used" else 0.0
+            self._queue.correct(call.path, cost_s - account.cost_s(demand.expected))
+        if fault is not None:
+            self.refused += how == "throttled"
+            self._observe(call, reading, now, now, is_refusal=True)
+            account.failed(demand, call.sent_s, fault, reading, now)
+        return True
+
+    def _send(self, call: Call, stream: PlannedStream, now: float) -> None:
+        """Charge every limit and begin."""
+        account = self.account
+        if call.place is not None:
+            self._queue.take(call.place, account.cost_s(call.demand.expected))
+            call.place = None
+        waited_for = self._waits.longest(call.joined, call.asked_s, now)
+        call.waited_for = waited_for or call.waited_for
+        call.levels = account.charge(call.demand, stream, now)
+        call.sent_s, call.stream = now, stream
+        self._enter(call, now)
+
+    def _enter(self, call: Call, now: float) -> None:
+        speed = self.account.speed
+        call.integral = speed.enter(now)
+        call.company = speed.in_flight
+        self.granted += 1
+        self.in_flight[call.id] = call
+        self._plan_end(call)
+
+    def _observe(
+        self, call: Call, reading: Reading, at_s: float, now: float, is_refusal: bool = False
+    ) -> None:
+        """Learn from headers. What is in flight joins the limits that were not known before."""
+        if not reading.limits:
+            return
+        account, levels = self.account, call.levels
+        for limit in account.observe(reading, call.demand, levels, at_s, now, is_refusal):
+            for other in self.in_flight.values():
+                # Of calls that were sent at the same instant it is not known which came first.
+                is_after = other.sent_s >= at_s and other is not call
+                limit.join(other.demand, other.stream, is_after, now)
+
+    def _moved(self, call: Call, output_tokens: float, now: float) -> bool:
+        """An answer has grown: learn the pace in the company it had. True if the width changed."""
+        tokens = output_tokens - call.seen_tokens
+        if call.seen_s is None or tokens < TOKENS_MIN or now <= call.seen_s:
+            return False
+        speed = self.account.speed
+        company = speed.mean_since(call.integral, call.seen_s, now)
+        per_token_s = speed.moved(now - call.seen_s, tokens)
+        call.seen_s, call.seen_tokens, call.integral = now, output_tokens, speed.integral(now)
+        return self.account.width.moved(company, per_token_s)
+
+    def _ended(self, call: Call, output_tokens: float, now: float) -> None:
+        """An answer is complete: learn from the last piece of it or, if it came whole, from all."""
+        self._moved(call, output_tokens, now)
+        lasted_s = now - call.sent_s
+        # Of an adopted call it is not known what company it had from the start.
+        if not call.demand.is_whole or call.is_adopted or output_tokens <= 0 or lasted_s <= 0:
+            return
+        account = self.account
+        speed, width = account.speed, account.width
+        company = speed.mean_since(call.integral, call.sent_s, now)
+        speed.arrived(lasted_s, output_tokens, width.pieces.follows)
+        width.arrived(company, lasted_s, output_tokens, account.fed(call.demand, lasted_s))
+
+    def _extend_overruns(self, now: float) -> None:
+        """Streams that outlived their plan go on: expect some more of them."""
+        while self._ends and self._ends[0][0] <= now:
+            _, _, call = heapq.heappop(self._ends)
+            stream = call.stream
+            if call.id not in self.in_flight or stream.to_s > now:
+                continue
+            most = max(stream.tokens, call.demand.ceiling.output_tokens)
+            tokens = min(most, stream.tokens * (1.0 + OVERRUN) + 1.0)
+            pace = max(self.account.speed.per_token_s, 1e-6)
+            longer_s = min(HORIZON_S, max(OVERRUN_S_MIN, (tokens - stream.tokens) * pace))
+            self._replan(call, PlannedStream(stream.from_s, now + longer_s, tokens), now)
+
+    def _replan(self, call: Call, stream: PlannedStream, now: float) -> None:
+        self.account.replan(call.stream, stream, now)
+        call.stream = stream
+        self._plan_end(call)
+
+    def _plan_end(self, call: Call) -> None:
+        self._plans += 1
+        heapq.heappush(self._ends, (call.stream.to_s, self._plans, call))
+
+    def _cause(self, wait: Wait | None) -> str:
+        """What the queue waits for; a width may be the account's, or only as far as it grew."""
+        if wait is None:
+            return ""
+        if wait.resource == "concurrency":
+            return self.account.width.cause(self.account.speed.in_flight)
+        return wait.resource
+
+    def _pass(self, call: Call, stream: PlannedStream, wait: Wait, now: float) -> list[Call]:
+        """Let later calls pass a blocked one where that does not move its start."""
+        account = self.account
+        passed: list[Call] = []
+        blocking = [one.meter for one in account.limits if one.limit.name == wait.resource]
+        # What is taken from a bucket now is missing later; what is left of a window is lost.
+        if wait.until_s < inf and all(isinstance(meter, Bucket) for meter in blocking):
+            return passed
+        for other in self._queue.peek(BACKFILL_MAX)[1:]:
+            plan = account.speed.plan(other.demand.expected.output_tokens, now)
+            if account.wait(other.demand, plan, len(self._queue), now) is not None:
+                continue
+            other.levels = account.charge(other.demand, plan, now)
+            other.integral = account.speed.enter(now)
+            after = account.wait(call.demand, stream, len(self._queue), now)
+            account.speed.leave(now)
+            account.give_back(other.demand, plan, now, "unused", now)
+            if after is None or after.until_s <= wait.until_s + 1e-6:
+                self._send(other, plan, now)
+                other.waited_for = wait.resource
+                passed.append(other)
+        return passed
