@@ -1,6 +1,6 @@
 """When may a call be sent? Pure: the time is an argument.
 
-Reading order: `limits`, `streams`, `balance` (one limit); `account`, `windows`, `hidden_limits`,
-`width`, `latency` (one account); `headers`, `refusal`, `estimate`, `length` (what is learned);
-`queue`, `quota`, `lane`, `admission` (who may call now); `budget`, `memory`.
+Reading order: `call` (the records), `meters`, `streams`, `limits` (one limit); `width`,
+`hidden_limits`, `windows`, `account` (what is known of one account); `queue`, `calls` (its calls);
+`admission`, `budget`, `views` (all accounts); `headers`, `refusal`, `estimate`, `length`, `memory`.
 """

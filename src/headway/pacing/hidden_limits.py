@@ -184,9 +184,7 @@ class HiddenLimits:
             for name, refill in self._refills.items():
                 refill.take(-_need(name, demand))
 
-    def accepted(
-        self, sent_s: float, in_flight: int, now: float
-    ) -> Literal["crowd"] | None:
+    def accepted(self, sent_s: float, in_flight: int, now: float) -> Literal["crowd"] | None:
         """A response began: its call was let in. Says which suspicion that clears, if any."""
         wider = in_flight > self._widest
         self._widest = max(self._widest, in_flight)

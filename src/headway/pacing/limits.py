@@ -131,7 +131,10 @@ class PeriodEvidence:
     def __init__(self) -> None:
         self._most = 0.0
         """The most that was ever there before a call."""
-        self._begin()
+        self._count = self._r = self._rr = self._mm = self._mr = 0.0
+        self._off = self._offs = 0.0
+        self._ratio = inf
+        """The least of reset over missing: a reset that is rounded up is at most too long."""
         self._kind: LimitKind = "sliding"
         self.is_open = True
         """Whether more than one hypothesis explains the resets."""
@@ -195,10 +198,8 @@ class PeriodEvidence:
     def _begin(self) -> None:
         """Discounted sums over readings: of 1, reset, missing and their products; of how far
         boundaries moved that had not come, and of how often they could have."""
-        self._count = self._r = self._rr = self._mm = self._mr = 0.0
-        self._off = self._offs = 0.0
+        self._count = self._r = self._rr = self._mm = self._mr = self._off = self._offs = 0.0
         self._ratio = inf
-        """The least of reset over missing: a reset that is rounded up is at most too long."""
 
     def _follow_boundary(self, at_s: float, reset_s: float, step_s: float) -> None:
         """Note how far from where it was first seen the end of a fixed window would be."""
