@@ -349,7 +349,7 @@ class Account:
                 found.append(fresh)
             else:
                 level = levels[known] if known < len(levels) else None
-                tracked.observe(told, level, at_s, now)
+                tracked.observe(told, demand, level, at_s, now)
         if found and self.hidden is not None and self.hidden.refusals == 0:
             self.hidden = None
         return found

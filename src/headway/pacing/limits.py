@@ -272,6 +272,10 @@ CHANGED: Final = 0.005
 REVISED: Final = 0.02
 """A learned period that is off by more than this share is revised."""
 
+SAME: Final = 0.02
+FULL_READINGS: Final = 2
+"""So many readings after the first that differ by less than this share show the same level."""
+
 WAIT_UNTOLD_S: Final = 1.0
 """After a refusal that names a limit and no wait."""
 
@@ -336,6 +340,8 @@ class TrackedLimit:
         self._looked_s = -inf
         self._size = (0.0, limit.amount)
         """Between what the size of a bucket is, by what readings showed."""
+        self._full = (0.0, 0)
+        """What was there before the last call, and how often in a row it was the same."""
 
     def level(self, now: float) -> float:
         """What is left now, after what the streams in flight are believed to have produced."""
@@ -501,8 +507,9 @@ class TrackedLimit:
         return None
 
     def observe(
-        self, reading: LimitReading, snapshot: float | None, at_s: float, now: float
-    ) -> None:
+        self, reading: LimitReading, demand: Demand, snapshot: float | None, at_s: float,
+        now: float,
+    ) -> None:  # fmt: skip
         """Learn from one response; `snapshot` is what `charge` returned for its call."""
         if reading.remaining is None or at_s < self.read_s:
             return
@@ -517,6 +524,8 @@ class TrackedLimit:
         if isinstance(meter, FixedWindow):
             self._observe_window(meter, reading, snapshot, at_s)
         elif isinstance(meter, Bucket) and snapshot is not None:
+            if reading.reset_s is None and not self.exact:
+                self._top_up(meter, reading.remaining + self.rule.need(demand))
             self._observe_bucket(meter, reading, snapshot - self.shift, at_s)
         elif isinstance(meter, Bucket):
             since = reading.remaining + meter.rate_per_s * (now - at_s)
@@ -642,6 +651,22 @@ class TrackedLimit:
         self._size = low, high
         most = min(self.limit.amount, self.burst_s * rate)
         bucket.capacity = max(1e-6, min(most, (low + high) / 2.0))
+
+    def _top_up(self, bucket: Bucket, filled: float) -> None:
+        """Where no reset is told: a bucket that is seen as full as before, and no fuller, is full.
+
+        Neighbours take different amounts; a bucket that overflows is left with the same one.
+        """
+        same, count = self._full
+        is_same = abs(filled - same) <= SAME * same + self.rounding
+        self._full = (same, count + 1) if is_same else (filled, 0)
+        if filled > bucket.capacity * (1.0 + SAME):
+            bucket.capacity = self.limit.amount
+        elif self._full[1] >= FULL_READINGS and filled < bucket.capacity * (1.0 - SAME):
+            bucket.capacity = filled
+            self._drawn = self.draw_per_s = self._missing = 0.0
+            self.shared = False
+            bucket.rate_per_s = self.limit.rate_per_s
 
     def _observe_sliding(
         self, meter: AnyMeter, reading: LimitReading, snapshot: float | None, at_s: float

@@ -478,7 +478,7 @@ class Width:
         everything = in_flight + waiting
         if self._is_cold:
             cold = min(COLD_WHOLE, float(isqrt(everything))) if is_whole else COLD
-            return min(max(COLD, cold), self.allowed, cap)
+            return min(max(COLD, cold), cap)
         fit = self._fit
         if fit is not None and waiting <= TAIL_WAITING and self.allowed < everything <= cap:
             peak = fit.width(1.0)
