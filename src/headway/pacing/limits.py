@@ -39,7 +39,14 @@ from headway.pacing.meters import (
     SlidingWindow,
     meter_of,
 )
-from headway.pacing.streams import NEARLY_FULL, PlannedStream, Projection, Reserve, Rolling
+from headway.pacing.streams import (
+    BIN_S,
+    NEARLY_FULL,
+    PlannedStream,
+    Projection,
+    Reserve,
+    Rolling,
+)
 
 
 class ChargingRule:
@@ -357,7 +364,11 @@ class TrackedLimit:
             return 0.0
         spreads = ERROR_SPREADS if self.exact else WINDOW_SPREADS
         error = spreads * sqrt(self._variance * self._in_flight)
-        return min(FLOOR_SHARE * size, EXACT_FLOOR * size + error + self.rounding)
+        floor = min(FLOOR_SHARE * size, EXACT_FLOOR * size + error + self.rounding)
+        if isinstance(self.count, Projection):
+            # Within a bin what flows may come before what refills.
+            floor += min(FLOOR_SHARE * size, self.limit.rate_per_s * BIN_S)
+        return floor
 
     def spare(self) -> float:
         """What is never used of it, less what comes back of calls in flight."""
