@@ -188,10 +188,11 @@ class HiddenLimits:
         """A response began: its call was let in. Says which suspicion that clears, if any."""
         wider = in_flight > self._widest
         self._widest = max(self._widest, in_flight)
+        # Its answer may begin after the next call was refused.
+        self._has_accepted = self._has_accepted or sent_s >= self._since_s
         if sent_s <= self._refused_s:
             return None
         self._row = 0
-        self._has_accepted = True
         if not (wider and self._crowded):
             return None
         self._clear_crowd(now)
