@@ -367,12 +367,13 @@ class Account:
     def profile(self) -> Profile:
         """What is worth keeping for the next run. A cap that no refusal named is only suspected."""
         width, cap = self.width.allowed, self.width.cap
+        is_suspected = self.hidden is not None and self.hidden.refusals > 0
         if width >= cap.most:
             # What the user's own limit held back says nothing of how far it would have gone.
             width = max(width, float(WIDTH_AT_START))
         return Profile(
             tuple(limit.as_profile() for limit in self.limits), width,
-            cap.limit if cap.limit < cap.most and self.hidden is None else inf, cap.probes,
+            cap.limit if cap.limit < cap.most and not is_suspected else inf, cap.probes,
             self.speed.first_byte_s, self.speed.per_token_s,
             self.ramp.most if self.limits else inf,
             (self.width.first_bytes.kept(), self.width.pieces.kept()),
