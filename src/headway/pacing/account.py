@@ -28,7 +28,7 @@ from headway.base.values import (
     Wait,
 )
 from headway.pacing.headers import ANTHROPIC, Dialect
-from headway.pacing.hidden_limits import Advice, HiddenLimits
+from headway.pacing.hidden_limits import Advice, HiddenLimits, KnownRate
 from headway.pacing.limits import (
     WAIT_UNTOLD_S,
     PeriodEvidence,
@@ -165,6 +165,8 @@ class Profile(Struct, frozen=True):
     """Time to first byte, and per token or of whole answers, by calls in flight."""
     kept: tuple[str, ...] = ()
     """Names of limits of which reservations do not come back."""
+    hidden: KnownRate | None = None
+    """Of a limit that only refusals showed."""
 
     @property
     def is_measured(self) -> bool:
@@ -195,6 +197,8 @@ class Account:
         self.allowances = Allowances(config.share)
         self.advice = Advice()
         self.hidden: HiddenLimits | None = None
+        if profile.hidden is not None:
+            self.hidden = HiddenLimits(now, profile.hidden)
         self.ramp = Ramp(profile.per_second, now)
         self.speed = AnswerSpeed(profile.first_byte_s, profile.per_token_s, now)
         named = {limit.name for limit in config.limits}
@@ -350,7 +354,8 @@ class Account:
             else:
                 level = levels[known] if known < len(levels) else None
                 tracked.observe(told, demand, level, at_s, now)
-        if found and self.hidden is not None and self.hidden.refusals == 0:
+        hidden = self.hidden
+        if found and hidden is not None and hidden.refusals == 0 and hidden.known is None:
             self.hidden = None
         return found
 
@@ -375,6 +380,7 @@ class Account:
             self.ramp.most if self.limits else inf,
             (self.width.first_bytes.kept(), self.width.pieces.kept()),
             tuple(one.limit.name for one in self.limits if one.rule.keeps),
+            None if self.hidden is None else self.hidden.known,
         )  # fmt: skip
 
     def standing(self, now: float) -> tuple[LimitReading, ...]:
