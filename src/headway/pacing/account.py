@@ -35,6 +35,7 @@ from headway.pacing.limits import (
     TrackedLimit,
     discover,
     is_about,
+    named_period,
 )
 from headway.pacing.meters import Bucket, FixedWindow
 from headway.pacing.streams import PlannedStream, Projection
@@ -334,8 +335,9 @@ class Account:
         for told in reading.limits:
             if self.allowances.observe(told, now):
                 continue
+            meant = self._meant(told)
             known = next(
-                (place for place, one in enumerate(self.limits) if is_about(one.limit, told)), None
+                (place for place, one in enumerate(self.limits) if is_about(one.limit, meant)), None
             )
             if known is None:
                 limit = discover(told, self.config.dialect)
@@ -394,6 +396,16 @@ class Account:
                 if is_about(limit.limit, told):
                     _restore(limit, told, at_s, now)
 
+    def _meant(self, told: LimitReading) -> LimitReading:
+        """A reading that names no period is of the provider's usual one, if such a limit is known:
+        of two limits on requests, one response tells of one."""
+        if told.period_s is None:
+            own_s = named_period(told, self.config.dialect)
+            for one in self.limits:
+                if (one.limit.resource, one.limit.period_s) == (told.resource, own_s):
+                    return replace(told, period_s=own_s)
+        return told
+
     def _follow(
         self, limit: Limit, evidence: PeriodEvidence | None, told: LimitReading, at_s: float,
         now: float,
@@ -407,6 +419,7 @@ class Account:
         self, demand: Demand, sent_s: float, fault: Fault, reading: Reading, now: float
     ) -> None:
         """A limit per period was short: the one that was named, or one that we cannot see."""
+        reading = replace(reading, limits=tuple([self._meant(told) for told in reading.limits]))
         is_window = any((one.utilization or 0.0) >= 1.0 for one in reading.limits)
         may_try = not (is_window or self.config.dialect.refusals_count)
         wait_s = self.advice.heeded_s(fault.retry_after_s, sent_s, may_try, now)
