@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from struct import Struct as Packing
 from typing import Annotated, Final
 
-from msgspec import DecodeError, Meta, Struct
+from msgspec import DecodeError, Meta, Struct, to_builtins
 from msgspec.msgpack import Decoder, Encoder
 
 from headway.base.values import Reading, Wait
@@ -151,11 +151,27 @@ _from_broker: Final = Decoder(FromBroker)
 
 def packed(message: FromClient | FromBroker) -> bytes:
     """A message as it travels; `WireError` if it is too long."""
-    data = _encode(message)
+    try:
+        data = _encode(message)
+    except UnicodeEncodeError:
+        data = _encode(_as_utf8(to_builtins(message)))
     if len(data) > MESSAGE_BYTES_MAX:
         name = type(message).__name__
         raise WireError(f"a message of {len(data):,} bytes is too long", detail=name)
     return _LENGTH.pack(len(data)) + data
+
+
+def _as_utf8(value: object) -> object:
+    """The same without half characters, which names of models and files may have."""
+    match value:
+        case str():
+            return value.encode("utf-8", "replace").decode()
+        case dict():
+            return {name: _as_utf8(inner) for name, inner in value.items()}
+        case list() | tuple():
+            return [_as_utf8(inner) for inner in value]
+        case _:
+            return value
 
 
 class _Splitter:
