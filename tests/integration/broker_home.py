@@ -17,7 +17,7 @@ import pytest
 from msgspec import Struct, field
 
 import headway
-from headway.base.folders import Folders, folders
+from headway.base.folders import Folders, folders, prepare
 from headway.broker.calls import AdmissionClient
 from headway.broker.connection import BrokerConnection, Dialer
 from headway.broker.election import start
@@ -119,8 +119,6 @@ def home(monkeypatch: pytest.MonkeyPatch, idle_s: float = 5.0) -> Iterator[Home]
     monkeypatch.setenv("HEADWAY_STATE_DIR", f"{folder}/state")
     monkeypatch.setenv("HEADWAY_IDLE_S", f"{idle_s}")
     place = folders(os.environ)
-    from headway.base.folders import prepare
-
     prepare(place)
     here = Home(place)
     try:

@@ -16,9 +16,8 @@ from headway.agents import toolloop as tools_memory
 from headway.agents.toolloop import IN_DOUBT
 from headway.agents.tools import FileTools
 from headway.agents.tools_mcp import McpServer
-from headway.base.folders import Folders
 from headway.base.values import Limit
-from headway.client.admission import AdmissionPort, dial_own
+from headway.client.admission import AdmissionPort
 from headway.sim import models as simulated
 from headway.sim.account import Terms, UsageWindow
 from headway.sim.models import parse_script
@@ -43,16 +42,6 @@ def url() -> Iterator[str]:
     models = simulated.SimulatedModels(script=parse_script(SCRIPT))
     with serving(ProviderSpec("t", Terms(), LATENCY), ServeOptions(models=models)) as found:
         yield found
-
-
-@pytest.fixture
-def port(tmp_path: Path) -> Iterator[AdmissionPort]:
-    """A port of its own. Every permit has to be settled in the end."""
-    place = Folders(str(tmp_path), str(tmp_path))
-    port = AdmissionPort(lambda client: dial_own(client, place))
-    yield port
-    assert (port.statistics().in_use, port.statistics().waiting) == (0, 0)
-    port.close()
 
 
 @pytest.fixture
