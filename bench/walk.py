@@ -1,9 +1,10 @@
 """Which functions one piece of work passes through: `python -m bench.walk [call|limits|...]`.
 
 Prints `file:function` in the order of first calls, then how many files, functions and calls there
-were, and the deepest chain of calls from `admit` to the meters of limits. It uses front doors only, so that `PYTHONPATH=OLD/src python -m bench.walk` walks another
-checkout. What a scene does the first time (imports, connections) is left out of `call`, `limits`
-and `gateway`; `task` is the whole of `headway run`, without imports.
+were, and the deepest chain of calls from `admit` to the meters of limits. It uses front doors only,
+so that `PYTHONPATH=OLD/src python -m bench.walk` walks another checkout. What a scene does the
+first time (imports, connections) is left out of `call`, `limits` and `gateway`; `task` is the whole
+of `headway run`, without imports.
 """
 
 from __future__ import annotations
