@@ -172,8 +172,8 @@ REFUSED_KINDS: Final = (*RESENT_KINDS, "spend_cap", "billing", "access", "reques
 
 NOT_SENT: Final = frozenset(
     {"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError",
-     "UnsupportedProtocol", "LocalProtocolError",
-     "ClientConnectorError", "ClientHttpProxyError", "ConnectionTimeoutError", "InvalidURL"}
+     "UnsupportedProtocol", "ClientConnectorError", "ClientHttpProxyError",
+     "ConnectionTimeoutError", "InvalidURL"}
 )  # fmt: skip
 """Exceptions before a byte has left: of httpx2, of httpx by the same names, and of aiohttp."""
 
@@ -389,7 +389,7 @@ class Exchange:
         fault = _fault_of(error) if isinstance(error, Exception) else None
         if self._reader is not None:
             self.closed(fault)
-        elif fault is not None and fault.kind == "connection":
+        elif fault is not None and fault.kind in ("connection", "request"):
             self._settle("unused", Tally(), fault)
         else:
             self._settle("used", UNKNOWN, fault)
@@ -419,6 +419,8 @@ def _fault_of(error: Exception) -> Fault:
     kind: FaultKind = "server"
     if names & NOT_SENT:
         kind = "connection"
+    elif "LocalProtocolError" in names:
+        kind = "request"  # It cannot be written, to any address: its header has a line break.
     elif names & TIMED_OUT:
         kind = "timeout"
     return Fault(kind, detail=type(error).__name__)
