@@ -10,15 +10,16 @@ from collections.abc import Iterator
 import pytest
 
 from headway.base.values import Limit, Sketch, Tally
-from headway.broker.client import AdmissionClient, CallRequest, Search
+from headway.broker.calls import AdmissionClient
+from headway.broker.connection import Dialer, LoopConnection
 from headway.broker.election import start
-from headway.client.admission import Admission, LoopLine, dial_here
-from headway.pacing.admission import CallOutcome
+from headway.client.admission import AdmissionPort, dial_here
+from headway.pacing.call import Outcome, Request
 from headway.pacing.memory import AccountTerms
 from tests.integration.broker_home import Home, home
 
-CALL = CallRequest("provider#1", "openai", Sketch("model", size_bytes=100))
-USED = CallOutcome("used", Tally(10.0, 0.0, 5.0))
+CALL = Request("provider#1", "openai", Sketch("model", size_bytes=100))
+USED = Outcome("used", Tally(10.0, 0.0, 5.0))
 SOON_S = 60.0
 
 
@@ -28,18 +29,18 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
         yield here
 
 
-def port_of(place: Home) -> Admission:
-    def dial(client: AdmissionClient) -> LoopLine:
-        return LoopLine(client, Search(place.place, start), asyncio.get_running_loop())
+def port_of(place: Home) -> AdmissionPort:
+    def dial(client: AdmissionClient) -> LoopConnection:
+        return LoopConnection(client, Dialer(place.place, start), asyncio.get_running_loop())
 
-    return Admission(dial)
+    return AdmissionPort(dial)
 
 
-def wide(port: Admission, width: float) -> None:
+def wide(port: AdmissionPort, width: float) -> None:
     port.configure("provider#1", AccountTerms(limits=(Limit("concurrency", width, 0.0, "gauge"),)))
 
 
-async def called(port: Admission) -> None:
+async def called(port: AdmissionPort) -> None:
     (await port.admit_async(CALL, SOON_S)).settle(USED)
 
 
@@ -48,7 +49,7 @@ def test_calls_of_one_turn_of_the_loop_are_all_admitted_and_settled(place: Home)
         port = port_of(place)
         await asyncio.gather(*(called(port) for _ in range(300)))
         view, _ = await asyncio.to_thread(port.describe)
-        assert [lane.in_flight for lane in view.lanes] == [0]
+        assert [one.in_flight for one in view.accounts] == [0]
         assert (port.statistics().waiting, port.statistics().in_use) == (0, 0)
         port.close()
 
@@ -98,12 +99,12 @@ def test_a_line_that_is_closed_from_another_thread_leaves_the_loop_alone(place: 
 
 
 def test_a_process_without_a_loop_gets_the_usual_line(place: Home) -> None:
-    port = Admission(dial_here)
+    port = AdmissionPort(dial_here)
     port.admit(CALL, SOON_S).settle(USED)
     port.close()
 
     async def main() -> None:
-        own = Admission(dial_here)
+        own = AdmissionPort(dial_here)
         await called(own)
         own.close()
 

@@ -18,7 +18,7 @@ from pydantic_ai.providers.anthropic import AnthropicProvider
 import headway
 from headway.base.folders import Folders
 from headway.base.values import Limit
-from headway.client.admission import Admission, dial_own
+from headway.client.admission import AdmissionPort, dial_own
 from headway.sim.account import Terms
 from headway.sim.provider import Latency, ProviderSpec
 from headway.sim.server import account_of, serving, truth_of
@@ -39,10 +39,10 @@ def url() -> Iterator[str]:
 
 
 @pytest.fixture
-def admission(tmp_path: Path) -> Iterator[Admission]:
+def admission(tmp_path: Path) -> Iterator[AdmissionPort]:
     """A port of its own that knows nothing yet. Every permit has to be settled in the end."""
     place = Folders(str(tmp_path), str(tmp_path))
-    port = Admission(lambda client: dial_own(client, place))
+    port = AdmissionPort(lambda client: dial_own(client, place))
     yield port
     assert port.statistics().in_use == 0
     assert port.statistics().waiting == 0
@@ -62,7 +62,9 @@ def account(url: str, key: str) -> dict[str, Any]:
             return told
 
 
-def test_threads_that_all_start_at_once_are_all_answered(url: str, admission: Admission) -> None:
+def test_threads_that_all_start_at_once_are_all_answered(
+    url: str, admission: AdmissionPort
+) -> None:
     with gpt(url, "threads", max_retries=0) as client, ThreadPoolExecutor(30) as threads:
         headway.pace(client, admission=admission)
         answers = list(
@@ -79,7 +81,7 @@ def test_threads_that_all_start_at_once_are_all_answered(url: str, admission: Ad
 
 
 def test_an_agent_stays_paced_from_one_event_loop_to_the_next(
-    url: str, admission: Admission
+    url: str, admission: AdmissionPort
 ) -> None:
     provider = AnthropicProvider(api_key="agent", base_url=url)
     agent = headway.pace(Agent(AnthropicModel("echo", provider=provider)), admission=admission)
