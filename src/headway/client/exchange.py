@@ -31,7 +31,7 @@ from headway.base.fields import dumped, object_fields
 from headway.base.values import Amounts, Fault, FaultKind, Reading, SettledAs, Tally, Wait
 from headway.client.accounts import GATEWAY_VARIABLE, VOICES, KnownDialects, account_name, host_name
 from headway.pacing.call import Outcome, Request
-from headway.pacing.headers import Headers
+from headway.pacing.headers import Headers, as_text
 from headway.wire.answer import error_body
 from headway.wire.read import AnswerReader, route, sketch
 from headway.wire.values import WireName
@@ -229,13 +229,14 @@ class Exchange:
     """One call. `with exchange:` makes sure that a permit ends when something fails inside."""
 
     __slots__ = (
-        "_asked", "_broken", "_clock", "_connects", "_is_answer", "_lost_s", "_reader", "_since_s",
-        "_ticket", "_told_s", "_told_tokens", "_voices", "refusal", "resends", "wait_s", "wire",
+        "_broken", "_clock", "_connects", "_dialect", "_is_answer", "_lost_s", "_reader",
+        "_since_s", "_ticket", "_told_s", "_told_tokens", "_voices", "call", "refusal", "resends",
+        "wait_s", "wire",
     )  # fmt: skip
 
     def __init__(
         self,
-        asked: Request,
+        call: Request,
         wire: WireName,
         wait_s: float | None = None,
         voices: KnownDialects = VOICES,
@@ -243,7 +244,9 @@ class Exchange:
         connects: int = 0,
     ) -> None:
         """`connects`: how often an address that never answered is tried again."""
-        self._asked, self._voices = asked, voices
+        self.call, self._voices = call, voices
+        """What is asked for, each time anew."""
+        self._dialect = call.dialect
         self.wire: WireName = wire
         self.wait_s = wait_s
         self.refusal = ""
@@ -260,13 +263,6 @@ class Exchange:
         self._is_answer = False
         self._told_tokens = 0.0
         self._told_s = self._since_s
-
-    @property
-    def call(self) -> Request:
-        call = self._asked
-        expected = self._voices.expected(call.account, self.wire)
-        is_resent = call.is_resent or self.resends > 0 or self._broken > 0
-        return replace(call, dialect=expected.name, is_resent=is_resent)
 
     @property
     def is_finished(self) -> bool:
@@ -292,13 +288,14 @@ class Exchange:
         """The headers are here: whether an answer follows them, or the reason why there is none."""
         if len(_REACHED) >= REACHED_MAX:
             _REACHED.clear()
-        _REACHED.add(self._asked.account)
-        dialect = self._voices.heard(self._asked.account, self.wire, status, headers)
-        self._reader = AnswerReader(self.wire, status, headers, time.time())
+        _REACHED.add(self.call.account)
+        said = as_text(headers)
+        self._dialect = self._voices.heard(self.call.account, self.wire, status, said).name
+        self._reader = AnswerReader(self.wire, status, said, time.time())
         self._is_answer = 200 <= status < 300
         if self._is_answer and self._ticket is not None:
             self._told_tokens, self._told_s = 0.0, self._clock()
-            self._ticket.began(self._reader.reading, dialect.name)
+            self._ticket.began(self._reader.reading, self._dialect)
         return self._is_answer
 
     def fed(self, data: bytes) -> None:
@@ -355,6 +352,7 @@ class Exchange:
             return False
         self.refusal = refusal_words(fault)
         self.resends += 1
+        self.call = replace(self.call, dialect=self._dialect, is_resent=True)
         return True
 
     @property
@@ -374,12 +372,13 @@ class Exchange:
         if fault.kind == CONNECTION:
             now = self._clock()
             self._lost_s = now if self._lost_s is None else self._lost_s
-            is_outage = self._asked.account in _REACHED and now - self._lost_s < OUTAGE_S_MAX
+            is_outage = self.call.account in _REACHED and now - self._lost_s < OUTAGE_S_MAX
             is_late = self.wait_s is not None and now - self._since_s >= self.wait_s
             self.refusal = CONNECTION
             self._connects -= 1
             return (is_outage or self._connects >= 0) and not is_late
         self._broken += 1
+        self.call = replace(self.call, is_resent=True)
         self.refusal = refusal_words(fault)
         return fault.kind == "server" and self._broken <= BROKEN_MAX
 
@@ -401,8 +400,7 @@ class Exchange:
         """End the permit. What an answer's headers said was told when it began."""
         ticket, self._ticket = self._ticket, None
         if ticket is not None:
-            dialect = self._voices.expected(self._asked.account, self.wire)
-            ticket.settle(Outcome(how, tally, fault, reading, dialect.name))
+            ticket.settle(Outcome(how, tally, fault, reading, self._dialect))
 
 
 def refusal_words(fault: Fault) -> str:

@@ -8,10 +8,10 @@ process: forks and many loops can share a client. All decisions are in `exchange
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator
 from itertools import chain
 from typing import Any, ClassVar, Final
-from weakref import finalize
 
 import httpx2
 
@@ -25,17 +25,17 @@ class PacedStream(httpx2.SyncByteStream):
     """The bytes of a response as they are; the exchange looks at each as it passes."""
 
     def __init__(self, body: Iterable[bytes], response: httpx2.Response, to: Exchange) -> None:
-        self._body = body
-        self._stream = response.stream
-        self._exchange = to
-        _settle_when_forgotten(self, to)
+        self._body, self._stream, self._exchange = body, response.stream, to
 
     def __iter__(self) -> Iterator[bytes]:
         exchange = self._exchange
-        with exchange:
+        try:
             for data in self._body:
                 exchange.fed(data)
                 yield data
+        except BaseException as error:
+            exchange.failed(error)
+            raise
         exchange.ended()
 
     def close(self) -> None:
@@ -44,24 +44,29 @@ class PacedStream(httpx2.SyncByteStream):
         finally:
             _close(self._stream)
 
+    def __del__(self) -> None:
+        """A response that is neither read nor closed ends its permit when it is collected."""
+        # At exit the broker sees the process go, which says more than a finalizer could.
+        if not sys.is_finalizing():
+            self._exchange.closed()
+
 
 class AsyncPacedStream(httpx2.AsyncByteStream):
     """The same for an event loop. A permit ends before anything is awaited."""
 
     def __init__(self, body: AsyncIterable[bytes], response: httpx2.Response, to: Exchange) -> None:
-        self._body = body
-        self._stream = response.stream
-        self._exchange = to
-        _settle_when_forgotten(self, to)
+        self._body, self._stream, self._exchange = body, response.stream, to
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         exchange, body = self._exchange, aiter(self._body)
         try:
-            with exchange:
-                async for data in body:
-                    exchange.fed(data)
-                    yield data
+            async for data in body:
+                exchange.fed(data)
+                yield data
             exchange.ended()
+        except BaseException as error:
+            exchange.failed(error)
+            raise
         finally:
             if isinstance(body, AsyncGenerator):
                 await body.aclose()
@@ -71,6 +76,8 @@ class AsyncPacedStream(httpx2.AsyncByteStream):
             self._exchange.closed()
         finally:
             await _aclose(self._stream)
+
+    __del__ = PacedStream.__del__
 
 
 class PacedTransport(httpx2.BaseTransport):
@@ -95,17 +102,21 @@ class PacedTransport(httpx2.BaseTransport):
                 return _explained(self.response_type, error, exchange)
             if exchange.is_trial:
                 _trace(request, exchange)
-            with exchange:
-                try:
-                    response = self.inner.handle_request(request)
-                except Exception as error:
-                    if exchange.lost(error):
-                        continue
-                    raise
+            try:
+                response = self.inner.handle_request(request)
+            except BaseException as error:
+                if isinstance(error, Exception) and exchange.lost(error):
+                    continue
+                exchange.failed(error)
+                raise
+            try:
                 body = _bytes_of(response)
                 if exchange.responded(response.status_code, response.headers.raw):
                     return self._handed_on(response, body, exchange)
                 head = _head(response, body, exchange)
+            except BaseException as error:
+                exchange.failed(error)
+                raise
             if not exchange.refused():
                 return self._handed_on(response, chain(head, body), exchange)
             _close(response.stream)
@@ -156,17 +167,21 @@ class AsyncPacedTransport(httpx2.AsyncBaseTransport):
                 return _explained(self.response_type, error, exchange)
             if exchange.is_trial:
                 _trace(request, exchange, is_async=True)
-            with exchange:
-                try:
-                    response = await self.inner.handle_async_request(request)
-                except Exception as error:
-                    if exchange.lost(error):
-                        continue
-                    raise
+            try:
+                response = await self.inner.handle_async_request(request)
+            except BaseException as error:
+                if isinstance(error, Exception) and exchange.lost(error):
+                    continue
+                exchange.failed(error)
+                raise
+            try:
                 body = _async_bytes_of(response)
                 if exchange.responded(response.status_code, response.headers.raw):
                     return await self._handed_on(response, body, exchange)
                 head = await _async_head(response, body, exchange)
+            except BaseException as error:
+                exchange.failed(error)
+                raise
             if not exchange.refused():
                 return await self._handed_on(response, _async_chain(head, body), exchange)
             await _aclose(response.stream)
@@ -215,12 +230,6 @@ def _trace(request: httpx2.Request, exchange: Exchange, is_async: bool = False) 
             await before(name, info)
 
     request.extensions = {**request.extensions, "trace": trace_async if is_async else trace}
-
-
-def _settle_when_forgotten(stream: object, exchange: Exchange) -> None:
-    """A response that is neither read nor closed ends its permit when it is collected."""
-    # At exit the broker sees the process go, which says more than a finalizer could.
-    finalize(stream, exchange.closed).atexit = False
 
 
 def _with_stream(
