@@ -194,13 +194,13 @@ def _fold(choice: Choice, outcomes: Mapping[Trial, Outcome]) -> Cell:
     for at in choice.scenes():
         least, fair = outcomes[_trial(at, "bound")], outcomes[_fair(at)]
         others = {trial.way: outcomes[trial] for trial in _others(at)}
-        best, best_s = _best(others, THEFT * least.makespan_s)
+        best, best_s = best_of(others, THEFT * least.makespan_s)
         seeds.append(Measured(at, outcomes[_own(choice, at)], least.makespan_s, fair.makespan_s,
                               least.binding, best, best_s))  # fmt: skip
     return Cell(choice.provider, choice.workload, choice.column, tuple(seeds))
 
 
-def _best(others: Mapping[str, Outcome], honest_s: float) -> tuple[str, float]:
+def best_of(others: Mapping[str, Outcome], honest_s: float) -> tuple[str, float]:
     """The fastest that lost no task, left the neighbour its share and did not beat the bound."""
     best, best_s = "", inf
     for way, one in others.items():

@@ -1,12 +1,13 @@
-"""The first version as an oracle: equal calls at equal instants, on accounts that are known exactly.
+"""The first version as an oracle: equal calls at equal instants on accounts that are known exactly.
 
     python -m bench.oracle [TRACES]
 
 Limits are configured, sizes are exact, answers come as fast as the profile says, nothing is refused
-and the width is wide: here no behaviour was meant to change. Each trace is drawn from its number:
-limits of every kind, calls of several flows that come, wait, leave, answer, and end used or unused,
-some of them settled twice. Both versions get the same trace; the instants at which calls are sent,
-the results of every settlement and the levels of all limits at the end are compared.
+and the width is wide: here no behaviour was meant to change, but for what `change_of` names. Each
+trace is drawn from its number: limits of every kind, calls of several flows that come, wait, leave,
+answer, and end used or unused, some of them settled twice. Both versions get the same trace; the
+instants at which calls are sent, the results of every settlement and the levels of all limits at
+the end are compared.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from headway.base.values import Amounts, Demand, Limit, LimitKind, Reading, Reso
 from headway.pacing.account import AccountConfig, Profile
 from headway.pacing.call import Call
 from headway.pacing.calls import AccountCalls
+from headway.pacing.streams import NEARLY_FULL
 from headway.sim.draw import uniform
 from headway.sim.headers import dialect_of
 
@@ -73,18 +75,6 @@ class Trace(Struct, frozen=True):
     pace: Literal["fast", "smooth"]
     calls: tuple[OracleCall, ...]
 
-    @property
-    def is_small(self) -> bool:
-        """Whether a few calls fit into every limit at once: larger ones were meant to change."""
-        return all(
-            limit.kind == "gauge" or FIT * _size(limit, one.demand) <= limit.capacity * self.share
-            for limit in self.limits
-            for one in self.calls
-        )
-
-
-FIT: Final = 4.0
-
 
 class Seen(Struct):
     """What a version did with a trace."""
@@ -106,7 +96,7 @@ def draw_trace(number: int) -> Trace:
     dialect = tuple(RESOURCES)[int(dice() * len(RESOURCES))]
     tokens = 10.0 ** (1.0 + 2.0 * dice())
     size = {"requests": 1.0, "input": 5 * tokens, "output": tokens, "tokens": 6 * tokens}
-    limits = []
+    limits: list[Limit] = []
     for resource in RESOURCES[dialect]:
         if dice() < 0.7 or not limits:
             kind, period_s = KINDS[int(dice() * 3)], PERIODS_S[int(dice() * 5)]
@@ -132,10 +122,30 @@ def draw_trace(number: int) -> Trace:
                  tuple(calls))  # fmt: skip
 
 
-def _size(limit: Limit, demand: Demand) -> float:
-    known = demand.ceiling
-    sizes = {"requests": 1.0, "input": known.input_tokens, "output": known.output_tokens,
-             "tokens": known.input_tokens + known.output_tokens}  # fmt: skip
+def change_of(trace: Trace) -> str:
+    """What was meant to change for an account and calls like these; nothing for most."""
+    if trace.pace == "smooth":
+        return "a smooth pace is a bucket of one call: it goes at 90 % of it, not later than full"
+    for limit in trace.limits:
+        if limit.resource == "output":
+            return CHANGED_OUTPUT[limit.kind]
+        if limit.kind == "bucket":
+            most = max(_size(limit, one.demand.ceiling) for one in trace.calls)
+            if most > NEARLY_FULL * limit.capacity:
+                return "a call of over 90 % of a bucket goes when it fits, not later than full"
+    return ""
+
+
+CHANGED_OUTPUT: Final[dict[LimitKind, str]] = {
+    "bucket": "produced output in a bucket: no floor of half a second's refill",
+    "sliding": "produced output in a sliding window: followed along the streams, not held whole",
+    "fixed": "produced output in a fixed window: of a long answer, a window's part is held",
+}
+
+
+def _size(limit: Limit, amounts: Amounts) -> float:
+    sizes = {"requests": 1.0, "input": amounts.input_tokens,
+             "tokens": amounts.input_tokens + amounts.output_tokens}  # fmt: skip
     return sizes[limit.resource]
 
 
@@ -271,12 +281,12 @@ def play(trace: Trace, version: NewVersion | FirstVersion) -> Seen:
 
 
 def compare(trace: Trace) -> str:
-    """The kind of the first difference between the versions; nothing if there is none."""
+    """How the new version differs from the first; nothing if it does not."""
     first, new = play(trace, FirstVersion(trace)), play(trace, NewVersion(trace))
+    if first.sent_s.keys() != new.sent_s.keys():
+        return "another call had left before it could be sent"
     if first.settled != new.settled:
         return "settlement"
-    if first.sent_s.keys() != new.sent_s.keys():
-        return "which calls are sent"
     apart = [new.sent_s[number] - at_s for number, at_s in first.sent_s.items()]
     if max(map(abs, apart), default=0.0) > SLACK_S:
         ends = max(first.sent_s.values()), max(new.sent_s.values())
@@ -292,20 +302,19 @@ def compare(trace: Trace) -> str:
 def main() -> int:
     """The command."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else TRACES
-    found: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
-    examples: dict[tuple[bool, str], list[int]] = {}
+    found: dict[str, Counter[str]] = {"": Counter()}
+    examples: dict[tuple[str, str], list[int]] = {}
     for number in range(count):
         trace = draw_trace(number)
-        kind = compare(trace)
-        found[trace.is_small][kind] += 1
-        examples.setdefault((trace.is_small, kind), []).append(number)
-    for is_small, title in ((True, "calls fit"), (False, "calls larger than a quarter of a limit")):
-        counts = found[is_small]
-        print(f"{title}: {counts.total()} traces, {counts['']} equal")
-        for kind, times in counts.most_common():
+        change, kind = change_of(trace), compare(trace)
+        found.setdefault(change, Counter())[kind] += 1
+        examples.setdefault((change, kind), []).append(number)
+    for change, kinds in found.items():
+        print(f"{change or 'not meant to change'}: {kinds.total()} traces, {kinds['']} equal")
+        for kind, times in kinds.most_common():
             if kind:
-                print(f"  {times} differ: {kind} (traces {examples[is_small, kind][:12]})")
-    return int(found[True].total() != found[True][""])
+                print(f"  {times} differ: {kind} (such as {examples[change, kind][:8]})")
+    return int(found[""].total() != found[""][""])
 
 
 if __name__ == "__main__":
