@@ -49,6 +49,8 @@ LONG: Final = ("300", "4000")
 
 CLOSE: Final = 1.05
 
+NO_CELL: Final = "no cell"
+
 RESPONSE: Final = ("refusals", "first result, s", "p95 of a task, s")
 
 SMOOTH: Final = ("burst-60s", "burst-3s", "fixed-window", "neighbour")
@@ -230,8 +232,10 @@ def _mean(cells: Sequence[Cell]) -> Figure:
 
 
 def _within(cells: Sequence[Cell]) -> Figure:
+    if not cells:
+        return Figure(0.0, NO_CELL)
     close = sum(one.against_best <= CLOSE for one in cells)
-    share = close / max(1, len(cells))
+    share = close / len(cells)
     return Figure(-share, f"{close} of {len(cells)} ({share:.0%})")
 
 
@@ -239,7 +243,7 @@ def _most(cells: Iterable[Cell], score: Callable[[Cell], float]) -> Figure:
     """The worst cell, and the mean of all."""
     found = [(score(one), one) for one in cells]
     if not found:
-        return Figure(0.0, "no cell")
+        return Figure(0.0, NO_CELL)
     worst, at = max(found, key=lambda pair: pair[0])
     mean = geometric_mean(value for value, _ in found)
     return Figure(worst, f"{worst:.2f} (mean of {len(found)} {mean:.2f}; {at.name} {at.column})")
@@ -304,15 +308,16 @@ def _record(table: Table, marks: Table) -> str:
             for name, value in zip(names, marked, strict=True)
         ]
         wanted = ["-" if value is None else f"{abs(value):g}" for value in (must, goal)]
-        lines.append([what, figure(FIRST).text, new.text, *wanted, ", ".join(met)])
+        reached = "-" if new.text == NO_CELL else ", ".join(met)
+        lines.append([what, figure(FIRST).text, new.text, *wanted, reached])
     headings = ["", "first version", "new law", "must", "goal", "reached"]
     return f"## The record\n\n{markdown.table(headings, lines)}\n{_marks(marks)}"
 
 
 def _refusals(cells: Iterable[Cell]) -> Figure:
     found = max(((seed.outcome.refused, one.name) for one in cells for seed in one.seeds),
-                default=(0, "no cell"))  # fmt: skip
-    return Figure(float(found[0]), f"{found[0]} ({found[1]})")
+                default=(0, ""))  # fmt: skip
+    return Figure(float(found[0]), f"{found[0]} ({found[1]})" if found[1] else NO_CELL)
 
 
 def _marks(marks: Table) -> str:
