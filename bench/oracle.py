@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import heapq
 import sys
-from collections import Counter
 from math import inf
 from typing import Any, Final, Literal
 
@@ -299,22 +298,25 @@ def compare(trace: Trace) -> str:
     return ""
 
 
-def main() -> int:
-    """The command."""
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else TRACES
-    found: dict[str, Counter[str]] = {"": Counter()}
-    examples: dict[tuple[str, str], list[int]] = {}
+def survey(count: int = TRACES) -> dict[str, dict[str, list[int]]]:
+    """By what was meant to change and by how the versions differ: the numbers of the traces."""
+    found: dict[str, dict[str, list[int]]] = {"": {}}
     for number in range(count):
         trace = draw_trace(number)
-        change, kind = change_of(trace), compare(trace)
-        found.setdefault(change, Counter())[kind] += 1
-        examples.setdefault((change, kind), []).append(number)
+        found.setdefault(change_of(trace), {}).setdefault(compare(trace), []).append(number)
+    return found
+
+
+def main() -> int:
+    """The command."""
+    found = survey(int(sys.argv[1]) if len(sys.argv) > 1 else TRACES)
     for change, kinds in found.items():
-        print(f"{change or 'not meant to change'}: {kinds.total()} traces, {kinds['']} equal")
-        for kind, times in kinds.most_common():
+        total, equal = sum(map(len, kinds.values())), len(kinds.get("", ()))
+        print(f"{change or 'not meant to change'}: {total} traces, {equal} equal")
+        for kind, numbers in kinds.items():
             if kind:
-                print(f"  {times} differ: {kind} (such as {examples[change, kind][:8]})")
-    return int(found[""].total() != found[""][""])
+                print(f"  {len(numbers)} differ: {kind} (such as {numbers[:8]})")
+    return int(bool(found[""].keys() - {""}))
 
 
 if __name__ == "__main__":

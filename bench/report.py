@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from math import inf, sqrt
 from pathlib import Path
@@ -24,8 +24,9 @@ from bench.cells import (
     pools_of,
 )
 from bench.drawn import REPORTED, TUNING, draw
+from bench.oracle import survey
 from bench.results import Store
-from bench.scenes import PROVIDERS, SEEDS, Set
+from bench.scenes import PROVIDERS, SEEDS, Set, is_sole
 from bench.trial import FIRST, Outcome, Trial, run
 from headway.sim.provider import ProviderSpec
 from headway.sim.rehearsal import WorkloadSpec
@@ -137,6 +138,7 @@ def write(path: Path, store: Store) -> None:
         *(_draws(table, workload) for workload in SEEDS["reported"]),
         _twelve(Table(twelve)),
         _smooth(smooth),
+        _oracle(survey()),
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(parts))
@@ -218,8 +220,10 @@ def _is_large(one: Cell) -> bool:
 
 
 def _is_untold(one: Cell) -> bool:
-    """Whether a limit whose period no header names decides how long the work takes."""
-    return one.first.scene.told == "untold" and "/" in one.first.binding
+    """Whether a limit whose period no header names decides how long the work takes, and no
+    neighbour does."""
+    at = one.first.scene
+    return at.told == "untold" and "/" in one.first.binding and is_sole(at.spec)
 
 
 def _is_congested(one: Cell) -> bool:
@@ -527,4 +531,20 @@ def _smooth(cells: Sequence[Cell]) -> str:
     return (
         "## Smooth or fast\n\n`pace: smooth` spaces calls evenly instead of spending a burst at "
         "once. 1,000 tasks, cold.\n\n" + markdown.table(headings, rows)
+    )
+
+
+def _oracle(found: Mapping[str, Mapping[str, Sequence[int]]]) -> str:
+    """The first version's admission beside this one, on the same traces."""
+    rows = []
+    for change, kinds in found.items():
+        how = ", ".join(f"{len(numbers)} {kind}" for kind, numbers in kinds.items() if kind)
+        total = sum(map(len, kinds.values()))
+        rows.append([change or "nothing", f"{total:,}", f"{len(kinds.get('', ())):,}", how or "-"])
+    headings = ["what was meant to change", "traces", "equal", "others: the new version is"]
+    return (
+        "## The first version as an oracle\n\nRandom traces of accounts that are known exactly "
+        "(`bench/oracle.py`): limits of all kinds, several flows, no refusals, a wide width. Equal "
+        "means: the same calls sent at the same instants, the same results of every settlement, "
+        "the same levels at the end.\n\n" + markdown.table(headings, rows)
     )
