@@ -139,7 +139,8 @@ def measure(
     way: str, kind: Kind, outage_s: float, calls: int = CALLS, killed_after: int = KILLED_AFTER
 ) -> Measured:
     """One way, one outage."""
-    with tempfile.TemporaryDirectory(prefix="hw") as name:
+    # A broker may still write when everything else has ended.
+    with tempfile.TemporaryDirectory(prefix="hw", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         log = EventLog(folder / "log")
         port = _free_port()
@@ -175,7 +176,8 @@ def measure(
         found = _judged(way, kind, killed_s, calls, told, log)
         say(
             f"{way}, {kind} for {outage_s:g} s: {found.lost} lost, {found.attempts} connections"
-            f" ({found.early} early, most {found.attempts_most}), back after {found.back_s:.2f} s {found.why}"
+            f" ({found.early} early, most {found.attempts_most}), back after {found.back_s:.2f} s"
+            f" {found.why}"
         )
         return found
 
@@ -476,11 +478,12 @@ def _judged(
 
 def report(measured: Sequence[Measured]) -> str:
     headings = ("way", "port", "outage", "lost", "in flight at the kill", "connections to the "
-                "dead port", "at once", "then a second", "full speed after", "whole run")  # fmt: skip
+                "dead port", "at once", "then a second", "full speed after",
+                "whole run")  # fmt: skip
     rows = [
         [WAYS[one.way], one.kind, f"{one.outage_s:.0f} s", f"{one.lost} of {one.calls}",
-         f"{one.in_flight}", f"{one.attempts}", f"{one.early}", f"{one.attempts_most}", f"{one.back_s:.2f} s",
-         f"{one.total_s:.0f} s"]
+         f"{one.in_flight}", f"{one.attempts}", f"{one.early}", f"{one.attempts_most}",
+         f"{one.back_s:.2f} s", f"{one.total_s:.0f} s"]
         for one in measured
     ]  # fmt: skip
     return INTRODUCTION + table(headings, rows)
