@@ -159,6 +159,9 @@ ASK_S: Final = 0.1
 """The least time for a free permit to arrive: with no wait at all no call would get one."""
 BROKEN_MAX: Final = 2
 """How often a call is sent again whose connection broke before any answer: as often as SDKs do."""
+STAYS_S: Final = 0.1
+"""A connection to an address that was out of reach is used if it stays open for so long: proxies of
+containers accept connections for servers that are gone, and close them at once."""
 OUTAGE_S_MAX: Final = 600.0
 """An address where nothing listens for so long is not restarting: the caller sees the error."""
 REACHED_MAX: Final = 1024
@@ -173,9 +176,9 @@ REFUSED_KINDS: Final = (*RESENT_KINDS, "spend_cap", "billing", "access", "reques
 NOT_SENT: Final = frozenset(
     {"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError",
      "UnsupportedProtocol", "ClientConnectorError", "ClientHttpProxyError",
-     "ConnectionTimeoutError", "InvalidURL"}
+     "ConnectionTimeoutError", "InvalidURL", "ServerClosedError"}
 )  # fmt: skip
-"""Exceptions before a byte has left: of httpx2, of httpx by the same names, and of aiohttp."""
+"""Exceptions before a byte has left: of httpx2, of httpx by the same names, of aiohttp and ours."""
 
 TIMED_OUT: Final = frozenset({"TimeoutException", "ServerTimeoutError"})
 
@@ -380,7 +383,7 @@ class Exchange:
         self._broken += 1
         self.call = replace(self.call, is_resent=True)
         self.refusal = refusal_words(fault)
-        return fault.kind == "server" and self._broken <= BROKEN_MAX
+        return fault.kind == "broken" and self._broken <= BROKEN_MAX
 
     def failed(self, error: BaseException) -> None:
         if self._ticket is None:
@@ -416,7 +419,7 @@ def _how(fault: Fault | None) -> SettledAs:
 def _fault_of(error: Exception) -> Fault:
     """What an exception of the HTTP client means, by its name: none of them is imported here."""
     names = {kind.__name__ for kind in type(error).__mro__}
-    kind: FaultKind = "server"
+    kind: FaultKind = "broken"
     if names & NOT_SENT:
         kind = "connection"
     elif "LocalProtocolError" in names:

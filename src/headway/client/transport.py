@@ -8,14 +8,16 @@ process: forks and many loops can share a client. All decisions are in `exchange
 
 from __future__ import annotations
 
+import asyncio
 import sys
+import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator
 from itertools import chain
 from typing import Any, ClassVar, Final
 
 import httpx2
 
-from headway.client.exchange import Exchange, Pacing, explain, open_exchange
+from headway.client.exchange import STAYS_S, Exchange, Pacing, explain, open_exchange
 from headway.errors import HeadwayError, InternalError
 from headway.pacing.refusal import BODY_BYTES_MAX
 from headway.work import waiting_for_permit
@@ -83,13 +85,14 @@ class AsyncPacedStream(httpx2.AsyncByteStream):
 class PacedTransport(httpx2.BaseTransport):
     stream_type: ClassVar[type[PacedStream]] = PacedStream
     response_type: ClassVar[type[httpx2.Response]] = httpx2.Response
+    error_type: ClassVar[type[httpx2.ConnectError]] = httpx2.ConnectError
 
     def __init__(self, inner: httpx2.BaseTransport, pacing: Pacing = Pacing()) -> None:
         self.inner = inner
         self.pacing = pacing
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        exchange = open_exchange(request, self.pacing)
+        exchange, own = open_exchange(request, self.pacing), request.extensions
         while exchange is not None:
             try:
                 with waiting_for_permit(exchange.refusal) as hear:
@@ -100,8 +103,9 @@ class PacedTransport(httpx2.BaseTransport):
                 if self.pacing.lets_pass(error, exchange.call.account):
                     break
                 return _explained(self.response_type, error, exchange)
+            request.extensions = own
             if exchange.is_trial:
-                _trace(request, exchange)
+                request.extensions = _traced(own, exchange, self.error_type)
             try:
                 response = self.inner.handle_request(request)
             except BaseException as error:
@@ -147,13 +151,14 @@ class PacedTransport(httpx2.BaseTransport):
 class AsyncPacedTransport(httpx2.AsyncBaseTransport):
     stream_type: ClassVar[type[AsyncPacedStream]] = AsyncPacedStream
     response_type: ClassVar[type[httpx2.Response]] = httpx2.Response
+    error_type: ClassVar[type[httpx2.ConnectError]] = httpx2.ConnectError
 
     def __init__(self, inner: httpx2.AsyncBaseTransport, pacing: Pacing = Pacing()) -> None:
         self.inner = inner
         self.pacing = pacing
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        exchange = open_exchange(request, self.pacing)
+        exchange, own = open_exchange(request, self.pacing), request.extensions
         while exchange is not None:
             try:
                 port = self.pacing.port()
@@ -165,8 +170,9 @@ class AsyncPacedTransport(httpx2.AsyncBaseTransport):
                 if self.pacing.lets_pass(error, exchange.call.account):
                     break
                 return _explained(self.response_type, error, exchange)
+            request.extensions = own
             if exchange.is_trial:
-                _trace(request, exchange, is_async=True)
+                request.extensions = _traced_async(own, exchange, self.error_type)
             try:
                 response = await self.inner.handle_async_request(request)
             except BaseException as error:
@@ -209,27 +215,56 @@ class AsyncPacedTransport(httpx2.AsyncBaseTransport):
         await self.inner.__aexit__(*error)
 
 
-CONNECTED: Final = ("connect_tcp.complete", "send_request_headers.complete")
-"""Of httpcore's events, those after which the provider's address is known to be reached."""
+Extensions = dict[str, Any]
+
+CONNECTED: Final = "connect_tcp.complete"
+KEPT: Final = "send_request_headers.started"
+"""Events of httpcore: a connection is made; one that was made, or kept, is used."""
 
 
-def _trace(request: httpx2.Request, exchange: Exchange, is_async: bool = False) -> None:
-    """Have the connection of a trial reported when it is made, not when its answer begins."""
-    before = request.extensions.get("trace")
+def _traced(own: Extensions, exchange: Exchange, error: type[httpx2.ConnectError]) -> Extensions:
+    """Have the connection of a trial reported when it stays open, not when its answer begins."""
+    before = own.get("trace")
 
     def trace(name: str, info: dict[str, Any]) -> None:
         if name.endswith(CONNECTED):
+            time.sleep(STAYS_S)
+            if _is_closed(info["return_value"]):
+                info["return_value"].close()
+                raise error(CLOSED)
+        elif name.endswith(KEPT):
             exchange.reached()
         if before is not None:
             before(name, info)
 
-    async def trace_async(name: str, info: dict[str, Any]) -> None:
+    return {**own, "trace": trace}
+
+
+def _traced_async(
+    own: Extensions, exchange: Exchange, error: type[httpx2.ConnectError]
+) -> Extensions:
+    before = own.get("trace")
+
+    async def trace(name: str, info: dict[str, Any]) -> None:
         if name.endswith(CONNECTED):
+            await asyncio.sleep(STAYS_S)
+            if _is_closed(info["return_value"]):
+                await info["return_value"].aclose()
+                raise error(CLOSED)
+        elif name.endswith(KEPT):
             exchange.reached()
         if before is not None:
             await before(name, info)
 
-    request.extensions = {**request.extensions, "trace": trace_async if is_async else trace}
+    return {**own, "trace": trace}
+
+
+CLOSED: Final = "the server closes connections at once"
+
+
+def _is_closed(stream: Any) -> bool:
+    """Before a request there is nothing to be read but the end."""
+    return bool(stream.get_extra_info("is_readable"))
 
 
 def _with_stream(
