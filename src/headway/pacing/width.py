@@ -444,7 +444,7 @@ VENTURE_SHARE: Final = 0.5
 """Beyond what was ever in flight, calls leave this far apart, or as many a second as would be this
 share of the widest in each: a refusal stops those behind it."""
 
-TAIL_SHARE: Final = 0.92
+TAIL_SHARE: Final = 0.97
 TAIL_WAITING: Final = 16
 """So few waiting calls are the last: they may crowd in at this share of the peak throughput."""
 
