@@ -46,6 +46,8 @@ WAIT_VARIABLE: Final = "HEADWAY_WAIT"
 """How long calls may wait for their permit, in seconds, where the program does not say it."""
 ERROR_INFO: Final = "type.googleapis.com/google.rpc.ErrorInfo"
 """Where Gemini's errors say more than their message does."""
+BROKEN_MAX: Final = 2
+"""How often a call is sent again whose connection broke before any answer: as often as SDKs do."""
 
 
 class Pacing(Struct, frozen=True):
@@ -58,6 +60,8 @@ class Pacing(Struct, frozen=True):
     admission: Port | None = None
     """Who admits; `None` is the process's own port."""
     voices: KnownDialects = VOICES
+    broken_max: int = BROKEN_MAX
+    """0 where a budget was set aside for one sending: one that broke may have to be paid."""
 
     def port(self) -> Port:
         """What admits calls in this process: after a fork, another one."""
@@ -107,7 +111,7 @@ def open_exchange(request: httpx2.Request, pacing: Pacing) -> Exchange | None:
     if tell is not None and not is_resent:
         tell(body)
     call = Request(account, dialect, seen, pacing.path, is_resent)
-    return Exchange(call, asked.wire, pacing.wait_s, pacing.voices)
+    return Exchange(call, asked.wire, pacing.wait_s, pacing.voices, broken_max=pacing.broken_max)
 
 
 _STATUS: Final[tuple[tuple[type[errors.HeadwayError], int], ...]] = (
@@ -157,8 +161,6 @@ ALIVE_S: Final = 30.0
 """Bytes that add no text (pings, hidden thoughts) are told this often: the call is not stuck."""
 ASK_S: Final = 0.1
 """The least time for a free permit to arrive: with no wait at all no call would get one."""
-BROKEN_MAX: Final = 2
-"""How often a call is sent again whose connection broke before any answer: as often as SDKs do."""
 OUTAGE_S_MAX: Final = 600.0
 """An address where nothing listens for so long is not restarting: the caller sees the error."""
 REACHED_MAX: Final = 1024
@@ -229,8 +231,9 @@ class Exchange:
     """One call. `with exchange:` makes sure that a permit ends when something fails inside."""
 
     __slots__ = (
-        "_asked", "_broken", "_clock", "_connects", "_is_answer", "_lost_s", "_reader", "_since_s",
-        "_ticket", "_told_s", "_told_tokens", "_voices", "refusal", "resends", "wait_s", "wire",
+        "_asked", "_broken", "_broken_max", "_clock", "_connects", "_is_answer", "_lost_s",
+        "_reader", "_since_s", "_ticket", "_told_s", "_told_tokens", "_voices", "refusal",
+        "resends", "wait_s", "wire",
     )  # fmt: skip
 
     def __init__(
@@ -241,6 +244,7 @@ class Exchange:
         voices: KnownDialects = VOICES,
         clock: Callable[[], float] = time.monotonic,
         connects: int = 0,
+        broken_max: int = BROKEN_MAX,
     ) -> None:
         """`connects`: how often an address that never answered is tried again."""
         self._asked, self._voices = asked, voices
@@ -251,7 +255,7 @@ class Exchange:
         self._clock = clock
         self._since_s = clock()
         self.resends = 0
-        self._broken = 0
+        self._broken, self._broken_max = 0, broken_max
         self._connects = connects
         self._lost_s: float | None = None
         """When the call could first not be sent."""
@@ -381,7 +385,7 @@ class Exchange:
             return (is_outage or self._connects >= 0) and not is_late
         self._broken += 1
         self.refusal = refusal_words(fault)
-        return fault.kind == "server" and self._broken <= BROKEN_MAX
+        return fault.kind == "server" and self._broken <= self._broken_max
 
     def failed(self, error: BaseException) -> None:
         if self._ticket is None:
