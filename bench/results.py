@@ -1,8 +1,8 @@
 """Finished trials, kept on disk, so that an interrupted benchmark goes on where it was.
 
 A line belongs to a trial and to the code that it ran: its key is a hash of both, so that an edit
-runs again exactly what it can have changed. Ways without a quota do not depend on how the quota
-decides; `tests/test_bench_slice.py` proves that none of them calls it.
+runs again exactly what it can have changed. Of `pacing`, only this tree's own ways depend on more
+than how a provider counts and speaks; `tests/test_bench_slice.py` proves it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from bench import first as first_module
 from bench import trial as trial_module
 from bench.trial import Outcome, Trial, run
 from headway.base.codec import as_dict
@@ -35,6 +36,9 @@ SAY_EVERY_S: Final = 5.0
 
 FOLDERS: Final = ("base", "pacing", "plans", "engine", "state", "sim", "report")
 """The folders whose modules trials can execute."""
+
+PROVIDER_SIDE: Final = frozenset(("headers.py", "meters.py", "refusal.py"))
+"""Of `pacing`, the modules that a simulated provider is made of: all that other ways execute."""
 
 
 class StoreStatistics(Struct, frozen=True):
@@ -101,7 +105,7 @@ def say(text: str) -> None:
 
 def key_of(trial: Trial) -> str:
     """What a stored outcome belongs to: the trial and the code that it runs."""
-    return sha256(f"{trial!r} {_code_hash()}".encode()).hexdigest()[:24]
+    return sha256(f"{trial!r} {_code_hash(trial.kind == 'paced')}".encode()).hexdigest()[:24]
 
 
 def _run_all(missing: Sequence[Trial], store: Store, processes: int) -> None:
@@ -130,23 +134,26 @@ def _weight(trial: Trial) -> float:
     """How long a trial takes, roughly and relative to others: refusals cost most of it."""
     if trial.kind == "bound":
         return 0.1 * trial.work.tasks
-    if trial.kind == "paced":
-        return (16.0 if trial.way == "profile" else 8.0) * trial.work.tasks
+    if trial.kind in ("paced", "first"):
+        return (16.0 if trial.way.endswith("profile") else 8.0) * trial.work.tasks
     _, _, size = trial.way.partition(":")
     refusals: float = (float(size or 20) / 20.0) ** 1.6
     return (1.0 + refusals) * trial.work.tasks
 
 
-def sources() -> set[Path]:
+def sources(is_paced: bool) -> set[Path]:
     """The files that count for stored trials."""
-    return {path for folder in FOLDERS for path in (PACKAGE / folder).glob("*.py")}
+    found = {path for folder in FOLDERS for path in (PACKAGE / folder).glob("*.py")}
+    if is_paced:
+        return found
+    return {path for path in found if path.parent.name != "pacing" or path.name in PROVIDER_SIDE}
 
 
 @cache
-def _code_hash() -> str:
+def _code_hash(is_paced: bool) -> str:
     """A hash of the code that trials can execute; comments and layout do not count."""
-    parts = [Path(trial_module.__file__).read_text()]
-    parts += [path.read_text() for path in sorted(sources())]
+    parts = [Path(trial_module.__file__).read_text(), Path(first_module.__file__).read_text()]
+    parts += [path.read_text() for path in sorted(sources(is_paced))]
     return sha256("\n".join(map(_meaning, parts)).encode()).hexdigest()
 
 

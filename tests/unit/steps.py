@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from headway.base.values import Amounts, Demand, LimitReading, Reading, Usage, Wait
-from headway.pacing.limits import PlannedStream
+from headway.pacing.streams import PlannedStream
 
 WORDS = {
     "None": None, "True": True, "False": False, "''": "", "none": PlannedStream(0.0, 0.0, 0.0),

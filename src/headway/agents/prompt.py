@@ -367,6 +367,8 @@ class PromptAgent:
     def lost(self, fault: Fault, calling: Calling, ceiling: Spend) -> AttemptError:
         """Why there is no answer, and what that costs: nothing, or in doubt the most."""
         outcome = calling.outcome
+        if fault.kind == "connection":
+            self._gate.fatal.ended(calling.use, fault, is_lost=calling.attempt.is_last)
         if outcome is None or outcome.how != "used":
             return AttemptError(fault, Result(b"", calls=calling.sent))
         taken = self.taken("", replace(outcome.tally, known="unknown"), ceiling)

@@ -42,7 +42,8 @@ from headway.pacing.queue import Leaders
 REOPEN_S: Final = 30.0
 """A closed account is tried again this often: paying needs no restart."""
 
-RESENT_FIRST: Final = (-1.0,)
+RESENT_FIRST: Final = (0.0,)
+SENT_ONCE: Final = (1.0,)
 """A call that was sent and refused comes before those of its flow that were not."""
 
 CLOSING: Final[tuple[FaultKind, ...]] = ("billing", "spend_cap")
@@ -383,7 +384,7 @@ class Admission:
         account = self._account(request, now)
         prefix = request.sketch.prefix
         call = Call(
-            id, now, request.path or (id[0],), RESENT_FIRST if request.is_resent else (),
+            id, now, request.path or (id[0],), RESENT_FIRST if request.is_resent else SENT_ONCE,
             request=request, account=account,
             beginning=("/".join(account), prefix) if prefix else None,
         )  # fmt: skip

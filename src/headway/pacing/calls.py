@@ -191,6 +191,8 @@ class AccountCalls:
         waited_for = self._waits.longest(call.joined, call.asked_s, now)
         call.waited_for = waited_for or call.waited_for
         call.levels = account.charge(call.demand, stream, now)
+        if account.pauses.is_trying:
+            call.waited_for = "connection"
         call.sent_s, call.stream = now, stream
         self._enter(call, now)
 

@@ -40,7 +40,7 @@ class ClientCalls(Struct, frozen=True):
     waiting: int
 
 
-class AccountView(Struct, frozen=True):
+class AccountView(Struct, frozen=True, rename={"clients": "callers"}):
     """One account and model group."""
 
     account: str
@@ -63,8 +63,8 @@ class AccountView(Struct, frozen=True):
     """Usage windows, known by the share that is used."""
 
 
-class AdmissionView(Struct, frozen=True):
-    """Everything at an instant."""
+class AdmissionView(Struct, frozen=True, rename={"accounts": "lanes"}):
+    """Everything at an instant. In JSON the names are those that users' scripts read."""
 
     month: str
     accounts: tuple[AccountView, ...]
