@@ -46,6 +46,8 @@ WAIT_VARIABLE: Final = "HEADWAY_WAIT"
 """How long calls may wait for their permit, in seconds, where the program does not say it."""
 ERROR_INFO: Final = "type.googleapis.com/google.rpc.ErrorInfo"
 """Where Gemini's errors say more than their message does."""
+BROKEN_MAX: Final = 2
+"""How often a call is sent again whose connection broke before any answer: as often as SDKs do."""
 
 
 class Pacing(Struct, frozen=True):
@@ -58,6 +60,8 @@ class Pacing(Struct, frozen=True):
     admission: Port | None = None
     """Who admits; `None` is the process's own port."""
     voices: KnownDialects = VOICES
+    broken_max: int = BROKEN_MAX
+    """0 where a budget was set aside for one sending: one that broke may have to be paid."""
 
     def port(self) -> Port:
         """What admits calls in this process: after a fork, another one."""
@@ -107,7 +111,7 @@ def open_exchange(request: httpx2.Request, pacing: Pacing) -> Exchange | None:
     if tell is not None and not is_resent:
         tell(body)
     call = Request(account, dialect, seen, pacing.path, is_resent)
-    return Exchange(call, asked.wire, pacing.wait_s, pacing.voices)
+    return Exchange(call, asked.wire, pacing.wait_s, pacing.voices, broken_max=pacing.broken_max)
 
 
 _STATUS: Final[tuple[tuple[type[errors.HeadwayError], int], ...]] = (
@@ -157,8 +161,6 @@ ALIVE_S: Final = 30.0
 """Bytes that add no text (pings, hidden thoughts) are told this often: the call is not stuck."""
 ASK_S: Final = 0.1
 """The least time for a free permit to arrive: with no wait at all no call would get one."""
-BROKEN_MAX: Final = 2
-"""How often a call is sent again whose connection broke before any answer: as often as SDKs do."""
 STAYS_S: Final = 0.1
 """A connection to an address that was out of reach is used if it stays open for so long: proxies of
 containers accept connections for servers that are gone, and close them at once."""
@@ -232,9 +234,9 @@ class Exchange:
     """One call. `with exchange:` makes sure that a permit ends when something fails inside."""
 
     __slots__ = (
-        "_broken", "_clock", "_connects", "_dialect", "_is_answer", "_lost_s", "_reader",
-        "_since_s", "_ticket", "_told_s", "_told_tokens", "_voices", "call", "refusal", "resends",
-        "wait_s", "wire",
+        "_broken", "_broken_max", "_clock", "_connects", "_dialect", "_is_answer", "_lost_s",
+        "_reader", "_since_s", "_ticket", "_told_s", "_told_tokens", "_voices", "call", "refusal",
+        "resends", "wait_s", "wire",
     )  # fmt: skip
 
     def __init__(
@@ -245,6 +247,7 @@ class Exchange:
         voices: KnownDialects = VOICES,
         clock: Callable[[], float] = time.monotonic,
         connects: int = 0,
+        broken_max: int = BROKEN_MAX,
     ) -> None:
         """`connects`: how often an address that never answered is tried again."""
         self.call, self._voices = call, voices
@@ -257,7 +260,7 @@ class Exchange:
         self._clock = clock
         self._since_s = clock()
         self.resends = 0
-        self._broken = 0
+        self._broken, self._broken_max = 0, broken_max
         self._connects = connects
         self._lost_s: float | None = None
         """When the call could first not be sent."""
@@ -383,7 +386,7 @@ class Exchange:
         self._broken += 1
         self.call = replace(self.call, is_resent=True)
         self.refusal = refusal_words(fault)
-        return fault.kind == "broken" and self._broken <= BROKEN_MAX
+        return fault.kind == "broken" and self._broken <= self._broken_max
 
     def failed(self, error: BaseException) -> None:
         if self._ticket is None:
