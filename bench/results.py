@@ -101,7 +101,7 @@ def say(text: str) -> None:
 
 def key_of(trial: Trial) -> str:
     """What a stored outcome belongs to: the trial and the code that it runs."""
-    return sha256(f"{trial!r} {_code_hash()}".encode()).hexdigest()[:24]
+    return sha256(f"{trial!r} {code_hash()}".encode()).hexdigest()[:24]
 
 
 def _run_all(missing: Sequence[Trial], store: Store, processes: int) -> None:
@@ -137,16 +137,16 @@ def _weight(trial: Trial) -> float:
     return (1.0 + refusals) * trial.work.tasks
 
 
-def sources() -> set[Path]:
+def sources(folders: tuple[str, ...] = FOLDERS) -> set[Path]:
     """The files that count for stored trials."""
-    return {path for folder in FOLDERS for path in (PACKAGE / folder).glob("*.py")}
+    return {path for folder in folders for path in (PACKAGE / folder).glob("*.py")}
 
 
 @cache
-def _code_hash() -> str:
+def code_hash(folders: tuple[str, ...] = FOLDERS) -> str:
     """A hash of the code that trials can execute; comments and layout do not count."""
     parts = [Path(trial_module.__file__).read_text()]
-    parts += [path.read_text() for path in sorted(sources())]
+    parts += [path.read_text() for path in sorted(sources(folders))]
     return sha256("\n".join(map(_meaning, parts)).encode()).hexdigest()
 
 
