@@ -36,8 +36,8 @@ def _logged(app: App, path: str) -> App:
         if scope["type"] != "http" or scope["method"] != "POST":
             await app(scope, receive, send)
             return
-        headers = dict(scope["headers"])
-        key = headers.get(b"authorization", headers.get(b"x-api-key", b"")).decode()
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        key = (headers.get(b"authorization") or headers.get(b"x-api-key") or b"").decode()
         at_s, status = time(), 0
 
         async def send_noted(message: Any) -> None:

@@ -252,7 +252,8 @@ async def _aiolimiter(caller: Caller, prompts: Sequence[str]) -> None:
     limits = caller.errand.limits
     limiters = {
         name: make(amount, caller.errand.period_s)
-        for name, amount in limits.items() if name != "concurrency"
+        for name, amount in limits.items()
+        if name != "concurrency"
     }
     gate = asyncio.Semaphore(int(limits.get("concurrency", CONNECTIONS_MAX)))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -205,7 +206,10 @@ def litellm(limits: Litellm, upstream: int, log: Path, port: int, python: str) -
                 },
             }
         ],
-        "general_settings": {"custom_auth": "key_check.check"},
+        "general_settings": {
+            "custom_auth": "key_check.check",
+            "master_key": f"sk-{secrets.token_hex(32)}",
+        },
         "litellm_settings": {"telemetry": False, "num_retries": 0},
         "router_settings": {"num_retries": 0, "disable_cooldowns": True},
     }

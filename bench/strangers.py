@@ -20,9 +20,10 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from copy import deepcopy
 from hashlib import sha256
 from heapq import heappop, heappush
-from math import floor, inf
+from math import ceil, floor, inf
 from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
@@ -31,7 +32,7 @@ from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from bench.gateway_subjects import peers_python
-from bench.http_peers import Errand, Outcome
+from bench.http_peers import REFUSED, Errand, Outcome
 from bench.llm import llama_errand, run_way
 from bench.markdown import table
 from bench.results import FOLDERS, RESULTS, ROOT, code_hash, say
@@ -54,9 +55,29 @@ from bench.servers import (
     running,
     visits,
 )
+from bench.trial import WARM_UP
 from headway.base.codec import as_dict
 from headway.base.values import Limit
+from headway.engine.state import Rules
+from headway.engine.strategy import ADAPTIVE
+from headway.pacing.account import AccountConfig
+from headway.pacing.calls import AccountCalls
+from headway.pacing.length import OutputLength
+from headway.report.bound import bound
 from headway.sim.account import Needs, SimulatedAccount, Terms
+from headway.sim.clients import PacedDoor
+from headway.sim.headers import dialect_of
+from headway.sim.provider import (
+    FaultModel,
+    Happening,
+    Latency,
+    Provider,
+    ProviderSpec,
+    Refused,
+    SimulatedCall,
+    SimulatedEnd,
+)
+from headway.sim.rehearsal import Rehearsal, Rehearsed, WorkloadSpec, draw_workload
 
 REPORT: Final = ROOT / "docs" / "benchmarks" / "strangers.md"
 STORED: Final = RESULTS / "strangers.jsonl"
@@ -132,6 +153,8 @@ class Measured(Struct, frozen=True):
     stall_s: float
     """The longest time without an arrival while there was room and calls were waiting."""
     stall_at_s: float
+    stall_calls: int
+    """How many calls there was room for in the middle of that time."""
     first_s: float
     p95_s: float
 
@@ -202,6 +225,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.strangers")
     parser.add_argument("--only", metavar="SERVER", help="scenes whose name begins so")
     parser.add_argument("--quick", action="store_true", help="one small scene, nothing stored")
+    parser.add_argument(
+        "--virtual",
+        action="store_true",
+        help="simulated servers of the same kinds, in virtual time",
+    )
     parser.add_argument("--busy", action="store_true", help="with both cores kept busy")
     parser.add_argument("--again", action="store_true", help="also what is stored")
     parser.add_argument("--keep", type=Path, help="a folder for the servers' logs")
@@ -212,10 +240,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = [one for scene in QUICK for one in measure(scene, parsed.busy, parsed.keep)]
         print(_scene_table(found))
         return 0
+    chosen = [scene for scene in SCENES
+              if scene.name.lower().startswith((parsed.only or "").lower())]  # fmt: skip
+    if parsed.virtual:
+        for scene in chosen:
+            found = [rehearse(scene, way) for way in VIRTUAL_WAYS if not _is_delayed(scene)]
+            for one in found:
+                missed = ", ".join(misses(scene, one))
+                print(
+                    f"{scene.name:40} {one.way:8} {one.ratio:5.2f} of {one.bound_s:5.1f} s, "
+                    f"{one.refused:4} refused, stall {one.stall_s:4.1f} s at "
+                    f"{one.stall_at_s:5.1f} s  {missed and 'MISSED: ' + missed}",
+                    flush=True,
+                )
+        return 0
     store = _Store(STORED)
     with spinning(BUSY if parsed.busy else 0), ThreadPoolExecutor(parsed.jobs) as threads:
-        chosen = [scene for scene in SCENES
-                  if scene.name.lower().startswith((parsed.only or "").lower())]  # fmt: skip
         missing = [scene for scene in chosen
                    if parsed.again or not store.of(scene, parsed.busy)]  # fmt: skip
         say(f"{len(chosen) - len(missing)} scenes reused, {len(missing)} to run")
@@ -366,12 +406,23 @@ class Replay:
         short = self._account.shortage(self._needs, now)
         return now if short is None else short[1]
 
+    def room(self, now: float, calls: int) -> int:
+        """How many of so many calls there is room for."""
+        account = deepcopy(self._account)
+        for count in range(calls):
+            if account.shortage(self._needs, now) is not None:
+                return count
+            account.admit(self._needs, now, "")
+        return calls
+
     def accept(self, now: float) -> None:
+        """Charge a call."""
         if self._scene.edges == "use" and now >= self._end_s:
             self._account = self._fresh(now)
         self._account.admit(self._needs, now, "")
 
     def end(self, now: float) -> None:
+        """A call has ended."""
         self._account.finish(self._needs, 0.0, now)
 
     def _fresh(self, now: float) -> SimulatedAccount:
@@ -413,40 +464,121 @@ def judge(
     answered = [visit for visit in log if visit.status == 200]
     start_s = log[0].at_s
     end_s = max((visit.ended_s for visit in answered), default=start_s)
-    stall_s, stall_at_s = longest_stall(scene, log)
+    stall_s, stall_at_s, stall_calls = longest_stall(scene, log)
     return Measured(
         scene.name, way, is_busy,
         time_s=end_s - start_s, bound_s=least_s(scene, start_s),
         refused=len(log) - len(answered), lost=scene.calls - len(answered),
-        stall_s=stall_s, stall_at_s=stall_at_s - start_s,
-        first_s=outcome.first_s if outcome else 0.0, p95_s=outcome.service_p95_s if outcome else 0.0,
+        stall_s=stall_s, stall_at_s=stall_at_s - start_s, stall_calls=stall_calls,
+        first_s=outcome.first_s if outcome else inf,
+        p95_s=outcome.service_p95_s if outcome else inf,
     )  # fmt: skip
 
 
-def longest_stall(scene: Scene, log: Sequence[Visit]) -> tuple[float, float]:
-    """The longest time with room, calls waiting and no arrival, and when it began."""
+def longest_stall(scene: Scene, log: Sequence[Visit]) -> tuple[float, float, int]:
+    """The longest time with room, calls waiting and no arrival; when it began; for how many calls
+    there was room in the middle of it."""
     start_s = log[0].at_s
     replay = Replay(scene, start_s)
     events = [(visit.at_s, 1, visit) for visit in log]
     events += [(visit.ended_s, 0, visit) for visit in log if visit.status == 200]
     events.sort(key=lambda event: event[:2])
-    accepted, best, best_at = 0, 0.0, start_s
+    accepted, best, best_at, best_room = 0, 0.0, start_s, 0
     idle_from = inf
+    """Since when there is room, or from when there will be."""
     for at_s, is_arrival, visit in events:
-        idle_from = min(idle_from, replay.when(at_s)) if idle_from < at_s else idle_from
-        if is_arrival:
-            if at_s - idle_from > best:
-                best, best_at = at_s - idle_from, idle_from
-            if visit.status == 200:
-                replay.accept(at_s)
-                accepted += 1
-        else:
+        if is_arrival and at_s - idle_from > best:
+            best, best_at = at_s - idle_from, idle_from
+            best_room = replay.room((idle_from + at_s) / 2.0, scene.calls - accepted)
+        if not is_arrival:
             replay.end(at_s)
+        elif visit.status == 200:
+            replay.accept(at_s)
+            accepted += 1
         if accepted == scene.calls:
             break
         room_s = replay.when(at_s)
-        idle_from = room_s if is_arrival or room_s > at_s else min(idle_from, at_s)
-    return best, best_at
+        idle_from = room_s if is_arrival else min(idle_from, room_s)
+    return best, best_at, best_room
+
+
+# The same in virtual time: what the machine's load has no part in.
+
+VIRTUAL_WAYS: Final = ("cold", "profile", "known")
+
+
+class _LoggedProvider(Provider):
+    """A simulated provider with an access log."""
+
+    def __init__(self, spec: ProviderSpec, seed: int) -> None:
+        super().__init__(spec, seed)
+        self.log: list[Visit] = []
+        self._began: dict[int, float] = {}
+
+    def submit(self, call: SimulatedCall, now: float, key: str = "") -> Refused | None:
+        refused = super().submit(call, now, key)
+        if refused is None:
+            self._began[call.id] = now
+        else:
+            self.log.append(Visit(key, now, now, REFUSED[0]))
+        return refused
+
+    def advance(self, now: float) -> list[Happening]:
+        found = super().advance(now)
+        for one in found:
+            if isinstance(one, SimulatedEnd):
+                self.log.append(Visit("", self._began[one.call_id], now, 200))
+        return found
+
+
+def spec_of(scene: Scene) -> ProviderSpec:
+    """A simulated provider with the limits, headers and refusals of a scene's server."""
+    server, faults = scene.server, FaultModel(retry_after="none")
+    dialect = "plain"
+    if isinstance(server, Envoy):
+        dialect = "envoy" if server.has_headers else "plain"
+    elif isinstance(server, Nginx):
+        faults = replace(faults, refused_as="rate" if server.status == 429 else "overload")
+    elif isinstance(server, Litellm):
+        dialect, faults = "advice", FaultModel(retry_after="misleading")
+    elif isinstance(server, Mocklimit):
+        dialect, faults = "openai" if server.has_headers else "advice", FaultModel()
+    else:
+        dialect, faults = "openai", FaultModel()
+    latency = Latency(0.75 * scene.service_s, 0.25 * scene.service_s / MAX_TOKENS)
+    return ProviderSpec(scene.name, Terms(scene.limits, charging="kept"), latency, faults, dialect)
+
+
+def rehearse(scene: Scene, way: str, seed: int = 1) -> Measured:
+    """headway on a scene in virtual time."""
+    spec, lengths = spec_of(scene), OutputLength()
+    input_tokens = max(20.0, scene.tokens - MAX_TOKENS)
+    work = WorkloadSpec(
+        "strangers", scene.calls, 1, input_tokens, float(MAX_TOKENS), luck_spread=0.1,
+        max_tokens=float(MAX_TOKENS), is_whole=isinstance(scene.server, Mocklimit),
+    )  # fmt: skip
+
+    def run(config: AccountConfig, drawn: int) -> tuple[AccountCalls, _LoggedProvider, Rehearsed]:
+        calls, provider = AccountCalls(config, 0.0), _LoggedProvider(spec, drawn)
+        provider.shows_progress = True
+        door = PacedDoor(calls, lengths)
+        found = Rehearsal(draw_workload(work, drawn), provider, door, Rules(ADAPTIVE)).run()
+        return calls, provider, found
+
+    config = AccountConfig(dialect_of(spec.dialect), scene.limits if way == "known" else ())
+    if way == "profile":
+        config = replace(config, profile=run(config, seed + WARM_UP)[0].account.profile())
+    _, provider, found = run(config, seed)
+    workload = draw_workload(work, seed)
+    least = bound(spec, workload.calls, workload.needs).time_s
+    log = sorted(provider.log, key=lambda visit: visit.at_s)
+    stall_s, stall_at_s, stall_calls = longest_stall(replace(scene, edges="start"), log)
+    first_s = min((one.ended_s for one in found.tasks if one.done), default=inf)
+    latencies_s = sorted(found.latencies_s)
+    return Measured(
+        scene.name, way, False, found.makespan_s, least, found.refused, found.failed, stall_s,
+        stall_at_s, stall_calls, first_s, latencies_s[ceil(0.95 * len(latencies_s)) - 1],
+    )  # fmt: skip
 
 
 # A real model.
@@ -466,7 +598,7 @@ def measure_model(is_busy: bool) -> list[Measured]:
     best_s = min(found[f"fixed:{width}"].makespan_s for width in POOLS)
     return [
         Measured("SmolLM2 on llama.cpp", way, is_busy, one.makespan_s, best_s, one.refused,
-                 MODEL_CALLS - one.answers, 0.0, 0.0, one.first_s, one.service_p95_s)
+                 MODEL_CALLS - one.answers, 0.0, 0.0, 0, one.first_s, one.service_p95_s)
         for way, one in found.items()
     ]  # fmt: skip
 
@@ -520,13 +652,18 @@ def _key(scene: Scene | None, is_busy: bool) -> str:
 # For people.
 
 
+def _is_delayed(scene: Scene) -> bool:
+    """A queue at the server: the simulated provider has none."""
+    return isinstance(scene.server, Nginx) and scene.server.is_delayed
+
+
 def misses(scene: Scene, one: Measured) -> list[str]:
     """The musts that a run of headway does not keep."""
     found = []
     if one.lost:
         found.append(f"{one.lost} lost")
     if one.stall_s > STALL_S_MAX:
-        found.append(f"a stall of {one.stall_s:.1f} s")
+        found.append(f"a stall of {one.stall_s:.1f} s with room for {one.stall_calls}")
     if one.ratio > RATIO_MAX[scene.headers]:
         found.append(f"{one.ratio:.2f} of the bound")
     return found
@@ -574,7 +711,8 @@ def _scene_table(found: Sequence[Measured]) -> str:
     order = list(NAMES)
     rows = [
         [NAMES[one.way], f"{one.time_s:.1f} s", f"{one.bound_s:.1f} s", f"{one.ratio:.2f}",
-         f"{one.refused}", f"{one.lost}", f"{one.stall_s:.1f} s (at {one.stall_at_s:.1f} s)",
+         f"{one.refused}", f"{one.lost}",
+         f"{one.stall_s:.1f} s (at {one.stall_at_s:.1f} s, room for {one.stall_calls})",
          f"{one.first_s:.1f} s", f"{one.p95_s:.1f} s"]
         for one in sorted(found, key=lambda one: order.index(one.way))
     ]  # fmt: skip
