@@ -111,7 +111,8 @@ def say(text: str) -> None:
 
 def key_of(trial: Trial) -> str:
     """What a stored outcome belongs to: the trial and the code that it runs."""
-    return sha256(f"{trial!r} {_code_hash(trial.kind == 'paced')}".encode()).hexdigest()[:24]
+    code = code_hash(sources(trial.kind == "paced"))
+    return sha256(f"{trial!r} {code}".encode()).hexdigest()[:24]
 
 
 def _run_all(missing: Sequence[Trial], store: Store, processes: int) -> None:
@@ -147,18 +148,22 @@ def _weight(trial: Trial) -> float:
     return (1.0 + refusals) * trial.work.tasks
 
 
-def sources(is_paced: bool) -> set[Path]:
+@cache
+def sources(is_paced: bool) -> frozenset[Path]:
     """The files that count for stored trials."""
-    if not is_paced:
-        return {PACKAGE / path for path in UNPACED}
-    return {path for folder in FOLDERS for path in (PACKAGE / folder).glob("*.py")}
+    return files_of(FOLDERS) if is_paced else frozenset(PACKAGE / path for path in UNPACED)
+
+
+def files_of(folders: tuple[str, ...]) -> frozenset[Path]:
+    """The modules of these folders of the package."""
+    return frozenset(path for folder in folders for path in (PACKAGE / folder).glob("*.py"))
 
 
 @cache
-def _code_hash(is_paced: bool) -> str:
+def code_hash(paths: frozenset[Path]) -> str:
     """A hash of the code that trials can execute; comments and layout do not count."""
     parts = [Path(trial_module.__file__).read_text(), Path(first_module.__file__).read_text()]
-    parts += [path.read_text() for path in sorted(sources(is_paced))]
+    parts += [path.read_text() for path in sorted(paths)]
     return sha256("\n".join(map(_meaning, parts)).encode()).hexdigest()
 
 
