@@ -579,8 +579,8 @@ def rehearse(scene: Scene, way: str, seed: int = 1) -> Measured:
     first_s = min((one.ended_s for one in found.tasks if one.done), default=inf)
     latencies_s = sorted(found.latencies_s)
     return Measured(
-        scene.name, way, False, found.makespan_s, least, found.refused, found.failed, False, stall_s,
-        stall_at_s, stall_calls, first_s, latencies_s[ceil(0.95 * len(latencies_s)) - 1],
+        scene.name, way, False, found.makespan_s, least, found.refused, found.failed, False,
+        stall_s, stall_at_s, stall_calls, first_s, latencies_s[ceil(0.95 * len(latencies_s)) - 1],
     )  # fmt: skip
 
 
