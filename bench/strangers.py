@@ -19,7 +19,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from hashlib import sha256
 from heapq import heappop, heappush
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
-from msgspec import Struct, convert
+from msgspec import Struct, ValidationError, convert
 from msgspec.structs import replace
 
 from bench.gateway_subjects import peers_python
@@ -150,6 +150,8 @@ class Measured(Struct, frozen=True):
     bound_s: float
     refused: int
     lost: int
+    """Given up by the client; of a way that was cut off, calls that were not answered by then."""
+    is_cut: bool
     stall_s: float
     """The longest time without an arrival while there was room and calls were waiting."""
     stall_at_s: float
@@ -469,6 +471,7 @@ def judge(
         scene.name, way, is_busy,
         time_s=end_s - start_s, bound_s=least_s(scene, start_s),
         refused=len(log) - len(answered), lost=scene.calls - len(answered),
+        is_cut=outcome is None,
         stall_s=stall_s, stall_at_s=stall_at_s - start_s, stall_calls=stall_calls,
         first_s=outcome.first_s if outcome else inf,
         p95_s=outcome.service_p95_s if outcome else inf,
@@ -576,8 +579,8 @@ def rehearse(scene: Scene, way: str, seed: int = 1) -> Measured:
     first_s = min((one.ended_s for one in found.tasks if one.done), default=inf)
     latencies_s = sorted(found.latencies_s)
     return Measured(
-        scene.name, way, False, found.makespan_s, least, found.refused, found.failed, stall_s,
-        stall_at_s, stall_calls, first_s, latencies_s[ceil(0.95 * len(latencies_s)) - 1],
+        scene.name, way, False, found.makespan_s, least, found.refused, found.failed, False,
+        stall_s, stall_at_s, stall_calls, first_s, latencies_s[ceil(0.95 * len(latencies_s)) - 1],
     )  # fmt: skip
 
 
@@ -598,7 +601,7 @@ def measure_model(is_busy: bool) -> list[Measured]:
     best_s = min(found[f"fixed:{width}"].makespan_s for width in POOLS)
     return [
         Measured("SmolLM2 on llama.cpp", way, is_busy, one.makespan_s, best_s, one.refused,
-                 MODEL_CALLS - one.answers, 0.0, 0.0, 0, one.first_s, one.service_p95_s)
+                 MODEL_CALLS - one.answers, False, 0.0, 0.0, 0, one.first_s, one.service_p95_s)
         for way, one in found.items()
     ]  # fmt: skip
 
@@ -631,8 +634,10 @@ class _Store:
         self._found: dict[str, list[Measured]] = {}
         if path.exists():
             for line in path.read_text().splitlines():
-                said = json.loads(line)
-                self._found[said["key"]] = convert(said["found"], list[Measured])
+                # A line that was cut off by a kill, or has other fields, is no result.
+                with suppress(ValueError, KeyError, ValidationError):
+                    said = json.loads(line)
+                    self._found[said["key"]] = convert(said["found"], list[Measured])
 
     def of(self, scene: Scene | None, is_busy: bool) -> list[Measured]:
         return self._found.get(_key(scene, is_busy), [])
@@ -661,7 +666,7 @@ def misses(scene: Scene, one: Measured) -> list[str]:
     """The musts that a run of headway does not keep."""
     found = []
     if one.lost:
-        found.append(f"{one.lost} lost")
+        found.append(f"{one.lost} unfinished, cut off" if one.is_cut else f"{one.lost} lost")
     if one.stall_s > STALL_S_MAX:
         found.append(f"a stall of {one.stall_s:.1f} s with room for {one.stall_calls}")
     if one.ratio > RATIO_MAX[scene.headers]:
@@ -711,7 +716,7 @@ def _scene_table(found: Sequence[Measured]) -> str:
     order = list(NAMES)
     rows = [
         [NAMES[one.way], f"{one.time_s:.1f} s", f"{one.bound_s:.1f} s", f"{one.ratio:.2f}",
-         f"{one.refused}", f"{one.lost}",
+         f"{one.refused}", f"{one.lost} unfinished, cut off" if one.is_cut else f"{one.lost}",
          f"{one.stall_s:.1f} s (at {one.stall_at_s:.1f} s, room for {one.stall_calls})",
          f"{one.first_s:.1f} s", f"{one.p95_s:.1f} s"]
         for one in sorted(found, key=lambda one: order.index(one.way))
