@@ -28,7 +28,7 @@ from headway.base.folders import Folders
 from headway.broker import protocol
 from headway.broker.election import BrokerLog, BrokerSocket
 from headway.broker.service import STALL_S, AdmissionService
-from headway.broker.store import Store, open_admission, turn
+from headway.broker.store import Store, open_admission
 from headway.errors import WireError
 
 IDLE_S: Final = 60.0
@@ -178,8 +178,9 @@ class BrokerServer:
                     self._accept()
                 else:
                     has_rung = True
-            if not self._is_waiting():
-                self._service.decide()
+            service = self._service
+            if (service.is_due or now_s() >= service.wake_s) and not self._is_waiting():
+                service.decide()
             self._flush()
 
     def _accept(self) -> None:
@@ -303,7 +304,7 @@ class BrokerServer:
             self._save()
         if now >= self._looked_s + LOOK_S:
             self._looked_s = now
-            turn(self._admission, now)
+            self._service.turn()
             for peer in list(self._peers):
                 if peer.hello is None and now - peer.since_s > HELLO_S_MAX:
                     self._gone(peer)

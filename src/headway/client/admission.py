@@ -69,10 +69,15 @@ class LocalConnection:
         )
         self._service.handle(client.id, client.hello())
 
-    def send(self, message: protocol.FromClient, _call: ClientCall | None = None, /) -> None:
-        """Leave the message, and serve it unless another thread does."""
+    def send(self, message: protocol.FromClient | None, _call: ClientCall | None = None, /) -> None:
+        """Leave the message, or that time has passed, and serve unless another thread does."""
         self._inbox.append(message)
-        self._serve()
+        # Looks again after each release of the lock: a message may have come just before.
+        while self._inbox and self._lock.acquire(blocking=False):
+            try:
+                self._serve()
+            finally:
+                self._lock.release()
 
     def open(self) -> None:
         """Let time pass. Never called by a finalizer: it starts a thread."""
@@ -88,23 +93,19 @@ class LocalConnection:
         """What is here is the parent's; the child makes its own."""
 
     def _serve(self) -> None:
-        """Looks again after each release of the lock: a message may have come just before."""
-        while self._inbox and self._lock.acquire(blocking=False):
-            try:
-                self._take()
-            finally:
-                self._lock.release()
-
-    def _take(self) -> None:
+        service = self._service
         try:
             while self._inbox:
                 message = self._inbox.popleft()
+                if message is None:
+                    service.is_due = True
+                    continue
                 if isinstance(message, protocol.Describe):
                     # No broker here tells what the clock on the wall shows.
-                    turn(self._admission, self._now())
-                if message is not None:
-                    self._service.handle(self._client.id, message)
-            self._service.decide()
+                    service.turn()
+                service.handle(self._client.id, message)
+            if service.is_due:
+                service.decide()
         except errors.WireError as fault:
             self._client.receive(protocol.Refused(fault.message))
         except Exception as fault:
@@ -112,7 +113,7 @@ class LocalConnection:
             # to do with it. Calls that wait get the error.
             _LOG.exception("headway cannot admit calls")
             self._client.receive(protocol.Refused(f"{type(fault).__name__}: {fault}"))
-        if self._ticker is not None and self._service.wake_s < self._nap_s:
+        if self._ticker is not None and service.wake_s < self._nap_s:
             self._bell.put(None)
 
     def _tick(self) -> None:
@@ -123,8 +124,7 @@ class LocalConnection:
             try:
                 self._bell.get(timeout=min(nap_s, LINGER_S))
             except Empty:
-                self._inbox.append(None)
-                self._serve()
+                self.send(None)
             if self._client.statistics().waiting:
                 idle_s = monotonic()
             elif monotonic() - idle_s >= LINGER_S:
