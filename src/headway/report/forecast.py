@@ -359,9 +359,10 @@ def ground_of(knowledge: Knowledge) -> ForecastGround:
     if slots < inf:
         limits = (*limits, Limit("concurrency", slots, 0.0, "gauge"))
     neighbour = Neighbour(share=others) if others > 0.0 else None
-    charging: Charging = "kept" if profile.kept else managed.dialect.charging
+    dialect = managed.account.config.dialect
+    charging: Charging = "kept" if profile.kept else dialect.charging
     terms = Terms(limits, charging=charging, used=used, neighbour=neighbour)
-    spec = ProviderSpec("as known", terms, speed.latency, dialect=managed.dialect.name)
+    spec = ProviderSpec("as known", terms, speed.latency, dialect=dialect.name)
     is_limited = bool(rooms) or slots < inf
     assumed = tuple(_assumed(is_limited, speed, len(every), others))
     return ForecastGround(
