@@ -90,6 +90,7 @@ class Calling(Struct):
     path: tuple[str, ...]
     key_variable: str
     """The environment variable of its key: named in the message that asks to correct it."""
+    use: Use = ("", "")
     outcome: Outcome | None = None
     sent: int = 0
 
@@ -110,12 +111,11 @@ class Fatal:
         row = self._rows.get(use, ())
         return row[-1] if len(row) >= FATAL_MAX else None
 
-    def ended(self, use: Use, outcome: Outcome, *, is_last: bool = False) -> None:
-        """Count a failed call. A missing connection counts in the last attempt of a task only."""
-        fault = outcome.fault
+    def ended(self, use: Use, fault: Fault | None, *, is_lost: bool = False) -> None:
+        """Count a failed call. A missing connection counts where a task is lost by it."""
         if fault is None or fault.kind == "request":
             self._rows.pop(use, None)
-        elif fault.kind in FATAL or (fault.kind == "connection" and is_last):
+        elif fault.kind in FATAL or (fault.kind == "connection" and is_lost):
             row = self._rows.setdefault(use, [])
             if row and row[-1].kind != fault.kind:
                 row.clear()
@@ -141,7 +141,8 @@ class Gate:
         from headway.client.exchange import refusal_words
         from headway.pacing.call import Outcome
 
-        calling, use = CALLING.get(), (request.account, request.sketch.model)
+        calling = CALLING.get()
+        use = calling.use = (request.account, request.sketch.model)
         self._must_be_open(use, calling)
         before = calling.outcome.fault if calling.outcome is not None else None
         calling.attempt.waits("" if before is None else refusal_words(before))
@@ -159,7 +160,7 @@ class Gate:
 
         def settled(outcome: Outcome) -> None:
             calling.outcome = outcome
-            self.fatal.ended(use, outcome, is_last=calling.attempt.is_last)
+            self.fatal.ended(use, outcome.fault)
 
         return WatchedPermit(held, self.read, settled)
 

@@ -367,6 +367,8 @@ class PromptAgent:
     def lost(self, fault: Fault, calling: Calling, ceiling: Spend) -> AttemptError:
         """Why there is no answer, and what that costs: nothing, or in doubt the most."""
         outcome = calling.outcome
+        if fault.kind == "connection":
+            self._gate.fatal.ended(calling.use, fault, is_lost=calling.attempt.is_last)
         if outcome is None or outcome.how != "used":
             return AttemptError(fault, Result(b"", calls=calling.sent))
         taken = self.taken("", replace(outcome.tally, known="unknown"), ceiling)
@@ -405,7 +407,7 @@ class PromptAgent:
                 timeout=httpx2.Timeout(self.settings.quiet_s, connect=CONNECT_S_MAX, pool=None),
                 limits=httpx2.Limits(max_connections=None, max_keepalive_connections=KEEPALIVE_MAX),
             )
-            pacing = Pacing(admission=self._gate)
+            pacing = Pacing(admission=self._gate, broken_max=0)
             client._transport = AsyncPacedTransport(client._transport, pacing)
             for pattern, transport in client._mounts.items():
                 if transport is not None:

@@ -31,7 +31,7 @@ FaultKind = Literal[
     "billing",  # no credit: waiting does not help
     "access",  # the key, the model's name or the address is wrong: true of every such call
     "request",  # this call is wrong and stays wrong; no other call is affected
-    "broken",  # the answer began and did not end
+    "broken",  # the call was sent, and its connection or its answer broke off
     "server",  # the provider failed before it answered
     "timeout",  # nothing came in time
     "connection",  # not one byte was sent: free to send again

@@ -23,8 +23,10 @@ class LegacyTransport(transport.PacedTransport):
     stream_type = LegacyStream
     # The two classes have no common ancestor, but the same constructor.
     response_type = httpx.Response  # type: ignore[assignment]
+    error_type = httpx.ConnectError  # type: ignore[assignment]
 
 
 class AsyncLegacyTransport(transport.AsyncPacedTransport):
     stream_type = AsyncLegacyStream
     response_type = httpx.Response  # type: ignore[assignment]
+    error_type = httpx.ConnectError  # type: ignore[assignment]

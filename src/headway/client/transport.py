@@ -8,14 +8,16 @@ process: forks and many loops can share a client. All decisions are in `exchange
 
 from __future__ import annotations
 
+import asyncio
+import sys
+import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator
 from itertools import chain
 from typing import Any, ClassVar, Final
-from weakref import finalize
 
 import httpx2
 
-from headway.client.exchange import Exchange, Pacing, explain, open_exchange
+from headway.client.exchange import STAYS_S, Exchange, Pacing, explain, open_exchange
 from headway.errors import HeadwayError, InternalError
 from headway.pacing.refusal import BODY_BYTES_MAX
 from headway.work import waiting_for_permit
@@ -25,17 +27,17 @@ class PacedStream(httpx2.SyncByteStream):
     """The bytes of a response as they are; the exchange looks at each as it passes."""
 
     def __init__(self, body: Iterable[bytes], response: httpx2.Response, to: Exchange) -> None:
-        self._body = body
-        self._stream = response.stream
-        self._exchange = to
-        _settle_when_forgotten(self, to)
+        self._body, self._stream, self._exchange = body, response.stream, to
 
     def __iter__(self) -> Iterator[bytes]:
         exchange = self._exchange
-        with exchange:
+        try:
             for data in self._body:
                 exchange.fed(data)
                 yield data
+        except BaseException as error:
+            exchange.failed(error)
+            raise
         exchange.ended()
 
     def close(self) -> None:
@@ -44,24 +46,29 @@ class PacedStream(httpx2.SyncByteStream):
         finally:
             _close(self._stream)
 
+    def __del__(self) -> None:
+        """A response that is neither read nor closed ends its permit when it is collected."""
+        # At exit the broker sees the process go, which says more than a finalizer could.
+        if not sys.is_finalizing():
+            self._exchange.closed()
+
 
 class AsyncPacedStream(httpx2.AsyncByteStream):
     """The same for an event loop. A permit ends before anything is awaited."""
 
     def __init__(self, body: AsyncIterable[bytes], response: httpx2.Response, to: Exchange) -> None:
-        self._body = body
-        self._stream = response.stream
-        self._exchange = to
-        _settle_when_forgotten(self, to)
+        self._body, self._stream, self._exchange = body, response.stream, to
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         exchange, body = self._exchange, aiter(self._body)
         try:
-            with exchange:
-                async for data in body:
-                    exchange.fed(data)
-                    yield data
+            async for data in body:
+                exchange.fed(data)
+                yield data
             exchange.ended()
+        except BaseException as error:
+            exchange.failed(error)
+            raise
         finally:
             if isinstance(body, AsyncGenerator):
                 await body.aclose()
@@ -72,17 +79,20 @@ class AsyncPacedStream(httpx2.AsyncByteStream):
         finally:
             await _aclose(self._stream)
 
+    __del__ = PacedStream.__del__
+
 
 class PacedTransport(httpx2.BaseTransport):
     stream_type: ClassVar[type[PacedStream]] = PacedStream
     response_type: ClassVar[type[httpx2.Response]] = httpx2.Response
+    error_type: ClassVar[type[httpx2.ConnectError]] = httpx2.ConnectError
 
     def __init__(self, inner: httpx2.BaseTransport, pacing: Pacing = Pacing()) -> None:
         self.inner = inner
         self.pacing = pacing
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        exchange = open_exchange(request, self.pacing)
+        exchange, own = open_exchange(request, self.pacing), request.extensions
         while exchange is not None:
             try:
                 with waiting_for_permit(exchange.refusal) as hear:
@@ -93,19 +103,24 @@ class PacedTransport(httpx2.BaseTransport):
                 if self.pacing.lets_pass(error, exchange.call.account):
                     break
                 return _explained(self.response_type, error, exchange)
+            request.extensions = own
             if exchange.is_trial:
-                _trace(request, exchange)
-            with exchange:
-                try:
-                    response = self.inner.handle_request(request)
-                except Exception as error:
-                    if exchange.lost(error):
-                        continue
-                    raise
+                request.extensions = _traced(own, exchange, self.error_type)
+            try:
+                response = self.inner.handle_request(request)
+            except BaseException as error:
+                if isinstance(error, Exception) and exchange.lost(error):
+                    continue
+                exchange.failed(error)
+                raise
+            try:
                 body = _bytes_of(response)
                 if exchange.responded(response.status_code, response.headers.raw):
                     return self._handed_on(response, body, exchange)
                 head = _head(response, body, exchange)
+            except BaseException as error:
+                exchange.failed(error)
+                raise
             if not exchange.refused():
                 return self._handed_on(response, chain(head, body), exchange)
             _close(response.stream)
@@ -136,13 +151,14 @@ class PacedTransport(httpx2.BaseTransport):
 class AsyncPacedTransport(httpx2.AsyncBaseTransport):
     stream_type: ClassVar[type[AsyncPacedStream]] = AsyncPacedStream
     response_type: ClassVar[type[httpx2.Response]] = httpx2.Response
+    error_type: ClassVar[type[httpx2.ConnectError]] = httpx2.ConnectError
 
     def __init__(self, inner: httpx2.AsyncBaseTransport, pacing: Pacing = Pacing()) -> None:
         self.inner = inner
         self.pacing = pacing
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        exchange = open_exchange(request, self.pacing)
+        exchange, own = open_exchange(request, self.pacing), request.extensions
         while exchange is not None:
             try:
                 port = self.pacing.port()
@@ -154,19 +170,24 @@ class AsyncPacedTransport(httpx2.AsyncBaseTransport):
                 if self.pacing.lets_pass(error, exchange.call.account):
                     break
                 return _explained(self.response_type, error, exchange)
+            request.extensions = own
             if exchange.is_trial:
-                _trace(request, exchange, is_async=True)
-            with exchange:
-                try:
-                    response = await self.inner.handle_async_request(request)
-                except Exception as error:
-                    if exchange.lost(error):
-                        continue
-                    raise
+                request.extensions = _traced_async(own, exchange, self.error_type)
+            try:
+                response = await self.inner.handle_async_request(request)
+            except BaseException as error:
+                if isinstance(error, Exception) and exchange.lost(error):
+                    continue
+                exchange.failed(error)
+                raise
+            try:
                 body = _async_bytes_of(response)
                 if exchange.responded(response.status_code, response.headers.raw):
                     return await self._handed_on(response, body, exchange)
                 head = await _async_head(response, body, exchange)
+            except BaseException as error:
+                exchange.failed(error)
+                raise
             if not exchange.refused():
                 return await self._handed_on(response, _async_chain(head, body), exchange)
             await _aclose(response.stream)
@@ -194,33 +215,56 @@ class AsyncPacedTransport(httpx2.AsyncBaseTransport):
         await self.inner.__aexit__(*error)
 
 
-CONNECTED: Final = ("connect_tcp.complete", "send_request_headers.complete")
-"""Of httpcore's events, those after which the provider's address is known to be reached."""
+Extensions = dict[str, Any]
+
+CONNECTED: Final = "connect_tcp.complete"
+KEPT: Final = "send_request_headers.started"
+"""Events of httpcore: a connection is made; one that was made, or kept, is used."""
 
 
-def _trace(request: httpx2.Request, exchange: Exchange, is_async: bool = False) -> None:
-    """Have the connection of a trial reported when it is made, not when its answer begins."""
-    before = request.extensions.get("trace")
+def _traced(own: Extensions, exchange: Exchange, error: type[httpx2.ConnectError]) -> Extensions:
+    """Have the connection of a trial reported when it stays open, not when its answer begins."""
+    before = own.get("trace")
 
     def trace(name: str, info: dict[str, Any]) -> None:
         if name.endswith(CONNECTED):
+            time.sleep(STAYS_S)
+            if _is_closed(info["return_value"]):
+                info["return_value"].close()
+                raise error(CLOSED)
+        elif name.endswith(KEPT):
             exchange.reached()
         if before is not None:
             before(name, info)
 
-    async def trace_async(name: str, info: dict[str, Any]) -> None:
+    return {**own, "trace": trace}
+
+
+def _traced_async(
+    own: Extensions, exchange: Exchange, error: type[httpx2.ConnectError]
+) -> Extensions:
+    before = own.get("trace")
+
+    async def trace(name: str, info: dict[str, Any]) -> None:
         if name.endswith(CONNECTED):
+            await asyncio.sleep(STAYS_S)
+            if _is_closed(info["return_value"]):
+                await info["return_value"].aclose()
+                raise error(CLOSED)
+        elif name.endswith(KEPT):
             exchange.reached()
         if before is not None:
             await before(name, info)
 
-    request.extensions = {**request.extensions, "trace": trace_async if is_async else trace}
+    return {**own, "trace": trace}
 
 
-def _settle_when_forgotten(stream: object, exchange: Exchange) -> None:
-    """A response that is neither read nor closed ends its permit when it is collected."""
-    # At exit the broker sees the process go, which says more than a finalizer could.
-    finalize(stream, exchange.closed).atexit = False
+CLOSED: Final = "the server closes connections at once"
+
+
+def _is_closed(stream: Any) -> bool:
+    """Before a request there is nothing to be read but the end."""
+    return bool(stream.get_extra_info("is_readable"))
 
 
 def _with_stream(

@@ -12,9 +12,12 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import select
+import socket
 import ssl
 import time
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import partial
 from hashlib import blake2b
 from math import ceil
@@ -32,7 +35,7 @@ from headway.agents.metering import MeteredUsage
 from headway.base.clock import now_s
 from headway.base.values import Amounts, Fault, Reading, Sketch, Tally, Wait
 from headway.client.accounts import account_name
-from headway.client.exchange import RETRY_COUNT, Exchange, HeldPermit, Port
+from headway.client.exchange import BROKEN_MAX, RETRY_COUNT, STAYS_S, Exchange, HeldPermit, Port
 from headway.errors import HeadwayError
 from headway.gateway import guard
 from headway.gateway import reply as hold
@@ -97,12 +100,15 @@ class Sender:
         if trial is not None:
             # The same connections, and only for this call the cost of following them.
             session = self._new_session(session.connector, [_CONNECTED])
+        # An encrypted connection is made by more than a port that is open.
+        opened = _OPENED.set([] if trial is not None and address.scheme == "http" else None)
         try:
             return await session.request(
                 method, address, proxy=self._proxy(address), data=body, headers=fields_of(headers),
                 skip_auto_headers=NOT_ADDED, allow_redirects=False, trace_request_ctx=trial,
             )  # fmt: skip
         finally:
+            _OPENED.reset(opened)
             if trial is not None:
                 session.detach()
 
@@ -120,8 +126,9 @@ class Sender:
 
     def _open(self) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
-            limit=0, keepalive_timeout=IDLE_S_MAX, ssl=ssl.create_default_context()
-        )
+            limit=0, keepalive_timeout=IDLE_S_MAX, ssl=ssl.create_default_context(),
+            socket_factory=_open_socket,
+        )  # fmt: skip
         self._session = self._new_session(connector, [])
         return self._session
 
@@ -135,13 +142,45 @@ class Sender:
         )  # fmt: skip
 
 
-async def _connected(_session: object, context: SimpleNamespace, _params: object) -> None:
+_OPENED: Final[ContextVar[list[socket.socket] | None]] = ContextVar("headway trial", default=None)
+"""The sockets of the trial that this task makes."""
+
+
+def _open_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    opened, line = _OPENED.get(), socket.socket(*address[:3])
+    if opened is not None:
+        opened.append(line)
+    return line
+
+
+async def _stays_open(_session: object, _context: SimpleNamespace, _params: object) -> None:
+    """Raises `ServerClosedError` for a new connection that the other side closes at once."""
+    opened = _OPENED.get()
+    if opened is not None:
+        await asyncio.sleep(STAYS_S)
+        if not any(map(_is_open, opened)):
+            raise ServerClosedError("the server closes connections at once")
+
+
+def _is_open(line: socket.socket) -> bool:
+    """Before a request there is nothing to be read but the end."""
+    poll = select.poll()
+    if line.fileno() >= 0:
+        poll.register(line, select.POLLIN)
+    return line.fileno() >= 0 and not poll.poll(0)
+
+
+async def _sends(_session: object, context: SimpleNamespace, _params: object) -> None:
     context.trace_request_ctx.reached()
 
 
+class ServerClosedError(aiohttp.ClientConnectionError):
+    """There was a connection, and nothing was sent."""
+
+
 _CONNECTED: Final = aiohttp.TraceConfig()
-_CONNECTED.on_connection_create_end.append(_connected)
-_CONNECTED.on_request_headers_sent.append(_connected)
+_CONNECTED.on_connection_create_end.append(_stays_open)
+_CONNECTED.on_request_headers_sent.append(_sends)
 
 
 def _proxy_to(origin: URL) -> URL | None:
@@ -274,7 +313,11 @@ class GatewayCall:
         wait_s = settings.wait_s
         if wait_s is None:
             wait_s = hold.wait_s(wire, caller, is_stream)
-        self._exchange = Exchange(call, wire, wait_s, gateway.voices, connects=CONNECTS_MAX)
+        # A task's budget is set aside, and charged, for one sending.
+        self._exchange = Exchange(
+            call, wire, wait_s, gateway.voices, connects=CONNECTS_MAX,
+            broken_max=0 if key.payer else BROKEN_MAX,
+        )  # fmt: skip
         self._reply = ClientReply(request, wire, caller, passed.path, is_stream)
         self._gateway, self._upstream, self._wire = gateway, upstream, wire
         self._key, self._payer, self._passed = key, key.payer, passed
@@ -548,7 +591,7 @@ class GatewayCall:
         else:
             tally = counted(outcome, noted.expected, exchange.is_finished)
         if self._payer is not None and outcome.how != "unused":
-            self._gateway.fatal.ended(self._use, outcome)
+            self._gateway.fatal.ended(self._use, outcome.fault)
         # Prices are looked up for the calls of tasks only.
         microusd = None if outcome.how == "used" else 0
         if self._spending is not None:

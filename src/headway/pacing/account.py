@@ -4,7 +4,8 @@ Laws:
 - Every limit is checked first, every limit is charged after.
 - What a user configured is true; readings correct what was learned; outcomes teach the rest.
 - A fault teaches what it names and nothing else: a wrong request pauses no other call.
-- While the provider cannot be reached, one call at a time finds out whether it is back.
+- While the provider cannot be reached, one call at a time finds out whether it is back. So does
+  the next one after two connections broke with no answer in between.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ from headway.base.values import (
     Wait,
 )
 from headway.pacing.headers import ANTHROPIC, Dialect
-from headway.pacing.hidden_limits import Advice, HiddenLimits
+from headway.pacing.hidden_limits import Advice, HiddenLimits, KnownRate
 from headway.pacing.limits import (
     WAIT_UNTOLD_S,
     PeriodEvidence,
     TrackedLimit,
     discover,
     is_about,
+    named_period,
 )
 from headway.pacing.meters import Bucket, FixedWindow
 from headway.pacing.streams import PlannedStream, Projection
@@ -80,14 +82,18 @@ class Pauses:
         self._idle_refusals = 0
         self._trial_s: float | None = None
         """Since when the provider cannot be reached, or its last trial began."""
-        self._is_trying = False
+        self.is_trying = False
+        """Whether the call that left last finds out if the provider can be reached."""
+        self._failed_s = -inf
+        """When a call last could not be sent: answers to calls sent before say nothing."""
+        self._has_broken = False
 
     def wait(self, in_flight: int, now: float) -> Wait | None:
         """What holds all calls back now."""
         if self._closed:
             return Wait("account", inf, self._closed)
         if self._trial_s is not None:
-            if self._is_trying and in_flight > 0:
+            if self.is_trying and in_flight > 0:
                 return Wait("connection", inf, "one call tries whether the provider answers")
             if now < self._trial_s + UNREACHABLE_S:
                 return Wait("connection", self._trial_s + UNREACHABLE_S, "no connection")
@@ -97,25 +103,34 @@ class Pauses:
 
     def sent(self, now: float) -> None:
         """A call leaves; if the provider could not be reached, it is the trial."""
-        if self._trial_s is not None:
-            self._trial_s, self._is_trying = now, True
+        self.is_trying = self._trial_s is not None
+        if self.is_trying:
+            self._trial_s = now
 
     def ended(self) -> None:
         """A call ended: if it was the trial, another one may follow."""
-        self._is_trying = False
+        self.is_trying = False
 
     def unreachable(self, now: float) -> None:
         """Not one byte could be sent."""
         self._trial_s = now if self._trial_s is None else self._trial_s
+        self._failed_s = now
 
-    def reached(self) -> None:
-        """There is a connection."""
-        self._trial_s = None
+    def broken(self, now: float) -> None:
+        """A connection broke. One may break at any time; at the second the next call is a trial."""
+        if self._has_broken and self._trial_s is None:
+            self._trial_s = now - UNREACHABLE_S
+        self._has_broken = True
 
-    def answered(self) -> None:
+    def reached(self, sent_s: float = inf) -> None:
+        """There is a connection, or a call that was sent then has an answer."""
+        if sent_s > self._failed_s:
+            self._trial_s, self._has_broken = None, False
+
+    def answered(self, sent_s: float) -> None:
         """A call was let in: neither out of reach nor overloaded nor crowded out."""
         self._overloads = self._idle_refusals = 0
-        self._trial_s = None
+        self.reached(sent_s)
 
     def close(self, reason: str) -> None:
         """Waiting does not help: no call is made any more."""
@@ -165,6 +180,8 @@ class Profile(Struct, frozen=True):
     """Time to first byte, and per token or of whole answers, by calls in flight."""
     kept: tuple[str, ...] = ()
     """Names of limits of which reservations do not come back."""
+    hidden: KnownRate | None = None
+    """Of a limit that only refusals showed."""
 
     @property
     def is_measured(self) -> bool:
@@ -195,6 +212,8 @@ class Account:
         self.allowances = Allowances(config.share)
         self.advice = Advice()
         self.hidden: HiddenLimits | None = None
+        if profile.hidden is not None:
+            self.hidden = HiddenLimits(now, profile.hidden)
         self.ramp = Ramp(profile.per_second, now)
         self.speed = AnswerSpeed(profile.first_byte_s, profile.per_token_s, now)
         named = {limit.name for limit in config.limits}
@@ -271,7 +290,7 @@ class Account:
     def answered(self, sent_s: float, company: int, now: float) -> None:
         """A call was let in, with `company` in flight when it was sent, itself included."""
         self.width.served(company, now)
-        self.pauses.answered()
+        self.pauses.answered(sent_s)
         self.advice.accepted(sent_s)
         if self.hidden is not None and self.hidden.accepted(sent_s, company, now) == "crowd":
             self.width.cap.lift()
@@ -305,11 +324,13 @@ class Account:
         """A fault: whom it concerns, and what follows."""
         in_flight = self.speed.in_flight
         if fault.kind in ANSWERS:
-            self.pauses.reached()
+            self.pauses.reached(sent_s)
         if fault.kind in ("spend_cap", "billing"):
             self.pauses.close(f"{fault.kind}: {fault.detail}")
         elif fault.kind == "connection":
             self.pauses.unreachable(now)
+        elif fault.kind == "broken":
+            self.pauses.broken(now)
         elif fault.kind in ("overload", "timeout"):
             self.width.overloaded(in_flight, now)
             if fault.kind == "overload":
@@ -330,8 +351,9 @@ class Account:
         for told in reading.limits:
             if self.allowances.observe(told, now):
                 continue
+            meant = self._meant(told)
             known = next(
-                (place for place, one in enumerate(self.limits) if is_about(one.limit, told)), None
+                (place for place, one in enumerate(self.limits) if is_about(one.limit, meant)), None
             )
             if known is None:
                 limit = discover(told, self.config.dialect)
@@ -350,7 +372,8 @@ class Account:
             else:
                 level = levels[known] if known < len(levels) else None
                 tracked.observe(told, demand, level, at_s, now)
-        if found and self.hidden is not None and self.hidden.refusals == 0:
+        hidden = self.hidden
+        if found and hidden is not None and hidden.refusals == 0 and hidden.known is None:
             self.hidden = None
         return found
 
@@ -365,16 +388,18 @@ class Account:
     def profile(self) -> Profile:
         """What is worth keeping for the next run. A cap that no refusal named is only suspected."""
         width, cap = self.width.allowed, self.width.cap
+        is_suspected = self.hidden is not None and self.hidden.refusals > 0
         if width >= cap.most:
             # What the user's own limit held back says nothing of how far it would have gone.
             width = max(width, float(WIDTH_AT_START))
         return Profile(
             tuple(limit.as_profile() for limit in self.limits), width,
-            cap.limit if cap.limit < cap.most and self.hidden is None else inf, cap.probes,
+            cap.limit if cap.limit < cap.most and not is_suspected else inf, cap.probes,
             self.speed.first_byte_s, self.speed.per_token_s,
             self.ramp.most if self.limits else inf,
             (self.width.first_bytes.kept(), self.width.pieces.kept()),
             tuple(one.limit.name for one in self.limits if one.rule.keeps),
+            None if self.hidden is None else self.hidden.known,
         )  # fmt: skip
 
     def standing(self, now: float) -> tuple[LimitReading, ...]:
@@ -387,6 +412,16 @@ class Account:
             for told in levels:
                 if is_about(limit.limit, told):
                     _restore(limit, told, at_s, now)
+
+    def _meant(self, told: LimitReading) -> LimitReading:
+        """A reading that names no period is of the provider's usual one, if such a limit is known:
+        of two limits on requests, one response tells of one."""
+        if told.period_s is None:
+            own_s = named_period(told, self.config.dialect)
+            for one in self.limits:
+                if (one.limit.resource, one.limit.period_s) == (told.resource, own_s):
+                    return replace(told, period_s=own_s)
+        return told
 
     def _follow(
         self, limit: Limit, evidence: PeriodEvidence | None, told: LimitReading, at_s: float,
@@ -401,6 +436,7 @@ class Account:
         self, demand: Demand, sent_s: float, fault: Fault, reading: Reading, now: float
     ) -> None:
         """A limit per period was short: the one that was named, or one that we cannot see."""
+        reading = replace(reading, limits=tuple([self._meant(told) for told in reading.limits]))
         is_window = any((one.utilization or 0.0) >= 1.0 for one in reading.limits)
         may_try = not (is_window or self.config.dialect.refusals_count)
         wait_s = self.advice.heeded_s(fault.retry_after_s, sent_s, may_try, now)

@@ -94,6 +94,8 @@ class AccountCalls:
         if call.place is not None:
             self._queue.remove(call.place)
             call.place = None
+        if not self._queue:
+            self.wait = None
 
     def decide(self, now: float, size: Callable[[Call], None] | None = None) -> Decision:
         """Send all that may be sent now, in fair order; say what the next one waits for."""
@@ -189,6 +191,8 @@ class AccountCalls:
         waited_for = self._waits.longest(call.joined, call.asked_s, now)
         call.waited_for = waited_for or call.waited_for
         call.levels = account.charge(call.demand, stream, now)
+        if account.pauses.is_trying:
+            call.waited_for = "connection"
         call.sent_s, call.stream = now, stream
         self._enter(call, now)
 

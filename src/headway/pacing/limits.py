@@ -39,7 +39,14 @@ from headway.pacing.meters import (
     SlidingWindow,
     meter_of,
 )
-from headway.pacing.streams import NEARLY_FULL, PlannedStream, Projection, Reserve, Rolling
+from headway.pacing.streams import (
+    BIN_S,
+    NEARLY_FULL,
+    PlannedStream,
+    Projection,
+    Reserve,
+    Rolling,
+)
 
 
 class ChargingRule:
@@ -357,7 +364,11 @@ class TrackedLimit:
             return 0.0
         spreads = ERROR_SPREADS if self.exact else WINDOW_SPREADS
         error = spreads * sqrt(self._variance * self._in_flight)
-        return min(FLOOR_SHARE * size, EXACT_FLOOR * size + error + self.rounding)
+        floor = min(FLOOR_SHARE * size, EXACT_FLOOR * size + error + self.rounding)
+        if isinstance(self.count, Projection):
+            # Within a bin what flows may come before what refills.
+            floor += min(FLOOR_SHARE * size, self.limit.rate_per_s * BIN_S)
+        return floor
 
     def spare(self) -> float:
         """What is never used of it, less what comes back of calls in flight."""
@@ -728,16 +739,24 @@ def _is_near(one: float, other: float) -> bool:
 
 
 def is_about(limit: Limit, told: LimitReading) -> bool:
-    """Whether a reading speaks of this limit."""
-    return limit.resource == told.resource and told.period_s in (None, limit.period_s)
+    """Whether a reading speaks of this limit. One that names no period speaks of a learned limit,
+    or of a configured one that is just as large."""
+    if limit.resource != told.resource or told.period_s is not None:
+        return limit.resource == told.resource and limit.period_s == told.period_s
+    return limit.source != "configured" or limit.amount == told.limit
+
+
+def named_period(told: LimitReading, dialect: Dialect) -> float | None:
+    """The period of a reading or, where it names none, that of its provider's usual limits."""
+    own_s = dialect.requests_period_s if told.resource == "requests" else dialect.tokens_period_s
+    return told.period_s or own_s
 
 
 def discover(told: LimitReading, dialect: Dialect) -> Limit | None:
     """The limit that a first reading speaks of, or None if it says too little."""
     if not told.limit or told.remaining is None:
         return None
-    own_s = dialect.requests_period_s if told.resource == "requests" else dialect.tokens_period_s
-    period_s = told.period_s or own_s or MINUTE_S
+    period_s = named_period(told, dialect) or MINUTE_S
     rate = told.limit / period_s
     kind: LimitKind = dialect.limit_kind or "bucket"
     refill_s = max(0.0, told.limit - told.remaining) / rate
