@@ -357,12 +357,12 @@ def ground_of(knowledge: Knowledge) -> ForecastGround:
     managed = knowledge.account()
     sizes = {name: sizes_of(seen) for name, seen in knowledge.seen.items() if seen}
     every = max(knowledge.seen.values(), key=len, default=())
-    profile = managed.account.profile()
+    profile, dialect = managed.account.profile(), managed.account.config.dialect
     speed = speed_of(every, Latency(profile.first_byte_s, profile.per_token_s))
     if speed.calls == 0 and not profile.is_measured:
         speed = UNKNOWN
     others = _others(knowledge.memory.chronicle)
-    charging: Charging = "kept" if profile.kept else managed.dialect.charging
+    charging: Charging = "kept" if profile.kept else dialect.charging
     rooms, used = _rooms(managed.account, knowledge.terms.share, others, charging)
     told = (*knowledge.terms.limits, *knowledge.memory.profile.limits)
     gauges = (one.amount for one in told if one.resource == "concurrency")
@@ -372,7 +372,7 @@ def ground_of(knowledge: Knowledge) -> ForecastGround:
         limits = (*limits, Limit("concurrency", slots, 0.0, "gauge"))
     neighbour = Neighbour(share=others) if others > 0.0 else None
     terms = Terms(limits, charging=charging, used=used, neighbour=neighbour)
-    spec = ProviderSpec("as known", terms, speed.latency, dialect=managed.dialect.name)
+    spec = ProviderSpec("as known", terms, speed.latency, dialect=dialect.name)
     is_limited = bool(rooms) or slots < inf
     assumed = tuple(_assumed(is_limited, speed, len(every), others))
     return ForecastGround(
