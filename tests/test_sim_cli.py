@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from headway.cli.main import main
+from headway.report.bound import Bound
 from headway.report.tables import StrategyRow, row_of
 from headway.report.text.table import caption, conclusion, draw_table
 from headway.report.text.timeline import draw_timeline
