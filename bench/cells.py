@@ -1,55 +1,52 @@
 """A cell of the table: one provider, one workload, one column, over several seeds.
 
-Which trials a cell needs, and what they come to. The columns of headway carry beside their own
-time the best that was reached without it on the same seed.
+Which trials a cell needs, and what they come to. A column is a way to send, or `hidden`: cold, and
+the provider sends no headers and no advice. Cells of drawn providers carry beside their own time
+the best that was reached without headway on the same seed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import inf
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import exp, inf, log
 from statistics import median
 from typing import Final
 
 from msgspec import Struct
 
 from bench.results import PROCESSES, Store, complete
-from bench.scenes import Scene, Set, hide, scene
-from bench.trial import Outcome, Trial
+from bench.scenes import Scene, Set, hide, is_sole, scene
+from bench.trial import FIRST, Outcome, Trial
 
-OURS: Final = ("cold", "profile", "hidden")
-BASELINES: Final = ("waves:4", "fixed:5", "fixed:best", "aimd", "cubic", "sdk")
-COLUMNS: Final = OURS + BASELINES
-EXTRA: Final = ("known", "smooth")
-"""Columns of their own tables: the limits configured; the steady flow that a user can ask for."""
+OURS: Final = ("cold", "profile", "known", "hidden")
+FIRST_OURS: Final = tuple(FIRST + way for way in OURS)
 
-WIDTHS: Final = (2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64)
-WIDEST: Final = 128
-WIDER_WITHIN: Final = 1.02
-"""The sizes of `fixed` among which hindsight chooses. The widest is tried only where the one before
-comes this close to the fastest: far beyond the best width, time is spent on refusals alone."""
+POOLS: Final = (1, 2, 3, 4, 5, 7, 10, 15, 20, 30, 50)
+MANY: Final = 4000
+POOLS_OF_MANY: Final = (3, 5, 10, 20, 50)
+"""The sizes among which hindsight chooses. With many tasks each takes minutes to compute."""
 
-MANY: Final = 500
-LEAST_OF_MANY: Final = 5
-"""With so many tasks smaller sizes are not tried: none of the providers is that narrow, and the
-slowest runs are the longest to compute."""
+OTHERS: Final = ("waves:4", "aimd", "cubic", "sdk")
+
+COLUMNS: Final = OURS + FIRST_OURS + tuple(f"fixed:{size}" for size in POOLS) + OTHERS
+EXTRA: Final = ("smooth",)
+"""The steady flow that a user can ask for."""
 
 KEPT_MIN: Final = 0.95
 """A neighbour that keeps less of its fair share was robbed."""
 
 THEFT: Final = 0.995
-"""A ratio below this is not speed: somebody else's share was used, or a debt was left."""
+"""A baseline that is faster than this part of the bound leaves a debt."""
 
 
 class Choice(Struct, frozen=True):
-    """Which cell, on which seeds, and whether to compare it with what others reach."""
+    """Which cell, and on which seeds."""
 
     which: Set
     provider: str
     workload: str
     column: str
     seeds: tuple[int, ...]
-    compared: bool = True
 
     def scenes(self) -> list[Scene]:
         return [scene(self.which, self.provider, self.workload, seed) for seed in self.seeds]
@@ -61,9 +58,12 @@ class Measured(Struct, frozen=True):
     scene: Scene
     outcome: Outcome
     bound_s: float
+    """The least time, whatever becomes of a neighbour."""
+    fair_s: float
+    """The least time that leaves a neighbour its share."""
     binding: str
     best: str = ""
-    """The best way without a quota that loses no task and steals from nobody."""
+    """The best way without headway that loses no task and leaves a neighbour its share."""
     best_s: float = inf
 
     @property
@@ -84,16 +84,22 @@ class Cell(Struct, frozen=True):
     seeds: tuple[Measured, ...]
 
     @property
+    def name(self) -> str:
+        return f"{self.provider} x {self.workload}"
+
+    @property
+    def first(self) -> Measured:
+        return self.seeds[0]
+
+    @property
     def ratio(self) -> float:
+        """Time to the bound, median over seeds."""
         return median(seed.ratio for seed in self.seeds)
 
     @property
-    def ratio_worst(self) -> float:
-        return max(seed.ratio for seed in self.seeds)
-
-    @property
-    def refused(self) -> float:
-        return median(seed.outcome.refused for seed in self.seeds)
+    def against_best(self) -> float:
+        """Time to the best in hindsight, median over seeds; 0 where no baseline came through."""
+        return median(seed.against_best for seed in self.seeds)
 
     @property
     def failed(self) -> int:
@@ -106,94 +112,95 @@ class Cell(Struct, frozen=True):
         return min(seed.outcome.kept for seed in self.seeds)
 
     @property
-    def latency_p95_s(self) -> float:
-        return median(seed.outcome.latency_p95_s for seed in self.seeds)
+    def refused(self) -> float:
+        return self.median_of(lambda one: one.refused)
+
+    def median_of(self, figure: Callable[[Outcome], float]) -> float:
+        return median(figure(seed.outcome) for seed in self.seeds)
+
+    def against(self, other: Cell) -> float:
+        """Time to that of another cell of the same provider and workload, median over seeds."""
+        pairs = zip(self.seeds, other.seeds, strict=True)
+        return median(own.outcome.makespan_s / its.outcome.makespan_s for own, its in pairs)
+
+
+def line_of(one: Cell) -> str:
+    """A cell on one line, for tuning."""
+    at = one.first
+    parts = [
+        f"{one.provider:>5} {at.scene.told:8} {one.workload:>4} {one.column:12}",
+        f"{one.median_of(lambda found: found.makespan_s):8.1f} s",
+        f"x{one.against_best:.3f} of {at.best or 'none'}",
+        f"x{one.ratio:.3f} of bound ({at.binding})",
+        f"refused {one.refused:g}",
+        f"first {one.median_of(lambda found: found.first_s):.1f} s",
+        f"p95 {one.median_of(lambda found: found.task_p95_s):.1f} s",
+    ]
+    if one.failed:
+        parts.append(f"LOST {one.failed}")
+    if one.kept < 1.0:
+        parts.append(f"neighbour kept {one.kept:.2f}")
+    return " | ".join(parts)
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """Of ratios; those that are not positive are left out."""
+    logs = [inf if value == inf else log(value) for value in values if value > 0]
+    return exp(sum(logs) / len(logs)) if logs else 0.0
+
+
+def pools_of(tasks: int) -> list[str]:
+    """Sizes beyond the first that holds every task do what that one does."""
+    sizes = POOLS_OF_MANY if tasks >= MANY else POOLS
+    enough = next((size for size in sizes if size >= tasks), sizes[-1])
+    return [f"fixed:{size}" for size in sizes if size <= enough]
 
 
 def measure(choices: Sequence[Choice], store: Store, processes: int = PROCESSES) -> list[Cell]:
-    """Run what is missing, in two steps: the second is the widest `fixed` where it may be best."""
-    wanted = [trial for choice in choices for trial in _needed(choice)]
+    """Run what is missing."""
+    wanted = [trial for choice in choices for at in choice.scenes() for trial in _all(choice, at)]
     outcomes = complete(wanted, store, processes)
-    wider = [trial for choice in choices for trial in _wider(choice, outcomes)]
-    if wider:
-        outcomes |= complete(wider, store, processes)
     return [_fold(choice, outcomes) for choice in choices]
 
 
-def _needed(choice: Choice) -> list[Trial]:
-    found = []
-    for at in choice.scenes():
-        found += [_bound(at), *_own(choice, at), *_others(choice, at)]
-    return found
+def _all(choice: Choice, at: Scene) -> list[Trial]:
+    return [_own(choice, at), _trial(at, "bound"), _fair(at), *_others(at)]
 
 
-def _wider(choice: Choice, outcomes: Mapping[Trial, Outcome]) -> list[Trial]:
-    found = []
-    for at in choice.scenes():
-        fixed = [t for t in (*_own(choice, at), *_others(choice, at)) if "fixed" in t.way]
-        last = f"fixed:{WIDTHS[-1]}"
-        if len(fixed) > 1 and fixed[-1].way == last:
-            fastest_s = min(outcomes[trial].makespan_s for trial in fixed)
-            if outcomes[fixed[-1]].makespan_s <= WIDER_WITHIN * fastest_s:
-                found.append(_widest(fixed[-1]))
-    return found
+def _trial(at: Scene, way: str) -> Trial:
+    return Trial(at.spec, at.work, at.seed, way)
 
 
-def _bound(at: Scene) -> Trial:
-    return Trial(at.spec, at.work, at.seed, "bound")
+def _own(choice: Choice, at: Scene) -> Trial:
+    way = choice.column
+    if way.endswith("hidden"):
+        return Trial(hide(at.spec), at.work, at.seed, way.replace("hidden", "cold"))
+    return _trial(at, way)
 
 
-def _own(choice: Choice, at: Scene) -> list[Trial]:
-    """The trials that the column itself consists of."""
-    spec = hide(at.spec) if choice.column == "hidden" else at.spec
-    ways: Sequence[str] = ("cold" if choice.column == "hidden" else choice.column,)
-    if choice.column == "fixed:best":
-        ways = _fixed_ways(at.work.tasks)
-    return [Trial(spec, at.work, at.seed, way) for way in ways]
+def _fair(at: Scene) -> Trial:
+    return _trial(at, "bound" if is_sole(at.spec) else "fair")
 
 
-def _others(choice: Choice, at: Scene) -> list[Trial]:
-    """What a column of ours is compared with: others that hear as much and as little."""
-    if choice.column not in OURS or not choice.compared:
+def _others(at: Scene) -> list[Trial]:
+    """What a cell of a drawn provider is compared with."""
+    if at.which == "twelve":
         return []
-    spec = hide(at.spec) if choice.column == "hidden" else at.spec
-    ways = (*_fixed_ways(at.work.tasks), "waves:4", "aimd", "cubic", "sdk")
-    return [Trial(spec, at.work, at.seed, way) for way in ways]
-
-
-def _fixed_ways(tasks: int) -> list[str]:
-    """Sizes beyond the first that holds every task do what that one does."""
-    enough = next((width for width in WIDTHS if width >= tasks), WIDTHS[-1])
-    least = LEAST_OF_MANY if tasks >= MANY else WIDTHS[0]
-    return [f"fixed:{width}" for width in WIDTHS if least <= width <= enough]
-
-
-def _widest(trial: Trial) -> Trial:
-    return Trial(trial.spec, trial.work, trial.seed, f"fixed:{WIDEST}")
+    return [_trial(at, way) for way in (*pools_of(at.work.tasks), *OTHERS)]
 
 
 def _fold(choice: Choice, outcomes: Mapping[Trial, Outcome]) -> Cell:
     seeds = []
     for at in choice.scenes():
-        least = outcomes[_bound(at)]
-        tried = _tried(_own(choice, at), outcomes)
-        outcome = min(tried.values(), key=lambda one: (one.failed > 0, one.makespan_s))
-        others = _tried(_others(choice, at), outcomes)
-        best, best_s = _best(others, THEFT * least.makespan_s)
-        seeds.append(Measured(at, outcome, least.makespan_s, least.binding, best, best_s))
+        least, fair = outcomes[_trial(at, "bound")], outcomes[_fair(at)]
+        others = {trial.way: outcomes[trial] for trial in _others(at)}
+        best, best_s = best_of(others, THEFT * least.makespan_s)
+        seeds.append(Measured(at, outcomes[_own(choice, at)], least.makespan_s, fair.makespan_s,
+                              least.binding, best, best_s))  # fmt: skip
     return Cell(choice.provider, choice.workload, choice.column, tuple(seeds))
 
 
-def _tried(trials: Sequence[Trial], outcomes: Mapping[Trial, Outcome]) -> dict[str, Outcome]:
-    """Outcomes by way, with that of the widest size where it was tried."""
-    found = {trial.way: outcomes[trial] for trial in trials}
-    for trial in trials:
-        if len(found) > 1 and _widest(trial) in outcomes:
-            found[f"fixed:{WIDEST}"] = outcomes[_widest(trial)]
-    return found
-
-
-def _best(others: Mapping[str, Outcome], honest_s: float) -> tuple[str, float]:
+def best_of(others: Mapping[str, Outcome], honest_s: float) -> tuple[str, float]:
     """The fastest that lost no task, left the neighbour its share and did not beat the bound."""
     best, best_s = "", inf
     for way, one in others.items():

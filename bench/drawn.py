@@ -1,8 +1,14 @@
 """Providers and workloads drawn at random: what the law was not shaped on.
 
 A seed picks everything: how limits count and refill, how much of them the headers tell, latency,
-congestion, a cap, a neighbour, the size of calls. Odd thousands are for tuning, even ones for
-reports: `TUNING` and `REPORTED` name the seeds.
+congestion, a cap, a neighbour, the size of calls. `TUNING` names the seeds that constants may be
+chosen on, `REPORTED` those that figures are reported on.
+
+Ranges: 20 to 30,000 calls a minute (two thirds of the draws at most 1,200, so that a few hundred
+calls meet the limit); periods of 1 to 3,600 s; buckets, sliding and fixed windows; bursts of a
+tenth of a call to a minute; caps of 2 to 40 calls at once; 1 to 60 s for a call alone; throughput
+that peaks at 2 to 30 calls at once; neighbours that want a tenth to six tenths. Of five draws two
+have complete headers, one has partial ones, one names no period, one has none.
 """
 
 from __future__ import annotations
@@ -25,7 +31,15 @@ T = TypeVar("T")
 DRAW_STREAM: Final = 171
 
 Told = Literal["complete", "partial", "untold", "none"]
-"""What headers tell of the limits: all; not all of them; all but the period; nothing."""
+"""What headers tell of the limits: all; not all of them, or no resets; all but the period; nothing.
+No header names a cap on calls at once."""
+
+TOLD: Final[tuple[Told, ...]] = ("complete", "untold", "partial", "complete", "none")
+"""By seed, in turn: chance shall not decide how many of each there are."""
+
+CALLS_MIN: Final = 3.0
+"""A window has room for so many typical calls: a call larger than a window is never accepted by a
+real provider. Buckets may hold less than a call."""
 
 PERIODS_S: Final = (1.0, 2.0, 5.0, 7.0, 10.0, 20.0, 60.0, 60.0, 60.0, 300.0, 3600.0)
 
@@ -66,7 +80,7 @@ class _Dice:
 def draw(seed: int) -> Drawn:
     """The provider and the workload of a seed."""
     dice = _Dice(seed)
-    told: Told = dice.one_of(("complete", "complete", "partial", "untold", "none"))
+    told = TOLD[seed % len(TOLD)]
     work = _workload(dice)
     latency = _latency(dice, work)
     dialect, charging = _dialect(dice, told)
@@ -74,16 +88,20 @@ def draw(seed: int) -> Drawn:
     if dialect == "anthropic":
         kind = "bucket"
     period_s = dice.one_of(PERIODS_S)
-    if dialect in ("anthropic", "cerebras"):
-        # Their headers name the minute.
+    if dialect == "anthropic" or (dialect == "cerebras" and period_s < 3600.0):
+        # Their headers name the minute; Cerebras names the hour as well.
         period_s = 60.0
     limits = _limits(dice, work, dialect, kind, period_s)
     hidden: tuple[Limit, ...] = ()
+    omits: tuple[Literal["limit", "remaining", "reset"], ...] = ()
     if told == "partial":
-        shown = dice.one_of(range(len(limits))) if len(limits) > 1 else 0
-        hidden = tuple(limit for place, limit in enumerate(limits) if place != shown)
-        limits = limits[shown : shown + 1]
-    if dice.happens(0.4):
+        if len(limits) == 1 or dice.happens(0.4):
+            omits = ("reset",)
+        if len(limits) > 1:
+            shown = dice.one_of(range(len(limits)))
+            hidden = limits[:shown] + limits[shown + 1 :]
+            limits = limits[shown : shown + 1]
+    if dice.happens(0.3):
         slots = float(round(dice.between(2, 40)))
         hidden += (Limit("concurrency", slots, 0.0, "gauge"),)
     neighbour = None
@@ -92,9 +110,6 @@ def draw(seed: int) -> Drawn:
         neighbour = Neighbour(share, on_s=on_s, off_s=dice.between(10, 120))
     advice: Literal["honest", "none"] = "honest" if dice.happens(0.7) else "none"
     terms = Terms(limits, hidden, charging, dice.happens(0.1), neighbour=neighbour)
-    omits: tuple[Literal["limit", "remaining", "reset"], ...] = ()
-    if told == "partial" and dice.happens(0.5):
-        omits = ("reset",)
     faults = FaultModel(retry_after=advice)
     spec = ProviderSpec(f"drawn-{seed}", terms, latency, faults, dialect, omits)
     return Drawn(seed, told, spec, work)
@@ -106,7 +121,7 @@ def _workload(dice: _Dice) -> WorkloadSpec:
         "drawn", 22, 1, float(round(dice.between(200, 12_000))), float(output),
         input_spread=dice() * 0.8, output_spread=dice() * 0.8, output_follows=dice() * 0.6,
         luck_spread=dice() * 0.3, input_error=0.01 + 0.04 * dice(),
-        max_tokens=float(round(output * dice.between(2, 12))), is_whole=dice.happens(0.1),
+        max_tokens=float(round(output * dice.between(2, 12))), is_whole=dice.happens(0.2),
     )  # fmt: skip
 
 
@@ -115,7 +130,7 @@ def _latency(dice: _Dice, work: WorkloadSpec) -> Latency:
     whole_s, first = dice.between(1, 60), dice.between(0.04, 0.5)
     per_token_s = max(0.001, whole_s * (1 - first) / work.output_tokens)
     sigma = kappa = 0.0
-    if dice.happens(0.35):
+    if dice.happens(0.3):
         sigma = 0.1 * dice()
         # n / s(n) peaks where kappa n^2 = 1 - sigma.
         kappa = (1.0 - sigma) / dice.between(2, 30) ** 2
@@ -139,10 +154,10 @@ def _limits(
     dice: _Dice, work: WorkloadSpec, dialect: str, kind: LimitKind, period_s: float
 ) -> tuple[Limit, ...]:
     """Requests, and tokens of which a call's share is like that of requests, more or less."""
-    per_minute = dice.between(20, 30_000)
-    # A window of less than a call is none.
-    per_period = max(1.0, per_minute * period_s / 60.0)
+    per_minute = dice.between(20, 1_200 if dice.happens(2 / 3) else 30_000)
+    per_period = per_minute * period_s / 60.0
     burst_s = dice.between(0.5, 60.0)
+    is_small = dice.happens(0.2)
     resources: tuple[Resource, ...] = ("requests", "input", "output")
     if dialect in ("openai", "cerebras"):
         resources = ("requests", "tokens")
@@ -155,12 +170,16 @@ def _limits(
     found = []
     for resource in resources:
         room = 1.0 if resource == "requests" else dice.between(0.3, 4.0)
-        amount = float(max(1, round(per_period * sizes[resource] * room)))
+        size, least = sizes[resource], 1.0
+        if kind != "bucket" and resource != "requests":
+            least = CALLS_MIN * size
+        amount = float(max(least, round(per_period * size * room)))
         burst = None
         if kind == "bucket" and dice.happens(0.6):
             burst = amount / period_s * min(burst_s, period_s)
-            least = 1.0 if resource == "requests" else 0.1 * sizes[resource]
-            burst = min(amount, max(least, burst))
+            if is_small and resource != "requests":
+                burst = dice.between(0.1, 1.0) * size
+            burst = min(amount, max(burst, 1.0 if resource == "requests" else 0.1 * size))
         found.append(Limit(resource, amount, period_s, kind, burst))
     if dice.happens(0.3):
         found = found[:1] if dice.happens(0.5) else [found[0], *found[1:][-1:]]

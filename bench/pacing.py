@@ -1,12 +1,14 @@
 """Time against the bound, per provider, workload and way to send: `python -m bench.pacing`.
 
     python -m bench.pacing                  everything, then docs/benchmarks/pacing.md
-    python -m bench.pacing --quick          one seed of a few cells, in less than a minute
-    python -m bench.pacing --only provider=burst*,workload=1000,column=cold
-    python -m bench.pacing --only set=held-out,provider=neighbour
+    python -m bench.pacing --tuning         the record and the worst cells of the tuning draws
+    python -m bench.pacing --quick          one seed of a few draws, in less than a minute
+    python -m bench.pacing --only provider=101?,workload=22,column=cold
+    python -m bench.pacing --only set=twelve,provider=burst*
 
-`--only` prints a line per cell of the tuning set unless a set is named. A key may be repeated, and
-values may be patterns. Finished trials are kept, so every form can be interrupted and repeated.
+`--only` prints a line per cell, of the tuning draws unless a set is named and of headway's own
+columns unless columns are. A key may be repeated, and values may be patterns. Finished trials are
+kept, so every form can be interrupted and repeated.
 """
 
 from __future__ import annotations
@@ -18,24 +20,15 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
-from bench.cells import COLUMNS, EXTRA, OURS, Cell, Choice, measure
+from bench.cells import COLUMNS, EXTRA, OURS, Choice, geometric_mean, line_of, measure
 from bench.results import RESULTS, ROOT, Store, say
-from bench.scenes import PRESETS, PROVIDERS, SEEDS, SETS, WORKLOADS, is_steady
-from bench.verdict import verdicts
+from bench.scenes import PROVIDERS, SEEDS
 
 REPORT: Final = ROOT / "docs" / "benchmarks" / "pacing.md"
 
 KEYS: Final = ("set", "provider", "workload", "column", "seed")
 
-QUICK_PROVIDERS: Final = (
-    "burst-60s",
-    "burst-3s",
-    "fixed-window",
-    "congested",
-    "cap-7",
-    "neighbour",
-)
-QUICK_SEED: Final = 101
+QUICK_DRAWS: Final = 8
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,7 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--only", action="append", metavar="KEY=VALUE,...", default=[],
         help="cells by set, provider, workload, column, seed; patterns allowed",
     )  # fmt: skip
-    parser.add_argument("--quick", action="store_true", help="one seed of a few cells")
+    parser.add_argument("--quick", action="store_true", help="one seed of a few draws")
+    parser.add_argument("--tuning", action="store_true", help="record and worst cells, for tuning")
     parser.add_argument("--results", type=Path, default=RESULTS / "pacing.jsonl",
                         help="where finished trials are kept")  # fmt: skip
     parsed = parser.parse_args(arguments)
@@ -55,10 +49,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     elif parsed.quick:
         _print_cells(quick(), store)
     else:
-        from bench.report import write
+        from bench.report import tuning, write
 
-        write(REPORT, store)
-        say(f"wrote {REPORT.relative_to(ROOT)}")
+        if parsed.tuning:
+            print(tuning(store))
+        else:
+            write(REPORT, store)
+            say(f"wrote {REPORT.relative_to(ROOT)}")
     return 0
 
 
@@ -71,65 +68,46 @@ def select(text: str) -> list[Choice]:
             raise SystemExit(f"{part!r}: say one of {', '.join(f'{key}=...' for key in KEYS)}")
         named.setdefault(key, []).append(value)
     named.setdefault("set", ["tuning"])
-    columns = COLUMNS + EXTRA if "column" in named else COLUMNS
+    if "tuning" in named["set"]:
+        named.setdefault("workload", ["22"])
+    columns = COLUMNS + EXTRA if "column" in named else OURS
 
     def wanted(key: str, value: str) -> bool:
         return any(fnmatchcase(value, pattern) for pattern in named.get(key, ["*"]))
 
     return [
         Choice(which, provider, workload, column, seeds)
-        for which in SETS if wanted("set", which)
-        for workload in WORKLOADS if wanted("workload", workload)
-        for provider in PROVIDERS if wanted("provider", provider)
-        for column in columns
-        if wanted("column", column) and (column != "known" or is_steady(PRESETS[provider]))
+        for which in PROVIDERS if wanted("set", which)
+        for workload in SEEDS[which] if wanted("workload", workload)
+        for provider in PROVIDERS[which] if wanted("provider", provider)
+        for column in columns if wanted("column", column)
         if (seeds := tuple(s for s in SEEDS[which][workload] if wanted("seed", str(s))))
     ]  # fmt: skip
 
 
 def quick() -> list[Choice]:
-    """One held-out seed of the cells that say most."""
+    """One seed of the first draws."""
     return [
-        Choice("held-out", provider, workload, column, (QUICK_SEED,))
-        for workload, providers, columns in (
-            ("22", QUICK_PROVIDERS, OURS),
-            ("graph", ("burst-3s", "cap-7", "neighbour"), ("cold", "profile")),
-        )
-        for provider in providers
-        for column in columns
+        Choice("reported", provider, "22", column, (1,))
+        for provider in PROVIDERS["reported"][:QUICK_DRAWS]
+        for column in (*OURS, "first:cold")
     ]
-
-
-def line_of(one: Cell) -> str:
-    """A cell on one line, for tuning."""
-    first = one.seeds[0]
-    parts = [
-        f"{one.provider:12} {one.workload:5} {one.column:10}",
-        f"{one.ratio:6.3f} worst {one.ratio_worst:6.3f}",
-        f"refused {one.refused:5g}",
-    ]
-    if one.failed:
-        parts.append(f"LOST {one.failed}")
-    if first.scene.spec.terms.neighbour is not None:
-        parts.append(f"kept {one.kept:.2f}")
-    parts.append(f"p95 {one.latency_p95_s:.1f}s")
-    parts.append(f"bound {first.bound_s:.1f}s {first.binding}")
-    if first.best:
-        worst = max(one.seeds, key=lambda seed: seed.against_best)
-        parts.append(f"x{worst.against_best:.3f} of {worst.best}")
-    found = verdicts(one)
-    if found:
-        missed = [goal for goal, met in found.items() if not met]
-        parts.append("MISSED " + ", ".join(missed) if missed else "ok")
-    return " | ".join(parts)
 
 
 def _print_cells(choices: Sequence[Choice], store: Store) -> None:
-    """Run what is missing, then a line per cell."""
+    """Run what is missing, then a line per cell and one per column."""
     if not choices:
         raise SystemExit("no cell matches")
-    for one in measure(choices, store):
+    cells = measure(choices, store)
+    for one in cells:
         print(line_of(one))
+    for column in dict.fromkeys(one.column for one in cells):
+        found = [one for one in cells if one.column == column]
+        mean = geometric_mean(one.against_best for one in found)
+        close = sum(one.against_best <= 1.05 for one in found)
+        print(f"{column}: geometric mean x{mean:.3f} of the best, {close} of {len(found)} cells "
+              f"within 5 %, x{geometric_mean(one.ratio for one in found):.3f} of the bound, "
+              f"{sum(one.refused for one in found):g} refusals")  # fmt: skip
 
 
 def _first_line() -> str:

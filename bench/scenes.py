@@ -1,19 +1,22 @@
-"""What is measured: providers and workloads, once to tune against and once held out.
+"""What is measured: providers, workloads and seeds, in four sets.
 
-The tuning set has the constants that the law was developed with. The held-out set draws other
-constants for every seed: limits, latency, congestion, cap, the neighbour's rhythm, changes of the
-limits, sizes of the work. Only the held-out set is reported.
+`tuning` and `reported` are drawn at random (`bench/drawn.py`): constants are chosen on the first,
+figures come from the second. `twelve` are the providers that the first version was judged on, with
+constants of their own for every seed: limits, latency, congestion, cap, the neighbour's rhythm,
+changes of the limits, sizes of the work. `marks` are two accounts from the documents.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Final, Literal
 from zlib import crc32
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from bench.drawn import REPORTED, TUNING, draw
 from headway.base.values import Limit
 from headway.sim import presets
 from headway.sim.account import Terms
@@ -21,9 +24,7 @@ from headway.sim.draw import Neighbour, uniform
 from headway.sim.provider import Latency, ProviderSpec
 from headway.sim.rehearsal import WorkloadSpec
 
-Set = Literal["tuning", "held-out"]
-
-SETS: Final[tuple[Set, ...]] = ("tuning", "held-out")
+Set = Literal["tuning", "reported", "twelve", "marks"]
 
 _CONGESTED: Final = presets.PROVIDERS["congested"].spec
 
@@ -41,17 +42,6 @@ PRESETS: Final = {
         for name in ("cap-7", "neighbour", "changing", "hidden", "sub-second", "worst-mix")
     },
 }
-PROVIDERS: Final = tuple(PRESETS)
-
-SEEDS: Final[dict[Set, dict[str, tuple[int, ...]]]] = {
-    "tuning": {"22": (1, 2, 3), "1000": (1,), "graph": (1, 2)},
-    "held-out": {
-        "22": (101, 102, 103, 104, 105),
-        "1000": (101, 102),
-        "graph": (101, 102, 103),
-    },
-}
-
 WORKLOADS: Final = {
     "22": WorkloadSpec(
         "22", 22, input_spread=0.3, output_spread=0.3, luck_spread=0.1, input_error=0.03
@@ -67,33 +57,65 @@ WORKLOADS: Final = {
 }  # fmt: skip
 
 
+MARKS: Final = {
+    "trap": (presets.PROVIDERS["trap"].spec, presets.WORKLOADS["trap"].spec),
+    # One at a time takes 1,008 s, two at a time 857 s, four 2,200 s.
+    "peak": (presets.PROVIDERS["peak"].spec, WorkloadSpec("peak", 8, 3, 1000.0, 400.0)),
+}
+"""22 agents on an account that is congested beyond 5; 8 agents of 3 equal calls on one where two
+calls at once get the most done."""
+
+PROVIDERS: Final[dict[Set, tuple[str, ...]]] = {
+    "tuning": tuple(map(str, TUNING)),
+    "reported": tuple(map(str, REPORTED)),
+    "twelve": tuple(PRESETS),
+    "marks": tuple(MARKS),
+}
+
+SEEDS: Final[dict[Set, dict[str, tuple[int, ...]]]] = {
+    "tuning": {"22": (1, 2, 3), "300": (1, 2, 3), "4000": (1, 2, 3)},
+    "reported": {"22": (1, 2, 3), "300": (1, 2, 3), "4000": (1, 2, 3)},
+    "twelve": {
+        "22": (101, 102, 103, 104, 105),
+        "1000": (101, 102),
+        "graph": (101, 102, 103),
+    },
+    "marks": {"its own": (1, 2, 3, 4, 5)},
+}
+"""By set and workload."""
+
+
 class Scene(Struct, frozen=True):
     """One provider and one workload, with the constants of one seed."""
 
+    which: Set
     provider: str
     workload: str
     seed: int
     spec: ProviderSpec
     work: WorkloadSpec
+    told: str = ""
+    """Of a drawn provider, what its headers tell."""
 
 
+@cache
 def scene(which: Set, provider: str, workload: str, seed: int) -> Scene:
-    """The scene of a seed: as developed with, or with constants drawn for this seed."""
-    spec, work = PRESETS[provider], WORKLOADS[workload]
-    if which == "held-out":
-        spec = _vary_provider(spec, _Draws(seed, provider))
-        work = _vary_work(work, _Draws(seed, workload))
-    return Scene(provider, workload, seed, spec, work)
+    """The scene of a seed."""
+    told = ""
+    if which == "twelve":
+        spec = _vary_provider(PRESETS[provider], _Draws(seed, provider))
+        work = _vary_work(WORKLOADS[workload], _Draws(seed, workload))
+    elif which == "marks":
+        spec, work = MARKS[provider]
+    else:
+        drawn = draw(int(provider))
+        spec, work, told = drawn.spec, drawn.sized(int(workload)), drawn.told
+    return Scene(which, provider, workload, seed, spec, work, told)
 
 
 def hide(spec: ProviderSpec) -> ProviderSpec:
     """The same provider with nothing said: no headers, no names, no advice when to come back."""
     return replace(spec, dialect="plain", faults=replace(spec.faults, retry_after="none"))
-
-
-def is_hidden(spec: ProviderSpec) -> bool:
-    """Whether the provider says nothing of its limits anyway."""
-    return spec.dialect == "plain"
 
 
 def is_sole(spec: ProviderSpec) -> bool:

@@ -1,9 +1,10 @@
 """One measurement: one workload, one provider, one way to send its calls, in virtual time.
 
 Ways: `cold`, `profile` (after one warm-up run of another seed), `known` (the provider's own limits
-configured) and `smooth` are headway; `waves:4`, `fixed:5`, `aimd`, `cubic` send without a quota and
-retry for as long as it takes; `sdk` sends everything at once and retries twice; `bound` computes
-the least time instead of running anything.
+configured) and `smooth` are headway; after `first:` they are the first version, from its commit.
+`waves:4`, `fixed:5`, `aimd`, `cubic` send without a quota and retry for as long as it takes; `sdk`
+sends everything at once and retries twice. `bound` computes the least time instead of running
+anything, `fair` the least time that leaves a neighbour its share.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from headway.sim.clients import (
 )
 from headway.sim.headers import dialect_of
 from headway.sim.provider import Provider, ProviderSpec
-from headway.sim.rehearsal import Rehearsal, WorkloadSpec, draw_workload
+from headway.sim.rehearsal import Rehearsal, Rehearsed, WorkloadSpec, draw_workload
 
 WARM_UP: Final = 7000
 """Added to a seed, it gives the seed of the warm-up run."""
@@ -56,7 +57,7 @@ PACED: Final = ("cold", "profile", "known", "smooth")
 FIRST: Final = "first:"
 """Before a way of headway: as the first version goes it."""
 
-Kind = Literal["paced", "unpaced", "bound"]
+Kind = Literal["paced", "first", "unpaced", "bound"]
 
 
 class Trial(Struct, frozen=True):
@@ -70,9 +71,11 @@ class Trial(Struct, frozen=True):
     @property
     def kind(self) -> Kind:
         """Which part of the code its outcome depends on."""
-        if self.way == "bound":
+        if self.way in ("bound", "fair"):
             return "bound"
-        return "paced" if self.way.removeprefix(FIRST) in PACED else "unpaced"
+        if self.way.startswith(FIRST):
+            return "first"
+        return "paced" if self.way in PACED else "unpaced"
 
 
 class Outcome(Struct, frozen=True):
@@ -83,12 +86,12 @@ class Outcome(Struct, frozen=True):
     failed: int = 0
     kept: float = 1.0
     """Share of what a neighbour wanted, up to its fair share, that it got."""
-    latency_p95_s: float = 0.0
-    in_flight_most: int = 0
-    requests_most_per_s: int = 0
-    """The most requests that came within one second."""
     first_s: float = 0.0
     """When the first task was done."""
+    task_p95_s: float = 0.0
+    """95 % of the tasks took at most this long, from their first request to their result."""
+    requests_most_per_s: int = 0
+    """The most requests that came within one second."""
     binding: str = ""
     cpu_s: float = 0.0
 
@@ -117,15 +120,14 @@ class _BoundedDoor(UnpacedDoor):
 
 def run(trial: Trial) -> Outcome:
     """Run one trial; the outcome depends on nothing but the trial and the code."""
-    if trial.way == "bound":
-        workload = draw_workload(trial.work, trial.seed)
-        least = bound(trial.spec, workload.calls, workload.needs)
-        return Outcome(least.time_s, binding=least.binding)
+    if trial.kind == "bound":
+        return _bound(trial)
     began_s = process_time()
     before = signal.signal(signal.SIGVTALRM, _cut_off)
     signal.setitimer(signal.ITIMER_VIRTUAL, CPU_S_MAX)
     try:
-        outcome = _paced(trial) if trial.kind == "paced" else _unpaced(trial)
+        runs = {"paced": _paced, "first": _paced_first, "unpaced": _unpaced}
+        outcome = runs[trial.kind](trial)
     except TooLongError:
         refused = REFUSALS_PER_TASK_MAX * trial.work.tasks if trial.kind == "unpaced" else 0
         outcome = Outcome(inf, refused, trial.work.tasks)
@@ -139,9 +141,16 @@ def _cut_off(_signal: int, _frame: FrameType | None) -> None:
     raise TooLongError
 
 
+def _bound(trial: Trial) -> Outcome:
+    workload, terms = draw_workload(trial.work, trial.seed), trial.spec.terms
+    spec = trial.spec
+    if trial.way == "bound":
+        spec = replace(spec, terms=replace(terms, neighbour=None))
+    least = bound(spec, workload.calls, workload.needs)
+    return Outcome(least.time_s, binding=least.binding)
+
+
 def _paced(trial: Trial) -> Outcome:
-    if trial.way.startswith(FIRST):
-        return _paced_first(trial)
     lengths = OutputLength()
     profile = None
     limits: tuple[Limit, ...] = ()
@@ -197,11 +206,19 @@ def _rehearse(trial: Trial, door: ClientPort | FirstDoor, rules: Rules, seed: in
         found.refused,
         found.failed,
         min(1.0, presence.served / wanted) if presence and wanted else 1.0,
-        _percentile(found.latencies_s, 0.95),
-        found.in_flight_most,
-        _most_within(provider.arrivals, 1.0),
         min((one.ended_s for one in found.tasks if one.done), default=inf),
+        _percentile(_task_times_s(found), 0.95),
+        _most_within(provider.arrivals, 1.0),
     )
+
+
+def _task_times_s(found: Rehearsed) -> list[float]:
+    """From a task's first request, refused or not, to its result."""
+    sent_s: dict[int, float] = {}
+    for span in found.spans:
+        if span.kind != "here":
+            sent_s[span.task] = min(span.from_s, sent_s.get(span.task, inf))
+    return [one.ended_s - sent_s.get(one.task, one.ended_s) for one in found.tasks if one.done]
 
 
 def _percentile(values: list[float], share: float) -> float:

@@ -1,9 +1,10 @@
-"""Which functions one piece of work passes through: `python -m bench.walk [call|task|gateway]`.
+"""Which functions one piece of work passes through: `python -m bench.walk [call|limits|...]`.
 
 Prints `file:function` in the order of first calls, then how many files, functions and calls there
-were. It uses front doors only, so that `PYTHONPATH=OLD/src python -m bench.walk` walks another
-checkout. What a scene does the first time (imports, connections) is left out of `call` and
-`gateway`; `task` is the whole of `headway run`, without imports.
+were, and the deepest chain of calls from `admit` to the meters of limits. It uses front doors only,
+so that `PYTHONPATH=OLD/src python -m bench.walk` walks another checkout. What a scene does the
+first time (imports, connections) is left out of `call`, `limits` and `gateway`; `task` is the whole
+of `headway run`, without imports.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ BODY: Final = {
     "model": "tokens-5", "max_tokens": 20, "messages": [{"role": "user", "content": "hello"}],
 }  # fmt: skip
 HEADERS: Final = {"x-api-key": "walk", "anthropic-version": "2023-06-01"}
+LIMITS: Final = ("--rpm", "600", "--itpm", "100k", "--otpm", "20k", "--charging", "produced")
+METERS: Final = "pacing/meters.py"
+"""Where the arithmetic of limits is."""
 PLAN: Final = "headway: 1\ntasks:\n  hello: {run: echo hello}\n"
 
 
@@ -42,6 +46,8 @@ class Walk:
         self.is_on = False
         self.calls = 0
         self.hops: dict[tuple[str, str], None] = {}
+        self.deepest: list[str] = []
+        """The longest chain of calls from `admit` to a meter."""
         threading.setprofile(self._see)
         sys.setprofile(self._see)
 
@@ -52,6 +58,19 @@ class Walk:
         if code.co_name != "<module>":
             self.calls += 1
             self.hops[os.path.relpath(code.co_filename, PACKAGE), code.co_qualname] = None
+            if code.co_filename.endswith(METERS):
+                self._measure(frame)
+
+    def _measure(self, frame: FrameType | None) -> None:
+        chain: list[str] = []
+        while frame is not None:
+            name = frame.f_code.co_qualname
+            if frame.f_code.co_filename.startswith(PACKAGE):
+                chain.append(name)
+            if name.rpartition(".")[2].startswith("admit"):
+                self.deepest = max(self.deepest, chain[::-1], key=len)
+                return
+            frame = frame.f_back
 
     def tell(self) -> None:
         sys.setprofile(None)
@@ -60,12 +79,14 @@ class Walk:
             print(f"  {file}:{function}")
         files = {file for file, _ in self.hops}
         print(f"{len(files)} files, {len(self.hops)} functions, {self.calls} calls")
+        if self.deepest:
+            print(f"{len(self.deepest) - 1} hops: {' > '.join(self.deepest)}")
 
 
 @contextmanager
-def provider() -> Iterator[str]:
+def provider(*limits: str) -> Iterator[str]:
     """A simulated provider in a process of its own; its address."""
-    command = [sys.executable, "-m", "headway", "sim", "serve", "--port", "0", "--json"]
+    command = [sys.executable, "-m", "headway", "sim", "serve", "--port", "0", "--json", *limits]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -90,9 +111,14 @@ def own_admission() -> Any:
     return port(lambda client: dialler.dial_own(client, place))
 
 
-def call(walk: Walk) -> None:
+def limits(walk: Walk) -> None:
+    """The same where headers name three limits."""
+    call(walk, *LIMITS)
+
+
+def call(walk: Walk, *limits: str) -> None:
     """The second paced call of a client, with an empty queue."""
-    with provider() as url, httpx2.Client() as plain:
+    with provider(*limits) as url, httpx2.Client() as plain:
         client = headway.pace(plain, admission=own_admission())
         for walk.is_on in (False, True):
             client.post(f"{url}/v1/messages", json=BODY, headers=HEADERS).raise_for_status()
@@ -148,7 +174,7 @@ def _send(walk: Walk, read: int) -> None:
 
 
 SCENES: Final[dict[str, Callable[[Walk], None]]] = {
-    "call": call, "task": task, "gateway": gateway,
+    "call": call, "limits": limits, "task": task, "gateway": gateway,
 }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar, TypeVarTuple
 
 from msgspec import Struct, field
 
-from headway.base.values import Amounts, Reading
+from headway.base.values import Amounts, Reading, Wait
 from headway.errors import HeadwayError, QueueDeadlineError
 from headway.pacing.call import Outcome, Request
 
@@ -84,7 +84,7 @@ class FakeAdmission:
         self.tickets: list[FakeTicket] = []
         self.left: list[Request] = []
         """Calls that gave up waiting: at their deadline, or because they were cancelled."""
-        self._errors: deque[HeadwayError] = deque()
+        self._errors: deque[HeadwayError | Wait] = deque()
         self._waiting: deque[tuple[Request, Future[FakeTicket]]] = deque()
         self._changed = threading.Condition()
 
@@ -92,13 +92,10 @@ class FakeAdmission:
         return f"<FakeAdmission {self.statistics()}>"
 
     def admit(
-        self,
-        call: Request,
-        deadline_s: float | None,
-        heard: object = None,  # noqa: ARG002
+        self, call: Request, deadline_s: float | None, heard: Callable[[Wait], None] | None = None
     ) -> FakeTicket:
         """A ticket, as soon as there is one. Blocks."""
-        future = self._ask(call, deadline_s)
+        future = self._ask(call, deadline_s, heard)
         try:
             return future.result(deadline_s)
         except TimeoutError:
@@ -109,13 +106,10 @@ class FakeAdmission:
             raise
 
     async def admit_async(
-        self,
-        call: Request,
-        deadline_s: float | None,
-        heard: object = None,  # noqa: ARG002
+        self, call: Request, deadline_s: float | None, heard: Callable[[Wait], None] | None = None
     ) -> FakeTicket:
         """A ticket, as soon as there is one."""
-        future = self._ask(call, deadline_s)
+        future = self._ask(call, deadline_s, heard)
         if future.done():
             return future.result()
         try:
@@ -128,8 +122,8 @@ class FakeAdmission:
             self._leave(call, future)
             raise
 
-    def refuse(self, *errors: HeadwayError) -> None:
-        """Answer the next calls with these errors."""
+    def refuse(self, *errors: HeadwayError | Wait) -> None:
+        """Answer the next calls with these errors; a wait is reported, and the call goes on."""
         self._errors.extend(errors)
 
     def grant(self, calls: int = 1) -> None:
@@ -155,13 +149,18 @@ class FakeAdmission:
             len(self.calls), len(self._waiting), len(self.left), len(self.tickets), unsettled
         )
 
-    def _ask(self, call: Request, deadline_s: float | None) -> Future[FakeTicket]:
+    def _ask(
+        self, call: Request, deadline_s: float | None, heard: Callable[[Wait], None] | None
+    ) -> Future[FakeTicket]:
         future: Future[FakeTicket] = Future()
         with self._changed:
             self.calls.append(call)
             self.deadlines_s.append(deadline_s)
-            if self._errors:
-                future.set_exception(self._errors.popleft())
+            error = self._errors.popleft() if self._errors else None
+            if isinstance(error, Wait) and heard is not None:
+                heard(error)
+            if isinstance(error, HeadwayError):
+                future.set_exception(error)
             elif self.holds:
                 self._waiting.append((call, future))
             else:

@@ -17,10 +17,11 @@ import pytest
 from msgspec import Struct, field
 
 import headway
-from headway.base.folders import Folders, folders
-from headway.broker.client import AdmissionClient, BrokerLine, Search
+from headway.base.folders import Folders, folders, prepare
+from headway.broker.calls import AdmissionClient
+from headway.broker.connection import BrokerConnection, Dialer
 from headway.broker.election import start
-from headway.client.admission import Admission
+from headway.client.admission import AdmissionPort
 
 SOON_S = 60.0
 """Long enough on any machine for what takes milliseconds."""
@@ -69,16 +70,16 @@ class Home(Struct):
     """Folders of its own in the environment, and everything started in them."""
 
     place: Folders
-    ports: list[Admission] = field(default_factory=list)
+    ports: list[AdmissionPort] = field(default_factory=list)
     callers: list[Caller] = field(default_factory=list)
 
-    def port(self, nobody_s: float = 10.0, unpaced: bool = False) -> Admission:
+    def port(self, nobody_s: float = 10.0, unpaced: bool = False) -> AdmissionPort:
         """A port that reaches the broker of this home."""
 
-        def dial(client: AdmissionClient) -> BrokerLine:
-            return BrokerLine(client, Search(self.place, start, nobody_s))
+        def dial(client: AdmissionClient) -> BrokerConnection:
+            return BrokerConnection(client, Dialer(self.place, start, nobody_s))
 
-        port = Admission(dial, unpaced=unpaced)
+        port = AdmissionPort(dial, unpaced=unpaced)
         self.ports.append(port)
         return port
 
@@ -118,8 +119,6 @@ def home(monkeypatch: pytest.MonkeyPatch, idle_s: float = 5.0) -> Iterator[Home]
     monkeypatch.setenv("HEADWAY_STATE_DIR", f"{folder}/state")
     monkeypatch.setenv("HEADWAY_IDLE_S", f"{idle_s}")
     place = folders(os.environ)
-    from headway.base.folders import prepare
-
     prepare(place)
     here = Home(place)
     try:

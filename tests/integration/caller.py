@@ -11,15 +11,15 @@ import sys
 import threading
 
 from headway.base.values import Limit, Sketch, Tally
-from headway.broker.client import CallRequest, Ticket
-from headway.client.admission import Admission
-from headway.pacing.admission import CallOutcome
+from headway.broker.calls import Ticket
+from headway.client.admission import AdmissionPort
+from headway.pacing.call import Outcome, Request
 from headway.pacing.memory import AccountTerms
 
-CALL = CallRequest(
+CALL = Request(
     "api.example#1a2b3c4d", "anthropic", Sketch("model", size_bytes=100, max_output_tokens=1000)
 )
-USED = CallOutcome("used", Tally(20.0, 0.0, 10.0))
+USED = Outcome("used", Tally(20.0, 0.0, 10.0))
 WAIT_S = 30.0
 
 
@@ -33,7 +33,7 @@ def say(text: str) -> None:
 
 
 def main() -> None:
-    port = Admission()
+    port = AdmissionPort()
     tickets: list[Ticket] = []
 
     def admit() -> None:
@@ -55,7 +55,7 @@ def main() -> None:
             say(f"broker {port.describe()[1].pid}")
 
 
-def _fork(port: Admission, tickets: list[Ticket]) -> int:
+def _fork(port: AdmissionPort, tickets: list[Ticket]) -> int:
     """A child that settles what is not its own, then asks for itself; its exit code."""
     child = os.fork()
     if child == 0:

@@ -17,13 +17,13 @@ from google import genai
 from google.genai import types
 from msgspec import Struct, field
 
-from headway.broker.client import CallRequest
-from headway.client.admission import Admission, dial_alone
-from headway.client.exchange import HeldPermit, Port
+from headway.client.admission import AdmissionPort, dial_alone
+from headway.client.exchange import Heard, HeldPermit, Port
 from headway.gateway.guard import Keyring
 from headway.gateway.server import Gateway, serving
 from headway.gateway.settings import GatewaySettings
 from headway.gateway.values import GatewayKey, Upstream
+from headway.pacing.call import Request
 from headway.sim.provider import ProviderSpec
 from headway.sim.server import ServeOptions
 from headway.sim.server import serving as provider
@@ -76,7 +76,7 @@ def gateway_to(
     key = keys.issue("default")
     upstreams = {name: Upstream(name, url) for name in NAMES}
     settings = GatewaySettings(upstreams, **more)
-    with serving(settings, keys, admission or Admission(dial_alone)) as gateway:
+    with serving(settings, keys, admission or AdmissionPort(dial_alone)) as gateway:
         yield GatewayHome(gateway, key, url)
 
 
@@ -138,12 +138,16 @@ class Holdup(Struct):
     flows: set[tuple[str, ...]] = field(default_factory=set)
     asked: int = 0
 
-    def admit(self, call: CallRequest, deadline_s: float | None) -> HeldPermit:
+    def admit(
+        self, request: Request, deadline_s: float | None, heard: Heard | None = None
+    ) -> HeldPermit:
         raise NotImplementedError("a gateway waits without a thread")
 
-    async def admit_async(self, call: CallRequest, deadline_s: float | None) -> HeldPermit:
+    async def admit_async(
+        self, request: Request, deadline_s: float | None, heard: Heard | None = None
+    ) -> HeldPermit:
         self.asked += 1
-        if call.path not in self.flows:
-            self.flows.add(call.path)
-            await asyncio.sleep(self.whole_s if call.sketch.is_whole else self.stream_s)
-        return await self.inner.admit_async(call, deadline_s)
+        if request.path not in self.flows:
+            self.flows.add(request.path)
+            await asyncio.sleep(self.whole_s if request.sketch.is_whole else self.stream_s)
+        return await self.inner.admit_async(request, deadline_s, heard)

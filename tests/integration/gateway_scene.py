@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from msgspec import Struct, field
 
-from headway.client.admission import Admission, dial_alone
+from headway.client.admission import AdmissionPort, dial_alone
 from headway.gateway import call, server
 from headway.gateway.guard import Keyring
 from headway.gateway.server import Gateway, serving
@@ -68,7 +68,7 @@ class Scene(Struct):
 
     gateway: Gateway
     provider: Provider
-    port: Admission
+    port: AdmissionPort
     key: GatewayKey
     fds: int
     """Open files before the first request."""
@@ -158,7 +158,7 @@ def scene(patch: pytest.MonkeyPatch, *, key: str = "", wait_s: float = 5.0) -> I
             "paid": Upstream("paid", to, key=key),
         }
         keys = Keyring()
-        admission = Admission(dial_alone)
+        admission = AdmissionPort(dial_alone)
         settings = GatewaySettings(upstreams, wait_s=wait_s)
         with serving(settings, keys, admission) as gateway:
             found = Scene(gateway, provider, admission, keys.issue("default"), 0)

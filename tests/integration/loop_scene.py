@@ -16,7 +16,7 @@ from headway.agents.prompt import PromptAgent, PromptSettings
 from headway.agents.shell import ShimClient
 from headway.agents.toolloop import LoopCall, LoopDependencies, perform_loop
 from headway.agents.tools_models import LoopModels
-from headway.client.admission import Admission
+from headway.client.admission import AdmissionPort
 from headway.pacing.estimate import Price
 from headway.sim.server import account_of, truth_of
 from headway.work import Result
@@ -29,7 +29,7 @@ Anything = TypeVar("Anything")
 
 class Scene(Struct, frozen=True):
     url: str
-    port: Admission
+    port: AdmissionPort
     folder: Path
     key: str = "k"
     fault: str = ""

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 import headway
 from headway.base.folders import Folders
-from headway.client.admission import Admission, dial_own
+from headway.client.admission import AdmissionPort, dial_own
 
 Wire = Literal["openai", "anthropic"]
 
@@ -75,7 +75,7 @@ async def send_all(
 ) -> Sent:
     """All calls at once, paced by a desk of this process that remembers nothing."""
     recorder = Recorder()
-    port = Admission(lambda client: dial_own(client, Folders(str(folder), str(folder))))
+    port = AdmissionPort(lambda client: dial_own(client, Folders(str(folder), str(folder))))
     async with httpx2.AsyncClient(transport=recorder, timeout=60.0) as http:
         if wire == "openai":
             client = openai.AsyncOpenAI(api_key="sk-test", base_url=f"{url}/v1", http_client=http)

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from headway.client.admission import Admission
+from headway.client.admission import AdmissionPort
 from headway.errors import QueueDeadlineError
 from tests.integration.broker_home import SOON_S, Home, home, is_alive, until
 from tests.integration.caller import CALL, USED, places
 
 
-def in_flight(port: Admission) -> int:
-    return sum(lane.in_flight for lane in port.describe()[0].lanes)
+def in_flight(port: AdmissionPort) -> int:
+    return sum(one.in_flight for one in port.describe()[0].accounts)
 
 
-def waiting(port: Admission) -> int:
-    return sum(who.waiting for lane in port.describe()[0].lanes for who in lane.callers)
+def waiting(port: AdmissionPort) -> int:
+    return sum(who.waiting for one in port.describe()[0].accounts for who in one.clients)
 
 
 def test_a_crowd_that_starts_at_once_has_exactly_one_broker(here: Home) -> None:

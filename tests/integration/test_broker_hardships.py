@@ -15,13 +15,12 @@ from pathlib import Path
 import pytest
 
 from headway.broker import protocol
-from headway.broker.client import CallRequest
 from headway.broker.election import drop_lock, environment, take_lock
 from headway.broker.store import Store
 from headway.client import admission as access
-from headway.client.admission import Admission
+from headway.client.admission import AdmissionPort
 from headway.errors import BrokerUnavailableError, StateFileError
-from headway.pacing.lane import Request
+from headway.pacing.call import Request
 from headway.pacing.memory import AccountTerms, MonthlyBudget, PacingMemory
 from tests.integration.broker_home import SOON_S, Home, is_alive, until
 from tests.integration.caller import CALL, USED
@@ -37,9 +36,9 @@ def stranger(here: Home) -> Iterator[socket.socket]:
         yield sock
 
 
-def heard(sock: socket.socket) -> list[protocol.Message]:
+def heard(sock: socket.socket) -> list[protocol.FromBroker]:
     """Everything that is said until the line is cut."""
-    lines, messages = protocol.MessageSplitter(), list[protocol.Message]()
+    lines, messages = protocol.BrokerMessages(), list[protocol.FromBroker]()
     while True:
         try:
             data = sock.recv(65536)
@@ -50,15 +49,13 @@ def heard(sock: socket.socket) -> list[protocol.Message]:
         messages += lines.feed(data)
 
 
-HELLO = protocol.line_of(protocol.Hello(protocol.VERSION, "x", 1, "x"))
-FOREIGN = Request(("y", 1), CALL.account, CALL.dialect, CALL.sketch)
+HELLO = protocol.packed(protocol.Hello(protocol.VERSION, "x", 1, "x"))
 BAD = {
-    "garbage": b"\x00\xff\x00garbage\n",
-    "a line without end": b"x" * 200_000,
-    "no hello": b'["Leave",{"number":1}]\n',
-    "another version": protocol.line_of(protocol.Hello(protocol.VERSION + 1, "x", 1, "x")),
-    "a call of somebody else": HELLO + protocol.line_of(protocol.AskMessage(FOREIGN)),
-    "what only a broker says": HELLO + protocol.line_of(protocol.Left(1, "")),
+    "garbage": b"\x00\x00\x00\x07garbage",
+    "a message without end": b"\x7f" * 200_000,
+    "no hello": protocol.packed(protocol.Leave(1)),
+    "another version": protocol.packed(protocol.Hello(protocol.VERSION + 1, "x", 1, "x")),
+    "what only a broker says": HELLO + protocol.packed(protocol.Left(1, None)),
 }
 
 
@@ -68,7 +65,7 @@ def test_a_client_that_misbehaves_is_told_and_cut_off_and_nobody_notices(
 ) -> None:
     with suppress(BrokenPipeError, ConnectionResetError):
         stranger.sendall(said)
-    assert isinstance(heard(stranger)[-1], protocol.Error)
+    assert isinstance(heard(stranger)[-1], protocol.Refused)
     here.ports[0].admit(CALL, SOON_S).settle(USED)
     assert here.ports[0].describe()[1].pid == here.brokers()[0]
 
@@ -76,7 +73,7 @@ def test_a_client_that_misbehaves_is_told_and_cut_off_and_nobody_notices(
 def test_a_client_that_does_not_read_is_cut_off(here: Home, stranger: socket.socket) -> None:
     stranger.sendall(HELLO)
     stranger.setblocking(False)
-    question = protocol.line_of(protocol.Describe(1)) * 100
+    question = protocol.packed(protocol.Describe(1)) * 100
 
     def is_cut_off() -> bool:
         try:
@@ -94,7 +91,7 @@ def test_a_client_that_does_not_read_is_cut_off(here: Home, stranger: socket.soc
 def test_a_flood_of_one_client_does_not_starve_another(here: Home, stranger: socket.socket) -> None:
     stranger.sendall(HELLO)
     stranger.setblocking(False)
-    noise = protocol.line_of(protocol.Alive(1)) * 1000
+    noise = protocol.packed(protocol.Alive(1)) * 1000
     for _ in range(50):
         with suppress(BlockingIOError):
             stranger.send(noise)
@@ -108,8 +105,8 @@ def test_a_client_that_comes_back_before_its_end_was_seen_is_the_same_client(
     with socket.socket(socket.AF_UNIX) as again:
         again.connect(here.place.socket)
         again.settimeout(SOON_S)
-        again.sendall(HELLO + protocol.line_of(protocol.Describe(1)))
-        assert again.recv(1000).startswith(b'["Described"')
+        again.sendall(HELLO + protocol.packed(protocol.Describe(1)))
+        assert b"Described" in again.recv(1000)
         assert heard(stranger) == []
         until(lambda: len(here.ports[0].describe()[1].clients) == 2)
 
@@ -166,7 +163,7 @@ def test_calls_go_unpaced_when_the_user_says_so_and_not_where_money_counts(
     here: Home, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(access, "_SAID", set())
-    dear = CallRequest("dear.example#1", "anthropic", CALL.sketch)
+    dear = Request("dear.example#1", "anthropic", CALL.sketch)
     terms = AccountTerms(budget=MonthlyBudget(microusd=1))
     Store(here.place.memory).save(PacingMemory(terms=((dear.account, terms),)))
     lock = take_lock(here.place)
@@ -190,7 +187,7 @@ def test_without_a_folder_of_its_own_a_process_paces_itself_and_says_so_once(
 ) -> None:
     monkeypatch.setattr(access, "_SAID", set())
     os.chmod(here.place.runtime, 0o755)
-    ports = [Admission() for _ in range(2)]
+    ports = [AdmissionPort() for _ in range(2)]
     with caplog.at_level(logging.WARNING):
         for port in ports:
             port.admit(CALL, SOON_S).settle(USED)
@@ -208,7 +205,7 @@ def test_without_a_broker_no_budget_is_spent(
     terms = AccountTerms(budget=MonthlyBudget(tokens=1e9))
     Store(here.place.memory).save(PacingMemory(terms=((CALL.account, terms),)))
     os.chmod(here.place.runtime, 0o755)
-    port = Admission()
+    port = AdmissionPort()
     with pytest.raises(StateFileError, match="budgets need a broker"):
         port.admit(CALL, SOON_S)
     port.close()
@@ -229,7 +226,7 @@ def test_a_broker_whose_socket_was_removed_makes_way(
     os.unlink(here.place.socket)
     until(lambda: len(here.brokers()) == 2, within_s=2 * SOON_S)
     ticket.settle(USED)
-    until(lambda: port.describe()[0].lanes[0].in_flight == 0)
+    until(lambda: port.describe()[0].accounts[0].in_flight == 0)
 
 
 def test_a_process_that_ends_without_a_word_leaves_no_noise(here: Home) -> None:

@@ -9,7 +9,7 @@ from anthropic import AsyncAnthropic
 
 import headway
 from headway.base.values import Limit
-from headway.client.admission import Admission
+from headway.client.admission import AdmissionPort
 from headway.sim.account import Terms
 from headway.sim.provider import Latency, ProviderSpec
 from headway.sim.server import ServeOptions, account_of, serving, truth_of
@@ -22,7 +22,7 @@ SPEC = ProviderSpec(
 )
 
 
-async def ask_all(url: str, key: str, port: Admission | None) -> None:
+async def ask_all(url: str, key: str, port: AdmissionPort | None) -> None:
     client = AsyncAnthropic(base_url=url, api_key=key)
     if port is not None:
         headway.pace(client, admission=port)

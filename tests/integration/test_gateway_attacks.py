@@ -411,8 +411,8 @@ def test_clients_that_leave_while_they_are_held_leave_nothing(
 ) -> None:
     with scene(monkeypatch) as here, ExitStack() as stack:
         one = AccountTerms((Limit("concurrency", 1, kind="gauge"),))
-        for lane in here.port.describe()[0].lanes:
-            here.port.configure(lane.account, one)
+        for known in here.port.describe()[0].accounts:
+            here.port.configure(known.account, one)
         here.provider.pieces = 30
         for _ in range(20):
             connection = socket.create_connection(here.address, timeout=DONE_S)

@@ -13,9 +13,9 @@ import pytest
 from msgspec import Struct
 
 from headway.base.values import Limit
-from headway.client.admission import Admission
+from headway.client.admission import AdmissionPort
 from headway.errors import BudgetReachedError
-from headway.pacing.budget import STEP_TOKENS, BudgetLedgerStatistics
+from headway.pacing.budget import STEP_TOKENS, BudgetLedger
 from headway.pacing.memory import EVERY_ACCOUNT, AccountTerms, MonthlyBudget
 from headway.sim.account import Terms
 from headway.sim.provider import Latency, ProviderSpec
@@ -36,14 +36,14 @@ class Scene(Struct, frozen=True):
     """A gateway with a real broker behind it, and a budget there."""
 
     gateway: GatewayHome
-    port: Admission
+    port: AdmissionPort
 
-    def ledger(self) -> BudgetLedgerStatistics:
+    def ledger(self) -> BudgetLedger:
         return dict(self.port.describe()[0].ledgers)[EVERY_ACCOUNT]
 
-    def settled(self) -> BudgetLedgerStatistics:
+    def settled(self) -> BudgetLedger:
         """What was spent, once nothing is in flight."""
-        until(lambda: sum(lane.in_flight for lane in self.port.describe()[0].lanes) == 0)
+        until(lambda: sum(one.in_flight for one in self.port.describe()[0].accounts) == 0)
         found = self.ledger()
         assert found.claimed.tokens == 0
         return found

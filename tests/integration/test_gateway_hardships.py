@@ -17,7 +17,6 @@ import pytest
 from msgspec import Struct, field
 
 from headway.base.values import Sketch
-from headway.broker.client import CallRequest
 from headway.client.exchange import HeldPermit
 from headway.errors import BudgetReachedError, StateFileError
 from headway.gateway import reply
@@ -27,7 +26,7 @@ from headway.gateway.reply import rest_of_event
 from headway.gateway.server import serving
 from headway.gateway.settings import GatewaySettings
 from headway.gateway.values import Upstream
-from headway.pacing.admission import CallOutcome
+from headway.pacing.call import Outcome, Request
 from headway.testing import FakeAdmission
 from headway.work import OverBudgetError
 from tests.integration.broker_home import until
@@ -158,7 +157,7 @@ def is_whole(heard: bytes) -> bool:
     return heard.endswith(b"0\r\n\r\n")
 
 
-def ended(admission: FakeAdmission) -> CallOutcome:
+def ended(admission: FakeAdmission) -> Outcome:
     """How the one permit ended, once it has."""
     until(lambda: bool(admission.outcomes))
     (ticket,) = admission.tickets
@@ -423,7 +422,7 @@ def test_a_place_whose_permit_is_being_given_back_is_nobodys() -> None:
         admitting = asyncio.ensure_future(ask())
         await asyncio.sleep(0)
         places.keep(b"name", admitting)
-        ticket = await admission.admit_async(CallRequest("a", "openai", Sketch("m"), ()), None)
+        ticket = await admission.admit_async(Request("a", "openai", Sketch("m"), ()), None)
         granted.set_result(ticket)
         while not admitting.done():
             await asyncio.sleep(0)

@@ -14,7 +14,6 @@ from google.genai import errors, types
 
 import headway
 from headway.base.values import Limit, Tally
-from headway.pacing.headers import GEMINI
 from headway.pacing.refusal import classify, reading_of_refusal
 from headway.sim.account import Terms
 from headway.sim.delivery import AT_THE_DOOR
@@ -76,7 +75,7 @@ def test_a_limit_is_told_in_the_body_and_nowhere_else() -> None:
     response = caught.value.response
     body, headers = json.dumps(caught.value.details).encode(), dict(response.headers)
     assert not any("ratelimit" in name or name == "retry-after" for name in headers)
-    fault = classify(429, headers, body, GEMINI)
+    fault = classify(429, headers, body)
     assert (fault.kind, fault.resource) == ("rate", "requests")
     assert fault.retry_after_s is not None
     assert 0.0 < fault.retry_after_s <= 60.0
@@ -106,7 +105,7 @@ def test_without_alt_sse_a_stream_is_an_array(url: str, fault: str) -> None:
     if not fault:
         assert elements[-1]["usageMetadata"]["candidatesTokenCount"] == 45
         assert events.count(b"data: ") >= 2
-        reader = AnswerReader("gemini", 200, {"content-type": kind}, GEMINI)
+        reader = AnswerReader("gemini", 200, {"content-type": kind})
         reader.feed(body)
         assert reader.is_over
         assert reader.tally == Tally(5, 0, 45, "reported")

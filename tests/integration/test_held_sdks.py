@@ -15,7 +15,7 @@ import openai
 import pytest
 
 from headway.base.values import Limit
-from headway.client.admission import Admission, dial_alone
+from headway.client.admission import AdmissionPort, dial_alone
 from headway.sim.account import Terms
 from headway.sim.provider import Latency, ProviderSpec
 from headway.sim.server import serving, truth_of
@@ -98,7 +98,7 @@ def hold_all(calls: dict[str, Call], timeout_s: float, hold_s: float) -> None:
 
 
 def _held(call: Call, url: str, timeout_s: float, hold_s: float) -> str:
-    holdup = Holdup(Admission(dial_alone), hold_s, hold_s)
+    holdup = Holdup(AdmissionPort(dial_alone), hold_s, hold_s)
     with gateway_to(url, holdup) as home:
         began_s = time.monotonic()
         said = call(home.bases, timeout_s)
@@ -124,7 +124,7 @@ def test_streams_that_are_held_for_longer_than_their_timeout_are_answered() -> N
 
 @pytest.mark.wallclock
 def test_a_whole_call_whose_client_gives_up_keeps_its_place() -> None:
-    holdup = Holdup(Admission(dial_alone), 3.5, 3.5)
+    holdup = Holdup(AdmissionPort(dial_alone), 3.5, 3.5)
     with serving(SPEC) as url, gateway_to(url, holdup) as home:
         with openai.OpenAI(api_key="k", base_url=home.bases.openai, timeout=2.0) as client:
             answer = client.chat.completions.create(model="echo", messages=ASKED)

@@ -17,7 +17,7 @@ import pytest
 
 from headway.base.values import Fault, LimitReading, Reading
 from headway.errors import HeadwayError
-from headway.pacing.admission import CallOutcome
+from headway.pacing.call import Outcome
 from tests.integration.broker_home import Home, is_alive, until
 from tests.integration.caller import CALL, USED
 
@@ -41,7 +41,7 @@ def told(*words: str) -> Any:
     return json.loads(done.stdout)
 
 
-def call(here: Home, count: int = 1, outcome: CallOutcome = USED) -> None:
+def call(here: Home, count: int = 1, outcome: Outcome = USED) -> None:
     port = here.port()
     for _ in range(count):
         ticket = port.admit(CALL, 10.0)
@@ -110,7 +110,7 @@ def test_without_a_broker_and_a_memory_it_says_so_and_starts_none(here: Home) ->
 
 def test_an_account_is_told_with_its_reasons_by_the_broker_and_after_it(here: Home) -> None:
     call(here, 20)
-    call(here, 5, CallOutcome("throttled", fault=Fault("overload", None, 0.0)))
+    call(here, 5, Outcome("throttled", fault=Fault("overload", None, 0.0)))
     shown = headway("status", "--health").stdout
     assert f"{CALL.account}  " in shown
     assert "bad" in shown

@@ -13,7 +13,7 @@ import pytest
 
 from headway.engine.events import CallAdmitted, Ending, TaskFinished, TaskStarted
 from headway.errors import BrokerUnavailableError
-from headway.pacing.admission import LaneView
+from headway.pacing.views import AccountView
 from headway.report.progress import TaskNames
 from headway.report.text.lines import LineView, watcher_for
 from headway.report.text.live import LiveView
@@ -104,7 +104,7 @@ def test_a_terminal_that_is_dumb_gets_lines(
 def test_a_broker_that_does_not_answer_costs_the_gauges_and_nothing_else(
     terminal: Terminal,
 ) -> None:
-    def gone() -> list[LaneView]:
+    def gone() -> list[AccountView]:
         raise BrokerUnavailableError("the broker does not answer")
 
     view = LiveView(cast(), terminal.stream, gone)

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import openai
@@ -16,9 +15,8 @@ from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 
 import headway
-from headway.base.folders import Folders
 from headway.base.values import Limit
-from headway.client.admission import Admission, dial_own
+from headway.client.admission import AdmissionPort
 from headway.sim.account import Terms
 from headway.sim.provider import Latency, ProviderSpec
 from headway.sim.server import account_of, serving, truth_of
@@ -38,17 +36,6 @@ def url() -> Iterator[str]:
         yield found
 
 
-@pytest.fixture
-def admission(tmp_path: Path) -> Iterator[Admission]:
-    """A port of its own that knows nothing yet. Every permit has to be settled in the end."""
-    place = Folders(str(tmp_path), str(tmp_path))
-    port = Admission(lambda client: dial_own(client, place))
-    yield port
-    assert port.statistics().in_use == 0
-    assert port.statistics().waiting == 0
-    port.close()
-
-
 def gpt(url: str, key: str, **how: Any) -> openai.OpenAI:
     return openai.OpenAI(api_key=key, base_url=f"{url}/v1", **how)
 
@@ -62,9 +49,9 @@ def account(url: str, key: str) -> dict[str, Any]:
             return told
 
 
-def test_threads_that_all_start_at_once_are_all_answered(url: str, admission: Admission) -> None:
+def test_threads_that_all_start_at_once_are_all_answered(url: str, port: AdmissionPort) -> None:
     with gpt(url, "threads", max_retries=0) as client, ThreadPoolExecutor(30) as threads:
-        headway.pace(client, admission=admission)
+        headway.pace(client, admission=port)
         answers = list(
             threads.map(
                 lambda n: client.responses.create(model="echo", input=f"n{n}").output_text,
@@ -79,11 +66,11 @@ def test_threads_that_all_start_at_once_are_all_answered(url: str, admission: Ad
 
 
 def test_an_agent_stays_paced_from_one_event_loop_to_the_next(
-    url: str, admission: Admission
+    url: str, port: AdmissionPort
 ) -> None:
     provider = AnthropicProvider(api_key="agent", base_url=url)
-    agent = headway.pace(Agent(AnthropicModel("echo", provider=provider)), admission=admission)
-    before = admission.statistics().asked
+    agent = headway.pace(Agent(AnthropicModel("echo", provider=provider)), admission=port)
+    before = port.statistics().asked
 
     async def run() -> str:
         async with agent:
@@ -91,4 +78,4 @@ def test_an_agent_stays_paced_from_one_event_loop_to_the_next(
 
     for number in range(3):
         assert asyncio.run(run()) == "Hamlet"
-        assert admission.statistics().asked == before + number + 1
+        assert port.statistics().asked == before + number + 1

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headway.agents.prompt import PromptAgent, PromptCall, PromptSettings
-from headway.client.admission import Admission
+from headway.client.admission import AdmissionPort
 from headway.pacing.estimate import Price
 from headway.sim.account import Terms
 from headway.sim.delivery import parse_shares
@@ -31,7 +31,9 @@ def url() -> Iterator[str]:
         yield found
 
 
-def settings(url: str, port: Admission, key: str, fault: str = "", **how: Any) -> PromptSettings:
+def settings(
+    url: str, port: AdmissionPort, key: str, fault: str = "", **how: Any
+) -> PromptSettings:
     environment = {
         "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": key,
         "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": key,
@@ -57,7 +59,7 @@ def account(url: str, key: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_many_prompts_at_once_are_answered_and_counted(
-    url: str, port: Admission, wire: str
+    url: str, port: AdmissionPort, wire: str
 ) -> None:
     texts = [f"Nummer {n}, 東京\n\t\\" for n in range(30)]
 
@@ -84,7 +86,7 @@ def test_many_prompts_at_once_are_answered_and_counted(
     ],
 )  # fmt: skip
 def test_every_fault_has_its_kind_and_settles_its_permit(
-    url: str, port: Admission, wire: str, fault: str, kind: str, is_in_doubt: bool
+    url: str, port: AdmissionPort, wire: str, fault: str, kind: str, is_in_doubt: bool
 ) -> None:
     how = settings(url, port, f"{fault}-{wire}", fault, quiet_s=0.3)
     told = Told()
@@ -98,12 +100,12 @@ def test_every_fault_has_its_kind_and_settles_its_permit(
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_what_is_no_fault_is_no_fault(url: str, port: Admission, wire: str) -> None:
+def test_what_is_no_fault_is_no_fault(url: str, port: AdmissionPort, wire: str) -> None:
     how = settings(url, port, f"gzip-{wire}", "gzip, slow-start")
     assert asyncio.run(perform(how, PromptCall("hello", f"{wire}/echo"))).body == b"hello"
 
 
-def test_refusals_at_the_door_are_absorbed(port: Admission) -> None:
+def test_refusals_at_the_door_are_absorbed(port: AdmissionPort) -> None:
     mischief = parse_shares(["529=0.2", "429-bare=0.2"])
     with serving(ProviderSpec("t", Terms(), LATENCY), ServeOptions(mischief=mischief)) as url:
         results = asyncio.run(_several(settings(url, port, "k"), 4))

@@ -14,8 +14,8 @@ from typing import Any
 from bench.sharing import RATIO_MAX, Scene, crowds
 from bench.sharing_crowd import Caller, Errand, Work
 from headway.base.values import Limit
-from headway.pacing.admission import LaneView
 from headway.pacing.memory import AccountTerms
+from headway.pacing.views import AccountView
 from headway.sim.server import account_of, launched, truth_of
 from tests.integration.broker_home import Home, until
 
@@ -47,11 +47,11 @@ def set_limits(port_of: Home, places: float) -> None:
     port_of.port().configure("", terms)
 
 
-def lane_of(here: Home) -> LaneView:
+def seen_at(here: Home) -> AccountView:
     """The account as the broker sees it."""
     view, _ = here.ports[0].describe()
-    (lane,) = view.lanes
-    return lane
+    (known,) = view.accounts
+    return known
 
 
 def visits_of(url: str) -> Visits:
@@ -147,7 +147,7 @@ def test_a_killed_process_gives_its_places_back_and_its_tokens_stay_charged(here
         work.begin()
         until(lambda: truth_of(url)["in_flight"] == 4)
         more.begin()
-        until(lambda: any(one.waiting == 4 for one in lane_of(here).callers))
+        until(lambda: any(one.waiting == 4 for one in seen_at(here).clients))
         charged = truth_of(url)["accounts"][account_of(KEY)]["charged"]["input"]
         assert charged > 4 * 4000
         before = used_tokens(here)
@@ -155,7 +155,7 @@ def test_a_killed_process_gives_its_places_back_and_its_tokens_stay_charged(here
         began_s = time.monotonic()
         killed.process.kill()
         until(lambda: not any(one.client.startswith(f"{killed.process.pid}-")
-                              for one in lane_of(here).callers))  # fmt: skip
+                              for one in seen_at(here).clients))  # fmt: skip
         refilled = 100_000 / 60 * (time.monotonic() - began_s + 1.0)
         assert used_tokens(here) >= before - refilled
         assert waiting.done().faults == ()
@@ -166,4 +166,4 @@ def test_a_killed_process_gives_its_places_back_and_its_tokens_stay_charged(here
 
 def used_tokens(here: Home) -> float:
     """How much of the tokens' limit is used, as the broker sees it."""
-    return next(one.used for one in lane_of(here).limits if one.limit.resource == "tokens")
+    return next(one.used for one in seen_at(here).limits if one.limit.resource == "tokens")

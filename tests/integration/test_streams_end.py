@@ -14,8 +14,8 @@ import headway
 from headway.base.codec import as_dict
 from headway.base.values import Limit
 from headway.client.accounts import account_name
-from headway.pacing.admission import BookView
 from headway.pacing.memory import AccountTerms
+from headway.pacing.views import AdmissionView
 from headway.sim.server import account_of, launched, truth_of
 from tests.integration.broker_home import Home, until
 from tests.integration.shared_caller import KILLED, WAYS, Ended, Errand, key_of
@@ -49,7 +49,7 @@ def kill(process: subprocess.Popen[str]) -> None:
         process.stdout.close()
 
 
-def counted(view: BookView, url: str, key: str) -> float:
+def counted(view: AdmissionView, url: str, key: str) -> float:
     """Tokens of an account, as the broker's ledger has them."""
     host = url.removeprefix("http://")
     name = account_name(host, {"authorization": f"Bearer {key}"})
@@ -84,7 +84,7 @@ def end_streams_in_every_way(here: Home, streams: int, left: int) -> None:
         view, truth = port.describe()[0], truth_of(url)
     assert [one.in_use for one in ended] == [0] * len(errands)
     assert all(sum(one.by_way.values()) == streams for one in ended)
-    assert sum(lane.granted for lane in view.lanes) == len(errands) * (streams + left)
+    assert sum(one.granted for one in view.accounts) == len(errands) * (streams + left)
     assert all(ledger.claimed.tokens == 0 for _, ledger in view.ledgers)
     for errand, one in zip(errands, ended, strict=True):
         accounts = {
@@ -102,8 +102,8 @@ def end_streams_in_every_way(here: Home, streams: int, left: int) -> None:
             assert accounts[way]["cancelled"] == one.by_way[way], (errand, way, accounts[way])
 
 
-def in_flight(view: BookView) -> int:
-    return sum(lane.in_flight for lane in view.lanes)
+def in_flight(view: AdmissionView) -> int:
+    return sum(one.in_flight for one in view.accounts)
 
 
 def test_no_permit_is_left_however_streams_end_and_usage_is_what_was_reported(here: Home) -> None:

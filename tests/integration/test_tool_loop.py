@@ -16,9 +16,8 @@ from headway.agents import toolloop as tools_memory
 from headway.agents.toolloop import IN_DOUBT
 from headway.agents.tools import FileTools
 from headway.agents.tools_mcp import McpServer
-from headway.base.folders import Folders
 from headway.base.values import Limit
-from headway.client.admission import Admission, dial_own
+from headway.client.admission import AdmissionPort
 from headway.sim import models as simulated
 from headway.sim.account import Terms, UsageWindow
 from headway.sim.models import parse_script
@@ -46,17 +45,7 @@ def url() -> Iterator[str]:
 
 
 @pytest.fixture
-def port(tmp_path: Path) -> Iterator[Admission]:
-    """A port of its own. Every permit has to be settled in the end."""
-    place = Folders(str(tmp_path), str(tmp_path))
-    port = Admission(lambda client: dial_own(client, place))
-    yield port
-    assert (port.statistics().in_use, port.statistics().waiting) == (0, 0)
-    port.close()
-
-
-@pytest.fixture
-def scene(url: str, port: Admission, tmp_path: Path, request: pytest.FixtureRequest) -> Scene:
+def scene(url: str, port: AdmissionPort, tmp_path: Path, request: pytest.FixtureRequest) -> Scene:
     """An account of its own."""
     return Scene(url, port, tmp_path, key=request.node.name)
 
@@ -330,7 +319,9 @@ def arrivals_of(scene: Scene) -> list[dict[str, Any]]:
 
 
 @pytest.mark.soak
-def test_twenty_loops_at_once_are_paced_and_never_refused(port: Admission, tmp_path: Path) -> None:
+def test_twenty_loops_at_once_are_paced_and_never_refused(
+    port: AdmissionPort, tmp_path: Path
+) -> None:
     limits = (
         Limit("requests", 2400, burst=10), Limit("tokens", 2e6), Limit("concurrency", 6, 0, "gauge")
     )  # fmt: skip
@@ -347,7 +338,7 @@ def test_twenty_loops_at_once_are_paced_and_never_refused(port: Admission, tmp_p
 
 
 def test_an_empty_usage_window_puts_a_loop_back_with_what_it_paid(
-    port: Admission, tmp_path: Path
+    port: AdmissionPort, tmp_path: Path
 ) -> None:
     terms = Terms(windows=(UsageWindow(1000),))
     with serving(ProviderSpec("t", terms, LATENCY), ServeOptions()) as url:

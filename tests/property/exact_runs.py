@@ -1,7 +1,7 @@
 """Runs in which everything is known beforehand, against the real provider and its own log.
 
 Demands are exact: inputs, answers and `max_tokens`. Limits, charging rule and speed are
-configured. What is left for the quota to do is to count right, and what is left for chance is
+configured. What is left for admission to do is to count right, and what is left for chance is
 nothing: the same case gives the same log.
 """
 
@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from headway.base.values import Amounts, Charging, Demand, Limit, LimitKind, Resource
 from headway.engine.state import Rules
 from headway.engine.strategy import ALL_AT_ONCE
-from headway.pacing.account import Profile, QuotaConfig
+from headway.pacing.account import AccountConfig, Profile
+from headway.pacing.calls import AccountCalls
 from headway.pacing.headers import DIALECTS
 from headway.pacing.length import OutputLength
-from headway.pacing.quota import Quota
 from headway.plans.graph import Graph, Task
 from headway.sim.account import Terms
 from headway.sim.clients import PacedDoor
@@ -97,7 +97,7 @@ class Played(Struct, frozen=True):
 
     result: Rehearsed
     provider: Provider
-    quota: Quota
+    calls: AccountCalls
 
 
 def play(case: Case, share: float = 1.0, spec: ProviderSpec | None = None) -> Played:
@@ -109,12 +109,12 @@ def play(case: Case, share: float = 1.0, spec: ProviderSpec | None = None) -> Pl
         per_token_s=case.latency.per_output_token_s,
     )
     dialect = replace(DIALECTS[spec.dialect], charging=case.charging)
-    quota = Quota(QuotaConfig(dialect, case.limits, share, profile=speed), 0.0)
+    calls = AccountCalls(AccountConfig(dialect, case.limits, share, profile=speed), 0.0)
     provider = Provider(spec, 1)
     provider.shows_progress = True
-    door = PacedDoor(quota, KnownLengths())
+    door = PacedDoor(calls, KnownLengths())
     result = Rehearsal(case.workload, provider, door, Rules(ALL_AT_ONCE)).run()
-    return Played(result, provider, quota)
+    return Played(result, provider, calls)
 
 
 def needs(resource: Resource, sizes: Sizes) -> list[float]:

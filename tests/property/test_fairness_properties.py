@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec import Struct, field
 
 from headway.pacing.queue import FairQueue
+from tests.unit.test_fairness import serve
 
 COSTS = st.lists(st.floats(0.5, 10.0), min_size=1, max_size=20)
 QUARTERS = st.integers(0, 40).map(lambda quarters: quarters / 4)
@@ -34,7 +35,7 @@ def _real_use(costs: dict[str, list[float]], real: Serve) -> float:
     largest = {flow: max(max(cost, real(flow, cost)) for cost in costs[flow]) for flow in costs}
     enough = 50 * sum(2 * largest[flow] for flow in costs)
     while min(used.values()) < enough:
-        flow, cost = queue.pop()
+        flow, cost = serve(queue)
         used[flow] += real(flow, cost)
         queue.correct((flow,), real(flow, cost) - cost)
         cost = next(supply[flow])
@@ -165,7 +166,7 @@ class FairQueueMachine(RuleBasedStateMachine):
     def pop(self) -> None:
         if self.paths:
             path, place = self.naive.first()
-            assert self.queue.pop() == [place]
+            assert serve(self.queue) == [place]
             assert self.paths.pop(place) == path
             self.naive.settle(path, place, self.costs[place])
 
@@ -205,7 +206,7 @@ class FairQueueMachine(RuleBasedStateMachine):
         while self.paths:
             upcoming = self.queue.peek(16)
             for item in upcoming:
-                assert self.queue.pop() == item
+                assert serve(self.queue) == item
                 del self.paths[item[0]]
         assert len(self.queue) == 0
         assert not self.queue._root.children
@@ -235,12 +236,12 @@ def test_paths_of_any_depth_never_lose_or_repeat_a_waiter(
         elif what == "correct":
             queue.correct(path, cost - 5.0)
         elif waiting and what == "pop":
-            del waiting[queue.pop()]
+            del waiting[serve(queue)]
         elif waiting:
             leaver = min(waiting)
             assert queue.remove(waiting.pop(leaver)) == leaver
         assert queue.peek(1) == ([queue.head()] if waiting else [])
         assert len(queue) == len(waiting)
     while waiting:
-        del waiting[queue.pop()]
+        del waiting[serve(queue)]
     assert not queue._root.children

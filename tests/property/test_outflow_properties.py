@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from headway.pacing.limits import BIN_S, BINS, HORIZON_S, Outflow, PlannedStream
+from headway.pacing.streams import BIN_S, BINS, HORIZON_S, Outflow, PlannedStream
 
 NOTHING = PlannedStream(0.0, 0.0, 0.0)
 STEP_S = BIN_S / 20

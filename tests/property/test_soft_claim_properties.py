@@ -10,17 +10,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from msgspec import Struct
 
 from headway.base.values import Sketch, Tally
-from headway.pacing.admission import Book, CallOutcome
+from headway.pacing.admission import Admission
 from headway.pacing.budget import STEP_TOKENS
+from headway.pacing.call import CallId, Outcome, Request, Spend
 from headway.pacing.estimate import INPUT_DOUBT, Price
-from headway.pacing.lane import Request
 from headway.pacing.memory import (
     EVERY_ACCOUNT,
     AccountTerms,
-    CallId,
     MonthlyBudget,
     PacingMemory,
-    Spend,
 )
 
 PRICE = Price(3_000_000, 15_000_000)
@@ -33,6 +31,7 @@ TOLERANCE = 1e-6
 class Call(Struct):
     """What its caller knows of a call in flight."""
 
+    id: CallId
     request: Request
     tokens: float = 0.0
     is_cut: bool = False
@@ -52,7 +51,7 @@ class Agents(RuleBasedStateMachine):
         super().__init__()
         self.now = 0.0
         self.budget = MonthlyBudget()
-        self.book = Book(PacingMemory(), lambda *_: PRICE, 0.0)
+        self.admission = Admission(PacingMemory(), lambda *_: PRICE, 0.0)
         self.waiting: dict[CallId, Request] = {}
         self.held: dict[CallId, Call] = {}
         self.numbers = 0
@@ -67,7 +66,7 @@ class Agents(RuleBasedStateMachine):
     )
     def set_budget(self, budget: MonthlyBudget) -> None:
         self.budget = budget
-        self.book.configure(EVERY_ACCOUNT, AccountTerms(budget=budget), self.now)
+        self.admission.configure(EVERY_ACCOUNT, AccountTerms(budget=budget), self.now)
         self.excess = self._over()
 
     @rule(most=st.sampled_from([None, 10, 700, 128_000]), is_soft=st.booleans())
@@ -77,17 +76,17 @@ class Agents(RuleBasedStateMachine):
         # A hard claim is the most that a call can cost only if the call names it.
         most = most if is_soft or most is not None else 700
         sketch = Sketch("model", size_bytes=400, max_output_tokens=most)
-        self.waiting[call] = Request(call, "one", "anthropic", sketch, is_soft=is_soft)
-        self.book.ask(self.waiting[call], self.now)
+        self.waiting[call] = Request("one", "anthropic", sketch, is_soft=is_soft)
+        self.admission.ask(call, self.waiting[call], self.now)
 
     @rule()
     def decide(self) -> None:
-        verdict = self.book.decide(self.now)
-        for grant in verdict.grants:
-            self.held[grant.id] = Call(self.waiting.pop(grant.id))
-        for denied in verdict.denials:
+        decision = self.admission.decide(self.now)
+        for grant in decision.grants:
+            self.held[grant.id] = Call(grant.id, self.waiting.pop(grant.id))
+        for denied in decision.denials:
             del self.waiting[denied.id]
-        for cut in verdict.cuts:
+        for cut in decision.cuts:
             call = self.held[cut.id]
             assert call.request.is_soft
             assert not call.is_cut
@@ -101,7 +100,7 @@ class Agents(RuleBasedStateMachine):
         before, had_room = self._over(), self._has_room(more + STEP_TOKENS)
         call.tokens = min(call.tokens + more, inf if longest is None else float(longest))
         self.now += 1.0
-        self.book.progress(call.request.id, call.tokens, self.now)
+        self.admission.progress(call.id, call.tokens, self.now)
         was_cut = call.is_cut
         self.decide()
         if call.is_cut and not was_cut:
@@ -124,7 +123,7 @@ class Agents(RuleBasedStateMachine):
         elif known == "unknown":
             tally = Tally(known="unknown")
         spent = self._spent()
-        assert self.book.settle(call.request.id, CallOutcome("used", tally), self.now)
+        assert self.admission.settle(call.id, Outcome("used", tally), self.now)
         now = self._spent()
         assert now.tokens - spent.tokens >= call.least.tokens - TOLERANCE
         assert now.microusd - spent.microusd >= call.least.microusd
@@ -133,13 +132,13 @@ class Agents(RuleBasedStateMachine):
     def die(self) -> None:
         least = sum(call.least.tokens for call in self.held.values())
         spent = self._spent().tokens
-        assert self.book.gone("ann", self.now) == len(self.held)
+        assert self.admission.gone("ann", self.now) == len(self.held)
         assert self._spent().tokens - spent >= least - TOLERANCE
         self.held, self.waiting = {}, {}
 
     @invariant()
     def a_claim_is_no_less_than_what_was_produced(self) -> None:
-        claims = {claim.id: claim.spend for claim in self.book.purse.claims()}
+        claims = {claim.id: claim.spend for claim in self.admission.budgets.claims()}
         for name, call in self.held.items():
             assert claims[name].tokens >= call.least.tokens - TOLERANCE
             assert claims[name].microusd >= call.least.microusd
@@ -152,15 +151,15 @@ class Agents(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.die()
-        assert self.book.purse.claims() == ()
-        assert self.book.decide(self.now).cuts == ()
+        assert self.admission.budgets.claims() == ()
+        assert self.admission.decide(self.now).cuts == ()
 
     def _spent(self) -> Spend:
-        ledgers = dict(self.book.purse.ledgers())
+        ledgers = dict(self.admission.budgets.ledgers())
         return ledgers[EVERY_ACCOUNT].spent if EVERY_ACCOUNT in ledgers else Spend()
 
     def _taken(self) -> Spend:
-        ledgers = dict(self.book.purse.ledgers())
+        ledgers = dict(self.admission.budgets.ledgers())
         if EVERY_ACCOUNT not in ledgers:
             return Spend()
         spent, claimed = ledgers[EVERY_ACCOUNT].spent, ledgers[EVERY_ACCOUNT].claimed

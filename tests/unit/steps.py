@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from headway.base.values import Amounts, Demand, LimitReading, Reading, Usage, Wait
-from headway.pacing.limits import PlannedStream
+from headway.pacing.streams import PlannedStream
 
 WORDS = {
-    "None": None, "True": True, "False": False, "''": "", "none": PlannedStream(0.0, 0.0, 0.0),
+    "None": None, "True": True, "False": False, "''": "", "none": PlannedStream(0.0, 1e-3, 0.0),
     "doubtful": Demand(Amounts(100.0), Amounts(120.0)),
 }  # fmt: skip
 

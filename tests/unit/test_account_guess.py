@@ -8,8 +8,8 @@ import pytest
 
 from headway.base.values import Limit
 from headway.pacing.account import Profile
-from headway.pacing.admission import LaneView, LimitView
-from headway.pacing.memory import LaneMemory
+from headway.pacing.memory import AccountMemory
+from headway.pacing.views import AccountView, LimitView
 from headway.report.options import (
     DOCUMENTED,
     AccountGuess,
@@ -28,13 +28,13 @@ from headway.sim.provider import Latency, ProviderSpec
 TOKENS = Limit("tokens", 100_000)
 
 
-def view(*limits: LimitView, granted: int = 0, refused: int = 0) -> LaneView:
-    return LaneView("host#1", "m", "anthropic", 0.5, "fast", limits, inf, 0, granted, refused, "",
+def view(*limits: LimitView, granted: int = 0, refused: int = 0) -> AccountView:
+    return AccountView("host#1", "m", "anthropic", 0.5, "fast", limits, inf, 0, granted, refused, None,
                     ())  # fmt: skip
 
 
-def lane(profile: Profile, dialect: str = "anthropic") -> LaneMemory:
-    return LaneMemory("host#1", "m", dialect, profile)
+def lane(profile: Profile, dialect: str = "anthropic") -> AccountMemory:
+    return AccountMemory("host#1", "m", dialect, profile)
 
 
 def test_where_nothing_is_known_the_documents_account_is_assumed_and_hidden() -> None:

@@ -8,14 +8,15 @@ import os
 import random
 import threading
 from collections.abc import Callable
+from math import inf
 
 import pytest
 from msgspec.structs import replace
 
-from headway.base.values import Fault, Reading, Tally
-from headway.broker.client import AdmissionClient, Ticket
-from headway.broker.desk import Ways
-from headway.client.admission import Admission, DeskLine
+from headway.base.values import Fault, Limit, Reading, Sketch, Tally, Wait
+from headway.broker.calls import AdmissionClient, Ticket
+from headway.client import admission as ports
+from headway.client.admission import AdmissionPort, LocalConnection
 from headway.errors import (
     AccountClosedError,
     BrokerUnavailableError,
@@ -26,45 +27,40 @@ from headway.errors import (
     QueueDeadlineError,
     StateFileError,
 )
-from headway.pacing.admission import AdmissionDecision, CallOutcome
-from headway.pacing.budget import Cut
-from headway.pacing.lane import Request
-from headway.pacing.memory import CallId
-from tests.unit.paper_book import CALL, PaperBook
+from headway.pacing.admission import Admission, AdmissionDecision
+from headway.pacing.call import CallId, Cut, Denied, Outcome, Request
+from headway.pacing.memory import AccountTerms, MonthlyBudget
+from tests.unit.one_account import ACCOUNT, BUDGET, CALL, RecordedAdmission
 
-USED = CallOutcome("used", Tally(1.0, 0.0, 1.0))
+USED = Outcome("used", Tally(1.0, 0.0, 1.0))
+FULL = Wait("concurrency", inf, "1 in flight")
 SOON_S = 10.0
 
 
-def port_to(book: PaperBook) -> Admission:
-    return Admission(lambda client: DeskLine(client, book))
-
-
-def endings(book: PaperBook) -> list[object]:
-    return [told[2] for told in book.told if told[0] == "settle"]
+def port_to(admission: Admission, keep: Callable[[], str] = lambda: "") -> AdmissionPort:
+    return AdmissionPort(lambda client: LocalConnection(client, admission, keep))
 
 
 def test_a_call_is_admitted_followed_and_settled_once() -> None:
-    book = PaperBook()
-    port = port_to(book)
+    admission = RecordedAdmission()
+    port = port_to(admission)
     ticket = port.admit(CALL, None)
+    assert (ticket.waited_for, ticket.expected.output_tokens > 0) == ("", True)
+    ticket.reached()
     ticket.began(Reading(), "anthropic")
     ticket.progressed(5.0)
     ticket.still_alive()
     ticket.settle(USED)
-    ticket.settle(CallOutcome("throttled"))
+    ticket.settle(Outcome("throttled"))
     ticket.progressed(6.0)
     ticket.began(Reading(), "anthropic")
     ticket.still_alive()
-    assert [told[0] for told in book.told] == ["ask", "first_byte", "progress", "settle"]
-    assert endings(book) == ["used"]
-    assert not ticket._open
+    assert admission.outcomes == [USED]
     assert port.statistics().in_use == 0
 
 
-def test_who_waits_in_a_thread_is_woken_by_who_settles() -> None:
-    book = PaperBook()
-    port = port_to(book)
+def test_a_call_that_waits_in_a_thread_is_woken_by_one_that_ends() -> None:
+    port = port_to(RecordedAdmission())
     first = port.admit(CALL, None)
     got: list[Ticket] = []
     thread = threading.Thread(target=lambda: got.append(port.admit(CALL, SOON_S)))
@@ -73,13 +69,13 @@ def test_who_waits_in_a_thread_is_woken_by_who_settles() -> None:
         pass
     first.settle(USED)
     thread.join(SOON_S)
-    assert len(got) == 1
+    assert got[0].waited_for == "concurrency"
     got[0].settle(USED)
 
 
-def test_who_waits_in_a_loop_is_woken_from_another_thread() -> None:
-    book = PaperBook()
-    port = port_to(book)
+def test_a_call_that_waits_in_a_loop_is_woken_from_another_thread() -> None:
+    admission = RecordedAdmission()
+    port = port_to(admission)
     first = port.admit(CALL, None)
 
     async def wait() -> Ticket:
@@ -87,88 +83,132 @@ def test_who_waits_in_a_loop_is_woken_from_another_thread() -> None:
         return await port.admit_async(CALL, SOON_S)
 
     asyncio.run(wait()).settle(USED)
-    assert endings(book) == ["used", "used"]
+    assert admission.endings == ["used", "used"]
 
 
 def test_time_alone_can_admit_a_call() -> None:
-    clock = [0.0]
-
-    class Opening(PaperBook):
-        """A book that has a place from its second decision on."""
-
-        def decide(self, now: float) -> AdmissionDecision:
-            self.wake_s = 0.0
-            self.places = int(self.decisions > 0)
-            return super().decide(now)
-
-    book = Opening()
-    port = Admission(lambda client: DeskLine(client, book, Ways(lambda: clock[0], lambda *_: None)))
-    port.admit(CALL, SOON_S).settle(USED)
-    assert book.decisions > 1
+    once = Limit("requests", 1.0, 0.02, "sliding")
+    port = port_to(RecordedAdmission(2, MonthlyBudget(), once))
+    first, second = port.admit(CALL, None), port.admit(CALL, SOON_S)
+    assert (first.waited_for, second.waited_for) == ("", "requests/0.02s")
 
 
 @pytest.mark.parametrize("deadline_s", [0.0, 0.01])
 def test_a_deadline_says_what_the_call_waited_for(deadline_s: float) -> None:
-    port = port_to(PaperBook(places=0))
+    port = port_to(RecordedAdmission())
+    _first, heard = port.admit(CALL, None), list[Wait]()
     with pytest.raises(QueueDeadlineError) as raised:
-        port.admit(CALL, deadline_s)
-    assert raised.value.detail == "waited for a place"
+        port.admit(CALL, deadline_s, heard.append)
+    assert raised.value.detail == "waited for concurrency (1 in flight)"
     with pytest.raises(QueueDeadlineError) as raised:
-        asyncio.run(port.admit_async(CALL, deadline_s))
-    assert raised.value.detail == "waited for a place"
+        asyncio.run(port.admit_async(CALL, deadline_s, heard.append))
+    assert raised.value.detail == "waited for concurrency (1 in flight)"
+    assert heard == [FULL, FULL]
     assert port.statistics().waiting == 0
 
 
+def test_a_call_that_asks_what_it_waits_for_keeps_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ports, "LOOK_S", (0.001, 0.001))
+    admission, heard, order = RecordedAdmission(), list[Wait](), list[str]()
+    port = port_to(admission)
+
+    async def in_order() -> None:
+        first = await port.admit_async(CALL, None)
+
+        def hear(wait: Wait) -> None:
+            heard.append(wait)
+            if len(heard) == 3:
+                first.settle(USED)
+
+        async def one(name: str, listener: Callable[[Wait], None] | None = None) -> None:
+            ticket = await port.admit_async(CALL, SOON_S, listener)
+            order.append(name)
+            ticket.settle(USED)
+
+        await asyncio.gather(one("asks", hear), one("does not ask"))
+
+    asyncio.run(in_order())
+    assert (heard[:3], order) == ([FULL] * 3, ["asks", "does not ask"])
+
+
+def test_what_a_listener_raises_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "LOOK_S", (0.001, 0.001))
+    admission = RecordedAdmission()
+    port = port_to(admission)
+    first = port.admit(CALL, None)
+
+    def enough(wait: Wait) -> None:
+        raise StateFileError(wait.words)
+
+    with pytest.raises(StateFileError, match="concurrency: 1 in flight"):
+        port.admit(CALL, None, enough)
+    assert (admission.waiting, port.statistics().waiting) == (0, 0)
+    first.settle(USED)
+    port.admit(CALL, 0.0).settle(USED)
+
+
 @pytest.mark.parametrize(
-    ("code", "kind"),
+    ("terms", "kind"),
     [
-        ("HW201", DemandTooLargeError),
-        ("HW205", BudgetReachedError),
-        ("HW206", AccountClosedError),
-        ("HW208", StateFileError),
-        ("HW999", InternalError),
+        (AccountTerms((Limit("input", 0.0),)), DemandTooLargeError),
+        (AccountTerms(budget=MonthlyBudget(tokens=10.0)), BudgetReachedError),
+        (AccountTerms(share=0.0), AccountClosedError),
+        (AccountTerms(budget=BUDGET), StateFileError),
     ],
 )
-def test_a_denial_is_raised_as_the_error_of_its_code(code: str, kind: type[HeadwayError]) -> None:
-    book = PaperBook()
-    book.deny[CALL.account] = code
+def test_a_denial_is_raised_as_its_own_error(terms: AccountTerms, kind: type[HeadwayError]) -> None:
+    port = port_to(RecordedAdmission(), lambda: "No space left on device")
+    port.configure(ACCOUNT, terms)
     with pytest.raises(kind):
-        port_to(book).admit(CALL, None)
+        port.admit(CALL, SOON_S)
+    assert port.statistics() == replace(port.statistics(), waiting=0, in_use=0)
+
+
+def test_a_denial_of_an_unknown_kind_is_an_internal_error() -> None:
+    class Denying(RecordedAdmission):
+        def decide(self, now: float) -> AdmissionDecision:
+            id = next(iter(self._calls), ("", 0))
+            return AdmissionDecision((), (Denied(id, "HW999", "no"),), inf)
+
+    with pytest.raises(InternalError, match="no"):
+        port_to(Denying()).admit(CALL, SOON_S)
 
 
 def test_a_ticket_that_is_forgotten_is_settled_by_the_garbage_collector() -> None:
-    book = PaperBook()
-    port = port_to(book)
+    admission = RecordedAdmission()
+    port = port_to(admission)
     loop: list[object] = [port.admit(CALL, None)]
     loop.append(loop)
     del loop
     gc.collect()
-    assert endings(book) == ["used"]
+    assert admission.endings == ["used"]
     port.admit(CALL, 0.0).settle(USED)
 
 
 def test_a_permit_can_be_settled_in_the_middle_of_a_decision() -> None:
-    """As a finalizer does, on the very thread that serves the desk."""
+    """As a finalizer does, on the very thread that serves the messages."""
 
-    class Interrupted(PaperBook):
-        interrupt: Callable[[], None] | None = None
+    class Interrupted(RecordedAdmission):
+        interrupt: Callable[[], None] = staticmethod(lambda: None)
 
-        def ask(self, request: Request, now: float) -> None:
-            if self.interrupt is not None:
-                self.interrupt()
-            super().ask(request, now)
+        def ask(self, id: CallId, request: Request, now: float) -> None:
+            self.interrupt()
+            super().ask(id, request, now)
 
-    book = Interrupted(places=1)
-    port = port_to(book)
+    admission = Interrupted()
+    port = port_to(admission)
     ticket = port.admit(CALL, None)
-    book.interrupt = lambda: ticket.settle(USED)
+    admission.interrupt = lambda: ticket.settle(USED)
     port.admit(CALL, SOON_S).settle(USED)
-    assert endings(book) == ["used", "used"]
+    assert admission.endings == ["used", "used"]
 
 
-def test_a_cancelled_wait_leaves_the_line() -> None:
-    book = PaperBook(places=0)
-    port = port_to(book)
+def test_a_cancelled_wait_leaves_the_queue() -> None:
+    admission = RecordedAdmission()
+    port = port_to(admission)
+    _first = port.admit(CALL, None)
 
     async def cancel() -> None:
         task = asyncio.create_task(port.admit_async(CALL, None))
@@ -179,13 +219,12 @@ def test_a_cancelled_wait_leaves_the_line() -> None:
             await task
 
     asyncio.run(cancel())
-    assert book.line == []
-    assert port.statistics().waiting == 0
+    assert (admission.waiting, port.statistics().waiting) == (0, 0)
 
 
 def test_a_grant_that_meets_a_cancelled_wait_is_not_used() -> None:
-    book = PaperBook()
-    port = port_to(book)
+    admission = RecordedAdmission()
+    port = port_to(admission)
 
     async def cancel() -> None:
         first = await port.admit_async(CALL, None)
@@ -199,13 +238,13 @@ def test_a_grant_that_meets_a_cancelled_wait_is_not_used() -> None:
             await task
 
     asyncio.run(cancel())
-    assert endings(book) == ["used", "unused"]
+    assert admission.endings == ["used", "unused"]
     assert port.statistics().in_use == 0
 
 
 def test_a_grant_for_a_loop_that_was_closed_is_not_used() -> None:
-    book = PaperBook()
-    port = port_to(book)
+    admission = RecordedAdmission()
+    port = port_to(admission)
     first = port.admit(CALL, None)
     loop = asyncio.new_event_loop()
     waiting = port.admit_async(CALL, None)
@@ -213,15 +252,15 @@ def test_a_grant_for_a_loop_that_was_closed_is_not_used() -> None:
     loop.run_until_complete(asyncio.wait([future], timeout=0.01))
     loop.close()
     first.settle(USED)
-    assert endings(book) == ["used", "unused"]
+    assert admission.endings == ["used", "unused"]
     with pytest.raises(RuntimeError, match="closed"):
         waiting.throw(RuntimeError("closed"))
     future._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
 def test_cancellations_at_random_instants_leak_nothing() -> None:
-    book = PaperBook(places=3)
-    port = port_to(book)
+    admission = RecordedAdmission(3)
+    port = port_to(admission)
     dice = random.Random(3)
 
     async def one() -> None:
@@ -239,21 +278,13 @@ def test_cancellations_at_random_instants_leak_nothing() -> None:
 
     asyncio.run(storm())
     gc.collect()
-    assert book.calling == {}
-    assert book.line == []
+    assert (admission.in_flight, admission.waiting) == (0, 0)
     assert port.statistics().in_use == port.statistics().waiting == 0
 
 
-def test_many_threads_get_exactly_the_places_there_are() -> None:
-    class Counting(PaperBook):
-        most = 0
-
-        def settle(self, call: CallId, outcome: CallOutcome, now: float) -> bool:
-            self.most = max(self.most, len(self.calling))
-            return super().settle(call, outcome, now)
-
-    book = Counting(places=3)
-    port = port_to(book)
+def test_many_threads_get_no_more_than_the_places_there_are() -> None:
+    admission = RecordedAdmission(3)
+    port = port_to(admission)
 
     def work() -> None:
         for _ in range(100):
@@ -264,13 +295,13 @@ def test_many_threads_get_exactly_the_places_there_are() -> None:
         thread.start()
     for thread in crowd:
         thread.join(SOON_S)
-    assert book.most <= 3
-    assert len(endings(book)) == 800
+    assert admission.most_in_flight <= 3
+    assert admission.endings == ["used"] * 800
 
 
 def test_an_interrupt_while_asking_leaves_nothing_behind() -> None:
-    class Interrupted(PaperBook):
-        def ask(self, request: Request, now: float) -> None:
+    class Interrupted(RecordedAdmission):
+        def ask(self, id: CallId, request: Request, now: float) -> None:
             raise KeyboardInterrupt
 
     port = port_to(Interrupted())
@@ -279,8 +310,10 @@ def test_an_interrupt_while_asking_leaves_nothing_behind() -> None:
     assert port.statistics().waiting == 0
 
 
-def test_a_bug_in_the_book_is_told_to_those_who_wait(caplog: pytest.LogCaptureFixture) -> None:
-    class Wrong(PaperBook):
+def test_a_bug_in_admission_is_raised_by_the_calls_that_wait(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Wrong(RecordedAdmission):
         def decide(self, now: float) -> AdmissionDecision:
             raise ZeroDivisionError("by nothing")
 
@@ -289,74 +322,59 @@ def test_a_bug_in_the_book_is_told_to_those_who_wait(caplog: pytest.LogCaptureFi
     assert "cannot admit" in caplog.text
 
 
-def test_a_caller_finds_at_its_ticket_that_its_answer_is_to_be_ended() -> None:
-    book = PaperBook(places=2)
-    port = port_to(book)
-    ticket, other = port.admit(replace(CALL, is_soft=True), None), port.admit(CALL, None)
-    asked = [request.is_soft for request in book.calling.values()]
-    assert asked == [True, False]
-    first = next(iter(book.calling))
-    ticket.progressed(5.0)
-    assert not ticket.cut
-    book.cuts = (Cut(first, "too long", "raise it"),)
-    ticket.progressed(6.0)
+def test_a_ticket_shows_that_its_answer_outgrew_the_budget() -> None:
+    admission = RecordedAdmission(2, BUDGET)
+    port = port_to(admission)
+    soft = Request(ACCOUNT, "anthropic", Sketch("model", size_bytes=100), is_soft=True)
+    ticket, other = port.admit(soft, None), port.admit(CALL, None)
+    ticket.progressed(100.0)
+    before = ticket.cut
+    ticket.progressed(20_000.0)
     cut = ticket.cut
     assert isinstance(cut, BudgetReachedError)
-    assert (cut.message, cut.hint) == ("too long", "raise it")
-    assert (other.cut, ticket._open) == (None, [True])
-    book.cuts = (Cut(first, "again"),)
-    ticket.progressed(7.0)
-    assert ticket.cut is cut
+    assert "ended at 20,000 tokens" in cut.message
+    ticket.progressed(30_000.0)
     ticket.settle(USED)
-    book.cuts = (Cut(first, "too late"), Cut(("nobody", 99), "who"))
-    other.settle(USED)
-    assert ticket.cut is cut
+    port._present().receive(Cut((port.statistics().id, 99), "of no call"))
+    assert (before, ticket.cut, other.cut) == (None, cut, None)
 
 
-def test_a_ticket_to_be_cut_is_not_kept_alive_by_that() -> None:
-    book = PaperBook()
-    ticket = port_to(book).admit(CALL, None)
-    book.cuts = (Cut(next(iter(book.calling)), "too long"),)
-    ticket.progressed(6.0)
+def test_a_ticket_that_is_to_be_ended_is_not_kept_alive_by_that() -> None:
+    admission = RecordedAdmission(1, BUDGET)
+    ticket = port_to(admission).admit(replace(CALL, is_soft=True), None)
+    ticket.progressed(20_000.0)
     assert ticket.cut is not None
     del ticket
     gc.collect()
-    assert endings(book) == ["used"]
+    assert admission.endings == ["used"]
 
 
 def test_a_long_answer_of_a_provider_is_cut_short() -> None:
-    class Attentive(PaperBook):
-        outcome = USED
-
-        def settle(self, call: CallId, outcome: CallOutcome, now: float) -> bool:
-            self.outcome = outcome
-            return super().settle(call, outcome, now)
-
-    book = Attentive()
-    ticket = port_to(book).admit(CALL, None)
-    ticket.settle(CallOutcome("throttled", fault=Fault("rate", detail="x" * 100_000)))
-    assert book.outcome.fault == Fault("rate", detail="x" * 500)
+    admission = RecordedAdmission()
+    ticket = port_to(admission).admit(CALL, None)
+    ticket.settle(Outcome("throttled", fault=Fault("rate", detail="x" * 100_000)))
+    assert admission.outcomes[0].fault == Fault("rate", detail="x" * 500)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_forked_child_has_a_client_of_its_own() -> None:
-    books: list[PaperBook] = []
+    made: list[RecordedAdmission] = []
 
-    def dial(client: AdmissionClient) -> DeskLine:
-        books.append(PaperBook())
-        return DeskLine(client, books[-1])
+    def dial(client: AdmissionClient) -> LocalConnection:
+        made.append(RecordedAdmission())
+        return LocalConnection(client, made[-1])
 
-    port = Admission(dial)
+    port = AdmissionPort(dial)
     ticket = port.admit(CALL, None)
     parent = port.statistics().id
     child = os.fork()
     if child == 0:
         ticket.settle(USED)
         mine = port.admit(CALL, SOON_S)
-        is_new = port.statistics().id != parent and len(books) == 2 and not endings(books[0])
+        is_new = port.statistics().id != parent and len(made) == 2 and not made[0].endings
         mine.settle(USED)
-        os._exit(0 if is_new and endings(books[1]) == ["used"] else 1)
+        os._exit(0 if is_new and made[1].endings == ["used"] else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert endings(books[0]) == []
+    assert made[0].endings == []
     ticket.settle(USED)
-    assert endings(books[0]) == ["used"]
+    assert made[0].endings == ["used"]

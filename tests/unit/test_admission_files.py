@@ -15,26 +15,26 @@ from headway.base.values import Limit, LimitReading
 from headway.broker.store import ASIDE_MAX, BYTES_MAX, Store
 from headway.errors import StateFileError
 from headway.pacing.account import Profile
+from headway.pacing.call import Spend
 from headway.pacing.memory import (
+    AccountMemory,
     AccountTerms,
     Chronicle,
     ChronicleMemory,
     Claim,
     DaySpend,
-    LaneMemory,
     MonthlyBudget,
     ObservedAnswer,
     PacingMemory,
-    Spend,
 )
 
 DATA = Path(__file__).parent.parent / "data"
 MEMORY = PacingMemory(
     month="2026-11",
     terms=(("a#1", AccountTerms((Limit("requests", 5.0),), budget=MonthlyBudget(microusd=7))),),
-    lanes=(
-        LaneMemory(
-            "a#1", "model", "anthropic", Profile(cap=inf, curve=((1, 2.0, 3.0),)),
+    accounts=(
+        AccountMemory(
+            "a#1", "model", "anthropic", Profile(cap=inf, curves=((), ((1.0, 2.0, 3.0, 4.0),))),
             (LimitReading("input", None, 1.0, None, 0.5),),
         ),
     ),
@@ -63,9 +63,9 @@ def test_a_memory_with_chronicles_and_days_is_read_as_it_was_written(tmp_path: P
     chronicle.turn(9, 0.0)
     for second in range(200):
         chronicle.answered(ObservedAnswer(10.0, 5.0, 0.123456, 1.0 / 3.0, 3, 0.1), float(second))
-    lane = replace(MEMORY.lanes[0], chronicle=chronicle.memory(200.0))
+    account = replace(MEMORY.accounts[0], chronicle=chronicle.memory(200.0))
     days = (("a#1", (DaySpend("2026-11-16", 1.0 / 3.0, 7),)),)
-    memory = replace(MEMORY, lanes=(lane,), days=days)
+    memory = replace(MEMORY, accounts=(account,), days=days)
     store = Store(str(tmp_path / "memory.json"))
     assert store.save(memory) == ""
     assert store.load().memory == memory
@@ -92,8 +92,9 @@ def test_a_spoilt_file_is_kept_beside(tmp_path: Path, content: bytes) -> None:
 
 def test_a_history_with_other_columns_is_moved_aside(tmp_path: Path) -> None:
     path = tmp_path / "memory.json"
-    lane = LaneMemory("a", "m", "plain", Profile(), chronicle=ChronicleMemory(minutes=((1, 2, 3),)))
-    Store(str(path)).save(PacingMemory(lanes=(lane,)))
+    other = ChronicleMemory(minutes=((1, 2, 3),))
+    account = AccountMemory("a", "m", "plain", Profile(), chronicle=other)
+    Store(str(path)).save(PacingMemory(accounts=(account,)))
     assert "other columns" in Store(str(path)).load().notice
 
 

@@ -1,32 +1,30 @@
-"""What a client tells the heir of a broker that died, and what becomes of its calls meanwhile."""
+"""What a client tells the next broker after one died, and what becomes of its calls meanwhile."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headway.base.values import LimitReading, Reading
+from headway.base.values import Fault, LimitReading, Reading
 from headway.broker import protocol
-from headway.broker.client import AdmissionClient, InUse, Said, Ticket, WaitingCall
-from headway.pacing.admission import CallOutcome, Denied, Granted
+from headway.broker.calls import AdmissionClient, ClientCall, Said, Ticket
+from headway.pacing.call import Denied, Granted, Outcome
 from headway.pacing.memory import AccountTerms
-from tests.unit.paper_book import CALL, PERMIT
+from tests.unit.one_account import CALL
 
-USED = CallOutcome("used")
+USED = Outcome("used")
 
 
 class Wire:
-    """A line that keeps everything, as a broker would get it."""
+    """A connection that keeps everything, as a broker would get it."""
 
     def __init__(self) -> None:
         self.sent: list[Said] = []
-        self.opened = 0
 
-    def send(self, message: protocol.FromClient, permit: InUse | None = None, /) -> None:
-        protocol.line_of(message)
-        self.sent.append((message, permit))
+    def send(self, message: protocol.FromClient, call: ClientCall | None = None, /) -> None:
+        protocol.packed(message)
+        self.sent.append((message, call))
 
-    def open(self) -> None:
-        self.opened += 1
+    def open(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -36,57 +34,46 @@ class Wire:
         return [message for message, _ in self.sent]
 
 
-def new_client(unpaced: tuple[str, ...] = ()) -> tuple[AdmissionClient, Wire]:
+def new_client() -> tuple[AdmissionClient, Wire]:
     wire = Wire()
-    return AdmissionClient(lambda _: wire, lambda account: account in unpaced), wire
+    return AdmissionClient(lambda _: wire), wire
 
 
-def ask(client: AdmissionClient) -> tuple[WaitingCall, list[int]]:
+def ask(client: AdmissionClient) -> tuple[ClientCall, list[int]]:
     rung: list[int] = []
-    place = client.ask(CALL, lambda: rung.append(1))
-    return place, rung
+    return client.ask(CALL, lambda: rung.append(1)), rung
 
 
 def granted(client: AdmissionClient) -> Ticket:
-    place, rung = ask(client)
-    client.receive(Granted(place.request.id, PERMIT))
+    call, rung = ask(client)
+    client.receive(Granted((client.id, call.number)))
     assert rung == [1]
-    assert isinstance(place.answer, Ticket)
-    return place.answer
+    assert isinstance(call.answer, Ticket)
+    return call.answer
 
 
 def told(client: AdmissionClient, unsent: Iterable[Said] = ()) -> list[tuple[str, int]]:
-    """The story in short: what about which call."""
-    story = []
-    for message, _ in client.story(unsent):
-        match message:
-            case protocol.AskMessage(request) | protocol.Adopt(request):
-                story.append((type(message).__name__, request.id[1]))
-            case protocol.Settled(number) | protocol.Leave(number) | protocol.Describe(number):
-                story.append((type(message).__name__, number))
-            case _:
-                story.append((type(message).__name__, 0))
-    return story
+    """The introduction in short: what about which call."""
+    messages = [message for message, _ in client.introduction(unsent)]
+    return [(type(one).__name__, getattr(one, "number", 0)) for one in messages]
 
 
-def test_an_heir_is_told_who_calls_and_who_waits_in_order() -> None:
+def test_the_next_broker_is_told_which_calls_are_in_flight_and_which_wait_in_order() -> None:
     client, _ = new_client()
     _first, done, third = granted(client), granted(client), granted(client)
     ask(client)
     ask(client)
     done.settle(USED)
-    assert told(client) == [
-        ("Hello", 0), ("Adopt", 1), ("Adopt", 3), ("AskMessage", 4), ("AskMessage", 5),
-    ]  # fmt: skip
+    assert told(client) == [("Hello", 0), ("Adopt", 1), ("Adopt", 3), ("Ask", 4), ("Ask", 5)]
     assert third._open
 
 
-def test_what_was_settled_while_nobody_listened_is_adopted_and_settled() -> None:
+def test_what_was_settled_without_a_broker_is_adopted_and_settled() -> None:
     client, wire = new_client()
     first, second = granted(client), granted(client)
     wire.sent.clear()
     first.settle(USED)
-    assert told(client, wire.sent) == [("Hello", 0), ("Adopt", 2), ("Adopt", 1), ("Settled", 1)]
+    assert told(client, wire.sent) == [("Hello", 0), ("Adopt", 2), ("Adopt", 1), ("Settle", 1)]
     assert second._open
 
 
@@ -94,16 +81,17 @@ def test_a_settlement_that_was_cut_in_two_is_told_after_its_adoption_once() -> N
     client, wire = new_client()
     ticket = granted(client)
     wire.sent.clear()
-    story = client.story(wire.sent)
+    introduction = client.introduction(wire.sent)
     ticket.settle(USED)
-    again = told(client, [*story, *wire.sent])
-    assert again == [("Hello", 0), ("Adopt", 1), ("Settled", 1)]
+    again = told(client, [*introduction, *wire.sent])
+    assert again == [("Hello", 0), ("Adopt", 1), ("Settle", 1)]
 
 
 def test_what_is_stale_is_not_told_again() -> None:
     client, _ = new_client()
     unsent: list[Said] = [
-        (protocol.BeganMessage(1, Reading(), ""), None), (protocol.Progressed(1, 1.0), None),
+        (protocol.Began(1, Reading(), ""), None), (protocol.Progressed(1, 1.0), None),
+        (protocol.Reached(1), None), (protocol.Why(4), None),
         (protocol.Leave(2), None), (protocol.Describe(3), None),
         (protocol.Configure("", AccountTerms()), None),
     ]  # fmt: skip
@@ -112,19 +100,24 @@ def test_what_is_stale_is_not_told_again() -> None:
 
 def test_a_grant_for_a_call_that_has_left_is_settled_unused() -> None:
     client, wire = new_client()
-    place, _ = ask(client)
-    client.abandon(place)
-    client.receive(Granted(place.request.id, PERMIT))
-    assert wire.messages()[1:] == [protocol.Leave(1), protocol.Settled(1, CallOutcome("unused"))]
-    client.receive(Denied(place.request.id, "HW201", "too late"))
-    client.receive(protocol.Left(1, "nobody asks"))
-    assert place.answer is None
+    call, _ = ask(client)
+    id = client.id, call.number
+    client.abandon(call)
+    client.receive(Granted(id))
+    assert wire.messages()[1:] == [protocol.Leave(1), protocol.Settle(1, Outcome("unused"))]
+    client.receive(Denied(id, "HW201", "too late"))
+    client.receive(protocol.Left(1, None))
+    client.receive(protocol.Waits(1, None))
+    assert call.answer is None
 
 
 def test_nothing_that_a_provider_says_keeps_a_permit_from_being_settled() -> None:
     client, wire = new_client()
-    ticket = granted(client)
+    ticket, other = granted(client), granted(client)
     reading = Reading((LimitReading("requests", 60.0, 1.0, 1.0, 1.0),) * 2000)
     ticket.began(reading, "anthropic")
-    ticket.settle(CallOutcome("used", reading=reading))
-    assert wire.messages()[1:] == [protocol.Settled(1, USED)]
+    ticket.settle(Outcome("used", reading=reading))
+    surrogate = Outcome("throttled", fault=Fault("rate", detail="\ud800"))
+    other.settle(surrogate)
+    assert wire.messages()[2:] == [protocol.Settle(1, USED), protocol.Settle(2, surrogate)]
+    assert client.statistics().in_use == 0

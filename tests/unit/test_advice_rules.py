@@ -7,7 +7,8 @@ from math import inf
 import pytest
 from msgspec.structs import replace
 
-from headway.pacing.memory import MonthlyBudget, Spend
+from headway.pacing.call import Spend
+from headway.pacing.memory import MonthlyBudget
 from headway.report.options import AccountState, Situation
 from tests.unit.advised import both, weigh
 

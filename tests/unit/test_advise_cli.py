@@ -15,7 +15,8 @@ from headway.base.values import Limit, LimitReading
 from headway.broker.store import Store
 from headway.cli.main import main
 from headway.pacing.account import Profile
-from headway.pacing.memory import AccountTerms, LaneMemory, MonthlyBudget, PacingMemory, Spend
+from headway.pacing.call import Spend
+from headway.pacing.memory import AccountMemory, AccountTerms, MonthlyBudget, PacingMemory
 from headway.report.advise import WidthCurve, WidthPoint
 from headway.report.text.advise import plot_lines
 from headway.report.text.width_svg import WidthPicture, width_svg
@@ -42,11 +43,11 @@ def remember(folder: Path, budget: MonthlyBudget = MonthlyBudget()) -> None:
     tokens = Limit("tokens", 200_000, kind="fixed", source="header")
     levels = (LimitReading("tokens", 60.0, 200_000, 120_000, 30.0),)
     profile = Profile((tokens,), first_byte_s=0.8, per_token_s=0.01)
-    lane = LaneMemory(ACCOUNT, "claude-sonnet-4", "anthropic", profile, levels)
-    other = LaneMemory("api.openai.com#99", "gpt-5-mini", "openai", Profile())
+    lane = AccountMemory(ACCOUNT, "claude-sonnet-4", "anthropic", profile, levels)
+    other = AccountMemory("api.openai.com#99", "gpt-5-mini", "openai", Profile())
     terms = (("", AccountTerms(budget=budget)),)
     spent = (("", Spend(30_000.0)),)
-    memory = PacingMemory(month=today()[:7], terms=terms, lanes=(lane, other), spent=spent)
+    memory = PacingMemory(month=today()[:7], terms=terms, accounts=(lane, other), spent=spent)
     assert Store(str(folder / "memory.json")).save(memory) == ""
 
 

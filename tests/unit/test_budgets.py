@@ -8,6 +8,7 @@ import pytest
 
 from headway.base.numbers import date_of
 from headway.pacing.budget import CLAIM_S, MonthlyBudgets
+from headway.pacing.call import Spend
 from headway.pacing.memory import (
     DAYS_KEPT,
     EVERY_ACCOUNT,
@@ -17,7 +18,6 @@ from headway.pacing.memory import (
     Diary,
     MonthlyBudget,
     PacingMemory,
-    Spend,
 )
 
 A, B = ("client", 1), ("client", 2)

@@ -8,9 +8,10 @@ import pytest
 
 from bench import burn_down
 from bench.burn_down import PICTURE, example
-from headway.pacing.admission import BookView
-from headway.pacing.budget import BudgetLedgerStatistics
-from headway.pacing.memory import DaySpend, MonthlyBudget, Spend
+from headway.pacing.budget import BudgetLedger
+from headway.pacing.call import Spend
+from headway.pacing.memory import DaySpend, MonthlyBudget
+from headway.pacing.views import AdmissionView
 from headway.report.health import BudgetOutlook, Finish, finishes, outlooks
 from headway.report.text.accounts import finish_json, finish_words, outlook_json, outlook_words
 from headway.report.text.burndown import HEIGHT, WIDTH, svg, terminal
@@ -29,9 +30,9 @@ def outlook(
         for day, amount in enumerate(amounts)
     )
     total = sum(amounts) if spent is None else spent
-    ledger = BudgetLedgerStatistics(budget, Spend(total, round(total)), Spend())
+    ledger = BudgetLedger(budget, Spend(total, round(total)), Spend())
     date = f"2026-11-{max(1, len(amounts)):02}"
-    view = BookView("2026-11", (), ((account, ledger),), (), date, 3, ((account, days),))
+    view = AdmissionView("2026-11", (), ((account, ledger),), (), date, 3, ((account, days),))
     (found,) = outlooks(view, PASSED)
     return found
 

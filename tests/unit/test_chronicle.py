@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headway.base.values import FaultKind, Limit, LimitReading, Reading, Sketch, Tally
-from headway.pacing.admission import Book, CallOutcome, describe
-from headway.pacing.lane import Request
+from headway.pacing.admission import Admission
+from headway.pacing.call import Outcome, Request
 from headway.pacing.memory import (
     AccountTerms,
     Chronicle,
@@ -18,6 +18,7 @@ from headway.pacing.memory import (
     total,
     without,
 )
+from headway.pacing.views import describe
 
 ANSWER = ObservedAnswer(1000.0, 100.0, 0.5, 2.0, 4, 0.25)
 
@@ -70,18 +71,18 @@ def test_spells_are_added_and_taken_away() -> None:
 
 
 def test_what_neighbours_draw_is_a_share_of_the_scarcest_limit() -> None:
-    book = Book(PacingMemory(), lambda *_: None, 0.0)
-    book.configure("", AccountTerms((Limit("requests", 600.0),)), 0.0)
-    book.ask(Request(("ann", 1), "one", "anthropic", Sketch("model")), 0.0)
-    assert book.decide(0.0).grants
+    admission = Admission(PacingMemory(), lambda *_: None, 0.0)
+    admission.configure("", AccountTerms((Limit("requests", 600.0),)), 0.0)
+    admission.ask(("ann", 1), Request("one", "anthropic", Sketch("model")), 0.0)
+    assert admission.decide(0.0).grants
     now = 0.0
     for number in range(2, 40):
         now += 1.0
         left = 600.0 - 8.0 * number
         told = Reading((LimitReading("requests", 60.0, 600.0, left, 1.0),))
-        book.first_byte(("ann", number - 1), told, "anthropic", now)
-        book.settle(("ann", number - 1), CallOutcome("used", Tally(90.0, 0.0, 4.0)), now)
-        book.ask(Request(("ann", number), "one", "anthropic", Sketch("model")), now)
-        assert book.decide(now).grants
-    (lane,) = describe(book, now).lanes
-    assert lately(lane.chronicle, 1).neighbours > 0.1
+        admission.first_byte(("ann", number - 1), told, "anthropic", now)
+        admission.settle(("ann", number - 1), Outcome("used", Tally(90.0, 0.0, 4.0)), now)
+        admission.ask(("ann", number), Request("one", "anthropic", Sketch("model")), now)
+        assert admission.decide(now).grants
+    (account,) = describe(admission, now).accounts
+    assert lately(account.chronicle, 1).neighbours > 0.1

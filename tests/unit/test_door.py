@@ -7,9 +7,9 @@ from math import inf
 import pytest
 
 from headway.base.values import Amounts, Demand, Fault, FaultKind, Limit, Reading
-from headway.pacing.account import QuotaConfig
+from headway.pacing.account import AccountConfig
+from headway.pacing.calls import AccountCalls
 from headway.pacing.length import OutputLength
-from headway.pacing.quota import Quota
 from headway.sim.clients import (
     AGGRESSIVE,
     LOSSES_MAX,
@@ -29,8 +29,8 @@ DEMAND = Demand(Amounts(100.0, 50.0), Amounts(100.0, 200.0), "kind")
 
 def _paced(requests: float = 60.0, burst: float = 2.1) -> PacedDoor:
     """A door behind which two calls may go at once and one more every second."""
-    config = QuotaConfig(limits=(Limit("requests", requests, burst=burst),))
-    return PacedDoor(Quota(config, 0.0), OutputLength())
+    config = AccountConfig(limits=(Limit("requests", requests, burst=burst),))
+    return PacedDoor(AccountCalls(config, 0.0), OutputLength())
 
 
 def _knocked(door: ClientPort, calls: int) -> None:
@@ -57,7 +57,7 @@ def test_what_waiting_does_not_mend_is_given_up(kind: FaultKind, is_paced: bool)
 
 def test_a_paced_door_learns_no_length_from_a_broken_answer() -> None:
     lengths = OutputLength()
-    door = PacedDoor(Quota(QuotaConfig(), 0.0), lengths)
+    door = PacedDoor(AccountCalls(AccountConfig(), 0.0), lengths)
     _knocked(door, 1)
     door.open(0.0)
     before = lengths.expect("kind", 100.0, 200.0)
@@ -66,7 +66,7 @@ def test_a_paced_door_learns_no_length_from_a_broken_answer() -> None:
 
 
 def test_a_paced_door_sends_a_lost_call_again_so_often_and_no_more() -> None:
-    door = PacedDoor(Quota(QuotaConfig(), 0.0), OutputLength())
+    door = PacedDoor(AccountCalls(AccountConfig(), 0.0), OutputLength())
     _knocked(door, 1)
     kept = []
     for now in range(LOSSES_MAX + 1):

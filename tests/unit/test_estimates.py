@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from headway.base.values import Amounts, Demand, Sketch, Tally
+from headway.pacing.call import Spend
 from headway.pacing.estimate import INPUT_DOUBT, OUTPUT_TOKENS_MAX, UNDECLARED, Estimates, Price
 from headway.pacing.headers import ANTHROPIC, CEREBRAS
 from headway.pacing.length import OUTPUT_TOKENS_PRIOR
-from headway.pacing.memory import Spend
 
 PRICE = Price(3_000_000, 15_000_000, 300_000)
 CALL = Sketch("known", size_bytes=4000, most_input_tokens=4100, max_output_tokens=1000)
@@ -99,12 +99,12 @@ def test_only_reported_whole_answers_teach() -> None:
     estimates = _estimates()
     demand = estimates.demand(CALL, ANTHROPIC, is_warm=False)
     for number, tally in enumerate([None, Tally(9.0, 0.0, 9.0, "estimated")]):
-        estimates.began(number, demand)
-        estimates.outputs.progressed(number, 5.0)
-        estimates.ended(number, CALL, tally)
+        estimates.began(("client", number), demand)
+        estimates.outputs.progressed(("client", number), 5.0)
+        estimates.ended(("client", number), CALL, tally)
     assert not estimates._inputs._ratios
-    estimates.began(3, demand)
-    estimates.ended(3, CALL, Tally(1500.0, 508.0, 90.0))
+    estimates.began(("client", 3), demand)
+    estimates.ended(("client", 3), CALL, Tally(1500.0, 508.0, 90.0))
     again = estimates.demand(CALL, ANTHROPIC, is_warm=False).expected
     assert again.input_tokens > 1400.0
     assert again.output_tokens < 400.0

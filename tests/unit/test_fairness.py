@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import tracemalloc
 from math import inf, nan
+from typing import TypeVar
 
 import pytest
 
 from headway.errors import BadValueError, InternalError
 from headway.pacing.queue import DEPTH_MAX, LOOK_MAX, FairQueue
 
+T = TypeVar("T")
 SAME: tuple[float, ...] = (0.0,)
 
 
@@ -22,8 +24,15 @@ def _filled(flows: dict[str, int], cost_s: float = 1.0) -> FairQueue[str]:
     return queue
 
 
+def serve(queue: FairQueue[T]) -> T:
+    """Take the head."""
+    first = queue._first()
+    assert first is not None
+    return queue.take(first.place)
+
+
 def _drain(queue: FairQueue[str]) -> list[str]:
-    return [queue.pop() for _ in range(len(queue))]
+    return [serve(queue) for _ in range(len(queue))]
 
 
 def test_an_empty_queue_has_no_head_and_serves_nobody() -> None:
@@ -32,7 +41,7 @@ def test_an_empty_queue_has_no_head_and_serves_nobody() -> None:
     assert queue.peek(4) == []
     assert len(queue) == 0
     with pytest.raises(InternalError, match="nobody waits"):
-        queue.pop()
+        queue.take(1)
 
 
 def test_flows_take_turns() -> None:
@@ -54,7 +63,7 @@ def test_a_path_that_begins_another_competes_as_one_more_child_of_itself() -> No
 def test_a_resting_leaf_can_become_a_branch_and_keeps_its_tag() -> None:
     queue = _filled({"busy": 5})
     queue.push(("key",), SAME, 2.5, "own")
-    assert [queue.pop(), queue.pop()] == ["busy0", "own"]
+    assert [serve(queue), serve(queue)] == ["busy0", "own"]
     queue.push(("key", "session"), SAME, 1.0, "session")
     assert _drain(queue) == ["busy1", "busy2", "session", "busy3", "busy4"]
 
@@ -105,14 +114,14 @@ def test_a_refunded_flow_that_rests_returns_at_the_virtual_time() -> None:
     queue = _filled({"a": 9, "c": 9}, cost_s=8.0)
     places = [queue.push(("b",), SAME, 8.0, f"b{number}") for number in range(9)]
     for _ in range(9):
-        queue.pop()
+        serve(queue)
     assert queue._root.virtual == 16.0
     queue.correct(("a",), -20.0)
     queue.correct(("b",), -18.0)
     for place in places:
         queue.remove(place)
     queue.push(("b",), SAME, 8.0, "back")
-    assert [queue.pop() for _ in range(3)] == ["a3", "a4", "back"]
+    assert [serve(queue) for _ in range(3)] == ["a3", "a4", "back"]
 
 
 def test_peek_passes_over_those_who_left() -> None:
@@ -127,9 +136,9 @@ def test_peek_gives_up_before_it_has_looked_at_every_resting_flow() -> None:
     queue = _filled({"busy": 5}, cost_s=1.0)
     for number in range(2 * LOOK_MAX):
         queue.push((f"short-lived-{number}",), SAME, 1.5, "short")
-    queue.pop()
+    serve(queue)
     for _ in range(2 * LOOK_MAX):
-        assert queue.pop() == "short"
+        assert serve(queue) == "short"
     assert len(queue._root.children) == 2 * LOOK_MAX + 1
     assert queue.peek(4) == ["busy1"]
 
@@ -162,8 +171,8 @@ def test_short_lived_flows_are_forgotten() -> None:
     for number in range(3000):
         queue.push(("long-lived",), SAME, 1.0, "long")
         queue.push(("run", f"short-lived-{number}"), SAME, 1.0, "short")
-        queue.pop()
-        queue.pop()
+        serve(queue)
+        serve(queue)
     assert len(queue._root.children) <= 2
 
 

@@ -9,7 +9,8 @@ from headway.base.values import Limit, LimitReading
 from headway.engine.strategy import Strategy
 from headway.pacing.account import Profile
 from headway.pacing.estimate import Price
-from headway.pacing.memory import AccountTerms, Chronicle, LaneMemory, ObservedAnswer
+from headway.pacing.memory import AccountMemory, AccountTerms, Chronicle, ObservedAnswer
+from headway.pacing.width import Samples
 from headway.plans.graph import Need
 from headway.report import forecast
 from headway.report.forecast import (
@@ -35,17 +36,15 @@ LATENCY = Latency(0.5, 0.005)
 REQUESTS = Limit("requests", 60.0, source="header")
 
 
-def memory(
-    *limits: Limit, left: float | None = None, curve: tuple[tuple[int, float, float], ...] = ()
-) -> LaneMemory:
+def memory(*limits: Limit, left: float | None = None, pieces: Samples = ()) -> AccountMemory:
     """An account whose limits are known; of each the share `left` is free."""
-    profile = Profile(limits=limits, curve=curve, first_byte_s=0.5, per_token_s=0.005)
+    profile = Profile(limits=limits, curves=((), pieces), first_byte_s=0.5, per_token_s=0.005)
     levels = tuple(
         LimitReading(one.resource, one.period_s, one.amount, one.amount * left, None)
         for one in limits
         if left is not None
     )
-    return LaneMemory("account", "m", "plain", profile, levels)
+    return AccountMemory("account", "m", "plain", profile, levels)
 
 
 def seen(count: int = 40, spread: float = 1.0) -> dict[str, list[SeenCall]]:
@@ -148,15 +147,15 @@ def test_a_model_without_a_price_is_named_and_the_cost_is_not() -> None:
 
 
 def test_speeds_are_those_of_calls_or_of_the_account_or_usual() -> None:
-    curve = ((4, 10.0, 0.005),)
-    lane = memory(REQUESTS, left=1.0, curve=curve)
+    pieces = ((4.0, 10.0, 0.005, 1.0),)
+    lane = memory(REQUESTS, left=1.0, pieces=pieces)
     by_calls = ground_of(Knowledge(lane, seen()))
     assert by_calls.speed.latency.work_s(200.0) == pytest.approx(1.5, rel=0.03)
     assert by_calls.is_known
     by_account = ground_of(Knowledge(lane))
     assert by_account.speed.latency.first_byte_s == pytest.approx(0.5)
     assert by_account.speed.calls == 0
-    usual = ground_of(Knowledge(replace(lane, profile=replace(lane.profile, curve=()))))
+    usual = ground_of(Knowledge(replace(lane, profile=replace(lane.profile, curves=((), ())))))
     assert usual.speed == UNKNOWN
     assert not usual.is_known
 
@@ -190,7 +189,7 @@ def test_a_large_plan_costs_no_more_to_foresee_than_a_middling_one(
 
 def test_a_plan_that_asks_nobody_takes_what_it_took_here() -> None:
     part = OutlinePart("build", 10, seconds=(2.0, 2.0, 2.0))
-    blank = LaneMemory("", "", "plain", Profile())
+    blank = AccountMemory("", "", "plain", Profile())
     found = foresee(
         Outline((part,)), Knowledge(blank, places=2.0), Strategy("fixed", 2), depth=QUICKLY
     )
@@ -225,8 +224,11 @@ def test_neighbours_of_the_last_minutes_are_foreseen_to_go_on() -> None:
             answer = ObservedAnswer(100.0, 100.0, 0.5, 1.0, neighbours=neighbours)
             chronicle.answered(answer, 60.0 * (number * minutes // 20))
         terms = AccountTerms((Limit("requests", 60.0), Limit("output", 6000.0)))
-        profile, seen_to = Profile(curve=((4, 9.0, 0.01),)), chronicle.memory(60.0 * (minutes - 1))
-        memory = LaneMemory("account", "model", "anthropic", profile, (), seen_to)
+        profile, seen_to = (
+            Profile(curves=((), ((4.0, 9.0, 0.01, 1.0),))),
+            chronicle.memory(60.0 * (minutes - 1)),
+        )
+        memory = AccountMemory("account", "model", "anthropic", profile, (), seen_to)
         outline = Outline((OutlinePart("ask", 180, model="model", sizes_bytes=(400.0,)),))
         return foresee(outline, Knowledge(memory, terms=terms), depth=QUICK)
 

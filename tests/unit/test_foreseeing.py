@@ -14,7 +14,8 @@ from headway.errors import WireError
 from headway.journal.folder import list_runs
 from headway.pacing import memory as quota
 from headway.pacing.account import Profile
-from headway.pacing.memory import AccountTerms, LaneMemory, PacingMemory, Spend
+from headway.pacing.call import Spend
+from headway.pacing.memory import AccountMemory, AccountTerms, PacingMemory
 from headway.pacing.windows import WindowState
 from headway.plans.load import plan_from
 from headway.plans.spec import PlanBudget
@@ -151,9 +152,9 @@ def test_an_account_is_known_by_its_host_and_key(home: dict[str, str]) -> None:
     blank, account = known_account(MODEL, StoredMemory(PacingMemory()), home)
     assert (blank.memory.account, blank.memory.group) == (account, "claude-haiku-4")
     assert blank.memory.dialect == "anthropic"
-    known = LaneMemory(account, "claude-haiku-4", "anthropic", Profile(width=9.0))
+    known = AccountMemory(account, "claude-haiku-4", "anthropic", Profile(width=9.0))
     share = AccountTerms(share=0.5)
-    kept = StoredMemory(PacingMemory(terms=((account, share),), lanes=(known,)), age_s=3.0)
+    kept = StoredMemory(PacingMemory(terms=((account, share),), accounts=(known,)), age_s=3.0)
     account_known, _ = known_account(MODEL, kept, home)
     assert (account_known.memory, account_known.terms, account_known.age_s) == (known, share, 3.0)
     other, _ = known_account(MODEL, kept, home | {"ANTHROPIC_API_KEY": "another"})

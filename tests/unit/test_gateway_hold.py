@@ -19,7 +19,6 @@ from headway import errors as ours
 from headway.gateway import reply as hold
 from headway.gateway.guard import caller_of
 from headway.gateway.values import Caller, Turned
-from headway.pacing.headers import Dialect
 from headway.wire.read import FORMATS, AnswerReader
 from headway.wire.values import Answer, WireName
 from tests.integration.gateway_home import Bases, asked, claude, gpt
@@ -114,7 +113,7 @@ def test_an_sdk_reads_the_same_answer_with_beats_as_without(
 def test_headway_reads_the_same_answer_with_beats_as_without(wire: WireName, name: str) -> None:
     answer, tallies = stream(wire), []
     for body in (answer, 5 * hold.ping_bytes(wire, named(name)) + answer):
-        reader = AnswerReader(wire, 200, committed(wire), Dialect("x"))
+        reader = AnswerReader(wire, 200, committed(wire))
         reader.feed(body)
         reader.end()
         assert reader.fault is None

@@ -6,9 +6,9 @@ from math import inf
 
 import pytest
 
-from headway.base.values import FaultKind, Limit
-from headway.pacing.admission import LaneView, LimitView
+from headway.base.values import FaultKind, Limit, Wait
 from headway.pacing.memory import Chronicle, ObservedAnswer
+from headway.pacing.views import AccountView, LimitView
 from headway.report.health import (
     RECENT_MIN,
     USUAL_CALLS,
@@ -59,9 +59,11 @@ class Account:
         for _ in range(calls):
             self.chronicle.refused(kind, self.now_s)
 
-    def condition(self, hour: int = NOON, *limits: LimitView, waits: str = "") -> Condition:
-        lane = LaneView(
-            "one", "model", "anthropic", 1.0, "fast", limits, inf, 0, 0, 0, waits, (),
+    def condition(
+        self, hour: int = NOON, *limits: LimitView, wait: Wait | None = None
+    ) -> Condition:
+        lane = AccountView(
+            "one", "model", "anthropic", 1.0, "fast", limits, inf, 0, 0, 0, wait, (),
             self.chronicle.memory(self.now_s),
         )  # fmt: skip
         return condition_of(lane, hour)
@@ -76,7 +78,7 @@ def test_a_limit_that_is_all_used_is_good() -> None:
     here = Account()
     here.answers(50, quick())
     full = (use("requests", 590.0), use("input", 330.0))
-    found = here.condition(NOON, *full, waits="requests/60s: every call counts")
+    found = here.condition(NOON, *full, wait=Wait("requests/60s", 60.0, "every call counts"))
     assert (found.level, found.reasons, found.binding) == ("good", (), "requests/60s")
     assert dict(found.headroom) == pytest.approx({"requests/60s": 10 / 600, "input/60s": 0.45})
 
@@ -171,7 +173,7 @@ def test_a_neighbour_who_takes_our_share_is_an_alarm(share: float, level: Level)
 
 
 def test_an_account_that_takes_no_calls_is_bad() -> None:
-    found = Account().condition(waits="account: billing: no credit")
+    found = Account().condition(wait=Wait("account", inf, "billing: no credit"))
     assert found.reasons == ("the account takes no calls: billing: no credit",)
     assert found.level == "bad"
 

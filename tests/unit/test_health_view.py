@@ -9,18 +9,18 @@ from math import inf
 
 import pytest
 
-from headway.base.values import Limit
+from headway.base.values import Limit, Wait
 from headway.broker.protocol import About
 from headway.client.overview import Overview
-from headway.pacing.admission import BookView, LaneView, LimitView
 from headway.pacing.memory import Chronicle, ObservedAnswer
+from headway.pacing.views import AccountView, AdmissionView, LimitView
 from headway.report.text.health import draw_health, health_json, health_line, watch_health
 from headway.report.text.words import console_for
 
 ABOUT = About(42, 7.0)
 
 
-def lane(refused: int = 0, group: str = "model") -> LaneView:
+def lane(refused: int = 0, group: str = "model") -> AccountView:
     """A hundred calls at noon of yesterday, as many now, and some that were refused."""
     chronicle = Chronicle()
     chronicle.turn(12, 0.0)
@@ -35,14 +35,14 @@ def lane(refused: int = 0, group: str = "model") -> LaneView:
         LimitView(Limit("requests", 600.0, source="header"), 590.0, 0.4, 0.0),
         LimitView(Limit("input", 600.0), 10.0, None, 0.0),
     )
-    return LaneView(
+    return AccountView(
         "api.example#1a2b", group, "anthropic", 1.0, "fast", limits, inf, 3, 10, refused,
-        "requests/60s: it is full", (), chronicle.memory(86400.0),
+        Wait("requests/60s", 90.0, "it is full"), (), chronicle.memory(86400.0),
     )  # fmt: skip
 
 
-def seen(*lanes: LaneView, about: About | None = ABOUT, age_s: float | None = None) -> Overview:
-    return Overview(BookView("2026-11", lanes, (), (), "2026-11-16", 12), about, age_s)
+def seen(*lanes: AccountView, about: About | None = ABOUT, age_s: float | None = None) -> Overview:
+    return Overview(AdmissionView("2026-11", lanes, (), (), "2026-11-16", 12), about, age_s)
 
 
 def drawn(overview: Overview) -> str:
@@ -66,7 +66,7 @@ def test_an_account_is_drawn_with_its_limits_its_reasons_and_its_hours() -> None
 
 def test_without_a_broker_or_an_account_it_says_so() -> None:
     assert "no broker is running, and nothing is remembered" in drawn(
-        Overview(BookView("", (), (), ()))
+        Overview(AdmissionView("", (), (), ()))
     )
     assert "No account has been used yet" in drawn(seen())
     for age_s, words in ((5.0, "5 s"), (600.0, "10 min"), (7200.0, "2 h"), (2 * 86400.0, "2 d")):
@@ -89,7 +89,7 @@ def test_a_program_gets_everything_by_name() -> None:
     assert one["recent"]["refusal_rate"] == pytest.approx(20 / 120)
     assert one["hours"]["12"]["per_token_s"] == pytest.approx(0.02)
     assert one["advice"].startswith("which hours are busy is not known yet")
-    assert health_json(Overview(BookView("", (), (), ())))["hour"] is None
+    assert health_json(Overview(AdmissionView("", (), (), ())))["hour"] is None
 
 
 def test_a_run_is_told_of_the_worst_and_of_how_many() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from headway.base.numbers import date_of, day_of
-from headway.pacing.admission import BookView
-from headway.pacing.budget import BudgetLedgerStatistics
-from headway.pacing.memory import DaySpend, MonthlyBudget, Spend
+from headway.pacing.budget import BudgetLedger
+from headway.pacing.call import Spend
+from headway.pacing.memory import DaySpend, MonthlyBudget
+from headway.pacing.views import AdmissionView
 from headway.report.health import (
     PACE_DAYS,
     BudgetOutlook,
@@ -23,15 +24,15 @@ NOTHING = Spend()
 
 def view_of(
     amounts: list[float], date: str, budget: MonthlyBudget, spent: Spend | None = None
-) -> BookView:
+) -> AdmissionView:
     """So much on each of the days that end with this one."""
     first = day_of(date) - len(amounts) + 1
     days = tuple(
         DaySpend(date_of(first + at), amount, round(amount)) for at, amount in enumerate(amounts)
     )
     month = sum(day.tokens for day in days if day.date[:7] == date[:7])
-    ledger = BudgetLedgerStatistics(budget, spent or Spend(month, round(month)), Spend(7.0, 7))
-    return BookView(date[:7], (), (("", ledger),), (), date, 12, (("", days),))
+    ledger = BudgetLedger(budget, spent or Spend(month, round(month)), Spend(7.0, 7))
+    return AdmissionView(date[:7], (), (("", ledger),), (), date, 12, (("", days),))
 
 
 def outlook(amounts: list[float], date: str, budget: float, passed: float = 1.0) -> BudgetOutlook:
@@ -83,9 +84,9 @@ def test_days_without_spending_are_part_of_the_pace() -> None:
 
 def test_every_budget_has_an_outlook_of_its_own() -> None:
     view = view_of([100.0] * 3, "2026-11-16", MonthlyBudget(5000.0, 900))
-    ledger = BudgetLedgerStatistics(MonthlyBudget(tokens=10.0), NOTHING, NOTHING)
-    free = BudgetLedgerStatistics(MonthlyBudget(), Spend(5.0), NOTHING)
-    view = BookView(
+    ledger = BudgetLedger(MonthlyBudget(tokens=10.0), NOTHING, NOTHING)
+    free = BudgetLedger(MonthlyBudget(), Spend(5.0), NOTHING)
+    view = AdmissionView(
         "2026-11", (), (*view.ledgers, ("one", ledger), ("two", free)), (), "", 3, view.days
     )
     found = outlooks(view, 0.5)

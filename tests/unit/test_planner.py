@@ -12,6 +12,8 @@ from time import process_time
 import pytest
 
 from headway import errors
+from headway.base.clock import now_s
+from headway.base.values import Wait
 from headway.errors import (
     BadValueError,
     BudgetReachedError,
@@ -115,8 +117,7 @@ def test_a_provider_that_fails_is_not_called_a_bad_plan(tmp_path: Path) -> None:
 
 def test_a_usage_window_is_waited_for_only_as_long_as_allowed(tmp_path: Path) -> None:
     author = Author([fenced(GOOD)])
-    words = "waited for usage/18000s (usage window is 100% used; 7200.0 s; 2 waiting)"
-    author.admission.refuse(QueueDeadlineError(detail=words))
+    author.admission.refuse(Wait("usage/18000s", now_s() + 7200.0, "usage window is 100% used"))
     with pytest.raises(QueueDeadlineError, match="usage window is empty"):
         asyncio.run(drafted(wanted(tmp_path), author.settings(), waits_until_s=-inf))
     assert author.sent == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from contextlib import aclosing, suppress
 from math import ceil
 
@@ -18,13 +19,15 @@ from headway.agents.prompt import (
     must_be_ready,
     must_have_ceilings,
 )
+from headway.base.clock import now_s
+from headway.base.values import Wait
+from headway.client import exchange
 from headway.errors import (
     AccountClosedError,
     BrokerUnavailableError,
     BudgetReachedError,
     DemandTooLargeError,
     HeadwayError,
-    QueueDeadlineError,
     StateFileError,
     UsageError,
 )
@@ -174,8 +177,10 @@ WHOLE = events("anthropic")
     (said("half of", is_cut=True), "unfit", "usage", "max_tokens: 100"),
 ])  # fmt: skip
 def test_a_call_without_a_result_says_why_and_what_it_cost(
-    replies: httpx2.Response | Exception | list[bytes], kind: str, costs: str, says: str
-) -> None:
+    replies: httpx2.Response | Exception | list[bytes], kind: str, costs: str, says: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(exchange, "_REACHED", set())
     body = Body(replies) if isinstance(replies, list) else None
     bench = Bench(body=body) if isinstance(replies, list) else Bench(replies)
     error = bench.fails()
@@ -261,21 +266,22 @@ def test_a_repair_that_is_lost_costs_its_ceiling_and_the_first_call() -> None:
     assert error.result.calls == 2
 
 
-USAGE_WAIT = "waited for usage/18000s (usage window is 100% used; 7200.0 s; 2 waiting)"
+USAGE_WAIT = Wait("usage/18000s", now_s() + 7200.0, "usage window is 100% used")
 
 
 def test_a_wait_for_a_usage_window_ends_with_its_reset() -> None:
     bench = Bench()
-    bench.admission.refuse(QueueDeadlineError(detail=USAGE_WAIT))
+    bench.admission.refuse(USAGE_WAIT)
     with pytest.raises(WindowEmptyError, match="100% used") as caught:
         bench.perform()
     assert bench.windows == [(caught.value.resets_at_s, "usage window is 100% used")]
+    assert caught.value.resets_at_s == pytest.approx(time.time() + 7200.0, abs=600.0)
     assert bench.provider.requests == []
 
 
 def test_a_window_that_is_empty_before_a_repair_reports_what_was_paid() -> None:
     async def verify(text: str) -> str | None:
-        bench.admission.refuse(QueueDeadlineError(detail=USAGE_WAIT))
+        bench.admission.refuse(USAGE_WAIT)
         return "wrong"
 
     bench = Bench()
@@ -286,13 +292,11 @@ def test_a_window_that_is_empty_before_a_repair_reports_what_was_paid() -> None:
     assert len(bench.windows) == 1
 
 
-def test_other_waits_go_on_ahead_of_newcomers_for_as_long_as_it_takes() -> None:
+def test_other_waits_go_on_in_the_same_place_for_as_long_as_it_takes() -> None:
     bench = Bench()
-    words = "waited for input/60s (window full; 20.0 s; 2 waiting)"
-    bench.admission.refuse(QueueDeadlineError(detail=words), QueueDeadlineError())
+    bench.admission.refuse(Wait("input/60s", now_s() + 20.0, "refilling"))
     assert bench.perform().calls == 1
-    assert [call.is_resent for call in bench.admission.calls] == [False, True, True]
-    assert bench.admission.deadlines_s == [2.0, 60.0, 60.0]
+    assert (len(bench.admission.calls), bench.admission.deadlines_s) == (1, [None])
 
 
 def test_an_answer_that_empties_the_window_is_told_at_once() -> None:

@@ -7,7 +7,6 @@ import json
 import pytest
 
 from headway.base.values import DAY_S, MINUTE_S, Fault, FaultKind, LimitReading, Resource
-from headway.pacing.headers import ANTHROPIC, CEREBRAS, GEMINI, GROQ, OPENAI, PLAIN, Dialect
 from headway.pacing.refusal import (
     BODY_BYTES_MAX,
     DETAIL_CHARS_MAX,
@@ -40,10 +39,8 @@ def quota_failure(*quotas: object) -> dict[str, object]:
     return {"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": list(quotas)}
 
 
-def meaning(
-    status: int, said: bytes, dialect: Dialect = PLAIN
-) -> tuple[FaultKind, Resource | None]:
-    fault = classify(status, {}, said, dialect)
+def meaning(status: int, said: bytes) -> tuple[FaultKind, Resource | None]:
+    fault = classify(status, {}, said)
     return fault.kind, fault.resource
 
 
@@ -86,7 +83,7 @@ TPM = (
 def test_anthropic_names_the_limit_in_its_message(
     message: str, kind: FaultKind, resource: Resource | None
 ) -> None:
-    assert meaning(429, anthropic("rate_limit_error", message), ANTHROPIC) == (kind, resource)
+    assert meaning(429, anthropic("rate_limit_error", message)) == (kind, resource)
 
 
 @pytest.mark.parametrize(
@@ -101,13 +98,13 @@ def test_anthropic_names_the_limit_in_its_message(
     ],
 )  # fmt: skip
 def test_anthropic_statuses_and_types(status: int, kind: str, expected: FaultKind) -> None:
-    assert meaning(status, anthropic(kind, "..."), ANTHROPIC)[0] == expected
+    assert meaning(status, anthropic(kind, "..."))[0] == expected
 
 
 def test_the_spend_cap_is_told_from_a_rate_limit() -> None:
     details = {"error_code": "enforced_spend_limit_reached"}
     said = anthropic("rate_limit_error", "You have reached a limit.", details)
-    assert meaning(429, said, ANTHROPIC) == ("spend_cap", "spend")
+    assert meaning(429, said) == ("spend_cap", "spend")
 
 
 @pytest.mark.parametrize(
@@ -120,8 +117,8 @@ def test_the_spend_cap_is_told_from_a_rate_limit() -> None:
 )
 def test_anthropic_speaks_of_money_in_a_bad_request(message: str, expected: FaultKind) -> None:
     said = anthropic("invalid_request_error", message)
-    assert meaning(400, said, ANTHROPIC)[0] == expected
-    assert meaning(500, said, ANTHROPIC)[0] == "server"
+    assert meaning(400, said)[0] == expected
+    assert meaning(500, said)[0] == "server"
 
 
 def test_a_resource_that_is_not_named_is_the_one_of_which_nothing_is_left() -> None:
@@ -132,9 +129,9 @@ def test_a_resource_that_is_not_named_is_the_one_of_which_nothing_is_left() -> N
         "anthropic-ratelimit-tokens-remaining": "0",
         "retry-after": "3",
     }
-    assert classify(429, headers, said, ANTHROPIC) == Fault("rate", "output", 3.0, "Slow down.")
-    assert classify(429, {**headers, "anthropic-ratelimit-requests-remaining": "0"}, said,
-                    ANTHROPIC).resource is None  # fmt: skip
+    assert classify(429, headers, said) == Fault("rate", "output", 3.0, "Slow down.")
+    headers["anthropic-ratelimit-requests-remaining"] = "0"
+    assert classify(429, headers, said).resource is None
 
 
 def test_a_full_usage_window_says_when_to_come_back() -> None:
@@ -146,7 +143,7 @@ def test_a_full_usage_window_says_when_to_come_back() -> None:
         ("anthropic-ratelimit-unified-7d-reset", "2026-11-04T12:00:00Z"),
     ]
     said = anthropic("rate_limit_error", "This request would exceed your account's rate limit.")
-    fault = classify(429, headers, said, ANTHROPIC)
+    fault = classify(429, headers, said)
     assert (fault.resource, fault.retry_after_s) == ("tokens", DAY_S)
 
 
@@ -168,7 +165,7 @@ def test_a_full_usage_window_says_when_to_come_back() -> None:
     ],
 )  # fmt: skip
 def test_openai_refusals(said: bytes, kind: FaultKind, resource: Resource | None) -> None:
-    assert meaning(429, said, OPENAI) == (kind, resource)
+    assert meaning(429, said) == (kind, resource)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +179,7 @@ def test_openai_refusals(said: bytes, kind: FaultKind, resource: Resource | None
 )
 def test_a_call_larger_than_the_limit_stays_wrong(status: int, message: str) -> None:
     said = openai(message, "tokens", "rate_limit_exceeded")
-    assert meaning(status, said, GROQ)[0] == "request"
+    assert meaning(status, said)[0] == "request"
 
 
 @pytest.mark.parametrize(
@@ -199,12 +196,12 @@ def test_the_wait_is_in_the_message_when_no_header_has_it(
     message: str, seconds: float | None
 ) -> None:
     said = openai(message, "tokens", "rate_limit_exceeded")
-    assert classify(429, {}, said, OPENAI).retry_after_s == pytest.approx(seconds)
-    assert classify(429, {"retry-after": "11"}, said, OPENAI).retry_after_s == 11.0
+    assert classify(429, {}, said).retry_after_s == pytest.approx(seconds)
+    assert classify(429, {"retry-after": "11"}, said).retry_after_s == 11.0
 
 
 def test_plain_text_can_name_a_wait_too() -> None:
-    assert classify(429, {}, b"Slow down, try again in 5s", PLAIN).retry_after_s == 5.0
+    assert classify(429, {}, b"Slow down, try again in 5s").retry_after_s == 5.0
 
 
 def test_gemini_names_quota_and_wait_in_its_details() -> None:
@@ -222,7 +219,7 @@ def test_gemini_names_quota_and_wait_in_its_details() -> None:
             {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "41s"},
         ],
     )
-    fault = classify(429, {}, said, GEMINI)
+    fault = classify(429, {}, said)
     assert (fault.kind, fault.resource, fault.retry_after_s) == ("rate", "requests", 41.68)
     assert reading_of_refusal(said) == LimitReading("requests", DAY_S, 250.0, 0.0, None)
 
@@ -246,7 +243,7 @@ def test_gemini_details_that_cannot_be_read_were_not_said() -> None:
                                                                 "quotaValue": 9}),
         ],
     )  # fmt: skip
-    fault = classify(429, {}, said, GEMINI)
+    fault = classify(429, {}, said)
     assert (fault.resource, fault.retry_after_s) == ("requests", None)
     assert reading_of_refusal(said) == LimitReading("requests", DAY_S, None, 0.0, None)
 
@@ -260,21 +257,21 @@ def test_gemini_details_that_cannot_be_read_were_not_said() -> None:
     ],
 )  # fmt: skip
 def test_gemini_statuses(status: int, word: str, expected: FaultKind) -> None:
-    assert meaning(status, gemini(status, word, "..."), GEMINI)[0] == expected
+    assert meaning(status, gemini(status, word, "..."))[0] == expected
 
 
 def test_gemini_without_billing_is_not_a_wrong_request() -> None:
     said = gemini(403, "PERMISSION_DENIED", "...", [{"reason": "BILLING_DISABLED"}])
-    assert meaning(403, said, GEMINI)[0] == "billing"
+    assert meaning(403, said)[0] == "billing"
 
 
 def test_cerebras_complains_without_an_object_around_it() -> None:
     said = body({"message": "Slow.", "type": "too_many_requests_error", "param": "quota",
                  "code": "token_quota_exceeded"})  # fmt: skip
-    assert meaning(429, said, CEREBRAS) == ("rate", "tokens")
+    assert meaning(429, said) == ("rate", "tokens")
     queue = body({"message": "High traffic!", "type": "too_many_requests_error",
                   "param": "queue", "code": "queue_exceeded"})  # fmt: skip
-    assert meaning(429, queue, CEREBRAS) == ("overload", None)
+    assert meaning(429, queue) == ("overload", None)
 
 
 @pytest.mark.parametrize(
@@ -287,7 +284,7 @@ def test_cerebras_complains_without_an_object_around_it() -> None:
 )  # fmt: skip
 def test_html_is_judged_by_its_status(status: int, expected: FaultKind) -> None:
     said = b"<html>\n <h1>Something   happened</h1></html>"
-    fault = classify(status, {}, said, PLAIN)
+    fault = classify(status, {}, said)
     assert fault.kind == expected
     assert fault.detail.removeprefix(f"HTTP {status}: ") == said.decode().replace("\n", "").replace(
         "   ", " "
@@ -309,7 +306,7 @@ def test_html_is_judged_by_its_status(status: int, expected: FaultKind) -> None:
     ],
 )
 def test_the_detail_is_what_the_body_says_in_any_shape(said: bytes, detail: str) -> None:
-    assert classify(400, {}, said, PLAIN) == Fault("request", None, None, detail)
+    assert classify(400, {}, said) == Fault("request", None, None, detail)
 
 
 def test_a_refusal_in_a_bad_request_is_still_a_refusal() -> None:

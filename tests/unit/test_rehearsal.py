@@ -14,10 +14,10 @@ from headway.engine.events import (
 )
 from headway.engine.state import Rules
 from headway.engine.strategy import ADAPTIVE, ALL_AT_ONCE, Strategy
-from headway.pacing.account import QuotaConfig
+from headway.pacing.account import AccountConfig
+from headway.pacing.calls import AccountCalls
 from headway.pacing.headers import DIALECTS
 from headway.pacing.length import OutputLength
-from headway.pacing.quota import Quota
 from headway.plans.graph import Graph
 from headway.sim import rehearsal
 from headway.sim.account import Terms
@@ -42,7 +42,7 @@ NO_RETRIES = RetryRule(0)
 
 
 def _paced(spec: ProviderSpec) -> PacedDoor:
-    return PacedDoor(Quota(QuotaConfig(DIALECTS[spec.dialect]), 0.0), OutputLength())
+    return PacedDoor(AccountCalls(AccountConfig(DIALECTS[spec.dialect]), 0.0), OutputLength())
 
 
 def _run(
@@ -100,7 +100,7 @@ def test_a_call_whose_first_byte_does_not_come_is_given_up(paced: bool) -> None:
     door: ClientPort = _paced(HANGING) if paced else UnpacedDoor(NO_RETRIES, 1)
     result = _run(HANGING, door=door, timeout_s=5.0)
     assert result.failed == 6
-    # Four attempts of six tasks; through the quota each call is sent four times within one.
+    # Four attempts of six tasks; through admission each call is sent four times within one.
     assert result.timeouts == (96 if paced else 24)
     ended = [event for event in result.events if isinstance(event, TaskFailed)]
     assert {event.fault.kind for event in ended} == {"timeout"}

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from headway.base.values import DAY_S, HOUR_S, MINUTE_S, Fault, LimitReading
-from headway.pacing.headers import ANTHROPIC, CEREBRAS, DIALECTS, GEMINI
+from headway.pacing.headers import DIALECTS
 from headway.pacing.refusal import classify, reading_of_refusal
 from headway.sim.headers import error_body, go_duration, headers
 
@@ -86,7 +86,7 @@ def test_anthropic_errors_have_its_envelope() -> None:
         "request_id": "req_1",
     }
     status, body = error_body("anthropic", fault, "req_1", INPUT)
-    assert classify(status, {}, body, ANTHROPIC).resource == "input"
+    assert classify(status, {}, body).resource == "input"
     assert reading_of_refusal(body) == LimitReading("input", MINUTE_S, 2_000_000.0, None, None)
 
 
@@ -119,7 +119,7 @@ def test_cerebras_errors_are_flat() -> None:
         "code": "token_quota_exceeded",
     }
     status, body = error_body("cerebras", Fault("rate", "requests"), "req_1")
-    assert classify(status, {}, body, CEREBRAS).resource == "requests"
+    assert classify(status, {}, body).resource == "requests"
     assert error_body("cerebras", Fault("billing"), "req_1")[0] == 402
 
 
@@ -146,7 +146,7 @@ def test_gemini_puts_quota_and_wait_into_the_details() -> None:
         }
     }
     status, body = error_body("gemini", Fault("rate", "input", 41.7), "req_1")
-    heard = classify(status, {}, body, GEMINI)
+    heard = classify(status, {}, body)
     assert (heard.resource, heard.retry_after_s) == ("input", 41.7)
 
 

@@ -15,7 +15,7 @@ from headway.engine.budget import NOTHING, Cost
 from headway.errors import BudgetReachedError
 from headway.gateway.call import counted
 from headway.gateway.spending import STEP_TOKENS, Prices, Spending
-from headway.pacing.admission import CallOutcome
+from headway.pacing.call import Outcome
 from headway.pacing.estimate import Price
 
 PRICE = Price(3_000_000, 15_000_000, 300_000)
@@ -91,7 +91,7 @@ EXPECTED = Amounts(1000, 100)
 def test_what_was_not_reported_is_counted_as_expected_or_as_seen(
     seen: Tally, is_finished: bool, counted_as: tuple[int, int, int]
 ) -> None:
-    found = counted(CallOutcome("used", seen), EXPECTED, is_finished)
+    found = counted(Outcome("used", seen), EXPECTED, is_finished)
     assert (found.input_tokens, found.cache_read_tokens, found.output_tokens) == counted_as
 
 

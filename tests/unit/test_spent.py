@@ -11,10 +11,10 @@ from headway.base.values import Limit
 from headway.engine.events import Event
 from headway.engine.state import Rules
 from headway.engine.strategy import ADAPTIVE, Strategy
-from headway.pacing.account import QuotaConfig
+from headway.pacing.account import AccountConfig
+from headway.pacing.calls import AccountCalls
 from headway.pacing.headers import DIALECTS
 from headway.pacing.length import OutputLength
-from headway.pacing.quota import Quota
 from headway.plans.graph import Graph
 from headway.report.history import CALL, Kind, Passage, Passages, Piece
 from headway.report.time_use import PRECEDENCE, Nature, Spent, lineage, spent
@@ -165,8 +165,8 @@ def test_the_parts_of_any_run_add_up(graph: Graph, rules: Rules, course: list[Mo
 def test_the_parts_of_a_rehearsed_run_add_up(is_paced: bool) -> None:
     terms = Terms((Limit("input", 4000.0, burst=1500.0), Limit("concurrency", 4.0, 0.0, "gauge")))
     spec = ProviderSpec("tight", terms=terms, faults=FaultModel(0.1))
-    quota = Quota(QuotaConfig(DIALECTS[spec.dialect]), 0.0)
-    door = PacedDoor(quota, OutputLength()) if is_paced else UnpacedDoor(PATIENT, 1)
+    calls = AccountCalls(AccountConfig(DIALECTS[spec.dialect]), 0.0)
+    door = PacedDoor(calls, OutputLength()) if is_paced else UnpacedDoor(PATIENT, 1)
     workload = draw_workload(WorkloadSpec("plain", 12), 1)
     rules = Rules(ADAPTIVE if is_paced else Strategy("waves", 3))
     events = Rehearsal(workload, Provider(spec, 1), door, rules, keep_events=True).run().events

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len
 
-from headway.base.values import Fault, Limit
+from headway.base.values import Fault, Limit, Wait
 from headway.engine.events import (
     CallAdmitted,
     Ending,
@@ -21,7 +21,7 @@ from headway.engine.events import (
     TaskStarted,
     WaveBegan,
 )
-from headway.pacing.admission import CallerView, LaneView, LimitView
+from headway.pacing.views import AccountView, ClientCalls, LimitView
 from headway.report.progress import RunProgress, TaskNames, TimeLeft
 from headway.report.text.stage import LiveState, picture, rest_words
 from headway.report.text.words import ASCII, Glyphs
@@ -31,13 +31,13 @@ LIMITS = (
     LimitView(Limit("input", 30_000.0, 60.0, source="header"), 18_300.0, 0.4, 0.0),
     LimitView(Limit("concurrency", 4.0, 0.0, "gauge"), 3.0, None, 0.0),
 )
-LANE = LaneView(
+LANE = AccountView(
     "api.example#1a2b", "model", "anthropic", 1.0, "fast", LIMITS, 4.0, 3, 10, 0,
-    "input: 400 more in 3 s", (CallerView("me", 3, 2),),
+    Wait("input", 13.0, "400 more"), (ClientCalls("me", 3, 2),),
 )  # fmt: skip
 
 
-def view(*events: Event, lanes: tuple[LaneView, ...] = ()) -> LiveState:
+def view(*events: Event, lanes: tuple[AccountView, ...] = ()) -> LiveState:
     cast = TaskNames(
         "find bugs", ("탐색", "verdict"), (3, 1), lambda task: task // 3, NAMES.__getitem__,
         6_000_000,

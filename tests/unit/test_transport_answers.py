@@ -11,8 +11,8 @@ import pytest
 
 import headway
 from headway.base.values import Sketch, Tally
-from headway.broker.client import CallRequest
 from headway.client.exchange import ALIVE_S, PROGRESS_S, Exchange
+from headway.pacing.call import Request
 from headway.testing import FakeAdmission
 from headway.wire.read import FORMATS
 from headway.wire.values import WireName
@@ -149,7 +149,7 @@ def test_a_body_that_can_be_read_once_is_sent_unpaced_and_says_so_once(
 def test_growth_is_told_in_steps_and_silence_is_told_to_be_alive() -> None:
     now = [0.0]
     admission = FakeAdmission()
-    call = CallRequest("provider.test#0", "anthropic", Sketch("model-1"))
+    call = Request("provider.test#0", "anthropic", Sketch("model-1"))
     exchange = Exchange(call, "anthropic", clock=lambda: now[0])
     exchange.granted(admission.admit(call, None))
     assert exchange.responded(200, {"content-type": "text/event-stream", **HEADERS["anthropic"]})

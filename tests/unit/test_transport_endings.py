@@ -12,7 +12,7 @@ import pytest
 
 import headway
 from headway.errors import InternalError
-from headway.pacing.admission import CallOutcome
+from headway.pacing.call import Outcome
 from headway.testing import FakeAdmission
 from tests.unit.paced_provider import HOST, Body, PacedProvider, events, post
 
@@ -42,7 +42,7 @@ def unfinished(hangs: bool = False, close_hangs: bool = False) -> Body:
     return Body(events("anthropic")[:4], hangs=hangs, close_hangs=close_hangs)
 
 
-def only(admission: FakeAdmission) -> CallOutcome:
+def only(admission: FakeAdmission) -> Outcome:
     (ticket,) = admission.tickets
     return ticket.outcome
 

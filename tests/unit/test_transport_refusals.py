@@ -12,8 +12,8 @@ import openai
 import pytest
 
 import headway
-from headway.base.values import Fault, FaultKind
-from headway.client.exchange import RESENDS_MAX
+from headway.base.values import Fault, FaultKind, Sketch
+from headway.client.exchange import BROKEN_MAX, OUTAGE_S_MAX, RESENDS_MAX, Exchange
 from headway.errors import (
     AccountClosedError,
     BrokerUnavailableError,
@@ -22,6 +22,7 @@ from headway.errors import (
     HeadwayError,
     QueueDeadlineError,
 )
+from headway.pacing.call import Request
 from headway.pacing.refusal import BODY_BYTES_MAX
 from headway.testing import FakeAdmission
 from headway.wire.read import FORMATS
@@ -263,25 +264,65 @@ def test_an_answer_that_fails_after_200_reaches_the_caller_and_teaches_the_quota
 
 
 @pytest.mark.parametrize(
-    ("error", "how", "kind"),
+    ("error", "sent", "how", "kind"),
     [
-        (httpx2.ConnectError("no route"), "unused", "connection"),
-        (httpx2.ConnectTimeout("slow"), "unused", "connection"),
-        (httpx2.PoolTimeout("busy"), "unused", "connection"),
-        (httpx2.ReadTimeout("silence"), "used", "timeout"),
-        (httpx2.WriteError("cut"), "used", "server"),
-        (httpx2.RemoteProtocolError("gone"), "used", "server"),
-        (ValueError("a bug in a transport"), "used", "server"),
+        (httpx2.ConnectError("no route"), 1, "unused", "connection"),
+        (httpx2.ConnectTimeout("slow"), 1, "unused", "connection"),
+        (httpx2.PoolTimeout("busy"), 1, "unused", "connection"),
+        (httpx2.LocalProtocolError("illegal header"), 1, "unused", "request"),
+        (httpx2.ReadTimeout("silence"), 1, "used", "timeout"),
+        (httpx2.WriteError("cut"), 1 + BROKEN_MAX, "used", "server"),
+        (httpx2.RemoteProtocolError("gone"), 1 + BROKEN_MAX, "used", "server"),
     ],
 )
+@pytest.mark.parametrize("is_async", [False, True])
 def test_a_failure_to_send_is_seen_by_the_caller_and_settled_by_what_was_sent(
-    error: Exception, how: str, kind: FaultKind
+    error: Exception, sent: int, how: str, kind: FaultKind, is_async: bool
 ) -> None:
-    admission = FakeAdmission()
-    for is_async in (False, True):
-        with pytest.raises(type(error)):
-            post(PacedProvider(error), admission, CHAT, ASK, is_async=is_async)
-    assert [outcome.how for outcome in admission.outcomes] == [how, how]
-    assert {outcome.fault for outcome in admission.outcomes} == {
-        Fault(kind, detail=type(error).__name__)
-    }
+    admission, provider = FakeAdmission(), PacedProvider(*[error] * (sent + 1))
+    never = CHAT.replace(HOST, "http://never-answered.test")
+    with pytest.raises(type(error)):
+        post(provider, admission, never, ASK, is_async=is_async)
+    fault = Fault(kind, detail=type(error).__name__)
+    assert [(one.how, one.fault) for one in admission.outcomes] == [(how, fault)] * sent
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_call_that_cannot_be_sent_to_an_address_that_answered_before_asks_again(
+    is_async: bool,
+) -> None:
+    down, admission = httpx2.ConnectError("restarting"), FakeAdmission()
+    post(PacedProvider(), admission, CHAT, ASK, is_async=is_async)
+    provider = PacedProvider(*[down] * 3)
+    assert post(provider, admission, CHAT, ASK, is_async=is_async).status_code == 200
+    assert [one.how for one in admission.outcomes] == ["used", *["unused"] * 3, "used"]
+    wrong = PacedProvider(httpx2.LocalProtocolError("illegal header"))
+    with pytest.raises(httpx2.LocalProtocolError):
+        post(wrong, admission, CHAT, ASK, is_async=is_async)
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "connects", "answered", "asks_again"),
+    [
+        (None, 0, True, [True, True, True, False]),
+        (None, 0, False, [False] * 4),
+        (None, 2, False, [True, True, False, False]),
+        (100.0, 0, True, [True, True, False, False]),
+        (100.0, 9, False, [True, True, False, False]),
+    ],
+)
+def test_a_call_that_cannot_be_sent_asks_again_until_its_deadline(
+    wait_s: float | None, connects: int, answered: bool, asks_again: list[bool]
+) -> None:
+    now, admission, account = [7.0], FakeAdmission(), f"{wait_s}-{answered}.test#{connects}"
+    call = Request(account, "anthropic", Sketch("model-1"))
+    if answered:
+        Exchange(call, "anthropic").responded(200, {})
+    exchange = Exchange(call, "anthropic", wait_s, clock=lambda: now[0], connects=connects)
+    again = []
+    for passed_s in (0.0, 99.9, 100.0, OUTAGE_S_MAX):
+        now[0] = 7.0 + passed_s
+        exchange.granted(admission.admit(call, None))
+        again.append(exchange.lost(httpx2.ConnectError("down")))
+    assert again == asks_again
+    assert [one.how for one in admission.outcomes] == ["unused"] * 4

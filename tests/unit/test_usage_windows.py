@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headway.base.values import Limit
-from headway.pacing.headers import ANTHROPIC, WINDOW_5H_S, WINDOW_7D_S, decode
+from headway.pacing.headers import WINDOW_5H_S, WINDOW_7D_S, decode
 from headway.sim.account import Needs, SimulatedAccount, Terms, UsageWindow
 from headway.sim.headers import headers
 
@@ -47,7 +47,7 @@ def test_several_windows_are_reported_in_headers_of_anthropic_only() -> None:
     said = headers("anthropic", account.readings(60.0), 0.0, None)
     assert ("anthropic-ratelimit-unified-5h-status", "rejected") in said
     assert ("anthropic-ratelimit-unified-7d-utilization", "0.25") in said
-    assert [(one.period_s, one.utilization) for one in decode(said, 0.0, ANTHROPIC).limits] == [
+    assert [(one.period_s, one.utilization) for one in decode(said, 0.0).limits] == [
         (WINDOW_5H_S, 1.0), (WINDOW_7D_S, 0.25)
     ]  # fmt: skip
     assert len(headers("openai", account.readings(60.0), 0.0, None)) == 1

@@ -12,8 +12,6 @@ from headway.engine.engine import begin, step
 from headway.engine.events import Began, CallAdmitted, CallWaited
 from headway.engine.state import Rules
 from headway.engine.strategy import ALL_AT_ONCE
-from headway.errors import QueueDeadlineError
-from headway.pacing.quota import WAITED
 from headway.plans.graph import Graph, TaskGroup
 from headway.testing import FakeAdmission
 from headway.work import TELL_WAIT, waiting_for_permit
@@ -21,8 +19,6 @@ from tests.unit.attempts import Told
 from tests.unit.driven import Scene, flat
 from tests.unit.paced_provider import PacedProvider, refusal
 from tests.unit.test_prompt_agent import Bench, said
-
-IN_LINE = "waited for input/60s (48 of 100 left; until a call ends; 3 waiting)"
 
 
 def test_the_engine_hands_on_what_a_call_waited_for() -> None:
@@ -42,13 +38,6 @@ def test_a_prompt_that_was_refused_says_so_when_it_asks_again() -> None:
     bench.perform()
     assert bench.told.said == ["reserve", "waits", "goes", "waits", "goes"]
     assert [why.partition(":")[0] for why in bench.told.whys] == ["", "", "rate", ""]
-
-
-def test_a_prompt_whose_wait_is_cut_into_slices_says_what_all_of_them_were_for() -> None:
-    bench = Bench(said("four"))
-    bench.admission.refuse(QueueDeadlineError(detail=IN_LINE))
-    bench.perform()
-    assert bench.told.whys == ["", "input/60s"]
 
 
 def test_a_refusal_is_told_with_the_limit_that_it_names() -> None:
@@ -75,7 +64,7 @@ def test_the_reason_of_a_permit_is_told_when_the_wait_is_over() -> None:
     told: list[tuple[bool, str]] = []
     TELL_WAIT.set(lambda waits, why: told.append((waits, why)))
     with waiting_for_permit("overload") as hear:
-        hear(f"{WAITED}output/60s")
+        hear("output/60s")
     TELL_WAIT.set(None)
     with waiting_for_permit() as hear:
         hear("nobody listens")

@@ -7,9 +7,7 @@ from math import inf
 
 import pytest
 
-from headway.base.values import Wait
 from headway.errors import BadValueError
-from headway.pacing.admission import wait_in
 from headway.run.launch import deadline_s, moment_s, span_s
 
 NOON_S = datetime(2026, 11, 16, 12, 0, 0).timestamp()
@@ -50,10 +48,3 @@ def test_a_run_waits_as_long_as_it_takes_unless_it_is_told_otherwise() -> None:
     assert deadline_s(None, None, True, NOON_S) == -inf
     with pytest.raises(BadValueError, match="--wait and --no-wait"):
         deadline_s("6h", None, True, NOON_S)
-
-
-def test_what_a_call_waited_for_can_be_read_again() -> None:
-    words = "waited for usage/18000s (usage window is 100% used; 1234.5 s; 3 waiting)"
-    assert wait_in(words, 100.0) == Wait("usage/18000s", 1334.5, "usage window is 100% used")
-    assert wait_in("concurrency (all in use; until a call ends; 3 waiting)", 0.0) is None
-    assert wait_in("its turn", 0.0) is None

@@ -10,7 +10,6 @@ import pytest
 from msgspec.structs import replace
 
 from headway.base.values import MINUTE_S, Fault, LimitReading, Tally
-from headway.pacing.headers import OPENAI, Dialect
 from headway.sim.headers import error_body
 from headway.wire import answer as write
 from headway.wire.read import FORMATS, AnswerReader
@@ -24,10 +23,8 @@ JSON = {"content-type": "application/json"}
 ANSWER = Answer("id-1", "m", "hello", 10, 5, 3)
 
 
-def reader_of(
-    wire: WireName, headers: dict[str, str], status: int = 200, dialect: Dialect = OPENAI
-) -> AnswerReader:
-    return AnswerReader(wire, status, headers, dialect)
+def reader_of(wire: WireName, headers: dict[str, str], status: int = 200) -> AnswerReader:
+    return AnswerReader(wire, status, headers)
 
 
 def read(wire: WireName, body: bytes, headers: dict[str, str] = JSON) -> AnswerReader:

@@ -11,7 +11,6 @@ import pytest
 from headway.base.values import Fault, Tally
 from headway.client.exchange import explain
 from headway.errors import BudgetReachedError, QueueDeadlineError, WireError
-from headway.pacing.headers import GEMINI
 from headway.wire.gemini import ElementWriter
 from headway.wire.read import FORMATS, AnswerReader, conversation, route, sketch
 from headway.wire.request import IMAGE_BYTES, PAGE_BYTES
@@ -30,7 +29,7 @@ def bytes_of(value: object) -> bytes:
 def outcome(
     chunks: Iterable[bytes], headers: dict[str, str] = STREAM, is_whole: bool = True
 ) -> tuple[Tally, Fault | None, float]:
-    reader = AnswerReader("gemini", 200, headers, GEMINI)
+    reader = AnswerReader("gemini", 200, headers)
     for chunk in chunks:
         reader.feed(chunk)
     reader.end(is_whole)
@@ -238,7 +237,7 @@ def test_thoughts_are_output_and_what_tools_gave_is_input() -> None:
 def test_usage_is_final_with_the_reason_of_the_end_and_not_before() -> None:
     early = {"promptTokenCount": 50, "totalTokenCount": 50}
     late = {"promptTokenCount": 50, "cachedContentTokenCount": 20, "candidatesTokenCount": 9}
-    reader = AnswerReader("gemini", 200, STREAM, GEMINI)
+    reader = AnswerReader("gemini", 200, STREAM)
     reader.feed(sse(chunk("x" * 40, early)))
     assert (reader.is_over, reader.tally) == (False, Tally(50, 0, 10, "estimated"))
     reader.feed(sse(chunk("", late, finishReason="FINISH_REASON_UNSPECIFIED")))
@@ -261,7 +260,7 @@ def test_several_candidates_are_over_when_all_are() -> None:
     usage = {"promptTokenCount": 8, "candidatesTokenCount": 4}
     both = {"candidates": [{"index": 0}, {"index": 1, "content": {"parts": [{"text": "x"}]}}]}
     first = chunk("", usage, index=0, finishReason="STOP")
-    reader = AnswerReader("gemini", 200, STREAM, GEMINI)
+    reader = AnswerReader("gemini", 200, STREAM)
     reader.feed(sse(both, first))
     was_over = reader.is_over
     reader.feed(sse(chunk("", usage, index=1, finishReason="STOP")))
@@ -302,7 +301,7 @@ def test_refusals_name_the_quota_and_the_wait_in_an_array_too() -> None:
     ]
     error = {"code": 429, "message": "Quota.", "status": "RESOURCE_EXHAUSTED", "details": details}
     for body in (bytes_of({"error": error}), bytes_of([{"error": error}])):
-        reader = AnswerReader("gemini", 429, JSON, GEMINI)
+        reader = AnswerReader("gemini", 429, JSON)
         reader.feed(body)
         reader.end()
         assert reader.fault == Fault("rate", "requests", 41.0, "Quota.")

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from headway.pacing.headers import OPENAI
 from headway.wire import read
 from headway.wire.answer import TEXT_CHARS_MAX, TextReader
 from headway.wire.read import FORMATS, conversation, sketch
@@ -44,7 +43,7 @@ def test_the_events_of_a_response_with_tools_are_numbered_without_a_gap(answer: 
 @ANSWERS
 def test_usage_of_an_answer_with_tools_is_read_back(wire: WireName, answer: Answer) -> None:
     headers = {"content-type": "text/event-stream"}
-    reader = read.AnswerReader(wire, 200, headers, OPENAI)
+    reader = read.AnswerReader(wire, 200, headers)
     reader.feed(stream(wire, answer))
     reader.end()
     assert reader.tally.output_tokens == 50

@@ -407,7 +407,7 @@ class PromptAgent:
                 timeout=httpx2.Timeout(self.settings.quiet_s, connect=CONNECT_S_MAX, pool=None),
                 limits=httpx2.Limits(max_connections=None, max_keepalive_connections=KEEPALIVE_MAX),
             )
-            pacing = Pacing(admission=self._gate)
+            pacing = Pacing(admission=self._gate, broken_max=0)
             client._transport = AsyncPacedTransport(client._transport, pacing)
             for pattern, transport in client._mounts.items():
                 if transport is not None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from typing import Final
 
+from msgspec import DecodeError
+from msgspec.json import decode
+
 NUMBER_MAX: Final = 1e15
 """No limit, count or wait is larger: a number above this is noise, and floats stay exact below."""
 
@@ -17,11 +20,15 @@ _NO_FIELDS: Final[Fields] = {}
 def parsed(text: str | bytes) -> object:
     """JSON, or `None`. Deep nesting ends in RecursionError, long integers in ValueError."""
     try:
-        if isinstance(text, bytes):
-            text = text.decode("utf-8", "replace")
-        value: object = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+        value: object = decode(text)
+    except (DecodeError, ValueError, RecursionError):
+        # Half surrogates, bytes that are no UTF-8 and numbers beyond all bounds are read, too.
+        try:
+            if isinstance(text, bytes):
+                text = text.decode("utf-8", "replace")
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            return None
     return value
 
 

@@ -29,9 +29,10 @@ from collections.abc import Iterator
 from struct import Struct as Packing
 from typing import Annotated, Final
 
-from msgspec import DecodeError, Meta, Struct
+from msgspec import DecodeError, Meta, Struct, to_builtins
 from msgspec.msgpack import Decoder, Encoder
 
+from headway.base.fields import dumped, parsed
 from headway.base.values import Reading, Wait
 from headway.errors import WireError
 from headway.pacing.call import Cut, Denied, Granted, Outcome, Request
@@ -151,7 +152,10 @@ _from_broker: Final = Decoder(FromBroker)
 
 def packed(message: FromClient | FromBroker) -> bytes:
     """A message as it travels; `WireError` if it is too long."""
-    data = _encode(message)
+    try:
+        data = _encode(message)
+    except UnicodeEncodeError:
+        data = _encode(parsed(dumped(to_builtins(message))))
     if len(data) > MESSAGE_BYTES_MAX:
         name = type(message).__name__
         raise WireError(f"a message of {len(data):,} bytes is too long", detail=name)

@@ -55,15 +55,16 @@ def host_name(scheme: str, host: str, port: int | None) -> str:
 
 def account_name(host: str, headers: Mapping[str, str], query: str = "") -> str:
     """`api.anthropic.com#1a2b3c4d`: the host and a digest of whatever identifies who pays."""
-    digest = blake2b(digest_size=DIGEST_BYTES, key=DIGEST_KEY)
-    keys = [_lasting_part(headers.get(name, "")) for name in KEY_HEADERS]
-    if not any(keys):
-        keys = [value for name, value in parse_qsl(query) if name == KEY_PARAMETER]
-    for key in keys:
-        digest.update(key.encode("utf-8", "surrogateescape"))
+    payer = ""
+    for name in KEY_HEADERS:
+        if value := headers.get(name):
+            payer += _lasting_part(value)
+    if not payer and query:
+        payer = "".join([value for name, value in parse_qsl(query) if name == KEY_PARAMETER])
     for name in SCOPE_HEADERS:
-        digest.update(b"\0" + headers.get(name, "").encode("utf-8", "surrogateescape"))
-    return f"{host}#{digest.hexdigest()}"
+        payer += "\0" + headers.get(name, "")
+    data = payer.encode("utf-8", "surrogateescape")
+    return f"{host}#{blake2b(data, digest_size=DIGEST_BYTES, key=DIGEST_KEY).hexdigest()}"
 
 
 def _lasting_part(value: str) -> str:
@@ -82,15 +83,15 @@ class KnownDialects:
 
     def expected(self, account: str, wire: WireName) -> dialects.Dialect:
         """What a response will probably be written in: before the first, its format's own."""
-        return _named(account) or self._heard.get((account, wire), DIALECT_OF_WIRE[wire])
+        named = DIALECT_OF_HOST.get(account.partition("#")[0])
+        return named or self._heard.get((account, wire)) or DIALECT_OF_WIRE[wire]
 
     def heard(
         self, account: str, wire: WireName, status: int, headers: dialects.Headers
     ) -> dialects.Dialect:
         """An answer without limits shows a provider that reports none; a failure shows nothing."""
-        named = _named(account)
-        if named is not None:
-            return named
+        if account.partition("#")[0] in DIALECT_OF_HOST:
+            return self.expected(account, wire)
         told = dialects.guess(headers)
         if told is dialects.PLAIN and wire == "gemini":
             told = dialects.GEMINI
@@ -99,10 +100,6 @@ class KnownDialects:
                 self._heard.clear()
             self._heard[account, wire] = told
         return self.expected(account, wire)
-
-
-def _named(account: str) -> dialects.Dialect | None:
-    return DIALECT_OF_HOST.get(account.partition("#")[0])
 
 
 VOICES: Final = KnownDialects()

@@ -31,7 +31,7 @@ from headway.base.fields import dumped, object_fields
 from headway.base.values import Amounts, Fault, FaultKind, Reading, SettledAs, Tally, Wait
 from headway.client.accounts import GATEWAY_VARIABLE, VOICES, KnownDialects, account_name, host_name
 from headway.pacing.call import Outcome, Request
-from headway.pacing.headers import Headers
+from headway.pacing.headers import Headers, as_text
 from headway.wire.answer import error_body
 from headway.wire.read import AnswerReader, route, sketch
 from headway.wire.values import WireName
@@ -46,6 +46,8 @@ WAIT_VARIABLE: Final = "HEADWAY_WAIT"
 """How long calls may wait for their permit, in seconds, where the program does not say it."""
 ERROR_INFO: Final = "type.googleapis.com/google.rpc.ErrorInfo"
 """Where Gemini's errors say more than their message does."""
+BROKEN_MAX: Final = 2
+"""How often a call is sent again whose connection broke before any answer: as often as SDKs do."""
 
 
 class Pacing(Struct, frozen=True):
@@ -58,6 +60,8 @@ class Pacing(Struct, frozen=True):
     admission: Port | None = None
     """Who admits; `None` is the process's own port."""
     voices: KnownDialects = VOICES
+    broken_max: int = BROKEN_MAX
+    """0 where a budget was set aside for one sending: one that broke may have to be paid."""
 
     def port(self) -> Port:
         """What admits calls in this process: after a fork, another one."""
@@ -107,7 +111,7 @@ def open_exchange(request: httpx2.Request, pacing: Pacing) -> Exchange | None:
     if tell is not None and not is_resent:
         tell(body)
     call = Request(account, dialect, seen, pacing.path, is_resent)
-    return Exchange(call, asked.wire, pacing.wait_s, pacing.voices)
+    return Exchange(call, asked.wire, pacing.wait_s, pacing.voices, broken_max=pacing.broken_max)
 
 
 _STATUS: Final[tuple[tuple[type[errors.HeadwayError], int], ...]] = (
@@ -157,8 +161,6 @@ ALIVE_S: Final = 30.0
 """Bytes that add no text (pings, hidden thoughts) are told this often: the call is not stuck."""
 ASK_S: Final = 0.1
 """The least time for a free permit to arrive: with no wait at all no call would get one."""
-BROKEN_MAX: Final = 2
-"""How often a call is sent again whose connection broke before any answer: as often as SDKs do."""
 STAYS_S: Final = 0.1
 """A connection to an address that was out of reach is used if it stays open for so long: proxies of
 containers accept connections for servers that are gone, and close them at once."""
@@ -175,9 +177,8 @@ REFUSED_KINDS: Final = (*RESENT_KINDS, "spend_cap", "billing", "access", "reques
 
 NOT_SENT: Final = frozenset(
     {"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError",
-     "UnsupportedProtocol", "LocalProtocolError",
-     "ClientConnectorError", "ClientHttpProxyError", "ConnectionTimeoutError", "InvalidURL",
-     "ServerClosedError"}
+     "UnsupportedProtocol", "ClientConnectorError", "ClientHttpProxyError",
+     "ConnectionTimeoutError", "InvalidURL", "ServerClosedError"}
 )  # fmt: skip
 """Exceptions before a byte has left: of httpx2, of httpx by the same names, of aiohttp and ours."""
 
@@ -233,21 +234,25 @@ class Exchange:
     """One call. `with exchange:` makes sure that a permit ends when something fails inside."""
 
     __slots__ = (
-        "_asked", "_broken", "_clock", "_connects", "_is_answer", "_lost_s", "_reader", "_since_s",
-        "_ticket", "_told_s", "_told_tokens", "_voices", "refusal", "resends", "wait_s", "wire",
+        "_broken", "_broken_max", "_clock", "_connects", "_dialect", "_is_answer", "_lost_s",
+        "_reader", "_since_s", "_ticket", "_told_s", "_told_tokens", "_voices", "call", "refusal",
+        "resends", "wait_s", "wire",
     )  # fmt: skip
 
     def __init__(
         self,
-        asked: Request,
+        call: Request,
         wire: WireName,
         wait_s: float | None = None,
         voices: KnownDialects = VOICES,
         clock: Callable[[], float] = time.monotonic,
         connects: int = 0,
+        broken_max: int = BROKEN_MAX,
     ) -> None:
         """`connects`: how often an address that never answered is tried again."""
-        self._asked, self._voices = asked, voices
+        self.call, self._voices = call, voices
+        """What is asked for, each time anew."""
+        self._dialect = call.dialect
         self.wire: WireName = wire
         self.wait_s = wait_s
         self.refusal = ""
@@ -255,7 +260,7 @@ class Exchange:
         self._clock = clock
         self._since_s = clock()
         self.resends = 0
-        self._broken = 0
+        self._broken, self._broken_max = 0, broken_max
         self._connects = connects
         self._lost_s: float | None = None
         """When the call could first not be sent."""
@@ -264,13 +269,6 @@ class Exchange:
         self._is_answer = False
         self._told_tokens = 0.0
         self._told_s = self._since_s
-
-    @property
-    def call(self) -> Request:
-        call = self._asked
-        expected = self._voices.expected(call.account, self.wire)
-        is_resent = call.is_resent or self.resends > 0 or self._broken > 0
-        return replace(call, dialect=expected.name, is_resent=is_resent)
 
     @property
     def is_finished(self) -> bool:
@@ -296,13 +294,14 @@ class Exchange:
         """The headers are here: whether an answer follows them, or the reason why there is none."""
         if len(_REACHED) >= REACHED_MAX:
             _REACHED.clear()
-        _REACHED.add(self._asked.account)
-        dialect = self._voices.heard(self._asked.account, self.wire, status, headers)
-        self._reader = AnswerReader(self.wire, status, headers, time.time())
+        _REACHED.add(self.call.account)
+        said = as_text(headers)
+        self._dialect = self._voices.heard(self.call.account, self.wire, status, said).name
+        self._reader = AnswerReader(self.wire, status, said, time.time())
         self._is_answer = 200 <= status < 300
         if self._is_answer and self._ticket is not None:
             self._told_tokens, self._told_s = 0.0, self._clock()
-            self._ticket.began(self._reader.reading, dialect.name)
+            self._ticket.began(self._reader.reading, self._dialect)
         return self._is_answer
 
     def fed(self, data: bytes) -> None:
@@ -359,6 +358,7 @@ class Exchange:
             return False
         self.refusal = refusal_words(fault)
         self.resends += 1
+        self.call = replace(self.call, dialect=self._dialect, is_resent=True)
         return True
 
     @property
@@ -378,14 +378,15 @@ class Exchange:
         if fault.kind == CONNECTION:
             now = self._clock()
             self._lost_s = now if self._lost_s is None else self._lost_s
-            is_outage = self._asked.account in _REACHED and now - self._lost_s < OUTAGE_S_MAX
+            is_outage = self.call.account in _REACHED and now - self._lost_s < OUTAGE_S_MAX
             is_late = self.wait_s is not None and now - self._since_s >= self.wait_s
             self.refusal = CONNECTION
             self._connects -= 1
             return (is_outage or self._connects >= 0) and not is_late
         self._broken += 1
+        self.call = replace(self.call, is_resent=True)
         self.refusal = refusal_words(fault)
-        return fault.kind == "broken" and self._broken <= BROKEN_MAX
+        return fault.kind == "broken" and self._broken <= self._broken_max
 
     def failed(self, error: BaseException) -> None:
         if self._ticket is None:
@@ -394,7 +395,7 @@ class Exchange:
         fault = _fault_of(error) if isinstance(error, Exception) else None
         if self._reader is not None:
             self.closed(fault)
-        elif fault is not None and fault.kind == "connection":
+        elif fault is not None and fault.kind in ("connection", "request"):
             self._settle("unused", Tally(), fault)
         else:
             self._settle("used", UNKNOWN, fault)
@@ -405,8 +406,7 @@ class Exchange:
         """End the permit. What an answer's headers said was told when it began."""
         ticket, self._ticket = self._ticket, None
         if ticket is not None:
-            dialect = self._voices.expected(self._asked.account, self.wire)
-            ticket.settle(Outcome(how, tally, fault, reading, dialect.name))
+            ticket.settle(Outcome(how, tally, fault, reading, self._dialect))
 
 
 def refusal_words(fault: Fault) -> str:
@@ -425,6 +425,8 @@ def _fault_of(error: Exception) -> Fault:
     kind: FaultKind = "broken"
     if names & NOT_SENT:
         kind = "connection"
+    elif "LocalProtocolError" in names:
+        kind = "request"  # It cannot be written, to any address: its header has a line break.
     elif names & TIMED_OUT:
         kind = "timeout"
     return Fault(kind, detail=type(error).__name__)

@@ -9,11 +9,11 @@ process: forks and many loops can share a client. All decisions are in `exchange
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator
 from itertools import chain
 from typing import Any, ClassVar, Final
-from weakref import finalize
 
 import httpx2
 
@@ -27,17 +27,17 @@ class PacedStream(httpx2.SyncByteStream):
     """The bytes of a response as they are; the exchange looks at each as it passes."""
 
     def __init__(self, body: Iterable[bytes], response: httpx2.Response, to: Exchange) -> None:
-        self._body = body
-        self._stream = response.stream
-        self._exchange = to
-        _settle_when_forgotten(self, to)
+        self._body, self._stream, self._exchange = body, response.stream, to
 
     def __iter__(self) -> Iterator[bytes]:
         exchange = self._exchange
-        with exchange:
+        try:
             for data in self._body:
                 exchange.fed(data)
                 yield data
+        except BaseException as error:
+            exchange.failed(error)
+            raise
         exchange.ended()
 
     def close(self) -> None:
@@ -46,24 +46,29 @@ class PacedStream(httpx2.SyncByteStream):
         finally:
             _close(self._stream)
 
+    def __del__(self) -> None:
+        """A response that is neither read nor closed ends its permit when it is collected."""
+        # At exit the broker sees the process go, which says more than a finalizer could.
+        if not sys.is_finalizing():
+            self._exchange.closed()
+
 
 class AsyncPacedStream(httpx2.AsyncByteStream):
     """The same for an event loop. A permit ends before anything is awaited."""
 
     def __init__(self, body: AsyncIterable[bytes], response: httpx2.Response, to: Exchange) -> None:
-        self._body = body
-        self._stream = response.stream
-        self._exchange = to
-        _settle_when_forgotten(self, to)
+        self._body, self._stream, self._exchange = body, response.stream, to
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         exchange, body = self._exchange, aiter(self._body)
         try:
-            with exchange:
-                async for data in body:
-                    exchange.fed(data)
-                    yield data
+            async for data in body:
+                exchange.fed(data)
+                yield data
             exchange.ended()
+        except BaseException as error:
+            exchange.failed(error)
+            raise
         finally:
             if isinstance(body, AsyncGenerator):
                 await body.aclose()
@@ -73,6 +78,8 @@ class AsyncPacedStream(httpx2.AsyncByteStream):
             self._exchange.closed()
         finally:
             await _aclose(self._stream)
+
+    __del__ = PacedStream.__del__
 
 
 class PacedTransport(httpx2.BaseTransport):
@@ -99,17 +106,21 @@ class PacedTransport(httpx2.BaseTransport):
             request.extensions = own
             if exchange.is_trial:
                 request.extensions = _traced(own, exchange, self.error_type)
-            with exchange:
-                try:
-                    response = self.inner.handle_request(request)
-                except Exception as error:
-                    if exchange.lost(error):
-                        continue
-                    raise
+            try:
+                response = self.inner.handle_request(request)
+            except BaseException as error:
+                if isinstance(error, Exception) and exchange.lost(error):
+                    continue
+                exchange.failed(error)
+                raise
+            try:
                 body = _bytes_of(response)
                 if exchange.responded(response.status_code, response.headers.raw):
                     return self._handed_on(response, body, exchange)
                 head = _head(response, body, exchange)
+            except BaseException as error:
+                exchange.failed(error)
+                raise
             if not exchange.refused():
                 return self._handed_on(response, chain(head, body), exchange)
             _close(response.stream)
@@ -162,17 +173,21 @@ class AsyncPacedTransport(httpx2.AsyncBaseTransport):
             request.extensions = own
             if exchange.is_trial:
                 request.extensions = _traced_async(own, exchange, self.error_type)
-            with exchange:
-                try:
-                    response = await self.inner.handle_async_request(request)
-                except Exception as error:
-                    if exchange.lost(error):
-                        continue
-                    raise
+            try:
+                response = await self.inner.handle_async_request(request)
+            except BaseException as error:
+                if isinstance(error, Exception) and exchange.lost(error):
+                    continue
+                exchange.failed(error)
+                raise
+            try:
                 body = _async_bytes_of(response)
                 if exchange.responded(response.status_code, response.headers.raw):
                     return await self._handed_on(response, body, exchange)
                 head = await _async_head(response, body, exchange)
+            except BaseException as error:
+                exchange.failed(error)
+                raise
             if not exchange.refused():
                 return await self._handed_on(response, _async_chain(head, body), exchange)
             await _aclose(response.stream)
@@ -250,12 +265,6 @@ CLOSED: Final = "the server closes connections at once"
 def _is_closed(stream: Any) -> bool:
     """Before a request there is nothing to be read but the end."""
     return bool(stream.get_extra_info("is_readable"))
-
-
-def _settle_when_forgotten(stream: object, exchange: Exchange) -> None:
-    """A response that is neither read nor closed ends its permit when it is collected."""
-    # At exit the broker sees the process go, which says more than a finalizer could.
-    finalize(stream, exchange.closed).atexit = False
 
 
 def _with_stream(

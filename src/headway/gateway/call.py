@@ -35,7 +35,7 @@ from headway.agents.metering import MeteredUsage
 from headway.base.clock import now_s
 from headway.base.values import Amounts, Fault, Reading, Sketch, Tally, Wait
 from headway.client.accounts import account_name
-from headway.client.exchange import RETRY_COUNT, STAYS_S, Exchange, HeldPermit, Port
+from headway.client.exchange import BROKEN_MAX, RETRY_COUNT, STAYS_S, Exchange, HeldPermit, Port
 from headway.errors import HeadwayError
 from headway.gateway import guard
 from headway.gateway import reply as hold
@@ -313,7 +313,11 @@ class GatewayCall:
         wait_s = settings.wait_s
         if wait_s is None:
             wait_s = hold.wait_s(wire, caller, is_stream)
-        self._exchange = Exchange(call, wire, wait_s, gateway.voices, connects=CONNECTS_MAX)
+        # A task's budget is set aside, and charged, for one sending.
+        self._exchange = Exchange(
+            call, wire, wait_s, gateway.voices, connects=CONNECTS_MAX,
+            broken_max=0 if key.payer else BROKEN_MAX,
+        )  # fmt: skip
         self._reply = ClientReply(request, wire, caller, passed.path, is_stream)
         self._gateway, self._upstream, self._wire = gateway, upstream, wire
         self._key, self._payer, self._passed = key, key.payer, passed

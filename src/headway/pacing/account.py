@@ -29,13 +29,14 @@ from headway.base.values import (
     Wait,
 )
 from headway.pacing.headers import ANTHROPIC, Dialect
-from headway.pacing.hidden_limits import Advice, HiddenLimits
+from headway.pacing.hidden_limits import Advice, HiddenLimits, KnownRate
 from headway.pacing.limits import (
     WAIT_UNTOLD_S,
     PeriodEvidence,
     TrackedLimit,
     discover,
     is_about,
+    named_period,
 )
 from headway.pacing.meters import Bucket, FixedWindow
 from headway.pacing.streams import PlannedStream, Projection
@@ -179,6 +180,8 @@ class Profile(Struct, frozen=True):
     """Time to first byte, and per token or of whole answers, by calls in flight."""
     kept: tuple[str, ...] = ()
     """Names of limits of which reservations do not come back."""
+    hidden: KnownRate | None = None
+    """Of a limit that only refusals showed."""
 
     @property
     def is_measured(self) -> bool:
@@ -209,6 +212,8 @@ class Account:
         self.allowances = Allowances(config.share)
         self.advice = Advice()
         self.hidden: HiddenLimits | None = None
+        if profile.hidden is not None:
+            self.hidden = HiddenLimits(now, profile.hidden)
         self.ramp = Ramp(profile.per_second, now)
         self.speed = AnswerSpeed(profile.first_byte_s, profile.per_token_s, now)
         named = {limit.name for limit in config.limits}
@@ -346,8 +351,9 @@ class Account:
         for told in reading.limits:
             if self.allowances.observe(told, now):
                 continue
+            meant = self._meant(told)
             known = next(
-                (place for place, one in enumerate(self.limits) if is_about(one.limit, told)), None
+                (place for place, one in enumerate(self.limits) if is_about(one.limit, meant)), None
             )
             if known is None:
                 limit = discover(told, self.config.dialect)
@@ -365,8 +371,9 @@ class Account:
                 found.append(fresh)
             else:
                 level = levels[known] if known < len(levels) else None
-                tracked.observe(told, level, at_s, now)
-        if found and self.hidden is not None and self.hidden.refusals == 0:
+                tracked.observe(told, demand, level, at_s, now)
+        hidden = self.hidden
+        if found and hidden is not None and hidden.refusals == 0 and hidden.known is None:
             self.hidden = None
         return found
 
@@ -381,16 +388,18 @@ class Account:
     def profile(self) -> Profile:
         """What is worth keeping for the next run. A cap that no refusal named is only suspected."""
         width, cap = self.width.allowed, self.width.cap
+        is_suspected = self.hidden is not None and self.hidden.refusals > 0
         if width >= cap.most:
             # What the user's own limit held back says nothing of how far it would have gone.
             width = max(width, float(WIDTH_AT_START))
         return Profile(
             tuple(limit.as_profile() for limit in self.limits), width,
-            cap.limit if cap.limit < cap.most and self.hidden is None else inf, cap.probes,
+            cap.limit if cap.limit < cap.most and not is_suspected else inf, cap.probes,
             self.speed.first_byte_s, self.speed.per_token_s,
             self.ramp.most if self.limits else inf,
             (self.width.first_bytes.kept(), self.width.pieces.kept()),
             tuple(one.limit.name for one in self.limits if one.rule.keeps),
+            None if self.hidden is None else self.hidden.known,
         )  # fmt: skip
 
     def standing(self, now: float) -> tuple[LimitReading, ...]:
@@ -403,6 +412,16 @@ class Account:
             for told in levels:
                 if is_about(limit.limit, told):
                     _restore(limit, told, at_s, now)
+
+    def _meant(self, told: LimitReading) -> LimitReading:
+        """A reading that names no period is of the provider's usual one, if such a limit is known:
+        of two limits on requests, one response tells of one."""
+        if told.period_s is None:
+            own_s = named_period(told, self.config.dialect)
+            for one in self.limits:
+                if (one.limit.resource, one.limit.period_s) == (told.resource, own_s):
+                    return replace(told, period_s=own_s)
+        return told
 
     def _follow(
         self, limit: Limit, evidence: PeriodEvidence | None, told: LimitReading, at_s: float,
@@ -417,6 +436,7 @@ class Account:
         self, demand: Demand, sent_s: float, fault: Fault, reading: Reading, now: float
     ) -> None:
         """A limit per period was short: the one that was named, or one that we cannot see."""
+        reading = replace(reading, limits=tuple([self._meant(told) for told in reading.limits]))
         is_window = any((one.utilization or 0.0) >= 1.0 for one in reading.limits)
         may_try = not (is_window or self.config.dialect.refusals_count)
         wait_s = self.advice.heeded_s(fault.retry_after_s, sent_s, may_try, now)

@@ -94,6 +94,8 @@ class AccountCalls:
         if call.place is not None:
             self._queue.remove(call.place)
             call.place = None
+        if not self._queue:
+            self.wait = None
 
     def decide(self, now: float, size: Callable[[Call], None] | None = None) -> Decision:
         """Send all that may be sent now, in fair order; say what the next one waits for."""

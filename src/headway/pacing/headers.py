@@ -79,19 +79,31 @@ DIALECTS: Final[dict[str, Dialect]] = {
 }
 
 
+class HeaderText(dict[str, str]):
+    """Headers as text: names in lower case, values without outer blanks, none that is too long."""
+
+
+def as_text(headers: Headers) -> HeaderText:
+    if isinstance(headers, HeaderText):
+        return headers
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return HeaderText({
+        (name if isinstance(name, str) else name.decode("utf-8", "replace")).lower():
+        (value if isinstance(value, str) else value.decode("utf-8", "replace")).strip()
+        for name, value in pairs
+        if len(value) <= VALUE_CHARS_MAX
+    })  # fmt: skip
+
+
 def guess(headers: Headers) -> Dialect:
     """The dialect of a response of an unknown provider; `PLAIN` when nothing gives it away."""
-    names = dict(_pairs(headers))
-    if any(name.startswith("anthropic-") for name in names):
-        return ANTHROPIC
-    if any(name.startswith("x-groq-") for name in names):
-        return GROQ
-    if any(name.startswith("cerebras-") or name in _CEREBRAS_ONLY for name in names):
-        return CEREBRAS
-    if any(name.startswith("openai-") or name in _OPENAI_NAMES for name in names):
-        return OPENAI
+    said = as_text(headers)
+    for dialect, beginning, names in _SIGNS:
+        for name in said:
+            if name.startswith(beginning) or name in names:
+                return dialect
     # Gemini sends no limits; its front server's name is the only trace.
-    return GEMINI if names.get("server", "").startswith("scaffolding") else PLAIN
+    return GEMINI if said.get("server", "").startswith("scaffolding") else PLAIN
 
 
 def decode(headers: Headers, received_wall_s: float | None) -> Reading:
@@ -101,8 +113,8 @@ def decode(headers: Headers, received_wall_s: float | None) -> Reading:
     OpenAI's organisation and project tokens are two readings: a call counts towards both.
     """
     rows: dict[int, list[str | None]] = {}
-    said: dict[str, str] = {}
-    for name, value in _pairs(headers):
+    said = as_text(headers)
+    for name, value in said.items():
         place = _PLACES.get(name)
         if place is not None:
             slot, part = place
@@ -110,17 +122,17 @@ def decode(headers: Headers, received_wall_s: float | None) -> Reading:
             if row is None:
                 row = rows[slot] = [None, None, None, None, None]
             row[part] = value
-        elif name in _SAID:
-            said[name] = value
     date_s = http_date_s(said.get("date", ""))
     since = _Since(date_s, received_wall_s)
     triple = rows.pop(_TRIPLE, None)
-    limits = [_limit_reading(slot, rows[slot], since) for slot in sorted(rows)]
+    limits: list[LimitReading | None] = []
+    for slot in sorted(rows):
+        limits.append(_limit_reading(slot, rows[slot], since))
     if triple is not None or "ratelimit" in said or "ratelimit-policy" in said:
         limits += _ietf_readings(said, triple or _NOTHING, since)
     return Reading(
-        limits=tuple([limit for limit in limits if limit is not None]),
-        retry_after_s=_retry_after_s(said, since),
+        limits=tuple(filter(None, limits)),
+        retry_after_s=_retry_after_s(said, since) if said.keys() & _RETRY_AFTER else None,
         should_retry={"true": True, "false": False}.get(said.get("x-should-retry", "").lower()),
     )
 
@@ -201,19 +213,14 @@ _OPENAI_NAMES: Final = frozenset(
 _CEREBRAS_ONLY: Final = frozenset(
     name for name in _PLACES if name.endswith(("-minute", "-hour", "-day"))
 )
-_SAID: Final = frozenset(
-    ("date", "retry-after", "retry-after-ms", "x-should-retry", "ratelimit", "ratelimit-policy")
+_RETRY_AFTER: Final = frozenset(("retry-after", "retry-after-ms"))
+_SIGNS: Final[tuple[tuple[Dialect, str, frozenset[str]], ...]] = (
+    (ANTHROPIC, "anthropic-", frozenset()),
+    (GROQ, "x-groq-", frozenset()),
+    (CEREBRAS, "cerebras-", _CEREBRAS_ONLY),
+    (OPENAI, "openai-", _OPENAI_NAMES),
 )
-
-
-def _pairs(headers: Headers) -> Iterator[tuple[str, str]]:
-    """Names in lower case and values without outer blanks, as text, whatever came."""
-    for name, value in headers.items() if isinstance(headers, Mapping) else headers:
-        if len(value) <= VALUE_CHARS_MAX:
-            yield (
-                (name if isinstance(name, str) else name.decode("utf-8", "replace")).lower(),
-                (value if isinstance(value, str) else value.decode("utf-8", "replace")).strip(),
-            )
+"""What gives a dialect away: the beginning of a header's name, or a whole name."""
 
 
 def _limit_reading(slot: int, row: list[str | None], since: _Since) -> LimitReading | None:

@@ -3,9 +3,9 @@
 Laws:
 - Until the first refusal nothing is held back.
 - Refusals of calls that were sent before the last refusal arrived are the same signal.
-- After a refusal calls wait as long as the provider said or, tried ever less often, until one is let
-  in; then they leave one by one until the next refusal. What was let in from one refusal to the next
-  gives a rate. A bucket, a window that slides and one that is fixed all keep to it in the long run.
+- After a refusal calls wait as long as the provider said or, tried ever less often, until one is
+  let in; then they leave one by one until the next refusal. What was let in from one refusal to
+  the next gives a rate. Buckets and windows of both kinds keep to it in the long run.
 - When two rates in a row agree, of the resource for which they agree best, calls are paced by it.
 - A rate that has not been confirmed for a while is pushed, slowly, then faster: limits rise too.
 - Too many at once is another suspect where nothing was said of a wait: it is cleared when more were
@@ -26,7 +26,7 @@ PROBE_S_MAX: Final = 8.0
 """After refusals in a row the next try is 1, 2, 4, then every 8 s."""
 
 VENTURE_S: Final = 0.05
-"""While no rate is known calls leave this far apart after a refusal: the next one stops the rest."""
+"""While no rate is known calls leave this far apart after a refusal: the next one stops all."""
 
 INTERVAL_S_MIN: Final = 1.0
 """A rate is measured over at least this long."""
@@ -60,6 +60,9 @@ FIGURE: Final = 0.05
 
 RESOURCES: Final = ("requests", "input", "output", "reserved")
 """In the order of blame while nothing tells them apart; `reserved`: input and `max_tokens`."""
+
+KnownRate = tuple[str, float, float]
+"""A resource, its rate, and how much was let in at once."""
 
 Suspect = Literal["rate", "crowd", "same"]
 """A rate was short; too many were in flight; or the refusal belongs to the signal before."""
@@ -137,7 +140,7 @@ class Refill:
 class HiddenLimits:
     """The rates of an account whose limits are hidden, and the resource that is short."""
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, now: float, known: KnownRate | None = None) -> None:
         self._refills = {name: Refill() for name in RESOURCES}
         self._blamed = ""
         """The resource that paces; nothing while no two rates agree."""
@@ -156,6 +159,20 @@ class HiddenLimits:
         self._alarm_s = -inf
         self._crowded = False
         self.refusals = 0
+        if known is not None:
+            self._blamed, rate, burst = known
+            refill = self._refills[self._blamed]
+            refill.rate, refill.burst, refill.doubt = rate, burst, 0.0
+            refill.level, refill.at_s = burst, now
+            self._since_s = self._short_s = now
+
+    @property
+    def known(self) -> KnownRate | None:
+        """What the next run may start with."""
+        if not self._blamed:
+            return None
+        refill = self._refills[self._blamed]
+        return self._blamed, refill.rate, refill.burst
 
     def when(self, demand: Demand, now: float) -> float:
         """The earliest time at which the call should be tried."""
@@ -188,10 +205,11 @@ class HiddenLimits:
         """A response began: its call was let in. Says which suspicion that clears, if any."""
         wider = in_flight > self._widest
         self._widest = max(self._widest, in_flight)
+        # Its answer may begin after the next call was refused.
+        self._has_accepted = self._has_accepted or sent_s >= self._since_s
         if sent_s <= self._refused_s:
             return None
         self._row = 0
-        self._has_accepted = True
         if not (wider and self._crowded):
             return None
         self._clear_crowd(now)

@@ -39,7 +39,14 @@ from headway.pacing.meters import (
     SlidingWindow,
     meter_of,
 )
-from headway.pacing.streams import NEARLY_FULL, PlannedStream, Projection, Reserve, Rolling
+from headway.pacing.streams import (
+    BIN_S,
+    NEARLY_FULL,
+    PlannedStream,
+    Projection,
+    Reserve,
+    Rolling,
+)
 
 
 class ChargingRule:
@@ -272,6 +279,10 @@ CHANGED: Final = 0.005
 REVISED: Final = 0.02
 """A learned period that is off by more than this share is revised."""
 
+SAME: Final = 0.02
+FULL_READINGS: Final = 2
+"""So many readings after the first that differ by less than this share show the same level."""
+
 WAIT_UNTOLD_S: Final = 1.0
 """After a refusal that names a limit and no wait."""
 
@@ -336,6 +347,8 @@ class TrackedLimit:
         self._looked_s = -inf
         self._size = (0.0, limit.amount)
         """Between what the size of a bucket is, by what readings showed."""
+        self._full = (0.0, 0)
+        """What was there before the last call, and how often in a row it was the same."""
 
     def level(self, now: float) -> float:
         """What is left now, after what the streams in flight are believed to have produced."""
@@ -351,7 +364,11 @@ class TrackedLimit:
             return 0.0
         spreads = ERROR_SPREADS if self.exact else WINDOW_SPREADS
         error = spreads * sqrt(self._variance * self._in_flight)
-        return min(FLOOR_SHARE * size, EXACT_FLOOR * size + error + self.rounding)
+        floor = min(FLOOR_SHARE * size, EXACT_FLOOR * size + error + self.rounding)
+        if isinstance(self.count, Projection):
+            # Within a bin what flows may come before what refills.
+            floor += min(FLOOR_SHARE * size, self.limit.rate_per_s * BIN_S)
+        return floor
 
     def spare(self) -> float:
         """What is never used of it, less what comes back of calls in flight."""
@@ -501,8 +518,9 @@ class TrackedLimit:
         return None
 
     def observe(
-        self, reading: LimitReading, snapshot: float | None, at_s: float, now: float
-    ) -> None:
+        self, reading: LimitReading, demand: Demand, snapshot: float | None, at_s: float,
+        now: float,
+    ) -> None:  # fmt: skip
         """Learn from one response; `snapshot` is what `charge` returned for its call."""
         if reading.remaining is None or at_s < self.read_s:
             return
@@ -517,6 +535,8 @@ class TrackedLimit:
         if isinstance(meter, FixedWindow):
             self._observe_window(meter, reading, snapshot, at_s)
         elif isinstance(meter, Bucket) and snapshot is not None:
+            if reading.reset_s is None and not self.exact:
+                self._top_up(meter, reading.remaining + self.rule.need(demand))
             self._observe_bucket(meter, reading, snapshot - self.shift, at_s)
         elif isinstance(meter, Bucket):
             since = reading.remaining + meter.rate_per_s * (now - at_s)
@@ -643,6 +663,22 @@ class TrackedLimit:
         most = min(self.limit.amount, self.burst_s * rate)
         bucket.capacity = max(1e-6, min(most, (low + high) / 2.0))
 
+    def _top_up(self, bucket: Bucket, filled: float) -> None:
+        """Where no reset is told: a bucket that is seen as full as before, and no fuller, is full.
+
+        Neighbours take different amounts; a bucket that overflows is left with the same one.
+        """
+        same, count = self._full
+        is_same = abs(filled - same) <= SAME * same + self.rounding
+        self._full = (same, count + 1) if is_same else (filled, 0)
+        if filled > bucket.capacity * (1.0 + SAME):
+            bucket.capacity = self.limit.amount
+        elif self._full[1] >= FULL_READINGS and filled < bucket.capacity * (1.0 - SAME):
+            bucket.capacity = filled
+            self._drawn = self.draw_per_s = self._missing = 0.0
+            self.shared = False
+            bucket.rate_per_s = self.limit.rate_per_s
+
     def _observe_sliding(
         self, meter: AnyMeter, reading: LimitReading, snapshot: float | None, at_s: float
     ) -> None:
@@ -703,16 +739,24 @@ def _is_near(one: float, other: float) -> bool:
 
 
 def is_about(limit: Limit, told: LimitReading) -> bool:
-    """Whether a reading speaks of this limit."""
-    return limit.resource == told.resource and told.period_s in (None, limit.period_s)
+    """Whether a reading speaks of this limit. One that names no period speaks of a learned limit,
+    or of a configured one that is just as large."""
+    if limit.resource != told.resource or told.period_s is not None:
+        return limit.resource == told.resource and limit.period_s == told.period_s
+    return limit.source != "configured" or limit.amount == told.limit
+
+
+def named_period(told: LimitReading, dialect: Dialect) -> float | None:
+    """The period of a reading or, where it names none, that of its provider's usual limits."""
+    own_s = dialect.requests_period_s if told.resource == "requests" else dialect.tokens_period_s
+    return told.period_s or own_s
 
 
 def discover(told: LimitReading, dialect: Dialect) -> Limit | None:
     """The limit that a first reading speaks of, or None if it says too little."""
     if not told.limit or told.remaining is None:
         return None
-    own_s = dialect.requests_period_s if told.resource == "requests" else dialect.tokens_period_s
-    period_s = told.period_s or own_s or MINUTE_S
+    period_s = named_period(told, dialect) or MINUTE_S
     rate = told.limit / period_s
     kind: LimitKind = dialect.limit_kind or "bucket"
     refill_s = max(0.0, told.limit - told.remaining) / rate

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from headway.base.values import Limit, Wait
 from headway.pacing.admission import Admission, ManagedAccount
-from headway.pacing.budget import BudgetLedgerStatistics
+from headway.pacing.budget import BudgetLedger
 from headway.pacing.limits import TrackedLimit
 from headway.pacing.memory import HOUR_UNKNOWN, AccountTerms, ChronicleMemory, DaySpend
 from headway.pacing.windows import WindowState
@@ -40,7 +40,7 @@ class ClientCalls(Struct, frozen=True):
     waiting: int
 
 
-class AccountView(Struct, frozen=True):
+class AccountView(Struct, frozen=True, rename={"clients": "callers"}):
     """One account and model group."""
 
     account: str
@@ -63,12 +63,12 @@ class AccountView(Struct, frozen=True):
     """Usage windows, known by the share that is used."""
 
 
-class AdmissionView(Struct, frozen=True):
-    """Everything at an instant."""
+class AdmissionView(Struct, frozen=True, rename={"accounts": "lanes"}):
+    """Everything at an instant. In JSON the names are those that users' scripts read."""
 
     month: str
     accounts: tuple[AccountView, ...]
-    ledgers: tuple[tuple[str, BudgetLedgerStatistics], ...]
+    ledgers: tuple[tuple[str, BudgetLedger], ...]
     terms: tuple[tuple[str, AccountTerms], ...]
     date: str = ""
     hour: int = HOUR_UNKNOWN
@@ -92,7 +92,7 @@ def _account_view(managed: ManagedAccount, now: float) -> AccountView:
     flying = Counter(call.id[0] for call in managed.in_flight.values())
     waiting = Counter(call.id[0] for call in managed.waiting)
     return AccountView(
-        managed.name, managed.group, managed.dialect.name, terms.share, terms.pace,
+        managed.name, managed.group, account.config.dialect.name, terms.share, terms.pace,
         tuple([_limit_view(limit, now) for limit in account.limits]),
         min(account.width.allowed, account.width.cap.limit), len(managed.in_flight),
         managed.granted, managed.refused, managed.wait,

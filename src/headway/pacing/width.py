@@ -444,7 +444,7 @@ VENTURE_SHARE: Final = 0.5
 """Beyond what was ever in flight, calls leave this far apart, or as many a second as would be this
 share of the widest in each: a refusal stops those behind it."""
 
-TAIL_SHARE: Final = 0.92
+TAIL_SHARE: Final = 0.97
 TAIL_WAITING: Final = 16
 """So few waiting calls are the last: they may crowd in at this share of the peak throughput."""
 
@@ -478,7 +478,7 @@ class Width:
         everything = in_flight + waiting
         if self._is_cold:
             cold = min(COLD_WHOLE, float(isqrt(everything))) if is_whole else COLD
-            return min(max(COLD, cold), self.allowed, cap)
+            return min(max(COLD, cold), cap)
         fit = self._fit
         if fit is not None and waiting <= TAIL_WAITING and self.allowed < everything <= cap:
             peak = fit.width(1.0)

@@ -58,27 +58,30 @@ def asked(body: Fields, _model: str, _streams: bool) -> RequestContent | None:
     if not model or not isinstance(messages, list):
         return None
     tools = [*map(object_fields, items(body.get("tools")))]
-    parts = [
-        RequestPart(
-            "tools", json_text(without(tool, "cache_control")), ends_prefix=_is_marked(tool)
-        )
-        for tool in tools
-    ]
-    parts += _parts("system", body.get("system"), 0)
-    for number, message in enumerate(map(object_fields, messages), 1):
-        parts += _parts(text_of(message.get("role")) or "user", message.get("content"), number)
+    parts: list[RequestPart] = []
+    for tool in tools:
+        read = json_text(without(tool, "cache_control"))
+        parts.append(RequestPart("tools", read, ends_prefix=_is_marked(tool)))
+    if "system" in body:
+        parts += _parts("system", body["system"], 0)
+    for number, message in enumerate(messages, 1):
+        if isinstance(message, dict):
+            role = text_of(message.get("role")) or "user"
+            parts += _parts(role, message.get("content"), number)
     if parts and body.get("cache_control"):
         # The automatic form marks the last block that can be kept.
         last = parts[-1]
         parts[-1] = RequestPart(
             last.role, last.text, last.media, last.media_bytes, True, last.message
         )
-    schema = object_fields(object_fields(body.get("output_config")).get("format")).get("schema")
-    settings = [body.get(name) for name in ("thinking", "output_config", "tool_choice")]
+    settings = [body.get("thinking"), body.get("output_config"), body.get("tool_choice")]
+    schema: object = None
+    if settings[1]:
+        schema = object_fields(object_fields(settings[1]).get("format")).get("schema")
     return RequestContent(
         model, tuple(parts), max_output_tokens=whole_tokens(body.get("max_tokens")),
         streams=body.get("stream") is True, effort=json_text(settings) if any(settings) else "",
-        tools=tuple(text_of(tool.get("name")) for tool in tools),
+        tools=tuple([text_of(tool.get("name")) for tool in tools]) if tools else (),
         schema=json_text(schema) if schema else "",
     )  # fmt: skip
 
@@ -87,14 +90,16 @@ def _is_marked(block: Fields) -> bool:
     return bool(block.get("cache_control"))
 
 
-def _parts(role: str, content: object, message: int) -> Iterator[RequestPart]:
+def _parts(role: str, content: object, message: int) -> list[RequestPart]:
     if isinstance(content, str):
-        yield RequestPart(role, content, message=message)
+        return [RequestPart(role, content, message=message)]
+    parts: list[RequestPart] = []
     for item in items(content):
         if isinstance(item, str):
-            yield RequestPart(role, item, message=message)
+            parts.append(RequestPart(role, item, message=message))
         else:
-            yield from _block_parts(role, object_fields(item), message)
+            parts += _block_parts(role, object_fields(item), message)
+    return parts
 
 
 def _block_parts(role: str, block: Fields, message: int) -> Iterator[RequestPart]:
@@ -175,13 +180,14 @@ def _hear_usage(heard: AnswerSoFar, usage: Fields) -> None:
     """Its input tokens are those that the cache neither gave nor took; writing counts as input."""
     plain = tokens(usage.get("input_tokens"))
     written = tokens(usage.get("cache_creation_input_tokens"))
+    kept = object_fields(usage["cache_creation"]) if "cache_creation" in usage else {}
     heard.report(
         None if plain is None else plain + (written or 0.0),
         tokens(usage.get("cache_read_input_tokens")),
         tokens(usage.get("output_tokens")),
+        written,
+        tokens(kept.get("ephemeral_1h_input_tokens")) if kept else None,
     )
-    kept = object_fields(usage.get("cache_creation"))
-    heard.report_written(written, tokens(kept.get("ephemeral_1h_input_tokens")))
 
 
 def whole(answer: Answer) -> bytes:

@@ -9,7 +9,6 @@ Laws:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Final, Protocol
 from urllib.parse import unquote
 
@@ -18,7 +17,7 @@ from msgspec.structs import replace
 from headway.base import fields
 from headway.base.values import Fault, Reading, Sketch
 from headway.errors import WireError
-from headway.pacing.headers import Headers, decode
+from headway.pacing.headers import Headers, as_text, decode
 from headway.pacing.refusal import BODY_BYTES_MAX, classify, reading_of_refusal
 from headway.wire import anthropic, gemini, openai_chat, openai_responses, values
 from headway.wire.gemini import ElementReader
@@ -79,8 +78,10 @@ def route(method: str, path: str) -> values.Route | None:
     if method.upper() != "POST":
         return None
     plain = path.partition("?")[0].partition("#")[0].rstrip("/")
-    found = next((found for end, found in _ROUTES if plain.endswith(end)), None)
-    return _gemini_route(plain) if found is None else found
+    for end, found in _ROUTES:
+        if plain.endswith(end):
+            return found
+    return _gemini_route(plain)
 
 
 def _gemini_route(path: str) -> values.Route | None:
@@ -136,7 +137,7 @@ class AnswerReader(values.AnswerSoFar):
     """Reads a side copy of an answer's bytes: how much it consumed, and whether it failed."""
 
     __slots__ = (
-        "_body", "_ended", "_events", "_headers", "_inflater", "_is_looked_at",
+        "_body", "_ended", "_events", "_headers", "_inflater", "_is_looked_at", "_is_success",
         "_length", "_reading", "_received", "_received_wall_s", "_status", "_wire",
     )  # fmt: skip
 
@@ -147,9 +148,11 @@ class AnswerReader(values.AnswerSoFar):
         """`received_wall_s` stands in for a missing `Date` header, as in `decode`."""
         super().__init__()
         self._wire, self._status = wire, status
-        self._headers = _as_text(headers)
+        self._is_success = 200 <= status < 300
+        self._headers = as_text(headers)
         self._received_wall_s = received_wall_s
-        self._inflater = Inflater(self._headers.get("content-encoding", ""))
+        encoding = self._headers.get("content-encoding", "")
+        self._inflater = Inflater(encoding) if encoding else None
         length = self._headers.get("content-length", "")
         self._length = int(length) if re.fullmatch(r"[0-9]{1,15}", length) else None
         kind = self._headers.get("content-type", "").lower()
@@ -167,7 +170,7 @@ class AnswerReader(values.AnswerSoFar):
         if self._ended:
             return
         self._received += len(data)
-        for piece in self._inflater.feed(data):
+        for piece in (data,) if self._inflater is None else self._inflater.feed(data):
             if self._events is not None:
                 self._hear(self._events.feed(piece))
             else:
@@ -185,7 +188,7 @@ class AnswerReader(values.AnswerSoFar):
         if self._is_success:
             if not self._is_looked_at:
                 self._look()
-            state = self._inflater.state
+            state = "reading" if self._inflater is None else self._inflater.state
             if self._events is not None:
                 self._hear(self._events.end() if is_whole else [])
                 is_complete = is_whole and state == "unreadable"
@@ -211,10 +214,6 @@ class AnswerReader(values.AnswerSoFar):
         if self._reading is None:
             self._reading = self._read_limits()
         return self._reading
-
-    @property
-    def _is_success(self) -> bool:
-        return 200 <= self._status < 300
 
     def _look(self) -> None:
         """Proxies send streams by another name; no JSON begins like one. Gemini streams an array
@@ -265,13 +264,3 @@ class AnswerReader(values.AnswerSoFar):
             if limit.resource == told.resource and same_period:
                 return reading
         return replace(reading, limits=(*reading.limits, told))
-
-
-def _as_text(headers: Headers) -> dict[str, str]:
-    """Names in lower case; of repeated headers the last one counts, as in `decode`."""
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
-    return {_text(name).lower(): _text(value) for name, value in pairs}
-
-
-def _text(value: str | bytes) -> str:
-    return value if isinstance(value, str) else value.decode("utf-8", "replace")

@@ -167,32 +167,43 @@ class RequestContent(Struct, frozen=True):
     tools: tuple[str, ...] = ()
     schema: str = ""
 
-    @property
-    def messages(self) -> int:
-        has_system = any(part.role == "system" and part.message == 0 for part in self.parts)
-        return max((part.message for part in self.parts), default=0) + has_system
-
 
 def sketch_of(asked: RequestContent, body: bytes) -> Sketch:
     """Sizes and digests; nothing of the text remains."""
-    texts = [part.text for part in asked.parts]
-    media_bytes = sum(part.media_bytes for part in asked.parts)
-    content: str = content_kind(texts)
-    sizes = [part.media_bytes + weighed_bytes(part.text, content) for part in asked.parts]
+    content: str = content_kind([part.text for part in asked.parts])
+    sizes: list[int] = []
+    told: list[RequestPart] = []
+    media_bytes = messages = marked = 0
+    has_system = False
+    for place, part in enumerate(asked.parts, 1):
+        sizes.append(part.media_bytes + weighed_bytes(part.text, content))
+        media_bytes += part.media_bytes
+        messages = max(messages, part.message)
+        if part.ends_prefix:
+            marked = place
+        if part.role in ("tools", "system"):
+            told.append(part)
+            has_system = has_system or (part.role == "system" and part.message == 0)
     total_bytes = sum(sizes)
     if media_bytes > MEDIA_SHARE_MIN * total_bytes:
         content = "media"
     if asked.is_continued:
         content = "continued"
-    prefix, prefix_bytes = _prefix(asked, sizes)
+    if asked.caches_by_itself and not marked:
+        roles = [part.role in ("tools", "system") for part in asked.parts]
+        marked = roles.index(False) if False in roles else len(roles)
+    prefix, prefix_bytes = "", sum(sizes[:marked])
+    if prefix_bytes >= CACHEABLE_BYTES_MIN:
+        prefix = _digest((asked.model, asked.cache_key), asked.parts[:marked])
+    # Calls with the same model, system prompt, tools and settings answer at similar length.
+    kind = f"{asked.model}#{_digest((asked.effort, str(asked.choices)), told)[:8]}"
     limit = asked.max_output_tokens
     return Sketch(
-        model=asked.model, content=content, size_bytes=total_bytes, messages=max(1, asked.messages),
-        most_input_tokens=_most_input(asked, body),
-        max_output_tokens=None if limit is None else limit * asked.choices, kind=_kind(asked),
-        prefix=prefix, prefix_bytes=prefix_bytes,
-        may_write_cache=asked.caches_by_itself or any(part.ends_prefix for part in asked.parts),
-        is_whole=not asked.streams,
+        model=asked.model, content=content, size_bytes=total_bytes,
+        messages=max(1, messages + has_system), most_input_tokens=_most_input(asked, body),
+        max_output_tokens=None if limit is None else limit * asked.choices, kind=kind,
+        prefix=prefix, prefix_bytes=prefix_bytes if prefix else 0,
+        may_write_cache=asked.caches_by_itself or marked > 0, is_whole=not asked.streams,
     )  # fmt: skip
 
 
@@ -251,43 +262,16 @@ def _most_input(asked: RequestContent, body: bytes) -> int:
     return max(0, size) + OVERHEAD_TOKENS + (TOOLS_TOKENS if asked.tools or asked.schema else 0)
 
 
-def _kind(asked: RequestContent) -> str:
-    """Calls with the same model, system prompt, tools and settings answer at similar length."""
-    told = (part for part in asked.parts if part.role in ("tools", "system"))
-    digest = _digest([asked.effort, str(asked.choices)], told)
-    return f"{asked.model}#{digest[:8]}"
-
-
-def _prefix(asked: RequestContent, sizes: Sequence[int]) -> tuple[str, int]:
-    """Digest and size of what the provider's prompt cache keeps; nothing if it keeps nothing."""
-    marked = [place for place, part in enumerate(asked.parts, 1) if part.ends_prefix]
-    end = 0
-    if marked:
-        end = marked[-1]
-    elif asked.caches_by_itself:
-        told = [part.role in ("tools", "system") for part in asked.parts]
-        end = told.index(False) if False in told else len(told)
-    size = sum(sizes[:end])
-    if size < CACHEABLE_BYTES_MIN:
-        return "", 0
-    return _digest([asked.model, asked.cache_key], asked.parts[:end]), size
-
-
 def _digest(words: Sequence[str], parts: Iterable[RequestPart]) -> str:
     """16 hex digits over words and parts, each with its length, so that no two can be confused."""
-    digest = blake2b(digest_size=DIGEST_BYTES)
-    for word in words:
-        _add(digest, word)
+    digest, whole = blake2b(digest_size=DIGEST_BYTES), [*words]
     for part in parts:
-        for word in (part.role, part.text, part.media):
-            _add(digest, word)
+        whole += (part.role, part.text, part.media)
+    for word in whole:
+        data = word.encode("utf-8", "surrogatepass")
+        digest.update(len(data).to_bytes(8, "big"))
+        digest.update(data)
     return digest.hexdigest()
-
-
-def _add(digest: blake2b, word: str) -> None:
-    data = word.encode("utf-8", "surrogatepass")
-    digest.update(len(data).to_bytes(8, "big"))
-    digest.update(data)
 
 
 # Calls as headway makes them itself: the body of a request in its provider's format.

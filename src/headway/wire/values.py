@@ -210,6 +210,12 @@ CHOICES_MAX: Final = 128
 _OTHER: Final = bytes(range(128, 256))
 
 
+REPORTED: Final = (
+    "input_tokens", "cache_read_tokens", "reported_tokens", "cache_write_tokens",
+    "long_write_tokens",
+)  # fmt: skip
+
+
 class AnswerSoFar:
     __slots__ = (
         "_passed_tokens", "cache_read_tokens", "cache_write_tokens", "failure", "input_tokens",
@@ -256,18 +262,13 @@ class AnswerSoFar:
             self.cache_write_tokens or 0.0, self.long_write_tokens or 0.0,
         )  # fmt: skip
 
-    def report(
-        self, input_tokens: float | None, cache_read_tokens: float | None, output: float | None
-    ) -> None:
-        """Tokens that the provider reported; `None` is what it did not report."""
-        self.input_tokens = _larger(self.input_tokens, input_tokens)
-        self.cache_read_tokens = _larger(self.cache_read_tokens, cache_read_tokens)
-        self.reported_tokens = _larger(self.reported_tokens, output)
-
-    def report_written(self, written: float | None, long: float | None) -> None:
-        """Of the reported input, what was written into the cache; of that, for an hour."""
-        self.cache_write_tokens = _larger(self.cache_write_tokens, written)
-        self.long_write_tokens = _larger(self.long_write_tokens, long)
+    def report(self, *told: float | None) -> None:
+        """Tokens that the provider reported, in the order of `REPORTED`; `None` is what it did not
+        report."""
+        for name, value in zip(REPORTED, told, strict=False):
+            known = getattr(self, name)
+            if value is not None and (known is None or value > known):
+                setattr(self, name, value)
 
     def hear_choice(self, index: object, is_complete: bool) -> None:
         number = min(CHOICES_MAX, whole_tokens(index) or 0)
@@ -340,7 +341,3 @@ def usage_in(excerpt: bytes, name: str, key: str = "usage") -> Fields:
             if name in object_fields(found):
                 return object_fields(found)
     return {}
-
-
-def _larger(known: float | None, told: float | None) -> float | None:
-    return known if told is None else told if known is None else max(known, told)

@@ -1,4 +1,4 @@
-"""The book's promises, whatever clients do: everything ends once, nothing is left over."""
+"""What admission promises, whatever clients do: everything ends once, nothing is left over."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from msgspec import Struct
 
 from headway.base.values import Fault, Limit, Reading, Sketch, Tally
-from headway.pacing.admission import Book, CallOutcome
+from headway.pacing.admission import Admission
 from headway.pacing.budget import CLAIM_S
+from headway.pacing.call import CallId, Outcome, Request, Spend
 from headway.pacing.estimate import Price
-from headway.pacing.lane import Request
 from headway.pacing.memory import (
     EVERY_ACCOUNT,
     AccountTerms,
-    CallId,
     MonthlyBudget,
     PacingMemory,
-    Spend,
 )
 
 ACCOUNTS = ("one", "two")
@@ -75,18 +73,19 @@ faults = st.sampled_from(
 class Call(Struct):
     """What somebody who stands outside knows of a call."""
 
+    id: CallId
     request: Request
     granted_s: float = inf
     is_counted: bool = True
 
 
 class Outside(RuleBasedStateMachine):
-    """What can be seen of a book from outside, and judged without knowing how it works."""
+    """What can be seen of admission from outside, and judged without knowing how it works."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 1000.0
-        self.book = Book(PacingMemory(month="2026-11"), lambda *_: PRICE, self.now)
+        self.admission = Admission(PacingMemory(month="2026-11"), lambda *_: PRICE, self.now)
         self.terms: dict[str, AccountTerms] = {}
         self.waiting: dict[CallId, Call] = {}
         self.held: dict[CallId, Call] = {}
@@ -97,23 +96,23 @@ class Outside(RuleBasedStateMachine):
             self.configure(account, AccountTerms((Limit("requests", 4.0, PERIOD_S, "sliding"),)))
 
     def configure(self, key: str, set_by_user: AccountTerms) -> None:
-        self.book.configure(key, set_by_user, self.now)
+        self.admission.configure(key, set_by_user, self.now)
         self.terms[key] = set_by_user
-        self.allowed = {name: _taken(self.book, name) for name in (*ACCOUNTS, EVERY_ACCOUNT)}
+        self.allowed = {name: _taken(self.admission, name) for name in (*ACCOUNTS, EVERY_ACCOUNT)}
 
     def wake(self) -> float:
-        verdict = self.book.decide(self.now)
-        assert verdict.wake_s > self.now
-        for grant in verdict.grants:
+        decision = self.admission.decide(self.now)
+        assert decision.wake_s > self.now
+        for grant in decision.grants:
             call = self.waiting.pop(grant.id)
             call.granted_s = self.now
             self.held[grant.id] = call
             self.sent.append(call)
             self.judge(call.request)
-        for denied in verdict.denials:
+        for denied in decision.denials:
             assert denied.message
             self.end(self.waiting.pop(denied.id), "denied")
-        return verdict.wake_s
+        return decision.wake_s
 
     def judge(self, request: Request) -> None:
         """Count what was sent in the last period and what is in flight, from the outside."""
@@ -121,22 +120,22 @@ class Outside(RuleBasedStateMachine):
         kept = {limit.resource: limit for limit in self.terms[account].limits}
         share = self.terms[account].share
         for group in ("claude-sonnet-4", "claude-haiku-4"):
-            lane = [
+            ours = [
                 call
                 for call in self.sent
                 if call.request.account == account and call.request.sketch.model.startswith(group)
             ]
-            recent = [call for call in lane if call.granted_s > self.now - PERIOD_S]
+            recent = [call for call in ours if call.granted_s > self.now - PERIOD_S]
             used = sum(call.is_counted for call in recent)
             is_ours = request.sketch.model.startswith(group)
             assert used <= kept["requests"].amount * share or not is_ours
-            flying = sum(call.request.id in self.held for call in lane)
+            flying = sum(call.id in self.held for call in ours)
             if "concurrency" in kept and is_ours:
                 assert flying <= max(1.0, kept["concurrency"].amount * share)
 
-    def finish(self, name: CallId, outcome: CallOutcome) -> None:
-        assert self.book.settle(name, outcome, self.now)
-        assert not self.book.settle(name, outcome, self.now)
+    def finish(self, name: CallId, outcome: Outcome) -> None:
+        assert self.admission.settle(name, outcome, self.now)
+        assert not self.admission.settle(name, outcome, self.now)
         call = self.held.pop(name)
         call.is_counted = outcome.how == "used"
         self.end(call, outcome.how)
@@ -147,15 +146,15 @@ class Outside(RuleBasedStateMachine):
                 self.end(calls.pop(name), "died")
 
     def end(self, call: Call, how: str) -> None:
-        assert call.request.id not in self.ends
-        self.ends[call.request.id] = how
+        assert call.id not in self.ends
+        self.ends[call.id] = how
 
     def teardown(self) -> None:
         """Let everybody finish: a driver that sleeps until `wake_s` gets there."""
         for _ in range(WAKES_MAX):
             wake_s = self.wake()
             for call in list(self.held):
-                self.finish(call, CallOutcome("used", _tally(self.held[call].request.sketch, 0.5)))
+                self.finish(call, Outcome("used", _tally(self.held[call].request.sketch, 0.5)))
                 wake_s = self.now
             if not self.waiting:
                 break
@@ -167,14 +166,14 @@ class Outside(RuleBasedStateMachine):
         self.nothing_is_left_over()
 
     def nothing_is_left_over(self) -> None:
-        book = self.book
-        assert (book._entries, book._parked) == ({}, {})
-        assert not book._estimates.outputs._calls
-        assert all(one.leader is None for one in book._leaders._cached.values())
-        assert self.book.purse.claims() == ()
-        assert all(ledger.claimed == Spend() for _, ledger in book.purse.ledgers())
-        for lane in self.book.lanes:
-            assert (lane.queued, lane.in_line, lane.calling, lane._flows) == (0, {}, {}, {})
+        admission = self.admission
+        assert (admission._calls, admission._parked) == ({}, {})
+        assert not admission._estimates.outputs._calls
+        assert all(one.leader is None for one in admission._leaders._cached.values())
+        assert self.admission.budgets.claims() == ()
+        assert all(ledger.claimed == Spend() for _, ledger in admission.budgets.ledgers())
+        for account in self.admission.accounts:
+            assert (account.queued, account.in_flight) == (0, {})
 
 
 class Callers(Outside):
@@ -208,10 +207,10 @@ class Callers(Outside):
         for sketch in sketches:
             call = (client, len(self.ends) + len(self.waiting) + len(self.held))
             path = (client, flow) if flow else ()
-            request = Request(call, account, "anthropic", sketch, path, is_resent)
-            self.waiting[call] = Call(request)
-            self.book.ask(request, self.now)
-            self.book.ask(request, self.now)
+            request = Request(account, "anthropic", sketch, path, is_resent)
+            self.waiting[call] = Call(call, request)
+            self.admission.ask(call, request, self.now)
+            self.admission.ask(call, request, self.now)
         if decides:
             self.decide()
 
@@ -219,8 +218,8 @@ class Callers(Outside):
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
         call = data.draw(st.sampled_from(list(self.waiting)))
-        assert self.book.leave(call, self.now)
-        assert not self.book.leave(call, self.now)
+        self.admission.leave(call)
+        assert self.admission.why(call) is None
         self.end(self.waiting.pop(call), "left")
 
     @rule()
@@ -231,8 +230,8 @@ class Callers(Outside):
     @rule(data=st.data(), tokens=st.integers(0, 100))
     def answer(self, data: st.DataObject, tokens: int) -> None:
         call = data.draw(st.sampled_from(list(self.held)))
-        self.book.first_byte(call, Reading(), "anthropic", self.now)
-        self.book.progress(call, tokens, self.now + 0.5)
+        self.admission.first_byte(call, Reading(), "anthropic", self.now)
+        self.admission.progress(call, tokens, self.now + 0.5)
 
     @precondition(lambda self: self.held)
     @rule(
@@ -247,18 +246,18 @@ class Callers(Outside):
     ) -> None:
         call = data.draw(st.sampled_from(list(self.held)))
         if how == "throttled":
-            self.finish(call, CallOutcome("throttled", fault=fault or Fault("rate")))
+            self.finish(call, Outcome("throttled", fault=fault or Fault("rate")))
         elif how == "unused":
-            self.finish(call, CallOutcome("unused"))
+            self.finish(call, Outcome("unused"))
         elif known == "reported":
-            self.finish(call, CallOutcome("used", _tally(self.held[call].request.sketch, share)))
+            self.finish(call, Outcome("used", _tally(self.held[call].request.sketch, share)))
         else:
-            self.finish(call, CallOutcome("used", Tally(known="unknown"), Fault("broken")))
+            self.finish(call, Outcome("used", Tally(known="unknown"), Fault("broken")))
 
     @rule(client=st.sampled_from(CLIENTS))
     def die(self, client: str) -> None:
         mine = [call for call in self.held if call[0] == client]
-        assert self.book.gone(client, self.now) == len(mine)
+        assert self.admission.gone(client, self.now) == len(mine)
         self.bury(client)
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 10.0, 31.0, 61.0, 300.0]))
@@ -267,40 +266,42 @@ class Callers(Outside):
 
     @rule(away_s=st.sampled_from([0.0, 0.5, 20.0, 90.0]), lost=st.sets(st.sampled_from(CLIENTS)))
     def replace_the_broker(self, away_s: float, lost: set[str]) -> None:
-        memory = self.book.memory(self.now)
+        memory = self.admission.memory(self.now)
         self.now += away_s
-        self.book = Book(memory, lambda *_: PRICE, self.now, away_s)
+        self.admission = Admission(memory, lambda *_: PRICE, self.now, away_s)
         for client in sorted(lost):
             self.bury(client)
         for call in self.held.values():
             for _ in range(2):
-                self.book.adopt(call.request, self.now - call.granted_s, self.now)
+                self.admission.adopt(call.id, call.request, self.now - call.granted_s, self.now)
         for call in self.waiting.values():
-            self.book.ask(call.request, self.now)
+            self.admission.ask(call.id, call.request, self.now)
 
     @rule()
     def a_month_begins(self) -> None:
-        self.book.purse.turn("2026-12" if self.book.purse.month == "2026-11" else "2026-11")
+        self.admission.budgets.turn(
+            "2026-12" if self.admission.budgets.month == "2026-11" else "2026-11"
+        )
         self.decide()
 
     @invariant()
-    def the_book_knows_as_many_calls_as_there_are(self) -> None:
-        assert len(self.book._entries) == len(self.waiting) + len(self.held)
-        assert sum(lane.quota.in_flight for lane in self.book.lanes) == len(self.held)
+    def admission_knows_as_many_calls_as_there_are(self) -> None:
+        assert len(self.admission._calls) == len(self.waiting) + len(self.held)
+        assert sum(len(one.in_flight) for one in self.admission.accounts) == len(self.held)
 
     @invariant()
     def no_budget_is_exceeded_by_what_was_granted_under_it(self) -> None:
         for name in (*ACCOUNTS, EVERY_ACCOUNT):
             budget = self.terms[name].budget if name in self.terms else MonthlyBudget()
-            taken, allowed = _taken(self.book, name), self.allowed[name]
+            taken, allowed = _taken(self.admission, name), self.allowed[name]
             if budget.tokens is not None:
                 assert taken.tokens <= max(budget.tokens, allowed.tokens) + 1e-6
             if budget.microusd is not None:
                 assert taken.microusd <= max(budget.microusd, allowed.microusd)
 
 
-def _taken(book: Book, name: str) -> Spend:
-    ledgers = dict(book.purse.ledgers())
+def _taken(admission: Admission, name: str) -> Spend:
+    ledgers = dict(admission.budgets.ledgers())
     if name not in ledgers:
         return Spend()
     spent, claimed = ledgers[name].spent, ledgers[name].claimed

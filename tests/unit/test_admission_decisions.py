@@ -8,8 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from headway.base.values import (
-    Amounts,
-    Demand,
     Fault,
     FaultKind,
     Known,
@@ -18,22 +16,25 @@ from headway.base.values import (
     Reading,
     Sketch,
     Tally,
+    Wait,
 )
 from headway.pacing.account import Profile
-from headway.pacing.admission import LANES_MAX, AdmissionDecision, Book, CallOutcome
-from headway.pacing.budget import MonthlyBudgets, claim_in, named, no_room
+from headway.pacing.admission import (
+    ACCOUNTS_MAX,
+    Admission,
+    AdmissionDecision,
+    ManagedAccount,
+)
+from headway.pacing.budget import MonthlyBudgets, named, no_room
+from headway.pacing.call import CallId, Outcome, Request, Spend
 from headway.pacing.estimate import Price
-from headway.pacing.headers import ANTHROPIC
-from headway.pacing.lane import CallEntry, Lane, Request, lane_of
 from headway.pacing.memory import (
     EVERY_ACCOUNT,
+    AccountMemory,
     AccountTerms,
-    CallId,
     Claim,
-    LaneMemory,
     MonthlyBudget,
     PacingMemory,
-    Spend,
     hours_of,
     lately,
 )
@@ -46,22 +47,21 @@ LIMITS = {
     "spend": Limit("spend", 1.0, kind="gauge"),
 }
 SCENES = """
-granted, answered, settled once: slots=100
-    ask 1,1 0; decide 0 = 1; decision.wake_s = inf; ask 1 0; decide 0 = -; leave 1 0 = '';
+granted, answered, settled once: wide
+    ask 1,1 0; decide 0 = 1; decision.wake_s = inf; ask 1 0; decide 0 = -; leave 1 = '';
     began 1 1; progress 1 100 2 = False; end 1 3 = True; end 1 3 = False; money = 1200 0;
     clean = True
 calls that are not in flight: slots=1
     ask 1,2 0; decide 0 = 1; began 2 0; progress 2 100 0 = False; end 2 0 = False; began 9 0;
-    progress 9 1 0 = False; end 9 0 = False; leave 9 0 = ''
+    progress 9 1 0 = False; end 9 0 = False; leave 9 = ''
 what a call that leaves waited for: slots=1 requests=2
-    ask 1,2,3 0; leave 3 0 = its turn; ask 3 0; decide 0 = 1;
-    leave 2 1 = concurrency (1 in flight, until a call ends, 1 waiting); end 1 1; decide 1 = 3;
-    end 3 1; ask 4 1; decide 1 = -; decision.wake_s = 60.06;
-    leave 4 10 = requests/60s (refilling, 50.1 s, 0 waiting); clean = True
+    ask 1,2,3 0; leave 3 = ''; ask 3 0; decide 0 = 1; why 1 = ''; why 2 = concurrency inf;
+    leave 2 = concurrency inf; end 1 1; decide 1 = 3; end 3 1; ask 4 1; decide 1 = -;
+    decision.wake_s = 60.06; why 4 = requests/60s 60.06; leave 4 = requests/60s 60.06; clean = True
 dead client pays the most that its calls can have cost: slots=1
     ask 1,2 0; ask 3 0 client=bob; decide 0 = 1; gone ann 1 = 1; decide 1 = 3; money = 5100 5100;
     gone ann 1 = 0; gone bob 1 = 1; clean = True
-budget is never exceeded: slots=100 tokens=11730
+budget is never exceeded: wide tokens=11730
     ask 1,2,3 0; decide 0 = 1,2; parked = 1; end 1 1; decide 1 = 3; end 2 1 9 9 estimated;
     end 3 1 9 9 estimated; ask 4 1; decide 1 = - denied 4 HW205;
     says a call of up to 5,100 tokens, $0.0273 = True; clean = True
@@ -71,20 +71,20 @@ call without a price is measured in tokens: tokens=100
 budget in money needs a price and an end of the answer: usd=1e9
     ask 1 0 model=new; ask 2 0 most=None; ask 3 0; decide 0 = 3 denied 1 HW205,2 HW205;
     says known price = True; says max_tokens = True
-budget in money of all accounts: slots=100
+budget in money of all accounts: wide
     terms all 0 usd=1e9; ask 1 0 model=new; ask 2 0 most=None; ask 3 0;
     decide 0 = 3 denied 1 HW205,2 HW205
 budget in tokens needs an end of the answer, or a soft claim: tokens=1e9
     ask 1 0 most=None; ask 2 0 most=None soft; decide 0 = 2 denied 1 HW205
-budget in money counts what is in flight: slots=100
+budget in money counts what is in flight: wide
     set priced 0; ask 1 0; decide 0 = 1; set priced 1; terms one 1 usd=1e9; claimed_usd = 27300
-calls wait for a budget in order of arrival: slots=100 tokens=6630
+calls wait for a budget in order of arrival: wide tokens=6630
     ask 1,2 0; ask 3 0 size=10 most=10; decide 0 = 1;
-    leave 2 1 = what calls in flight leave of the budget; decide 1 = 3; unused 3 2; ask 4,5 2;
+    leave 2 = budget inf; decide 1 = 3; unused 3 2; ask 4,5 2;
     end 1 3; decide 3 = 4; end 4 4; decide 4 = - denied 5 HW205; clean = True
-calls that never ran cost nothing: slots=100
+calls that never ran cost nothing: wide
     ask 1,2 0; decide 0 = 1,2; unused 1 1; refuse 2 1 rate; money = 0 0
-unknown end costs what was kept: slots=100
+unknown end costs what was kept: wide
     ask 1,2 0; decide 0 = 1,2; end 2 1 9000 200; lost 1 1; money = 14300 0
 lowered budget stops those in line: slots=1
     ask 1,2,3,4 0; decide 0 = 1; terms one 1 slots=1 tokens=12750; parked = 2; money = 0 10200;
@@ -94,7 +94,7 @@ new month: tokens=7650
     ask 1 0; decide 0 = 1; lost 1 1; turn 2026-12; ask 2 1; decide 1 = 2
 denied call may leave before it knows: tokens=0
     ask 1,2 0;
-    leave 1 0 = this month's budget has no room for a call of up to 5,100 tokens, $0.0273;
+    leave 1 = '';
     gone ann 0 = 0; decide 0 = -; clean = True
 closed account denies every call and is asked again later: slots=1
     ask 1 0; ask 10-59 0; decide 0 = 1; refuse 1 1 billing; decide 1; denials = 50;
@@ -108,96 +108,92 @@ call for which nothing can come back: spend=30000
     decide 2 = - denied 2 HW201; clean = True
 what a denied call kept lets another one go: share=0
     terms all 0 tokens=7650; ask 1 0; ask 2 0 account=two; parked = 1; decide 0 = 2 denied 1 HW206
-followers wait for the first byte of their leader: slots=100
+followers wait for the first byte of their leader: wide
     ask 1,2,3 0 prefix=p; ask 4 0 prefix=other; decide 0 = 1,4; decision.wake_s = 10;
-    leave 3 0.5 = the first answer to a call with the same cached beginning; began 1 1;
+    leave 3 = prompt cache inf; began 1 1;
     decide 1 = 2; end 1 2; end 2 2; end 4 2; clean = True
-beginning leads again when the cache has forgotten it: slots=100
+beginning leads again when the cache has forgotten it: wide
     ask 1 0 prefix=p; decide 0 = 1; began 1 1; end 1 2; ask 2,3 270 prefix=p; decide 270 = 2,3;
-    ask 4,5 271 prefix=p; decide 271 = 4
+    unused 2 270; unused 3 270; ask 4,5 271 prefix=p; decide 271 = 4
 followers do not wait for ever: slots=1
     ask 9 0; decide 0 = 9; ask 1,2 0 prefix=p; decide 0 = -; decision.wake_s = 30; parked = 1;
     decide 30 = -; parked = 0
-leader that left: slots=100
-    ask 1 0 prefix=p client=bob; ask 2,3 0 prefix=p; leave 1 0 = its turn; decide 0 = 2;
+leader that left: wide
+    ask 1 0 prefix=p client=bob; ask 2,3 0 prefix=p; leave 1 = ''; decide 0 = 2;
     decision.wake_s = 10
-leader that died: slots=100
+leader that died: wide
     ask 1 0 prefix=p client=bob; ask 2,3 0 prefix=p; decide 0 = 1; gone bob 0 = 1; decide 0 = 2
-leader that was not sent: slots=100
+leader that was not sent: wide
     ask 1 0 prefix=p; ask 2,3 0 prefix=p; decide 0 = 1; unused 1 0; decide 0 = 2;
     decision.wake_s = 10
-leader that is denied: slots=100
+leader that is denied: wide
     ask 1,2,3 0 prefix=p; terms one 0 spend=15000; decide 0 = - denied 1 HW201,2 HW201,3 HW201;
     clean = True
-leader that no budget pays: slots=100
+leader that no budget pays: wide
     ask 1,2,3 0 prefix=p; terms one 0 tokens=0; decide 0 = - denied 1 HW205,2 HW205,3 HW205;
     clean = True
-broker goes on where the last one stopped: requests=4 tokens=1e6
+broker goes on where the last one stopped: wide requests=4 tokens=1e6
     turn 2026-11; ask 1,2,3 0; decide 0 = 1,2,3; end 1 1; ask 4,5 1; decide 1 = 4; claims = 2,3,4;
-    heir 3 2; book.purse.month = 2026-11; adopt 2,2 3 3; adopt 3 3 3; ask 5 3; decide 3 = -;
-    lane.quota.in_flight = 2; end 2 4 = True; decide 13 = -; money = 7500 10200; unused 3 14;
+    heir 3 2; admission.budgets.month = 2026-11; adopt 2,2 3 3; adopt 3 3 3; ask 5 3; decide 3 = -;
+    in_flight = 2; end 2 4 = True; decide 13 = -; money = 7500 10200; unused 3 14;
     decide 14 = 5
 claim of a grant that its client did not get: tokens=5101
     claim 1 5100; ask 1 0; decide 0 = 1; money = 0 5100
 adopted call keeps its claim and pays it if nothing is known: slots=1
     claim 1 77; adopt 1 1 0; money = 0 77; gone ann 1 = 1; money = 77 0
-long flow does not fill the line: slots=100
+long flow does not fill the line: wide
     ask 0-63 0 flow=long; ask 1000 0 flow=short; decide 0; granted = 65; position 1000 = 1
-few of a long flow are in line: slots=1
-    ask 0-63 0 flow=long; decide 0 = 0; lane.queued = 63; in_line = 31
 refused call comes before those that were not sent: slots=1
     ask 0-33 0; ask 100 0 resent; decide 0 = 100
 calls leave the line and the backlog: slots=1
-    ask 0-34 0; leave 0 0 = its turn; decide 0 = 1; leave 2-34 1; end 1 1; clean = True
+    ask 0-34 0; leave 0 = ''; decide 0 = 1; leave 2-34; end 1 1; clean = True
 new terms keep calls in flight, waiting calls and what was used: requests=2
-    ask 0,1,2,3 0; decide 0 = 0,1; terms one 10 requests=3; lane.quota.in_flight = 2;
-    decide 10 = 2; end 0 11; lane.quota.in_flight = 2; decide 11 = -; decide 80 = 3
+    ask 0,1,2,3 0; decide 0 = 0,1; terms one 10 requests=3; in_flight = 2;
+    decide 10 = 2; end 0 11; in_flight = 2; decide 11 = -; decide 80 = 3
 terms that change often: requests=2
     ask 1 0; decide 0 = 1; end 1 1; terms one 2 requests=2 share=0;
     terms one 2 requests=2 share=0.9; terms one 2 requests=2; left 2 = 1
 terms before the first grant are as good as from the start: share=1
-    ask 1 0; terms one 1 slots=50; lane.quota.belief.width.allowed = 50
+    ask 1 0; terms one 1 slots=3 requests=50; ask 2-9 1; decide 1 = 1,2
 raised limit lets others pass a call that hangs: slots=1
     ask 0-9 0; decide 0 = 0; terms one 1 slots=50; decide 1 = 1,2,3
 limit that the user takes back: requests=2
     ask 1 0; decide 0 = 1; began 1 1 5900; limits = requests/60s input/60s; learned = input/60s;
     terms one 2; limits = input/60s
-models of one group share their limits: slots=100
-    ask 1 0 model=claude-sonnet-4-5; ask 2 0 model=claude-sonnet-4-20250514; lanes = 1;
-    ask 3 0 model=claude-sonnet-4-5 account=two; lanes = 2
+models of one group share their limits: slots=9
+    ask 1 0 model=claude-sonnet-4-5; ask 2 0 model=claude-sonnet-4-20250514; accounts = 1;
+    ask 3 0 model=claude-sonnet-4-5 account=two; accounts = 2
 headers teach limits and dialects: share=1
-    ask 1 0 dialect=odd; lane.dialect.name = plain; decide 0 = 1; began 1 1 5900 cerebras;
-    lane.dialect.name = cerebras; limits = input/60s; began 1 1 5900 '';
-    lane.dialect.name = cerebras; refuse 1 2 rate anthropic; lane.dialect.name = anthropic;
-    lane.quota.refused = 1
+    ask 1 0 dialect=odd; account.dialect.name = plain; decide 0 = 1; began 1 1 5900 cerebras;
+    account.dialect.name = cerebras; limits = input/60s; began 1 1 5900 '';
+    account.dialect.name = cerebras; refuse 1 2 rate anthropic; account.dialect.name = anthropic;
+    account.refused = 1
 history of an answer: slots=1
-    book.turn 7 0; ask 1 0; decide 0 = 1; began 1 0.5; end 1 2.5 90 40; hours 3 = 7;
+    admission.turn 7 0; ask 1 0; decide 0 = 1; began 1 0.5; end 1 2.5 90 40; hours 3 = 7;
     spell 3 = answered=1 input_tokens=90 output_tokens=40 begun=1 first_byte_us=500000
     streamed_tokens=40 streamed_us=2000000 crowd_tokens=40
-history, a whole answer is divided as answers usually are: slots=1
-    ask 1 0 whole; decide 0 = 1; began 1 2.5; end 1 2.5 90 40;
-    spell 3 = answered=1 input_tokens=90 output_tokens=40 begun=1 first_byte_us=1388889
-    streamed_tokens=40 streamed_us=1111111 crowd_tokens=40
-history, what is not counted is not timed: slots=9
+history, a whole answer is divided into first byte and rest: slots=1
+    ask 1 0 whole; decide 0 = 1; began 1 2.5; end 1 2.5 90 40; timed 3 = 1 of 1
+history, what is not counted is not timed: wide
     ask 1,2 0 whole; ask 3 0; decide 0 = 1,2,3; adopt 4 5 1; began 4 1.5; end 1 2.5 0 0 unknown;
     end 2 2.5 90 0; end 3 2.5 90 0; end 4 2.5 90 0; timed 3 = 0 of 4
-history of refusals: slots=9
+history of refusals: wide
     ask 1,2,3,4 0; decide 0 = 1,2,3,4; lost 1 1; unused 2 1; refuse 3 1 rate; refuse 4 1 overload;
     spell 1 = rate=1 overload=1 failed=1
-history is kept with new terms and by the next broker: slots=9
-    ask 1 0; decide 0 = 1; book.turn 8 60; refuse 1 61 request; terms one 62 slots=8;
+history is kept with new terms and by the next broker: wide
+    ask 1 0; decide 0 = 1; admission.turn 8 60; refuse 1 61 request; terms one 62 slots=8;
     spell 63 = wrong=1; heir 63 0; spell 63 = wrong=1; hours 63 = 8
 follower of a leader knows what it waited for: slots=9
     ask 1,2 0 prefix=p; decide 0 = 1; began 1 1; decide 1 = 2;
-    reasons = waited for the first answer to a call with the same cached beginning
+    reasons = prompt cache
 nearest terms count: share=0.6
-    ask 1 0; lane.terms.share = 0.6; terms all 0 share=0.5; lane.terms.share = 0.6;
-    terms one/model 0 share=0.7; lane.terms.share = 0.7; terms one 0 share=0.1;
-    lane.terms.share = 0.7
-soft claims with absurd ceilings: slots=100
+    ask 1 0; account.terms.share = 0.6; terms all 0 share=0.5; account.terms.share = 0.6;
+    terms one/model 0 share=0.7; account.terms.share = 0.7; terms one 0 share=0.1;
+    account.terms.share = 0.7
+soft claims with absurd ceilings: wide
     terms all 0 tokens=200000; ask 0-21 0 most=128000 soft; decide 0; granted = 22;
     money all = 0 37505.6
-hard claims with absurd ceilings: slots=100
+hard claims with absurd ceilings: wide
     terms all 0 tokens=200000; ask 0-21 0 most=128000; decide 0; granted = 1; money all = 0 132100
 soft claim is raised ahead of the answer in growing steps: tokens=200000
     ask 1 0 most=128000 soft; decide 0 = 1; progress 1 500 1 = False; progress 1 501 2 = True;
@@ -254,8 +250,9 @@ heir of a broker goes on from what was claimed: tokens=200000
 
 
 def _terms(*words: str) -> AccountTerms:
-    """`slots=2 tokens=500`: limits, a share, and a budget."""
-    given = {name: float(number) for name, _, number in (word.partition("=") for word in words)}
+    """`slots=2 tokens=500`: limits, a share, and a budget; `wide` is of the account."""
+    pairs = (word.partition("=") for word in words if word != "wide")
+    given = {name: float(number) for name, _, number in pairs}
     limits = tuple(replace(LIMITS[name], amount=given[name]) for name in LIMITS if name in given)
     money = int(given["usd"]) if "usd" in given else None
     return AccountTerms(
@@ -271,41 +268,57 @@ def _numbers(given: float | str) -> list[int]:
     return [int(one) for one in first.split(",")]
 
 
+def _words(wait: Wait | None) -> str:
+    return "" if wait is None else f"{wait.resource} {wait.until_s:g}"
+
+
 class Scene:
-    """A book, the calls that were asked for by number, and its answers in words."""
+    """All accounts, the calls that were asked for by number, and the decisions in words."""
 
     def __init__(self, *words: str) -> None:
         self.priced = 1.0
-        self.book = self._made(PacingMemory(), 0.0, 0.0)
+        wide = AccountMemory("one", "model", "anthropic", Profile(width=100.0))
+        memory = PacingMemory(accounts=(wide,) if "wide" in words else ())
+        self.admission = self._made(memory, 0.0, 0.0)
+        self.ids: dict[int, CallId] = {}
         self.requests: dict[int, Request] = {}
         self.decision = AdmissionDecision((), (), inf)
         if words:
-            self.book.configure("one", _terms(*words), 0.0)
+            self.admission.configure("one", _terms(*words), 0.0)
 
-    def _made(self, memory: PacingMemory, now: float, age_s: float) -> Book:
-        return Book(memory, lambda m, _: PRICE if m != "new" and self.priced else None, now, age_s)
+    def _made(self, memory: PacingMemory, now: float, age_s: float) -> Admission:
+        def prices(model: str, _: int) -> Price | None:
+            return PRICE if model != "new" and self.priced else None
+
+        return Admission(memory, prices, now, age_s)
 
     def _id(self, number: float) -> CallId:
-        return self.requests[int(number)].id if number in self.requests else ("nobody", 1)
+        return self.ids.get(int(number), ("nobody", 1))
 
     @property
-    def lane(self) -> Lane:
-        return next(iter(self.book.lanes))
+    def account(self) -> ManagedAccount:
+        return self.admission.accounts[0]
+
+    @property
+    def in_flight(self) -> float:
+        return len(self.account.in_flight)
 
     def terms(self, key: str, now: float, *words: str) -> None:
-        self.book.configure("" if key == "all" else key, _terms(*words), now)
+        self.admission.configure("" if key == "all" else key, _terms(*words), now)
 
     def ask(self, numbers: float | str, now: float, *words: str) -> None:
         for number in _numbers(numbers):
-            self.book.ask(self._request(number, *words), now)
+            request = self._request(number, *words)
+            self.admission.ask(self.ids[number], request, now)
 
     def adopt(self, numbers: float | str, age_s: float, now: float) -> None:
         for number in _numbers(numbers):
             request = self.requests.get(number) or self._request(number)
-            self.book.adopt(request, age_s, now)
+            self.admission.adopt(self.ids[number], request, age_s, now)
 
     def ask_adopted(self, number: float, age_s: float, now: float) -> None:
-        self.book.adopt(self._request(int(number), "most=128000", "soft"), age_s, now)
+        request = self._request(int(number), "most=128000", "soft")
+        self.admission.adopt(self._id(number), request, age_s, now)
 
     def _request(self, number: int, *words: str) -> Request:
         given = dict(word.partition("=")[::2] for word in words)
@@ -316,15 +329,15 @@ class Scene:
             is_whole="whole" in given,
         )  # fmt: skip
         request = Request(
-            (given.get("client", "ann"), number), given.get("account", "one"),
-            given.get("dialect", "anthropic"), sketch, tuple(filter(None, [given.get("flow", "")])),
-            "resent" in given, "soft" in given,
+            given.get("account", "one"), given.get("dialect", "anthropic"), sketch,
+            tuple(filter(None, [given.get("flow", "")])), "resent" in given, "soft" in given,
         )  # fmt: skip
+        self.ids[number] = given.get("client", "ann"), number
         self.requests[number] = request
         return request
 
     def decide(self, now: float) -> str:
-        self.decision = found = self.book.decide(now)
+        self.decision = found = self.admission.decide(now)
         told = ",".join(str(grant.id[1]) for grant in found.grants) or "-"
         denied = ",".join(f"{one.id[1]} {one.code}" for one in found.denials)
         told += f" denied {denied}" if denied else ""
@@ -339,82 +352,84 @@ class Scene:
         told += [(one.message, one.hint) for one in self.decision.cuts]
         return " ".join(map(str, words)) in str(told)
 
-    def leave(self, numbers: float | str, now: float) -> str:
-        left = [self.book.leave(self._id(number), now) for number in _numbers(numbers)]
-        return left[0].replace(";", ",")
+    def leave(self, numbers: float | str) -> str:
+        waits = [self.admission.leave(self._id(number)) for number in _numbers(numbers)]
+        return _words(waits[0])
+
+    def why(self, number: float) -> str:
+        return _words(self.admission.why(self._id(number)))
 
     def began(
         self, number: float, now: float, left: float | None = None, dialect: str = "anthropic"
     ) -> None:
         told = () if left is None else (LimitReading("input", 60.0, 6000.0, left, 1.0),)
-        self.book.first_byte(self._id(number), Reading(told), dialect, now)
+        self.admission.first_byte(self._id(number), Reading(told), dialect, now)
 
     def progress(self, number: float, tokens: float, now: float) -> bool:
-        return self.book.progress(self._id(number), tokens, now)
+        return self.admission.progress(self._id(number), tokens, now)
 
     def end(
         self, number: float, now: float, read: float = 1000.0, written: float = 200.0,
         known: Known = "reported",
     ) -> bool:  # fmt: skip
-        outcome = CallOutcome("used", Tally(read, 0.0, written, known))
-        return self.book.settle(self._id(number), outcome, now)
+        outcome = Outcome("used", Tally(read, 0.0, written, known))
+        return self.admission.settle(self._id(number), outcome, now)
 
     def lost(self, number: float, now: float) -> None:
-        outcome = CallOutcome("used", fault=Fault("broken"))
-        assert self.book.settle(self._id(number), outcome, now)
+        outcome = Outcome("used", fault=Fault("broken"))
+        assert self.admission.settle(self._id(number), outcome, now)
 
     def unused(self, number: float, now: float) -> None:
-        assert self.book.settle(self._id(number), CallOutcome("unused"), now)
+        assert self.admission.settle(self._id(number), Outcome("unused"), now)
 
     def refuse(self, number: float, now: float, kind: FaultKind, dialect: str = "") -> None:
         fault = Fault(kind, retry_after_s=1.0, detail="no credit")
-        outcome = CallOutcome("throttled", fault=fault, dialect=dialect)
-        assert self.book.settle(self._id(number), outcome, now)
+        outcome = Outcome("throttled", fault=fault, dialect=dialect)
+        assert self.admission.settle(self._id(number), outcome, now)
 
     def gone(self, client: str, now: float) -> float:
-        return self.book.gone(client, now)
+        return self.admission.gone(client, now)
 
     def turn(self, date: str) -> None:
-        self.book.purse.turn(date)
+        self.admission.budgets.turn(date)
 
     def heir(self, now: float, age_s: float) -> None:
-        self.book = self._made(self.book.memory(now - age_s), now, age_s)
+        self.admission = self._made(self.admission.memory(now - age_s), now, age_s)
 
     def claim(self, number: float, tokens: float) -> None:
         """A former broker had claimed this for a call."""
         claims = (Claim(("ann", int(number)), "one", Spend(tokens)),)
-        self.book = self._made(replace(self.book.memory(0.0), claims=claims), 0.0, 0.0)
+        self.admission = self._made(replace(self.admission.memory(0.0), claims=claims), 0.0, 0.0)
 
     def spell(self, now: float) -> str:
         """All that is written down of the last minute."""
-        found = lately(self.lane.chronicle.memory(now), 1)
+        found = lately(self.account.chronicle.memory(now), 1)
         pairs = ((name, getattr(found, name)) for name in found.__struct_fields__)
         return " ".join(f"{name}={number}" for name, number in pairs if number)
 
     def timed(self, now: float) -> str:
-        found = lately(self.lane.chronicle.memory(now), 1)
+        found = lately(self.account.chronicle.memory(now), 1)
         return f"{found.begun} of {found.answered}"
 
     def hours(self, now: float) -> str:
-        return " ".join(f"{hour:g}" for hour in hours_of(self.lane.chronicle.memory(now)))
+        return " ".join(f"{hour:g}" for hour in hours_of(self.account.chronicle.memory(now)))
 
     @property
     def reasons(self) -> str:
-        return ", ".join(grant.permit.reason for grant in self.decision.grants)
+        return ", ".join(grant.waited_for for grant in self.decision.grants)
 
     def money(self, key: str = "one") -> str:
-        ledger = dict(self.book.purse.ledgers())["" if key == "all" else key]
+        ledger = dict(self.admission.budgets.ledgers())["" if key == "all" else key]
         return f"{round(ledger.spent.tokens, 3):g} {round(ledger.claimed.tokens, 3):g}"
 
     def left(self, now: float) -> float:
-        return self.lane.quota.belief.mirrors[0].level(now)
+        return self.account.account.limits[0].level(now)
 
     @property
     def clean(self) -> bool:
         """Whether no call has left anything behind."""
-        lanes = [(lane.queued, lane.calling, lane._flows) for lane in self.book.lanes]
-        left = bool(self.book._entries or self.parked or self.book.purse.claims())
-        return not left and all(lane == (0, {}, {}) for lane in lanes)
+        left = bool(self.admission._calls or self.parked or self.admission.budgets.claims())
+        return not left and not any(one.queued or one.in_flight for one in self.admission.accounts)
 
     @property
     def granted(self) -> float:
@@ -426,78 +441,74 @@ class Scene:
 
     @property
     def parked(self) -> float:
-        return sum(map(len, self.book._parked.values()))
+        return sum(map(len, self.admission._parked.values()))
 
     @property
     def claims(self) -> str:
-        return ",".join(str(claim.id[1]) for claim in self.book.memory(1.0).claims)
+        return ",".join(str(claim.id[1]) for claim in self.admission.memory(1.0).claims)
 
     @property
     def claimed_usd(self) -> float:
-        return dict(self.book.purse.ledgers())["one"].claimed.microusd
+        return dict(self.admission.budgets.ledgers())["one"].claimed.microusd
 
     @property
-    def lanes(self) -> float:
-        return len(list(self.book.lanes))
-
-    @property
-    def in_line(self) -> float:
-        return len(self.lane.in_line)
+    def accounts(self) -> float:
+        return len(self.admission.accounts)
 
     @property
     def limits(self) -> str:
-        mirrors = self.lane.quota.belief.mirrors
-        return " ".join(mirror.limit.name for mirror in mirrors)
+        return " ".join(one.limit.name for one in self.account.account.limits)
 
     @property
     def learned(self) -> str:
-        return " ".join(limit.name for limit in self.lane.memory(1.0).profile.limits)
+        return " ".join(limit.name for limit in self.account.memory(1.0).profile.limits)
 
 
 @pytest.mark.parametrize(("words", "steps"), cases(SCENES))
-def test_the_book_admits_and_counts(words: str, steps: str) -> None:
+def test_admission_decides_and_counts(words: str, steps: str) -> None:
     perform(Scene(*words.split()), steps)
 
 
 def test_terms_that_come_right_after_a_restart_forget_nothing() -> None:
     profile = Profile(limits=(Limit("input", 6000.0, source="profile"),), width=9.0)
     level = LimitReading("input", 60.0, 6000.0, 10.0, None)
-    memory = LaneMemory("account", "model", "anthropic", profile, (level,))
-    lane = lane_of(memory, AccountTerms(), ANTHROPIC, 99.0, 100.0)
-    assert lane.quota.belief.mirrors[0].level(100.0) == 110.0
-    lane.retermed(_terms("requests=2"), 101.0)
-    names = [one.limit.name for one in lane.quota.belief.mirrors]
-    assert names == ["input/60s", "requests/60s"]
-    assert lane.quota.belief.mirrors[0].level(101.0) == 210.0
+    kept = AccountMemory("one", "model", "anthropic", profile, (level,))
+    admission = Admission(PacingMemory(accounts=(kept,)), lambda *_: None, 100.0, 1.0)
+
+    def levels(now: float) -> dict[str, float]:
+        limits = admission.accounts[0].account.limits
+        return {limit.limit.name: limit.level(now) for limit in limits}
+
+    assert levels(100.0) == {"input/60s": 110.0}
+    admission.configure("one", _terms("requests=2"), 101.0)
+    assert levels(101.0) == {"input/60s": 210.0, "requests/60s": 2.0}
     # Sent after the memory was written, and adopted after the terms were changed.
-    demand = Demand(Amounts(100.0), Amounts(100.0))
-    entry = CallEntry(Scene()._request(1), 1, 0.0, demand=demand)
-    lane.adopt(entry, 99.5, 101.0)
-    assert lane.quota.belief.mirrors[0].level(101.0) == 110.0
-    assert lane.calling == {("ann", 1): entry}
+    request = Request("one", "anthropic", Sketch("model", size_bytes=384))
+    admission.adopt(("ann", 1), request, 1.5, 101.0)
+    assert levels(101.0) == {"input/60s": 110.0, "requests/60s": 1.0}
 
 
-def test_a_budget_alone_does_not_disturb_a_quota() -> None:
+def test_a_budget_alone_does_not_disturb_an_account() -> None:
     scene = Scene("slots=1")
     scene.ask(1.0, 0.0)
-    quota = scene.lane.quota
+    before = scene.account
     scene.terms("one", 0.0, "slots=1", "tokens=5")
-    assert scene.lane.quota is quota
+    assert scene.account is before
     scene.terms("one", 0.0, "slots=2")
-    assert scene.lane.quota is not quota
+    assert scene.account is not before
 
 
 @pytest.mark.parametrize("is_busy", [False, True])
-def test_only_an_idle_lane_makes_room(is_busy: bool) -> None:
+def test_only_an_idle_account_makes_room(is_busy: bool) -> None:
     scene = Scene()
-    for number in range(LANES_MAX):
+    for number in range(ACCOUNTS_MAX):
         scene.ask(number, 0.0, f"model=model-{number}")
         if not is_busy:
-            scene.leave(number, 0.0)
-    first = scene.lane
-    scene.ask(LANES_MAX, 0.0, "model=more")
-    assert scene.lanes == LANES_MAX + is_busy
-    assert (scene.lane is first) is is_busy
+            scene.leave(number)
+    first = scene.account
+    scene.ask(ACCOUNTS_MAX, 0.0, "model=more")
+    assert scene.accounts == ACCOUNTS_MAX + is_busy
+    assert (scene.account is first) is is_busy
 
 
 def test_an_answer_that_broke_off_teaches_no_length() -> None:
@@ -505,9 +516,9 @@ def test_an_answer_that_broke_off_teaches_no_length() -> None:
     scene.ask("1,2", 0.0)
     scene.decide(0.0)
     scene.lost(1, 1.0)
-    assert not scene.book._estimates._inputs._ratios
+    assert not scene.admission._estimates._inputs._ratios
     scene.end(2, 1.0)
-    assert len(scene.book._estimates._inputs._ratios) == 1
+    assert len(scene.admission._estimates._inputs._ratios) == 1
 
 
 def test_budgets_are_named_by_amount_and_account() -> None:
@@ -523,18 +534,3 @@ def test_budgets_are_named_by_amount_and_account() -> None:
     purse.turn("2026-12-31")
     assert named(purse, "one") == f"{told}; the month turns on 2027-01-01"
     assert told in (no_room(purse, "one", "a call").hint or "")
-
-
-@pytest.mark.parametrize(
-    ("words", "claim"),
-    [
-        ("no room for a call of up to 1,705 tokens; it is", Spend(1705.0)),
-        ("for a call of about 94 tokens, $0.0123; it", Spend(94.0, 12_300)),
-        ("for a call of up to 2,000,000 tokens, $1,234.5000", Spend(2e6, 1_234_500_000)),
-        ("no room for more of this answer", None),
-    ],
-)
-def test_what_a_refused_call_would_have_claimed_is_in_its_refusal(
-    words: str, claim: Spend | None
-) -> None:
-    assert claim_in(words) == claim

@@ -1,4 +1,4 @@
-"""What the quota admits, judged by the provider: every limit holds, every ceiling, no refusal.
+"""What is admitted, judged by the provider: every limit holds, every ceiling, no refusal.
 
 Each property is recomputed from the provider's own log by `audit.py`, which trusts no meter. The
 last tests prove that they can fail: on a provider that allows less than is configured, and on a
@@ -45,7 +45,7 @@ def _assert_clean(case: Case, played: Played) -> None:
 def test_known_limits_are_never_exceeded_and_nothing_is_refused(case: Case) -> None:
     played = play(case)
     _assert_clean(case, played)
-    assert played.quota.in_flight == 0
+    assert not played.calls.in_flight
 
 
 @given(cases(share=HALF))

@@ -1,4 +1,4 @@
-"""What a quota promises over days, months, money, wall time and first words from a provider."""
+"""What an account promises over days, months, money, wall time and first words from a provider."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from headway.base.values import (
     Limit,
     LimitKind,
     LimitReading,
-    Permit,
     Reading,
     Usage,
     Wait,
 )
-from headway.pacing.account import Profile, QuotaConfig
+from headway.pacing.account import AccountConfig, Profile
+from headway.pacing.call import Call
+from headway.pacing.calls import AccountCalls, Decision
 from headway.pacing.headers import ANTHROPIC, GEMINI, PLAIN
-from headway.pacing.quota import Decision, Quota
 
 MONTH_S = 30 * DAY_S
 WALL_S = 1_767_225_600.0
@@ -42,16 +42,26 @@ def _used(spend: int = 0, input_tokens: float = 0.0) -> Usage:
     return Usage(Amounts(input_tokens, 0.0, spend))
 
 
-def _asked(quota: Quota, calls: int, demand: Demand) -> None:
-    for _ in range(calls):
-        quota.ask(demand)
+def _asked(calls: AccountCalls, count: int, demand: Demand) -> None:
+    for _ in range(count):
+        calls.ask(Call(("", calls.granted + calls.queued), demand=demand))
 
 
-def _ended(quota: Quota, decision: Decision, now: float) -> int:
-    """End at once what was granted, as expected; how many that were."""
-    for grant in decision.grants:
-        quota.settle(grant.permit.id, "used", Usage(grant.permit.demand.expected), now)
-    return len(decision.grants)
+def _sent(calls: AccountCalls, demand: Demand, now: float) -> Call | None:
+    """One call, if it may go now."""
+    call = Call(("", calls.granted), demand=demand)
+    calls.ask(call)
+    if not calls.decide(now).sent:
+        calls.leave(call)
+        return None
+    return call
+
+
+def _ended(calls: AccountCalls, decision: Decision, now: float) -> int:
+    """End at once what was sent, as expected; how many that were."""
+    for call in decision.sent:
+        calls.settle(call, "used", Usage(call.demand.expected), now)
+    return len(decision.sent)
 
 
 @pytest.mark.parametrize("period_s", [5 * HOUR_S, DAY_S, 7 * DAY_S, MONTH_S])
@@ -65,12 +75,12 @@ def test_a_limit_over_a_long_period_lets_all_of_it_through_and_then_waits_for_th
     amount = {"requests": 10.0, "input": 1001.0, "spend": 1000.0}[limit]
     resource = next(one for one in ("requests", "input", "spend") if one == limit)
     known = Limit(resource, amount, period_s, "fixed")
-    quota = Quota(QuotaConfig(PLAIN, limits=(known,), profile=WIDE), 0.0)
-    _asked(quota, 25, demand)
-    assert _ended(quota, quota.decide(0.0), 0.0) == 10
-    assert quota.decide(0.0).wait == Wait(known.name, period_s, "refilling")
-    assert _ended(quota, quota.decide(period_s - 1.0), period_s - 1.0) == 0
-    assert _ended(quota, quota.decide(period_s), period_s) == 10
+    calls = AccountCalls(AccountConfig(PLAIN, limits=(known,), profile=WIDE), 0.0)
+    _asked(calls, 25, demand)
+    assert _ended(calls, calls.decide(0.0), 0.0) == 10
+    assert calls.decide(0.0).wait == Wait(known.name, period_s, "refilling")
+    assert _ended(calls, calls.decide(period_s - 1.0), period_s - 1.0) == 0
+    assert _ended(calls, calls.decide(period_s), period_s) == 10
 
 
 def test_limits_of_all_lengths_hold_together() -> None:
@@ -79,13 +89,13 @@ def test_limits_of_all_lengths_hold_together() -> None:
         Limit("requests", 5.0, DAY_S, "fixed"),
         Limit("requests", 8.0, MONTH_S, "fixed"),
     )
-    quota = Quota(QuotaConfig(limits=limits, profile=WIDE), 0.0)
-    _asked(quota, 20, _demand())
+    calls = AccountCalls(AccountConfig(limits=limits, profile=WIDE), 0.0)
+    _asked(calls, 20, _demand())
     now = 0.0
     starts: list[float] = []
     while now < inf and len(starts) < 9:
-        decision = quota.decide(now)
-        starts += [now] * _ended(quota, decision, now)
+        decision = calls.decide(now)
+        starts += [now] * _ended(calls, decision, now)
         now = decision.wake_s
     day_s = DAY_S
     assert starts == [0, 0, 60, 60, 120, day_s, day_s, day_s + 60, MONTH_S, MONTH_S]
@@ -105,37 +115,38 @@ def test_spent_and_the_ceilings_in_flight_never_exceed_the_money(
 ) -> None:
     """Calls may cost less than their ceiling, and last beyond the end of a period."""
     known = Limit("spend", 100.0, 50.0 if kind == "fixed" else 0.0, kind)
-    quota = Quota(QuotaConfig(limits=(known,), profile=WIDE), 0.0)
-    running: list[tuple[float, int, int, int]] = []
+    account = AccountCalls(AccountConfig(limits=(known,), profile=WIDE), 0.0)
+    running: list[tuple[float, Call, int]] = []
     paid: list[tuple[float, int]] = []
     for number, (ceiling, share, lasts_s) in enumerate(calls):
         now = 7.0 * number
-        for ends_s, permit_id, cost, _ in sorted(one for one in running if one[0] <= now):
-            quota.settle(permit_id, "used", _used(cost), ends_s)
-            paid.append((ends_s, cost))
+        for ends_s, call, cost in sorted(running, key=lambda one: one[0]):
+            if ends_s <= now:
+                account.settle(call, "used", _used(cost), ends_s)
+                paid.append((ends_s, cost))
         running = [one for one in running if one[0] > now]
-        answer = quota.admit(_demand(spend=ceiling), now)
-        if isinstance(answer, Permit):
-            running.append((now + lasts_s, answer.id, int(share * ceiling), ceiling))
-        elif ceiling > known.amount:
-            assert answer == Wait(known.name, inf, "one call exceeds all that there ever is")
+        sent = _sent(account, _demand(spend=ceiling), now)
+        assert ceiling <= known.amount or sent is None
+        if sent is not None:
+            running.append((now + lasts_s, sent, int(share * ceiling)))
         begins_s = now // 50.0 * 50.0 if kind == "fixed" else 0.0
         spent = sum(cost for at_s, cost in paid if at_s >= begins_s)
-        assert spent + sum(held for _, _, _, held in running) <= known.amount
+        held = sum(call.demand.ceiling.spend_microusd for _, call, _ in running)
+        assert spent + held <= known.amount
 
 
 @pytest.mark.parametrize("began_s", [0.0, WALL_S])
-def test_a_quota_on_wall_time_does_what_one_that_starts_at_zero_does(began_s: float) -> None:
+def test_an_account_on_wall_time_does_what_one_that_starts_at_zero_does(began_s: float) -> None:
     limits = (Limit("output", 600.0), Limit("input", 6000.0, kind="sliding"),
               Limit("requests", 6.0, kind="fixed"))  # fmt: skip
-    config = QuotaConfig(limits=limits, share=0.5, profile=Profile(cap=3.0, cap_probes=1))
-    quota = Quota(config, began_s)
-    _asked(quota, 9, _demand(500.0, 50.0))
+    config = AccountConfig(limits=limits, share=0.5, profile=Profile(cap=3.0, cap_probes=1))
+    calls = AccountCalls(config, began_s)
+    _asked(calls, 9, _demand(500.0, 50.0))
     now = began_s
     starts: list[int] = []
     while len(starts) < 9:
-        decision = quota.decide(now)
-        starts += [round(now - began_s)] * _ended(quota, decision, now)
+        decision = calls.decide(now)
+        starts += [round(now - began_s)] * _ended(calls, decision, now)
         now = decision.wake_s
     assert starts == [0, 0, 0, 60, 60, 60, 120, 120, 120]
 
@@ -144,20 +155,20 @@ def test_a_quota_on_wall_time_does_what_one_that_starts_at_zero_does(began_s: fl
 def test_a_configured_cap_is_not_exceeded_even_after_it_was_lowered(share: float) -> None:
     limit = Limit("concurrency", 4.0, 0.0, "gauge")
     most = int(4 * share)
-    quota = Quota(QuotaConfig(limits=(limit,), share=share), 0.0)
-    _asked(quota, 40, _demand())
-    permits = [grant.permit for grant in quota.decide(0.0).grants]
-    assert len(permits) == most
+    calls = AccountCalls(AccountConfig(limits=(limit,), share=share, profile=WIDE), 0.0)
+    _asked(calls, 40, _demand())
+    sent = list(calls.decide(0.0).sent)
+    assert len(sent) == most
     # Somebody else holds a slot for a while.
-    quota.settle(permits.pop().id, "throttled", _used(), 0.0, Fault("concurrency"))
+    calls.settle(sent.pop(), "throttled", _used(), 0.0, Fault("concurrency"))
     now = 0.0
     for _ in range(40):
         now += 60.0
-        permits += [grant.permit for grant in quota.decide(now).grants]
-        assert len(permits) <= most
-        for permit in permits:
-            quota.first_byte(permit.id, Reading(), now)
-    assert len(permits) == most
+        sent += calls.decide(now).sent
+        assert len(sent) <= most
+        for call in sent:
+            calls.first_byte(call, Reading(), now)
+    assert len(sent) == most
 
 
 def _told(resource: str, period_s: float, remaining: float) -> LimitReading:
@@ -166,42 +177,41 @@ def _told(resource: str, period_s: float, remaining: float) -> LimitReading:
 
 
 def test_limits_that_a_refusal_reveals_count_the_calls_that_were_in_flight() -> None:
-    quota = Quota(QuotaConfig(GEMINI), 0.0)
-    permits = [quota.admit(_demand(10.0), 0.0) for _ in range(4)]
+    calls = AccountCalls(AccountConfig(GEMINI, profile=WIDE), 0.0)
+    _asked(calls, 4, _demand(10.0))
+    sent = calls.decide(0.0).sent
     reading = Reading((_told("requests", 60.0, 1.0), _told("input", 60.0, 5.0)))
-    fault = Fault("rate", "input", 30.0)
-    ids = [permit.id for permit in permits if isinstance(permit, Permit)]
-    quota.settle(ids[3], "throttled", _used(), 1.0, fault, reading)
-    for permit_id in ids[:3]:
-        assert quota.settle(permit_id, "used", _used(input_tokens=10.0), 2.0)
-    assert isinstance(quota.admit(_demand(10.0), 2.0), Wait)
+    calls.settle(sent[3], "throttled", _used(), 1.0, Fault("rate", "input", 30.0), reading)
+    for call in sent[:3]:
+        assert calls.settle(call, "used", _used(input_tokens=10.0), 2.0)
+    assert _sent(calls, _demand(10.0), 2.0) is None
 
 
 @pytest.mark.parametrize("kind", ["spend_cap", "billing"])
 def test_a_closed_account_grants_nothing_whatever_comes_after(kind: str) -> None:
-    quota = Quota(QuotaConfig(ANTHROPIC), 0.0)
-    permits = [quota.admit(_demand(), 0.0) for _ in range(3)]
-    ids = [permit.id for permit in permits if isinstance(permit, Permit)]
+    calls = AccountCalls(AccountConfig(ANTHROPIC, profile=WIDE), 0.0)
+    _asked(calls, 3, _demand())
+    sent = calls.decide(0.0).sent
     closing = Fault("spend_cap" if kind == "spend_cap" else "billing", detail="no credit")
-    quota.settle(ids[0], "unused", _used(), 0.0, closing)
+    calls.settle(sent[0], "unused", _used(), 0.0, closing)
     # What is still in flight neither opens the account nor shortens the wait.
     overload = Fault("overload", retry_after_s=1.0)
-    quota.settle(ids[1], "throttled", _used(), 0.0, overload)
-    quota.first_byte(ids[2], Reading(), 1.0)
-    _asked(quota, 1, _demand())
-    decision = quota.decide(1e6)
-    assert decision.grants == ()
+    calls.settle(sent[1], "throttled", _used(), 0.0, overload)
+    calls.first_byte(sent[2], Reading(), 1.0)
+    _asked(calls, 1, _demand())
+    decision = calls.decide(1e6)
+    assert decision.sent == ()
     assert decision.wait == Wait("account", inf, f"{kind}: no credit")
     assert decision.wake_s == inf
 
 
 def test_a_usage_window_is_used_up_to_the_users_share_and_again_after_its_reset() -> None:
-    quota = Quota(QuotaConfig(ANTHROPIC, share=0.5), 0.0)
-    permit = quota.admit(_demand(), 0.0)
-    assert isinstance(permit, Permit)
+    calls = AccountCalls(AccountConfig(ANTHROPIC, share=0.5), 0.0)
+    call = _sent(calls, _demand(), 0.0)
+    assert call is not None
     told = LimitReading("tokens", 5 * HOUR_S, None, None, 600.0, utilization=0.5)
-    quota.first_byte(permit.id, Reading((told,)), 1.0)
-    _asked(quota, 1, _demand())
-    decision = quota.decide(2.0)
+    calls.first_byte(call, Reading((told,)), 1.0)
+    _asked(calls, 1, _demand())
+    decision = calls.decide(2.0)
     assert decision.wait == Wait("usage/18000s", 601.0, "usage window is 50% used")
-    assert len(quota.decide(decision.wake_s).grants) == 1
+    assert len(calls.decide(decision.wake_s).sent) == 1
