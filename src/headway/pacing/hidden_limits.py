@@ -11,7 +11,7 @@ Laws:
 - Too many at once is another suspect where nothing was said of a wait: it is cleared when more were
   in flight and served, or when fewer were in flight and one was refused.
 - Advice to wait is tried early, once, where a refusal is free. If a call is let in before the wait
-  is over, or is refused with the same figure again, the advice is inflated and no longer heeded.
+  is over, or the end of the wait moves with the clock, the advice is inflated and not heeded.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ UNVERIFIED_S: Final = 5.0
 """Advice that was never seen to be true is tried after this long, once."""
 
 FIGURE: Final = 0.05
-"""Two waits that differ by less than this share are the same figure."""
+"""A wait is over when less than this share of it is left."""
+
+TOLD_APART_S: Final = 2.0
+"""Advice is told in whole seconds: what was told sooner than this after the first says nothing."""
 
 RESOURCES: Final = ("requests", "input", "output", "reserved")
 """In the order of blame while nothing tells them apart; `reserved`: input and `max_tokens`."""
@@ -85,11 +88,13 @@ class Advice:
         """How long to wait after a refusal that says `told_s`; None if that says nothing."""
         if told_s is None or self.is_inflated:
             return None
-        if self._said_s < sent_s and now < self._until_s - FIGURE * self._wait_s:
-            # Refused before the wait was over.
-            self.is_inflated = abs(told_s - self._wait_s) <= FIGURE * told_s
+        since_s = now - self._said_s
+        is_early = now < self._until_s - FIGURE * self._wait_s
+        if self._said_s < sent_s and is_early and since_s >= TOLD_APART_S:
+            # Refused before the wait was over: its end stays where it was, or moves with the clock.
+            self.is_inflated = now + told_s - self._until_s > since_s / 2.0
             self.is_honest = not self.is_inflated
-        if now + told_s > self._until_s:
+        if now + told_s > self._until_s and (self.is_honest or not is_early):
             self._said_s, self._until_s, self._wait_s = now, now + told_s, told_s
         if self.is_inflated:
             return None
@@ -244,11 +249,10 @@ class HiddenLimits:
         return "rate"
 
     def try_soon(self, now: float) -> None:
-        """A call ended, and advice to wait was never seen to be true: one call finds out whether
-        its place was what was missing."""
-        if self._refused_s < self._tried_s or now >= self._ready_s:
-            return
-        self._ready_s = now
+        """A call ended, and advice to wait was never seen to be true: after a while one call finds
+        out whether its place was what was missing."""
+        if now >= max(self._tried_s, self._refused_s) + PROBE_S:
+            self._ready_s = min(self._ready_s, now)
 
     def _close(self, ready_s: float) -> None:
         """An interval ends when something was let in since the last refusal and it was long."""
