@@ -553,8 +553,9 @@ class TrackedLimit:
         if isinstance(meter, FixedWindow):
             self._observe_window(meter, reading, snapshot, at_s)
         elif isinstance(meter, Bucket) and snapshot is not None:
-            if reading.reset_s is None and not self.exact:
-                self._top_up(meter, reading.remaining + self.rule.need(demand))
+            need = self.rule.need(demand)
+            if reading.reset_s is None and need > 0 and not (self.exact or self.is_published):
+                self._top_up(meter, reading.remaining + need)
             self._observe_bucket(meter, reading, snapshot - self.shift, at_s)
         elif isinstance(meter, Bucket):
             since = reading.remaining + meter.rate_per_s * (now - at_s)
