@@ -79,11 +79,16 @@ SCENES = """
 faults of one call pause no other: bucket
     go 0 4; fail 0 request 1; fail 1 broken 1; fail 2 server 1; fail 3 access 1; refused = 3; go 1
 overload holds all calls, longer each time until one is let in: silent
-    go 0 8; fail 0 overload 1; held 1 = account 2 provider overloaded; fail 1 overload 2;
-    held 2 = account 4 provider overloaded; began 2 3; fail 3 overload 4;
-    held 4 = account 5 provider overloaded; fail 4 overload 5 None 7;
-    held 5 = account 12 provider overloaded; fail 5 overload 6 None 3600;
-    held 6 = account 36 provider overloaded
+    go 0; fail 0 overload 1; held 1 = account 2 provider overloaded; go 2; fail 1 overload 2;
+    held 2 = account 4 provider overloaded; go 4; fail 2 overload 5 None 7;
+    held 5 = account 12 provider overloaded; go 12; fail 3 overload 13 None 3600;
+    held 13 = account 43 provider overloaded
+overload of calls that were sent before it was told says nothing new: silent
+    go 0 4; fail 0 overload 1; fail 1 overload 1.5; fail 2 overload 1.9;
+    held 1.9 = account 2 provider overloaded
+overload while others are let in is a limit that is told in no other way: silent
+    go 0 8; began 0 0.5; began 1 0.5; fail 7 overload 1; fail 6 overload 1.1;
+    held 1.1 = concurrency 3 6 in flight
 overload and timeout leave half as many in flight, which tries raise again: silent
     go 0 12; fail 0 timeout 1; in_flight = 11; held 1 = concurrency 31 11 in flight; serve 1 2;
     serve 2 2; serve 3 2; serve 4 2; serve 5 2; serve 6 2; in_flight = 5;
@@ -216,6 +221,9 @@ a trial that is not sent is followed by another one: bucket
 at the second connection that breaks without an answer between, one call tries: bucket
     go 0 4; fail 0 broken 1; go 1; fail 1 broken 2; ask; ask; decide 2 = 5 | 6 connection inf;
     began 5 2.5; decide 2.5 = 6 |
+refusals of the same signal lower a cap that is only suspected: silent
+    go 0 6; fail 5 rate 1; held 1 = concurrency 3 5 in flight; fail 4 rate 1.1;
+    held 1.1 = concurrency 3 4 in flight
 a connection ends an outage before anything is answered: bucket
     go 0 3; fail 0 connection 1; ask; ask; ask; decide 2 = 3 | 4 connection inf; calls.reached;
     decide 2.1 = 4,5 |

@@ -164,10 +164,13 @@ models of one group share their limits: slots=9
     ask 1 0 model=claude-sonnet-4-5; ask 2 0 model=claude-sonnet-4-20250514; accounts = 1;
     ask 3 0 model=claude-sonnet-4-5 account=two; accounts = 2
 headers teach limits and dialects: share=1
-    ask 1 0 dialect=odd; account.dialect.name = plain; decide 0 = 1; began 1 1 5900 cerebras;
-    account.dialect.name = cerebras; limits = input/60s; began 1 1 5900 '';
-    account.dialect.name = cerebras; refuse 1 2 rate anthropic; account.dialect.name = anthropic;
+    ask 1 0 dialect=odd; dialect = plain; decide 0 = 1; began 1 1 5900 cerebras;
+    dialect = cerebras; limits = input/60s; began 1 1 5900 '';
+    dialect = cerebras; refuse 1 2 rate anthropic; dialect = anthropic;
     account.refused = 1
+a call that has a connection ends an outage: wide
+    ask 1 0; decide 0 = 1; refuse 1 1 connection; ask 2,3,4 1; decide 1 = -; reached 9;
+    decide 2 = 2; reached 3; decide 2.1 = -; reached 2; decide 2.2 = 3,4
 history of an answer: slots=1
     admission.turn 7 0; ask 1 0; decide 0 = 1; began 1 0.5; end 1 2.5 90 40; hours 3 = 7;
     spell 3 = answered=1 input_tokens=90 output_tokens=40 begun=1 first_byte_us=500000
@@ -298,6 +301,13 @@ class Scene:
     @property
     def account(self) -> ManagedAccount:
         return self.admission.accounts[0]
+
+    @property
+    def dialect(self) -> str:
+        return self.account.account.config.dialect.name
+
+    def reached(self, number: float) -> None:
+        self.admission.reached(self._id(number))
 
     @property
     def in_flight(self) -> float:

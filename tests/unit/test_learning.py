@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from typing import Literal
 
 import pytest
 from msgspec import Struct
@@ -24,6 +25,7 @@ from headway.sim.rehearsal import Rehearsal, Rehearsed, WorkloadSpec, draw_workl
 
 MANY = WorkloadSpec("many", 300, output_tokens=50.0)
 QUICK = Latency(0.5, 0.01)
+Omitted = Literal["limit", "remaining", "reset"]
 REFUSALS_MAX = 12
 """As many as it may take to find a limit that headers tell of."""
 
@@ -152,8 +154,11 @@ def test_hidden_limits_are_learned_from_refusals(kind: LimitKind, dialect: str) 
     spec = ProviderSpec("hidden", Terms((limit,)), QUICK, dialect=dialect)
     learned = run(spec)
     assert learned.time_s <= 1.4 * learned.least_s
-    assert learned.result.refused <= 100
-    assert learned.result.refused < 0.2 * run(spec, pool=20).result.refused
+    assert learned.result.refused <= (30 if dialect == "advice" else 150)
+    # The next run starts with the rate that was found.
+    again = run(spec, profile=learned.profile)
+    assert again.time_s <= 1.1 * learned.time_s
+    assert again.result.refused <= 1.1 * learned.result.refused
 
 
 @pytest.mark.parametrize("dialect", ["plain", "openai"])
@@ -186,20 +191,39 @@ def test_it_is_learned_whether_reservations_come_back(charging: str) -> None:
     assert learned.time_s <= 1.2 * learned.least_s
 
 
-@pytest.mark.parametrize("is_known", [False, True])
 @pytest.mark.parametrize("charging", ["reserved", "produced"])
-def test_a_call_larger_than_the_burst_goes_when_the_bucket_is_full(
-    is_known: bool, charging: str
-) -> None:
+def test_a_call_larger_than_the_burst_goes_when_the_bucket_is_full(charging: str) -> None:
     is_reserved = charging == "reserved"
     limit = Limit("tokens" if is_reserved else "output", 60_000.0, burst=300.0)
     terms = Terms((limit,), charging="reserved" if is_reserved else "produced")
     dialect = "cerebras" if is_reserved else "anthropic"
     spec = ProviderSpec("small burst", terms, QUICK, dialect=dialect)
     work = WorkloadSpec("large", 40, max_tokens=500.0)
-    learned = run(spec, work, limits=terms.limits if is_known else ())
-    assert learned.time_s <= (1.3 if is_reserved else 1.6) * learned.least_s
-    assert learned.result.refused <= (0 if is_known else REFUSALS_MAX)
+    cold, known = run(spec, work), run(spec, work, limits=terms.limits)
+    assert (known.result.refused, cold.result.refused <= REFUSALS_MAX) == (0, True)
+    assert known.time_s <= 1.02 * cold.time_s <= 2.5 * known.time_s
+    assert not is_reserved or known.time_s <= 1.1 * known.least_s
+
+
+def test_where_one_call_at_a_time_is_best_one_goes_at_a_time() -> None:
+    serial = ProviderSpec("serial", latency=Latency(1.0, 0.02, 1.5))
+    work = WorkloadSpec("equal", 60)
+    assert run(serial, work).time_s <= 1.1 * run(serial, work, pool=1).time_s
+
+
+def test_whole_answers_leap_where_named_limits_feed_many() -> None:
+    work = WorkloadSpec("equal", 200, is_whole=True)
+    named = ProviderSpec("named", Terms((Limit("requests", 30_000.0),)), dialect="openai")
+    assert run(named, work).time_s < run(ProviderSpec("calm", dialect="plain"), work).time_s
+
+
+@pytest.mark.parametrize("omits", [("reset",), ("limit",), ("remaining",)])
+def test_headers_that_are_left_out_cost_little(omits: tuple[Omitted]) -> None:
+    terms = Terms((Limit("requests", 60.0, burst=10.0),))
+    whole = ProviderSpec("whole", terms, QUICK, dialect="openai")
+    some = run(replace(whole, omits=omits))
+    assert some.time_s <= 1.2 * some.least_s
+    assert some.result.refused <= 40
 
 
 @pytest.mark.parametrize(

@@ -314,7 +314,7 @@ class Account:
         for limit in self.limits:
             limit.settle(demand, stream, sent_s, usage, now)
         if self.hidden is not None:
-            self.hidden.settled(demand, usage.amounts)
+            self.hidden.settled(demand, sent_s, usage.amounts)
             if not self.advice.is_honest:
                 self.hidden.try_soon(now)
 

@@ -153,6 +153,8 @@ class HiddenLimits:
         self._since_s = inf
         """When the last interval began: at the end of the last refusal's wait."""
         self._refused_s = -inf
+        self._began_s = -inf
+        """When the first interval began: what was sent before is the burst."""
         self._short_s = -inf
         """When a rate was last short."""
         self._ready_s = -inf
@@ -258,6 +260,7 @@ class HiddenLimits:
         """An interval ends when something was let in since the last refusal and it was long."""
         lasted_s = ready_s - self._since_s
         if self._since_s == inf:
+            self._began_s = self._refused_s
             for refill in self._refills.values():
                 refill.burst, refill.spent = refill.spent, 0.0
             self._since_s = ready_s
@@ -280,11 +283,14 @@ class HiddenLimits:
             self._alarm_s = now
             self._crowded = False
 
-    def settled(self, demand: Demand, used: Amounts) -> None:
+    def settled(self, demand: Demand, sent_s: float, used: Amounts) -> None:
         """What the call really took replaces what was expected."""
-        refills = self._refills
-        refills["output"].take(used.output_tokens - demand.expected.output_tokens)
-        refills["reserved"].take(used.output_tokens - demand.ceiling.output_tokens)
+        for name, expected in (("output", demand.expected), ("reserved", demand.ceiling)):
+            more, refill = used.output_tokens - expected.output_tokens, self._refills[name]
+            if sent_s <= self._began_s:
+                refill.burst += more
+            else:
+                refill.take(more)
 
 
 def _need(name: str, demand: Demand) -> float:
