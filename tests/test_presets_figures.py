@@ -269,5 +269,7 @@ def test_who_has_seen_the_account_is_refused_nothing_and_no_slower(provider: str
         ("launch-requests", 2), ("launch-tokens", 2), ("limit-tokens", 1), ("limit-concurrency", 1),
     ],
 )  # fmt: skip
-def test_without_knowledge_what_others_took_before_costs_few_refusals(provider: str, refused: int) -> None:
+def test_without_knowledge_what_others_took_before_costs_few_refusals(
+    provider: str, refused: int
+) -> None:
     assert _row(provider, "headway", (1,)).refused <= refused
