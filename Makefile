@@ -20,7 +20,7 @@ ONE_MORE = $(shell $(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)
 
 .DEFAULT_GOAL := help
 .PHONY: help run test coverage test-parallel test-agents test-llm lint bench bench-pacing bench-http bench-broker bench-sharing bench-cost \
-	bench-engine bench-chaos bench-gateway bench-coherence bench-state bench-patterns bench-examples bench-forecast bench-advice bench-versions picture soak clean check-python
+	bench-engine bench-chaos bench-gateway bench-coherence bench-state bench-patterns bench-examples bench-forecast bench-advice bench-strangers bench-versions picture soak clean check-python
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,6 +100,10 @@ bench-forecast: $(DEV) ## forecasts against the truth, over HTTP and in virtual 
 
 bench-advice: $(RUNTIME) ## what `advise` recommends against the best that could be done, beside fixed rules
 	@$(BIN)/python -m bench.advice
+
+bench-strangers: $(DEV) ## over HTTP on Envoy, nginx, LiteLLM, mocklimit, llmock and a real model; can be interrupted and resumed
+	@$(BIN)/python -m bench.strangers
+	@$(BIN)/python -m bench.strangers --busy
 
 bench-versions: $(DEV) ## this tree beside an earlier commit: CPU by turns, figures in virtual time
 	@$(BIN)/python -m bench.versions

@@ -9,7 +9,7 @@ import sys
 from typing import Final
 
 from bench.results import ROOT
-from headway.pacing.budget import BudgetLedgerStatistics
+from headway.pacing.budget import BudgetLedger
 from headway.pacing.call import Spend
 from headway.pacing.memory import DaySpend, MonthlyBudget
 from headway.pacing.views import AdmissionView
@@ -37,7 +37,7 @@ def example() -> BudgetOutlook:
         for day, reviews in enumerate(REVIEWS)
     )
     spent = Spend(sum(day.tokens for day in days))
-    ledger = BudgetLedgerStatistics(MonthlyBudget(tokens=BUDGET_TOKENS), spent, Spend())
+    ledger = BudgetLedger(MonthlyBudget(tokens=BUDGET_TOKENS), spent, Spend())
     view = AdmissionView("2026-11", (), (("", ledger),), (), days[-1].date, 14, (("", days),))
     (found,) = outlooks(view, PASSED)
     return found

@@ -35,6 +35,9 @@ TIMEOUT_S: Final = 600.0
 CONNECTIONS_MAX: Final = 1000
 """Both are the SDKs' own defaults."""
 
+REFUSED: Final = (429, 503)
+"""503 is what nginx refuses with."""
+
 ATTEMPTS_MAX: Final = 30
 """After so many a way that never gives up would not come back within the hour."""
 
@@ -58,6 +61,11 @@ class Errand(Struct, frozen=True):
     output_tokens_mean: float
     """What answers are long on average; a hint for ways that cannot correct themselves."""
     seed: int = 1
+    period_s: float = 60.0
+    """Of the limits."""
+    retries: int = 2
+    """Of the SDK; two are its own default."""
+    is_streamed: bool = True
 
 
 class Outcome(Struct):
@@ -77,6 +85,8 @@ class Outcome(Struct):
     """From the moment that the SDK was called to the last byte: waits and retries included."""
     service_p95_s: float = 0.0
     """From the request that was answered to its last byte."""
+    first_s: float = 0.0
+    """From the start to the first answer."""
 
 
 class _TimedStream(httpx2.AsyncByteStream):
@@ -108,7 +118,7 @@ class CountingTransport(httpx2.AsyncBaseTransport):
         self._caller.outcome.sent += 1
         began_s = monotonic()
         response = await self._inner.handle_async_request(request)
-        if response.status_code == 429:
+        if response.status_code in REFUSED:
             self._caller.outcome.refused += 1
             self._caller.on_refusal()
         elif response.status_code == 200:
@@ -127,13 +137,16 @@ class Caller:
         self.outcome = Outcome(errand.way)
         self.on_refusal: Callable[[], None] = lambda: None
         self.services_s: list[float] = []
+        self.began_s = monotonic()
         self._latencies_s: list[float] = []
         transport = CountingTransport(self)
         http = httpx2.AsyncClient(transport=transport, timeout=TIMEOUT_S)
         sdk = import_module(errand.wire)
         kind = sdk.AsyncOpenAI if errand.wire == "openai" else sdk.AsyncAnthropic
         base = f"{errand.url}/v1" if errand.wire == "openai" else errand.url
-        self.client: Any = kind(api_key=errand.key, base_url=base, http_client=http)
+        self.client: Any = kind(
+            api_key=errand.key, base_url=base, http_client=http, max_retries=errand.retries
+        )
         self._sdk_error: type[Exception] = sdk.APIError
 
     async def call(self, prompt: str) -> Tokens | None:
@@ -146,14 +159,15 @@ class Caller:
             self.outcome.failures[name] = self.outcome.failures.get(name, 0) + 1
             return None
         self._latencies_s.append(monotonic() - began_s)
+        self.outcome.first_s = self.outcome.first_s or monotonic() - self.began_s
         self.outcome.answers += 1
         self.outcome.input_tokens += tokens[0]
         self.outcome.output_tokens += tokens[1]
         return tokens
 
-    async def finish(self, began_s: float) -> Outcome:
+    async def finish(self) -> Outcome:
         """Close the client and sum up."""
-        self.outcome.makespan_s = monotonic() - began_s
+        self.outcome.makespan_s = monotonic() - self.began_s
         await self.client.close()
         self.outcome.latency_p95_s = _p95(self._latencies_s)
         self.outcome.service_p95_s = _p95(self.services_s)
@@ -162,6 +176,11 @@ class Caller:
     async def _stream(self, prompt: str) -> Tokens:
         errand = self.errand
         messages = [{"role": "user", "content": prompt}]
+        if not errand.is_streamed:
+            await self.client.chat.completions.create(
+                model=errand.model, messages=messages, max_tokens=errand.max_tokens
+            )
+            return 0, 0
         if errand.wire == "openai":
             chunks = await self.client.chat.completions.create(
                 model=errand.model, messages=messages, max_tokens=errand.max_tokens, stream=True,
@@ -232,7 +251,9 @@ async def _aiolimiter(caller: Caller, prompts: Sequence[str]) -> None:
     make = import_module("aiolimiter").AsyncLimiter
     limits = caller.errand.limits
     limiters = {
-        name: make(amount, 60.0) for name, amount in limits.items() if name != "concurrency"
+        name: make(amount, caller.errand.period_s)
+        for name, amount in limits.items()
+        if name != "concurrency"
     }
     gate = asyncio.Semaphore(int(limits.get("concurrency", CONNECTIONS_MAX)))
 
@@ -357,9 +378,9 @@ async def run(errand: Errand) -> Outcome:
     """Send all calls of an errand."""
     caller = Caller(errand)
     caller.outcome.began_wall_s = time()
-    began_s = monotonic()
+    caller.began_s = monotonic()
     await way_of(errand.way)(caller, errand.prompts)
-    return await caller.finish(began_s)
+    return await caller.finish()
 
 
 def main() -> None:

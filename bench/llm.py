@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from time import monotonic, sleep
@@ -110,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def real(repeats: int = REPEATS, calls: int = CALLS) -> Comparison:
     """On SmolLM2, one engine thread, eight places."""
     with llama(slots=max(WIDTHS)) as url:
-        errand = _errand(url, "smollm2", calls)
+        errand = llama_errand(url, "smollm2", calls)
         run_way(replace(errand, way="fixed:1", key="sk-warm", prompts=errand.prompts[:2]))
         return compare("SmolLM2 135M on llama.cpp", errand, WIDTHS, repeats)
 
@@ -118,7 +119,7 @@ def real(repeats: int = REPEATS, calls: int = CALLS) -> Comparison:
 def simulated(repeats: int = 1, calls: int = CALLS_SIMULATED) -> Comparison:
     """On a server that is fastest with about 15 at once."""
     with serving(WIDE) as url:
-        errand = _errand(url, "tokens-20-120", calls)
+        errand = llama_errand(url, "tokens-20-120", calls)
         return compare("simulated, fastest with 15 at once", errand, WIDTHS_SIMULATED, repeats)
 
 
@@ -138,14 +139,21 @@ def compare(server: str, errand: Errand, widths: Sequence[int], repeats: int) ->
     return Comparison(server, tuple(_found(way, tries[way]) for way in ways))
 
 
-def run_way(errand: Errand, python: str = sys.executable) -> Outcome:
-    """Send an errand from a process of its own that remembers nothing."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+def run_way(
+    errand: Errand, python: str = sys.executable, memory: Path | None = None,
+    timeout_s: float | None = None,
+) -> Outcome:  # fmt: skip
+    """Send an errand from a process of its own that remembers nothing but a folder given."""
+    with ExitStack() as stack:
+        folder = memory or Path(
+            stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
+        )
         ended = subprocess.run(
             [python, "-m", "bench.http_peers"], input=json.dumps(as_dict(errand)), cwd=ROOT,
-            env=_environment(Path(folder)), stdout=subprocess.PIPE, text=True, check=True,
+            env=_environment(folder), stdout=subprocess.PIPE, text=True, check=True,
+            timeout=timeout_s,
         )  # fmt: skip
-        _wait_for_broker(Path(folder))
+        _wait_for_broker(folder)
     return Outcome(**json.loads(ended.stdout))
 
 
@@ -166,7 +174,8 @@ def _environment(folder: Path) -> dict[str, str]:
     }
 
 
-def _errand(url: str, model: str, calls: int) -> Errand:
+def llama_errand(url: str, model: str, calls: int) -> Errand:
+    """Short paragraphs about many things."""
     prompts = tuple(
         f"Number {number}. Write a short paragraph about {TOPICS[number % len(TOPICS)]}, as told by"
         f" somebody who saw it {number + 2} times."

@@ -1,8 +1,8 @@
 """Finished trials, kept on disk, so that an interrupted benchmark goes on where it was.
 
 A line belongs to a trial and to the code that it ran: its key is a hash of both, so that an edit
-runs again exactly what it can have changed. Of `pacing`, only this tree's own ways depend on more
-than how a provider counts and speaks; `tests/test_bench_slice.py` proves it.
+runs again exactly what it can have changed. Baselines and the first version depend on a few modules
+only, which `tests/test_bench_slice.py` proves: they are not run again when the law is tuned.
 """
 
 from __future__ import annotations
@@ -37,8 +37,14 @@ SAY_EVERY_S: Final = 5.0
 FOLDERS: Final = ("base", "pacing", "plans", "engine", "state", "sim", "report")
 """The folders whose modules trials can execute."""
 
-PROVIDER_SIDE: Final = frozenset(("headers.py", "meters.py", "refusal.py"))
-"""Of `pacing`, the modules that a simulated provider is made of: all that other ways execute."""
+UNPACED: Final = (
+    "base/numbers.py", "base/values.py", "engine/engine.py", "engine/events.py", "engine/state.py",
+    "engine/strategy.py", "pacing/headers.py", "pacing/meters.py", "pacing/refusal.py",
+    "plans/graph.py", "plans/links.py", "plans/ready.py", "report/bound.py", "sim/account.py",
+    "sim/clients.py", "sim/draw.py", "sim/headers.py", "sim/provider.py", "sim/rehearsal.py",
+    "sim/supply.py",
+)  # fmt: skip
+"""All that other ways than this tree's own execute: the provider and the engine."""
 
 
 class StoreStatistics(Struct, frozen=True):
@@ -105,7 +111,8 @@ def say(text: str) -> None:
 
 def key_of(trial: Trial) -> str:
     """What a stored outcome belongs to: the trial and the code that it runs."""
-    return sha256(f"{trial!r} {_code_hash(trial.kind == 'paced')}".encode()).hexdigest()[:24]
+    code = code_hash(sources(trial.kind == "paced"))
+    return sha256(f"{trial!r} {code}".encode()).hexdigest()[:24]
 
 
 def _run_all(missing: Sequence[Trial], store: Store, processes: int) -> None:
@@ -141,19 +148,22 @@ def _weight(trial: Trial) -> float:
     return (1.0 + refusals) * trial.work.tasks
 
 
-def sources(is_paced: bool) -> set[Path]:
+@cache
+def sources(is_paced: bool) -> frozenset[Path]:
     """The files that count for stored trials."""
-    found = {path for folder in FOLDERS for path in (PACKAGE / folder).glob("*.py")}
-    if is_paced:
-        return found
-    return {path for path in found if path.parent.name != "pacing" or path.name in PROVIDER_SIDE}
+    return files_of(FOLDERS) if is_paced else frozenset(PACKAGE / path for path in UNPACED)
+
+
+def files_of(folders: tuple[str, ...]) -> frozenset[Path]:
+    """The modules of these folders of the package."""
+    return frozenset(path for folder in folders for path in (PACKAGE / folder).glob("*.py"))
 
 
 @cache
-def _code_hash(is_paced: bool) -> str:
+def code_hash(paths: frozenset[Path]) -> str:
     """A hash of the code that trials can execute; comments and layout do not count."""
     parts = [Path(trial_module.__file__).read_text(), Path(first_module.__file__).read_text()]
-    parts += [path.read_text() for path in sorted(sources(is_paced))]
+    parts += [path.read_text() for path in sorted(paths)]
     return sha256("\n".join(map(_meaning, parts)).encode()).hexdigest()
 
 

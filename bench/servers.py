@@ -1,6 +1,7 @@
 """Servers of others to be paced against, each a process of its own that cannot outlive its user.
 
-llmock and mocklimit enforce limits; llama.cpp serves a real, small model. All listen on loopback.
+llmock and mocklimit enforce limits; Envoy, nginx and LiteLLM's proxy do so before an upstream;
+llama.cpp serves a real, small model. All listen on loopback.
 Started as a module this file *is* such a server: it ends when its standard input does, so that
 even a killed parent leaves nothing behind.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -28,9 +30,12 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
+from bench.access_log import log_requests
 from bench.results import ROOT
 
 READY_S_MAX: Final = 60.0
+LITELLM_READY_S_MAX: Final = 300.0
+"""It imports for a long time on a busy machine."""
 END_S_MAX: Final = 5.0
 LOOPBACK: Final = "127.0.0.1"
 
@@ -67,16 +72,57 @@ class Mocklimit(Struct, frozen=True):
     latency_ms: tuple[int, int] = (90, 110)
     edge_s: float | None = None
     """The server's own clock, set so that a fixed window ends so long after its start."""
+    has_headers: bool = True
+    """Also says when a refused call may come again."""
+
+
+class Envoy(Struct, frozen=True):
+    """A local token bucket, filled all the time."""
+
+    tokens: int
+    fill_s: float
+    has_headers: bool = True
+
+
+class Nginx(Struct, frozen=True):
+    """Limits per API key: `limit_req` with a burst, or `limit_conn`; a refusal has no advice."""
+
+    rate: str = ""
+    """As nginx writes it: 5r/s, 60r/m."""
+    burst: int = 0
+    is_delayed: bool = False
+    """Above the rate, calls of the burst wait at the server."""
+    connections: int = 0
+    status: int = 503
+    """Of a refusal; 503 is nginx's own default."""
+
+
+class Litellm(Struct, frozen=True):
+    """Limits of every key; counts start anew with the first call after the window's end."""
+
+    rpm: int | None = None
+    tpm: int | None = None
+    parallel: int | None = None
+    window_s: int = 60
+
+
+class Visit(Struct, frozen=True):
+    """A line of a server's access log."""
+
+    key: str
+    at_s: float
+    ended_s: float
+    status: int
 
 
 @contextmanager
-def llmock(limits: Llmock) -> Iterator[str]:
+def llmock(limits: Llmock, log: Path | None = None, port: int = 0) -> Iterator[str]:
     """llmock's base URL; OpenAI's wire is under `/v1`, Anthropic's under `/anthropic`."""
     flags = ["--log-level", "warning", "--latency-ms", str(limits.latency_ms)]
     for name, value in (("--rpm", limits.rpm), ("--tpm", limits.tpm)):
         flags += [name, str(value)] if value is not None else []
-    port = _free_port()
-    with _process("llmock", [str(port), *flags]) as process:
+    port = port or free_port()
+    with _process("llmock", [str(port), *flags], log) as process:
         yield _ready(process, port, "/_llmock/verdict")
 
 
@@ -87,9 +133,9 @@ def verdict(url: str, form: str = "json") -> Any:
 
 
 @contextmanager
-def mocklimit(limits: Mocklimit) -> Iterator[str]:
+def mocklimit(limits: Mocklimit, log: Path | None = None, port: int = 0) -> Iterator[str]:
     """mocklimit's base URL: one path, `/v1/chat/completions`."""
-    port = _free_port()
+    port = port or free_port()
     with tempfile.TemporaryDirectory() as folder:
         spec, config = Path(folder) / "spec.yaml", Path(folder) / "limits.yaml"
         # JSON is YAML.
@@ -99,7 +145,7 @@ def mocklimit(limits: Mocklimit) -> Iterator[str]:
         if limits.edge_s is not None:
             ahead_s = (limits.period_s - limits.edge_s - time()) % limits.period_s
         arguments = [str(port), str(ahead_s), "--spec", str(spec), "--rate-config", str(config)]
-        with _process("mocklimit", arguments) as process:
+        with _process("mocklimit", arguments, log) as process:
             yield _ready(process, port, "/mocklimit/stats")
 
 
@@ -111,6 +157,182 @@ def refused_by_mocklimit(url: str) -> tuple[int, int]:
         for counted in keys.values()
     ]
     return (sum(one["total_requests"] for one in counts), sum(one["total_429s"] for one in counts))
+
+
+@contextmanager
+def envoy(limits: Envoy, upstream: int, log: Path, ports: Sequence[int]) -> Iterator[None]:
+    """Envoy with one listener, and so one bucket, per port."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "envoy.json"
+        config.write_text(json.dumps(_envoy_config(limits, upstream, log, ports)))
+        command = [str(Path(sys.prefix) / "bin" / "envoy"), "-c", str(config), "-l", "error",
+                   "--use-dynamic-base-id", "--concurrency", "1",
+                   "--file-flush-interval-msec", "100"]  # fmt: skip
+        with running(command) as process:
+            for port in ports:
+                _listening(process, port)
+            yield
+
+
+@contextmanager
+def nginx(limits: Nginx, upstream: int, log: Path, port: int) -> Iterator[None]:
+    """nginx as a proxy."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "nginx.conf"
+        config.write_text(_nginx_config(limits, upstream, log, port, folder))
+        command = ["nginx", "-e", "stderr", "-p", folder, "-c", str(config)]
+        with running(command) as process:
+            _listening(process, port)
+            yield
+
+
+@contextmanager
+def litellm(limits: Litellm, upstream: int, log: Path, port: int, python: str) -> Iterator[None]:
+    """LiteLLM's proxy, from an environment of its own."""
+    auth = (
+        "from litellm.proxy._types import UserAPIKeyAuth\n\n"
+        "async def check(request, api_key):\n"
+        f"    return UserAPIKeyAuth(api_key=api_key, rpm_limit={limits.rpm}, "
+        f"tpm_limit={limits.tpm}, max_parallel_requests={limits.parallel})\n"
+    )
+    settings = {
+        "model_list": [
+            {
+                "model_name": "*",
+                "litellm_params": {
+                    "model": "openai/*",
+                    "api_base": f"http://{LOOPBACK}:{upstream}/v1",
+                    "api_key": "sk-upstream",
+                },
+            }
+        ],
+        "general_settings": {
+            "custom_auth": "key_check.check",
+            "master_key": f"sk-{secrets.token_hex(32)}",
+        },
+        "litellm_settings": {"telemetry": False, "num_retries": 0},
+        "router_settings": {"num_retries": 0, "disable_cooldowns": True},
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "key_check.py").write_text(auth)
+        config = Path(folder) / "config.yaml"
+        # JSON is YAML.
+        config.write_text(json.dumps(settings))
+        command = [python, str(ROOT / "bench" / "access_log.py"), str(log), "litellm:run_server",
+                   "--config", str(config), "--host", LOOPBACK, "--port", str(port),
+                   "--num_workers", "1", "--telemetry", "False"]  # fmt: skip
+        quiet = {"LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+                 "LITELLM_MODE": "PRODUCTION", "HOME": folder,
+                 "LITELLM_RATE_LIMIT_WINDOW_SIZE": str(limits.window_s)}  # fmt: skip
+        with running(command, quiet) as process:
+            _ready(process, port, "/health/liveliness", LITELLM_READY_S_MAX)
+            yield
+
+
+def visits(log: Path) -> list[Visit]:
+    """The access log of a server, in order of arrival."""
+    found = []
+    for line in log.read_text().splitlines():
+        key, at_s, ended_s, status = json.loads(line)
+        found.append(Visit(key.removeprefix("Bearer "), float(at_s), float(ended_s), int(status)))
+    return sorted(found, key=lambda visit: visit.at_s)
+
+
+def _envoy_config(
+    limits: Envoy, upstream: int, log: Path, ports: Sequence[int]
+) -> dict[str, object]:
+    kinds = "type.googleapis.com/envoy.extensions."
+    always = {"default_value": {"numerator": 100, "denominator": "HUNDRED"}}
+    bucket: dict[str, object] = {
+        "@type": f"{kinds}filters.http.local_ratelimit.v3.LocalRateLimit",
+        "stat_prefix": "limit",
+        "token_bucket": {
+            "max_tokens": limits.tokens,
+            "tokens_per_fill": limits.tokens,
+            "fill_interval": f"{limits.fill_s:g}s",
+        },
+        "filter_enabled": always,
+        "filter_enforced": always,
+    }
+    if limits.has_headers:
+        bucket["enable_x_ratelimit_headers"] = "DRAFT_VERSION_03"
+    line = '["%REQ(AUTHORIZATION)%", %START_TIME(%s.%3f)%, %EMIT_TIME(%s.%3f)%, %RESPONSE_CODE%]\n'
+    manager = {
+        "@type": f"{kinds}filters.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": "calls",
+        "access_log": [{"name": "file", "typed_config": {
+            "@type": f"{kinds}access_loggers.file.v3.FileAccessLog", "path": str(log),
+            "log_format": {"text_format_source": {"inline_string": line}}}}],
+        "http_filters": [
+            {"name": "limit", "typed_config": bucket},
+            {"name": "router",
+             "typed_config": {"@type": f"{kinds}filters.http.router.v3.Router"}}],
+        "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [
+            {"match": {"prefix": "/"}, "route": {"cluster": "upstream", "timeout": "0s"}}]}]},
+    }  # fmt: skip
+    filters = [{"filters": [{"name": "http", "typed_config": manager}]}]
+    target = {"address": {"socket_address": {"address": LOOPBACK, "port_value": upstream}}}
+    return {
+        "static_resources": {
+            "listeners": [
+                {"name": f"listener-{port}", "filter_chains": filters,
+                 "address": {"socket_address": {"address": LOOPBACK, "port_value": port}}}
+                for port in ports
+            ],
+            "clusters": [{
+                "name": "upstream", "type": "STATIC", "connect_timeout": "5s",
+                "load_assignment": {"cluster_name": "upstream", "endpoints": [
+                    {"lb_endpoints": [{"endpoint": target}]}]}}],
+        }
+    }  # fmt: skip
+
+
+def _nginx_config(limits: Nginx, upstream: int, log: Path, port: int, folder: str) -> str:
+    zone = f"limit_req_zone $http_authorization zone=calls:1m rate={limits.rate};"
+    rule = f"limit_req zone=calls burst={limits.burst}{'' if limits.is_delayed else ' nodelay'};"
+    status = f"limit_req_status {limits.status};"
+    if limits.connections:
+        zone = "limit_conn_zone $http_authorization zone=calls:1m;"
+        rule = f"limit_conn calls {limits.connections};"
+        status = f"limit_conn_status {limits.status};"
+    spent = "$upstream_response_time" if limits.is_delayed else "$request_time"
+    temporary = "\n".join(
+        f"{kind}_temp_path {folder}/{kind};"
+        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    return f"""
+daemon off; master_process off; pid {folder}/pid; worker_processes 1;
+events {{ worker_connections 2048; }}
+http {{
+    {temporary}
+    log_format visit escape=json '["$http_authorization", $msec, "{spent}", $status]';
+    access_log {log} visit;
+    {zone}
+    server {{
+        listen {LOOPBACK}:{port} backlog=2048;
+        keepalive_timeout 600s;
+        location / {{
+            {rule}
+            {status}
+            proxy_pass http://{LOOPBACK}:{upstream};
+            proxy_http_version 1.1;
+            proxy_set_header Connection "";
+            proxy_buffering off;
+        }}
+    }}
+}}
+"""
+
+
+def nginx_visits(log: Path) -> list[Visit]:
+    """Of nginx, which logs the end and the duration of a call."""
+    found = []
+    for line in log.read_text().splitlines():
+        key, ended_s, spent, status = json.loads(line)
+        spent_s = 0.0 if spent in ("", "-") else float(spent)
+        name = key.removeprefix("Bearer ")
+        found.append(Visit(name, float(ended_s) - spent_s, float(ended_s), int(status)))
+    return sorted(found, key=lambda visit: visit.at_s)
 
 
 @contextmanager
@@ -170,12 +392,15 @@ def fetch(url: str) -> str:
 
 
 @contextmanager
-def running(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+def running(
+    command: Sequence[str], more: dict[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """A process that ends with the block, gently if it can."""
-    environment = dict(os.environ) | {
+    own = {
         "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT))),
         "PYTHONUNBUFFERED": "1",
     }
+    environment = dict(os.environ) | own | (more or {})
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment
@@ -190,8 +415,8 @@ def running(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
             _end(process)
 
 
-def _process(name: str, arguments: Sequence[str]) -> Any:
-    return running([sys.executable, "-m", "bench.servers", name, *arguments])
+def _process(name: str, arguments: Sequence[str], log: Path | None = None) -> Any:
+    return running([sys.executable, "-m", "bench.servers", name, str(log or ""), *arguments])
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -203,17 +428,20 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.communicate()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """One that no process listens on."""
     with socket.socket() as listener:
         listener.bind((LOOPBACK, 0))
         port: int = listener.getsockname()[1]
     return port
 
 
-def _ready(process: subprocess.Popen[bytes], port: int, path: str) -> str:
+def _ready(
+    process: subprocess.Popen[bytes], port: int, path: str, ready_s_max: float = READY_S_MAX
+) -> str:
     """Its base URL, once it answers."""
     url = f"http://{LOOPBACK}:{port}"
-    until_s = monotonic() + READY_S_MAX
+    until_s = monotonic() + ready_s_max
     while monotonic() < until_s:
         if process.poll() is not None:
             raise RuntimeError(f"the server ended with {process.returncode} before it answered")
@@ -223,7 +451,22 @@ def _ready(process: subprocess.Popen[bytes], port: int, path: str) -> str:
             sleep(0.05)
         else:
             return url
-    raise TimeoutError(f"{url}{path} did not answer within {READY_S_MAX:g} s")
+    raise TimeoutError(f"{url}{path} did not answer within {ready_s_max:g} s")
+
+
+def _listening(process: subprocess.Popen[bytes], port: int) -> None:
+    """Wait until a port is open, without a request."""
+    until_s = monotonic() + READY_S_MAX
+    while monotonic() < until_s:
+        if process.poll() is not None:
+            raise RuntimeError(f"the server ended with {process.returncode} before it listened")
+        try:
+            socket.create_connection((LOOPBACK, port), timeout=5.0).close()
+        except OSError:
+            sleep(0.05)
+        else:
+            return
+    raise TimeoutError(f"port {port} did not open within {READY_S_MAX:g} s")
 
 
 def _mocklimit_config(limits: Mocklimit) -> dict[str, object]:
@@ -233,7 +476,9 @@ def _mocklimit_config(limits: Mocklimit) -> dict[str, object]:
         names = {
             role: f"x-ratelimit-{role}-{dimension}" for role in ("limit", "remaining", "reset")
         }
-        entry: dict[str, object] = {"dimension": dimension, "headers": names}
+        entry: dict[str, object] = {"dimension": dimension}
+        if limits.has_headers:
+            entry["headers"] = names
         if limits.kind == "bucket":
             entry |= {"capacity": amount, "refill_rate": amount / limits.period_s}
         else:
@@ -330,7 +575,9 @@ SERVERS: Final = {"llmock": _serve_llmock, "mocklimit": _serve_mocklimit, "llama
 
 def main(arguments: Sequence[str]) -> None:
     """Be a server."""
-    name, *rest = arguments
+    name, log, *rest = arguments
+    if log:
+        log_requests(log)
     # A C++ engine need not come down in order: nothing of it is kept.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     threading.Thread(target=_end_with_parent, daemon=True).start()

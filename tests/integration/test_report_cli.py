@@ -36,8 +36,8 @@ __all__ = ["shell"]
 
 FORESEEN = Foreseen(
     "adaptive", 4, SpreadNumber(3, 4, 5), SpreadNumber(4, 5, 7), SpreadNumber(3000, 4000, 5000),
-    SpreadNumber(300, 400, 500), SpreadNumber(9000, 10_000, 11_000), 4.5, "input/60s", 2.0, 0.0,
-    40, "runs",
+    SpreadNumber(300, 400, 500), SpreadNumber(9000, 10_000, 11_000), 4.5, "input/60s", 4.8,
+    "output/60s", 2.0, 0.0, 40, "runs",
 )  # fmt: skip
 
 

@@ -29,7 +29,7 @@ def option(
     """A way that takes this, for certain."""
     foreseen = Foreseen(
         way.name, 4, exactly(4.0), exactly(time_s), exactly(0.9 * tokens), exactly(0.1 * tokens),
-        exactly(usd * 1e6), 10.0, "width", 2.0, 0.0, 0, "a test",
+        exactly(usd * 1e6), 10.0, "width", 10.0, "width", 2.0, 0.0, 0, "a test",
     )  # fmt: skip
     return priced(situation, way, foreseen, usd * 1e6)
 

@@ -20,7 +20,7 @@ from headway.base.values import Amounts, Demand, LimitReading, Reading, Usage, W
 from headway.pacing.streams import PlannedStream
 
 WORDS = {
-    "None": None, "True": True, "False": False, "''": "", "none": PlannedStream(0.0, 0.0, 0.0),
+    "None": None, "True": True, "False": False, "''": "", "none": PlannedStream(0.0, 1e-3, 0.0),
     "doubtful": Demand(Amounts(100.0), Amounts(120.0)),
 }  # fmt: skip
 

@@ -26,7 +26,8 @@ from headway.report.time_use import (
 FORESEEN = Foreseen(
     "adaptive", 22, SpreadNumber(20, 22, 30), SpreadNumber(35, 41, 60),
     SpreadNumber(1e5, 2e5, 3e5), SpreadNumber(1e4, 2e4, 3e4),
-    SpreadNumber(100_000, 200_000, 300_000), 40.0, "input/60s", 4.0, 0.0, 12, "earlier runs",
+    SpreadNumber(100_000, 200_000, 300_000), 40.0, "input/60s", 40.0, "input/60s",
+    4.0, 0.0, 12, "earlier runs",
 )  # fmt: skip
 
 

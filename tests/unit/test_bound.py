@@ -80,7 +80,32 @@ def test_a_limit_lets_calls_through_as_it_counts(limit: Limit, time_s: float) ->
 def test_output_as_it_is_produced_cannot_use_what_refills_before_the_first_byte() -> None:
     limit = Limit("output", 600.0, burst=1000.0)
     found = bound(_spec(limit), _many(20, output=100.0), _alone(20))
-    assert found.time_s == pytest.approx(1.0 + (2000.0 - 1000.0) / 10.0)
+    assert found.fair_s == pytest.approx(1.0 + (2000.0 - 1000.0) / 10.0)
+    assert found.fair_binding == "output/60s"
+
+
+def test_output_may_be_owed_by_all_calls_that_can_be_in_flight() -> None:
+    """20 calls of 2 s write 2,000 of which 1,000 are there and 10 come every second."""
+    limit, calls = Limit("output", 600.0, burst=1000.0), _many(20, output=100.0)
+    at_once = bound(_spec(limit), calls, _alone(20))
+    assert (at_once.time_s, at_once.binding) == (2.0, "critical path")
+    # When the last one goes, all but what four of them write is written.
+    slots = bound(_spec(limit, SLOTS), calls, _alone(20))
+    assert slots.time_s == pytest.approx((2000.0 - 1000.0 - 400.0) / 10.0 + 2.0)
+    # Of 30 a minute with a burst of one, two can be in flight.
+    requests = Limit("requests", 30.0, burst=1.0)
+    slow = bound(_spec(limit, requests), calls, _alone(20))
+    assert slow.time_s == pytest.approx((2000.0 - 1000.0 - 200.0) / 10.0 + 2.0)
+
+
+def test_a_neighbour_and_a_ceiling_delay_only_the_fair_bound() -> None:
+    limit = Limit("input", 600.0, burst=1000.0)
+    terms = Terms((limit,), neighbour=Neighbour(0.5))
+    beside = bound(ProviderSpec("p", terms, Latency(1.0, 0.01)), _many(16), _alone(16))
+    assert (beside.time_s, beside.fair_s) == pytest.approx((61.0, 121.0))
+    half = bound(_spec(limit), _many(16), _alone(16), 0.5)
+    assert (half.time_s, half.fair_binding) == (pytest.approx(61.0), "input/60s ceiling")
+    assert half.fair_s > 121.0
 
 
 @pytest.mark.parametrize("kind", ["bucket", "fixed", "sliding"])

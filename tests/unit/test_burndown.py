@@ -8,7 +8,7 @@ import pytest
 
 from bench import burn_down
 from bench.burn_down import PICTURE, example
-from headway.pacing.budget import BudgetLedgerStatistics
+from headway.pacing.budget import BudgetLedger
 from headway.pacing.call import Spend
 from headway.pacing.memory import DaySpend, MonthlyBudget
 from headway.pacing.views import AdmissionView
@@ -30,7 +30,7 @@ def outlook(
         for day, amount in enumerate(amounts)
     )
     total = sum(amounts) if spent is None else spent
-    ledger = BudgetLedgerStatistics(budget, Spend(total, round(total)), Spend())
+    ledger = BudgetLedger(budget, Spend(total, round(total)), Spend())
     date = f"2026-11-{max(1, len(amounts)):02}"
     view = AdmissionView("2026-11", (), ((account, ledger),), (), date, 3, ((account, days),))
     (found,) = outlooks(view, PASSED)

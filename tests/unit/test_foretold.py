@@ -6,12 +6,14 @@ import pytest
 from msgspec.structs import replace
 
 from headway.report.forecast import MONEY, Foreseen, Portion, SpreadNumber
-from headway.report.text.forecast import binding, foretold
+from headway.report.text.forecast import foretold
+from headway.report.text.table import binding
 
 FOUND = Foreseen(
     "adaptive", 40, SpreadNumber(40.0, 40.0, 40.0), SpreadNumber(55.0, 60.0, 75.0),
     SpreadNumber(38_000.0, 40_000.0, 42_000.0), SpreadNumber(9000.0, 10_000.0, 12_000.0),
-    SpreadNumber(900_000.0, 1_000_000.0, 1_200_000.0), 50.0, "input/60s", 6.25, 0.0, 80,
+    SpreadNumber(900_000.0, 1_000_000.0, 1_200_000.0), 50.0, "input/60s", 50.1, "width",
+    6.25, 0.0, 80,
     "2 earlier runs",
 )  # fmt: skip
 
@@ -28,6 +30,13 @@ def test_all_that_is_known_is_said_in_four_lines() -> None:
         "6.2 calls in flight on average, no refusals",
         "learned from 80 calls of 2 earlier runs",
     ]
+
+
+def test_a_later_fair_bound_stands_beside_the_hard_one() -> None:
+    assert lines(replace(FOUND, fair_s=58.0, fair_binding="output/60s"))[0].endswith(
+        "at best 50 s, bound by input tokens a minute; 58 s, bound by output tokens a minute, if "
+        "the ceiling holds, neighbours keep their share and no debt is left"
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headway.base.numbers import date_of, day_of
-from headway.pacing.budget import BudgetLedgerStatistics
+from headway.pacing.budget import BudgetLedger
 from headway.pacing.call import Spend
 from headway.pacing.memory import DaySpend, MonthlyBudget
 from headway.pacing.views import AdmissionView
@@ -31,7 +31,7 @@ def view_of(
         DaySpend(date_of(first + at), amount, round(amount)) for at, amount in enumerate(amounts)
     )
     month = sum(day.tokens for day in days if day.date[:7] == date[:7])
-    ledger = BudgetLedgerStatistics(budget, spent or Spend(month, round(month)), Spend(7.0, 7))
+    ledger = BudgetLedger(budget, spent or Spend(month, round(month)), Spend(7.0, 7))
     return AdmissionView(date[:7], (), (("", ledger),), (), date, 12, (("", days),))
 
 
@@ -84,8 +84,8 @@ def test_days_without_spending_are_part_of_the_pace() -> None:
 
 def test_every_budget_has_an_outlook_of_its_own() -> None:
     view = view_of([100.0] * 3, "2026-11-16", MonthlyBudget(5000.0, 900))
-    ledger = BudgetLedgerStatistics(MonthlyBudget(tokens=10.0), NOTHING, NOTHING)
-    free = BudgetLedgerStatistics(MonthlyBudget(), Spend(5.0), NOTHING)
+    ledger = BudgetLedger(MonthlyBudget(tokens=10.0), NOTHING, NOTHING)
+    free = BudgetLedger(MonthlyBudget(), Spend(5.0), NOTHING)
     view = AdmissionView(
         "2026-11", (), (*view.ledgers, ("one", ledger), ("two", free)), (), "", 3, view.days
     )

@@ -1,9 +1,8 @@
-"""The parts that pacing counts with, step by step: meters, streams, balances, caps, pauses."""
+"""The parts that pacing counts with, step by step: meters, streams, limits, usage windows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
 
 import pytest
 from hypothesis import given, settings
@@ -18,32 +17,31 @@ from headway.base.values import (
     LimitSource,
     Resource,
 )
-from headway.pacing.account import Hold
-from headway.pacing.balance import Mirror
-from headway.pacing.hidden_limits import Bracket
-from headway.pacing.latency import Tempo
-from headway.pacing.limits import (
-    BIN_S,
+from headway.pacing.limits import ChargingRule, TrackedLimit
+from headway.pacing.meters import (
     AnyMeter,
     Bucket,
     FixedWindow,
     Gauge,
+    SlidingWindow,
+)
+from headway.pacing.streams import (
+    AHEAD_BINS,
+    BIN_S,
+    SWEEP,
     Outflow,
     PlannedStream,
-    ReserveMeter,
-    SlidingWindow,
-    Toll,
+    Projection,
+    Reserve,
+    Rolling,
 )
-from headway.pacing.queue import SPELLS_MAX, Blame
-from headway.pacing.streams import AHEAD_BINS, SWEEP, Projection, Rolling
-from headway.pacing.width import Cap, Ramp, Width
 from headway.pacing.windows import Allowances
 from tests.unit.steps import cases, perform, value_of
 
 CASES = """
 bucket refills: Bucket 10 100 0
-    charge 50 0; available 2 = 70; clipped_s = 0; available 9 = 100; full_s = 5; clipped_s = 9;
-    available 20 = 100; full_s = 5; clipped_s = 20
+    charge 50 0; available 2 = 70; clipped_s = 0; available 9 = 100; clipped_s = 9;
+    available 20 = 100; clipped_s = 20
 bucket never exceeds its capacity: Bucket 10 100 0
     refund 50 1; available 1 = 100; set_level 500 1; available 1 = 100; set_level 30 1;
     available 2 = 40
@@ -65,11 +63,6 @@ charges within a grain have the later time: SlidingWindow 1000 60
 sliding window refunds its newest charges: SlidingWindow 10 60
     charge 4 0; charge 3 20; charge 3 40; refund 5 40; available 40 = 5; available 60 = 9;
     refund 100 60; available 60 = 10
-evenly produced output is forgotten in quarters: SlidingWindow 100 60
-    charge 10 30; charge_spread 40 0 40; available 40 = 50; available 70 = 60; available 90 = 90;
-    available 100 = 100
-output older than the period: SlidingWindow 100 60
-    charge_spread 40 0 120; available 120 = 80
 amended charge is forgotten with the charge: SlidingWindow 100 60
     charge 10 0; charge 20 30; amend 5 0 40; available 40 = 65; amend -50 30 40;
     available 40 = 85; available 60 = 100
@@ -161,170 +154,51 @@ window of plans: a call alone may fill a period: Rolling 100 60 0
 window of plans: streams: Rolling 100 10 0
     begin 0:5:50 0 0; plan 0:5:50 20:25:60 0; planned = 60; level 8 = 100; level 26 = 40;
     end 20:25:60 0 30 24; planned = 0; level 26 = 70
-ramp: a burst bounds what may leave within a second: Ramp
-    1000x sent 0; when 0 = 0; most = inf; 20x sent 10; refused 10; most = 18; when 10 = 11;
-    when 11 = 11; 17x sent 11; when 11 = 11; sent 11; when 11.5 = 12
-ramp: the refusal of a few is no sign of one: Ramp
-    returned; 100x sent 8; 3x sent 10; refused 10; most = inf; sent 10; returned; refused 10;
-    most = inf; sent 10; refused 10; most = 3.6
-ramp: a later refusal never raises it: Ramp 3
-    50x sent 0; refused 0; most = 3
-ramp: never below its least: Ramp 1
-    50x sent 0; refused 0; most = 2
-ramp: grows on and on: Ramp
-    20x sent 0; refused 0; when 9.99; most = 18; when 10; most = 27; when 19.99; most = 27;
-    when 20; most = 40.5
-ramp: waits longer after each refused try: Ramp
-    20x sent 0; refused 0; refused 0.1; when 10; most = 18; when 10.1; most = 27; 20x sent 20.2;
-    refused 20.2; most = 18; when 30.2; most = 18; when 50.2; most = 27
-ramp: from a profile: Ramp 5 100
-    when 100; most = 5; when 110; most = 5; when 190; most = 7.5
-cap: unknown until a refusal, tried again ever more rarely: Cap
-    allow 1e9 = inf; next_probe_s = inf; lower 3; limit = inf; refused 7 100; allow 100 = 7;
-    next_probe_s = 130; allow 129.9 = 7; allow 130 = 8; refused 7 130; next_probe_s = 190;
-    refused 7 190; next_probe_s = 310; probes = 3; refused 0 310; limit = 1; next_probe_s = 340;
-    lift; allow 1e9 = inf
-cap: further refusals lower it: Cap
-    refused 7 0; lower 5; limit = 5; lower 9; limit = 5; lower 0; limit = 1; probes = 1
-cap: suspected: Cap
-    refused 7 0; probe_soon 0; next_probe_s = 2; refused 7 2; probe_soon 2; next_probe_s = 6;
-    refused 7 6; probe_soon 6; next_probe_s = 14
-cap: a try that was served raises it: Cap 7 2 1000
-    allow 1000 = 7; next_probe_s = 1120; succeeded 7 1050; limit = 7; probes = 2;
-    succeeded 8 1050; limit = 8; probes = 0; next_probe_s = 1051
-cap: what a user configured is never exceeded: Cap inf 0 0 7
-    allow 1e9 = 7; refused 6 0; probe_soon 0; allow 2 = 7; succeeded 7 2; limit = 7;
-    next_probe_s = inf; allow 1e9 = 7; refused 3 10; lift; allow 1e9 = 7; lower 2; limit = 7
-cap: of one place: Cap inf 0 0 1
-    refused 0 0; probe_soon 0; allow 1e9 = 1; next_probe_s = inf
-width: beyond what was ever in flight calls leave one at a time: Width 4
-    departs_s 3 10 = 10; sent 4 10; departs_s 4 10 = 10; sent 5 10; departs_s 5 10 = 10.05;
-    departs_s 5 11 = 11; departs_s 4 10 = 10
-width: never exceeds the cap: Width 8 3
-    limit 0 100 0 = 3; limit 0 100 30 = 4
-width: an overload halves it until more are tried: Width 8
-    overloaded 6 10; allowed = 4; limit 0 100 10 = 3; limit 0 100 40 = 4; reason = overload
-pause: overloads hold longer each time until a call is let in: Hold 1
-    wait 0 = None; overloaded None 100; wait 100 = 101; overloaded None 100; wait 100 = 102;
-    3x overloaded None 100; wait 100 = 116; 2x overloaded None 100; wait 100 = 130; answered;
-    overloaded None 200; wait 200 = 201; wait 201 = None; overloaded 7 0; wait 0 = 7;
-    overloaded 3600 0; wait 0 = 30
-pause: a missing slot: Hold 1
-    crowded 1 0; wait 0 = None; crowded 0 10; wait 10 = 10.5; 2x crowded 0 10; wait 10 = 12;
-    2x crowded 0 10; wait 10 = 15; answered; crowded 0 20; wait 20 = 20.5
-pause: a refused burst: Hold 1
-    burst_refused None 0; wait 0 = 1; burst_refused 0.3 0; wait 0 = 0.3; burst_refused 3600 0;
-    wait 0 = 60
-pause: an unnamed wait is meant when an early try is refused: Hold 1
-    asked 2 0; wait 0 = 2; asked 40 10; wait 10 = 15; wait 15 = None; asked 40 16; wait 16 = 21;
-    asked 35 21; wait 21 = 56; asked 3600 500; wait 500 = 560
-pause: a ceiling of nothing: Hold 0
-    wait 0 = inf; reopen; wait 0 = inf
-latency: the first measurement replaces the guess: Tempo 0
-    first_byte_s = 1; first_byte 3; first_byte_s = 3; first_byte 5; first_byte_s = 3.3;
-    moved 1 100 = 0.01; per_token_s = 0.01; moved 3 100 = 0.03; per_token_s = 0.013;
-    moved 300000 1e7; per_token_s = 0.0215
-latency: the mean width is weighed by time: Tempo 0
-    enter 0 = 0; enter 6 = 6; in_flight = 2; mean_since 0 0 8 = 1.25; leave 9;
-    mean_since 0 0 10 = 1.3; integral 10 = 13; integral 9 = 13; mean_since 13 10 10 = 1;
-    mean_since 13 10 12 = 1
-latency: an answer flows after its first byte, within the horizon: Tempo 0
-    plan 100 10 = 11:13:100; replan 100 10 10 = 10:12:100; plan 1e9 50 = 51:177:1e9;
-    plan 0 50 = 51:51.001:0; first_byte 1e6; plan 10 50 = 176.999:177:10
-latency: a first byte is overdue by its time at the present pace: Tempo 0
-    first_byte 1; moved 1 50; work 100 = 150; is_overdue 2 0.02 = False;
-    is_overdue 2.1 0.02 = True; is_overdue 2.1 0.04 = False; first_byte 30; work 100 = 150;
-    set first_byte_s 0; is_overdue 0.2 0.02 = False
-bracket: the first refusal shows the burst and no rate: Bracket
-    spend 10; take_back 3 0; refused 1 0; burst = 7; low = 0; high = inf; refused 1 0.5;
-    high = inf; anchor_s = 0; refused 1 600; high = 0.0166666667
-bracket: what is let in proves a rate, the second refusal bounds it: Bracket
-    spend 10; refused 1 0; confirm 5 1; low = 0; confirm 16 10; low = 2; spend 20; take_back 5 -1;
-    take_back 5 1; refused 1 10; high = 1.6
-bracket: a contradiction begins again from the newest interval: Bracket
-    spend 10; refused 1 0; spend 100; confirm 100 2; refused 1 10; contradictions = 1;
-    high = 10.1; low = 9.603; spend 1000; refused 1 20; contradictions = 0.97; high = 10.403
-bracket: the rate is doubled before an upper bound: Bracket
-    spend 5; refused 1 0; when 1 0 0 = 1; spend 41; confirm 41 10; low = 4; when 1 0 10 = 10
-bracket: a call waits for the middle of it: Bracket
-    spend 10; refused 1 0; set low 1; set high 3; when 4 0 0 = 2; when 4 1 0 = 1; when 4 0 2 = 2;
-    when 1 0 100 = 100; spend 10; when 1 0 100 = 100.5; spend 1000; when 1 0 100 = 105.5
-wait reasons: the longest since a call came: Blame
-    longest 0 1 = ''; note concurrency 0; note input/60s 2; note input/60s 3; note concurrency 7;
-    longest 0 8 = input/60s; longest 6.5 8 = concurrency; longest 3 7.5 = input/60s;
-    longest 7 8 = concurrency; note '' 8; longest 8 9 = ''
-wait reasons: an empty spell is none: Blame
-    note input/60s 1; longest 1 1 = ''; note burst 2; note input/60s 2; longest 0 4 = input/60s
-admission and refill: Balance input
+admission and refill: Tracked input
     charge demand(100) none 0 = 500; level 1 = 510; wait demand(100) none 3 = None
-request, counted once: Balance requests
+request, counted once: Tracked requests
     charge demand() none 0 = 599; settle demand() none 0 usage(5) 0; level 0 = 599
-call that never ran: Balance input bucket configured 0.5
+call that never ran: Tracked input bucket configured 0.5
     charge demand(100) none 0; give_back demand(100) none 0 0 0; level 0 = 600;
     when demand(300) none 0 = 0
-refusal that the provider counts: Balance input
+refusal that the provider counts: Tracked input
     charge demand(100) none 0; give_back demand(100) none 0 1 0; level 0 = 500
-call from before the limit was known: Balance input
+call from before the limit was known: Tracked input
     join demand(100) none 0 0; level 0 = 600; join demand(100) none 1 0; level 0 = 500
-sliding window, corrected as of the admission: Balance input sliding
+sliding window, corrected as of the admission: Tracked input sliding
     charge demand(100) none 0; settle demand(100) none 0 usage(150) 30; level 60 = 450;
     level 60.06 = 600
-sliding window, answer along its stream: Balance output sliding
-    charge demand() 0:8:100 0; settle demand() 0:8:100 0 usage(0,80) 8; level 8 = 520;
-    level 62.06 = 540
-fixed window, only what was produced inside it: Balance output fixed
+fixed window, only what was produced inside it: Tracked output fixed
     charge demand() 50:70:200 50; settle demand() 50:70:200 50 usage(0,200) 70; level 70 = 500
-fixed window, answer before its plan: Balance output fixed
+fixed window, answer before its plan: Tracked output fixed
     charge demand() 50:70:200 0; settle demand() 50:70:200 0 usage(0,200) 10; level 10 = 400
-window, what is still to come counts as taken: Balance output sliding
-    charge demand() 0:8:500 0 = 100; when demand() 0:8:50 0 = 0; wait demand() 0:8:200 0 = inf;
-    plan 0:8:500 0:9:560 1; when demand() 0:8:50 0 = inf
-bucket follows streams in flight: Balance output
+bucket follows streams in flight: Tracked output
     charge demand() 0:10:300 0 = 600; level 5 = 495; settle demand() 0:10:300 0 usage(0,180) 5;
     level 5 = 465
-new plan of a stream: Balance output
+new plan of a stream: Tracked output
     charge demand() 0:10:300 0; plan 0:10:300 0:10:400 5; level 5 = 445
-new plan, limit of input: Balance input
+new plan, limit of input: Tracked input
     charge demand(100) none 0; plan 0:10:300 0:10:400 0; level 0 = 500
-money, held at its ceiling: Balance spend gauge
+money, held at its ceiling: Tracked spend gauge
     charge demand(0,0,400) none 0 = 200; wait demand(0,0,400) none 0 = inf;
     settle demand(0,0,400) none 0 usage(0,0,150) 9; level 9 = 450;
     wait demand(0,0,400) none 9 = None
-money, more than all of it: Balance spend gauge configured 0.5
+money, more than all of it: Tracked spend gauge configured 0.5
     can_ever demand(0,0,300) = True; can_ever demand(0,0,301) = False;
     wait demand(0,0,301) none 0 = inf
-money, a share of all of it: Balance spend gauge configured 0.5
+money, a share of all of it: Tracked spend gauge configured 0.5
     charge demand(0,0,200) none 0; settle demand(0,0,200) none 0 usage(0,0,200) 1;
     when demand(0,0,100) none 1 = 1; when demand(0,0,101) none 1e6 = inf
-nothing passes a limit of nothing: Balance input bucket configured 1 0
+nothing passes a limit of nothing: Tracked input bucket configured 1 0
     can_ever demand(1) = False; when demand(1) none 0 = inf
-call as large as the limit waits until it is full: Balance input
-    can_ever demand(10000) = True; charge demand(100) none 0; when demand(600) none 0 = 10.00006;
-    when demand(600) none 10 = 10.00006; when demand(600) none 30 = 30
-share, a second limit over any period: Balance input bucket configured 0.5
+share, a second limit over any period: Tracked input bucket configured 0.5
     charge demand(200) none 0; when demand(200) none 0 = 60.00006; when demand(100) none 0 = 0
-share, of what is produced later: Balance output bucket configured 0.5
+share, of what is produced later: Tracked output bucket configured 0.5
     charge demand() 0:4:200 0; settle demand() 0:4:200 0 usage(0,200) 4;
     when demand() 4:8:100 4 = 4; when demand() 4:8:150 4 = 57.750058
-answer of nothing: Balance output sliding configured 0.5
+answer of nothing: Tracked output sliding configured 0.5
     charge demand() 0:4:200 0; settle demand() 0:4:200 0 usage() 4; level 4 = 600;
     when demand() 4:8:299 4 = 4
-room left, learned bucket: Balance input bucket header
-    charge demand(10) none 0; floor = 30; charge demand(400) none 0; floor = 90
-room left, shared: Balance input
-    floor = 0.0006; charge demand(10) none 0; floor = 0.0006; set shared 1; floor = 30
-room left, money: Balance spend gauge
-    floor = 0
-room left, window of requests: Balance requests sliding header
-    floor = 0
-room left, doubt of the first call: Balance input
-    charge doubtful none 0; floor = 20.0006; settle doubtful none 0 usage(100) 0; floor = 0.0006
-room left, learned window: Balance input fixed header
-    charge doubtful none 0; floor = 5.0006
-room left, flow within a bin: Balance output
-    floor = 5.0006
-room left, rounded reading: Balance input bucket configured 1 600 25
-    floor = 25.0006
 usage window, full: Allowances 1
     observe use(1,18000,600) 0 = True; wait 0 = 600; wait 600 = None; observe use(1,18000,-) 700;
     wait 700 = 18700
@@ -334,81 +208,25 @@ usage windows, each by itself: Allowances 1
     observe use(0.2,18000,600) 0; observe use(1,604800,9000) 0; wait 0 = 9000
 usage window, other readings: Allowances 1
     observe told(30,5) 0 = False; observe use(1,-,1) 0 = False; wait 0 = None
-first reading, bucket: Mirror
+first reading, bucket: Learned
     adopt told(200) 1 3; level 3 = 220
-first reading without a remainder: Mirror
+first reading without a remainder: Learned
     adopt told(-) 1 1; level 1 = 0
-first reading, fixed window: Mirror fixed
+first reading, fixed window: Learned fixed
     adopt told(200,12) 1 2; level 12.9 = 200; level 13.02 = 600
-first reading, fixed window of unknown edge: Mirror fixed
+first reading, fixed window of unknown edge: Learned fixed
     adopt told(200) 1 2; level 60.9 = 200; level 61.02 = 600
-first reading, sliding window: Mirror sliding
+first reading, sliding window: Learned sliding
     adopt told(200) 1 2; level 2 = 200; level 62 = 600
-reading, compared with what was left at admission: Mirror
-    a := charge demand(100) none 1; charge demand(100) none 2;
-    observe told(450) a 1 2; level 2 = 360
-reading, a difference is carried once: Mirror
-    a := charge demand(100) none 1; b := charge demand(100) none 1;
-    observe told(450) a 1 1; observe told(350) b 1 1; level 1 = 350
-reading, within its rounding: Mirror bucket header 1 60
-    a := charge demand(100) none 1; observe told(450) a 1 1; level 1 = 500
-reading, more than expected: Mirror
-    charge demand(100) none 1; a := charge demand(100) none 2;
-    observe told(450) a 2 2; level 2 = 450
-reading, nothing left may be debt: Mirror
-    7x charge demand(100) none 1; a := charge demand(100) none 1;
-    observe told(0) a 1 1; level 1 = -200
-reading, a bucket that was full since: Mirror
-    a := charge demand(100) none 1; level 30 = 600;
-    charge demand(100) none 30; observe told(540) a 1 30; level 30 = 500
-reading, a neighbour draws at most half of the refill: Mirror
-    a := charge demand(100) none 1; observe told(500) a 1 1; shared = False;
-    a := charge demand(100) none 2; observe told(110) a 2 2; draw_per_s = 5;
-    shared = True; level 2 = 110; level 4 = 120
-reading, older ones and those without a remainder: Mirror
-    a := charge demand(100) none 1; observe told(500) a 1 1; observe told(0) a 0.5 1;
-    observe told(-) a 1 1; level 1 = 500
-reading, without a call of ours: Mirror
-    charge demand(100) none 1; observe told(300) None 1 3; level 3 = 320;
-    observe told(590) None 3 3; level 3 = 320
-size of a bucket, mean of resets: Mirror
-    5x observe told(200,10) 200 1 1; count.size = 600; observe told(200,10) 200 1 1;
-    count.size = 300
-size of a bucket, configured: Mirror bucket configured
-    9x observe told(200,10) 200 1 1; count.size = 600
-changed limit, its share in proportion: Mirror bucket header 0.5
-    charge demand(100) none 1; when demand(250) none 1 = 61.00006;
-    observe told(1100,0,1200) None 1 1; when demand(250) none 1 = 1;
-    count.size = 1200
-changed limit, a reading from before it was noticed: Mirror
-    a := charge demand(100) none 1; observe told(900,0,1200) None 2 2;
-    level 2 = 510; observe told(1100,0,1200) a 2 2; level 2 = 510
-changed limit, window: Mirror fixed
-    observe told(900,0,1200) None 1 1; count.size = 1200
-window, others take and nothing comes back: Mirror fixed
-    a := charge demand(100) none 1; observe told(450) a 1 1; level 1 = 450;
-    a := charge demand(100) none 2; observe told(500) a 2 2; level 2 = 350
-window, reading of one that is over: Mirror fixed
-    a := charge demand(100) none 59; observe told(0,30) a 59 61;
-    level 61 = 600; level 100 = 600
-window, edge within its rounding: Mirror fixed
-    charge demand(100) none 1; observe told(500,58) None 1 1; level 59.5 = 500
-window, edge that moved: Mirror fixed
-    charge demand(100) none 1; observe told(500,30) None 1 1; level 31.02 = 600
-window, sliding ones are not corrected: Mirror sliding
-    a := charge demand(100) none 1; observe told(100) a 1 1; level 1 = 500;
-    read_s = 1
-refusal, bucket: Mirror
+refusal, bucket: Learned
     left read(30) 0 = 30; left read(-) 0 = 600; refused demand(100) read() 4 0 = False;
     level 4 = 100
-refusal without a wait: Mirror
+refusal without a wait: Learned
     refused demand(100) read(105) None 0 = False; level 1 = 100
-refusal although enough is left: Mirror
+refusal although enough is left: Learned
     refused demand(100) read(300) 4 0 = True; level 0 = 600
-refusal, fixed window: Mirror fixed
+refusal, fixed window: Learned fixed
     refused demand(100) read() 4 0 = False; level 4 = 0; level 4.02 = 600
-refusal, sliding window: Mirror sliding
-    refused demand(100) read() 4 0 = False; level 0 = 0
 """
 
 
@@ -424,28 +242,26 @@ def _projection(level: float, *streams: PlannedStream) -> Projection:
 def _balance(
     resource: Resource, kind: LimitKind = "bucket", source: LimitSource = "configured",
     share: float = 1.0, amount: float = 600.0, rounding: float = 0.0,
-) -> Mirror:  # fmt: skip
+) -> TrackedLimit:  # fmt: skip
     limit = Limit(resource, amount, 0.0 if kind == "gauge" else 60.0, kind, source=source)
-    return Mirror(limit, "produced", share, rounding, 0.0)
+    return TrackedLimit(limit, "produced", share, rounding, 0.0)
 
 
-def _reserve(kind: str) -> ReserveMeter:
+def _reserve(kind: str) -> Reserve:
     meter = Bucket(1.0, 60.0, 0.0) if kind == "bucket" else SlidingWindow(100.0, 60.0)
-    return ReserveMeter(meter, False, 0.0)
+    return Reserve(meter, False)
 
 
 MAKERS: dict[str, Callable[..., object]] = {
     one.__name__: one
-    for one in (Bucket, SlidingWindow, FixedWindow, Gauge, Outflow, Rolling, Ramp, Cap, Hold, Tempo,
-                Bracket, Blame, Allowances)
+    for one in (Bucket, SlidingWindow, FixedWindow, Gauge, Outflow, Rolling, Allowances)
 } | {
     "Projection": _projection,
-    "Balance": _balance,
-    "Mirror": lambda kind="bucket", source="header", share=1.0, rounding=0.0: _balance(
+    "Tracked": _balance,
+    "Learned": lambda kind="bucket", source="header", share=1.0, rounding=0.0: _balance(
         "input", kind, source, share, 600.0, rounding
     ),
     "Reserve": _reserve,
-    "Width": lambda start, cap=inf: Width(start, Cap(cap)),
 }  # fmt: skip
 
 
@@ -515,16 +331,6 @@ def test_old_bins_are_swept_out_and_late_amounts_for_them_are_forgotten() -> Non
     assert len(window._bins) < 2 * SWEEP
 
 
-def test_old_spells_are_forgotten_and_the_sums_of_the_new_ones_stay_true() -> None:
-    line = Blame()
-    for number in range(SPELLS_MAX + 1):
-        line.note("input/60s", 2.0 * number)
-        line.note("", 2.0 * number + 1.0)
-    end_s = 2.0 * SPELLS_MAX + 1.0
-    assert len(line._spells["input/60s"].begins) == SPELLS_MAX + 1 - SPELLS_MAX // 2
-    assert line._spells["input/60s"].since(end_s - 9.0) == 5.0
-
-
 DEMAND = Demand(expected=Amounts(100.0, 40.0, 7), ceiling=Amounts(130.0, 500.0, 90))
 USED = Amounts(110.0, 50.0, 8)
 
@@ -549,11 +355,11 @@ def test_what_a_call_takes_of_a_limit_at_admission_and_later(
     extra: float, unused: float, errors: tuple[float, float],
 ) -> None:  # fmt: skip
     """Reservations take all of the output's ceiling at once; money is held at its ceiling."""
-    toll = Toll(resource, charging)
-    assert (toll.need(DEMAND), toll.later(DEMAND, PlannedStream(1.0, 9.0, 40.0))) == needs
-    assert toll.used_later(USED) == used[1]
-    assert (toll.cost_s(USED, 2.0), toll.cost_s(USED, 0.0)) == (sum(used) / 2.0, 0.0)
-    assert (toll.extra(DEMAND, USED), toll.unused(DEMAND, USED)) == (extra, unused)
-    assert errors == tuple(toll.error(DEMAND, USED, refills) for refills in (True, False))
-    assert toll.is_certain is (resource == "requests")
-    assert toll.counts_input is (resource in ("input", "tokens"))
+    rule = ChargingRule(resource, charging)
+    assert (rule.need(DEMAND), rule.later(DEMAND, PlannedStream(1.0, 9.0, 40.0))) == needs
+    assert rule.used_later(USED) == used[1]
+    assert rule.whole(USED) == sum(used)
+    assert (rule.extra(DEMAND, USED), rule.unused(DEMAND, USED)) == (extra, unused)
+    assert errors == tuple(rule.error(DEMAND, USED, refills) for refills in (True, False))
+    assert rule.is_certain is (resource == "requests")
+    assert rule.counts_input is (resource in ("input", "tokens"))

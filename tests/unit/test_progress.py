@@ -165,13 +165,21 @@ def test_calls_in_service_have_taken_their_requests_and_inputs() -> None:
     outputs, both = Limit("output", 12_000.0), Limit("tokens", 72_000.0)
     run = burst(progress(70), 60)
     every = [LimitView(one, one.amount) for one in (limit, inputs, outputs, both)]
-    assert [run.rest([one], 1.6).bound_s for one in every] == pytest.approx([10.0] * 4)
+    assert [run.rest([one], 1.6).fair_s for one in every] == pytest.approx([10.0] * 4)
     for task in range(60, 64):
         run.hear([TaskStarted(task, 1, 1.6, "room"), CallAdmitted(task, 1.6)])
     run.hear([TaskStarted(64, 1, 1.6, "room")])
     # Four of ten are in service: their answers are still to come.
-    found = [run.rest([one], 1.6).bound_s for one in every]
+    found = [run.rest([one], 1.6).fair_s for one in every]
     assert found == pytest.approx([6.0, 6.0, 10.0, 8000.0 / 1200.0])
+    # All of it may be owed, where output counts as it is produced; not where it is reserved.
+    found = [run.rest([one], 1.6).bound_s for one in every]
+    assert found == pytest.approx([6.0, 6.0, 0.0, 6000.0 / 1200.0])
+    assert run.rest([replace(every[2], holds=300.0)], 1.6).bound_s == pytest.approx(10.0)
+    # A neighbour keeps what it takes, up to a half.
+    shared = [replace(every[0], neighbours_per_s=rate) for rate in (0.25, 0.9)]
+    assert [run.rest([one], 1.6).fair_s for one in shared] == pytest.approx([8.0, 12.0])
+    assert [run.rest([one], 1.6).bound_s for one in shared] == pytest.approx([6.0, 6.0])
 
 
 def test_early_on_what_was_foreseen_counts_and_late_what_was_seen() -> None:

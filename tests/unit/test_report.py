@@ -6,6 +6,7 @@ from math import inf
 
 import pytest
 
+from headway.report.bound import Bound
 from headway.report.tables import Cell, StrategyRow, lanes_of, row_of, timeline
 from headway.sim.rehearsal import (
     RehearsalSpan,
@@ -20,7 +21,7 @@ def Ended(task: int, ended_s: float, done: bool = True) -> TaskTime:  # noqa: N8
 
 
 def outcome_of(ran: Rehearsed, bound_s: float) -> StrategyRow:
-    return row_of("a", [ran], [bound_s])
+    return row_of("a", [ran], [Bound(bound_s, "width", bound_s, "width")])
 
 
 SIGNS: dict[Cell, str] = {
@@ -48,12 +49,19 @@ def test_a_row_takes_medians_of_times_and_means_of_counts() -> None:
         Rehearsed(makespan_s=makespan_s, refused=refused)
         for makespan_s, refused in ((12.0, 0), (10.0, 1), (30.0, 0), (11.0, 0), (13.0, 0))
     ]
-    row = row_of("waves:4", outcomes, [8.0] * 5)
+    bounds = [Bound(8.0, "width", fair_s, "width") for fair_s in (9.0, 8.0, 20.0, 9.0, 10.0)]
+    row = row_of("waves:4", outcomes, bounds)
     assert (row.makespan_s, row.makespan_min_s, row.makespan_max_s) == (12.0, 10.0, 30.0)
     assert (row.refused, row.refused_max, row.seeds) == (0.2, 1, 5)
-    assert row.ratio == 12.0 / 8.0
+    assert (row.bound_s, row.fair_s, row.ratio) == (8.0, 9.0, 12.0 / 8.0)
     assert row.loses_nothing
-    assert not row_of("a", [Rehearsed(), Rehearsed(failed=1)], [8.0, 8.0]).loses_nothing
+
+
+def test_a_strategy_that_loses_tasks_has_no_share_of_the_best() -> None:
+    bounds = [Bound(8.0, "width", 8.0, "width")] * 2
+    row = row_of("a", [Rehearsed(4.0), Rehearsed(4.0, failed=1)], bounds)
+    assert not row.loses_nothing
+    assert row.ratio == inf
 
 
 @pytest.mark.parametrize(

@@ -121,14 +121,14 @@ def test_what_was_used_stands_against_the_budget() -> None:
             TimeLeft(4, 20.0, 0.2, 18.0, "input/60s"),
             [
                 "4 tasks, 20 s at 12 tasks a minute",
-                "at best 18 s: 90% of the best possible speed, bound by input/60s",
+                "90% of the best possible speed: at best 18 s, bound by input tokens a minute",
             ],
         ),
         (
             TimeLeft(1, 0.0, 3.0, 1.0, "requests/60s"),
             [
                 "1 task, 0.0 s at 3 tasks a second",
-                "at best 1.0 s: 100% of the best possible speed, bound by requests/60s",
+                "100% of the best possible speed: at best 1.0 s, bound by requests a minute",
             ],
         ),
     ],

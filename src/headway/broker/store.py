@@ -118,7 +118,7 @@ def recall(path: str) -> StoredMemory | None:
 def open_admission(kept: StoredMemory, now: float) -> Admission:
     def price_at(model: str, input_tokens: int) -> Price | None:
         """Prices take half a second to import, and are needed only with a money budget."""
-        if all(one.budget.microusd is None for _, one in admission.budgets.ledgers()):
+        if not admission.budgets.in_money:
             return None
         from headway.wire import prices
 

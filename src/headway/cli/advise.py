@@ -173,17 +173,17 @@ def _told(parsed: argparse.Namespace, situation: Situation) -> tuple[Situation, 
 
 
 def _draw(parsed: argparse.Namespace, advice: Advice) -> None:
-    from headway.report.text.table import bound_words
+    from headway.report.text.table import binding
     from headway.report.text.width_svg import WidthPicture, width_svg
 
     situation, curve = advice.situation, advice.curve
     adaptive = [one.time_s for one in advice.options if one.way.kind == "adaptive"]
     whose = f"the account {parsed.preset}" if parsed.preset else "your account"
-    limited = bound_words(curve.binding)
     picture = WidthPicture(
         curve,
         f"{curve.agents} agents of {situation.tokens_each:,.0f} tokens on {whose}",
-        f"How long a pool of each width takes, unpaced, in a rehearsal. Bound {limited}.",
+        "How long a pool of each width takes, unpaced, in a rehearsal. "
+        f"Bound by {binding(curve.binding)}.",
         advice.one.time_s if curve.agents == situation.agents else None,
         advice.one.microusd,
         adaptive[0] if adaptive and curve.agents == situation.agents else None,

@@ -225,7 +225,7 @@ def _show(experiment: Experiment, compared: Comparison, drawn: Sequence[int], ab
     print(f"{len(labels)} agents on one account ({', '.join(names)}): {about}")
     print(VIRTUAL, end="\n\n", flush=True)
     console = console_for(sys.stdout)
-    draw_table(console, rows, (caption(rows, compared.binding),))
+    draw_table(console, rows, (caption(rows, compared.binding, compared.fair_binding),))
     ends = [compared.first[i].makespan_s for i in drawn if compared.first[i].makespan_s < inf]
     for i in drawn if ends else ():
         title = f"{rows[i].strategy}, seed {experiment.seeds[0]}"

@@ -424,6 +424,8 @@ class Service:
             "eta_s": _short(rest.eta_s),
             "bound_s": _short(rest.bound_s),
             "bound_by": rest.binding,
+            "fair_s": _short(rest.fair_s),
+            "fair_by": rest.fair_binding,
             "failed": [
                 {"task": clean(row.name), "attempts": row.attempt,
                  "reason": clean(row.fault)[:REASON_CHARS_MAX]}

@@ -153,7 +153,7 @@ TOOLS: Final = (
         (_ID,),
         "run: string, state: string, is_over: boolean, tasks: object, spent: object, "
         "budget: object or null, eta_s: number or null, bound_s: number or null, "
-        "waits_for: string, ask_again_in_s: integer or null",
+        "fair_s: number or null, waits_for: string, ask_again_in_s: integer or null",
     ),
     McpTool(
         "run_results", "Read results",

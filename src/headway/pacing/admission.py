@@ -23,7 +23,7 @@ from headway.errors import AccountClosedError, BudgetReachedError, DemandTooLarg
 from headway.pacing.account import Account, AccountConfig
 from headway.pacing.budget import STEP_SHARE, STEP_TOKENS, MonthlyBudgets, no_room
 from headway.pacing.call import Call, CallId, Cut, Denied, Granted, Outcome, Request, Spend
-from headway.pacing.calls import AccountCalls, Decision
+from headway.pacing.calls import AccountCalls
 from headway.pacing.estimate import Estimates, Prices
 from headway.pacing.headers import DIALECTS, PLAIN, Dialect
 from headway.pacing.memory import (
@@ -91,21 +91,13 @@ class ManagedAccount(AccountCalls):
             self.account.restore(memory.levels, known_s, now)
             self.account.allowances.restore(memory.windows, known_s)
 
-    @property
-    def dialect(self) -> Dialect:
-        return self.account.config.dialect
-
-    def enter(self, call: Call, now: float) -> None:
-        """Wait here. Long after an account was closed, one call may find out whether it is."""
-        if now - self.closed_s >= REOPEN_S:
-            self.closed_s = inf
-            self.account.pauses.reopen()
-        self.ask(call)
-
-    def speak(self, dialect: Dialect | None) -> None:
-        """A response was written in this dialect; an unknown one says nothing."""
-        if dialect is not None and dialect is not self.dialect:
-            self.account.config = replace(self.account.config, dialect=dialect)
+    def speak(self, name: str) -> Dialect:
+        """A response was written in this dialect; an unknown one says nothing. The one that is
+        spoken here."""
+        config = self.account.config
+        if name != config.dialect.name and name in DIALECTS:
+            config = self.account.config = replace(config, dialect=DIALECTS[name])
+        return config.dialect
 
     def finish(
         self, call: Call, how: SettledAs, usage: Usage, now: float, fault: Fault | None,
@@ -125,12 +117,13 @@ class ManagedAccount(AccountCalls):
         """The same under other terms: what is known is made anew, and its calls go on."""
         is_new = self.is_new and self.granted == 0
         kept = None if is_new else self.memory(now)
-        fresh = ManagedAccount(self.name, self.group, terms, self.dialect, now, kept, now)
+        dialect = self.account.config.dialect
+        fresh = ManagedAccount(self.name, self.group, terms, dialect, now, kept, now)
         fresh.is_new, fresh.known_s, fresh.chronicle = is_new, self.known_s, self.chronicle
         for call in self.in_flight.values():
             fresh.adopt(call, call.sent_s, now, now)
         for call in self.waiting:
-            fresh.enter(call, now)
+            fresh.ask(call)
         return fresh
 
     def memory(self, now: float) -> AccountMemory:
@@ -143,8 +136,9 @@ class ManagedAccount(AccountCalls):
             if not tracked.exact
         )
         return AccountMemory(
-            self.name, self.group, self.dialect.name, replace(profile, limits=learned),
-            account.standing(now), self.chronicle.memory(now), account.allowances.statistics(now),
+            self.name, self.group, account.config.dialect.name,
+            replace(profile, limits=learned), account.standing(now), self.chronicle.memory(now),
+            account.allowances.statistics(now),
         )  # fmt: skip
 
 
@@ -197,7 +191,11 @@ class Admission:
         self.budgets = MonthlyBudgets(memory, now)
         self._estimates = Estimates(prices)
         self._leaders = Leaders()
+        self.unsent = 0
+        """How many calls were not sent and not denied yet."""
         self._calls: dict[CallId, Call] = {}
+        self._queued: dict[tuple[str, str], None] = {}
+        """Accounts where calls may wait."""
         self._parked: dict[Door, OrderedDict[CallId, Call]] = {}
         self._denials: dict[CallId, Denied] = {}
         self._cuts: dict[CallId, Cut] = {}
@@ -209,8 +207,9 @@ class Admission:
     def ask(self, id: CallId, request: Request, now: float) -> None:
         """A call wants a permit. Asking again for the same call changes nothing."""
         if id not in self._calls:
-            # A call that asks was not sent: what a former process kept for it is free.
-            self.budgets.settle(id, None)
+            if id in self.budgets.orphans:
+                # A call that asks was not sent: what a former process kept for it is free.
+                self.budgets.settle(id, None)
             self._enter(self._open(id, request, now), now)
 
     def leave(self, id: CallId) -> Wait | None:
@@ -229,18 +228,37 @@ class Admission:
         call = self._calls.get(id)
         if call is None or call.is_sent:
             return None
-        return call.parked or self._account_of(call).wait
+        return call.parked or self._accounts[call.account].wait
+
+    def account_of(self, id: CallId) -> str:
+        """The account of a call that waits or is in flight."""
+        call = self._calls.get(id)
+        return "" if call is None else call.account[0]
+
+    def calls_of(self, client: str) -> list[CallId]:
+        return [id for id in self._calls if id[0] == client]
 
     def decide(self, now: float) -> AdmissionDecision:
         """All that can be granted or denied now, what is to be cut, and when to ask again."""
         grants: list[Granted] = []
-        while True:
+        moved = -1
+        while moved < len(grants) + len(self._denials):
             moved = len(grants) + len(self._denials)
-            wake_s = min(self.budgets.expire(now), self._try_parked(now))
-            for account in self._accounts.values():
-                if account.queued:
-                    wake_s = min(wake_s, self._serve(account, grants, now))
-            if not self._parked or moved == len(grants) + len(self._denials):
+            wake_s = self.budgets.expire(now) if self.budgets.orphans else inf
+            if self._parked:
+                wake_s = min(wake_s, self._try_parked(now))
+            for name in [*self._queued]:
+                account = self._accounts[name]
+                decision = account.decide(now, lambda call: self._resize(call, now))
+                for call in decision.sent:
+                    self._sent(call, now)
+                    grants.append(Granted(call.id, call.waited_for, call.demand.expected))
+                if decision.blocked is None:
+                    del self._queued[name]
+                elif decision.wait is not None and decision.wait.until_s == inf:
+                    self._deny_hopeless(account, decision.wait, decision.blocked)
+                wake_s = min(wake_s, decision.wake_s)
+            if not self._parked and not self._denials:
                 break
         denials, self._denials = tuple(self._denials.values()), {}
         for denied in denials:
@@ -252,15 +270,15 @@ class Admission:
         """A call has a connection to a provider that could not be reached."""
         call = self._calls.get(id)
         if call is not None and call.is_sent:
-            self._account_of(call).reached()
+            self._accounts[call.account].reached()
 
     def first_byte(self, id: CallId, reading: Reading, dialect: str, now: float) -> None:
         """An answer began, with these headers."""
         call = self._calls.get(id)
-        if call is None or not call.is_sent:
+        if call is None or call.sent_s == inf:
             return
-        account = self._account_of(call)
-        account.speak(DIALECTS.get(dialect))
+        account = self._accounts[call.account]
+        account.speak(dialect)
         call.answered_s = now
         account.first_byte(call, reading, now)
         if call.beginning is not None:
@@ -272,21 +290,20 @@ class Admission:
         if call is None or not call.is_sent:
             return False
         self._estimates.outputs.progressed(id, output_tokens)
-        self._account_of(call).progress(call, output_tokens, now)
+        self._accounts[call.account].progress(call, output_tokens, now)
         return call.request.is_soft and self._grew(call, output_tokens)
 
     def settle(self, id: CallId, outcome: Outcome, now: float) -> bool:
         """A call in flight ends; only the first time does anything, and returns True."""
         call = self._calls.get(id)
-        if call is None or not call.is_sent:
+        if call is None or call.sent_s == inf:
             return False
-        account, request = self._account_of(call), call.request
-        account.speak(DIALECTS.get(outcome.dialect))
+        account, request = self._accounts[call.account], call.request
         ran, tally = outcome.how == "used", outcome.tally
         if request.is_soft:
             call.claim = self._owed(call, tally.output_tokens)
         spend = self._estimates.spend(request.sketch, call.claim, tally, request.is_soft)
-        usage = self._estimates.usage(call.demand, tally, spend, account.dialect)
+        usage = self._estimates.usage(call.demand, tally, spend, account.speak(outcome.dialect))
         is_whole = ran and outcome.fault is None
         self._estimates.ended(id, request.sketch, tally if is_whole else None)
         self.budgets.settle(id, spend if ran else None)
@@ -297,23 +314,25 @@ class Admission:
     def gone(self, client: str, now: float) -> int:
         """A client died: what it had sent was sent. Returns how many permits it held."""
         held = 0
-        for id in [id for id in self._calls if id[0] == client]:
+        for id in self.calls_of(client):
             if self.settle(id, Outcome("used"), now):
                 held += 1
             else:
                 self.leave(id)
         return held
 
-    def adopt(self, id: CallId, request: Request, age_s: float, now: float) -> None:
-        """A client holds a permit for a call that it sent `age_s` ago, from a former broker."""
-        if id not in self._calls:
-            call = self._open(id, request, now)
-            self._size(call, now)
-            claim = self._estimates.claim(request.sketch, call.demand, request.is_soft)
-            call.claim = self.budgets.adopt(Claim(id, request.account, claim))
-            self._estimates.began(id, call.demand)
-            account = self._account_of(call)
-            account.adopt(call, now - age_s, account.known_s, now)
+    def adopt(self, id: CallId, request: Request, age_s: float, now: float) -> bool:
+        """A client holds a permit for a call that it sent `age_s` ago, from a former broker; True
+        if the call was not known."""
+        if id in self._calls:
+            return False
+        call = self._open(id, request, now)
+        claim = Claim(id, request.account, self._size(call, now))
+        call.claim = self.budgets.adopt(claim)
+        account = self._accounts[call.account]
+        account.adopt(call, now - age_s, account.known_s, now)
+        self._sent(call, now)
+        return True
 
     def configure(self, key: str, terms: AccountTerms, now: float) -> None:
         """Terms of an account, an `account/group` or all (``); a budget alone changes no limit."""
@@ -362,26 +381,23 @@ class Admission:
         call = self._calls.get(id)
         return call is None or call.is_sent
 
-    def _account_of(self, call: Call) -> ManagedAccount:
-        return self._accounts[call.account]
-
-    def _account(self, request: Request, now: float) -> tuple[str, str]:
-        """The account that a request belongs to, made if it is new."""
-        key = request.account, model_group(request.sketch.model)
-        if key not in self._accounts:
-            if len(self._accounts) >= ACCOUNTS_MAX:
-                accounts = self._accounts.items()
-                idle = [name for name, one in accounts if not one.queued and not one.in_flight]
-                for name in idle[:1]:
-                    del self._accounts[name]
-            dialect = DIALECTS.get(request.dialect, PLAIN)
-            made = ManagedAccount(*key, terms_of(self._terms, *key), dialect, now)
-            made.chronicle.turn(self.hour, now)
-            self._accounts[key] = made
-        return key
+    def _make(self, key: tuple[str, str], dialect: str, now: float) -> None:
+        """An account that is new; one that is idle may have to go."""
+        if len(self._accounts) >= ACCOUNTS_MAX:
+            accounts = self._accounts.items()
+            idle = [name for name, one in accounts if not one.queued and not one.in_flight]
+            for name in idle[:1]:
+                del self._accounts[name]
+                self._queued.pop(name, None)
+        terms = terms_of(self._terms, *key)
+        made = ManagedAccount(*key, terms, DIALECTS.get(dialect, PLAIN), now)
+        made.chronicle.turn(self.hour, now)
+        self._accounts[key] = made
 
     def _open(self, id: CallId, request: Request, now: float) -> Call:
-        account = self._account(request, now)
+        account = request.account, model_group(request.sketch.model)
+        if account not in self._accounts:
+            self._make(account, request.dialect, now)
         prefix = request.sketch.prefix
         call = Call(
             id, now, request.path or (id[0],), RESENT_FIRST if request.is_resent else SENT_ONCE,
@@ -389,50 +405,75 @@ class Admission:
             beginning=("/".join(account), prefix) if prefix else None,
         )  # fmt: skip
         self._calls[id] = call
+        self.unsent += 1
         return call
 
     def _close(self, call: Call) -> None:
         del self._calls[call.id]
         self._cuts.pop(call.id, None)
+        self.unsent -= call.sent_s == inf
         if call.beginning is not None:
             self._leaders.ended(call.beginning, call.id)
 
     def _enter(self, call: Call, now: float) -> float:
         """Go as far as possible; returns when to try again, inf if only an event helps."""
-        request = call.request
         if call.beginning is not None:
             until_s = self._leaders.until_s(call.beginning, call.id, call.asked_s, now)
             if until_s > now:
                 self._park(call, FOLLOWS)
                 return until_s
-        self._size(call, now)
-        call.claim = self._estimates.claim(request.sketch, call.demand, request.is_soft)
-        room = self.budgets.room(request.account, call.claim)
-        refusal = self._unbounded(call) or (self._too_dear(call) if room == "never" else None)
-        if refusal is not None:
+        claim, account = self._size(call, now), self._accounts[call.account]
+        if self.budgets.keys:
+            room = self.budgets.room(account.name, claim)
+            refusal = self._unbounded(call)
+            if refusal is None and room == "never":
+                refusal = self._too_dear(call, claim)
+            if refusal is not None:
+                self._unpark(call)
+                self._deny(call, refusal)
+                return inf
+            if room == "later" or (call.parked is not BUDGETED and account.name in self._parked):
+                self._park(call, BUDGETED)
+                return inf
+        if call.parked is not None:
             self._unpark(call)
-            self._deny(call, refusal)
-        elif room == "later" or (call.parked is not BUDGETED and request.account in self._parked):
-            self._park(call, BUDGETED)
-        else:
-            self._unpark(call)
-            self._keep(call, call.claim)
-            self._account_of(call).enter(call, now)
+        self._keep(call, claim)
+        if now - account.closed_s >= REOPEN_S:
+            # Long after an account was closed, one call may find out whether it still is.
+            account.closed_s = inf
+            account.account.pauses.reopen()
+        account.ask(call)
+        self._queued[call.account] = None
         return inf
 
-    def _size(self, call: Call, now: float) -> None:
-        """Estimate what a call will consume, by all that is known now."""
+    def _size(self, call: Call, now: float) -> Spend:
+        """Estimate what a call will consume, by all that is known now; what to claim for it."""
         is_warm = call.beginning is not None and self._leaders.is_warm(call.beginning, now)
-        dialect = self._account_of(call).dialect
-        call.demand = self._estimates.demand(call.request.sketch, dialect, is_warm)
+        dialect = self._accounts[call.account].account.config.dialect
+        request = call.request
+        call.demand, most = self._estimates.size(request.sketch, dialect, is_warm)
         call.sized_s = now
+        return self._estimates.claim(request.sketch, call.demand, True) if request.is_soft else most
+
+    def _resize(self, call: Call, now: float) -> None:
+        """A call has waited for long: more is known. What was claimed for it stays."""
+        self._size(call, now)
+
+    def _sent(self, call: Call, now: float) -> None:
+        """A call is in flight; that it has not ended yet is evidence of its length."""
+        self.unsent -= 1
+        self._estimates.outputs.started(
+            call.id, call.demand.kind, call.demand.expected.input_tokens
+        )
+        if call.beginning is not None:
+            self._leaders.sent(call.beginning, call.id, now)
 
     def _withdraw(self, call: Call) -> None:
         """Leave the door or the queue."""
         if call.parked is not None:
             self._unpark(call)
             return
-        self._account_of(call).leave(call)
+        self._accounts[call.account].leave(call)
         self.budgets.settle(call.id, None)
 
     def _park(self, call: Call, why: Wait) -> None:
@@ -461,22 +502,6 @@ class Admission:
                     break
         return wake_s
 
-    def _serve(self, account: ManagedAccount, grants: list[Granted], now: float) -> float:
-        """Grant what the account grants; deny what it never will."""
-        while True:
-            decision = account.decide(now, lambda call: self._size(call, now))
-            for call in decision.sent:
-                grants.append(Granted(call.id, call.waited_for, call.demand.expected))
-                self._estimates.began(call.id, call.demand)
-                if call.beginning is not None:
-                    self._leaders.sent(call.beginning, call.id, now)
-            hopeless = _hopeless(account, decision)
-            if not hopeless:
-                return decision.wake_s
-            for call, error in hopeless:
-                self._withdraw(call)
-                self._deny(call, error)
-
     def _deny(self, call: Call, error: HeadwayError) -> None:
         self._denials[call.id] = Denied(call.id, error.code, error.message, error.hint or "")
         if call.beginning is not None:
@@ -492,8 +517,7 @@ class Admission:
                 f"there is a budget in money, and no price is known for {request.sketch.model}",
                 hint="use a model with a known price, or budget in tokens",
             )
-        has_budget = in_money or any(budget.tokens is not None for budget in budgets)
-        if not has_budget or request.is_soft or request.sketch.max_output_tokens is not None:
+        if not budgets or request.is_soft or request.sketch.max_output_tokens is not None:
             return None
         return BudgetReachedError(
             "there is a budget, and this call does not limit the length of its answer",
@@ -501,10 +525,10 @@ class Admission:
             "maxOutputTokens)",
         )
 
-    def _too_dear(self, call: Call) -> BudgetReachedError:
-        what = f"{call.claim.tokens:,.0f} tokens"
-        if call.claim.microusd:
-            what += f", ${call.claim.microusd / 1e6:,.4f}"
+    def _too_dear(self, call: Call, claim: Spend) -> BudgetReachedError:
+        what = f"{claim.tokens:,.0f} tokens"
+        if claim.microusd:
+            what += f", ${claim.microusd / 1e6:,.4f}"
         request = call.request
         about = "about" if request.is_soft else "up to"
         return no_room(self.budgets, request.account, f"a call of {about} {what}")
@@ -546,22 +570,25 @@ class Admission:
         call.claim = spend
         self.budgets.claim(Claim(call.id, call.request.account, spend))
 
-
-def _hopeless(account: ManagedAccount, decision: Decision) -> list[tuple[Call, HeadwayError]]:
-    """Calls that wait and that no time and no event will help, and why."""
-    wait, first = decision.wait, decision.blocked
-    if wait is None or first is None or wait.until_s < inf:
-        return []
-    if wait.resource == "account":
-        hint = "check the account with its provider; it is asked again every 30 seconds"
-        closed = f"{account.name} takes no calls: {wait.reason}"
-        return [(one, AccountClosedError(closed, hint=hint)) for one in account.waiting]
-    short = [one.limit.name for one in account.account.limits if not one.can_ever(first.demand)]
-    if account.in_flight and not short:
-        return []
-    hint = "make the call smaller, or change what is set with `headway limits`"
-    too_little = f"{(short or [wait.resource])[0]} leaves too little for this call, for good"
-    return [(first, DemandTooLargeError(too_little, hint=hint))]
+    def _deny_hopeless(self, account: ManagedAccount, wait: Wait, first: Call) -> None:
+        """Deny calls that wait and that no time and no event will help."""
+        denied: list[Call] = [first]
+        error: HeadwayError
+        if wait.resource == "account":
+            hint = "check the account with its provider; it is asked again every 30 seconds"
+            error = AccountClosedError(f"{account.name} takes no calls: {wait.reason}", hint=hint)
+            denied = account.waiting
+        else:
+            limits = account.account.limits
+            short = [one.limit.name for one in limits if not one.can_ever(first.demand)]
+            if account.in_flight and not short:
+                return
+            hint = "make the call smaller, or change what is set with `headway limits`"
+            what = f"{(short or [wait.resource])[0]} leaves too little for this call, for good"
+            error = DemandTooLargeError(what, hint=hint)
+        for call in denied:
+            self._withdraw(call)
+            self._deny(call, error)
 
 
 def _door(call: Call) -> Door:

@@ -30,14 +30,6 @@ Room = Literal["yes", "later", "never"]
 """Whether a budget has room: now, perhaps when calls in flight turn out cheaper, or not at all."""
 
 
-class BudgetLedgerStatistics(Struct, frozen=True):
-    """A budget at an instant."""
-
-    budget: MonthlyBudget
-    spent: Spend
-    claimed: Spend
-
-
 class BudgetLedger(Struct):
     """One budget, or the absence of one, and everything that counts towards it."""
 
@@ -45,27 +37,6 @@ class BudgetLedger(Struct):
     spent: Spend = Spend()
     claimed: Spend = Spend()
     claims: int = 0
-
-    def room(self, need: Spend) -> Room:
-        """Whether so much more may be claimed."""
-        alone = self.spent.plus(need)
-        if _exceeds(alone, self.budget):
-            return "never"
-        return "later" if _exceeds(alone.plus(self.claimed), self.budget) else "yes"
-
-    def claim(self, need: Spend) -> None:
-        self.claims += 1
-        self.claimed = self.claimed.plus(need)
-
-    def drop(self, need: Spend) -> None:
-        self.claims -= 1
-        # Sums of floats drift: with nothing in flight, nothing is claimed.
-        self.claimed = self.claimed.minus(need) if self.claims else Spend()
-
-
-def _exceeds(spend: Spend, budget: MonthlyBudget) -> bool:
-    too_many = budget.tokens is not None and spend.tokens > budget.tokens
-    return too_many or (budget.microusd is not None and spend.microusd > budget.microusd)
 
 
 CLAIM_S: Final = 10.0
@@ -78,10 +49,14 @@ class MonthlyBudgets:
     def __init__(self, memory: PacingMemory, now: float) -> None:
         self.month = memory.month
         self.diary = Diary(memory.days)
+        self.keys: frozenset[str] = frozenset()
+        """The accounts that have a budget."""
+        self.in_money = False
+        """Whether one of the budgets is in money."""
+        self.orphans: dict[CallId, Claim] = {}
+        """Claims of a former process whose clients are not back yet."""
         self._ledgers = {key: BudgetLedger(spent=spent) for key, spent in memory.spent}
         self._claims: dict[CallId, Claim] = {}
-        self._orphans: dict[CallId, Claim] = {}
-        """Claims of a former process whose clients are not back yet."""
         self._paid: dict[CallId, Claim] = {}
         """Those whose clients did not come back in time."""
         self._orphans_until_s = now + CLAIM_S
@@ -89,64 +64,73 @@ class MonthlyBudgets:
             self.budget(key, terms.budget)
         for claim in memory.claims:
             self.claim(claim)
-        self._orphans = {claim.id: claim for claim in memory.claims}
+        self.orphans = {claim.id: claim for claim in memory.claims}
 
     def budget(self, key: str, budget: MonthlyBudget) -> bool:
         """The user set a budget for an account, or for all; True if that changes it."""
-        ledger = self._ledger(key)
+        ledger = self._ledgers.setdefault(key, BudgetLedger())
         changed = ledger.budget != budget
         ledger.budget = budget
+        ledgers = self._ledgers.items()
+        self.keys = frozenset(key for key, one in ledgers if one.budget != MonthlyBudget())
+        self.in_money = any(one.budget.microusd is not None for _, one in ledgers)
         return changed
 
-    def of(self, account: str) -> tuple[MonthlyBudget, MonthlyBudget]:
+    def of(self, account: str) -> list[MonthlyBudget]:
         """The budgets that a call of this account counts towards."""
-        return self._ledger(account).budget, self._ledger(EVERY_ACCOUNT).budget
+        return [self._ledgers[key].budget for key in (account, EVERY_ACCOUNT) if key in self.keys]
 
     def room(self, account: str, need: Spend) -> Room:
         """Whether so much more may be claimed."""
-        rooms = {ledger.room(need) for ledger in self._of(account)}
-        return "never" if "never" in rooms else "later" if "later" in rooms else "yes"
+        room: Room = "yes"
+        for key in (account, EVERY_ACCOUNT):
+            if key not in self.keys:
+                continue
+            one = self._ledgers[key]
+            for most, spent, claimed in (
+                (one.budget.tokens, one.spent.tokens + need.tokens, one.claimed.tokens),
+                (one.budget.microusd, one.spent.microusd + need.microusd, one.claimed.microusd),
+            ):
+                if most is not None and spent > most:
+                    return "never"
+                if most is not None and spent + claimed > most:
+                    room = "later"
+        return room
 
     def claim(self, claim: Claim) -> None:
         """Keep this for a call, in place of what was kept for it."""
-        self._orphans.pop(claim.id, None)
+        self.orphans.pop(claim.id, None)
         known = self._claims.get(claim.id)
         self._claims[claim.id] = claim
-        for ledger in self._of(claim.account):
-            if known is not None:
-                ledger.drop(known.spend)
-            ledger.claim(claim.spend)
+        if known is not None:
+            self._hold(known, -1)
+        self._hold(claim, 1)
 
     def adopt(self, claim: Claim) -> Spend:
         """A call of a former process goes on, at what that process kept for it if it is known."""
         paid = self._paid.pop(claim.id, None)
         if paid is not None:
             self._spend(paid.account, Spend().minus(paid.spend))
-        known = paid or self._orphans.get(claim.id, claim)
+        known = paid or self.orphans.get(claim.id, claim)
         self.claim(replace(claim, spend=known.spend))
         return known.spend
 
     def settle(self, call: CallId, used: Spend | None) -> None:
         """A call cost this, or nothing."""
         claim = self._claims.pop(call, None)
-        self._orphans.pop(call, None)
-        if claim is None:
-            return
-        for ledger in self._of(claim.account):
-            ledger.drop(claim.spend)
-        if used is not None:
-            self._spend(claim.account, used)
+        self.orphans.pop(call, None)
+        if claim is not None:
+            self._hold(claim, -1)
+            if used is not None:
+                self._spend(claim.account, used)
 
     def expire(self, now: float) -> float:
         """Count orphaned claims as paid when their time is over; returns when that is."""
-        if not self._orphans:
-            return inf
-        if now >= self._orphans_until_s:
-            self._paid = self._orphans.copy()
+        if self.orphans and now >= self._orphans_until_s:
+            self._paid = self.orphans.copy()
             for claim in self._paid.values():
                 self.settle(claim.id, claim.spend)
-            return inf
-        return self._orphans_until_s
+        return self._orphans_until_s if self.orphans else inf
 
     def turn(self, date: str) -> None:
         """It is this day now; a month may have begun with it."""
@@ -163,25 +147,27 @@ class MonthlyBudgets:
     def claims(self) -> tuple[Claim, ...]:
         return tuple(self._claims.values())
 
-    def ledgers(self) -> tuple[tuple[str, BudgetLedgerStatistics], ...]:
+    def ledgers(self) -> tuple[tuple[str, BudgetLedger], ...]:
         """Every budget, or account without one, as it stands."""
-        return tuple([
-            (key, BudgetLedgerStatistics(one.budget, one.spent, one.claimed))
-            for key, one in self._ledgers.items()
-        ])  # fmt: skip
+        return tuple([(key, replace(one)) for key, one in self._ledgers.items()])
 
-    def _spend(self, account: str, spend: Spend) -> None:
-        for ledger in self._of(account):
-            ledger.spent = ledger.spent.plus(spend)
-        self.diary.spend(account, spend)
+    def _hold(self, claim: Claim, sign: int) -> None:
+        """Set what a call may cost aside, or let go of it."""
+        more = claim.spend
+        for key in (claim.account, EVERY_ACCOUNT):
+            one = self._ledgers.get(key) or self._ledgers.setdefault(key, BudgetLedger())
+            one.claims += sign
+            held = one.claimed
+            # Sums of floats drift: with nothing in flight, nothing is claimed.
+            one.claimed = Spend() if one.claims == 0 else Spend(
+                held.tokens + sign * more.tokens, held.microusd + sign * more.microusd,
+                held.unpriced + sign * more.unpriced,
+            )  # fmt: skip
 
-    def _ledger(self, key: str) -> BudgetLedger:
-        if key not in self._ledgers:
-            self._ledgers[key] = BudgetLedger()
-        return self._ledgers[key]
-
-    def _of(self, account: str) -> tuple[BudgetLedger, BudgetLedger]:
-        return self._ledger(account), self._ledger(EVERY_ACCOUNT)
+    def _spend(self, account: str, more: Spend) -> None:
+        for key in (account, EVERY_ACCOUNT):
+            self._ledgers[key].spent = self._ledgers[key].spent.plus(more)
+        self.diary.spend(account, more)
 
 
 def named(purse: MonthlyBudgets, account: str) -> str:
@@ -193,7 +179,7 @@ def named(purse: MonthlyBudgets, account: str) -> str:
     return ", ".join(told) + turns
 
 
-def _amounts(ledger: BudgetLedgerStatistics | None, whose: str) -> list[str]:
+def _amounts(ledger: BudgetLedger | None, whose: str) -> list[str]:
     told: list[str] = []
     if ledger is not None and ledger.budget.tokens is not None:
         left = max(0.0, ledger.budget.tokens - ledger.spent.tokens)

@@ -98,13 +98,9 @@ class _Ratio(Struct):
     deviation: float = DEVIATION_START
     calls: int = 0
 
-    def estimate(self, size_bytes: float, messages: int) -> float:
-        """Tokens of an input; never negative, and never nothing for something."""
-        return max(1.0, size_bytes * self.per_byte + messages * self.per_message)
-
     def learn(self, size_bytes: float, messages: int, tokens: float) -> None:
         """Count one call, clipped to what is believable, and solve anew."""
-        expected = self.estimate(size_bytes, messages)
+        expected = max(1.0, size_bytes * self.per_byte + messages * self.per_message)
         strange = log(tokens / expected)
         clip = CLIP_DEVIATIONS * self.deviation
         tokens = expected * exp(max(-clip, min(clip, strange)))
@@ -136,9 +132,9 @@ class InputRatio:
         self._ratios: dict[tuple[str, str], _Ratio] = {}
 
     def estimate(self, model: str, kind: str, size_bytes: int, messages: int = 1) -> float:
-        """The tokens that an input of this size will probably be counted as."""
+        """The tokens that an input of this size will probably be counted as; one at least."""
         ratio = self._ratios.get((model, kind)) or _prior_ratio(kind)
-        return ratio.estimate(size_bytes, messages)
+        return max(1.0, size_bytes * ratio.per_byte + messages * ratio.per_message)
 
     def observe(
         self, model: str, kind: str, size_bytes: int, input_tokens: float, messages: int = 1
@@ -175,8 +171,9 @@ class Estimates:
         self._inputs = InputRatio()
         self.outputs = OutputLength()
 
-    def demand(self, sketch: Sketch, dialect: Dialect, is_warm: bool) -> Demand:
-        """What the call will probably and at most consume."""
+    def size(self, sketch: Sketch, dialect: Dialect, is_warm: bool) -> tuple[Demand, Spend]:
+        """What the call will probably and at most consume, and the most that it can take of a
+        budget; of that, what is not text counts as expected."""
         tokens_in = self._input_tokens(sketch, sketch.size_bytes, sketch.messages)
         most = sketch.max_output_tokens
         # A call that asks for more is refused, and reserves nothing until then.
@@ -186,15 +183,18 @@ class Estimates:
         counted = tokens_in
         if is_warm and dialect.input_charge == "uncached":
             counted = max(1.0, tokens_in - self._input_tokens(sketch, sketch.prefix_bytes, 0))
-        expected = Amounts(counted, tokens_out, self._cost(sketch, tokens_in, tokens_out))
-        highest = Amounts(INPUT_DOUBT * counted, reserved, self._most(sketch).microusd)
-        return Demand(expected, highest, sketch.kind, sketch.is_whole)
+        claim = ceiling_of(sketch, self._prices, ceil(INPUT_DOUBT * tokens_in))
+        cost = 0 if claim.unpriced else self._cost(sketch, tokens_in, tokens_out)
+        expected = Amounts(counted, tokens_out, cost)
+        highest = Amounts(INPUT_DOUBT * counted, reserved, claim.microusd)
+        return Demand(expected, highest, sketch.kind, sketch.is_whole), claim
 
-    def claim(self, sketch: Sketch, demand: Demand, is_soft: bool = False) -> Spend:
-        """The most that the call can take of a budget; if soft, what it is expected to take."""
+    def claim(self, sketch: Sketch, demand: Demand, is_soft: bool) -> Spend:
+        """The most that a call can take of a budget; if soft, what it is expected to take."""
         if is_soft:
             return self.grown(sketch, max(1.0, demand.expected.output_tokens))
-        return self._most(sketch)
+        tokens_in = self._input_tokens(sketch, sketch.size_bytes, sketch.messages)
+        return ceiling_of(sketch, self._prices, ceil(INPUT_DOUBT * tokens_in))
 
     def grown(self, sketch: Sketch, output_tokens: float) -> Spend:
         """What the call takes of a budget with an answer of this length."""
@@ -206,21 +206,15 @@ class Estimates:
         """Whether the price of the call is known."""
         return self._prices(sketch.model, 0) is not None
 
-    def began(self, id: CallId, demand: Demand) -> None:
-        """The call was sent; that it has not ended yet is evidence of its length."""
-        self.outputs.started(id, demand.kind, demand.expected.input_tokens)
-
     def ended(self, id: CallId, sketch: Sketch, tally: Tally | None) -> None:
         """The call is over. Only what the provider reported of a whole answer teaches."""
-        reported = tally is not None and tally.known == "reported"
-        if tally is None or not reported:
-            self.outputs.ended(id, None)
-            return
-        self.outputs.ended(id, tally.output_tokens)
-        whole = tally.input_tokens + tally.cache_read_tokens
-        self._inputs.observe(
-            sketch.model, sketch.content, sketch.size_bytes, whole, sketch.messages
-        )
+        is_known = tally is not None and tally.known == "reported"
+        self.outputs.ended(id, tally.output_tokens if tally is not None and is_known else None)
+        if tally is not None and is_known:
+            whole = tally.input_tokens + tally.cache_read_tokens
+            self._inputs.observe(
+                sketch.model, sketch.content, sketch.size_bytes, whole, sketch.messages
+            )
 
     def usage(self, demand: Demand, tally: Tally, spend: Spend, dialect: Dialect) -> Usage:
         """What the call took of the limits. What was not reported is what was expected."""
@@ -245,12 +239,6 @@ class Estimates:
     def _input_tokens(self, sketch: Sketch, size_bytes: int, messages: int) -> float:
         return self._inputs.estimate(sketch.model, sketch.content, max(0, size_bytes), messages)
 
-    def _most(self, sketch: Sketch) -> Spend:
-        """The ceiling of the call; what is not text counts as expected."""
-        expected = INPUT_DOUBT * self._input_tokens(sketch, sketch.size_bytes, sketch.messages)
-        most = max(sketch.most_input_tokens, ceil(expected))
-        return ceiling_of(replace(sketch, most_input_tokens=most), self._prices)
-
     def _cost(self, sketch: Sketch, input_tokens: float, output_tokens: float) -> int:
         price = self._prices(sketch.model, ceil(input_tokens))
         return 0 if price is None else price.cost_microusd(Amounts(input_tokens, output_tokens))
@@ -266,9 +254,10 @@ def spend_of(model: str, ceiling: Spend, tally: Tally, prices: Prices) -> Spend:
     return Spend(read + tally.output_tokens, cost, int(price is None))
 
 
-def ceiling_of(sketch: Sketch, prices: Prices) -> Spend:
-    """The most that a call can take: a token per byte of text, and the longest answer."""
-    most_in, most_out = sketch.most_input_tokens, sketch.max_output_tokens
+def ceiling_of(sketch: Sketch, prices: Prices, expected_in: int = 0) -> Spend:
+    """The most that a call can take: a token per byte of text, or what is expected if that is more,
+    and the longest answer."""
+    most_in, most_out = max(sketch.most_input_tokens, expected_in), sketch.max_output_tokens
     whole = Amounts(float(most_in), float(OUTPUT_TOKENS_MAX if most_out is None else most_out))
     price = prices(sketch.model, most_in)
     written = whole.input_tokens if sketch.may_write_cache else 0.0

@@ -55,6 +55,7 @@ later and has ended: calls of one kind differ in speed, and the longest is among
 
 NEWTON_STEPS_MAX: Final = 20
 NEWTON_TOLERANCE: Final = 1e-4
+SQRT_2: Final = sqrt(2.0)
 FAR_TAIL: Final = 30.0
 """Standard deviations above which `erfc` is too small to divide by."""
 
@@ -70,16 +71,11 @@ def remember(memory: dict[K, V], key: K, make: Callable[[], V]) -> V:
     return value
 
 
-def _above(z: float) -> float:
-    """The share of a standard normal above `z`."""
-    return 0.5 * erfc(z / sqrt(2.0))
-
-
 def _hazard(z: float) -> float:
     """Density over share above; far out the ratio of two tiny numbers is known in another way."""
     if z > FAR_TAIL:
         return z + 1.0 / z
-    return exp(-0.5 * z * z) / (sqrt(2.0 * pi) * _above(z))
+    return exp(-0.5 * z * z) / (sqrt(0.5 * pi) * erfc(z / SQRT_2))
 
 
 class _Fit(Struct, frozen=True):
@@ -88,11 +84,6 @@ class _Fit(Struct, frozen=True):
     precision: float
     level: float
     slope: float
-
-    def at(self, x: float) -> tuple[float, float]:
-        """Mean and standard deviation of the log length of a call."""
-        spread = min(SPREAD_MAX, 1.0 / self.precision)
-        return (self.level + self.slope * x) / self.precision, spread
 
 
 _KEEP: Final = exp(-1.0 / LENGTH_MEMORY)
@@ -198,11 +189,13 @@ class _Kind(Struct):
         self.starts += 1
         self.changes += 1
         self.sums.forget()
-        return _Flight(self.starts, _x(input_tokens))
+        # Centred so that the level is that of an ordinary call.
+        return _Flight(self.starts, log(max(1.0, input_tokens) / INPUT_TOKENS_REFERENCE))
 
     def learn(self, flight: _Flight, output_tokens: float) -> None:
         self.changes += 1
-        self.sums.add(self._weight(flight), flight.x, log(max(1.0, output_tokens)))
+        weight = _KEEP ** (self.starts - flight.start)
+        self.sums.add(weight, flight.x, log(max(1.0, output_tokens)))
 
     def outlasted(self, flight: _Flight, output_tokens: float) -> None:
         """Remember that calls that started before this one and still run have outlasted it."""
@@ -229,29 +222,23 @@ class _Kind(Struct):
         for flight in list(self.flights.values())[::each]:
             produced = self._implied(flight) if flight.produced is None else flight.produced
             if produced > 1.0:
-                censored.append((each * self._weight(flight), flight.x, log(produced)))
+                weight = each * _KEEP ** (self.starts - flight.start)
+                censored.append((weight, flight.x, log(produced)))
         return censored
 
     def _implied(self, flight: _Flight) -> float:
         place = bisect_left(self.stairs, (flight.start, -inf))
         return -PACE_MARGIN * self.stairs[place][1] if place < len(self.stairs) else 0.0
 
-    def _weight(self, flight: _Flight) -> float:
-        return _KEEP ** (self.starts - flight.start)
-
-
-def _x(input_tokens: float) -> float:
-    """The log input, centred so that the level is that of an ordinary call."""
-    return log(max(1.0, input_tokens) / INPUT_TOKENS_REFERENCE)
-
 
 def _mean_below(mean: float, spread: float, ceiling: float) -> float:
     """The mean length of a reply of lognormal length that is cut at `ceiling`."""
     if ceiling <= 0.0:
         return 0.0
+    # The share of a standard normal above z is erfc(z / sqrt(2)) / 2.
     z = (log(ceiling) - mean) / spread
-    whole = exp(mean + 0.5 * spread * spread) * _above(spread - z)
-    return min(ceiling, whole + ceiling * _above(z))
+    whole = exp(mean + 0.5 * spread * spread) * 0.5 * erfc((spread - z) / SQRT_2)
+    return min(ceiling, whole + ceiling * 0.5 * erfc(z / SQRT_2))
 
 
 class OutputLength:
@@ -268,7 +255,8 @@ class OutputLength:
 
     def started(self, call_id: Hashable, kind: str, input_tokens: float) -> None:
         """A call was sent: until it ends, that it has not ended is evidence."""
-        self.ended(call_id, None)
+        if call_id in self._calls:
+            self.ended(call_id, None)
         known = remember(self._kinds, kind, _Kind)
         known.flights[call_id] = known.begin(input_tokens)
         self._calls[call_id] = known
@@ -293,4 +281,6 @@ class OutputLength:
         known = self._kinds.get(kind)
         if known is None:
             return min(ceiling, OUTPUT_TOKENS_PRIOR)
-        return _mean_below(*known.current().at(_x(input_tokens)), ceiling)
+        fit, x = known.current(), log(max(1.0, input_tokens) / INPUT_TOKENS_REFERENCE)
+        spread = min(SPREAD_MAX, 1.0 / fit.precision)
+        return _mean_below((fit.level + fit.slope * x) / fit.precision, spread, ceiling)

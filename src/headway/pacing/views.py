@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from headway.base.values import Limit, Wait
 from headway.pacing.admission import Admission, ManagedAccount
-from headway.pacing.budget import BudgetLedgerStatistics
+from headway.pacing.budget import BudgetLedger
 from headway.pacing.limits import TrackedLimit
 from headway.pacing.memory import HOUR_UNKNOWN, AccountTerms, ChronicleMemory, DaySpend
 from headway.pacing.windows import WindowState
@@ -68,7 +68,7 @@ class AdmissionView(Struct, frozen=True, rename={"accounts": "lanes"}):
 
     month: str
     accounts: tuple[AccountView, ...]
-    ledgers: tuple[tuple[str, BudgetLedgerStatistics], ...]
+    ledgers: tuple[tuple[str, BudgetLedger], ...]
     terms: tuple[tuple[str, AccountTerms], ...]
     date: str = ""
     hour: int = HOUR_UNKNOWN
@@ -92,7 +92,7 @@ def _account_view(managed: ManagedAccount, now: float) -> AccountView:
     flying = Counter(call.id[0] for call in managed.in_flight.values())
     waiting = Counter(call.id[0] for call in managed.waiting)
     return AccountView(
-        managed.name, managed.group, managed.dialect.name, terms.share, terms.pace,
+        managed.name, managed.group, account.config.dialect.name, terms.share, terms.pace,
         tuple([_limit_view(limit, now) for limit in account.limits]),
         min(account.width.allowed, account.width.cap.limit), len(managed.in_flight),
         managed.granted, managed.refused, managed.wait,

@@ -1,18 +1,25 @@
 """The bound: the least time in which the work can be done, and what sets it.
 
 Laws:
-- Honest: no schedule that leaves no debt, keeps the user's ceiling and leaves a neighbour its
-  fair share ends before the bound. Where a proof is missing, the bound is lower.
+- Hard: no schedule that the provider accepts ends before the bound, as if there were no neighbour
+  and no ceiling. Where a proof is missing, the bound is lower.
+- Fair: no schedule that leaves no debt, keeps the user's ceiling and leaves a neighbour its fair
+  share ends before the fair bound.
 - Everything that only makes a provider slower may be forgotten and some of it is: faults, outages,
   charged refusals, the acceleration rule.
-- A call that goes into debt even alone on a full limit may do so in the bound as well.
+- A call that goes into debt even alone on a full limit may do so in the fair bound as well.
 - The bound is the largest of several relaxations, each of which no schedule can beat.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from functools import partial
+from heapq import nlargest
+from itertools import accumulate
 from math import ceil, exp, floor, inf, sqrt
+from operator import add
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -221,7 +228,7 @@ def rule_end(rule: LimitRule, layout: Layout, season: Season) -> float:
         if flow > 0:
             begins_s = layout.heads[place] + layout.first_bytes[place]
             parcels.append(Parcel(flow, begins_s, layout.downs[place]))
-    best = least_end(parcels, _supplier(rule, season))
+    best = least_end(parcels, partial(supply_of, rule, season))
     if rule.kind == "bucket" or any(rule.flows) or max(season.factors) > 1.0:
         return best
     return max(best, _indivisible_end(rule, layout))
@@ -231,7 +238,8 @@ def least_end(parcels: Sequence[Parcel], supply_from: Callable[[float, float], S
     """The largest bound over the beginnings and the tails of an interval."""
     by_lag = sorted((parcel for parcel in parcels if parcel.amount > 0), key=lambda p: -p.lag_s)
     best = 0.0
-    for begin in _spread(sorted({parcel.early_s for parcel in by_lag}), HEADS_MAX):
+    heads = sorted({parcel.early_s for parcel in by_lag})
+    for begin in heads[:: ceil(len(heads) / HEADS_MAX) or 1]:
         chosen = [parcel for parcel in by_lag if parcel.early_s >= begin]
         total = sum(parcel.amount for parcel in chosen)
         supply = supply_from(begin, total)
@@ -243,13 +251,6 @@ def least_end(parcels: Sequence[Parcel], supply_from: Callable[[float, float], S
             running += parcel.amount
             best = max(best, supply.when(running) + parcel.lag_s)
     return best
-
-
-def _spread(values: Sequence[float], count: int) -> Sequence[float]:
-    """At most `count` of the sorted values, the first among them."""
-    if len(values) <= count:
-        return values
-    return [values[len(values) * place // count] for place in range(count)]
 
 
 def _indivisible_end(rule: LimitRule, layout: Layout) -> float:
@@ -268,20 +269,17 @@ def _indivisible_end(rule: LimitRule, layout: Layout) -> float:
             if own > least
         ]
         counted = replace(rule, amount=float(fit), capacity=float(fit), is_ceiling=True)
-        best = max(best, least_end(parcels, _supplier(counted, steady)))
+        best = max(best, least_end(parcels, partial(supply_of, counted, steady)))
     return best
 
 
-def _supplier(rule: LimitRule, season: Season) -> Callable[[float, float], Supply]:
-    return lambda from_s, total: supply_of(rule, season, from_s, total)
-
-
 class Bound(Struct, frozen=True):
-    """The least time, the term that it comes from, and all terms."""
+    """The hard and the fair bound, and the term that each comes from."""
 
     time_s: float
     binding: str
-    terms: tuple[tuple[str, float], ...]
+    fair_s: float
+    fair_binding: str
 
 
 def bound(
@@ -296,18 +294,53 @@ def bound(
     the user's ceiling: at most this share of each limit in any of its periods, and of the width.
     """
     layout = lay_out(spec.latency, tasks, needs)
-    width = width_of(spec, share)
-    rules = rules_of(spec, layout.calls, share)
+    alone = replace(spec, terms=replace(spec.terms, neighbour=None))
+    width, rules = width_of(alone), rules_of(alone, layout.calls, 1.0)
+    indebted = _with_debt(alone, rules, layout, min(len(tasks), width or len(tasks)))
+    fair = hard = _largest(alone, indebted, layout, width)
+    if share < 1.0 or spec != alone or indebted != rules:
+        rules, width = rules_of(spec, layout.calls, share), width_of(spec, share)
+        fair = max(hard, _largest(spec, rules, layout, width), key=lambda term: term[0])
+    return Bound(*hard, *fair)
+
+
+def _largest(
+    spec: ProviderSpec, rules: Sequence[LimitRule], layout: Layout, width: int | None
+) -> tuple[float, str]:
     # By then the slowest limit has let everything through, neighbours or not.
     least = least_factor(spec.terms) / 2.0
     ends_s = (rule.period_s + (sum(rule.charges) + sum(rule.flows)) / (rule.rate_per_s * least)
               for rule in rules if rule.amount * least > 0)  # fmt: skip
     season = season_of(spec.terms, max(ends_s, default=0.0))
-    terms = [("critical path", layout.critical_path_s),
-             ("width", width_end(layout, spec.latency, width))]  # fmt: skip
-    terms += [(rule.name, rule_end(rule, layout, season)) for rule in rules]
-    binding, time_s = max(terms, key=lambda term: term[1])
-    return Bound(time_s, binding, tuple(terms))
+    terms = [(layout.critical_path_s, "critical path"),
+             (width_end(layout, spec.latency, width), "width")]  # fmt: skip
+    terms += [(rule_end(rule, layout, season), rule.name) for rule in rules]
+    return max(terms, key=lambda term: term[0])
+
+
+def _with_debt(
+    spec: ProviderSpec, rules: Sequence[LimitRule], layout: Layout, most: int
+) -> list[LimitRule]:
+    """The rules where output is charged as it is produced, for a client that goes into debt.
+
+    A call is accepted while one token is left, whatever those in flight have still to write. So a
+    limit is exceeded by what `most` calls write, or as many as any limit accepts while one lasts;
+    and when the last call is accepted, all but that is written.
+    """
+    slower = spec.latency.slowdown(most) / spec.latency.slowdown(1)
+    longest_s = slower * max(layout.durations, default=0.0)
+    factor = max((1.0, *(factor for _, factor in spec.terms.changes)))
+    for rule in rules:
+        room = factor * (rule.capacity + rule.rate_per_s * longest_s) + rule.debt
+        if rule.kind != "bucket":
+            room = (factor * rule.amount + rule.debt) * (floor(longest_s / rule.period_s) + 2)
+        most = min(most, bisect_right(list(accumulate(sorted(rule.charges))), room))
+    return [
+        replace(rule, charges=tuple(map(add, rule.charges, rule.flows)),
+                flows=(0.0,) * len(rule.flows), debt=rule.debt + sum(nlargest(most, rule.flows)))
+        if any(rule.flows) else rule
+        for rule in rules
+    ]  # fmt: skip
 
 
 def width_of(spec: ProviderSpec, share: float = 1.0) -> int | None:

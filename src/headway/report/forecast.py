@@ -26,7 +26,7 @@ from headway.pacing.estimate import InputRatio, Price
 from headway.pacing.headers import DIALECTS, PLAIN
 from headway.pacing.length import OutputLength
 from headway.pacing.memory import AccountMemory, AccountTerms, ChronicleMemory, lately, minutes_seen
-from headway.report.bound import bound
+from headway.report.bound import Bound, bound
 from headway.report.outline import DrawnPlan, Outline, cropped, drawn, workload_of
 from headway.report.sizes import UNKNOWN, SeenCall, Sizes, Speed, sizes_of, speed_of
 from headway.sim.account import Terms
@@ -81,6 +81,9 @@ class Foreseen(Struct, frozen=True):
     """The least time in which the middle one of the draws can be done."""
     binding: str
     """What makes the bound so long: `input/60s`, `width`, `critical path`."""
+    fair_s: float
+    """The bound if the ceiling holds, neighbours keep their share and no debt is left."""
+    fair_binding: str
     width: float
     refused: float
     learned_calls: int
@@ -115,8 +118,9 @@ LAST_SHARE: Final = 0.5
 """The last call is one of ordinary length: the middle one."""
 
 
-LimitRoom = tuple[Limit, float, float]
-"""A limit, what is free of it now, and what flows in for us a second, under the ceiling."""
+LimitRoom = tuple[Limit, float, float, float]
+"""A limit, what is free of it now and what flows in for us a second, under the ceiling; and what is
+free without one: no end of it where output may go into debt."""
 
 
 class Flow(Struct, frozen=True):
@@ -127,7 +131,10 @@ class Flow(Struct, frozen=True):
     width: float
     """Calls in flight on average, if it takes that long."""
     least_s: float
-    """The same with the shortest call as the last one: nothing is faster."""
+    """The same with the shortest call as the last one: nothing fair is faster."""
+    hard_s: float
+    hard_binding: str
+    """The same without ceiling and neighbours."""
 
 
 def flow_of(one: DrawnPlan, latency: Latency, ground: ForecastGround, times: float = 1.0) -> Flow:
@@ -145,6 +152,7 @@ def flow_of(one: DrawnPlan, latency: Latency, ground: ForecastGround, times: flo
     terms = [(PATH, path_s(one, latency)), (HERE, times * sum(one.seconds) / ground.places)]
     if calls:
         terms.append((WIDTH, work_s * latency.slowdown(width) / width))
+    hard = list(terms)
     last_s = works[int(LAST_SHARE * len(works))] if works else 0.0
     given, gave = times * one.amounts.input_tokens, times * one.amounts.output_tokens
     if ground.keeps:
@@ -156,14 +164,17 @@ def flow_of(one: DrawnPlan, latency: Latency, ground: ForecastGround, times: flo
         "tokens": given + gave,
         "spend": times * one.amounts.spend_microusd,
     }
-    for limit, free, rate_per_s in ground.rooms:
+    for limit, free, rate_per_s, free_to_all in ground.rooms:
         need = max(0.0, taken.get(limit.resource, 0.0) - free)
         if need > 0.0 and rate_per_s > 0.0:
             terms.append((limit.name, need / rate_per_s + last_s))
+            rest = max(0.0, taken[limit.resource] - free_to_all)
+            hard.append((limit.name, rest / limit.rate_per_s + works[0]))
     binding, time_s = max(terms, key=lambda term: term[1])
     least_s = time_s - (last_s - works[0]) if binding not in FREE else time_s
     width = min(width, work_s / max(time_s, 1e-9))
-    return Flow(time_s, binding, width * latency.slowdown(width), least_s)
+    hard_by, hard_s = max(hard, key=lambda term: term[1])
+    return Flow(time_s, binding, width * latency.slowdown(width), least_s, hard_s, hard_by)
 
 
 def path_s(one: DrawnPlan, latency: Latency) -> float:
@@ -346,22 +357,22 @@ def ground_of(knowledge: Knowledge) -> ForecastGround:
     managed = knowledge.account()
     sizes = {name: sizes_of(seen) for name, seen in knowledge.seen.items() if seen}
     every = max(knowledge.seen.values(), key=len, default=())
-    profile = managed.account.profile()
+    profile, dialect = managed.account.profile(), managed.account.config.dialect
     speed = speed_of(every, Latency(profile.first_byte_s, profile.per_token_s))
     if speed.calls == 0 and not profile.is_measured:
         speed = UNKNOWN
     others = _others(knowledge.memory.chronicle)
-    rooms, used = _rooms(managed.account, knowledge.terms.share, others)
+    charging: Charging = "kept" if profile.kept else dialect.charging
+    rooms, used = _rooms(managed.account, knowledge.terms.share, others, charging)
     told = (*knowledge.terms.limits, *knowledge.memory.profile.limits)
     gauges = (one.amount for one in told if one.resource == "concurrency")
     slots = min(managed.account.width.cap.limit, *gauges, inf)
-    limits = tuple(limit for limit, _, _ in rooms)
+    limits = tuple(limit for limit, *_ in rooms)
     if slots < inf:
         limits = (*limits, Limit("concurrency", slots, 0.0, "gauge"))
     neighbour = Neighbour(share=others) if others > 0.0 else None
-    charging: Charging = "kept" if profile.kept else managed.dialect.charging
     terms = Terms(limits, charging=charging, used=used, neighbour=neighbour)
-    spec = ProviderSpec("as known", terms, speed.latency, dialect=managed.dialect.name)
+    spec = ProviderSpec("as known", terms, speed.latency, dialect=dialect.name)
     is_limited = bool(rooms) or slots < inf
     assumed = tuple(_assumed(is_limited, speed, len(every), others))
     return ForecastGround(
@@ -390,7 +401,7 @@ def foresee(
     # Every wave has an end of its own; everything else has one.
     is_alike = small is outline or (strategy.kind == "waves" and flow.binding == WIDTH)
     times = _times([flow.time_s for _, flow in draws], offs, is_alike, seed)
-    least_s, binding = _bound(middle, flow, ground, depth)
+    least = _bound(middle, flow, ground, depth)
     priced = all(part.price is not None for part in outline.parts if part.asks)
     amounts = [one.amounts for one, _ in draws]
     cost = _spread([float(amount.spend_microusd) for amount in amounts], scale)
@@ -399,7 +410,8 @@ def foresee(
         strategy.name, outline.tasks, _spread([float(one.count) for one, _ in draws], scale),
         _spread(times), _spread([amount.input_tokens for amount in amounts], scale),
         _spread([amount.output_tokens for amount in amounts], scale), cost if priced else None,
-        min(least_s, median(times)), binding, _width(ran, flow, small is outline),
+        min(least.time_s, median(times)), least.binding, min(least.fair_s, median(times)),
+        least.fair_binding, _width(ran, flow, small is outline),
         refused * outline.times(small), ground.calls, knowledge.learned_from,
         unpriced=tuple({p.model: None for p in outline.parts if p.asks and p.price is None}),
         assumed=ground.assumed,
@@ -486,17 +498,16 @@ def _times(
     return times
 
 
-def _bound(one: DrawnPlan, flow: Flow, ground: ForecastGround, depth: Depth) -> tuple[float, str]:
-    """The least time for one draw, and what it comes from.
+def _bound(one: DrawnPlan, flow: Flow, ground: ForecastGround, depth: Depth) -> Bound:
+    """The bounds of one draw.
 
     The bound of small plans does not know what was used of a limit before; their fluid does.
     """
     if one.count > depth.cropped_calls or not one.count:
-        return flow.time_s, flow.binding
+        return Bound(flow.hard_s, flow.hard_binding, flow.time_s, flow.binding)
     found = bound(ground.spec, one.calls, one.needs, ground.knowledge.terms.share)
-    if flow.least_s > found.time_s:
-        return flow.least_s, flow.binding
-    return found.time_s, found.binding
+    hard = max((found.time_s, found.binding), (flow.hard_s, flow.hard_binding))
+    return Bound(*hard, *max((found.fair_s, found.fair_binding), (flow.least_s, flow.binding)))
 
 
 def _width(ran: Sequence[Rehearsed], flow: Flow, is_small: bool) -> float:
@@ -512,7 +523,7 @@ def _width(ran: Sequence[Rehearsed], flow: Flow, is_small: bool) -> float:
 
 
 def _rooms(
-    account: Account, share: float, others: float
+    account: Account, share: float, others: float, charging: Charging
 ) -> tuple[tuple[LimitRoom, ...], tuple[tuple[str, float], ...]]:
     """What may be had of each limit beside others on the account, and what is used of it."""
     rooms: list[LimitRoom] = []
@@ -522,7 +533,9 @@ def _rooms(
         taken = max(0.0, capacity - max(0.0, tracked.level(0.0)))
         used.append((limit.name, taken))
         free = max(0.0, share * capacity - taken)
-        rooms.append((limit, free, min(share, 1.0 - others) * limit.rate_per_s))
+        is_produced = charging == "produced" and limit.resource in ("output", "tokens")
+        hard = inf if is_produced else max(0.0, capacity - taken)
+        rooms.append((limit, free, min(share, 1.0 - others) * limit.rate_per_s, hard))
     return tuple(rooms), tuple(used)
 
 

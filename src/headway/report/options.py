@@ -376,7 +376,7 @@ def option_of(situation: Situation, guess: AccountGuess, way: Way) -> Option:
         _spread([run.amounts.input_tokens for run in runs]),
         _spread([run.amounts.output_tokens for run in runs]),
         None if guess.price is None else _spread([cost_of(guess, run.amounts) for run in runs]),
-        least.time_s, least.binding, mid.width, mid.refused,
+        least.time_s, least.binding, least.fair_s, least.fair_binding, mid.width, mid.refused,
         guess.learned_calls, guess.learned_from, assumed=guess.assumed,
     )  # fmt: skip
     return priced(situation, way, foreseen, cost_of(guess, mid.amounts))

@@ -172,6 +172,9 @@ class TimeLeft(Struct, frozen=True):
     per_s: float | None = None
     bound_s: float | None = None
     binding: str = ""
+    fair_s: float | None = None
+    """The bound if neighbours keep their share and no debt is left."""
+    fair_binding: str = ""
 
 
 class ProgressStatistics(Struct):
@@ -268,7 +271,7 @@ class RunProgress:
             if one.admitted_s is not None or not self._calls
         ]
         unsent = max(0, left - len(served))
-        bound_s, binding, until_s = _bound(self, left, unsent, limits)
+        until_s, hard, fair = _bounds(self, left, unsent, limits)
         taken = sorted(self._taken) or [0.0]
         mean_s = sum(taken) / len(taken)
         # Where calls hold more than they use, no more begin at once than there is room.
@@ -283,7 +286,7 @@ class RunProgress:
         if foreseen_s is not None:
             # Early in a run its forecast says more than what has been seen.
             seen_s = done * seen_s + (1.0 - done) * max(0.0, foreseen_s - passed_s)
-        return TimeLeft(left, seen_s, per_s, bound_s, binding)
+        return TimeLeft(left, seen_s, per_s, *hard, *fair)
 
     def _one(self, event: Event) -> None:
         match event:
@@ -397,13 +400,14 @@ def _speed(samples: Iterable[tuple[float, int]], performed: int, now_s: float) -
     return done / passed_s if done >= ENDS_MIN - 1 and passed_s > 0.0 else None
 
 
-def _bound(
+def _bounds(
     run: RunProgress, left: int, unsent: int, limits: Sequence[LimitView]
-) -> tuple[float | None, str, float]:
-    """The least time in which the limits let through what is left, the limit that binds, and when
-    headway lets the last of it go."""
+) -> tuple[float, tuple[float | None, str], tuple[float | None, str]]:
+    """When headway lets the last of what is left go; the least time in which the limits let it
+    through, and the limit that binds; the same if neighbours keep their share, without debt."""
+    unknown = (0.0, (None, ""), (None, ""))
     if not run._calls:
-        return (None, "", 0.0)
+        return unknown
     each = 1.0 / run._performed
     demand: dict[Resource, float] = {
         "requests": run._calls * unsent * each,
@@ -413,22 +417,30 @@ def _bound(
         "concurrency": run._busy_s * left * each,
     }
     calls = demand["requests"]
+    sent = {**demand, "output": 0.0, "tokens": demand["input"]}
     known = [
         (one, calls * one.each or demand[one.limit.resource])
         for one in limits
         if one.limit.resource in demand
     ]
     if not known:
-        return (None, "", 0.0)
-    bound_s, binding = max((_least_s(one, need), one.limit.name) for one, need in known)
+        return unknown
+    # Output that counts as it is produced may go into debt: of all calls, if they go at once.
+    hard = max(
+        (_least_s(one, need if one.each or one.holds else min(need, sent[one.limit.resource])),
+         one.limit.name) for one, need in known
+    )  # fmt: skip
+    fair = max((_least_s(one, need, one.neighbours_per_s), one.limit.name) for one, need in known)
     until_s = max(_least_s(one, need + one.spare) for one, need in known) if calls else 0.0
-    return (bound_s, binding, until_s)
+    return (until_s, hard, fair)
 
 
-def _least_s(view: LimitView, demand: float) -> float:
-    """The least time in which a limit lets a demand through: what is free, then its rate."""
+def _least_s(view: LimitView, demand: float, others_per_s: float = 0.0) -> float:
+    """The least time in which a limit lets a demand through: what is free, then its rate, of which
+    others may have half."""
     limit = view.limit
     if limit.kind == "gauge":
         return demand / limit.amount
     free = max(0.0, limit.capacity - view.used)
-    return max(0.0, demand - free) / limit.rate_per_s
+    ours_per_s = limit.rate_per_s - min(others_per_s, limit.rate_per_s / 2.0)
+    return max(0.0, demand - free) / ours_per_s

@@ -17,6 +17,7 @@ from headway.base.numbers import median, percentile
 from headway.report.history import StayKind
 
 if TYPE_CHECKING:
+    from headway.report.bound import Bound
     from headway.sim.rehearsal import Rehearsed
 
 P95: Final = 0.95
@@ -35,8 +36,11 @@ class StrategyRow(Struct, frozen=True):
     strategy: str
     makespan_s: float
     bound_s: float
+    fair_s: float
+    """The bound if the ceiling holds, neighbours keep their share and no debt is left."""
     ratio: float
-    """Time over bound, of the medians: 1 is the best possible, 2 is half as fast."""
+    """Time over bound, of the medians: 1 is the best possible, 2 is half as fast. Without end where
+    tasks were lost."""
     refused: float
     timeouts: float
     failed: float
@@ -57,14 +61,16 @@ class StrategyRow(Struct, frozen=True):
         return self.failed_max == 0
 
 
-def row_of(strategy: str, ran: Sequence[Rehearsed], bounds_s: Sequence[float]) -> StrategyRow:
+def row_of(strategy: str, ran: Sequence[Rehearsed], bounds: Sequence[Bound]) -> StrategyRow:
     makespans = [one.makespan_s for one in ran]
-    makespan_s, bound_s = median(makespans), median(bounds_s)
+    makespan_s, bound_s = median(makespans), median([one.time_s for one in bounds])
+    ratio = inf if any(one.failed for one in ran) else makespan_s / bound_s
     firsts = [min((end.ended_s for end in one.tasks if end.done), default=inf) for one in ran]
     return StrategyRow(
-        strategy, makespan_s, bound_s, makespan_s / bound_s, _mean([one.refused for one in ran]),
-        _mean([one.timeouts for one in ran]), _mean([one.failed for one in ran]),
-        _mean([one.wasted_tokens for one in ran]), median(firsts),
+        strategy, makespan_s, bound_s, median([one.fair_s for one in bounds]), ratio,
+        _mean([one.refused for one in ran]), _mean([one.timeouts for one in ran]),
+        _mean([one.failed for one in ran]), _mean([one.wasted_tokens for one in ran]),
+        median(firsts),
         median([percentile(_task_times(one), P95) for one in ran]),
         min(makespans), max(makespans),
         max(one.refused for one in ran), max(one.failed for one in ran),

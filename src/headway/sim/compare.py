@@ -85,15 +85,16 @@ class Experiment(Struct, frozen=True):
     workload: WorkloadPreset
     seeds: tuple[int, ...]
     share: float = 1.0
-    """The user's ceiling: at most this share of every limit. The bound keeps to it as well."""
+    """The user's ceiling: at most this share of every limit. The fair bound keeps to it as well."""
     pace: Literal["fast", "smooth"] = "fast"
 
 
 class Comparison(Struct, frozen=True):
-    """One row per contender, and what the bound comes from in most seeds."""
+    """One row per contender, and what the bounds come from in most seeds."""
 
     rows: tuple[StrategyRow, ...]
     binding: str
+    fair_binding: str
     first: tuple[Rehearsed, ...]
     """Of each contender the run of the first seed, to be drawn."""
 
@@ -138,10 +139,10 @@ def compare(
             ran.append(rehearsed)
             if progress is not None:
                 progress(contender.name, len(rows) * len(experiment.seeds) + len(ran), total)
-        rows.append(row_of(contender.name, ran, [least.time_s for least in bounds]))
+        rows.append(row_of(contender.name, ran, bounds))
         first.append(ran[0])
-    names = [least.binding for least in bounds]
-    return Comparison(tuple(rows), max(names, key=names.count), tuple(first))
+    names = [(least.binding, least.fair_binding) for least in bounds]
+    return Comparison(tuple(rows), *max(names, key=names.count), tuple(first))
 
 
 def rehearse(

@@ -49,7 +49,8 @@ def headers(
             if reading.remaining is not None:
                 lines.append((remaining, _remaining(voice, reading)))
             if reading.reset_s is not None:
-                lines.append((reset, _reset(voice, reading.reset_s, date_wall_s)))
+                reset_s = _next_call_s(reading) if voice.resets_next else reading.reset_s
+                lines.append((reset, _reset(voice, reset_s, date_wall_s)))
     if voice.says_policy:
         lines += _policy_lines(readings)
     if retry_after_s is not None:
@@ -91,6 +92,8 @@ class _Voice(Struct, frozen=True):
     says_milliseconds: bool = False
     says_policy: bool = False
     """Writes the IETF's `RateLimit` and `RateLimit-Policy`, which name the period."""
+    resets_next: bool = False
+    """A reset is when the next call has room, not when the limit is full: 0 while there is room."""
 
     def names_of(self, reading: LimitReading) -> tuple[str, str, str] | None:
         """By resource and period; by the resource alone where the names leave the period out."""
@@ -152,6 +155,14 @@ def _reset(voice: _Voice, reset_s: float, date_wall_s: float) -> str:
     if voice.reset_style == "whole":
         return str(ceil(reset_s))
     return go_duration(reset_s) if voice.reset_style == "duration" else f"{reset_s:.6f}"
+
+
+def _next_call_s(reading: LimitReading) -> float:
+    """When a bucket has room for a call."""
+    missing = 1.0 - (reading.remaining or 0.0)
+    if missing <= 0 or not reading.limit or not reading.period_s:
+        return 0.0
+    return missing * reading.period_s / reading.limit
 
 
 def go_duration(seconds: float) -> str:
@@ -233,10 +244,12 @@ _VOICES: Final[dict[str, _Voice]] = {
     "plain": _Voice(says_retry_after=False),
     "advice": _Voice(),
     "bare": _Voice({("requests", None): _names("x-ratelimit-*")}, reset_style="whole"),
+    "envoy": _Voice({("requests", None): _names("x-ratelimit-*")}, reset_style="whole",
+                    says_retry_after=False, resets_next=True),
     "ietf": _Voice(says_policy=True),
-}
-"""Those of `DIALECTS`, and three of proxies and servers: no limits but `Retry-After`; requests
-without their period, as Envoy writes them; the IETF's fields."""
+}  # fmt: skip
+"""Those of `DIALECTS`, and four of proxies and servers: no limits but `Retry-After`; requests
+without their period; the same as Envoy writes them; the IETF's fields."""
 DIALECT_NAMES: Final = tuple(_VOICES)
 
 
@@ -411,5 +424,6 @@ _SHAPES: Final[dict[str, Callable[[_Refused], tuple[int, bytes]]]] = {
     "plain": _plain_error,
     "advice": _plain_error,
     "bare": _plain_error,
+    "envoy": _plain_error,
     "ietf": _plain_error,
 }

@@ -65,6 +65,8 @@ class FaultModel(Struct, frozen=True):
     """Calls that are accepted and never answered."""
     retry_after: Literal["honest", "none", "misleading"] = "honest"
     """Misleading: a minute for everything, the way some proxies answer for a free slot."""
+    refused_as: Literal["rate", "overload"] = "rate"
+    """What a refusal without advice looks like: nginx answers 503 unless told otherwise."""
 
 
 class ProviderSpec(Struct, frozen=True):
@@ -336,6 +338,6 @@ def _refusal(
     resource, until_s = short
     kind = _KIND_OF.get(resource, "rate")
     if faults.retry_after == "none":
-        return Fault("rate", None, None, "too many requests")
+        return Fault(faults.refused_as, None, None, "too many requests")
     wait_s = until_s - now if faults.retry_after == "honest" else 60.0
     return Fault(kind, resource, wait_s if wait_s < inf else None, f"{kind} limit")

@@ -243,10 +243,23 @@ def season_of(terms: Terms, enough_s: float) -> Season:
 
 
 def supply_of(rule: LimitRule, season: Season, from_s: float, enough: float) -> Supply:
-    """What a limit can let through from a time on, followed until it is `enough`."""
-    if rule.kind == "bucket":
-        return _bucket_supply(rule, season, from_s)
-    return _window_supply(rule, season, from_s, enough)
+    """What a limit can let through from a time on, followed until it is `enough`.
+
+    A bucket holds at most its capacity at `from_s`; from then on only the refill comes.
+    """
+    if rule.kind != "bucket":
+        return _window_supply(rule, season, from_s, enough)
+    room = rule.capacity * season.factor_max(from_s, from_s) + rule.debt
+    begun = season.refill_by(from_s)
+    first = bisect_right(season.times, from_s)
+    times = (from_s, *season.times[first:])
+    refills = (begun, *season.refills[first:])
+    paces = [
+        rule.rate_per_s * factor * (1.0 - fair)
+        for factor, fair in zip(season.factors[first - 1 :], season.fairs[first - 1 :], strict=True)
+    ]
+    totals = tuple(room + rule.rate_per_s * (refill - begun) for refill in refills)
+    return Supply(times, totals, tuple(paces))
 
 
 def _at(steps: Sequence[tuple[float, float]], now: float) -> float:
@@ -264,21 +277,6 @@ def _fairs(neighbour: Neighbour, enough_s: float) -> list[tuple[float, float]]:
         for tick in range(ticks)
     ]
     return [*fairs, (ticks * neighbour.tick_s, 0.0)]
-
-
-def _bucket_supply(rule: LimitRule, season: Season, from_s: float) -> Supply:
-    """A bucket holds at most its capacity at `from_s`; from then on only the refill comes."""
-    room = rule.capacity * season.factor_max(from_s, from_s) + rule.debt
-    begun = season.refill_by(from_s)
-    first = bisect_right(season.times, from_s)
-    times = (from_s, *season.times[first:])
-    refills = (begun, *season.refills[first:])
-    paces = [
-        rule.rate_per_s * factor * (1.0 - fair)
-        for factor, fair in zip(season.factors[first - 1 :], season.fairs[first - 1 :], strict=True)
-    ]
-    totals = tuple(room + rule.rate_per_s * (refill - begun) for refill in refills)
-    return Supply(times, totals, tuple(paces))
 
 
 def _window_supply(rule: LimitRule, season: Season, from_s: float, enough: float) -> Supply:

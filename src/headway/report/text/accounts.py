@@ -15,7 +15,7 @@ from headway.base.codec import as_dict
 from headway.base.numbers import short
 from headway.base.values import DAY_S, MINUTE_S
 from headway.broker.protocol import About
-from headway.pacing.budget import BudgetLedgerStatistics
+from headway.pacing.budget import BudgetLedger
 from headway.pacing.views import AccountView, AdmissionView, LimitView
 from headway.report.health import BudgetOutlook, Finish, Unit, lasting
 from headway.report.text.terminal import print_lines
@@ -103,7 +103,7 @@ def _budgets(view: AdmissionView) -> Iterator[str]:
             yield f"{spent}, no budget"
 
 
-def _spent(ledger: BudgetLedgerStatistics) -> str:
+def _spent(ledger: BudgetLedger) -> str:
     spent = f"{short(ledger.spent.tokens)} tokens"
     # Without a budget in money the broker looks up no price: then no cost is shown.
     if ledger.spent.microusd or ledger.budget.microusd is not None:

@@ -89,11 +89,10 @@ def _draw_options(console: Console, advice: Advice) -> None:
         table.add_row(*cells, style="bold green" if option is advice.best else "")
     console.print(table)
     seen = advice.best.foreseen
+    least = bound_words(seen.bound_s, seen.binding, seen.fair_s, seen.fair_binding)
     console.print(
-        f"Best possible for {name_of(advice.best)}: {duration(seen.bound_s)}, "
-        f"bound {bound_words(seen.binding)}. "
-        "In eight of ten runs the time lies between `from` and `to`, "
-        "if sizes are known to a fifth.",
+        f"Best possible for {name_of(advice.best)}: {least}. In eight of ten runs the time lies "
+        "between `from` and `to`, if sizes are known to a fifth.",
         soft_wrap=True,
     )
 

@@ -6,13 +6,8 @@ from collections.abc import Iterator
 
 from headway.base.numbers import short
 from headway.report.forecast import MONEY, Foreseen, Portion
+from headway.report.text.table import bound_words
 from headway.report.text.words import count, duration, unknown_cost, usd
-
-BINDS = {
-    "critical path": "the longest chain of tasks",
-    "width": "how many calls may be in flight at once",
-    "this machine": "how many tasks this machine takes at once",
-}
 
 
 def foretold(found: Foreseen | None) -> Iterator[str]:
@@ -20,9 +15,10 @@ def foretold(found: Foreseen | None) -> Iterator[str]:
         yield "no forecast: it calls no model by itself and has not run before"
         return
     time_s = found.time_s
+    least = bound_words(found.bound_s, found.binding, found.fair_s, found.fair_binding)
     yield (
         f"takes about {duration(time_s.mid)} ({duration(time_s.low)} to {duration(time_s.high)} in "
-        f"eight of ten runs); at best {duration(found.bound_s)}, bound by {binding(found.binding)}"
+        f"eight of ten runs); at best {least}"
     )
     if found.calls.mid > 0.0:
         low, high = short(found.tokens.low), short(found.tokens.high)
@@ -43,16 +39,6 @@ def foretold(found: Foreseen | None) -> Iterator[str]:
         yield f"learned from {calls}{f' of {found.learned_from}' if found.learned_from else ''}"
     for sentence in found.assumed:
         yield f"assumed: {sentence}"
-
-
-def binding(name: str) -> str:
-    resource, _, period = name.partition("/")
-    if period:
-        per = {"60s": "a minute", "86400s": "a day", "3600s": "an hour"}.get(period, f"in {period}")
-        return (
-            f"{resource} tokens {per}" if resource in ("input", "output") else f"{resource} {per}"
-        )
-    return BINDS.get(name, name)
 
 
 def _money(found: Foreseen) -> str:

@@ -37,6 +37,7 @@ from headway.report.history import (
 )
 from headway.report.text.accounts import PERIODS
 from headway.report.text.runs import STYLES, Glance, count_words, look, state_folder, title_line
+from headway.report.text.table import bound_words
 from headway.report.text.terminal import LABEL_CELLS, block, labelled
 from headway.report.text.timeline import grouping, loners
 from headway.report.text.words import cost, count, duration, known_usd, one_line, usd
@@ -519,8 +520,9 @@ def _foreseen_lines(run: Afterwards) -> list[str]:
         return [NO_FORECAST[run.forecast.word]]
     rows = [_compared_cells(one) for one in run.compared]
     lines = _columns(rows)
-    foreseen = run.forecast.foreseen
-    lines.append(f"best possible {brief(foreseen.bound_s)}, bound by {foreseen.binding}")
+    one = run.forecast.foreseen
+    least = bound_words(one.bound_s, one.binding, one.fair_s, one.fair_binding, brief)
+    lines.append(f"best possible {least}")
     if run.glance.verdict.is_live:
         lines.append("the run goes on: what it took so far")
     return lines
@@ -697,6 +699,7 @@ def _foreseen_json(run: Afterwards) -> dict[str, object] | None:
         return None
     return {
         "bound_s": foreseen.bound_s, "binding": foreseen.binding,
+        "fair_s": foreseen.fair_s, "fair_binding": foreseen.fair_binding,
         "learned_calls": foreseen.learned_calls,
         "compared": [
             {"name": one.name, **as_dict(one.foreseen), "real": one.real,

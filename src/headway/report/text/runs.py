@@ -514,6 +514,7 @@ def as_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
 
         left, waits_for = outlook(reader, glance, source_of(reader))
         rest = {"eta_s": left.eta_s, "bound_s": left.bound_s, "bound_by": left.binding,
+                "fair_s": left.fair_s, "fair_by": left.fair_binding,
                 "waits_for": waits_for}  # fmt: skip
     return {
         "run": header.run, "name": header.name, "kind": header.kind, "folder": header.folder,

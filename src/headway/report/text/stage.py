@@ -19,6 +19,7 @@ from headway.report import progress
 from headway.report.history import Standing
 from headway.report.progress import GroupProgress, TaskNames, TimeLeft
 from headway.report.text.accounts import PERIODS
+from headway.report.text.table import bound_words
 from headway.report.text.words import Glyphs, clock, cost, count, duration, one_line, usd
 
 GROUPS_MAX: Final = 8
@@ -91,10 +92,9 @@ def rest_words(rest: TimeLeft) -> Iterator[str]:
     else:
         share = min(1.0, rest.bound_s / rest.eta_s) if rest.eta_s else 1.0
         yield f"{left}, {duration(rest.eta_s)} at {rate_words(rest.per_s)}"
-        yield (
-            f"at best {duration(rest.bound_s)}: {share:.0%} of the best possible speed, "
-            f"bound by {rest.binding}"
-        )
+        fair_s = rest.bound_s if rest.fair_s is None else rest.fair_s
+        least = bound_words(rest.bound_s, rest.binding, fair_s, rest.fair_binding)
+        yield f"{share:.0%} of the best possible speed: at best {least}"
 
 
 def rate_words(per_s: float) -> str:

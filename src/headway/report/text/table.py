@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Final
 
@@ -12,7 +12,7 @@ from rich.text import Text
 
 from headway.report.tables import StrategyRow
 from headway.report.text.terminal import print_lines
-from headway.report.text.words import Glyphs, glyphs_for
+from headway.report.text.words import Glyphs, duration, glyphs_for
 
 HEADERS: Final = (
     "strategy", "time\ns", "spread\ns", "refused", "time-\nouts", "failed", "wasted\ntokens",
@@ -21,14 +21,15 @@ HEADERS: Final = (
 """Of best: bound over time, the share of the best possible speed. With these, a screen of 80
 columns has room for the names of the demo."""
 
-BINDINGS: Final = {
-    "width": "by how many calls are worth having in flight at once",
-    "critical path": "by the longest chain of calls",
-}
-"""What a bound comes from, in words; any other name is a limit's."""
-
 NOTABLE: Final = 1.2
 """A strategy that takes less than a fifth longer than the fastest is not worth a sentence."""
+
+
+BINDS: Final = {
+    "critical path": "the longest chain of tasks",
+    "width": "how many calls may be in flight at once",
+    "this machine": "how many tasks this machine takes at once",
+}
 
 
 def draw_table(console: Console, rows: Sequence[StrategyRow], notes: Sequence[str] = ()) -> None:
@@ -47,15 +48,31 @@ def draw_table(console: Console, rows: Sequence[StrategyRow], notes: Sequence[st
     print_lines(console, notes, "dim")
 
 
-def caption(rows: Sequence[StrategyRow], binding: str) -> str:
+def caption(rows: Sequence[StrategyRow], by: str, fair_by: str) -> str:
     row = rows[0]
     of = f"median of {row.seeds} seeds" if row.seeds > 1 else "one seed"
-    best = f"Best possible: {_seconds(row.bound_s)} s, bound {bound_words(binding)}."
-    return f"Times in seconds, {of}. {best}"
+    best = bound_words(row.bound_s, by, row.fair_s, fair_by, lambda time_s: f"{_seconds(time_s)} s")
+    return f"Times in seconds, {of}. Best possible: {best}."
 
 
-def bound_words(binding: str) -> str:
-    return BINDINGS.get(binding, f"by the limit on {binding}")
+def bound_words(
+    bound_s: float, by: str, fair_s: float, fair_by: str, time: Callable[[float], str] = duration
+) -> str:
+    """`50 s, bound by input tokens a minute`, and the fair bound beside it where it is later."""
+    words = f"{time(bound_s)}, bound by {binding(by)}"
+    if fair_s > 1.005 * bound_s:
+        words += f"; {time(fair_s)}, bound by {binding(fair_by)}, if the ceiling holds, neighbours "
+        words += "keep their share and no debt is left"
+    return words
+
+
+def binding(name: str) -> str:
+    resource, _, period = name.partition("/")
+    if period:
+        per = {"60s": "a minute", "86400s": "a day", "3600s": "an hour"}.get(period, f"in {period}")
+        tokens = " tokens" if resource in ("input", "output") else ""
+        return f"{resource}{tokens} {per}"
+    return BINDS.get(name, name)
 
 
 def conclusion(rows: Sequence[StrategyRow]) -> str:
@@ -99,7 +116,7 @@ def _seconds(time_s: float) -> str:
 def _cells(row: StrategyRow, glyphs: Glyphs) -> tuple[str, ...]:
     tokens = row.wasted_tokens
     wasted = f"{tokens:,.0f}" if tokens < 10_000 else f"{tokens / 1000:,.0f}k"
-    share = f"{1 / row.ratio:.0%}" if row.loses_nothing and row.ratio < inf else glyphs.dash
+    share = f"{1 / row.ratio:.0%}" if row.ratio < inf else glyphs.dash
     return (
         row.strategy, _seconds(row.makespan_s), _spread(row, glyphs), _count(row.refused),
         _count(row.timeouts), _count(row.failed), wasted,

@@ -1,0 +1,239 @@
+"""What an account learns from a simulated provider, and what that is worth in virtual time."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+from msgspec import Struct
+from msgspec.structs import replace
+
+from headway.base.values import Limit, LimitKind
+from headway.engine.state import Rules
+from headway.engine.strategy import ALL_AT_ONCE, Strategy
+from headway.pacing.account import AccountConfig, Profile
+from headway.pacing.calls import AccountCalls
+from headway.pacing.length import OutputLength
+from headway.report.bound import bound
+from headway.sim.account import Terms
+from headway.sim.clients import PATIENT, PacedDoor, UnpacedDoor
+from headway.sim.draw import Neighbour
+from headway.sim.headers import dialect_of
+from headway.sim.provider import Latency, Provider, ProviderSpec
+from headway.sim.rehearsal import Rehearsal, Rehearsed, WorkloadSpec, draw_workload
+
+MANY = WorkloadSpec("many", 300, output_tokens=50.0)
+QUICK = Latency(0.5, 0.01)
+REFUSALS_MAX = 12
+"""As many as it may take to find a limit that headers tell of."""
+
+
+class Learned(Struct, frozen=True):
+    """What came of a run, the least time that it could take, and what is known after it."""
+
+    result: Rehearsed
+    least_s: float
+    calls: AccountCalls
+    provider: Provider
+
+    @property
+    def time_s(self) -> float:
+        assert self.result.failed == 0
+        return self.result.makespan_s
+
+    @property
+    def limit(self) -> Limit:
+        (tracked,) = self.calls.account.limits
+        return tracked.limit
+
+    @property
+    def profile(self) -> Profile:
+        return self.calls.account.profile()
+
+
+def run(
+    spec: ProviderSpec, work: WorkloadSpec = MANY, profile: Profile | None = None,
+    limits: tuple[Limit, ...] = (), pool: int | None = None,
+) -> Learned:  # fmt: skip
+    """Paced, or with a pool of so many; cold, with a profile, or with limits that are known."""
+    provider, drawn = Provider(spec, 1), draw_workload(work, 1)
+    provider.shows_progress = True
+    provider.advance(0.0)
+    config = AccountConfig(dialect_of(spec.dialect), limits, profile=profile)
+    calls = AccountCalls(config, 0.0)
+    door = PacedDoor(calls, OutputLength()) if pool is None else UnpacedDoor(PATIENT, 1)
+    rules = Rules(ALL_AT_ONCE if pool is None else Strategy("fixed", pool))
+    result = Rehearsal(drawn, provider, door, rules).run()
+    return Learned(result, bound(spec, drawn.calls, drawn.needs).time_s, calls, provider)
+
+
+def _requests(amount: float, period_s: float, kind: LimitKind, dialect: str) -> ProviderSpec:
+    return ProviderSpec(
+        "one", Terms((Limit("requests", amount, period_s, kind),)), QUICK, dialect=dialect
+    )
+
+
+@pytest.mark.parametrize(("amount", "period_s"), [(5.0, 1.0), (40.0, 7.0), (30.0, 10.0)])
+@pytest.mark.parametrize("kind", ["bucket", "sliding", "fixed"])
+@pytest.mark.parametrize("dialect", ["openai", "bare"])
+def test_a_period_that_no_header_names_is_learned(
+    kind: LimitKind, amount: float, period_s: float, dialect: str
+) -> None:
+    learned = run(_requests(amount, period_s, kind, dialect))
+    assert learned.limit.source == "learned"
+    assert learned.limit.period_s == pytest.approx(period_s, rel=0.15)
+    assert learned.time_s <= 1.2 * learned.least_s
+    assert learned.result.refused <= REFUSALS_MAX
+    # What was learned is worth as much to the next run.
+    again = run(_requests(amount, period_s, kind, dialect), profile=learned.profile)
+    assert again.time_s <= 1.1 * learned.time_s
+
+
+@pytest.mark.parametrize("kind", ["bucket", "sliding", "fixed"])
+def test_where_resets_are_exact_it_is_learned_how_a_limit_counts(kind: LimitKind) -> None:
+    assert run(_requests(30.0, 10.0, kind, "openai")).limit.kind == kind
+
+
+def test_a_period_that_was_revised_forgets_no_call_in_flight() -> None:
+    """Answers take longer than the period: a change of the way of counting meets many."""
+    spec = replace(_requests(30.0, 3.0, "fixed", "openai"), latency=Latency(4.0, 0.05))
+    learned = run(spec)
+    assert learned.time_s <= 1.3 * learned.least_s
+    assert learned.result.refused <= REFUSALS_MAX
+
+
+def test_whole_seconds_are_enough_to_learn_a_bucket() -> None:
+    learned = run(_requests(40.0, 7.0, "bucket", "bare"))
+    assert (learned.limit.kind, learned.result.refused) == ("bucket", 0)
+
+
+CONGESTED = ProviderSpec("congested", latency=Latency(1.0, 0.02, 0.01, 0.02))
+"""Its throughput peaks at seven calls in flight."""
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_as_many_calls_are_in_flight_as_are_worth_it(is_whole: bool) -> None:
+    work = WorkloadSpec("equal", 100, is_whole=is_whole)
+    best_s = min(run(CONGESTED, work, pool=pool).time_s for pool in (4, 6, 7, 8, 10))
+    cold = run(CONGESTED, work)
+    assert cold.time_s <= (1.25 if is_whole else 1.1) * best_s
+    assert cold.profile.is_measured
+    known = run(CONGESTED, work, profile=cold.profile)
+    assert known.time_s <= 1.02 * cold.time_s
+    assert known.result.in_flight_most < 20
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_where_company_costs_nothing_the_width_grows(is_whole: bool) -> None:
+    work = WorkloadSpec("equal", 200, is_whole=is_whole)
+    cold = run(ProviderSpec("calm"), work)
+    assert cold.result.in_flight_most > 100
+    assert cold.time_s <= 6 * cold.least_s
+    assert run(ProviderSpec("calm"), work, profile=cold.profile).time_s <= 0.9 * cold.time_s
+
+
+def test_calls_of_unequal_length_hide_no_peak() -> None:
+    work = WorkloadSpec("unequal", 200, output_spread=0.6, luck_spread=0.2)
+    best_s = min(run(CONGESTED, work, pool=pool).time_s for pool in (6, 8))
+    assert run(CONGESTED, work).time_s <= 1.15 * best_s
+
+
+def test_of_an_unknown_account_few_calls_find_out() -> None:
+    slow = ProviderSpec("slow", latency=Latency(20.0, 0.02))
+    calls = run(slow, WorkloadSpec("wide", 100)).result.calls
+    assert sum(sent_s < 20.0 for sent_s, _ in calls) <= 4
+
+
+@pytest.mark.parametrize("kind", ["bucket", "sliding", "fixed"])
+@pytest.mark.parametrize("dialect", ["plain", "advice"])
+def test_hidden_limits_are_learned_from_refusals(kind: LimitKind, dialect: str) -> None:
+    """With and without advice on how long to wait."""
+    limit = Limit("requests", 60.0, 60.0, kind, 10.0 if kind == "bucket" else None)
+    spec = ProviderSpec("hidden", Terms((limit,)), QUICK, dialect=dialect)
+    learned = run(spec)
+    assert learned.time_s <= 1.4 * learned.least_s
+    assert learned.result.refused <= 100
+    assert learned.result.refused < 0.2 * run(spec, pool=20).result.refused
+
+
+@pytest.mark.parametrize("dialect", ["plain", "openai"])
+@pytest.mark.parametrize("factor", [0.5, 4.0])
+def test_a_limit_that_changes_under_way_is_followed(factor: float, dialect: str) -> None:
+    limit = Limit("requests", 120.0, burst=10.0)
+    steady = ProviderSpec("steady", Terms((limit,)), QUICK, dialect=dialect)
+    spec = replace(steady, terms=Terms((limit,), changes=((60.0, factor),)))
+    learned = run(spec)
+    assert learned.time_s <= (2.0 if dialect == "plain" else 1.5) * learned.least_s
+    assert (learned.time_s < run(steady).time_s) == (factor > 1.0)
+
+
+def test_a_hidden_cap_on_concurrency_is_learned_from_refusals() -> None:
+    slots = Terms((Limit("concurrency", 5.0, 0.0, "gauge"),))
+    spec = ProviderSpec("slots", slots, dialect="plain")
+    learned = run(spec, WorkloadSpec("equal", 60))
+    assert learned.time_s <= 1.2 * run(spec, WorkloadSpec("equal", 60), pool=5).time_s
+    assert learned.result.refused <= 20
+
+
+@pytest.mark.parametrize("charging", ["kept", "reserved"])
+def test_it_is_learned_whether_reservations_come_back(charging: str) -> None:
+    is_kept = charging == "kept"
+    terms = Terms((Limit("tokens", 60_000.0),), charging="kept" if is_kept else "reserved")
+    spec = ProviderSpec("reserving", terms, QUICK, dialect="openai")
+    learned = run(spec, WorkloadSpec("reserving", 100))
+    assert learned.profile.kept == (("tokens/60s",) if is_kept else ())
+    assert learned.result.refused <= REFUSALS_MAX
+    assert learned.time_s <= 1.2 * learned.least_s
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize("charging", ["reserved", "produced"])
+def test_a_call_larger_than_the_burst_goes_when_the_bucket_is_full(
+    is_known: bool, charging: str
+) -> None:
+    is_reserved = charging == "reserved"
+    limit = Limit("tokens" if is_reserved else "output", 60_000.0, burst=300.0)
+    terms = Terms((limit,), charging="reserved" if is_reserved else "produced")
+    dialect = "cerebras" if is_reserved else "anthropic"
+    spec = ProviderSpec("small burst", terms, QUICK, dialect=dialect)
+    work = WorkloadSpec("large", 40, max_tokens=500.0)
+    learned = run(spec, work, limits=terms.limits if is_known else ())
+    assert learned.time_s <= (1.3 if is_reserved else 1.6) * learned.least_s
+    assert learned.result.refused <= (0 if is_known else REFUSALS_MAX)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        CONGESTED,
+        _requests(120.0, 60.0, "bucket", "openai"),
+        _requests(60.0, 60.0, "fixed", "bare"),
+        ProviderSpec("minute", Terms((Limit("input", 200_000.0),)), QUICK),
+        ProviderSpec("slots", Terms((Limit("concurrency", 7.0, 0.0, "gauge"),))),
+    ],
+    ids=lambda spec: f"{spec.name} {spec.dialect}",
+)
+def test_knowing_more_is_not_slower(spec: ProviderSpec) -> None:
+    work = WorkloadSpec("equal", 60)
+    cold = run(spec, work)
+    known = run(spec, work, limits=spec.terms.limits)
+    profiled = run(spec, work, profile=cold.profile)
+    assert max(known.time_s, profiled.time_s) <= 1.02 * cold.time_s
+    assert profiled.result.refused <= cold.result.refused
+
+
+def test_a_neighbour_s_draw_is_noticed_and_left_to_it() -> None:
+    terms = Terms((Limit("input", 300_000.0),), neighbour=Neighbour(0.3))
+    learned = run(ProviderSpec("shared", terms, QUICK), replace(MANY, tasks=400))
+    (tracked,) = learned.calls.account.limits
+    assert tracked.draw_per_s == pytest.approx(0.3 * 5000.0, rel=0.5)
+    assert learned.result.refused <= REFUSALS_MAX
+
+
+def test_a_burst_that_is_refused_although_enough_is_left_is_not_repeated() -> None:
+    second = Limit("requests", 8.0, 1.0)
+    terms = Terms((Limit("requests", 2000.0),), hidden=(second,))
+    learned = run(ProviderSpec("two", terms, QUICK))
+    assert learned.result.refused <= 30
+    assert learned.profile.per_second < inf
+    assert run(ProviderSpec("two", terms, QUICK), profile=learned.profile).result.refused <= 15
