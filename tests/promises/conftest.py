@@ -34,6 +34,7 @@ FIRST: Final = {
     "test_check_and_run_refuse_an_output_behind_a_link_and_outside_allows_it",
     "test_codex_is_paced_however_it_is_started",
     "test_functions_that_are_not_there_are_refused_with_their_places",
+    "test_no_call_is_lost_while_a_provider_restarts",
     "test_no_verb_lets_text_give_orders_to_a_terminal",
     "test_tasks_of_plans_do_not_time_out_while_their_calls_wait",
     "test_the_same_fatal_answer_stops_the_use_of_the_account",

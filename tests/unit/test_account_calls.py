@@ -11,6 +11,7 @@ from headway.base.values import (
     Fault,
     FaultKind,
     Limit,
+    LimitKind,
     LimitReading,
     Reading,
     Resource,
@@ -34,6 +35,11 @@ WIDE = Profile(width=20.0)
 
 def _wide(*limits: Limit, dialect: Dialect = GEMINI) -> AccountConfig:
     return AccountConfig(dialect, limits, profile=WIDE)
+
+
+def _learned(kind: LimitKind) -> AccountConfig:
+    known = Limit("requests", 600.0, kind=kind, source="profile")
+    return AccountConfig(profile=Profile((known,), width=500.0))
 
 
 ACCOUNTS = {
@@ -61,6 +67,10 @@ ACCOUNTS = {
     "tokens and a slot": AccountConfig(
         limits=(Limit("input", 600.0, burst=100.0), Limit("concurrency", 1.0, 0.0, "gauge"))
     ),
+    "learned bucket": _learned("bucket"),
+    "learned fixed": _learned("fixed"),
+    "learned sliding": _learned("sliding"),
+    "half of a bucket": replace(_learned("bucket"), share=0.5),
     "half": AccountConfig(limits=(Limit("input", 1000.0),), share=0.5, profile=WIDE),
     "nothing": AccountConfig(share=0.0),
     "empty": _wide(Limit("input", 0.0)),
@@ -123,6 +133,29 @@ reading that says too little shows no limit: unknown
     go 0; began 0 0.5 -; levels 0.5 = ''; go 1
 reading corrects the limit that it is about: both
     go 0; began 0 0 300; levels 0 = 8900 300
+reading, compared with what was left when its call was sent, once: learned bucket
+    go 0 300; go 1 10; levels 1 = 300; began 300 1.5 150; levels 1.5 = 146; began 301 1.5 149;
+    levels 1.5 = 146; began 302 1.5 190; levels 1.5 = 188
+reading that is older, or says nothing of what is left: learned bucket
+    go 0 300; go 1 10; began 300 1.5 150; began 5 1.5 0; began 301 1.5 -; levels 1.5 = 146
+reading of a bucket that was full since: learned bucket
+    go 0 300; go 40; began 299 40 350; levels 40 = 599
+reading of a fixed window: what others take does not come back before its end: learned fixed
+    go 0 300; go 1 10; began 300 1.5 150; levels 1.5 = 141; began 301 1.5 500; levels 1.5 = 141;
+    levels 60 = 600
+reading of a sliding window: what others took is forgotten a period later: learned sliding
+    go 0 300; go 1 10; began 300 1.5 150; levels 1.5 = 141; levels 60.5 = 441; levels 62 = 600
+reading with another limit: the level stays and the rate changes: learned bucket
+    go 0 300; began 0 0 900 1200; levels 0 = 300; levels 10 = 500; began 1 10 900 1200;
+    levels 10 = 500
+reading with another limit: a window has room for more: learned fixed
+    go 0 300; began 0 0 1199 1200; levels 0 = 900
+reading with another limit: the ceiling is a share of it: half of a bucket
+    go 0 300; held 0 = requests/60s 60.0001 refilling; began 0 0 600 1200; go 0 200
+refusal of a fixed window: nothing is left until then: learned fixed
+    go 0 10; fail 0 rate 1 requests 4; held 1 = requests/60s 5.02 refilling; go 5.02
+refusal of a sliding window: learned sliding
+    go 0 10; fail 0 rate 1 requests 4; held 1 = requests/60s 5 refilling; go 5
 smooth flow bunches at most a second: smooth
     count 0 = 9
 known ramp: known ramp
@@ -171,9 +204,18 @@ a provider that cannot be reached holds the queue, and one call at a time tries 
     go 0 8; fail 0 connection 1; held 1 = connection 2 no connection; fail 1 connection 1;
     ask; ask; decide 2 = 8 | 9 connection inf; fail 8 connection 2.1;
     decide 2.5 = - | 9 connection 3; decide 3 = 9 |
-first bytes, and faults that a provider tells, end an outage: bucket
-    go 0 8; fail 0 connection 1; began 1 1.5; go 1.5 2; fail 2 connection 2; ask; ask;
-    decide 2.5 = - | 10 connection 3; fail 3 request 2.6; decide 2.6 = 10,11 |
+an answer to a call that was sent before does not end an outage: bucket
+    go 0 3; fail 0 connection 1; began 1 1.5; ask; ask; ask; decide 1.5 = - | 3 connection 2;
+    decide 2 = 3 | 4 connection inf; reasons = connection; began 3 2.2; decide 2.2 = 4,5 |
+a fault that a provider tells ends an outage: bucket
+    go 0; fail 0 connection 1; ask; ask; ask; decide 2 = 1 | 2 connection inf; fail 1 request 2.2;
+    decide 2.2 = 2,3 |
+a trial that is not sent is followed by another one: bucket
+    go 0; fail 0 connection 1; ask; ask; decide 2 = 1 | 2 connection inf; unused 1 2.1;
+    decide 2.1 = - | 2 connection 3; decide 3 = 2 |
+at the second connection that breaks without an answer between, one call tries: bucket
+    go 0 4; fail 0 broken 1; go 1; fail 1 broken 2; ask; ask; decide 2 = 5 | 6 connection inf;
+    began 5 2.5; decide 2.5 = 6 |
 a connection ends an outage before anything is answered: bucket
     go 0 3; fail 0 connection 1; ask; ask; ask; decide 2 = 3 | 4 connection inf; calls.reached;
     decide 2.1 = 4,5 |
@@ -246,8 +288,11 @@ class Scene:
         wait = decision.wait
         return f"{sent} | {decision.blocked.id[1]} {wait.resource} {round(wait.until_s, 5):g}"
 
-    def began(self, number: float, now: float, left: float | str | None = None) -> None:
+    def began(
+        self, number: float, now: float, left: float | str | None = None, limit: float = 600.0
+    ) -> None:
         reading = Reading() if left is None else _reading(None if left == "-" else float(left))
+        reading = Reading(tuple(replace(told, limit=limit) for told in reading.limits))
         self.calls.first_byte(self.known[int(number)], reading, now)
 
     def progress(self, number: float, tokens: float, now: float) -> None:

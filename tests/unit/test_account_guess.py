@@ -29,8 +29,9 @@ TOKENS = Limit("tokens", 100_000)
 
 
 def view(*limits: LimitView, granted: int = 0, refused: int = 0) -> AccountView:
-    return AccountView("host#1", "m", "anthropic", 0.5, "fast", limits, inf, 0, granted, refused, None,
-                    ())  # fmt: skip
+    return AccountView(
+        "host#1", "m", "anthropic", 0.5, "fast", limits, inf, 0, granted, refused, None, ()
+    )
 
 
 def lane(profile: Profile, dialect: str = "anthropic") -> AccountMemory:

@@ -74,6 +74,14 @@ class ClientCall(Struct, eq=False):
         if self.is_gone and isinstance(answer, Ticket):
             answer.settle(UNUSED)
 
+    def take(self) -> Ticket:
+        """The ticket, or raises the error. Nothing else may keep a ticket alive: when its caller
+        forgets it, it is settled."""
+        answer, self.answer = self.answer, None
+        if isinstance(answer, Ticket):
+            return answer
+        raise answer or errors.InternalError("a call was taken before its answer came")
+
     def adopt(self) -> protocol.Adopt:
         return protocol.Adopt(self.number, self.request, monotonic() - self.granted_s)
 

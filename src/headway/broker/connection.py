@@ -132,6 +132,7 @@ class BrokerConnection:
         self._sending: list[Said] = []
         self._data = b""
         self._sock: socket.socket | None = None
+        self._messages = protocol.BrokerMessages()
         self._lock = Lock()
         self._starting = Lock()
         self._thread: Thread | None = None
@@ -234,12 +235,11 @@ class BrokerConnection:
             told = self._client.introduction(_taken(self._sending, self._outbox))
             self._sending = told
             self._data = b"".join(protocol.packed(message) for message, _ in told)
-            self._sock = sock
+            self._sock, self._messages = sock, protocol.BrokerMessages()
             self._write()
         self._flush()
 
     def _listen(self, sock: socket.socket) -> None:
-        messages = protocol.BrokerMessages()
         with selectors.DefaultSelector() as selector:
             selector.register(sock, selectors.EVENT_READ)
             selector.register(self._bell[0], selectors.EVENT_READ)
@@ -254,14 +254,14 @@ class BrokerConnection:
                         with self._lock:
                             self._write()
                         self._flush()
-                    if events & selectors.EVENT_READ and not self._hear(sock, messages):
+                    if events & selectors.EVENT_READ and not self._hear(sock):
                         return
 
-    def _hear(self, sock: socket.socket, messages: protocol.BrokerMessages) -> bool:
+    def _hear(self, sock: socket.socket) -> bool:
         """False when the broker is gone, or is none."""
         try:
             data = sock.recv(READ_BYTES)
-            for message in messages.feed(data):
+            for message in self._messages.feed(data):
                 self._client.receive(message)
         except BlockingIOError:
             return True
@@ -300,7 +300,6 @@ class LoopConnection(BrokerConnection):
         self._is_due = False
         self._is_over = False
         self._heard: socket.socket | None = None
-        self._messages = protocol.BrokerMessages()
 
     def send(self, message: protocol.FromClient, call: ClientCall | None = None, /) -> None:
         if self._sock is None and isinstance(message, protocol.Passing):
@@ -348,11 +347,11 @@ class LoopConnection(BrokerConnection):
     def _hear_here(self, sock: socket.socket) -> None:
         """In the loop: take what the broker says from now on."""
         if not self._is_closed:
-            self._messages, self._heard = protocol.BrokerMessages(), sock
+            self._heard = sock
             self._loop.add_reader(sock.fileno(), self._readable, sock)
 
     def _readable(self, sock: socket.socket) -> None:
-        if not self._hear(sock, self._messages):
+        if not self._hear(sock):
             self._unhear()
             self._is_over = True
             self._ring()

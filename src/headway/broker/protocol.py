@@ -26,8 +26,9 @@ Invariant: no bytes, however wrong, raise anything but `WireError`; no message i
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from struct import Struct as Packing
-from typing import Annotated, Final
+from typing import Annotated, Final, Generic, TypeVar
 
 from msgspec import DecodeError, Meta, Struct, to_builtins
 from msgspec.msgpack import Decoder, Encoder
@@ -146,8 +147,8 @@ FromBroker = Granted | Denied | Cut | Waits | Left | Described | Refused
 
 _LENGTH: Final = Packing(">I")
 _encode: Final = Encoder().encode
-_from_client: Final = Decoder(FromClient)
-_from_broker: Final = Decoder(FromBroker)
+
+M = TypeVar("M")
 
 
 def packed(message: FromClient | FromBroker) -> bytes:
@@ -162,52 +163,35 @@ def packed(message: FromClient | FromBroker) -> bytes:
     return _LENGTH.pack(len(data)) + data
 
 
-class _Splitter:
-    """Bytes as they come, cut into messages. Keeps less than one message."""
+class _Messages(Generic[M]):
+    """Bytes as they come, read as messages. Keeps less than one message."""
 
-    __slots__ = ("_rest",)
+    __slots__ = ("_decoder", "_rest", "_sender")
 
-    def __init__(self) -> None:
+    def __init__(self, decoder: Decoder[M], sender: str) -> None:
+        self._decoder, self._sender = decoder, sender
         self._rest = b""
 
-    def cut(self, data: bytes) -> Iterator[bytes]:
-        """The messages that are complete with these bytes; `WireError` if one is too long."""
+    def feed(self, data: bytes) -> Iterator[M]:
+        """The messages that are complete with these bytes; `WireError` at the first bad one."""
         data, at = self._rest + data if self._rest else data, 0
         while len(data) - at >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(data, at)
             if length > MESSAGE_BYTES_MAX:
                 raise WireError(f"a message of {length:,} bytes is too long")
-            end = at + _LENGTH.size + length
-            if end > len(data):
+            start, at = at + _LENGTH.size, at + _LENGTH.size + length
+            if at > len(data):
+                at = start - _LENGTH.size
                 break
-            yield data[at + _LENGTH.size : end]
-            at = end
+            try:
+                yield self._decoder.decode(data[start:at])
+            except (DecodeError, RecursionError, ValueError) as fault:
+                detail = str(fault)[:200]
+                raise WireError(f"this is no message of a {self._sender}", detail=detail) from None
         self._rest = data[at:]
 
 
-class ClientMessages(_Splitter):
-    """What a client sends."""
-
-    __slots__ = ()
-
-    def feed(self, data: bytes) -> Iterator[FromClient]:
-        """The messages that are complete with these bytes; `WireError` at the first bad one."""
-        for message in self.cut(data):
-            try:
-                yield _from_client.decode(message)
-            except (DecodeError, RecursionError, ValueError) as fault:
-                raise WireError("this is no message of a client", detail=str(fault)[:200]) from None
-
-
-class BrokerMessages(_Splitter):
-    """What a broker sends."""
-
-    __slots__ = ()
-
-    def feed(self, data: bytes) -> Iterator[FromBroker]:
-        """The messages that are complete with these bytes; `WireError` at the first bad one."""
-        for message in self.cut(data):
-            try:
-                yield _from_broker.decode(message)
-            except (DecodeError, RecursionError, ValueError) as fault:
-                raise WireError("this is no message of a broker", detail=str(fault)[:200]) from None
+ClientMessages: Final = partial(_Messages[FromClient], Decoder(FromClient), "client")
+"""Reads what a client sends."""
+BrokerMessages: Final = partial(_Messages[FromBroker], Decoder(FromBroker), "broker")
+"""Reads what a broker sends."""

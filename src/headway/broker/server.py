@@ -19,7 +19,7 @@ import signal
 import socket
 import struct
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import FrameType
 from typing import Final, Self
 
@@ -28,7 +28,7 @@ from headway.base.folders import Folders
 from headway.broker import protocol
 from headway.broker.election import BrokerLog, BrokerSocket
 from headway.broker.service import STALL_S, AdmissionService
-from headway.broker.store import Store, open_admission, turn
+from headway.broker.store import Store, open_admission
 from headway.errors import WireError
 
 IDLE_S: Final = 60.0
@@ -54,7 +54,7 @@ HELLO_S_MAX: Final = 10.0
 
 
 class Peer:
-    __slots__ = ("_messages", "hello", "is_closing", "is_held_up", "since_s", "sock", "unsent")
+    __slots__ = ("hello", "is_closing", "is_held_up", "messages", "since_s", "sock", "unsent")
 
     def __init__(self, sock: socket.socket, now: float) -> None:
         self.sock = sock
@@ -62,23 +62,11 @@ class Peer:
         self.hello: protocol.Hello | None = None
         self.is_closing = False
         self.is_held_up = False
-        self._messages = protocol.ClientMessages()
+        self.messages = protocol.ClientMessages()
         self.unsent = bytearray()
 
     def __repr__(self) -> str:
         return f"<Peer {self.hello.client if self.hello else '?'}>"
-
-    def read(self) -> Iterator[protocol.FromClient]:
-        """The messages that are there; `EOFError` when the client is gone, `WireError` if bad."""
-        try:
-            data = self.sock.recv(READ_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            raise EOFError
-        yield from self._messages.feed(data)
 
     def put(self, message: protocol.FromBroker) -> None:
         if self.is_closing:
@@ -178,8 +166,9 @@ class BrokerServer:
                     self._accept()
                 else:
                     has_rung = True
-            if not self._is_waiting():
-                self._service.decide()
+            service = self._service
+            if (service.is_due or now_s() >= service.wake_s) and not self._is_waiting():
+                service.decide()
             self._flush()
 
     def _accept(self) -> None:
@@ -232,13 +221,20 @@ class BrokerServer:
     def _hear(self, peer: Peer) -> None:
         self._is_changed = True
         try:
-            for message in peer.read():
+            data = peer.sock.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._gone(peer)
+            return
+        try:
+            for message in peer.messages.feed(data):
                 if peer.hello is None:
                     self._greet(peer, message)
                 else:
                     self._service.handle(peer.hello.client, message)
-        except EOFError:
-            self._gone(peer)
         except WireError as error:
             self._refuse(peer, f"{error.message} {error.detail or ''}")
         except Exception as fault:
@@ -303,7 +299,7 @@ class BrokerServer:
             self._save()
         if now >= self._looked_s + LOOK_S:
             self._looked_s = now
-            turn(self._admission, now)
+            self._service.turn()
             for peer in list(self._peers):
                 if peer.hello is None and now - peer.since_s > HELLO_S_MAX:
                     self._gone(peer)

@@ -15,17 +15,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from itertools import takewhile
-from math import inf
 from typing import Final
 
 from msgspec.structs import replace
 
 from headway.base.clock import now_s
 from headway.broker import protocol
+from headway.broker.store import turn
 from headway.errors import StateFileError, WireError
 from headway.pacing.admission import Admission
-from headway.pacing.call import CallId, Denied, Granted, Outcome, Request
+from headway.pacing.call import CallId, Denied, Granted, Outcome
 from headway.pacing.memory import EVERY_ACCOUNT, AccountTerms
 from headway.pacing.views import AdmissionView, describe
 
@@ -58,134 +57,131 @@ class AdmissionService:
         self._stall_s = stall_s
         self._born_s = now()
         self._clients: dict[str, protocol.Hello] = {}
-        self._waiting: dict[CallId, str] = {}
-        """The account of each call that waits."""
-        self._in_flight: dict[CallId, tuple[str, float]] = {}
-        """The account of each call in flight, and when it last showed that it lives; the one
-        that has not for longest comes first."""
-        self._budgets = budgets(admission.terms())
+        self._alive: dict[CallId, float] = {}
+        """When each call in flight last showed that it lives; the longest silent comes first."""
         self._must_keep = False
-        self._wake_s = inf
+        self._wake_s = self._born_s
+        self.is_due = False
+        """Whether something happened since the last decision, and calls wait."""
         self.notices: tuple[str, ...] = ()
 
     @property
     def wake_s(self) -> float:
         """When to decide again if no message comes; inf when nothing can change by itself."""
-        for _, seen_s in self._in_flight.values():
+        for seen_s in self._alive.values():
             return min(self._wake_s, seen_s + self._stall_s)
         return self._wake_s
 
     def handle(self, client: str, message: protocol.FromClient) -> None:
         """Take one message; `WireError` if it is wrong."""
-        now = self._now()
+        now, admission = self._now(), self._admission
         match message:
             case protocol.Ask(number, request):
-                self._ask((client, number), request, now)
-            case protocol.Progressed(number, output_tokens):
-                account = self._alive((client, number), now)
-                grew = self._admission.progress((client, number), output_tokens, now)
-                self._must_keep |= grew and self.has_budget(account)
-            case protocol.Began(number, reading, dialect):
-                self._alive((client, number), now)
-                self._admission.first_byte((client, number), reading, dialect, now)
-            case protocol.Reached(number):
-                self._alive((client, number), now)
-                self._admission.reached((client, number))
+                if admission.unsent >= WAITING_MAX:
+                    self._refuse_more(client)
+                admission.ask((client, number), request, now)
             case protocol.Settle(number, outcome):
                 self._settle((client, number), outcome, now)
+            case protocol.Began(number, reading, dialect):
+                self._seen((client, number), now)
+                admission.first_byte((client, number), reading, dialect, now)
+            case protocol.Progressed(number, output_tokens):
+                self._seen((client, number), now)
+                if admission.progress((client, number), output_tokens, now):
+                    self._must_keep |= self.has_budget(admission.account_of((client, number)))
+            case protocol.Reached(number):
+                self._seen((client, number), now)
+                admission.reached((client, number))
             case protocol.Alive(number):
-                self._alive((client, number), now)
+                self._seen((client, number), now)
+                return
             case protocol.Why(number):
-                self._send(client, protocol.Waits(number, self._admission.why((client, number))))
+                self._send(client, protocol.Waits(number, admission.why((client, number))))
+                return
             case protocol.Leave(number):
-                self._waiting.pop((client, number), None)
-                wait = self._admission.leave((client, number))
-                self._send(client, protocol.Left(number, wait))
+                self._send(client, protocol.Left(number, admission.leave((client, number))))
             case protocol.Adopt(number, request, age_s):
-                if not self._is_known((client, number)):
-                    self._in_flight[client, number] = (request.account, now)
-                    self._admission.adopt((client, number), request, age_s, now)
+                if admission.adopt((client, number), request, age_s, now):
+                    self._alive[client, number] = now
             case protocol.Configure(account, terms):
-                self._admission.configure(account, terms, now)
-                self._budgets = (self._budgets - {account}) | budgets([(account, terms)])
+                admission.configure(account, terms, now)
                 # What a user sets is set: on the disk, and not within a quarter of a second.
                 self._must_keep = True
             case protocol.Describe(number):
                 self._describe(client, number, now)
+                return
             case protocol.Hello():
                 self._clients[client] = message
+                return
+        self.is_due = admission.unsent > 0 or self._must_keep
 
     def left(self, client: str) -> None:
         """A client is gone: everything that it held ends."""
         self._clients.pop(client, None)
-        held = [call for call in self._in_flight if call[0] == client]
+        held = [call for call in self._alive if call[0] == client]
         for call in held:
-            self._must_keep |= self.has_budget(self._in_flight.pop(call)[0])
-        for call in self._waiting_of(client):
-            del self._waiting[call]
+            del self._alive[call]
+            self._must_keep |= self.has_budget(self._admission.account_of(call))
         self._admission.gone(client, self._now())
+        self.is_due = True
         if held:
             self._say(f"{client} left with {len(held)} calls in flight")
+
+    def turn(self) -> None:
+        """Look at the clock on the wall: budgets are for months, habits for hours."""
+        turn(self._admission, self._now())
+        self.is_due = self.is_due or self._admission.unsent > 0
 
     def decide(self) -> None:
         """Decide once for all that was heard, and tell those whom it concerns."""
         now = self._now()
-        self._settle_stalled(now)
+        if self._alive and now >= next(iter(self._alive.values())) + self._stall_s:
+            self._settle_stalled(now)
         decision = self._admission.decide(now)
-        self._wake_s = decision.wake_s
-        accounts = [self._waiting.pop(grant.id, "") for grant in decision.grants]
-        unkept = ""
-        if self._must_keep or (self._budgets and any(map(self.has_budget, accounts))):
+        self._wake_s, self.is_due = decision.wake_s, False
+        unkept, budgeted = "", set[CallId]()
+        if self._admission.budgets.keys:
+            for grant in decision.grants:
+                if self.has_budget(self._admission.account_of(grant.id)):
+                    budgeted.add(grant.id)
+        if self._must_keep or budgeted:
             unkept = self._keep()
             self._must_keep = bool(unkept)
-        for grant, account in zip(decision.grants, accounts, strict=True):
-            if unkept and self.has_budget(account):
+        for grant in decision.grants:
+            if unkept and grant.id in budgeted:
                 self._take_back(grant, unkept, now)
             else:
-                self._in_flight[grant.id] = (account, now)
+                self._alive[grant.id] = now
                 self._send(grant.id[0], grant)
         for denied in decision.denials:
-            self._waiting.pop(denied.id, None)
             self._send(denied.id[0], denied)
         for cut in decision.cuts:
             self._send(cut.id[0], cut)
 
     def has_budget(self, account: str) -> bool:
-        return counts_towards(account, self._budgets)
+        return counts_towards(account, self._admission.budgets.keys)
 
     def notice(self, text: str) -> None:
         if text not in self.notices:
             self.notices = (*self.notices, text)[-NOTICES_MAX:]
             self._say(text)
 
-    def _is_known(self, call: CallId) -> bool:
-        return call in self._waiting or call in self._in_flight
+    def _seen(self, call: CallId, now: float) -> None:
+        """A call in flight has shown that it lives."""
+        if self._alive.pop(call, None) is not None:
+            self._alive[call] = now
 
-    def _waiting_of(self, client: str) -> list[CallId]:
-        return [call for call in self._waiting if call[0] == client]
-
-    def _alive(self, call: CallId, now: float) -> str:
-        """A call in flight has shown that it lives; its account, if it is in flight."""
-        held = self._in_flight.pop(call, None)
-        if held is None:
-            return ""
-        self._in_flight[call] = (held[0], now)
-        return held[0]
-
-    def _ask(self, call: CallId, request: Request, now: float) -> None:
-        if self._is_known(call):
-            return
-        # The whole queue is counted first: counting one client's calls is slow and rarely needed.
-        if len(self._waiting) >= WAITING_MAX:
-            mine = len(self._waiting_of(call[0]))
-            if mine >= WAITING_MAX:
-                raise WireError(f"{mine:,} calls of one process are waiting: no more can")
-        self._waiting[call] = request.account
-        self._admission.ask(call, request, now)
+    def _refuse_more(self, client: str) -> None:
+        """The whole queue is counted first: counting one client's calls is slow, rarely needed."""
+        mine = len(self._admission.calls_of(client))
+        if mine >= WAITING_MAX:
+            raise WireError(f"{mine:,} calls of one process are waiting: no more can")
 
     def _settle(self, call: CallId, outcome: Outcome, now: float) -> None:
-        account, _ = self._in_flight.pop(call, ("", now))
-        if self._admission.settle(call, outcome, now):
+        self._alive.pop(call, None)
+        budgets = self._admission.budgets.keys
+        account = self._admission.account_of(call) if budgets else ""
+        if self._admission.settle(call, outcome, now) and budgets:
             self._must_keep |= self.has_budget(account)
 
     def _describe(self, client: str, number: int, now: float) -> None:
@@ -196,8 +192,7 @@ class AdmissionService:
         self._send(client, protocol.Described(number, about=about))
 
     def _settle_stalled(self, now: float) -> None:
-        silent = takewhile(lambda one: now >= one[1][1] + self._stall_s, self._in_flight.items())
-        for call, _ in list(silent):
+        for call in [call for call, seen_s in self._alive.items() if now >= seen_s + self._stall_s]:
             self._settle(call, Outcome("used"), now)
             self._say(f"call {call[1]} of {call[0]} was silent for {self._stall_s:g} s")
 

@@ -17,7 +17,9 @@ import socket
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from math import inf
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
@@ -34,7 +36,7 @@ from headway.broker.calls import AdmissionClient, ClientCall, ClientStatistics, 
 from headway.broker.connection import BrokerConnection, Dialer, LoopConnection
 from headway.broker.election import start
 from headway.broker.service import AdmissionService, budgets, counts_towards
-from headway.broker.store import Store, StoredMemory, open_admission, recall, turn
+from headway.broker.store import Store, StoredMemory, open_admission, recall
 from headway.client.exchange import Heard
 from headway.pacing.admission import Admission
 from headway.pacing.call import Request
@@ -69,10 +71,26 @@ class LocalConnection:
         )
         self._service.handle(client.id, client.hello())
 
-    def send(self, message: protocol.FromClient, _call: ClientCall | None = None, /) -> None:
-        """Leave the message, and serve it unless another thread does."""
+    def send(self, message: protocol.FromClient | None, _call: ClientCall | None = None, /) -> None:
+        """Leave the message, or that time has passed, and serve unless another thread does."""
         self._inbox.append(message)
-        self._serve()
+        # Looks again after each release of the lock: a message may have come just before.
+        while self._inbox and self._lock.acquire(blocking=False):
+            try:
+                self._take()
+                if self._service.is_due:
+                    self._service.decide()
+            except errors.WireError as fault:
+                self._client.receive(protocol.Refused(fault.message))
+            except Exception as fault:
+                # The boundary: this runs on whatever thread came first, which has probably
+                # nothing to do with it. Calls that wait get the error.
+                _LOG.exception("headway cannot admit calls")
+                self._client.receive(protocol.Refused(f"{type(fault).__name__}: {fault}"))
+            finally:
+                if self._ticker is not None and self._service.wake_s < self._nap_s:
+                    self._bell.put(None)
+                self._lock.release()
 
     def open(self) -> None:
         """Let time pass. Never called by a finalizer: it starts a thread."""
@@ -87,33 +105,16 @@ class LocalConnection:
     def abandon(self) -> None:
         """What is here is the parent's; the child makes its own."""
 
-    def _serve(self) -> None:
-        """Looks again after each release of the lock: a message may have come just before."""
-        while self._inbox and self._lock.acquire(blocking=False):
-            try:
-                self._take()
-            finally:
-                self._lock.release()
-
     def _take(self) -> None:
-        try:
-            while self._inbox:
-                message = self._inbox.popleft()
-                if isinstance(message, protocol.Describe):
-                    # No broker here tells what the clock on the wall shows.
-                    turn(self._admission, self._now())
-                if message is not None:
-                    self._service.handle(self._client.id, message)
-            self._service.decide()
-        except errors.WireError as fault:
-            self._client.receive(protocol.Refused(fault.message))
-        except Exception as fault:
-            # The boundary: this runs on whatever thread came first, which has probably nothing
-            # to do with it. Calls that wait get the error.
-            _LOG.exception("headway cannot admit calls")
-            self._client.receive(protocol.Refused(f"{type(fault).__name__}: {fault}"))
-        if self._ticker is not None and self._service.wake_s < self._nap_s:
-            self._bell.put(None)
+        while self._inbox:
+            message = self._inbox.popleft()
+            if message is None:
+                self._service.is_due = True
+                continue
+            if isinstance(message, protocol.Describe):
+                # No broker here tells what the clock on the wall shows.
+                self._service.turn()
+            self._service.handle(self._client.id, message)
 
     def _tick(self) -> None:
         idle_s = monotonic()
@@ -123,8 +124,7 @@ class LocalConnection:
             try:
                 self._bell.get(timeout=min(nap_s, LINGER_S))
             except Empty:
-                self._inbox.append(None)
-                self._serve()
+                self.send(None)
             if self._client.statistics().waiting:
                 idle_s = monotonic()
             elif monotonic() - idle_s >= LINGER_S:
@@ -159,15 +159,15 @@ class AdmissionPort:
     def admit(
         self, request: Request, deadline_s: float | None = None, heard: Heard | None = None
     ) -> Ticket:
-        bell, client = _Bell(), self._present()
-        call = client.ask(request, bell.ring)
+        bell: SimpleQueue[None] = SimpleQueue()
+        client = self._client or self._present()
+        call = client.ask(request, partial(bell.put, None))
         try:
-            waiting = _waiting(client, call, deadline_s, heard)
-            timeout_s = next(waiting)
-            while True:
-                timeout_s = waiting.send(bell.wait(timeout_s))
-        except StopIteration as done:
-            return done.value  # type: ignore[no-any-return]
+            if call.answer is None:
+                for timeout_s in _waits(client, call, deadline_s, heard):
+                    with suppress(Empty):
+                        bell.get(timeout=timeout_s)
+            return call.take()
         except BaseException:  # Interrupts too: the caller has left, a grant would be unused.
             client.abandon(call)
             raise
@@ -175,15 +175,13 @@ class AdmissionPort:
     async def admit_async(
         self, request: Request, deadline_s: float | None = None, heard: Heard | None = None
     ) -> Ticket:
-        bell, client = _AsyncBell(), self._present()
+        bell, client = _AsyncBell(), self._client or self._present()
         call = client.ask(request, bell.ring)
         try:
-            waiting = _waiting(client, call, deadline_s, heard)
-            timeout_s = next(waiting)
-            while True:
-                timeout_s = waiting.send(await bell.wait(timeout_s))
-        except StopIteration as done:
-            return done.value  # type: ignore[no-any-return]
+            if call.answer is None:
+                for timeout_s in _waits(client, call, deadline_s, heard):
+                    await bell.wait(timeout_s)
+            return call.take()
         except BaseException:  # Cancellation too: the caller has left, a grant would be unused.
             client.abandon(call)
             raise
@@ -239,18 +237,20 @@ class AdmissionPort:
             client.connection.abandon()
 
 
-def _waiting(
+def _waits(
     client: AdmissionClient, call: ClientCall, deadline_s: float | None, heard: Heard | None
-) -> Generator[float | None, bool, Ticket]:
-    """Yields how long to wait for the bell, and is sent whether it rang; returns the ticket."""
-    ends_s = inf if deadline_s is None else monotonic() + _bounded(deadline_s)
+) -> Iterator[float | None]:
+    """How long to wait for the bell, each time, until there is an answer. A bell that has rung
+    without a reason does no harm."""
+    ends_s = inf if deadline_s is None else monotonic() + min(max(deadline_s, 0.0), WAIT_S_MAX)
     look_s = inf if heard is None else monotonic() + LOOK_S[0]
     while call.answer is None:
         now = monotonic()
         if now >= ends_s:
             if client.leave(call):
-                while (yield REASON_S_MAX) and not call.has_left:
-                    continue
+                late_s = now + REASON_S_MAX
+                while not call.has_left and (left_s := late_s - monotonic()) > 0:
+                    yield left_s
                 if call.wait is not None and heard is not None:
                     heard(call.wait)
                 raise _too_late(call, deadline_s or 0.0)
@@ -259,15 +259,10 @@ def _waiting(
             look_s = now + LOOK_S[1]
             client.look(call)
         nap_s = min(ends_s, look_s) - now
-        rang = yield None if nap_s == inf else max(nap_s, 0.0)
-        if rang and call.wait is not None and heard is not None:
+        yield None if nap_s == inf else max(nap_s, 0.0)
+        if call.wait is not None and heard is not None:
             wait, call.wait = call.wait, None
             heard(wait)
-    # Nothing else may keep the ticket alive: when its caller forgets it, it is settled.
-    answer, call.answer = call.answer, None
-    if isinstance(answer, Ticket):
-        return answer
-    raise answer
 
 
 def _too_late(call: ClientCall, deadline_s: float) -> errors.QueueDeadlineError:
@@ -285,25 +280,6 @@ def _too_late(call: ClientCall, deadline_s: float) -> errors.QueueDeadlineError:
     )
 
 
-class _Bell:
-    """Wakes one thread. Safe to ring from a finalizer: the queue is made for that."""
-
-    __slots__ = ("_rung",)
-
-    def __init__(self) -> None:
-        self._rung: SimpleQueue[None] = SimpleQueue()
-
-    def ring(self) -> None:
-        self._rung.put(None)
-
-    def wait(self, timeout_s: float | None) -> bool:
-        try:
-            self._rung.get(timeout=timeout_s)
-        except Empty:
-            return False
-        return True
-
-
 class _AsyncBell:
     """Wakes one coroutine of one loop, from any thread."""
 
@@ -311,7 +287,7 @@ class _AsyncBell:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._rung: asyncio.Future[bool] = self._loop.create_future()
+        self._rung: asyncio.Future[None] = self._loop.create_future()
 
     def ring(self) -> None:
         """`RuntimeError` when the loop is closed."""
@@ -320,21 +296,20 @@ class _AsyncBell:
         else:
             self._loop.call_soon_threadsafe(self._set)
 
-    async def wait(self, timeout_s: float | None) -> bool:
+    async def wait(self, timeout_s: float | None) -> None:
         timer = None
         if timeout_s is not None and not self._rung.done():
-            timer = self._loop.call_later(timeout_s, self._set, False)
+            timer = self._loop.call_later(timeout_s, self._set)
         try:
-            has_rung = await self._rung
+            await self._rung
         finally:
             if timer is not None:
                 timer.cancel()
         self._rung = self._loop.create_future()
-        return has_rung
 
-    def _set(self, has_rung: bool = True) -> None:
+    def _set(self) -> None:
         if not self._rung.done():
-            self._rung.set_result(has_rung)
+            self._rung.set_result(None)
 
 
 def admission() -> AdmissionPort:
@@ -361,10 +336,6 @@ class _OwnPort(Struct):
 
 _OWN: Final = _OwnPort(Lock())
 _PORTS: Final[weakref.WeakSet[AdmissionPort]] = weakref.WeakSet()
-
-
-def _bounded(timeout_s: float) -> float:
-    return min(max(timeout_s, 0.0), WAIT_S_MAX)
 
 
 def _after_fork() -> None:

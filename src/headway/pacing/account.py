@@ -79,6 +79,7 @@ class Pauses:
         self._until_s = -inf
         self._reason = ""
         self._overloads = 0
+        self.overload_s = -inf
         self._idle_refusals = 0
         self._trial_s: float | None = None
         """Since when the provider cannot be reached, or its last trial began."""
@@ -141,11 +142,18 @@ class Pauses:
         if self._share > 0:
             self._closed = ""
 
-    def overloaded(self, told_s: float | None, now: float) -> None:
-        """The provider is out of capacity: longer each time, as long as it is told at most."""
-        self._overloads += 1
-        wait_s = told_s or 2.0 ** (self._overloads - 1)
-        self._until_s, self._reason = now + min(wait_s, OVERLOAD_S_MAX), "provider overloaded"
+    def overloaded(self, fault: Fault, sent_s: float, now: float) -> bool:
+        """The provider is out of capacity: longer each time, as long as it is told at most. Calls
+        that were sent before the last one told so tell nothing new: False."""
+        is_new = sent_s > self.overload_s
+        if is_new:
+            self.overload_s = now
+            if fault.kind == "overload":
+                self._overloads += 1
+                wait_s = fault.retry_after_s or 2.0 ** (self._overloads - 1)
+                self._until_s = now + min(wait_s, OVERLOAD_S_MAX)
+                self._reason = "provider overloaded"
+        return is_new
 
     def crowded(self, in_flight: int, now: float) -> None:
         """One call too many. A free slot ends the wait; only without any of ours does a clock."""
@@ -211,6 +219,8 @@ class Account:
         self.pauses = Pauses(config.share)
         self.allowances = Allowances(config.share)
         self.advice = Advice()
+        self._let_in_s = -inf
+        """When a call was last let in."""
         self.hidden: HiddenLimits | None = None
         if profile.hidden is not None:
             self.hidden = HiddenLimits(now, profile.hidden)
@@ -289,6 +299,7 @@ class Account:
 
     def answered(self, sent_s: float, company: int, now: float) -> None:
         """A call was let in, with `company` in flight when it was sent, itself included."""
+        self._let_in_s = now
         self.width.served(company, now)
         self.pauses.answered(sent_s)
         self.advice.accepted(sent_s)
@@ -304,6 +315,8 @@ class Account:
             limit.settle(demand, stream, sent_s, usage, now)
         if self.hidden is not None:
             self.hidden.settled(demand, usage.amounts)
+            if not self.advice.is_honest:
+                self.hidden.try_soon(now)
 
     def give_back(
         self, demand: Demand, stream: PlannedStream, sent_s: float, how: SettledAs, now: float
@@ -331,10 +344,16 @@ class Account:
             self.pauses.unreachable(now)
         elif fault.kind == "broken":
             self.pauses.broken(now)
+        elif (
+            fault.kind == "overload"
+            and fault.retry_after_s is None
+            and self._let_in_s > self.pauses.overload_s
+        ):
+            # Others are let in: the account has a limit that is told in no other way.
+            self._throttled(demand, sent_s, fault, reading, now)
         elif fault.kind in ("overload", "timeout"):
-            self.width.overloaded(in_flight, now)
-            if fault.kind == "overload":
-                self.pauses.overloaded(fault.retry_after_s, now)
+            if self.pauses.overloaded(fault, sent_s, now):
+                self.width.overloaded(in_flight, now)
         elif fault.kind == "concurrency":
             self.width.cap.refused(in_flight, now)
             self.pauses.crowded(in_flight, now)
@@ -361,17 +380,19 @@ class Account:
                     found.append(self._follow(limit, None, told, at_s, now))
                     self.limits.append(found[-1])
                     if not is_refusal:
-                        found[-1].revised(told, demand, at_s, now)
+                        found[-1].revised(found[-1].heeded(told), demand, at_s, now)
                 continue
             tracked = self.limits[known]
-            revised = None if is_refusal else tracked.revised(told, demand, at_s, now)
+            tracked.is_untold = named_period(told, self.config.dialect) is None
+            heeded = told if is_refusal else tracked.heeded(told)
+            revised = None if is_refusal else tracked.revised(heeded, demand, at_s, now)
             if revised is not None:
-                fresh = self._follow(revised, tracked.evidence, told, at_s, now)
+                fresh = self._follow(revised, tracked.evidence, heeded, at_s, now)
                 self.limits[known] = fresh
                 found.append(fresh)
             else:
                 level = levels[known] if known < len(levels) else None
-                tracked.observe(told, demand, level, at_s, now)
+                tracked.observe(heeded, demand, level, at_s, now)
         hidden = self.hidden
         if found and hidden is not None and hidden.refusals == 0 and hidden.known is None:
             self.hidden = None

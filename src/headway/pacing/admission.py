@@ -191,8 +191,8 @@ class Admission:
         self.budgets = MonthlyBudgets(memory, now)
         self._estimates = Estimates(prices)
         self._leaders = Leaders()
-        self.waiting = 0
-        """Calls that were not sent and not denied yet."""
+        self.unsent = 0
+        """How many calls were not sent and not denied yet."""
         self._calls: dict[CallId, Call] = {}
         self._queued: dict[tuple[str, str], None] = {}
         """Accounts where calls may wait."""
@@ -321,15 +321,18 @@ class Admission:
                 self.leave(id)
         return held
 
-    def adopt(self, id: CallId, request: Request, age_s: float, now: float) -> None:
-        """A client holds a permit for a call that it sent `age_s` ago, from a former broker."""
-        if id not in self._calls:
-            call = self._open(id, request, now)
-            claim = Claim(id, request.account, self._size(call, now))
-            call.claim = self.budgets.adopt(claim)
-            account = self._accounts[call.account]
-            account.adopt(call, now - age_s, account.known_s, now)
-            self._sent(call, now)
+    def adopt(self, id: CallId, request: Request, age_s: float, now: float) -> bool:
+        """A client holds a permit for a call that it sent `age_s` ago, from a former broker; True
+        if the call was not known."""
+        if id in self._calls:
+            return False
+        call = self._open(id, request, now)
+        claim = Claim(id, request.account, self._size(call, now))
+        call.claim = self.budgets.adopt(claim)
+        account = self._accounts[call.account]
+        account.adopt(call, now - age_s, account.known_s, now)
+        self._sent(call, now)
+        return True
 
     def configure(self, key: str, terms: AccountTerms, now: float) -> None:
         """Terms of an account, an `account/group` or all (``); a budget alone changes no limit."""
@@ -402,13 +405,13 @@ class Admission:
             beginning=("/".join(account), prefix) if prefix else None,
         )  # fmt: skip
         self._calls[id] = call
-        self.waiting += 1
+        self.unsent += 1
         return call
 
     def _close(self, call: Call) -> None:
         del self._calls[call.id]
         self._cuts.pop(call.id, None)
-        self.waiting -= call.sent_s == inf
+        self.unsent -= call.sent_s == inf
         if call.beginning is not None:
             self._leaders.ended(call.beginning, call.id)
 
@@ -458,7 +461,7 @@ class Admission:
 
     def _sent(self, call: Call, now: float) -> None:
         """A call is in flight; that it has not ended yet is evidence of its length."""
-        self.waiting -= 1
+        self.unsent -= 1
         self._estimates.outputs.started(
             call.id, call.demand.kind, call.demand.expected.input_tokens
         )

@@ -231,6 +231,8 @@ class AccountCalls:
     def _ended(self, call: Call, output_tokens: float, now: float) -> None:
         """An answer is complete: learn from the last piece of it or, if it came whole, from all."""
         self._moved(call, output_tokens, now)
+        if not call.demand.is_whole:
+            self.account.width.ended()
         lasted_s = now - call.sent_s
         # Of an adopted call it is not known what company it had from the start.
         if not call.demand.is_whole or call.is_adopted or output_tokens <= 0 or lasted_s <= 0:

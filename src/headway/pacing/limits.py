@@ -135,15 +135,16 @@ class PeriodEvidence:
     rounding. Refusals, which take nothing of a limit, are not looked at.
     """
 
-    def __init__(self) -> None:
-        self._most = 0.0
+    def __init__(self, known: Limit | None = None) -> None:
+        """`known` is what an earlier run found: it holds until resets contradict it."""
+        self._most = 0.0 if known is None else known.capacity
         """The most that was ever there before a call."""
         self._count = self._r = self._rr = self._mm = self._mr = 0.0
         self._off = self._offs = 0.0
         self._ratio = inf
         """The least of reset over missing: a reset that is rounded up is at most too long."""
-        self._kind: LimitKind = "sliding"
-        self.is_open = True
+        self._kind: LimitKind = "sliding" if known is None else known.kind
+        self.is_open = known is None
         """Whether more than one hypothesis explains the resets."""
         self._is_whole = True
         self._boundary_s = -inf
@@ -270,6 +271,9 @@ SHARED_DRAW: Final = 0.03
 SHARED_CALLS: Final = 2.0
 """A larger share, by more than so many calls of ours at once, is a neighbour's draw."""
 
+GAINED: Final = 0.5
+"""A limit that refills by this share faster than it should has another period."""
+
 ROOM: Final = 1.1
 """A refusal although this many times the need is left means that a smaller limit hides behind."""
 
@@ -323,6 +327,11 @@ class TrackedLimit:
         self.is_published = False
         """Whether its provider says how it counts."""
         self.evidence: PeriodEvidence | None = None
+        self.is_untold = False
+        """Whether no header and no convention names its period."""
+        self.tells_full = True
+        """Whether its resets are when it is full. Some tell when the next call may come: 0 while
+        anything is left."""
         self.shared = False
         """Whether others are known to draw on it."""
         self.shift = 0.0
@@ -495,6 +504,14 @@ class TrackedLimit:
         self.read_s, self._since_s = at_s, now
         self._reported = reading.limit or self._reported
 
+    def heeded(self, reading: LimitReading) -> LimitReading:
+        """The reading without a reset that teaches nothing: a call was just taken."""
+        if reading.reset_s == 0.0 and reading.remaining and not self.is_published:
+            self.tells_full = False
+        if reading.reset_s == 0.0 or not self.tells_full:
+            return replace(reading, reset_s=None)
+        return reading
+
     def revised(
         self, reading: LimitReading, demand: Demand, at_s: float, now: float
     ) -> Limit | None:
@@ -502,7 +519,8 @@ class TrackedLimit:
         way. Readings of calls that were sent earlier than the last one are only counted."""
         if self.exact or self.is_published:
             return None
-        self.evidence = self.evidence or PeriodEvidence()
+        if self.evidence is None:
+            self.evidence = PeriodEvidence(self.limit if self.limit.source == "profile" else None)
         found = self.evidence.observe(reading, self.rule.need(demand), at_s)
         known, meter = self.limit, self.meter
         if found is None or at_s < self.read_s:
@@ -535,8 +553,9 @@ class TrackedLimit:
         if isinstance(meter, FixedWindow):
             self._observe_window(meter, reading, snapshot, at_s)
         elif isinstance(meter, Bucket) and snapshot is not None:
-            if reading.reset_s is None and not self.exact:
-                self._top_up(meter, reading.remaining + self.rule.need(demand))
+            need = self.rule.need(demand)
+            if reading.reset_s is None and need > 0 and not (self.exact or self.is_published):
+                self._top_up(meter, reading.remaining + need)
             self._observe_bucket(meter, reading, snapshot - self.shift, at_s)
         elif isinstance(meter, Bucket):
             since = reading.remaining + meter.rate_per_s * (now - at_s)
@@ -586,6 +605,9 @@ class TrackedLimit:
         """This limit as the next run should start with it."""
         meter = self.meter
         burst = meter.capacity if isinstance(meter, Bucket) else None
+        if self.evidence is not None and self.evidence.is_open:
+            # It is not known yet how it counts: the next run finds out.
+            return replace(self.limit, burst=burst)
         return replace(self.limit, burst=burst, source="profile")
 
     def _observe_bucket(
@@ -607,7 +629,7 @@ class TrackedLimit:
         if elapsed == inf:
             self._looked_s = at_s
         elif elapsed >= DRAW_STEP_S:
-            self._draw(bucket, elapsed)
+            self._draw(bucket, elapsed, at_s)
             self._looked_s, self._missing = at_s, 0.0
         if delta:
             self._shift_by(bucket, delta, at_s)
@@ -617,9 +639,16 @@ class TrackedLimit:
             self._drawn = self.draw_per_s = self._missing = 0.0
             bucket.rate_per_s = rate
 
-    def _draw(self, bucket: Bucket, elapsed: float) -> None:
-        """Learn from what was missing over some time: others took it."""
+    def _draw(self, bucket: Bucket, elapsed: float, now: float) -> None:
+        """Learn from what was missing over some time: others took it. What was there beyond all
+        that was expected shows that a period that no header names is shorter than thought."""
         rate = self.limit.rate_per_s
+        gained = -self._missing
+        if self.is_untold and gained > max(SHARED_CALLS * self.mean_need, GAINED * rate * elapsed):
+            rate += gained / elapsed
+            self.limit = replace(self.limit, period_s=self.limit.amount / rate, source="learned")
+            bucket.resize(rate, bucket.capacity, now)
+            return
         weight = 1.0 - exp(-elapsed / DRAW_MEMORY_S)
         drawn = self._drawn + weight * self._missing / elapsed
         self._drawn = min(max(DRAW_LEAST * rate, drawn), (1 - DRAW_FLOOR) * rate)
@@ -763,6 +792,6 @@ def discover(told: LimitReading, dialect: Dialect) -> Limit | None:
     if told.reset_s and told.reset_s > WINDOW_RESETS * refill_s + WINDOW_RESETS:
         kind = "fixed"
     burst = None
-    if kind == "bucket" and told.reset_s is not None:
+    if kind == "bucket" and told.reset_s:
         burst = max(1e-6, min(told.limit, told.remaining + rate * told.reset_s))
     return Limit(told.resource, told.limit, period_s, kind, burst, "header")

@@ -469,6 +469,7 @@ class Width:
         self.first_bytes, self.pieces = (Curve(kept) for kept in curves or ((), ()))
         self._tokens = 0.0
         """Of a usual answer; 0 where answers come whole."""
+        self._has_ended = False
         self._fit: Fit | None = None
         """Time of a usual call, with as little growth as samples allow."""
 
@@ -515,9 +516,16 @@ class Width:
         self.pieces.sample(company, elapsed_s, max(1.0, tokens))
         return self._learn(fed)
 
+    def ended(self) -> bool:
+        """A streamed answer is complete. If no piece of any was seen, first bytes have to do."""
+        self._has_ended = True
+        return self._learn(0.0)
+
     def _learn(self, fed: float) -> bool:
         """Go where the curves lead; True if that is another width."""
         pieces, first = self.pieces.fit(), self.first_bytes.fit()
+        if pieces is None and self._has_ended:
+            pieces, first = first, None
         if pieces is None:
             return False
         before = 0.0 if self._is_cold else self.allowed
@@ -527,7 +535,7 @@ class Width:
             times.append((first, 1.0))
         telling = [one for one in times if one[0].has_contrast]
         widest = self.pieces.widest
-        if not pieces.has_contrast:
+        if first is None or not pieces.has_contrast:
             widest = max(widest, self.first_bytes.widest)
         reach = max(widest + 1.0, BLIND * widest)
         if pieces.has_contrast:
