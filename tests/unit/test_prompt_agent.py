@@ -168,7 +168,7 @@ WHOLE = events("anthropic")
     (refusal(402, "billing_error"), "billing", "nothing", ""),
     (refusal(500, "api_error"), "server", "ceiling", ""),
     (httpx2.ConnectError("nobody there"), "connection", "nothing", "nobody there"),
-    (httpx2.ReadError("reset"), "server", "ceiling", ""),
+    (httpx2.ReadError("reset"), "broken", "ceiling", ""),
     (httpx2.ReadTimeout("quiet"), "timeout", "ceiling", ""),
     (WHOLE[:-2], "broken", "ceiling", ""),
     ([*WHOLE[:2], b"data: {nonsense\n\n", *WHOLE[2:]], "broken", "ceiling", ""),

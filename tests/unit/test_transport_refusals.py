@@ -271,8 +271,8 @@ def test_an_answer_that_fails_after_200_reaches_the_caller_and_teaches_the_quota
         (httpx2.PoolTimeout("busy"), 1, "unused", "connection"),
         (httpx2.LocalProtocolError("illegal header"), 1, "unused", "request"),
         (httpx2.ReadTimeout("silence"), 1, "used", "timeout"),
-        (httpx2.WriteError("cut"), 1 + BROKEN_MAX, "used", "server"),
-        (httpx2.RemoteProtocolError("gone"), 1 + BROKEN_MAX, "used", "server"),
+        (httpx2.WriteError("cut"), 1 + BROKEN_MAX, "used", "broken"),
+        (httpx2.RemoteProtocolError("gone"), 1 + BROKEN_MAX, "used", "broken"),
     ],
 )
 @pytest.mark.parametrize("is_async", [False, True])
