@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from headway.base.values import Fault, Tally
 from headway.errors import WireError
-from headway.pacing.headers import ANTHROPIC, DIALECTS, GEMINI, OPENAI
+from headway.pacing.headers import ANTHROPIC, GEMINI
 from headway.wire.read import FORMATS, AnswerReader, conversation, sketch
 from headway.wire.stream import SWELL_FREE_BYTES, SWELL_MAX, Inflater
 from headway.wire.values import END_BYTES, WHOLE_BYTES_MAX, Answer, Route, ToolUse, WireName
@@ -43,7 +43,7 @@ def wire_of(name: str) -> WireName:
 def outcome(
     wire: WireName, chunks: Iterable[bytes], headers: dict[str, str] = STREAM, is_whole: bool = True
 ) -> tuple[Tally, Fault | None, float]:
-    reader = AnswerReader(wire, 200, headers, DIALECT.get(wire, OPENAI))
+    reader = AnswerReader(wire, 200, headers)
     for chunk in chunks:
         reader.feed(chunk)
     reader.end(is_whole)
@@ -219,8 +219,7 @@ def test_no_answer_makes_a_reader_raise(
     wire: WireName, status: int, encoding: str, kind: str, chunks: list[bytes]
 ) -> None:
     headers = [(b"Content-Encoding", encoding.encode()), (b"content-type", kind.encode())]
-    dialect = DIALECTS[sorted(DIALECTS)[len(chunks)]]
-    reader = AnswerReader(wire, status, headers, dialect)
+    reader = AnswerReader(wire, status, headers)
     for chunk in chunks:
         reader.feed(chunk)
         assert reader.output_tokens >= 0.0
@@ -253,7 +252,7 @@ def test_a_body_that_swells_beyond_reason_is_left_unread(encoding: str, wbits: i
 @pytest.mark.parametrize("headers", [STREAM, {}], ids=["stream", "body"])
 @pytest.mark.parametrize("chunk", [b"data: " + b"a" * 65530, b"\n" * 65536, b"data: b\n" * 8192])
 def test_memory_stays_bounded_whatever_comes(chunk: bytes, headers: dict[str, str]) -> None:
-    reader = AnswerReader("openai-chat", 200, headers, OPENAI)
+    reader = AnswerReader("openai-chat", 200, headers)
     tracemalloc.start()
     try:
         for _ in range(40):

@@ -80,7 +80,6 @@ def test_a_long_input_is_claimed_and_paid_at_its_own_price() -> None:
 
 def test_a_claim_is_for_what_writing_into_the_cache_can_cost() -> None:
     estimates = Estimates(lambda *_: Price(3_000_000, 15_000_000, 300_000, 3_750_000, 6_000_000))
-    demand = estimates.size(CACHED, ANTHROPIC, is_warm=False)[0]
     tally = Tally(1004, 0, 1000, cache_write_tokens=750, long_write_tokens=750)
     claim = estimates.size(CACHED, ANTHROPIC, is_warm=True)[1]
     assert claim.microusd == 4100 * 6 + 1000 * 15
