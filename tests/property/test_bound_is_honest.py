@@ -15,12 +15,16 @@ from statistics import median
 import pytest
 from msgspec.structs import replace
 
+from bench.drawn import draw
+from bench.trial import Trial
+from bench.trial import run as run_trial
 from headway.base.values import Limit, Resource
 from headway.report.bound import bound, held_end, reserved_end
 from headway.sim.account import Terms
 from headway.sim.audit import violations
 from headway.sim.draw import Neighbour
 from headway.sim.provider import Latency, Provider, ProviderSpec, SimulatedEnd
+from headway.sim.rehearsal import draw_workload
 from headway.sim.supply import lay_out, rules_of, season_of
 from tests.property.second_search import (
     Dice,
@@ -157,6 +161,35 @@ def run(one: Instance) -> float:
         if len(ended) < len(one.calls):
             now = min(provider.next_s(), now + soonest + STEP_S)
     return now
+
+
+WAYS = ("fixed:4096", "fixed:30", "fixed:5", "waves:4", "aimd", "cold", "known")
+"""All at once, pools, waves, a window that adapts; headway."""
+
+
+@pytest.mark.parametrize(
+    ("seed", "tasks"),
+    [
+        (5017, 22), (5037, 22), (5040, 60), (5036, 60),
+        *(pytest.param(seed, tasks, marks=pytest.mark.soak)
+          for tasks in (22, 300) for seed in range(5001, 5061)),
+    ],
+)  # fmt: skip
+def test_no_way_to_send_ends_before_the_hard_bound_of_a_drawn_provider(
+    seed: int, tasks: int
+) -> None:
+    one = draw(seed)
+    work = one.sized(tasks)
+    drawn_work = draw_workload(work, seed)
+    least = bound(one.spec, drawn_work.calls, drawn_work.needs)
+    assert least.time_s <= least.fair_s
+    whole = 0
+    for way in WAYS:
+        found = run_trial(Trial(one.spec, work, seed, way))
+        if not found.failed:
+            whole += 1
+            assert found.makespan_s >= least.time_s * (1 - 1e-6), way
+    assert whole
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -18,6 +18,7 @@ class Told(Struct):
     whys: list[str] = field(default_factory=list)
     """What each word was said for."""
     reservations_max: int = 1000
+    is_last: bool = False
 
     def attempt(self, name: str = "task", kept: tuple[bytes, ...] = ()) -> Attempt:
         return Attempt(
@@ -28,6 +29,7 @@ class Told(Struct):
             reserve=self.reserve,
             keep=self.keep,
             kept=kept,
+            is_last=self.is_last,
         )  # fmt: skip
 
     def say(self, word: str, why: str) -> None:

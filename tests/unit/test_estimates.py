@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from headway.base.values import Amounts, Demand, Sketch, Tally
-from headway.pacing.call import Spend
 from headway.pacing.estimate import INPUT_DOUBT, OUTPUT_TOKENS_MAX, UNDECLARED, Estimates, Price
 from headway.pacing.headers import ANTHROPIC, CEREBRAS
 from headway.pacing.length import OUTPUT_TOKENS_PRIOR
+from headway.pacing.memory import Spend
 
 PRICE = Price(3_000_000, 15_000_000, 300_000)
 CALL = Sketch("known", size_bytes=4000, most_input_tokens=4100, max_output_tokens=1000)
@@ -56,24 +56,22 @@ def test_what_is_in_the_cache_does_not_count_where_it_does_not() -> None:
 def test_a_hard_claim_is_every_byte_as_a_token_and_the_longest_answer() -> None:
     estimates = _estimates()
     demand = estimates.size(CACHED, ANTHROPIC, is_warm=True)[0]
-    assert estimates.size(CACHED, ANTHROPIC, is_warm=True)[1] == Spend(5100.0, 4100 * 3 + 1000 * 15)
+    assert estimates.claim(CACHED, demand) == Spend(5100.0, 4100 * 3 + 1000 * 15)
     many = replace(CALL, max_output_tokens=4 * OUTPUT_TOKENS_MAX)
-    assert estimates.claim(many, demand, is_soft=False).tokens == 4100.0 + 4 * OUTPUT_TOKENS_MAX
+    assert estimates.claim(many, demand).tokens == 4100.0 + 4 * OUTPUT_TOKENS_MAX
 
 
 def test_a_claim_is_no_less_than_what_is_expected_of_what_is_not_text() -> None:
     estimates = _estimates()
     image = Sketch("known", "media", size_bytes=5000, most_input_tokens=80, max_output_tokens=10)
     demand = estimates.size(image, ANTHROPIC, is_warm=False)[0]
-    assert estimates.claim(image, demand, is_soft=False).tokens == ceil(INPUT_DOUBT * 1504.0) + 10.0
+    assert estimates.claim(image, demand).tokens == ceil(INPUT_DOUBT * 1504.0) + 10.0
 
 
 def test_a_long_input_is_claimed_and_paid_at_its_own_price() -> None:
     estimates = Estimates(lambda _, tokens: Price(2, 2) if tokens <= 1000 else Price(4, 4))
     demand = estimates.size(CALL, ANTHROPIC, is_warm=False)[0]
-    assert estimates.claim(CALL, demand, is_soft=False).microusd == Price(4, 4).cost_microusd(
-        Amounts(4100, 1000)
-    )
+    assert estimates.claim(CALL, demand).microusd == Price(4, 4).cost_microusd(Amounts(4100, 1000))
     tally = Tally(900.0, 200.0, 10**6)
     assert estimates.spend(CALL, Spend(), tally).microusd == Price(4, 4).cost_of(tally)
 
@@ -81,7 +79,7 @@ def test_a_long_input_is_claimed_and_paid_at_its_own_price() -> None:
 def test_a_claim_is_for_what_writing_into_the_cache_can_cost() -> None:
     estimates = Estimates(lambda *_: Price(3_000_000, 15_000_000, 300_000, 3_750_000, 6_000_000))
     tally = Tally(1004, 0, 1000, cache_write_tokens=750, long_write_tokens=750)
-    claim = estimates.size(CACHED, ANTHROPIC, is_warm=True)[1]
+    claim = estimates.claim(CACHED, demand)
     assert claim.microusd == 4100 * 6 + 1000 * 15
     assert estimates.spend(CACHED, claim, tally).microusd == 254 * 3 + 750 * 6 + 1000 * 15
 
@@ -100,12 +98,12 @@ def test_only_reported_whole_answers_teach() -> None:
     estimates = _estimates()
     demand = estimates.size(CALL, ANTHROPIC, is_warm=False)[0]
     for number, tally in enumerate([None, Tally(9.0, 0.0, 9.0, "estimated")]):
-        estimates.outputs.started(("client", number), demand.kind, demand.expected.input_tokens)
-        estimates.outputs.progressed(("client", number), 5.0)
-        estimates.ended(("client", number), CALL, tally)
+        estimates.outputs.started(("a", number), demand.kind, demand.expected.input_tokens)
+        estimates.outputs.progressed(number, 5.0)
+        estimates.ended(("a", number), CALL, tally)
     assert not estimates._inputs._ratios
-    estimates.outputs.started(("client", 3), demand.kind, demand.expected.input_tokens)
-    estimates.ended(("client", 3), CALL, Tally(1500.0, 508.0, 90.0))
+    estimates.outputs.started(("a", 3), demand.kind, demand.expected.input_tokens)
+    estimates.ended(("a", 3), CALL, Tally(1500.0, 508.0, 90.0))
     again = estimates.size(CALL, ANTHROPIC, is_warm=False)[0].expected
     assert again.input_tokens > 1400.0
     assert again.output_tokens < 400.0

@@ -47,7 +47,7 @@ def test_a_later_fair_bound_stands_beside_the_hard_one() -> None:
         ("tokens/86400s", "tokens a day"),
         ("requests/10s", "requests in 10s"),
         ("critical path", "the longest chain of tasks"),
-        ("width", "how many calls may be in flight at once"),
+        ("width", "how many calls are worth having in flight at once"),
         ("this machine", "how many tasks this machine takes at once"),
         ("concurrency", "concurrency"),
     ],

@@ -153,6 +153,13 @@ def test_what_nobody_reported_costs_its_ceiling() -> None:
     assert (result.spend_microusd, taken) == bench.told.reserved[0]
 
 
+def test_the_last_attempt_of_a_task_waits_for_a_provider_that_restarts() -> None:
+    Bench(said("yes")).perform()
+    bench = Bench(*[httpx2.ConnectError("restarting")] * 10, said("yes"))
+    bench.told.is_last = True
+    assert bench.perform().body == b"yes "
+
+
 def test_refusals_are_absorbed_and_the_attempt_says_that_it_waits_again() -> None:
     bench = Bench(refusal(429, "rate_limit_error"), refusal(529, "overloaded_error"), said("yes"))
     result = bench.perform()

@@ -11,6 +11,7 @@ from threading import Thread
 
 import pytest
 
+from headway.base.codec import decode
 from headway.base.folders import Folders, prepare
 from headway.base.values import Limit, Sketch, Wait
 from headway.broker import protocol, service
@@ -18,20 +19,16 @@ from headway.broker.calls import AdmissionClient
 from headway.broker.connection import BrokerConnection, Dialer
 from headway.broker.election import BrokerLog, BrokerSocket
 from headway.broker.server import BrokerServer
-from headway.broker.service import AdmissionService, budgets, counts_towards, parts
+from headway.broker.service import AdmissionService, budgets, counts_towards
 from headway.client import admission
 from headway.client.admission import AdmissionPort
 from headway.errors import BrokerUnavailableError, StateFileError, WireError
 from headway.pacing.call import Cut, Denied, Granted, Outcome, Request
 from headway.pacing.memory import (
-    DAYS_KEPT,
     AccountTerms,
-    Chronicle,
-    DaySpend,
     MonthlyBudget,
-    ObservedAnswer,
 )
-from headway.pacing.views import AccountView, AdmissionView
+from headway.pacing.views import AdmissionView, describe
 from tests.unit.one_account import ACCOUNT, BUDGET, CALL, RecordedAdmission
 
 SOFT = Request(ACCOUNT, "anthropic", Sketch("model", size_bytes=100), is_soft=True)
@@ -256,24 +253,18 @@ def test_a_description_ends_with_the_broker_its_clients_and_its_notices() -> Non
     assert (last, len(about.notices)) == (protocol.Described(9, about=about), service.NOTICES_MAX)
 
 
-def test_descriptions_of_many_days_and_busy_accounts_fit_into_messages() -> None:
-    days = tuple(DaySpend(f"2026-11-{day:02}", 123456.789, 10**9) for day in range(1, DAYS_KEPT))
-    many = tuple((f"api.example.com#{number:08}", days) for number in range(25))
-    chronicle = Chronicle()
-    answer = ObservedAnswer(123456.0, 9999.0, 1.0 / 3.0, 7.0, 64, 0.123)
-    for minute in range(24 * 60):
-        chronicle.turn(minute // 60, 60.0 * minute)
-        for _ in range(5):
-            chronicle.answered(answer, 60.0 * minute)
-    busy = AccountView(
-        "one", "model", "", 1.0, "fast", (), 4.0, 0, 0, 0, None, (), chronicle.memory(24 * 3600.0)
-    )
-    told = list(parts(AdmissionView("2026-11", (busy,), (), (), "2026-11-16", 9, many)))
-    assert sum((part.days for part in told), ()) == many
-    assert sum((part.accounts for part in told), ()) == (busy,)
-    assert {(part.date, part.hour) for part in told} == {("2026-11-16", 9)}
-    longest = max(len(protocol.packed(protocol.Described(1, part))) for part in told)
-    assert longest < protocol.MESSAGE_BYTES_MAX / 2
+def test_a_description_of_many_accounts_fits_into_messages_and_is_whole() -> None:
+    here = World()
+    for number in range(400):
+        one = Request(f"api.example.com#{number:08}", "anthropic", Sketch("model", size_bytes=100))
+        here.say("a", *ask(number, request=one))
+    here.say("a", protocol.Describe(9))
+    told = [message for _, message in here.replies if isinstance(message, protocol.Described)]
+    assert len(told) > 3
+    assert all(len(protocol.packed(one)) < protocol.MESSAGE_BYTES_MAX for one in told)
+    view = decode(AdmissionView, b"".join(one.data for one in told))
+    assert view == describe(here.admission, here.now)
+    assert len(view.accounts) == 401
 
 
 class ListedLog(BrokerLog):

@@ -38,7 +38,6 @@ from headway.base.values import Reading, Wait
 from headway.errors import WireError
 from headway.pacing.call import Cut, Denied, Granted, Outcome, Request
 from headway.pacing.memory import AccountTerms
-from headway.pacing.views import AdmissionView
 
 VERSION: Final = 2
 """A broker serves only clients of its own version."""
@@ -129,10 +128,11 @@ class About(Struct, frozen=True):
 
 
 class Described(Struct, frozen=True, tag=True):
-    """A part of what is known; the last one says by which broker."""
+    """Some bytes of what is known; the last one says by which broker."""
 
     number: int
-    part: AdmissionView | None = None
+    data: bytes = b""
+    """Of an `AdmissionView` as `base.codec` writes it."""
     about: About | None = None
 
 

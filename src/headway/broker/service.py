@@ -14,19 +14,18 @@ Laws:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from msgspec.structs import replace
-
 from headway.base.clock import now_s
+from headway.base.codec import encode
 from headway.broker import protocol
 from headway.broker.store import turn
 from headway.errors import StateFileError, WireError
 from headway.pacing.admission import Admission
 from headway.pacing.call import CallId, Denied, Granted, Outcome
 from headway.pacing.memory import EVERY_ACCOUNT, AccountTerms
-from headway.pacing.views import AdmissionView, describe
+from headway.pacing.views import describe
 
 STALL_S: Final = 600.0
 """The SDKs' own timeout of a call: a call that shows nothing for longer has been given up."""
@@ -34,10 +33,8 @@ WAITING_MAX: Final = 100_000
 """Calls of one client in the queue. A plan of this size waits in its own process, not here."""
 NOTICES_MAX: Final = 20
 """Notices that are kept to be shown."""
-PART: Final = 50
-"""Budgets, or terms, that are described in one message."""
-DIARIES: Final = 10
-"""Accounts whose days are described in one message."""
+PART_BYTES: Final = protocol.MESSAGE_BYTES_MAX // 2
+"""Of a description, in one message."""
 
 
 class AdmissionService:
@@ -186,8 +183,9 @@ class AdmissionService:
 
     def _describe(self, client: str, number: int, now: float) -> None:
         names = tuple((who, f"{it.name} [{it.pid}]") for who, it in self._clients.items())
-        for part in parts(describe(self._admission, now)):
-            self._send(client, protocol.Described(number, part))
+        data = encode(describe(self._admission, now))
+        for at in range(0, len(data), PART_BYTES):
+            self._send(client, protocol.Described(number, data[at : at + PART_BYTES]))
         about = protocol.About(os.getpid(), now - self._born_s, names, self.notices)
         self._send(client, protocol.Described(number, about=about))
 
@@ -217,17 +215,3 @@ def counts_towards(account: str, names: frozenset[str]) -> bool:
     if not names:
         return False
     return any(name in (EVERY_ACCOUNT, account) or name.startswith(f"{account}/") for name in names)
-
-
-def parts(view: AdmissionView) -> Iterator[AdmissionView]:
-    """The same in pieces, so that no message grows with the number of accounts."""
-    empty = AdmissionView(view.month, (), (), (), view.date, view.hour)
-    yield empty
-    for account in view.accounts:
-        yield replace(empty, accounts=(account,))
-    for at in range(0, len(view.ledgers), PART):
-        yield replace(empty, ledgers=view.ledgers[at : at + PART])
-    for at in range(0, len(view.terms), PART):
-        yield replace(empty, terms=view.terms[at : at + PART])
-    for at in range(0, len(view.days), DIARIES):
-        yield replace(empty, days=view.days[at : at + DIARIES])

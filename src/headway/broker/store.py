@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.base.clock import hour, today
 from headway.base.codec import decode, encode
@@ -29,18 +30,14 @@ ASIDE_MAX: Final = 1000
 """Spoilt files that are kept side by side."""
 
 
-class Written(Struct, frozen=True):
-    written_s: float
-    memory: PacingMemory
-    clients: tuple[str, ...] = ()
-
-
-class StoredMemory(Struct, frozen=True):
+class StoredMemory(Struct, frozen=True, omit_defaults=True):
     memory: PacingMemory
     age_s: float = 0.0
+    """Since it was written: not in the file."""
     clients: tuple[str, ...] = ()
     """Those who were connected: they come back if they live."""
     notice: str = ""
+    written_s: float = 0.0
 
 
 class Store:
@@ -66,20 +63,18 @@ class Store:
             data = file.read(BYTES_MAX + 1)
         if len(data) > BYTES_MAX:
             raise WireError(f"it has more than {BYTES_MAX:,} bytes")
-        written = decode(Written, data)
-        if written.memory.version != MEMORY_VERSION:
-            raise WireError(f"it was written in version {written.memory.version}")
-        if not all(one.chronicle.is_whole for one in written.memory.accounts):
+        kept = decode(StoredMemory, data)
+        if kept.memory.version != MEMORY_VERSION:
+            raise WireError(f"it was written in version {kept.memory.version}")
+        if not all(one.chronicle.is_whole for one in kept.memory.accounts):
             raise WireError("its history has other columns")
-        return StoredMemory(
-            written.memory, max(0.0, self._wall() - written.written_s), written.clients
-        )
+        return replace(kept, age_s=max(0.0, self._wall() - kept.written_s))
 
     def save(
         self, memory: PacingMemory, clients: tuple[str, ...] = (), *, is_durable: bool = False
     ) -> str:
         """Replace the file, and if asked wait for the disk. Why that failed, or nothing."""
-        data = encode(Written(self._wall(), memory, clients))
+        data = encode(StoredMemory(memory, clients=clients, written_s=self._wall()))
         if self._stuck:
             return self._stuck
         try:

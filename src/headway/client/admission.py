@@ -26,10 +26,9 @@ from threading import Lock, Thread
 from time import monotonic
 from typing import Final
 
-from msgspec import Struct
-
 from headway import errors
 from headway.base.clock import now_s
+from headway.base.codec import decode
 from headway.base.folders import Folders, folders, prepare
 from headway.broker import protocol
 from headway.broker.calls import AdmissionClient, ClientCall, ClientStatistics, Connection, Ticket
@@ -193,20 +192,15 @@ class AdmissionPort:
         """What is known of every account, who waits and why, and who says so. Blocks."""
         told: SimpleQueue[protocol.Described] = SimpleQueue()
         self._present().describe(told.put)
-        view = AdmissionView("", (), (), ())
+        data = b""
         while True:
             try:
                 said = told.get(timeout=DESCRIBE_S_MAX)
             except Empty:
                 raise errors.BrokerUnavailableError("the broker does not answer") from None
-            part = said.part
-            if part is not None:
-                view = AdmissionView(
-                    part.month, view.accounts + part.accounts, view.ledgers + part.ledgers,
-                    view.terms + part.terms, part.date, part.hour, view.days + part.days,
-                )  # fmt: skip
+            data += said.data
             if said.about is not None:
-                return view, said.about
+                return decode(AdmissionView, data), said.about
 
     def close(self) -> None:
         """Hang up. The next call makes a new connection."""
@@ -313,10 +307,10 @@ class _AsyncBell:
 
 
 def admission() -> AdmissionPort:
-    with _OWN.lock:
-        if _OWN.port is None:
-            _OWN.port = AdmissionPort(unpaced=is_unpaced())
-        return _OWN.port
+    if not _OWN:
+        # Of two threads that find none, the port of one is never used.
+        _OWN.append(AdmissionPort(unpaced=is_unpaced()))
+    return _OWN[0]
 
 
 def is_unpaced() -> bool:
@@ -325,21 +319,15 @@ def is_unpaced() -> bool:
 
 def keep_apart() -> None:
     """Let this process admit its calls by itself: what it calls is simulated."""
-    with _OWN.lock:
-        _OWN.port = AdmissionPort(dial_alone)
+    _OWN[:] = [AdmissionPort(dial_alone)]
 
 
-class _OwnPort(Struct):
-    lock: Lock
-    port: AdmissionPort | None = None
-
-
-_OWN: Final = _OwnPort(Lock())
+_OWN: Final[list[AdmissionPort]] = []
+"""The port of this process, when it has one."""
 _PORTS: Final[weakref.WeakSet[AdmissionPort]] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    _OWN.lock = Lock()
     for port in list(_PORTS):
         port._forked()
 

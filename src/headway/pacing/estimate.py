@@ -189,7 +189,7 @@ class Estimates:
         highest = Amounts(INPUT_DOUBT * counted, reserved, claim.microusd)
         return Demand(expected, highest, sketch.kind, sketch.is_whole), claim
 
-    def claim(self, sketch: Sketch, demand: Demand, is_soft: bool) -> Spend:
+    def claim(self, sketch: Sketch, demand: Demand, is_soft: bool = False) -> Spend:
         """The most that a call can take of a budget; if soft, what it is expected to take."""
         if is_soft:
             return self.grown(sketch, max(1.0, demand.expected.output_tokens))

@@ -46,8 +46,8 @@ forgotten by when they started: otherwise the slow ones of a time would outweigh
 FLIGHTS_MAX: Final = 256
 """Calls in flight that one fit looks at; of more, every second or third stands for the others."""
 
-FLIGHTS_PER_FIT: Final = 16
-"""A fit is made anew when a 16th of the calls in flight have changed: constant work per call."""
+CHANGES_PER_FIT: Final = 16
+"""A fit is made anew when a 16th of what it rests on has changed: constant work per call."""
 
 PACE_MARGIN: Final = 0.8
 """A call that tells no progress is credited with four fifths of the longest call that started
@@ -211,7 +211,7 @@ class _Kind(Struct):
 
     def current(self) -> _Fit:
         """The fit, made anew when enough has changed since the last one."""
-        if self.changes * FLIGHTS_PER_FIT > min(len(self.flights), FLIGHTS_MAX):
+        if self.changes * CHANGES_PER_FIT > min(self.sums.n + len(self.flights), FLIGHTS_MAX):
             self.changes = 0
             self.fit = _fitted(self.fit, self.sums, self._censored())
         return self.fit

@@ -533,9 +533,10 @@ class Width:
         if first is not None:
             times.append((first, 1.0))
         telling = [one for one in times if one[0].has_contrast]
+        # Pieces come as quickly however many calls wait inside the provider for their first byte.
         widest = self.pieces.widest
-        if first is None or not pieces.has_contrast:
-            widest = max(widest, self.first_bytes.widest)
+        if self.first_bytes.fit() is not None:
+            widest = self.first_bytes.widest
         reach = max(widest + 1.0, BLIND * widest)
         if pieces.has_contrast:
             if _sum(telling, CERTAIN).width(ELASTIC) >= REACH * widest:

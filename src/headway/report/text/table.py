@@ -27,7 +27,7 @@ NOTABLE: Final = 1.2
 
 BINDS: Final = {
     "critical path": "the longest chain of tasks",
-    "width": "how many calls may be in flight at once",
+    "width": "how many calls are worth having in flight at once",
     "this machine": "how many tasks this machine takes at once",
 }
 

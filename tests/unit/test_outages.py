@@ -1,0 +1,77 @@
+"""A provider that cannot be reached: one call at a time finds out whether it is back."""
+
+from __future__ import annotations
+
+from headway.base.values import Amounts, Demand, Fault, Reading, SettledAs, Usage
+from headway.pacing.account import AccountConfig
+from headway.pacing.call import Call
+from headway.pacing.calls import AccountCalls
+
+BROKEN, UNREACHABLE = Fault("broken"), Fault("connection")
+
+
+class Scene:
+    """Many waiting calls of one account; some are answered, so that more than one is in flight."""
+
+    def __init__(self) -> None:
+        self.calls = AccountCalls(AccountConfig(), 0.0)
+        demand = Demand(Amounts(100.0, 10.0), Amounts(100.0, 100.0))
+        for number in range(400):
+            self.calls.ask(Call(("", number), demand=demand))
+        self.now = 0.0
+        self.sent()
+        while len(self.calls.in_flight) < 8:
+            for call in list(self.calls.in_flight.values()):
+                self.calls.first_byte(call, Reading(), self.now + 0.5)
+                self.calls.settle(call, "used", Usage(Amounts(100.0, 10.0)), self.now + 1.0)
+            self.now += 2.0
+            self.sent()
+
+    def sent(self) -> list[Call]:
+        """The calls that are sent now."""
+        return list(self.calls.decide(self.now).sent)
+
+    def fails(self, call: Call, fault: Fault) -> None:
+        how: SettledAs = "unused" if fault is UNREACHABLE else "used"
+        self.calls.settle(call, how, Usage(Amounts()), self.now, fault)
+
+
+def test_when_connections_break_one_call_finds_out_whether_the_provider_is_there() -> None:
+    scene = Scene()
+    first, second, *others = scene.calls.in_flight.values()
+    scene.fails(first, BROKEN)
+    scene.sent()
+    assert scene.calls.wait is None or scene.calls.wait.resource != "connection"
+    scene.fails(second, BROKEN)
+    (trial,) = scene.sent()
+    assert trial.waited_for == "connection"
+    for call in others:
+        scene.fails(call, BROKEN)
+    assert not scene.sent()
+    scene.fails(trial, UNREACHABLE)
+    for _ in range(20):
+        scene.now += 1.0
+        (trial,) = scene.sent()
+        scene.now += 0.1
+        scene.fails(trial, UNREACHABLE)
+        assert not scene.sent()
+    scene.now += 1.0
+    (trial,) = scene.sent()
+    assert not scene.sent()
+    scene.calls.reached()
+    assert len(scene.sent()) > 1
+
+
+def test_an_answer_to_a_call_that_was_sent_before_ends_no_outage() -> None:
+    scene = Scene()
+    older, failing, *_ = scene.calls.in_flight.values()
+    scene.now += 0.1
+    scene.fails(failing, UNREACHABLE)
+    scene.calls.first_byte(older, Reading(), scene.now)
+    scene.calls.settle(older, "used", Usage(Amounts(100.0, 10.0)), scene.now)
+    assert not scene.sent()
+    scene.now += 1.0
+    (trial,) = scene.sent()
+    scene.calls.first_byte(trial, Reading(), scene.now + 0.1)
+    scene.now += 0.1
+    assert scene.sent()
