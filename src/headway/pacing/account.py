@@ -74,7 +74,6 @@ class Pauses:
     """Why no call may be sent at all."""
 
     def __init__(self, share: float) -> None:
-        self._share = share
         self._closed = "" if share > 0 else "the ceiling leaves nothing of any limit"
         self._until_s = -inf
         self._reason = ""
@@ -139,8 +138,7 @@ class Pauses:
 
     def reopen(self) -> None:
         """The account may have been paid since: one call finds out."""
-        if self._share > 0:
-            self._closed = ""
+        self._closed = ""
 
     def overloaded(self, fault: Fault, sent_s: float, now: float) -> bool:
         """The provider is out of capacity: longer each time, as long as it is told at most. Calls

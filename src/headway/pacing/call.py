@@ -109,8 +109,8 @@ class Call(Struct, eq=False):
     """Its answer outgrew the budget and is to be ended."""
     parked: Wait | None = None
     """What it waits for before it may join the queue."""
-    place: int | None = None
-    """In the queue."""
+    place: int = 0
+    """In the queue, or where it was."""
     joined: WaitVersion = NOT_JOINED
     """The queue's waits when it joined."""
     waited_for: str = ""

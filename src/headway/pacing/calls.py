@@ -91,9 +91,7 @@ class AccountCalls:
     def leave(self, call: Call) -> None:
         """Give up a place in the queue."""
         self._stands = None
-        if call.place is not None:
-            self._queue.remove(call.place)
-            call.place = None
+        self._queue.remove(call.place)
         if not self._queue:
             self.wait = None
 
@@ -185,9 +183,7 @@ class AccountCalls:
     def _send(self, call: Call, stream: PlannedStream, now: float) -> None:
         """Charge every limit and begin."""
         account = self.account
-        if call.place is not None:
-            self._queue.take(call.place, account.cost_s(call.demand.expected))
-            call.place = None
+        self._queue.take(call.place, account.cost_s(call.demand.expected))
         waited_for = self._waits.longest(call.joined, call.asked_s, now)
         call.waited_for = waited_for or call.waited_for
         call.levels = account.charge(call.demand, stream, now)

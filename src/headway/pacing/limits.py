@@ -531,7 +531,7 @@ class TrackedLimit:
             self.limit = found
             if isinstance(meter, Bucket):
                 meter.resize(found.rate_per_s, found.capacity, now)
-            elif not isinstance(meter, Gauge):
+            else:
                 meter.period_s, meter.limit = found.period_s, found.amount
         return None
 

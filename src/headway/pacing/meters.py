@@ -202,6 +202,7 @@ class Gauge:
 
     def __init__(self, limit: float) -> None:
         self.limit = limit
+        self.period_s = inf
         self.held = 0.0
 
     def available(self, now: float) -> float:  # noqa: ARG002 - the verb is the meters' own

@@ -217,11 +217,12 @@ class Curve:
 
     def sample(self, in_flight: float, y: float, size: float = 1.0) -> None:
         """One time, and how many were in flight on average meanwhile."""
-        n = max(1.0, in_flight)
+        # Clocks are coarse: what takes no time at all takes a microsecond.
+        n, y = max(1.0, in_flight), max(1e-6, y)
         place = _bin(n)
         weight, mean_n, mean, mean_size = self._bins.get(place, (0.0, n, y, size))
         if weight > 0:
-            off, larger = y / max(1e-12, mean) - 1.0, size / mean_size - 1.0
+            off, larger = y / mean - 1.0, size / mean_size - 1.0
             self._xx = (1.0 - SIZE_MEMORY) * self._xx + larger * larger
             self._xy = (1.0 - SIZE_MEMORY) * self._xy + larger * off
             off -= self.follows * larger
@@ -280,9 +281,7 @@ def _least_squares(points: Iterable[tuple[float, float, float]], noise: float) -
     variance = noise * mean * mean
     ridged = RIDGE * c22
     determinant = ridged * c33 - c23 * c23
-    both = (-1.0, -1.0)
-    if determinant > 0:
-        both = (r2 * c33 - r3 * c23) / determinant, (r3 * ridged - r2 * c23) / determinant
+    both = (r2 * c33 - r3 * c23) / determinant, (r3 * ridged - r2 * c23) / determinant
     for linear, square in (both, (0.0, r3 / c33), (r2 / c22, 0.0)):
         alone = mean - (linear * s12 + square * s13) / s11
         if min(linear, square) >= 0 and linear + square > FLAT * mean and alone > 0:
