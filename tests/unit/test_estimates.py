@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from headway.base.values import Amounts, Demand, Sketch, Tally
+from headway.pacing.call import Spend
 from headway.pacing.estimate import INPUT_DOUBT, OUTPUT_TOKENS_MAX, UNDECLARED, Estimates, Price
 from headway.pacing.headers import ANTHROPIC, CEREBRAS
 from headway.pacing.length import OUTPUT_TOKENS_PRIOR
-from headway.pacing.memory import Spend
 
 PRICE = Price(3_000_000, 15_000_000, 300_000)
 CALL = Sketch("known", size_bytes=4000, most_input_tokens=4100, max_output_tokens=1000)
@@ -78,6 +78,7 @@ def test_a_long_input_is_claimed_and_paid_at_its_own_price() -> None:
 
 def test_a_claim_is_for_what_writing_into_the_cache_can_cost() -> None:
     estimates = Estimates(lambda *_: Price(3_000_000, 15_000_000, 300_000, 3_750_000, 6_000_000))
+    demand = estimates.size(CACHED, ANTHROPIC, is_warm=False)[0]
     tally = Tally(1004, 0, 1000, cache_write_tokens=750, long_write_tokens=750)
     claim = estimates.claim(CACHED, demand)
     assert claim.microusd == 4100 * 6 + 1000 * 15
