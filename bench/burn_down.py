@@ -9,10 +9,10 @@ import sys
 from typing import Final
 
 from bench.results import ROOT
+from headway.pacing.admission import AdmissionView
 from headway.pacing.budget import BudgetLedger
 from headway.pacing.call import Spend
 from headway.pacing.memory import DaySpend, MonthlyBudget
-from headway.pacing.views import AdmissionView
 from headway.report.health import BudgetOutlook, outlooks
 from headway.report.text.burndown import svg, terminal
 from headway.report.text.words import Glyphs

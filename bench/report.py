@@ -13,6 +13,7 @@ from msgspec import Struct
 from bench import markdown
 from bench.cells import (
     FIRST_OURS,
+    KEPT_MIN,
     MANY,
     OTHERS,
     OURS,
@@ -238,7 +239,8 @@ def _mean(cells: Sequence[Cell]) -> Figure:
 def _within(cells: Sequence[Cell]) -> Figure:
     if not cells:
         return Figure(0.0, NO_CELL)
-    close = sum(one.against_best <= CLOSE for one in cells)
+    # Whoever takes a neighbour's share is not close to those who leave it.
+    close = sum(one.against_best <= CLOSE and one.kept >= KEPT_MIN for one in cells)
     share = close / len(cells)
     return Figure(-share, f"{close} of {len(cells)} ({share:.0%})")
 

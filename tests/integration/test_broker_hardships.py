@@ -65,7 +65,7 @@ def test_a_client_that_misbehaves_is_told_and_cut_off_and_nobody_notices(
 ) -> None:
     with suppress(BrokenPipeError, ConnectionResetError):
         stranger.sendall(said)
-    assert isinstance(heard(stranger)[-1], protocol.Refused)
+    assert isinstance(heard(stranger)[-1], protocol.Rejected)
     here.ports[0].admit(CALL, SOON_S).settle(USED)
     assert here.ports[0].describe()[1].pid == here.brokers()[0]
 

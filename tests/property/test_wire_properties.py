@@ -16,14 +16,12 @@ from hypothesis import strategies as st
 
 from headway.base.values import Fault, Tally
 from headway.errors import WireError
-from headway.pacing.headers import ANTHROPIC, GEMINI
 from headway.wire.read import FORMATS, AnswerReader, conversation, sketch
 from headway.wire.stream import SWELL_FREE_BYTES, SWELL_MAX, Inflater
 from headway.wire.values import END_BYTES, WHOLE_BYTES_MAX, Answer, Route, ToolUse, WireName
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "wire"
 WIRES: tuple[WireName, ...] = ("anthropic", "openai-chat", "openai-responses", "gemini")
-DIALECT = {"anthropic": ANTHROPIC, "gemini": GEMINI}
 ROUTES = [
     Route(wire, purpose, "m" if wire == "gemini" else "")
     for wire in WIRES

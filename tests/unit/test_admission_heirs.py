@@ -90,7 +90,7 @@ def test_a_settlement_that_was_cut_in_two_is_told_after_its_adoption_once() -> N
 def test_what_is_stale_is_not_told_again() -> None:
     client, _ = new_client()
     unsent: list[Said] = [
-        (protocol.Began(1, Reading(), ""), None), (protocol.Progressed(1, 1.0), None),
+        (protocol.AnswerBegan(1, Reading(), ""), None), (protocol.Progressed(1, 1.0), None),
         (protocol.Reached(1), None), (protocol.Why(4), None),
         (protocol.Leave(2), None), (protocol.Describe(3), None),
         (protocol.Configure("", AccountTerms()), None),

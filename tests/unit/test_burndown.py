@@ -8,10 +8,10 @@ import pytest
 
 from bench import burn_down
 from bench.burn_down import PICTURE, example
+from headway.pacing.admission import AdmissionView
 from headway.pacing.budget import BudgetLedger
 from headway.pacing.call import Spend
 from headway.pacing.memory import DaySpend, MonthlyBudget
-from headway.pacing.views import AdmissionView
 from headway.report.health import BudgetOutlook, Finish, finishes, outlooks
 from headway.report.text.accounts import finish_json, finish_words, outlook_json, outlook_words
 from headway.report.text.burndown import HEIGHT, WIDTH, svg, terminal

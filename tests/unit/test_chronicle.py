@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headway.base.values import FaultKind, Limit, LimitReading, Reading, Sketch, Tally
-from headway.pacing.admission import Admission
+from headway.pacing.admission import Admission, describe
 from headway.pacing.call import Outcome, Request
 from headway.pacing.memory import (
     AccountTerms,
@@ -18,7 +18,6 @@ from headway.pacing.memory import (
     total,
     without,
 )
-from headway.pacing.views import describe
 
 ANSWER = ObservedAnswer(1000.0, 100.0, 0.5, 2.0, 4, 0.25)
 

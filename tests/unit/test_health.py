@@ -7,8 +7,8 @@ from math import inf
 import pytest
 
 from headway.base.values import FaultKind, Limit, Wait
+from headway.pacing.admission import AccountView, LimitView
 from headway.pacing.memory import Chronicle, ObservedAnswer
-from headway.pacing.views import AccountView, LimitView
 from headway.report.health import (
     RECENT_MIN,
     USUAL_CALLS,

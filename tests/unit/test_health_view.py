@@ -12,8 +12,8 @@ import pytest
 from headway.base.values import Limit, Wait
 from headway.broker.protocol import About
 from headway.client.overview import Overview
+from headway.pacing.admission import AccountView, AdmissionView, LimitView
 from headway.pacing.memory import Chronicle, ObservedAnswer
-from headway.pacing.views import AccountView, AdmissionView, LimitView
 from headway.report.text.health import draw_health, health_json, health_line, watch_health
 from headway.report.text.words import console_for
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from headway.base.numbers import date_of, day_of
+from headway.pacing.admission import AdmissionView
 from headway.pacing.budget import BudgetLedger
 from headway.pacing.call import Spend
 from headway.pacing.memory import DaySpend, MonthlyBudget
-from headway.pacing.views import AdmissionView
 from headway.report.health import (
     PACE_DAYS,
     BudgetOutlook,

@@ -29,10 +29,10 @@ from headway.pacing.streams import (
     AHEAD_BINS,
     BIN_S,
     SWEEP,
+    HeldMeter,
     Outflow,
     PlannedStream,
     Projection,
-    Reserve,
     Rolling,
 )
 from headway.pacing.windows import Allowances
@@ -74,9 +74,9 @@ fixed window skips idle periods: FixedWindow 10 60 30
     set_level 3 271; available 271 = 3
 gauge ignores time: Gauge 2
     charge 2 0; when 1 1000 = inf; refund 1 1000; when 1 1000 = 1000
-reserve on a bucket keeps its size: Reserve bucket
+reserve on a bucket keeps its size: HeldMeter bucket
     rescale 0.5; level 0 = 60
-reserve on a window is resized: Reserve sliding
+reserve on a window is resized: HeldMeter sliding
     rescale 0.5; level 0 = 50
 bucket, call larger than all of it: Bucket 10 600 0
     when 900 0 = 0; charge 1 0; when 900 0 = 0.1; available 0.1 = 600; charge 900 0.1;
@@ -247,9 +247,9 @@ def _balance(
     return TrackedLimit(limit, "produced", share, rounding, 0.0)
 
 
-def _reserve(kind: str) -> Reserve:
+def _reserve(kind: str) -> HeldMeter:
     meter = Bucket(1.0, 60.0, 0.0) if kind == "bucket" else SlidingWindow(100.0, 60.0)
-    return Reserve(meter, False)
+    return HeldMeter(meter, False)
 
 
 MAKERS: dict[str, Callable[..., object]] = {
@@ -261,7 +261,7 @@ MAKERS: dict[str, Callable[..., object]] = {
     "Learned": lambda kind="bucket", source="header", share=1.0, rounding=0.0: _balance(
         "input", kind, source, share, 600.0, rounding
     ),
-    "Reserve": _reserve,
+    "HeldMeter": _reserve,
 }  # fmt: skip
 
 

@@ -23,12 +23,12 @@ from headway.broker.service import AdmissionService, budgets, counts_towards
 from headway.client import admission
 from headway.client.admission import AdmissionPort
 from headway.errors import BrokerUnavailableError, StateFileError, WireError
+from headway.pacing.admission import AdmissionView, describe
 from headway.pacing.call import Cut, Denied, Granted, Outcome, Request
 from headway.pacing.memory import (
     AccountTerms,
     MonthlyBudget,
 )
-from headway.pacing.views import AdmissionView, describe
 from tests.unit.one_account import ACCOUNT, BUDGET, CALL, RecordedAdmission
 
 SOFT = Request(ACCOUNT, "anthropic", Sketch("model", size_bytes=100), is_soft=True)

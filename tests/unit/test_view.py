@@ -5,10 +5,9 @@ from __future__ import annotations
 from math import inf
 
 from headway.base.values import Limit, LimitReading, Reading, Sketch, Tally, Wait
-from headway.pacing.admission import Admission
+from headway.pacing.admission import Admission, ClientCalls, LimitView, describe
 from headway.pacing.call import Outcome, Request
 from headway.pacing.memory import AccountTerms, MonthlyBudget, PacingMemory
-from headway.pacing.views import ClientCalls, LimitView, describe
 
 CALL = Request("one", "anthropic", Sketch("model", size_bytes=400, max_output_tokens=100))
 

@@ -132,7 +132,7 @@ class Ticket:
 
     def began(self, reading: Reading, dialect: str) -> None:
         if self._open:
-            self._client.tell(protocol.Began(self._call.number, reading, dialect))
+            self._client.tell(protocol.AnswerBegan(self._call.number, reading, dialect))
 
     def progressed(self, output_tokens: float) -> None:
         if self._open:
@@ -278,7 +278,7 @@ class AdmissionClient:
                     seen(message)
                     if message.about is not None:
                         self._views.pop(number, None)
-            case protocol.Refused(text):
+            case protocol.Rejected(text):
                 self.lost(errors.BrokerUnavailableError(f"the broker refused this process: {text}"))
 
     def hello(self) -> protocol.Hello:

@@ -266,7 +266,7 @@ class BrokerConnection:
         except BlockingIOError:
             return True
         except errors.WireError as fault:
-            self._client.receive(protocol.Refused(f"it is not understood: {fault.message}"))
+            self._client.receive(protocol.Rejected(f"it is not understood: {fault.message}"))
             return False
         except OSError:
             return False

@@ -8,14 +8,14 @@
                                  <- Waits(number, wait)
     Leave(number)                ->                          no longer wants it
                                  <- Left(number, wait)
-    Reached, Began, Progressed, Alive ->                     a call in flight moves
+    Reached, AnswerBegan, Progressed, Alive ->                     a call in flight moves
                                  <- Cut(id, message, hint)   ...and outgrows the budget
     Settle(number, outcome)      ->                          it ended
     Adopt(number, request, age)  ->                          in flight since an earlier broker
     Configure(account, terms)    ->                          the user's terms
     Describe(number)             ->
                                  <- Described(number, ...)   ...until one that is the last
-                                 <- Refused(message)         and the connection is closed
+                                 <- Rejected(message)         and the connection is closed
 
 Saying something twice is saying it once.
 
@@ -69,7 +69,7 @@ class Reached(Struct, frozen=True, tag=True):
     number: int
 
 
-class Began(Struct, frozen=True, tag=True):
+class AnswerBegan(Struct, frozen=True, tag=True):
     number: int
     reading: Reading
     dialect: str
@@ -115,7 +115,7 @@ class Left(Waits, frozen=True, tag=True):
     """What a call waited for until it left."""
 
 
-class Refused(Struct, frozen=True, tag=True):
+class Rejected(Struct, frozen=True, tag=True):
     message: str
 
 
@@ -137,13 +137,13 @@ class Described(Struct, frozen=True, tag=True):
 
 
 FromClient = (
-    Hello | Ask | Why | Leave | Reached | Began | Progressed | Alive | Settle | Adopt | Configure
-    | Describe
+    Hello | Ask | Why | Leave | Reached | AnswerBegan | Progressed | Alive | Settle | Adopt
+    | Configure | Describe
 )  # fmt: skip
-Passing = Reached | Began | Progressed | Alive | Why
+Passing = Reached | AnswerBegan | Progressed | Alive | Why
 """Of use to the present broker only: not kept for the next one."""
 
-FromBroker = Granted | Denied | Cut | Waits | Left | Described | Refused
+FromBroker = Granted | Denied | Cut | Waits | Left | Described | Rejected
 
 _LENGTH: Final = Packing(">I")
 _encode: Final = Encoder().encode

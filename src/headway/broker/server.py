@@ -74,7 +74,7 @@ class Peer:
         try:
             self.unsent += protocol.packed(message)
         except WireError as fault:
-            self.unsent += protocol.packed(protocol.Refused(fault.message))
+            self.unsent += protocol.packed(protocol.Rejected(fault.message))
         if len(self.unsent) > UNSENT_BYTES_MAX:
             self.unsent.clear()
             self.is_closing = True
@@ -260,7 +260,7 @@ class BrokerServer:
 
     def _refuse(self, peer: Peer, why: str) -> None:
         self._log.say(f"{peer!r} is cut off: {why}")
-        peer.put(protocol.Refused(why[:500]))
+        peer.put(protocol.Rejected(why[:500]))
         peer.is_closing = True
         self._touched.add(peer)
 

@@ -22,10 +22,9 @@ from headway.base.codec import encode
 from headway.broker import protocol
 from headway.broker.store import turn
 from headway.errors import StateFileError, WireError
-from headway.pacing.admission import Admission
+from headway.pacing.admission import Admission, describe
 from headway.pacing.call import CallId, Denied, Granted, Outcome
 from headway.pacing.memory import EVERY_ACCOUNT, AccountTerms
-from headway.pacing.views import describe
 
 STALL_S: Final = 600.0
 """The SDKs' own timeout of a call: a call that shows nothing for longer has been given up."""
@@ -79,7 +78,7 @@ class AdmissionService:
                 admission.ask((client, number), request, now)
             case protocol.Settle(number, outcome):
                 self._settle((client, number), outcome, now)
-            case protocol.Began(number, reading, dialect):
+            case protocol.AnswerBegan(number, reading, dialect):
                 self._seen((client, number), now)
                 admission.first_byte((client, number), reading, dialect, now)
             case protocol.Progressed(number, output_tokens):

@@ -37,10 +37,9 @@ from headway.broker.election import start
 from headway.broker.service import AdmissionService, budgets, counts_towards
 from headway.broker.store import Store, StoredMemory, open_admission, recall
 from headway.client.exchange import Heard
-from headway.pacing.admission import Admission
+from headway.pacing.admission import Admission, AdmissionView
 from headway.pacing.call import Request
 from headway.pacing.memory import AccountTerms, PacingMemory
-from headway.pacing.views import AdmissionView
 
 _LOG: Final = logging.getLogger("headway")
 
@@ -80,12 +79,12 @@ class LocalConnection:
                 if self._service.is_due:
                     self._service.decide()
             except errors.WireError as fault:
-                self._client.receive(protocol.Refused(fault.message))
+                self._client.receive(protocol.Rejected(fault.message))
             except Exception as fault:
                 # The boundary: this runs on whatever thread came first, which has probably
                 # nothing to do with it. Calls that wait get the error.
                 _LOG.exception("headway cannot admit calls")
-                self._client.receive(protocol.Refused(f"{type(fault).__name__}: {fault}"))
+                self._client.receive(protocol.Rejected(f"{type(fault).__name__}: {fault}"))
             finally:
                 if self._ticker is not None and self._service.wake_s < self._nap_s:
                     self._bell.put(None)

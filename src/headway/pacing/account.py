@@ -29,7 +29,7 @@ from headway.base.values import (
     Wait,
 )
 from headway.pacing.headers import ANTHROPIC, Dialect
-from headway.pacing.hidden_limits import Advice, HiddenLimits, KnownRate
+from headway.pacing.hidden_limits import HiddenLimits, KnownRate, RetryAdvice
 from headway.pacing.limits import (
     WAIT_UNTOLD_S,
     PeriodEvidence,
@@ -216,7 +216,7 @@ class Account:
         """Limits that are found follow the dialect that is in here by then."""
         self.pauses = Pauses(config.share)
         self.allowances = Allowances(config.share)
-        self.advice = Advice()
+        self.advice = RetryAdvice()
         self._let_in_s = -inf
         """When a call was last let in."""
         self.hidden: HiddenLimits | None = None

@@ -10,7 +10,7 @@ Laws:
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from math import inf
 from typing import Final
@@ -18,26 +18,30 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from headway.base.values import Fault, FaultKind, Reading, SettledAs, Usage, Wait
+from headway.base.values import Fault, FaultKind, Limit, Reading, SettledAs, Usage, Wait
 from headway.errors import AccountClosedError, BudgetReachedError, DemandTooLargeError, HeadwayError
 from headway.pacing.account import Account, AccountConfig
-from headway.pacing.budget import STEP_SHARE, STEP_TOKENS, MonthlyBudgets, no_room
+from headway.pacing.budget import STEP_SHARE, STEP_TOKENS, BudgetLedger, MonthlyBudgets, no_room
 from headway.pacing.call import Call, CallId, Cut, Denied, Granted, Outcome, Request, Spend
 from headway.pacing.calls import AccountCalls
 from headway.pacing.estimate import Estimates, Prices
 from headway.pacing.headers import DIALECTS, PLAIN, Dialect
+from headway.pacing.limits import TrackedLimit
 from headway.pacing.memory import (
     EVERY_ACCOUNT,
     HOUR_UNKNOWN,
     AccountMemory,
     AccountTerms,
     Chronicle,
+    ChronicleMemory,
     Claim,
+    DaySpend,
     ObservedAnswer,
     PacingMemory,
     model_group,
 )
 from headway.pacing.queue import Leaders
+from headway.pacing.windows import WindowState
 
 REOPEN_S: Final = 30.0
 """A closed account is tried again this often: paying needs no restart."""
@@ -593,3 +597,102 @@ class Admission:
 
 def _door(call: Call) -> Door:
     return (call.parked is FOLLOWS and call.beginning) or call.account[0]
+
+
+# What a person is told of their accounts: limits, from where, how old, used now, by whom.
+
+
+class LimitView(Struct, frozen=True):
+    """One limit of an account."""
+
+    limit: Limit
+    used: float
+    """Of the limit, now: used by all, as far as the provider reports it."""
+    age_s: float | None = None
+    """Since the provider last confirmed it; `None` if it never did."""
+    neighbours_per_s: float = 0.0
+    each: float = 0.0
+    """What every call takes of it, where reservations do not come back."""
+    spare: float = 0.0
+    """What is never used of it, less what comes back of calls in flight."""
+    holds: float = 0.0
+    """What a call holds until its end, where some of it comes back then."""
+
+
+class ClientCalls(Struct, frozen=True):
+    """One client's calls of an account."""
+
+    client: str
+    in_flight: int
+    waiting: int
+
+
+class AccountView(Struct, frozen=True, rename={"clients": "callers"}):
+    """One account and model group."""
+
+    account: str
+    group: str
+    dialect: str
+    share: float
+    pace: str
+    limits: tuple[LimitView, ...]
+    width: float
+    """Calls that may be in flight at once, as far as is known."""
+    in_flight: int
+    granted: int
+    refused: int
+    wait: Wait | None
+    """What the first of the waiting calls waits for."""
+    clients: tuple[ClientCalls, ...]
+    chronicle: ChronicleMemory = ChronicleMemory()
+    """What happened lately, and usually at which hour; `report/health.py` says what it means."""
+    windows: tuple[WindowState, ...] = ()
+    """Usage windows, known by the share that is used."""
+
+
+class AdmissionView(Struct, frozen=True, rename={"accounts": "lanes"}):
+    """Everything at an instant. In JSON the names are those that users' scripts read."""
+
+    month: str
+    accounts: tuple[AccountView, ...]
+    ledgers: tuple[tuple[str, BudgetLedger], ...]
+    terms: tuple[tuple[str, AccountTerms], ...]
+    date: str = ""
+    hour: int = HOUR_UNKNOWN
+    """Of the day, by the broker's clock: what the hours of chronicles are."""
+    days: tuple[tuple[str, tuple[DaySpend, ...]], ...] = ()
+    """What was spent on which day, by account."""
+
+
+def describe(admission: Admission, now: float) -> AdmissionView:
+    """All accounts of a user, for people."""
+    budgets = admission.budgets
+    return AdmissionView(
+        budgets.month, tuple([_account_view(one, now) for one in admission.accounts]),
+        budgets.ledgers(), admission.terms(), budgets.diary.date, admission.hour,
+        budgets.diary.memory(),
+    )  # fmt: skip
+
+
+def _account_view(managed: ManagedAccount, now: float) -> AccountView:
+    account, terms = managed.account, managed.terms
+    flying = Counter(call.id[0] for call in managed.in_flight.values())
+    waiting = Counter(call.id[0] for call in managed.waiting)
+    return AccountView(
+        managed.name, managed.group, account.config.dialect.name, terms.share, terms.pace,
+        tuple([_limit_view(limit, now) for limit in account.limits]),
+        min(account.width.allowed, account.width.cap.limit), len(managed.in_flight),
+        managed.granted, managed.refused, managed.wait,
+        tuple([ClientCalls(who, flying[who], waiting[who]) for who in sorted(flying | waiting)]),
+        managed.chronicle.memory(now), account.allowances.statistics(now),
+    )  # fmt: skip
+
+
+def _limit_view(tracked: TrackedLimit, now: float) -> LimitView:
+    used = tracked.count.size - tracked.level(now)
+    age_s = None if tracked.read_s == -inf else now - tracked.read_s
+    each = tracked.mean_need if tracked.rule.keeps else 0.0
+    return LimitView(
+        tracked.limit, max(0.0, used), age_s, tracked.draw_per_s, each, tracked.spare(),
+        tracked.holds(),
+    )  # fmt: skip

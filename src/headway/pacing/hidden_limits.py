@@ -72,7 +72,7 @@ Suspect = Literal["rate", "crowd", "same"]
 """A rate was short; too many were in flight; or the refusal belongs to the signal before."""
 
 
-class Advice:
+class RetryAdvice:
     """Whether the provider's words on how long to wait are to be heeded."""
 
     def __init__(self) -> None:

@@ -42,9 +42,9 @@ from headway.pacing.meters import (
 from headway.pacing.streams import (
     BIN_S,
     NEARLY_FULL,
+    HeldMeter,
     PlannedStream,
     Projection,
-    Reserve,
     Rolling,
 )
 
@@ -312,7 +312,7 @@ class TrackedLimit:
         longer = 1 + SLIDE_MARGIN if limit.kind == "sliding" else 1.0
         self.meter = meter_of(replace(limit, period_s=limit.period_s * longer), now)
         """What the provider counts with; readings correct it."""
-        self.count: Reserve | Rolling = Reserve(self.meter, flows)
+        self.count: HeldMeter | Rolling = HeldMeter(self.meter, flows)
         if flows and isinstance(self.meter, Bucket):
             self.count = Projection(self.meter, now)
         elif flows and isinstance(self.meter, SlidingWindow):
@@ -753,14 +753,14 @@ class TrackedLimit:
             self.ceiling.rescale(factor)
 
 
-def _ceiling_of(limit: Limit, flows: bool, share: float, now: float) -> Reserve | Rolling:
+def _ceiling_of(limit: Limit, flows: bool, share: float, now: float) -> HeldMeter | Rolling:
     """At most this share in any period, however the provider counts; of a total, in all."""
     amount, period_s = limit.amount * share, limit.period_s * (1 + CEILING_MARGIN)
     if limit.kind == "gauge":
-        return Reserve(Gauge(amount), flows)
+        return HeldMeter(Gauge(amount), flows)
     if flows:
         return Rolling(amount, period_s, now)
-    return Reserve(SlidingWindow(amount, period_s), flows)
+    return HeldMeter(SlidingWindow(amount, period_s), flows)
 
 
 def _is_near(one: float, other: float) -> bool:

@@ -150,7 +150,7 @@ NEARLY_FULL: Final = 0.9
 when its own need is there: a floor must not ask for more than there ever is."""
 
 
-class Reserve:
+class HeldMeter:
     """One meter, counted as if everything in flight had ended."""
 
     def __init__(self, meter: AnyMeter, flows: bool) -> None:
@@ -243,7 +243,7 @@ IDLE: Final = 1e-6
 """Less than this share of a stream still to come is nothing."""
 
 
-class Projection(Reserve):
+class Projection(HeldMeter):
     """One bucket, followed along the plans of streams in flight."""
 
     def __init__(self, bucket: Bucket, now: float) -> None:

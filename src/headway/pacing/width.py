@@ -93,7 +93,7 @@ class AnswerSpeed:
         return PlannedStream(min(begins_s, ends - 1e-3), ends, tokens)
 
 
-class Fit(Struct, frozen=True):
+class CongestionFit(Struct, frozen=True):
     """Time with n in flight: alone + linear (n - 1) + square n (n - 1), none negative."""
 
     alone: float
@@ -112,12 +112,12 @@ class Fit(Struct, frozen=True):
     def at(self, n: float) -> float:
         return self.alone + self.linear * (n - 1.0) + self.square * n * (n - 1.0)
 
-    def shifted(self, doubts: float) -> Fit:
+    def shifted(self, doubts: float) -> CongestionFit:
         """With as much growth, or as little, as samples allow within so many standard errors."""
         if self.doubt > 0:
             factor = max(0.0, 1.0 + doubts * self.doubt)
-            return Fit(self.alone, factor * self.linear, factor * self.square)
-        return Fit(self.alone, 0.0, max(0.0, doubts * self.flat))
+            return CongestionFit(self.alone, factor * self.linear, factor * self.square)
+        return CongestionFit(self.alone, 0.0, max(0.0, doubts * self.flat))
 
     def width(self, elastic: float) -> float:
         """Up to which width time grows by less than `elastic` of what the width does; at 1 the
@@ -141,7 +141,7 @@ class Fit(Struct, frozen=True):
         return low + 1.0 if gain * (low + 1.0) >= 1.0 - elastic else low
 
 
-def _sum(fits: Iterable[tuple[Fit, float]], doubts: float) -> Fit:
+def _sum(fits: Iterable[tuple[CongestionFit, float]], doubts: float) -> CongestionFit:
     """Several times together, each by its weight and shifted by so many standard errors."""
     alone = linear = square = 0.0
     for fit, weight in fits:
@@ -149,7 +149,7 @@ def _sum(fits: Iterable[tuple[Fit, float]], doubts: float) -> Fit:
         alone += weight * shifted.alone
         linear += weight * shifted.linear
         square += weight * shifted.square
-    return Fit(alone, linear, square)
+    return CongestionFit(alone, linear, square)
 
 
 CURVE_MEMORY: Final = 0.1
@@ -192,7 +192,7 @@ class Curve:
         self._noise = 0.0
         self._residuals = 0
         self._xx = self._xy = 0.0
-        self._fit: Fit | None = None
+        self._fit: CongestionFit | None = None
         self._top = [max((n for n, _, _, _ in kept), default=0.0)] * ROUND
         """The widest samples."""
 
@@ -239,7 +239,7 @@ class Curve:
             self._top.sort()
         self._fit = None
 
-    def fit(self) -> Fit | None:
+    def fit(self) -> CongestionFit | None:
         """Through the means of all widths, for a work of typical size."""
         if self._fit is None and self._bins:
             bins = self._bins.values()
@@ -257,7 +257,7 @@ def _bin(n: float) -> int:
     return round(n) if n <= BINS_EXACT else round(BINS_EXACT * (1.0 + log2(n / BINS_EXACT)))
 
 
-def _least_squares(points: Iterable[tuple[float, float, float]], noise: float) -> Fit:
+def _least_squares(points: Iterable[tuple[float, float, float]], noise: float) -> CongestionFit:
     """A fit through (weight, n, time); `noise` is the relative variance of a sample."""
     s11 = s12 = s13 = s22 = s23 = s33 = t1 = t2 = t3 = 0.0
     for w, n, y in points:
@@ -277,7 +277,7 @@ def _least_squares(points: Iterable[tuple[float, float, float]], noise: float) -
     c23 = s23 - s12 * s13 / s11
     r2, r3 = t2 - s12 * mean, t3 - s13 * mean
     if c22 <= 1e-9:
-        return Fit(mean)
+        return CongestionFit(mean)
     variance = noise * mean * mean
     ridged = RIDGE * c22
     determinant = ridged * c33 - c23 * c23
@@ -286,8 +286,8 @@ def _least_squares(points: Iterable[tuple[float, float, float]], noise: float) -
         alone = mean - (linear * s12 + square * s13) / s11
         if min(linear, square) >= 0 and linear + square > FLAT * mean and alone > 0:
             grown = linear * linear * c22 + 2.0 * linear * square * c23 + square * square * c33
-            return Fit(alone, linear, square, sqrt(variance / grown))
-    return Fit(mean, flat=sqrt(variance / c33))
+            return CongestionFit(alone, linear, square, sqrt(variance / grown))
+    return CongestionFit(mean, flat=sqrt(variance / c33))
 
 
 PROBE_FIRST_S: Final = 30.0
@@ -469,7 +469,7 @@ class Width:
         self._tokens = 0.0
         """Of a usual answer; 0 where answers come whole."""
         self._has_ended = False
-        self._fit: Fit | None = None
+        self._fit: CongestionFit | None = None
         """Time of a usual call, with as little growth as samples allow."""
 
     def limit(self, in_flight: int, waiting: int, is_whole: bool, now: float) -> float:

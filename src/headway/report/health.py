@@ -18,9 +18,9 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from headway.base.numbers import date_of, day_of, next_month
+from headway.pacing.admission import AccountView, AdmissionView
 from headway.pacing.call import Spend
 from headway.pacing.memory import HOUR_UNKNOWN, Spell, hours_of, lately, total, without
-from headway.pacing.views import AccountView, AdmissionView
 
 Level = Literal["good", "watch", "bad"]
 

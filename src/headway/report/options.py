@@ -20,13 +20,13 @@ from headway.base.values import HOUR_S, MINUTE_S, Amounts, Demand, Limit
 from headway.engine.state import Rules
 from headway.engine.strategy import Strategy
 from headway.pacing.account import AccountConfig, Profile
+from headway.pacing.admission import AccountView
 from headway.pacing.call import Spend
 from headway.pacing.calls import AccountCalls
 from headway.pacing.estimate import Price
 from headway.pacing.headers import DIALECTS, PLAIN
 from headway.pacing.length import OutputLength
 from headway.pacing.memory import AccountMemory, MonthlyBudget
-from headway.pacing.views import AccountView
 from headway.pacing.width import ELASTIC, Curve
 from headway.plans.graph import Graph, Task
 from headway.report.bound import bound
