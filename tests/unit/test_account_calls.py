@@ -462,3 +462,42 @@ def test_a_user_s_limit_is_not_taken_for_the_one_that_headers_tell_of() -> None:
     wait = calls.decide(4.0).wait
     assert wait is not None
     assert wait.resource != "requests/60s"
+
+
+def _told(calls: AccountCalls, number: int, told: LimitReading, now: float) -> None:
+    """One call is sent, and its response shows a limit."""
+    call = Call(("", number), demand=_call())
+    calls.ask(call)
+    assert calls.decide(now).sent
+    calls.first_byte(call, Reading((told,)), now + 0.1)
+    calls.settle(call, "used", Usage(call.demand.expected), now + 0.2)
+
+
+def test_a_changed_limit_on_produced_tokens_has_more_room_in_any_period() -> None:
+    known = Limit("output", 600.0, kind="sliding", source="profile")
+    calls = AccountCalls(AccountConfig(PLAIN, profile=Profile((known,), width=9.0)), 0.0)
+    _told(calls, 1, LimitReading("output", 60.0, 1200.0, 1190.0, None), 1.0)
+    assert calls.account.limits[0].level(2.0) == pytest.approx(1190.0)
+
+
+def test_a_limit_of_which_nothing_is_missing_shows_no_period() -> None:
+    calls = AccountCalls(AccountConfig(OPENAI, profile=WIDE), 0.0)
+    for number in range(4):
+        _told(calls, number, LimitReading("requests", None, 600.0, 600.0, 0.5), 10.0 * number)
+    assert calls.account.limits[0].limit.period_s == 60.0
+
+
+def test_a_reset_of_nothing_while_something_is_left_says_nothing_of_a_period() -> None:
+    """Some servers tell when the next call may come, not when all is there again."""
+    calls = AccountCalls(AccountConfig(OPENAI, profile=WIDE), 0.0)
+    for number in range(8):
+        told = LimitReading("requests", None, 600.0, 599.0 - number, float(number == 5))
+        _told(calls, number, told, 0.5 * number)
+    (tracked,) = calls.account.limits
+    assert (tracked.limit.period_s, tracked.limit.kind) == (60.0, "bucket")
+    # Fuller than it was taken to be, it may be as large as its limit.
+    for number in range(9, 20):
+        _told(calls, number, LimitReading("requests", None, 600.0, 200.0, None), 1.0 * number)
+    assert tracked.count.size == 201.0
+    _told(calls, 30, LimitReading("requests", None, 600.0, 400.0, None), 30.0)
+    assert tracked.count.size == 600.0

@@ -217,6 +217,16 @@ def test_whole_answers_leap_where_named_limits_feed_many() -> None:
     assert run(named, work).time_s < run(ProviderSpec("calm", dialect="plain"), work).time_s
 
 
+@pytest.mark.parametrize(("amount", "period_s"), [(5.0, 1.0), (40.0, 7.0), (30.0, 10.0)])
+def test_without_resets_a_period_is_learned_from_what_comes_back(
+    amount: float, period_s: float
+) -> None:
+    learned = run(replace(_requests(amount, period_s, "bucket", "bare"), omits=("reset",)))
+    assert 0.3 * period_s <= learned.limit.period_s <= 1.5 * period_s
+    assert learned.time_s <= 1.1 * learned.least_s
+    assert learned.result.refused <= 60
+
+
 @pytest.mark.parametrize("omits", [("reset",), ("limit",), ("remaining",)])
 def test_headers_that_are_left_out_cost_little(omits: tuple[Omitted]) -> None:
     terms = Terms((Limit("requests", 60.0, burst=10.0),))

@@ -594,6 +594,8 @@ class TrackedLimit:
                 # It was taken to be full: this is all that it holds.
                 meter.capacity = max(need, target)
             self._shift_by(meter, max(0.0, level - target), now)
+            # What the next reading finds there beyond this was not gained meanwhile.
+            self._looked_s = -inf
         elif isinstance(meter, FixedWindow):
             meter.set_level(min(level, 0.0), now)
             meter.boundary_s = now + wait_s + RESET_MARGIN_S
@@ -627,7 +629,7 @@ class TrackedLimit:
         self._missing += delta
         elapsed = at_s - self._looked_s
         if elapsed == inf:
-            self._looked_s = at_s
+            self._looked_s, self._missing = at_s, 0.0
         elif elapsed >= DRAW_STEP_S:
             self._draw(bucket, elapsed, at_s)
             self._looked_s, self._missing = at_s, 0.0
