@@ -9,9 +9,12 @@ every limit had room, streams in flight counted to their end.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import sys
+import tempfile
 from collections.abc import Sequence
+from itertools import pairwise
 from math import inf
 from multiprocessing import get_context
 from pathlib import Path
@@ -31,12 +34,14 @@ from headway.engine.strategy import ADAPTIVE
 from headway.pacing.account import AccountConfig
 from headway.pacing.calls import AccountCalls
 from headway.pacing.length import OutputLength
-from headway.sim.account import Needs, Terms
+from headway.sim.account import Needs, SimulatedAccount, Terms
 from headway.sim.clients import ClientPort, PacedDoor
 from headway.sim.draw import Neighbour, uniform
 from headway.sim.headers import dialect_of
 from headway.sim.provider import Happening, Latency, Provider, ProviderSpec, SimulatedCall
 from headway.sim.rehearsal import Rehearsal, Workload, draw_workload
+from headway.sim.server import launched, truth_of
+from headway.sim.truth import filler
 
 REPORT: Final = ROOT / "docs" / "benchmarks" / "changes.md"
 SEEDS: Final = (201, 202, 203)
@@ -187,20 +192,22 @@ def tasks_for(spec: ProviderSpec) -> int:
     return 4 * TASKS if spec is WIDE else TASKS
 
 
+def with_change(terms: Terms, change: Change) -> Terms:
+    if change in ("halved", "raised"):
+        return replace(terms, changes=((FROM_S, 0.5 if change == "halved" else 4.0),))
+    if change == "neighbour":
+        return replace(terms, neighbour=Neighbour(0.5, 4, on_s=40.0, off_s=40.0, start_s=20.0))
+    return terms
+
+
 def run_case(case: Case) -> Found:
     spec = PROVIDERS[case.provider]
     workload = draw_workload(replace(WORKLOADS["1000"], tasks=tasks_for(spec)), case.seed)
-    terms = spec.terms
+    terms = with_change(spec.terms, case.change)
     speeds: tuple[tuple[float, float], ...] = ()
-    if case.change == "halved":
-        terms = replace(terms, changes=((FROM_S, 0.5),))
-    elif case.change == "raised":
-        terms = replace(terms, changes=((FROM_S, 4.0),))
-    elif case.change == "neighbour":
-        terms = replace(terms, neighbour=Neighbour(0.5, 4, on_s=40.0, off_s=40.0, start_s=20.0))
-    elif case.change == "slow":
+    if case.change == "slow":
         speeds = ((FROM_S, SLOW_FACTOR), (FROM_S + SLOW_S, 1.0))
-    else:
+    elif case.change == "long":
         workload = _with_long_calls(workload, spec.latency, case.seed)
     provider = ChangingProvider(replace(spec, terms=terms), case.seed, speeds)
     provider.shows_progress = True
@@ -246,11 +253,100 @@ def cases(
     ]  # fmt: skip
 
 
+HTTP_CALLS: Final = 500
+HTTP_CHANGES: Final[tuple[Change, ...]] = ("halved", "neighbour")
+HTTP_TERMS: Final = """
+name: {change}
+terms:
+  limits:
+  - {{resource: requests, amount: 600}}
+  - {{resource: input, amount: 400000}}
+  - {{resource: output, amount: 80000}}
+  {more}
+latency: {{first_byte_s: 1.0, per_output_token_s: 0.02}}
+"""
+HTTP_MORE: Final = {
+    "halved": f"changes: [[{FROM_S:g}, 0.5]]",
+    "neighbour": "neighbour: {share: 0.5, on_s: 40, off_s: 40, start_s: 20}",
+}
+
+
+def over_http(change: Change) -> Found:
+    """The same account behind real HTTP, Anthropic's SDK with `pace`, told nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "provider.yaml"
+        file.write_text(HTTP_TERMS.format(change=change, more=HTTP_MORE[change]))
+        with launched("--provider", str(file), "--model", "tokens-100-700") as url:
+            lost = asyncio.run(_call_all(url))
+            truth = truth_of(url, "?arrivals=all")
+    visits = truth["arrivals"]
+    ended_s = max(visit["ended_s"] for visit in visits)
+    refused = sum(not visit["is_accepted"] for visit in visits)
+    idle = _idle(change, [visit for visit in visits if visit["is_accepted"]])
+    return Found(ended_s - visits[0]["at_s"], refused, lost, *idle, 1.0)
+
+
+async def _call_all(url: str) -> int:
+    """All calls at once; how many failed."""
+    import anthropic
+
+    from headway import pace
+    from headway.client.admission import keep_apart
+
+    keep_apart()
+    client = pace(anthropic.AsyncAnthropic(api_key="any", base_url=url, max_retries=0))
+
+    async def ask(number: int) -> bool:
+        prompt = "".join(filler(1000 + 2000 * number // HTTP_CALLS, number))
+        try:
+            async with client.messages.stream(
+                model="tokens-100-700", max_tokens=1000,
+                messages=[{"role": "user", "content": prompt}],
+            ) as stream:  # fmt: skip
+                await stream.get_final_message()
+        except anthropic.AnthropicError as error:
+            say(f"lost: {error}")
+            return True
+        return False
+
+    return sum(await asyncio.gather(*map(ask, range(HTTP_CALLS))))
+
+
+def _idle(change: Change, visits: Sequence[dict[str, float]]) -> tuple[float, float, int]:
+    """The longest time without an arrival although the next call had room, from the server's own
+    log: how long, until when, with how many calls in flight."""
+    spec = PROVIDERS["burst-60s"]
+    terms = with_change(spec.terms, change)
+    account = SimulatedAccount(terms, visits[0]["at_s"])
+    worst, clock = (0.0, 0.0, 0), visits[0]["at_s"]
+    ends = sorted((visit["ended_s"], visit["output_tokens"]) for visit in visits)
+    for before, after in pairwise(visits):
+        account.admit(Needs(before["input_tokens"], before["output_tokens"]), before["at_s"], "")
+        since_s, now = inf, before["at_s"]
+        while now < after["at_s"]:
+            while (at_s := account.next_change_s(clock)) <= now:
+                account.advance(at_s)
+                clock = at_s
+            while ends and ends[0][0] <= now:
+                account.produce(ends[0][1], ends.pop(0)[0], now)
+            in_flight = [one for one in visits if one["at_s"] <= now < one["ended_s"]]
+            ahead = sum(one["output_tokens"] for one in in_flight)
+            needs = Needs(after["input_tokens"], after["output_tokens"] + ahead)
+            has_room = all(meter.available(now) >= needs.of(limit.resource)
+                           for limit, meter in account._meters)  # fmt: skip
+            since_s = min(since_s, now) if has_room else inf
+            if now - since_s > worst[0]:
+                worst = now - since_s, now, len(in_flight)
+            now += LOOK_S
+    return worst
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.changes")
     parser.add_argument("--provider", choices=tuple(PROVIDERS), action="append")
     parser.add_argument("--change", choices=tuple(CHANGES), action="append")
     parser.add_argument("--seed", type=int, action="append")
+    parser.add_argument("--http", action="store_true", help="only the runs over HTTP")
     parser.add_argument("--json", action="store_true", help="print the numbers only")
     parser.add_argument("--output", type=Path, default=REPORT)
     parsed = parser.parse_args(arguments)
@@ -258,6 +354,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parsed.provider or tuple(PROVIDERS), parsed.change or tuple(CHANGES), parsed.seed or SEEDS
     )
     found: dict[Case, Found] = {}
+    if parsed.http:
+        wanted = []
     with get_context("fork").Pool(PROCESSES) as pool:
         for case, one in zip(wanted, pool.imap(run_case, wanted), strict=True):
             found[case] = one
@@ -267,14 +365,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if parsed.json:
         print(json.dumps([as_dict(case) | as_dict(one) for case, one in found.items()]))
         return 0
-    text = report(found)
-    if parsed.output != REPORT or not (parsed.provider or parsed.change or parsed.seed):
+    is_whole = not (parsed.provider or parsed.change or parsed.seed)
+    served = {change: over_http(change) for change in HTTP_CHANGES if is_whole}
+    text = report(found, served)
+    if parsed.output != REPORT or (is_whole and not parsed.http):
         parsed.output.write_text(text)
     print(text)
     return 0
 
 
-def report(found: dict[Case, Found]) -> str:
+def report(found: dict[Case, Found], served: dict[Change, Found]) -> str:
     parts = [INTRODUCTION]
     for change, words in CHANGES.items():
         rows = []
@@ -289,6 +389,14 @@ def report(found: dict[Case, Found]) -> str:
         if rows:
             headings = ("provider", "time", "refused", "longest wait with room (in flight)", "")
             parts += [f"## {words}\n", table(headings, rows)]
+    if served:
+        rows = [
+            [CHANGES[change], f"{one.makespan_s:.0f} s", f"{one.refused}", f"{one.failed}",
+             f"{one.idle_s:.1f} s ({one.in_flight})"]
+            for change, one in served.items()
+        ]  # fmt: skip
+        parts += [HTTP_WORDS, table(("change", "time", "refused", "lost", "longest wait with room "
+                                     "(in flight)"), rows)]  # fmt: skip
     return "\n".join(parts)
 
 
@@ -311,6 +419,12 @@ def _cells(first: Sequence[Found], new: Sequence[Found]) -> list[str]:
         ", ".join(notes),
     ]
 
+
+HTTP_WORDS: Final = f"""## Over HTTP
+
+`headway sim serve` with the limits of `burst-60s`, {HTTP_CALLS} calls by Anthropic's SDK, paced
+within one process; from the server's log.
+"""
 
 INTRODUCTION: Final = f"""# What changes under way
 
