@@ -41,7 +41,9 @@ def new_client() -> tuple[AdmissionClient, Wire]:
 
 def ask(client: AdmissionClient) -> tuple[ClientCall, list[int]]:
     rung: list[int] = []
-    return client.ask(CALL, lambda: rung.append(1)), rung
+    call = client.enter(CALL, lambda: rung.append(1))
+    client.connection.send(protocol.Ask(call.number, CALL))
+    return call, rung
 
 
 def granted(client: AdmissionClient) -> Ticket:

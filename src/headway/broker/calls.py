@@ -181,17 +181,10 @@ class AdmissionClient:
         self._views: dict[int, Callable[[protocol.Described], None]] = {}
         self.connection = dial(self)
 
-    def ask(self, request: Request, ring: Callable[[], None]) -> ClientCall:
-        """Join the queue; `ring` is called, on any thread, when there is an answer."""
+    def enter(self, request: Request, ring: Callable[[], None]) -> ClientCall:
+        """A call that is about to ask; `ring` is called, on any thread, when there is an answer."""
         number = self._asked = next(self._numbers)
         call = self._waiting[number] = ClientCall(number, request, ring)
-        try:
-            self.connection.send(protocol.Ask(number, request))
-            if call.answer is None:
-                self.connection.open()
-        except BaseException:  # Whatever it was, the caller no longer waits here.
-            self.abandon(call)
-            raise
         return call
 
     def look(self, call: ClientCall) -> None:

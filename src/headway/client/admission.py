@@ -159,9 +159,11 @@ class AdmissionPort:
     ) -> Ticket:
         bell: SimpleQueue[None] = SimpleQueue()
         client = self._client or self._present()
-        call = client.ask(request, partial(bell.put, None))
+        call = client.enter(request, partial(bell.put, None))
         try:
+            client.connection.send(protocol.Ask(call.number, request))
             if call.answer is None:
+                client.connection.open()
                 for timeout_s in _waits(client, call, deadline_s, heard):
                     with suppress(Empty):
                         bell.get(timeout=timeout_s)
@@ -174,9 +176,11 @@ class AdmissionPort:
         self, request: Request, deadline_s: float | None = None, heard: Heard | None = None
     ) -> Ticket:
         bell, client = _AsyncBell(), self._client or self._present()
-        call = client.ask(request, bell.ring)
+        call = client.enter(request, bell.ring)
         try:
+            client.connection.send(protocol.Ask(call.number, request))
             if call.answer is None:
+                client.connection.open()
                 for timeout_s in _waits(client, call, deadline_s, heard):
                     await bell.wait(timeout_s)
             return call.take()
