@@ -374,8 +374,8 @@ def _knowledge(table: Table) -> str:
     headings = ["cell", "headers", "knows more", "knows less", "slower by"]
     return (
         "## Knowing more, slower\n\nEvery cell in which a profile or configured limits are over "
-        "2 % slower than cold, or cold is over 2 % slower than without headers. Those who know less "
-        "and leave a debt do not count.\n\n"
+        "2 % slower than cold, or cold is over 2 % slower than without headers. Those who know "
+        "less and leave a debt do not count.\n\n"
         + (markdown.table(headings, rows) if rows else "None.\n")
     )
 
