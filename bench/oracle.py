@@ -24,7 +24,8 @@ from headway.base.values import Amounts, Demand, Limit, LimitKind, Reading, Reso
 from headway.pacing.account import AccountConfig, Profile
 from headway.pacing.call import Call
 from headway.pacing.calls import AccountCalls
-from headway.pacing.streams import NEARLY_FULL
+from headway.pacing.limits import FLOOR_SHARE
+from headway.pacing.streams import BIN_S, NEARLY_FULL
 from headway.sim.draw import uniform
 from headway.sim.headers import dialect_of
 
@@ -124,28 +125,31 @@ def draw_trace(number: int) -> Trace:
 def change_of(trace: Trace) -> str:
     """What was meant to change for an account and calls like these; nothing for most."""
     if trace.pace == "smooth":
-        return "a smooth pace is a bucket of one call: it goes at 90 % of it, not later than full"
+        return "a smooth pace is a bucket of one call, which goes before it is full"
     for limit in trace.limits:
-        if limit.resource == "output":
+        most = max(_size(limit, one.demand.ceiling) for one in trace.calls)
+        if limit.kind == "bucket" and most > (NEARLY_FULL - FLOOR_SHARE) * limit.capacity:
+            return "a call of over 90 % of a bucket, with the floor, goes before it is full"
+    for limit in trace.limits:
+        is_short = (
+            limit.kind == "bucket" and limit.rate_per_s * BIN_S > FLOOR_SHARE * limit.capacity
+        )
+        if limit.resource == "output" and (is_short or limit.kind != "bucket"):
             return CHANGED_OUTPUT[limit.kind]
-        if limit.kind == "bucket":
-            most = max(_size(limit, one.demand.ceiling) for one in trace.calls)
-            if most > NEARLY_FULL * limit.capacity:
-                return "a call of over 90 % of a bucket goes when it fits, not later than full"
     return ""
 
 
 CHANGED_OUTPUT: Final[dict[LimitKind, str]] = {
-    "bucket": "produced output in a bucket: no floor of half a second's refill",
+    "bucket": "produced output in a bucket of a few seconds: a floor of 15 % at most, 50 % before",
     "sliding": "produced output in a sliding window: followed along the streams, not held whole",
     "fixed": "produced output in a fixed window: of a long answer, a window's part is held",
 }
 
 
 def _size(limit: Limit, amounts: Amounts) -> float:
-    sizes = {"requests": 1.0, "input": amounts.input_tokens,
+    sizes = {"requests": 1.0, "input": amounts.input_tokens, "output": amounts.output_tokens,
              "tokens": amounts.input_tokens + amounts.output_tokens}  # fmt: skip
-    return sizes[limit.resource]
+    return sizes.get(limit.resource, 0.0)
 
 
 class NewVersion:
