@@ -244,7 +244,7 @@ class Account:
         width = self.width.limit(in_flight, waiting, demand.is_whole, now)
         if in_flight >= width:
             # A try that is due or under way ends with an answer, not with a time.
-            probe_s = self.width.next_probe_s(width)
+            probe_s = self.width.next_probe_s(width, now)
             until_s = probe_s if probe_s > now else inf
             return Wait("concurrency", until_s, f"{in_flight} in flight")
         ventures_s = self.width.departs_s(in_flight, now)

@@ -182,6 +182,9 @@ class PeriodEvidence:
             "sliding": (self._rr - self._r**2 / self._count) / self._count,
             "fixed": self._off / self._offs if self._offs else inf,
         }
+        if told.period_s is not None and self._r < self._count * told.period_s / 2.0:
+            # A call stays in a sliding window for the whole of a period that is named.
+            squares["sliding"] = inf
         errors = {kind: sqrt(max(0.0, square)) for kind, square in squares.items()}
         if self.is_open and max(errors["bucket"], errors["sliding"]) > step_s:
             self.is_open = False

@@ -421,6 +421,10 @@ costs. Four gain one per cent where nothing is congested, and lose ten where the
 COLD_WHOLE: Final = 4.0
 """The same where answers come whole and a round is as long as a call; at most the root of all."""
 
+SILENT_S: Final = 10.0
+"""One call more for each such time without a sign of any: two that think for minutes, or hang, hold
+no others back."""
+
 ELASTIC: Final = 0.8
 """More at once are worth it while time grows by less than this share of what the width does. At
 0.8 the throughput is 98 % of a peak."""
@@ -469,6 +473,8 @@ class Width:
         self._tokens = 0.0
         """Of a usual answer; 0 where answers come whole."""
         self._has_ended = False
+        self._cold_s = inf
+        """When the first call was sent."""
         self._fit: CongestionFit | None = None
         """Time of a usual call, with as little growth as samples allow."""
 
@@ -478,7 +484,7 @@ class Width:
         everything = in_flight + waiting
         if self._is_cold:
             cold = min(COLD_WHOLE, float(isqrt(everything))) if is_whole else COLD
-            return min(max(COLD, cold), cap)
+            return min(max(COLD, cold) + self._silent(now), cap)
         fit = self._fit
         if fit is not None and waiting <= TAIL_WAITING and self.allowed < everything <= cap:
             peak = fit.width(1.0)
@@ -488,6 +494,10 @@ class Width:
                     return float(everything)
         return min(self.allowed, cap)
 
+    def _silent(self, now: float) -> int:
+        """For how many times `SILENT_S` no call has shown anything."""
+        return int(max(0.0, now - self._cold_s) / SILENT_S + 1e-9)
+
     def departs_s(self, in_flight: int, now: float) -> float:
         """When one more may leave, as far as it is more than ever were in flight."""
         if in_flight < self._tried:
@@ -496,6 +506,7 @@ class Width:
 
     def sent(self, in_flight: int, now: float) -> None:
         """One more has left, so that this many are in flight."""
+        self._cold_s = min(self._cold_s, now)
         if in_flight > self._tried:
             self._tried, self._ventured_s = float(in_flight), now
 
@@ -533,10 +544,9 @@ class Width:
         if first is not None:
             times.append((first, 1.0))
         telling = [one for one in times if one[0].has_contrast]
-        # Pieces come as quickly however many calls wait inside the provider for their first byte.
         widest = self.pieces.widest
-        if self.first_bytes.fit() is not None:
-            widest = self.first_bytes.widest
+        if first is None or not pieces.has_contrast:
+            widest = max(widest, self.first_bytes.widest)
         reach = max(widest + 1.0, BLIND * widest)
         if pieces.has_contrast:
             if _sum(telling, CERTAIN).width(ELASTIC) >= REACH * widest:
@@ -557,8 +567,10 @@ class Width:
         self.cap.succeeded(in_flight, now)
         self.strain.succeeded(in_flight, now)
 
-    def next_probe_s(self, width: float) -> float:
-        """When one more than `width` is tried, if a cap holds it there."""
+    def next_probe_s(self, width: float, now: float) -> float:
+        """When one more than `width` is tried, if a cap or silence holds it there."""
+        if self._is_cold and self.cap.limit > width:
+            return self._cold_s + (self._silent(now) + 1) * SILENT_S
         holding = [cap for cap in (self.cap, self.strain) if cap.limit <= width]
         return max((cap.next_probe_s for cap in holding), default=inf)
 
