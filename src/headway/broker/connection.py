@@ -243,9 +243,12 @@ class BrokerConnection:
         with selectors.DefaultSelector() as selector:
             selector.register(sock, selectors.EVENT_READ)
             selector.register(self._bell[0], selectors.EVENT_READ)
+            is_held_up = False
             while not self._is_closed:
-                writing = selectors.EVENT_WRITE if self._data else 0
-                selector.modify(sock, selectors.EVENT_READ | writing)
+                if is_held_up != bool(self._data):
+                    is_held_up = not is_held_up
+                    writing = selectors.EVENT_WRITE if is_held_up else 0
+                    selector.modify(sock, selectors.EVENT_READ | writing)
                 for key, events in selector.select():
                     if key.fileobj is not sock:
                         self._bell[0].recv(READ_BYTES)

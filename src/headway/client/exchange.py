@@ -102,7 +102,11 @@ def open_exchange(request: httpx2.Request, pacing: Pacing) -> Exchange | None:
         seen = sketch(asked, body)
     except errors.WireError:
         return None
-    headers = request.headers
+    # Read once: the library looks through all of them for each name.
+    headers = {
+        name.decode("utf-8", "surrogateescape").lower(): value.decode("utf-8", "surrogateescape")
+        for name, value in request.headers.raw
+    }
     host = host_name(url.scheme, url.host, url.port)
     account = account_name(host, headers, url.query.decode("ascii", "replace"))
     dialect = pacing.voices.expected(account, asked.wire).name

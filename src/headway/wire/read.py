@@ -69,6 +69,7 @@ and batches are no calls."""
 
 _EVENT_START: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry)?:")
 
+LENGTH_DIGITS_MAX: Final = 15
 LOOK_BYTES: Final = 16
 """Enough of a body to tell a stream from JSON."""
 
@@ -154,7 +155,8 @@ class AnswerReader(values.AnswerSoFar):
         encoding = self._headers.get("content-encoding", "")
         self._inflater = Inflater(encoding) if encoding else None
         length = self._headers.get("content-length", "")
-        self._length = int(length) if re.fullmatch(r"[0-9]{1,15}", length) else None
+        is_number = length.isascii() and length.isdigit() and len(length) <= LENGTH_DIGITS_MAX
+        self._length = int(length) if is_number else None
         kind = self._headers.get("content-type", "").lower()
         is_stream = self._is_success and kind.startswith("text/event-stream")
         self._events: EventReader | ElementReader | None = None
