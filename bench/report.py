@@ -306,19 +306,23 @@ def _record(table: Table, marks: Table) -> str:
         ("cells in which knowing more is over 2 % slower",
          lambda first: Figure(n := len(_slower(table, first)), f"{n}"), 0, None),
     ]  # fmt: skip
-    lines = []
-    for what, figure, must, goal in rows:
-        new, marked = figure(""), [value for value in (must, goal) if value is not None]
-        names = ["must", "goal"][: len(marked)]
-        met = [
-            f"{name} {'yes' if new.value <= value + 5e-4 else '**no**'}"
-            for name, value in zip(names, marked, strict=True)
-        ]
-        wanted = ["-" if value is None else f"{abs(value):g}" for value in (must, goal)]
-        reached = "-" if new.text == NO_CELL else ", ".join(met)
-        lines.append([what, figure(FIRST).text, new.text, *wanted, reached])
+    lines = [_record_line(*row) for row in rows]
     headings = ["", "first version", "new law", "must", "goal", "reached"]
     return f"## The record\n\n{markdown.table(headings, lines)}\n{_marks(marks)}"
+
+
+def _record_line(
+    what: str, figure: Callable[[str], Figure], must: float | None, goal: float | None
+) -> list[str]:
+    new, marked = figure(""), [value for value in (must, goal) if value is not None]
+    names = ["must", "goal"][: len(marked)]
+    met = [
+        f"{name} {'yes' if new.value <= value + 5e-4 else '**no**'}"
+        for name, value in zip(names, marked, strict=True)
+    ]
+    wanted = ["-" if value is None else f"{abs(value):g}" for value in (must, goal)]
+    reached = "-" if new.text == NO_CELL else ", ".join(met)
+    return [what, figure(FIRST).text, new.text, *wanted, reached]
 
 
 def _refusals(cells: Iterable[Cell]) -> Figure:

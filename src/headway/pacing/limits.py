@@ -153,10 +153,8 @@ class PeriodEvidence:
         self._longest_s = 0.0
 
     def observe(self, told: LimitReading, need: float, at_s: float) -> Limit | None:
-        """The limit that explains the readings so far; None while they explain nothing.
-
-        `need` is what the call took to which the reading belongs. Readings come in any order.
-        """
+        """The limit that explains the readings so far, which come in any order; None while they
+        explain nothing. `need` is what the call took to which the reading belongs."""
         limit, left, reset_s = told.limit, told.remaining, told.reset_s
         if not limit or left is None or reset_s is None:
             return None
