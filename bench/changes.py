@@ -294,7 +294,7 @@ async def _call_all(url: str) -> int:
     from headway.client.admission import keep_apart
 
     keep_apart()
-    client = pace(anthropic.AsyncAnthropic(api_key="any", base_url=url, max_retries=0))
+    client = pace(anthropic.AsyncAnthropic(api_key="any", base_url=url))
 
     async def ask(number: int) -> bool:
         prompt = "".join(filler(1000 + 2000 * number // HTTP_CALLS, number))
@@ -309,7 +309,8 @@ async def _call_all(url: str) -> int:
             return True
         return False
 
-    return sum(await asyncio.gather(*map(ask, range(HTTP_CALLS))))
+    async with client:
+        return sum(await asyncio.gather(*map(ask, range(HTTP_CALLS))))
 
 
 def _idle(change: Change, visits: Sequence[dict[str, float]]) -> tuple[float, float, int]:
