@@ -60,7 +60,7 @@ class Home(Struct, frozen=True):
         }
         ended = subprocess.run(
             [sys.executable, "-m", "headway", *words], cwd=self.folder, env=environment,
-            capture_output=True, text=True, check=False, timeout=60, start_new_session=True,
+            capture_output=True, text=True, check=False, timeout=300, start_new_session=True,
         )  # fmt: skip
         return ended.returncode, ended.stdout, ended.stderr
 

@@ -73,7 +73,7 @@ def gateway(
     *words: str, environ: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command(*words), capture_output=True, text=True, timeout=60, check=False,
+        command(*words), capture_output=True, text=True, timeout=300, check=False,
         env=None if environ is None else {**os.environ, **environ},
     )  # fmt: skip
 

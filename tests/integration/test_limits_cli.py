@@ -29,7 +29,7 @@ def headway(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "headway", *words]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "100"}
     done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=60, check=False
+        command, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert "Traceback" not in done.stderr
     return done

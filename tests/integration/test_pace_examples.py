@@ -47,7 +47,7 @@ def run(url: str, folder: Path, key: str, *command: str) -> dict[str, Any]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=300,
     )
     found: dict[str, Any] = json.loads(ended.stdout)
     return found

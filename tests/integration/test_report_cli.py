@@ -226,7 +226,7 @@ def test_a_run_of_functions_is_told_without_its_program(shell: Shell) -> None:
     )
     root = Path(__file__).resolve().parents[2]
     environment = os.environ | {"PYTHONPATH": str(root / "src")}
-    run([sys.executable, str(program)], check=True, env=environment, timeout=60)
+    run([sys.executable, str(program)], check=True, env=environment, timeout=300)
     program.unlink()
     told = reported(shell)
     assert (told["kind"], told["state"]) == ("python", "done")

@@ -53,7 +53,7 @@ class Shell:
     def process(self, *arguments: str) -> Said:
         ended = subprocess.run(
             [sys.executable, "-m", "headway", *arguments], capture_output=True, check=False,
-            cwd=self.state, env=os.environ | {"PYTHONPATH": str(ROOT / "src")}, timeout=60,
+            cwd=self.state, env=os.environ | {"PYTHONPATH": str(ROOT / "src")}, timeout=300,
         )  # fmt: skip
         return Said(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
 

@@ -28,7 +28,7 @@ def test_a_run_goes_on_when_a_signal_ends_its_server(
         assert not answer.get("isError"), answer
         until(lambda: sim.account("k") is not None)
         server.send_signal(number)
-        _, err = server.communicate(timeout=60)
+        _, err = server.communicate(timeout=300)
         assert server.returncode == -number
         assert err == ""
         assert states(someone) == ["running"]

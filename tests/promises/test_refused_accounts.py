@@ -201,7 +201,7 @@ def test_a_signal_after_the_account_was_refused_is_an_interruption(
     if sent == signal.SIGINT:
         assert any("stops" in line for line in process.stderr)
         os.kill(process.pid, sent)
-    _, told = process.communicate(timeout=60)
+    _, told = process.communicate(timeout=300)
     assert process.returncode == 130, told
 
 
