@@ -13,6 +13,7 @@ from headway.pacing.memory import (
     ObservedAnswer,
     PacingMemory,
     Spell,
+    hours_of,
     lately,
     minutes_seen,
     total,
@@ -60,6 +61,14 @@ def test_whatever_ends_without_an_answer_is_in_one_column(kind: FaultKind, colum
     assert found == Spell(**{column: 1})
     assert found.ended == 1
     assert found.refused == (column in ("rate", "concurrency"))
+
+
+def test_a_minute_belongs_to_the_hour_in_which_it_began() -> None:
+    chronicle = Chronicle()
+    chronicle.turn(7, 0.0)
+    chronicle.refused("rate", 1.0)
+    chronicle.turn(8, 2.0)
+    assert list(hours_of(chronicle.memory(3.0))) == [7]
 
 
 def test_spells_are_added_and_taken_away() -> None:
