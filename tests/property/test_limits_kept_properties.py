@@ -66,7 +66,7 @@ def test_under_a_ceiling_a_run_takes_as_long_as_its_bound_and_one_call(case: Cas
     played = play(case, share=HALF)
     _assert_clean(case, played)
     workload = case.workload
-    least_s = bound(case.spec, workload.calls, workload.needs, share=HALF).time_s
+    least_s = bound(case.spec, workload.calls, workload.needs, share=HALF).fair_s
     assert played.result.makespan_s <= WITHIN * least_s + _p95_s(played)
 
 
