@@ -162,7 +162,7 @@ def test_a_plan_is_judged_again_by_the_process_that_opens_its_files(scene: Scene
     names.write_text(".env")
     command = [sys.executable, "-m", "headway", "resume", place.id, "--keep", "--quiet", "--json"]
     ended = subprocess.run(
-        command, env=scene.environment, cwd=scene.here, capture_output=True, timeout=300, check=False
+        command, env=scene.environment, cwd=scene.here, capture_output=True, timeout=99, check=False
     )
     assert ended.returncode == 3, ended.stderr
     assert b"is hidden" in ended.stderr
