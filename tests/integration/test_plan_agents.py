@@ -94,7 +94,7 @@ def made(tmp_path: Path, *limits: str) -> Iterator[Scene]:
 def test_a_plan_of_agents_that_was_killed_goes_on_in_their_own_sessions(scene: Scene) -> None:
     """The provider's own count says what was paid twice."""
     scene.plan(EDITS)
-    scene.killed_after(5, "run", "plan.yaml", "--yes")
+    scene.killed_after(7, "run", "plan.yaml", "--yes")
     before = scene.calls
     _, err = scene.headway("resume")
     for task in ("edit[1]", "edit[2]", "edit[3]"):
