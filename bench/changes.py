@@ -59,7 +59,7 @@ LOOKED_AT: Final = 5
 WORSE: Final = 1.03
 IDLE_S_MAX: Final = 2.0
 
-Change = Literal["halved", "raised", "neighbour", "slow", "long"]
+Change = Literal["none", "halved", "raised", "neighbour", "slow", "long"]
 CHANGES: Final[dict[Change, str]] = {
     "halved": "limits halved after 60 s",
     "raised": "limits raised x 4 after 60 s",
@@ -409,6 +409,9 @@ def _cells(first: Sequence[Found], new: Sequence[Found]) -> list[str]:
     notes = []
     if times[1] > WORSE * times[0]:
         notes.append(f"{times[1] / times[0] - 1:.0%} slower")
+    kept = [sum(one.kept for one in these) / len(these) for these in (first, new)]
+    if min(kept) < 1.0:
+        notes.append(f"the neighbour had {kept[0]:.0%} -> {kept[1]:.0%} of its share")
     if idle[1].idle_s > max(IDLE_S_MAX, idle[0].idle_s):
         notes.append("waits longer")
     if any(one.failed for one in new):

@@ -14,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from bench.cells import Cell, Measured, best_of, line_of, measure
+from bench.changes import SLOW_S, Case, run_case
 from bench.drawn import REPORTED, TUNING, draw
 from bench.oracle import change_of, compare, draw_trace
 from bench.pacing import quick
@@ -83,6 +84,26 @@ def test_admit_and_settle_cost_a_bounded_number_of_function_calls() -> None:
     command = [sys.executable, "-c", code]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert float(ended.stdout) <= ADMIT_AND_SETTLE_CALLS_MAX
+
+
+@pytest.mark.parametrize("provider", ["cap-7", "burst-3s", "congested"])
+def test_a_provider_that_is_slow_for_a_minute_costs_little_more_than_that_minute(
+    provider: str,
+) -> None:
+    calm, slow = (run_case(Case(provider, change, 301, "new")) for change in ("none", "slow"))
+    assert slow.makespan_s <= calm.makespan_s + 2.0 * SLOW_S
+
+
+def test_a_raised_limit_is_followed_at_once_without_a_refusal() -> None:
+    calm, raised = (run_case(Case("reserved", change, 301, "new")) for change in ("none", "raised"))
+    assert raised.refused == 0
+    assert raised.makespan_s <= 0.75 * calm.makespan_s
+
+
+def test_what_is_left_of_a_fixed_window_is_used() -> None:
+    found = run_case(Case("fixed-window", "long", 301, "new"))
+    assert found.idle_s < 10.0
+    assert found.refused <= 2
 
 
 def _executed(trial: Trial) -> Iterator[CodeType]:

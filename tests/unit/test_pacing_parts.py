@@ -219,14 +219,16 @@ first reading, fixed window of unknown edge: Learned fixed
 first reading, sliding window: Learned sliding
     adopt told(200) 1 2; level 2 = 200; level 62 = 600
 refusal, bucket: Learned
-    left read(30) 0 = 30; left read(-) 0 = 600; refused demand(100) read() 4 0 = False;
+    left read(30) 0 = 30; left read(-) 0 = 600; refused demand(100) read() 4 False 0 = False;
     level 4 = 100
 refusal without a wait: Learned
-    refused demand(100) read(105) None 0 = False; level 1 = 100
+    refused demand(100) read(105) None False 0 = False; level 1 = 100
 refusal although enough is left: Learned
-    refused demand(100) read(300) 4 0 = True; level 0 = 600
+    refused demand(100) read(300) 4 False 0 = True; level 0 = 600
 refusal, fixed window: Learned fixed
-    refused demand(100) read() 4 0 = False; level 4 = 0; level 4.02 = 600
+    refused demand(100) read() 4 False 0 = False; level 4 = 0; level 4.02 = 600
+refusal, fixed window, whose advice is tried early: one call finds out: Learned fixed
+    refused demand(100) read() 4 True 0 = False; level 4.02 = 100; level 60 = 600
 """
 
 

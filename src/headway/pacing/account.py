@@ -456,16 +456,19 @@ class Account:
     ) -> None:
         """A limit per period was short: the one that was named, or one that we cannot see."""
         reading = replace(reading, limits=tuple([self._meant(told) for told in reading.limits]))
-        is_window = any((one.utilization or 0.0) >= 1.0 for one in reading.limits)
-        may_try = not (is_window or self.config.dialect.refusals_count)
-        wait_s = self.advice.heeded_s(fault.retry_after_s, sent_s, may_try, now)
         named = [one for one in self.limits if one.limit.resource == fault.resource]
         if fault.resource is None:
             # The one that, by the refusal's own headers, has too little for this call.
             named = [one for one in self.limits if one.is_short(demand, reading)]
+        told_s = fault.retry_after_s
+        is_certain = any((one.utilization or 0.0) >= 1.0 for one in reading.limits) or any(
+            one.confirms(told_s, now) for one in named
+        )
+        may_try = not (is_certain or self.config.dialect.refusals_count)
+        wait_s = self.advice.heeded_s(told_s, sent_s, may_try, now)
         if named:
             limit = min(named, key=lambda one: one.left(reading, now))
-            if limit.refused(demand, reading, wait_s, now):
+            if limit.refused(demand, reading, wait_s, wait_s != told_s, now):
                 self.ramp.refused(now)
                 self.pauses.burst_refused(wait_s, now)
             return

@@ -145,7 +145,7 @@ class AccountCalls:
             company = account.speed.mean_since(call.integral, call.sent_s, now)
             account.speed.began(waited_s)
             if not call.is_adopted:
-                account.width.began(company, waited_s, call.stream.tokens)
+                account.width.began(company, waited_s, call.stream.tokens, now)
             call.seen_s, call.integral = now, account.speed.integral(now)
             self._replan(call, account.speed.replan(call.stream.tokens, now, now), now)
         self._observe(call, reading, call.sent_s, now)
@@ -222,7 +222,7 @@ class AccountCalls:
         company = speed.mean_since(call.integral, call.seen_s, now)
         per_token_s = speed.moved(now - call.seen_s, tokens)
         call.seen_s, call.seen_tokens, call.integral = now, output_tokens, speed.integral(now)
-        return self.account.width.moved(company, per_token_s)
+        return self.account.width.moved(company, per_token_s, now)
 
     def _ended(self, call: Call, output_tokens: float, now: float) -> None:
         """An answer is complete: learn from the last piece of it or, if it came whole, from all."""
@@ -237,7 +237,7 @@ class AccountCalls:
         speed, width = account.speed, account.width
         company = speed.mean_since(call.integral, call.sent_s, now)
         speed.arrived(lasted_s, output_tokens, width.pieces.follows)
-        width.arrived(company, lasted_s, output_tokens, account.fed(call.demand, lasted_s))
+        width.arrived(company, lasted_s, output_tokens, account.fed(call.demand, lasted_s), now)
 
     def _extend_overruns(self, now: float) -> None:
         """Streams that outlived their plan go on: expect some more of them."""

@@ -41,7 +41,8 @@ CHANGED: Final = 0.6
 LOWERED: Final = 0.9
 
 PUSH_AFTER_S: Final = 12.0
-"""A rate is pushed by the square of the time since the last refusal, in these units..."""
+"""A rate is pushed by the cube of the time since the last refusal, in these units: with the square
+a limit that was raised four times took 218 s in place of 144..."""
 
 PUSH: Final = 0.02
 """...times this share."""
@@ -194,7 +195,7 @@ class HiddenLimits:
             return max(now, self._tried_s + VENTURE_S)
         refill, need = self._refills[self._blamed], _need(self._blamed, demand)
         patience_s = min(PUSH_AFTER_S, max(PUSH_SOONEST_S, 2.0 * refill.burst / refill.rate))
-        push = PUSH * ((now - self._short_s) / patience_s) ** 2
+        push = PUSH * ((now - self._short_s) / patience_s) ** 3
         missing = need - refill.fill(push, max(need, refill.burst), now)
         return now if missing <= 0 else now + missing / (refill.rate * (1.0 + push))
 

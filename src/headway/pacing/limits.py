@@ -139,6 +139,7 @@ class PeriodEvidence:
         """`known` is what an earlier run found: it holds until resets contradict it."""
         self._most = 0.0 if known is None else known.capacity
         """The most that was ever there before a call."""
+        self._limit = self._most
         self._count = self._r = self._rr = self._mm = self._mr = 0.0
         self._off = self._offs = 0.0
         self._ratio = inf
@@ -158,8 +159,13 @@ class PeriodEvidence:
         limit, left, reset_s = told.limit, told.remaining, told.reset_s
         if not limit or left is None or reset_s is None:
             return None
-        if left + need > FILLED * self._most:
+        if self._limit and abs(limit - self._limit) > CHANGED * self._limit:
+            # Changed on the way: as full in proportion, once it has refilled.
+            self._most *= limit / self._limit
             self._begin()
+        elif left + need > FILLED * self._most:
+            self._begin()
+        self._limit = limit
         self._most = min(limit, max(self._most, left + need))
         self._is_whole = self._is_whole and reset_s == int(reset_s)
         step_s = 1.0 if self._is_whole else FINE_S
@@ -530,6 +536,7 @@ class TrackedLimit:
             return None if found == known else found
         if not (_is_near(found.period_s, known.period_s) and found.capacity == known.capacity):
             self.limit = found
+            self._reported = reading.limit or self._reported
             if isinstance(meter, Bucket):
                 meter.resize(found.rate_per_s, found.capacity, now)
             else:
@@ -579,8 +586,16 @@ class TrackedLimit:
             return False
         return told.remaining < self.rule.need(demand) or told.remaining <= 0.0
 
-    def refused(self, demand: Demand, reading: Reading, wait_s: float | None, now: float) -> bool:
-        """The provider says that this limit was short. True if by its own account it was not."""
+    def confirms(self, wait_s: float | None, now: float) -> bool:
+        """Whether advice to wait is the time until this window ends, as far as that is known."""
+        ends_s = self.meter.boundary_s if isinstance(self.meter, FixedWindow) else inf
+        return wait_s is not None and abs(now + wait_s - ends_s) <= EDGE_MOVED_S
+
+    def refused(
+        self, demand: Demand, reading: Reading, wait_s: float | None, is_trial: bool, now: float
+    ) -> bool:
+        """The provider says that this limit was short. True if by its own account it was not. A
+        trial is a wait that is shorter than the provider's advice: one call finds out then."""
         need, level, meter = self.rule.need(demand), self.level(now), self.meter
         told = self._told(reading)
         remaining = None if told is None else told.remaining
@@ -597,10 +612,12 @@ class TrackedLimit:
             self._shift_by(meter, max(0.0, level - target), now)
             # What the next reading finds there beyond this was not gained meanwhile.
             self._looked_s = -inf
-        elif isinstance(meter, FixedWindow):
+        elif isinstance(meter, FixedWindow) and not is_trial:
             meter.set_level(min(level, 0.0), now)
             meter.boundary_s = now + wait_s + RESET_MARGIN_S
         else:
+            if isinstance(meter, FixedWindow):
+                meter.set_level(min(level, need), now)
             self._blocked_s = now + wait_s
         return False
 
@@ -735,7 +752,8 @@ class TrackedLimit:
                 window.boundary_s = ends
         if snapshot is not None and at_s > window.boundary_s - window.period_s:
             delta = snapshot - self.shift - (reading.remaining or 0.0)
-            if delta > self.rounding:
+            is_news = at_s > self.read_s and not self.rule.flows
+            if delta > self.rounding or (delta < -self.rounding and is_news):
                 window.charge(delta, at_s)
                 self.shift += delta
             self._keeps_changed(delta)

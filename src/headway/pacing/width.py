@@ -7,10 +7,13 @@ Laws:
 - More at once are worth it while time grows by less than `ELASTIC` of what the width does, as far
   as samples can tell: growth is believed only beyond what noise can make.
 - The width is at most a multiple of what was seen in flight, so that it never grows unused.
+- A provider whose speed changes changes the time at every width. What was seen beyond the present
+  width is not believed for ever.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable
 from math import inf, isqrt, log2, sqrt
@@ -176,6 +179,12 @@ quadratic one makes a peak."""
 FLAT: Final = 1e-9
 """Less growth than this share of the time is a rounding error."""
 
+JUMP: Final = 1.5
+JUMP_SAMPLES: Final = 8
+"""So many samples in a row that are all slower, or all faster, than their widths' means by this
+factor: the provider's speed changed, and with it the time at every width. Without this, a provider
+that is slow for a minute is taken for a congested one, and 780 s become up to 1,890."""
+
 Samples = tuple[tuple[float, float, float, float], ...]
 """By width: calls in flight, weight, time, size of the work."""
 
@@ -192,6 +201,8 @@ class Curve:
         self._noise = 0.0
         self._residuals = 0
         self._xx = self._xy = 0.0
+        self._odd: list[tuple[float, float, float, float]] = []
+        """The last samples in a row that were off to the same side by `JUMP`: by which ratio."""
         self._fit: CongestionFit | None = None
         self._top = [max((n for n, _, _, _ in kept), default=0.0)] * ROUND
         """The widest samples."""
@@ -215,10 +226,73 @@ class Curve:
         """What was seen, for the profile: it counts half when the next run begins."""
         return tuple([(n, weight / 2, y, size) for weight, n, y, size in self._bins.values()])
 
-    def sample(self, in_flight: float, y: float, size: float = 1.0) -> None:
-        """One time, and how many were in flight on average meanwhile."""
+    def sample(self, in_flight: float, y: float, size: float = 1.0) -> float:
+        """Take a sample unless it shows, with those before, that the provider's speed changed at
+        every width; returns the factor by which it has become slower."""
+        ratio, odd = self._ratio(in_flight, y, size), self._odd
+        if odd and (odd[0][0] > 1.0) != (ratio > 1.0):
+            self._take_odd()
+        if 1.0 / JUMP < ratio < JUMP:
+            self._take_odd()
+            self.take(in_flight, y, size)
+            return 1.0
+        self._odd.append((ratio, in_flight, y, size))
+        if len(self._odd) < JUMP_SAMPLES:
+            return 1.0
+        # The first of them were begun before.
+        factor = sorted(ratio for ratio, _, _, _ in self._odd[JUMP_SAMPLES // 2 :])[2]
+        self.rescale(factor)
+        return factor
+
+    def rescale(self, factor: float) -> None:
+        """The provider has become slower by this factor, whatever the width."""
+        if factor == 1.0:
+            return
+        self._bins = {
+            place: (weight, n, factor * y, size)
+            for place, (weight, n, y, size) in self._bins.items()
+        }
+        self._odd.clear()
+        self._fit = None
+
+    def keep(self, least: float, most: float) -> None:
+        """Forget what was seen with fewer or more in flight."""
+        bins = self._bins.items()
+        self._bins = {place: one for place, one in bins if least <= one[1] <= most + 0.5}
+        self._top = [min(one, most) for one in self._top]
+        self._fit = None
+
+    def _ratio(self, in_flight: float, y: float, size: float) -> float:
+        """A time, compared with the mean of its width; where that has none, with what is possible:
+        more in flight are never faster."""
+        n, y = max(1.0, in_flight), max(1e-6, y)
+        known = self._bins.get(_bin(n))
+        if known is not None:
+            return y / (known[2] * max(0.1, 1.0 + self.follows * (size / known[3] - 1.0)))
+        follows = self.follows
+        times = sorted(
+            (width, time * max(0.1, 1.0 + follows * (size / usual - 1.0)))
+            for _, width, time, usual in self._bins.values()
+        )
+        place = bisect_left(times, (n,))
+        if place > 0 and y < times[place - 1][1]:
+            return y / times[place - 1][1]
+        if place < len(times) and y > times[place][1]:
+            return y / times[place][1]
+        return 1.0
+
+    def _take_odd(self) -> None:
+        odd, self._odd = self._odd, []
+        for _, n, y, size in odd:
+            self.take(n, y, size)
+
+    def take(self, in_flight: float, y: float, size: float = 1.0) -> None:
+        """Add a sample to the mean of its width."""
         # Clocks are coarse: what takes no time at all takes a microsecond.
         n, y = max(1.0, in_flight), max(1e-6, y)
+        if n > self._top[0]:
+            self._top[0] = n
+            self._top.sort()
         place = _bin(n)
         weight, mean_n, mean, mean_size = self._bins.get(place, (0.0, n, y, size))
         if weight > 0:
@@ -234,9 +308,6 @@ class Curve:
             min(weight + 1.0, 1.0 / CURVE_MEMORY), mean_n + share * (n - mean_n),
             mean + share * (y - mean), mean_size + share * (size - mean_size),
         )  # fmt: skip
-        if n > self._top[0]:
-            self._top[0] = n
-            self._top.sort()
         self._fit = None
 
     def fit(self) -> CongestionFit | None:
@@ -451,6 +522,12 @@ TAIL_SHARE: Final = 0.97
 TAIL_WAITING: Final = 16
 """So few waiting calls are the last: they may crowd in at this share of the peak throughput."""
 
+RETRY_CALLS: Final = 16.0
+RETRY_KEEPS: Final = 0.75
+"""What was seen at other widths is believed for the time of so many calls one after the other, then
+for twice as long, and so on: a width that is not used shows nothing new. Then only what was seen
+with this share of the width in flight is kept, and wider ones are tried."""
+
 WidthCause = Literal["concurrency", "peak", "untried"]
 """The account takes no more at once; more at once are slower in all; so many were never tried."""
 
@@ -477,6 +554,11 @@ class Width:
         """When the first call was sent."""
         self._fit: CongestionFit | None = None
         """Time of a usual call, with as little growth as samples allow."""
+        self._is_held = False
+        """Whether what was seen, and not only what was never tried, ends the growth."""
+        self._settled_s = inf
+        """Since when no more are in flight than that."""
+        self._retries = 0
 
     def limit(self, in_flight: int, waiting: int, is_whole: bool, now: float) -> float:
         """How many may be in flight. The last few go together: a thin tail is slow."""
@@ -510,21 +592,23 @@ class Width:
         if in_flight > self._tried:
             self._tried, self._ventured_s = float(in_flight), now
 
-    def began(self, company: float, waited_s: float, tokens: float) -> bool:
+    def began(self, company: float, waited_s: float, tokens: float, now: float) -> bool:
         """A first byte came, with `company` in flight meanwhile; so long an answer is expected."""
         self._tokens += MEMORY * (tokens - self._tokens) if self._tokens else tokens
-        self.first_bytes.sample(company, waited_s)
-        return self._learn(0.0)
+        self.first_bytes.take(company, waited_s)
+        return self._learn(0.0) | self._retry(company, now)
 
-    def moved(self, company: float, per_token_s: float) -> bool:
+    def moved(self, company: float, per_token_s: float, now: float) -> bool:
         """A piece of an answer came; True if the width changed."""
-        self.pieces.sample(company, per_token_s)
-        return self._learn(0.0)
+        self._sample(company, per_token_s, 1.0)
+        return self._learn(0.0) | self._retry(company, now)
 
-    def arrived(self, company: float, elapsed_s: float, tokens: float, fed: float) -> bool:
+    def arrived(
+        self, company: float, elapsed_s: float, tokens: float, fed: float, now: float
+    ) -> bool:
         """An answer came whole; `fed` is how many calls the named limits allow in its time."""
-        self.pieces.sample(company, elapsed_s, max(1.0, tokens))
-        return self._learn(fed)
+        self._sample(company, elapsed_s, max(1.0, tokens))
+        return self._learn(fed) | self._retry(company, now)
 
     def ended(self) -> bool:
         """A streamed answer is complete. If no piece of any was seen, first bytes have to do."""
@@ -554,8 +638,37 @@ class Width:
         elif fed >= LEAP_FED * widest:
             reach = LEAP * widest
         self._fit = _sum(telling or times, -CERTAIN)
-        self.allowed = float(max(1, int(min(self._fit.worth(ELASTIC), reach + 0.5))))
+        worth = self._fit.worth(ELASTIC)
+        self._is_held = worth <= reach
+        self.allowed = float(max(1, int(min(worth, reach + 0.5))))
         return self.allowed != before
+
+    def _sample(self, company: float, y: float, size: float) -> None:
+        """A time of an answer or a piece of it. If it shows that the provider's speed changed, what
+        was seen beyond these calls was perhaps seen while it did."""
+        factor = self.pieces.sample(company, y, size)
+        if factor != 1.0:
+            self.first_bytes.rescale(factor)
+            self._keep(0.0, company)
+
+    def _keep(self, least: float, most: float) -> None:
+        self.pieces.keep(least, most)
+        self.first_bytes.keep(least, most)
+
+    def _retry(self, company: float, now: float) -> bool:
+        """Forget what was seen at other widths when that is old; True if the width changed."""
+        self._settled_s = min(self._settled_s, now)
+        fit = self._fit
+        if not self._is_held or fit is None:
+            self._settled_s, self._retries = now, 0
+        elif company > self.allowed + 0.5:
+            self._settled_s = now
+        elif now - self._settled_s >= RETRY_CALLS * fit.at(self.allowed) * 2.0**self._retries:
+            self._settled_s = now
+            self._retries += 1
+            self._keep(RETRY_KEEPS * self.allowed, self.allowed)
+            return self._learn(0.0)
+        return False
 
     def overloaded(self, in_flight: int, now: float) -> None:
         """A timeout or an overload: half as many, until tries show that more are served again."""
