@@ -43,7 +43,7 @@ class WatchedDoor(PacedDoor):
             tuple(
                 LimitView(
                     mirror.limit,
-                    max(0.0, mirror.count.size - mirror.level(now)),
+                    max(0.0, mirror.meter.size - mirror.level(now)),
                     spare=mirror.spare(),
                     holds=mirror.holds(),
                 )

@@ -25,7 +25,8 @@ from headway.pacing.account import AccountConfig, Profile
 from headway.pacing.call import Call
 from headway.pacing.calls import AccountCalls
 from headway.pacing.limits import FLOOR_SHARE
-from headway.pacing.streams import BIN_S, NEARLY_FULL
+from headway.pacing.meters import NEARLY_FULL
+from headway.pacing.streams import BIN_S
 from headway.sim.draw import uniform
 from headway.sim.headers import dialect_of
 

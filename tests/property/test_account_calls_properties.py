@@ -138,7 +138,7 @@ class Lives(RuleBasedStateMachine):
             left = AMOUNT - used.get(tracked.limit.resource, 0)
             # A millionth of the bucket refills each second.
             assert tracked.level(later_s) == pytest.approx(left, abs=0.01)
-            assert tracked.count.planned == pytest.approx(0.0, abs=1e-6)
+            assert tracked.meter.planned == pytest.approx(0.0, abs=1e-6)
 
     def _settle(self, number: int, how: SettledAs, usage: Usage, kind: FaultKind | None) -> bool:
         if number >= len(self.known):
@@ -339,7 +339,7 @@ def _decided(calls: AccountCalls, now: float) -> Decision:
     limits = calls.account.limits
     while True:
         levels = [limit.level(now) for limit in limits]
-        assert all(limit.count.left(now) >= -1e-6 * limit.limit.amount for limit in limits)
+        assert all(limit.meter.left(now) >= -1e-6 * limit.limit.amount for limit in limits)
         calls.leave(STRANGER)
         again = calls.decide(now)
         assert again.blocked is decision.blocked

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from headway.pacing.streams import BIN_S, BINS, HORIZON_S, Outflow, PlannedStream
+from headway.pacing.meters import PlannedStream
+from headway.pacing.streams import BIN_S, BINS, HORIZON_S, Outflow
 
 NOTHING = PlannedStream(0.0, 0.0, 0.0)
 STEP_S = BIN_S / 20

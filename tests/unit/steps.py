@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from headway.base.values import Amounts, Demand, LimitReading, Reading, Usage, Wait
-from headway.pacing.streams import PlannedStream
+from headway.pacing.meters import PlannedStream
 
 WORDS = {
     "None": None, "True": True, "False": False, "''": "", "none": PlannedStream(0.0, 1e-3, 0.0),

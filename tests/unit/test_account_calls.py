@@ -498,6 +498,6 @@ def test_a_reset_of_nothing_while_something_is_left_says_nothing_of_a_period() -
     # Fuller than it was taken to be, it may be as large as its limit.
     for number in range(9, 20):
         _told(calls, number, LimitReading("requests", None, 600.0, 200.0, None), 1.0 * number)
-    assert tracked.count.size == 201.0
+    assert tracked.meter.size == 201.0
     _told(calls, 30, LimitReading("requests", None, 600.0, 400.0, None), 30.0)
-    assert tracked.count.size == 600.0
+    assert tracked.meter.size == 600.0

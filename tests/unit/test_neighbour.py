@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from headway.base.values import Limit, Resource
-from headway.pacing.meters import AnyMeter, meter_of
+from headway.pacing.meters import Meter, meter_of
 from headway.sim.draw import BACKLOG_S_MAX, Neighbour, Presence
 
-Meters = list[tuple[Limit, AnyMeter]]
+Meters = list[tuple[Limit, Meter]]
 
 
 class _Notes(list[tuple[Resource, float]]):

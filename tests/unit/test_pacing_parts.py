@@ -19,21 +19,20 @@ from headway.base.values import (
 )
 from headway.pacing.limits import ChargingRule, TrackedLimit
 from headway.pacing.meters import (
-    AnyMeter,
     Bucket,
     FixedWindow,
     Gauge,
+    Meter,
+    PlannedStream,
     SlidingWindow,
 )
 from headway.pacing.streams import (
     AHEAD_BINS,
     BIN_S,
     SWEEP,
-    HeldMeter,
+    FlowingBucket,
+    FlowingWindow,
     Outflow,
-    PlannedStream,
-    Projection,
-    Rolling,
 )
 from headway.pacing.windows import Allowances
 from tests.unit.steps import cases, perform, value_of
@@ -64,20 +63,16 @@ sliding window refunds its newest charges: SlidingWindow 10 60
     charge 4 0; charge 3 20; charge 3 40; refund 5 40; available 40 = 5; available 60 = 9;
     refund 100 60; available 60 = 10
 amended charge is forgotten with the charge: SlidingWindow 100 60
-    charge 10 0; charge 20 30; amend 5 0 40; available 40 = 65; amend -50 30 40;
+    charge 10 0; charge 20 30; correct 5 0 40; available 40 = 65; correct -50 30 40;
     available 40 = 85; available 60 = 100
 forgotten and unknown charges are not amended: SlidingWindow 100 60
-    charge 10 0; charge 20 30; amend 5 0 60; amend 5 50 60; available 60 = 80
+    charge 10 0; charge 20 30; correct 5 0 60; correct 5 50 60; available 60 = 80
 fixed window skips idle periods: FixedWindow 10 60 30
     charge 10 0; available 29.9 = 0; when 1 29.9 = 30; available 30 = 10; boundary_s = 90;
     charge 4 220; boundary_s = 270; available 269.9 = 6; refund 8 271; available 271 = 10;
     set_level 3 271; available 271 = 3
 gauge ignores time: Gauge 2
     charge 2 0; when 1 1000 = inf; refund 1 1000; when 1 1000 = 1000
-reserve on a bucket keeps its size: HeldMeter bucket
-    rescale 0.5; level 0 = 60
-reserve on a window is resized: HeldMeter sliding
-    rescale 0.5; level 0 = 50
 bucket, call larger than all of it: Bucket 10 600 0
     when 900 0 = 0; charge 1 0; when 900 0 = 0.1; available 0.1 = 600; charge 900 0.1;
     available 0.1 = -300; when 1 0.1 = 30.2
@@ -126,34 +121,34 @@ dip before the time in question: Outflow 0
 candidate under way, within a bin: Outflow 5.25
     lowest 100 0 100 0.25:10.25:100 0 = 50; add 5.25:6:30 5.25;
     lowest 100 20 1000 6:6.5:30 0 = 65
-level follows streams and refill: Projection 50 0:10:150
+level follows streams and refill: FlowingBucket 50 0:10:150
     level 4 = 30; level 10 = 0; planned = 0; level 13 = 30
-refill of a full bucket is lost: Projection 100 10:12:80
+refill of a full bucket is lost: FlowingBucket 100 10:12:80
     level 12 = 35
-call passes where all that is planned fits: Projection 90 0:5:30
-    when 10 0 0:5:40 5 0 = 0
-call passes where the refill outpaces its stream: Projection 60 0:60:200
-    when 5 0 0:60:300 10 0 = 0
-large call goes alone: Projection 100
-    when 0 0 0:1:500 0 0 = 0
-large call waits for a full bucket: Projection 40
-    when 0 0 0:1:500 0 0 = 5.99999
-large call waits for what flows: Projection 100 0:20:10
-    when 0 0 0:1:500 0 0 = 20
-large call waits for what flows to be refilled: Projection 100 0:4:150
-    when 0 0 0:1:500 0 0 = 14.99999
-beyond the view: Projection 0 0:100:2000
-    when 50 0 0:1:10 0 0 = 32
-call waits for the refill: Projection 0 0:30:1
-    when 50 0 1:2:1 0 0 = 5
-window of plans: charges and corrections: Rolling 100 60 0
-    charge 80 0; level 5 = 20; when 20 0 0:0:0 0 1 = 1; when 30 0 0:0:0 0 1 = 60.5; correct -50 0 5;
-    level 5 = 70; level 61 = 100; rescale 0.5; size = 50; left 61 = 50
-window of plans: a call alone may fill a period: Rolling 100 60 0
-    when 500 0 0:0:0 0 0 = 0; charge 1 0; when 500 0 0:0:0 0 0 = 60.5
-window of plans: streams: Rolling 100 10 0
-    begin 0:5:50 0 0; plan 0:5:50 20:25:60 0; planned = 60; level 8 = 100; level 26 = 40;
-    end 20:25:60 0 30 24; planned = 0; level 26 = 70
+call passes where all that is planned fits: FlowingBucket 90 0:5:30
+    fits_s 10 0 0:5:40 5 0 = 0
+call passes where the refill outpaces its stream: FlowingBucket 60 0:60:200
+    fits_s 5 0 0:60:300 10 0 = 0
+large call goes alone: FlowingBucket 100
+    fits_s 0 0 0:1:500 0 0 = 0
+large call waits for a full bucket: FlowingBucket 40
+    fits_s 0 0 0:1:500 0 0 = 5.99999
+large call waits for what flows: FlowingBucket 100 0:20:10
+    fits_s 0 0 0:1:500 0 0 = 20
+large call waits for what flows to be refilled: FlowingBucket 100 0:4:150
+    fits_s 0 0 0:1:500 0 0 = 14.99999
+beyond the view: FlowingBucket 0 0:100:2000
+    fits_s 50 0 0:1:10 0 0 = 32
+call waits for the refill: FlowingBucket 0 0:30:1
+    fits_s 50 0 1:2:1 0 0 = 5
+window of plans: charges and corrections: FlowingWindow 100 60 0
+    charge 80 0; level 5 = 20; fits_s 20 0 0:0:0 0 1 = 1; fits_s 30 0 0:0:0 0 1 = 60.5;
+    correct -50 0 5; level 5 = 70; level 61 = 100; left 61 = 100
+window of plans: a call alone may fill a period: FlowingWindow 100 60 0
+    fits_s 500 0 0:0:0 0 0 = 0; charge 1 0; fits_s 500 0 0:0:0 0 0 = 60.5
+window of plans: streams: FlowingWindow 100 10 0
+    begin 0 0 0:5:50 0; plan 0:5:50 20:25:60 0; planned = 60; level 8 = 100; level 26 = 40;
+    end 0 0 30 20:25:60 0 24; planned = 0; level 26 = 70
 admission and refill: Tracked input
     charge demand(100) none 0 = 500; level 1 = 510; wait demand(100) none 3 = None
 request, counted once: Tracked requests
@@ -232,13 +227,13 @@ refusal, fixed window, whose advice is tried early: one call finds out: Learned 
 """
 
 
-def _projection(level: float, *streams: PlannedStream) -> Projection:
+def _flowing(level: float, *streams: PlannedStream) -> FlowingBucket:
     """A bucket of 100 tokens, 10 per second, that streams in flight drain."""
-    projection = Projection(Bucket(10.0, 100.0, 0.0), 0.0)
-    projection.bucket.set_level(level, 0.0)
+    bucket = FlowingBucket(10.0, 100.0, 0.0)
+    bucket.set_level(level, 0.0)
     for stream in streams:
-        projection.outflow.add(stream, 0.0)
-    return projection
+        bucket.outflow.add(stream, 0.0)
+    return bucket
 
 
 def _balance(
@@ -249,21 +244,15 @@ def _balance(
     return TrackedLimit(limit, "produced", share, rounding, 0.0)
 
 
-def _reserve(kind: str) -> HeldMeter:
-    meter = Bucket(1.0, 60.0, 0.0) if kind == "bucket" else SlidingWindow(100.0, 60.0)
-    return HeldMeter(meter, False)
-
-
 MAKERS: dict[str, Callable[..., object]] = {
     one.__name__: one
-    for one in (Bucket, SlidingWindow, FixedWindow, Gauge, Outflow, Rolling, Allowances)
+    for one in (Bucket, SlidingWindow, FixedWindow, Gauge, Outflow, FlowingWindow, Allowances)
 } | {
-    "Projection": _projection,
+    "FlowingBucket": _flowing,
     "Tracked": _balance,
     "Learned": lambda kind="bucket", source="header", share=1.0, rounding=0.0: _balance(
         "input", kind, source, share, 600.0, rounding
     ),
-    "HeldMeter": _reserve,
 }  # fmt: skip
 
 
@@ -273,7 +262,7 @@ def test_a_part_counts_as_it_should(maker: str, steps: str) -> None:
     perform(MAKERS[name](*map(value_of, given)), steps)
 
 
-RATE_METERS: tuple[Callable[[], AnyMeter], ...] = (
+RATE_METERS: tuple[Callable[[], Meter], ...] = (
     lambda: Bucket(10.0, 600.0, 0.0),
     lambda: SlidingWindow(600.0, 60.0),
     lambda: FixedWindow(600.0, 60.0, 60.0),
@@ -310,23 +299,23 @@ def test_when_is_the_time_at_which_there_is_enough(
     flowing=st.floats(1.0, 200.0),
     answer=st.floats(1.0, 60.0),
 )
-def test_a_call_that_waited_as_long_as_a_projection_asked_passes_then(
+def test_a_call_that_waited_as_long_as_a_bucket_asked_passes_then(
     level: float, need: float, flowing: float, answer: float
 ) -> None:
     """Unless it is to look again, at the end of the view."""
-    projection = _projection(level, PlannedStream(0.0, 8.0, flowing))
-    when_s = projection.when(need, 0.0, PlannedStream(0.5, 4.0, answer), 0.0, 0.0)
+    bucket = _flowing(level, PlannedStream(0.0, 8.0, flowing))
+    when_s = bucket.fits_s(need, 0.0, PlannedStream(0.5, 4.0, answer), 0.0, 0.0)
     assert 0.0 <= when_s <= AHEAD_BINS * BIN_S
     if when_s < AHEAD_BINS * BIN_S:
         late = PlannedStream(when_s + 0.5, when_s + 4.0, answer)
-        # What happens within a bin is not looked at: the floor has room for a bin's refill.
-        assert projection.when(need, 0.0, late, -10.0 * BIN_S, when_s) == when_s
+        # What happens within a bin is not looked at, and a full bucket loses refill there.
+        assert bucket.fits_s(need, 0.0, late, -2.0 * 10.0 * BIN_S, when_s) == when_s
 
 
 def test_old_bins_are_swept_out_and_late_amounts_for_them_are_forgotten() -> None:
-    window, late_s = Rolling(10.0, 60.0, 0.0), 300.0
+    window, late_s = FlowingWindow(10.0, 60.0, 0.0), 300.0
     window.charge(7.0, 0.0)
-    window.when(1.0, 0.0, PlannedStream(late_s, late_s, 0.0), 0.0, late_s)
+    window.fits_s(1.0, 0.0, PlannedStream(late_s, late_s, 0.0), 0.0, late_s)
     window.charge(1.0, late_s)
     window.charge(9.0, 0.0)
     assert sum(window._bins) == 1.0

@@ -9,7 +9,7 @@ from headway.pacing.account import Account, AccountConfig
 from headway.pacing.call import Call
 from headway.pacing.calls import AccountCalls
 from headway.pacing.limits import TrackedLimit
-from headway.pacing.streams import PlannedStream
+from headway.pacing.meters import PlannedStream
 
 CALL = Demand(Amounts(100.0, 50.0), Amounts(100.0, 400.0))
 STREAM = PlannedStream(0.0, 1.0, 50.0)

@@ -38,8 +38,8 @@ from headway.pacing.limits import (
     is_about,
     named_period,
 )
-from headway.pacing.meters import Bucket, FixedWindow
-from headway.pacing.streams import PlannedStream, Projection
+from headway.pacing.meters import Bucket, FixedWindow, PlannedStream
+from headway.pacing.streams import FlowingBucket
 from headway.pacing.width import (
     FIRST_BYTE_S,
     PER_TOKEN_S,
@@ -287,8 +287,8 @@ class Account:
         flowed = stream.produced(now) - stream.produced(known_s)
         for limit in self.limits:
             limit.join(demand, stream, sent_s > known_s, now)
-            if isinstance(limit.count, Projection):
-                limit.count.charge(flowed, now)
+            if isinstance(limit.meter, FlowingBucket):
+                limit.meter.charge(flowed, now)
 
     def replan(self, before: PlannedStream, after: PlannedStream, now: float) -> None:
         """A stream is not where it was planned to be."""
@@ -523,7 +523,7 @@ def _restore(tracked: TrackedLimit, told: LimitReading, at_s: float, now: float)
             # Aligned as it was, even where that window is over by now.
             meter.boundary_s = at_s + told.reset_s
         ours = amount - remaining
-        tracked.count.charge(ours, at_s)
+        tracked.meter.charge(ours, at_s)
     if told.utilization is not None:
         ours = told.utilization * max(1.0, amount)
     if ceiling is not None and (limit.kind == "gauge" or now - at_s < limit.period_s):

@@ -689,7 +689,7 @@ def _account_view(managed: ManagedAccount, now: float) -> AccountView:
 
 
 def _limit_view(tracked: TrackedLimit, now: float) -> LimitView:
-    used = tracked.count.size - tracked.level(now)
+    used = tracked.meter.size - tracked.level(now)
     age_s = None if tracked.read_s == -inf else now - tracked.read_s
     each = tracked.mean_need if tracked.rule.keeps else 0.0
     return LimitView(

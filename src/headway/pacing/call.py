@@ -21,7 +21,7 @@ from headway.base.values import (
     Tally,
     Wait,
 )
-from headway.pacing.streams import PlannedStream
+from headway.pacing.meters import PlannedStream
 
 CallId = tuple[str, int]
 """(client, number)."""

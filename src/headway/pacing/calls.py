@@ -22,9 +22,9 @@ from msgspec import Struct
 from headway.base.values import Fault, Reading, SettledAs, Usage, Wait
 from headway.pacing.account import Account, AccountConfig
 from headway.pacing.call import Call, CallId
-from headway.pacing.meters import Bucket
+from headway.pacing.meters import Bucket, PlannedStream
 from headway.pacing.queue import FairQueue, WaitTimes
-from headway.pacing.streams import HORIZON_S, PlannedStream
+from headway.pacing.streams import HORIZON_S
 
 OVERRUN: Final = 0.4
 """An answer that outlives its plan is expected to go on for this much of what was planned..."""

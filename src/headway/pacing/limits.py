@@ -32,21 +32,15 @@ from headway.base.values import (
 )
 from headway.pacing.headers import Dialect
 from headway.pacing.meters import (
-    AnyMeter,
+    NEARLY_FULL,
     Bucket,
     FixedWindow,
-    Gauge,
+    Meter,
+    PlannedStream,
     SlidingWindow,
     meter_of,
 )
-from headway.pacing.streams import (
-    BIN_S,
-    NEARLY_FULL,
-    HeldMeter,
-    PlannedStream,
-    Projection,
-    Rolling,
-)
+from headway.pacing.streams import BIN_S, FlowingBucket, FlowingWindow, flowing_meter
 
 
 class ChargingRule:
@@ -317,15 +311,11 @@ class TrackedLimit:
         self.rule = ChargingRule(limit.resource, charging)
         flows = self.rule.flows
         longer = 1 + SLIDE_MARGIN if limit.kind == "sliding" else 1.0
-        self.meter = meter_of(replace(limit, period_s=limit.period_s * longer), now)
+        counted = replace(limit, period_s=limit.period_s * longer)
+        self.meter = flowing_meter(counted, now) if flows else meter_of(counted, now)
         """What the provider counts with; readings correct it."""
-        self.count: HeldMeter | Rolling = HeldMeter(self.meter, flows)
-        if flows and isinstance(self.meter, Bucket):
-            self.count = Projection(self.meter, now)
-        elif flows and isinstance(self.meter, SlidingWindow):
-            self.count = Rolling(limit.amount, limit.period_s * longer, now)
         self.ceiling = _ceiling_of(limit, flows, share, now) if share < 1 else None
-        self._counts = (self.count,) if self.ceiling is None else (self.count, self.ceiling)
+        self._meters = (self.meter,) if self.ceiling is None else (self.meter, self.ceiling)
         self._has_plenty = isinstance(self.meter, Bucket) and self.ceiling is None
         """Whether a look at the level may be enough: no floor is above its share."""
         self.rounding = rounding
@@ -368,11 +358,11 @@ class TrackedLimit:
 
     def level(self, now: float) -> float:
         """What is left now, after what the streams in flight are believed to have produced."""
-        return self.count.level(now)
+        return self.meter.level(now)
 
     def floor(self) -> float:
         """What is left untouched: room for errors. Windows of whole numbers have none."""
-        size, is_window = self.count.size, not isinstance(self.meter, Bucket)
+        size, is_window = self.meter.size, not isinstance(self.meter, Bucket)
         if self.shared or not (self.exact or is_window):
             calls = 1.0 if self.rule.is_certain and not self.shared else FLOOR_CALLS
             return min(FLOOR_SHARE * size, calls * self.mean_need)
@@ -381,7 +371,7 @@ class TrackedLimit:
         spreads = ERROR_SPREADS if self.exact else WINDOW_SPREADS
         error = spreads * sqrt(self._variance * self._in_flight)
         floor = min(FLOOR_SHARE * size, EXACT_FLOOR * size + error + self.rounding)
-        if isinstance(self.count, Projection):
+        if isinstance(self.meter, FlowingBucket):
             # Within a bin what flows may come before what refills.
             floor += min(FLOOR_SHARE * size, self.limit.rate_per_s * BIN_S)
         return floor
@@ -396,7 +386,7 @@ class TrackedLimit:
 
     def can_ever(self, demand: Demand) -> bool:
         """Whether the call passes once all others have ended and time has mended the rest."""
-        whole = self.count.size
+        whole = self.meter.size
         if self.ceiling is not None:
             whole = min(whole, self.ceiling.size)
         is_firm = self.limit.resource == "spend"
@@ -411,18 +401,18 @@ class TrackedLimit:
         """The earliest time at which this limit lets the call pass; inf if time alone does not."""
         if now < self._blocked_s:
             return self._blocked_s
-        need, later, count = self.rule.need(demand), self.rule.later(demand, stream), self.count
+        need, later, meter = self.rule.need(demand), self.rule.later(demand, stream), self.meter
         if self._has_plenty:
-            left = count.level(now) - need - later - count.planned
-            if left >= FLOOR_SHARE * count.size > 0:
+            left = meter.level(now) - need - later - meter.planned
+            if left >= FLOOR_SHARE * meter.size > 0:
                 return now
         if not self.can_ever(demand):
             return inf
-        until_s = count.when(need, later, stream, self.floor(), now)
+        until_s = meter.fits_s(need, later, stream, self.floor(), now)
         if self.ceiling is None:
             return until_s
         # A ceiling is our own: no other takes of it, and no reading corrects it.
-        return max(until_s, self.ceiling.when(need, later, stream, 0.0, now))
+        return max(until_s, self.ceiling.fits_s(need, later, stream, 0.0, now))
 
     def wait(self, demand: Demand, stream: PlannedStream, now: float) -> Wait | None:
         """What holds the call back at this limit, or None if it may pass now."""
@@ -445,35 +435,31 @@ class TrackedLimit:
             self._variance = (max(0.0, doubt) / CEILING_SPREADS) ** 2
         counted = need or later
         self.mean_need += MEMORY * (counted - self.mean_need) if self.mean_need else counted
-        for count in self._counts:
-            count.charge(need, now)
-            count.begin(stream, later, now)
-        return self.count.left(now) + self.shift
+        for meter in self._meters:
+            meter.begin(need, later, stream, now)
+        return self.meter.left(now) + self.shift
 
     def join(self, demand: Demand, stream: PlannedStream, charged: bool, now: float) -> None:
         """A call that was in flight before this limit was known."""
         self._in_flight += 1
-        for count in self._counts:
-            if charged:
-                count.charge(self.rule.need(demand), now)
-            count.begin(stream, self.rule.later(demand, stream), now)
+        need = self.rule.need(demand) if charged else 0.0
+        for meter in self._meters:
+            meter.begin(need, self.rule.later(demand, stream), stream, now)
 
     def plan(self, before: PlannedStream, after: PlannedStream, now: float) -> None:
         """A stream turned out to be earlier, later, shorter or longer than planned."""
         if self.rule.flows:
-            for count in self._counts:
-                count.plan(before, after, now)
+            for meter in self._meters:
+                meter.plan(before, after, now)
 
     def give_back(
         self, demand: Demand, stream: PlannedStream, sent_s: float, is_counted: bool, now: float
     ) -> None:
         """The call never ran: what it took comes back, unless the provider counts it anyway."""
-        need, later = self.rule.need(demand), self.rule.later(demand, stream)
+        extra = 0.0 if is_counted else -self.rule.need(demand)
         self._in_flight -= 1
-        for count in self._counts:
-            count.level(now)
-            count.correct(0.0 if is_counted else -need, sent_s, now)
-            count.end(stream, later, 0.0, now)
+        for meter in self._meters:
+            meter.end(extra, self.rule.later(demand, stream), 0.0, stream, sent_s, now)
 
     def settle(
         self, demand: Demand, stream: PlannedStream, sent_s: float, usage: Usage, now: float
@@ -483,17 +469,15 @@ class TrackedLimit:
         if self.rule.is_certain:
             return
         used = usage.amounts
-        error = self.rule.error(demand, used, refills=isinstance(self.count, Projection))
+        error = self.rule.error(demand, used, refills=isinstance(self.meter, FlowingBucket))
         self._variance += MEMORY * (error * error - self._variance)
         extra = self.rule.extra(demand, used)
         unused = self.rule.unused(demand, used)
         self._unused += unused
         self._mean_unused += MEMORY * (unused - self._mean_unused) if self._mean_unused else unused
         later, took = self.rule.later(demand, stream), self.rule.used_later(used)
-        for count in self._counts:
-            count.level(now)
-            count.correct(extra, sent_s, now)
-            count.end(stream, later, took, now)
+        for meter in self._meters:
+            meter.end(extra, later, took, stream, sent_s, now)
 
     # What readings and refusals teach.
 
@@ -507,7 +491,7 @@ class TrackedLimit:
         elif isinstance(meter, Bucket):
             meter.set_level(remaining + meter.rate_per_s * (now - at_s), now)
         else:
-            self.count.charge(self.limit.amount - remaining, at_s)
+            self.meter.charge(self.limit.amount - remaining, at_s)
         self.read_s, self._since_s = at_s, now
         self._reported = reading.limit or self._reported
 
@@ -532,7 +516,7 @@ class TrackedLimit:
         known, meter = self.limit, self.meter
         if found is None or at_s < self.read_s:
             return None
-        if found.kind != known.kind or isinstance(self.count, Rolling):
+        if found.kind != known.kind or isinstance(self.meter, FlowingWindow):
             return None if found == known else found
         if not (_is_near(found.period_s, known.period_s) and found.capacity == known.capacity):
             self.limit = found
@@ -540,7 +524,7 @@ class TrackedLimit:
             if isinstance(meter, Bucket):
                 meter.resize(found.rate_per_s, found.capacity, now)
             else:
-                meter.period_s, meter.limit = found.period_s, found.amount
+                meter.period_s, meter.size = found.period_s, found.amount
         return None
 
     def observe(
@@ -604,11 +588,11 @@ class TrackedLimit:
         if isinstance(meter, Bucket):
             if remaining is not None and remaining - 2 * self.rounding > ROOM * need:
                 return True
-            target = min(need, meter.capacity) - meter.rate_per_s * wait_s
+            target = min(need, meter.size) - meter.rate_per_s * wait_s
             is_full = meter.clipped_s >= now and not self.exact
-            if is_full and 0 < need < NEARLY_FULL * meter.capacity:
+            if is_full and 0 < need < NEARLY_FULL * meter.size:
                 # It was taken to be full: this is all that it holds.
-                meter.capacity = max(need, target)
+                meter.size = max(need, target)
             self._shift_by(meter, max(0.0, level - target), now)
             # What the next reading finds there beyond this was not gained meanwhile.
             self._looked_s = -inf
@@ -624,7 +608,7 @@ class TrackedLimit:
     def as_profile(self) -> Limit:
         """This limit as the next run should start with it."""
         meter = self.meter
-        burst = meter.capacity if isinstance(meter, Bucket) else None
+        burst = meter.size if isinstance(meter, Bucket) else None
         if self.evidence is not None and self.evidence.is_open:
             # It is not known yet how it counts: the next run finds out.
             return replace(self.limit, burst=burst)
@@ -667,7 +651,7 @@ class TrackedLimit:
         if self.is_untold and gained > max(SHARED_CALLS * self.mean_need, GAINED * rate * elapsed):
             rate += gained / elapsed
             self.limit = replace(self.limit, period_s=self.limit.amount / rate, source="learned")
-            bucket.resize(rate, bucket.capacity, now)
+            bucket.resize(rate, bucket.size, now)
             return
         weight = 1.0 - exp(-elapsed / DRAW_MEMORY_S)
         drawn = self._drawn + weight * self._missing / elapsed
@@ -710,7 +694,7 @@ class TrackedLimit:
             low, high = max(low, self._size[0]), min(high, self._size[1])
         self._size = low, high
         most = min(self.limit.amount, self.burst_s * rate)
-        bucket.capacity = max(1e-6, min(most, (low + high) / 2.0))
+        bucket.size = max(1e-6, min(most, (low + high) / 2.0))
 
     def _top_up(self, bucket: Bucket, filled: float) -> None:
         """Where no reset is told: a bucket that is seen as full as before, and no fuller, is full.
@@ -720,21 +704,21 @@ class TrackedLimit:
         same, count = self._full
         is_same = abs(filled - same) <= SAME * same + self.rounding
         self._full = (same, count + 1) if is_same else (filled, 0)
-        if filled > bucket.capacity * (1.0 + SAME):
-            bucket.capacity = self.limit.amount
-        elif self._full[1] >= FULL_READINGS and filled < bucket.capacity * (1.0 - SAME):
-            bucket.capacity = filled
+        if filled > bucket.size * (1.0 + SAME):
+            bucket.size = self.limit.amount
+        elif self._full[1] >= FULL_READINGS and filled < bucket.size * (1.0 - SAME):
+            bucket.size = filled
             self._drawn = self.draw_per_s = self._missing = 0.0
             self.shared = False
             bucket.rate_per_s = self.limit.rate_per_s
 
     def _observe_sliding(
-        self, meter: AnyMeter, reading: LimitReading, snapshot: float | None, at_s: float
+        self, meter: Meter, reading: LimitReading, snapshot: float | None, at_s: float
     ) -> None:
         if snapshot is not None:
             delta = snapshot - self.shift - (reading.remaining or 0.0)
             if delta > self.rounding:
-                self.count.charge(delta, at_s)
+                self.meter.charge(delta, at_s)
                 self.shift += delta
         is_open = self.evidence is not None and self.evidence.is_open
         if is_open and reading.reset_s is not None and isinstance(meter, SlidingWindow):
@@ -765,23 +749,19 @@ class TrackedLimit:
         self.limit = replace(limit, amount=limit.amount * factor, burst=burst)
         self._size = (0.0, self.limit.amount)
         if isinstance(meter, Bucket):
-            meter.resize(self.limit.rate_per_s, meter.capacity * factor, now)
-        elif isinstance(self.count, Rolling):
-            self.count.rescale(factor)
+            meter.resize(self.limit.rate_per_s, meter.size * factor, now)
         else:
-            meter.limit *= factor
+            meter.size *= factor
         if self.ceiling is not None:
-            self.ceiling.rescale(factor)
+            self.ceiling.size *= factor
 
 
-def _ceiling_of(limit: Limit, flows: bool, share: float, now: float) -> HeldMeter | Rolling:
+def _ceiling_of(limit: Limit, flows: bool, share: float, now: float) -> Meter:
     """At most this share in any period, however the provider counts; of a total, in all."""
-    amount, period_s = limit.amount * share, limit.period_s * (1 + CEILING_MARGIN)
-    if limit.kind == "gauge":
-        return HeldMeter(Gauge(amount), flows)
-    if flows:
-        return Rolling(amount, period_s, now)
-    return HeldMeter(SlidingWindow(amount, period_s), flows)
+    kind: LimitKind = "gauge" if limit.kind == "gauge" else "sliding"
+    period_s = limit.period_s * (1 + CEILING_MARGIN)
+    ours = replace(limit, amount=limit.amount * share, period_s=period_s, kind=kind)
+    return flowing_meter(ours, now) if flows else meter_of(ours, now)
 
 
 def _is_near(one: float, other: float) -> bool:

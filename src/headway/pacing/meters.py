@@ -2,8 +2,9 @@
 
 Laws:
 - All meters have the same methods. `when(amount)` is the earliest instant at which `amount` is
-  available if nothing else is charged.
+  available if nothing else is charged; `fits_s` also leaves what calls in flight will still take.
 - A call larger than the whole limit waits for the limit to be full and then goes into debt.
+- `begin` charges a call and holds back what it will take later; `end` corrects both, once.
 - Time never runs backwards: a `now` before the last one counts as the last one.
 """
 
@@ -12,6 +13,8 @@ from __future__ import annotations
 from collections import deque
 from math import inf
 from typing import Final
+
+from msgspec import Struct
 
 from headway.base.values import Limit
 
@@ -22,23 +25,120 @@ SLACK: Final = 1e-9
 """Relative rounding slack: a level that misses a need by less has reached it."""
 
 
-class Bucket:
-    """A level that refills at `rate_per_s` up to `capacity`."""
+NEARLY_FULL: Final = 0.9
+"""A call that, with the floor, needs more than this share of a bucket goes when it is so full, or
+when its own need is there: a floor must not ask for more than there ever is."""
 
-    def __init__(self, rate_per_s: float, capacity: float, now: float) -> None:
+
+class PlannedStream(Struct, frozen=True):
+    """An answer as planned: so many tokens, evenly, between two times."""
+
+    from_s: float
+    to_s: float
+    tokens: float
+
+    def produced(self, now: float) -> float:
+        """How much of the plan lies before `now`."""
+        if now <= self.from_s:
+            return 0.0
+        if now >= self.to_s:
+            return self.tokens
+        return self.tokens * (now - self.from_s) / (self.to_s - self.from_s)
+
+
+class Meter:
+    """What is left of a limit, and what is held back for calls in flight."""
+
+    def __init__(self, size: float) -> None:
+        self.size = size
+        self.period_s = inf
+        self._held = 0.0
+        self._in_flight = 0
+
+    @property
+    def planned(self) -> float:
+        """What calls in flight will still take."""
+        return self._held
+
+    def available(self, now: float) -> float:
+        """What has not been taken yet."""
+        raise NotImplementedError
+
+    def charge(self, amount: float, now: float) -> None:
+        raise NotImplementedError
+
+    def refund(self, amount: float, now: float) -> None:
+        raise NotImplementedError
+
+    def when(self, amount: float, now: float) -> float:
+        raise NotImplementedError
+
+    def level(self, now: float) -> float:
+        """What has not been taken yet, nor produced by the streams in flight."""
+        return self.available(now)
+
+    def left(self, now: float) -> float:
+        """What has not been taken and is not held back."""
+        return self.available(now) - self._held
+
+    def fits_s(
+        self, need: float, later: float, stream: PlannedStream, floor: float, now: float
+    ) -> float:
+        """When a call fits beside what is held back and the floor; inf if only the end of calls in
+        flight makes room."""
+        whole = min(need + self._due(later, stream) + floor, self.size) + self._held
+        return self.when(whole, now) if whole <= self.size else inf
+
+    def begin(self, need: float, later: float, stream: PlannedStream, now: float) -> None:
+        """A call takes so much now and will take so much later."""
+        self.charge(need, now)
+        self._in_flight += 1
+        self._held += self._due(later, stream)
+
+    def plan(self, before: PlannedStream, after: PlannedStream, now: float) -> None:
+        """A stream turned out to be shorter or longer than planned."""
+        self._held += self._due(after.tokens, after) - self._due(before.tokens, before)
+
+    def end(
+        self, extra: float, later: float, used: float, stream: PlannedStream, sent_s: float,
+        now: float,
+    ) -> None:  # fmt: skip
+        """A call has ended: it took `extra` more than it was charged, and `used` after that."""
+        self.correct(extra, sent_s, now)
+        self._in_flight -= 1
+        # Sums of floats drift: with nothing in flight, nothing is held back.
+        self._held = self._held - self._due(later, stream) if self._in_flight else 0.0
+        self.charge(used, now)
+
+    def correct(self, extra: float, charged_s: float, now: float) -> None:
+        """Correct an earlier charge: in a sliding window as of then, elsewhere as of now."""
+        if extra > 0:
+            self.charge(extra, now)
+        else:
+            self.refund(-extra, now)
+
+    def _due(self, later: float, stream: PlannedStream) -> float:
+        """What is held back for an answer."""
+        return later
+
+
+class Bucket(Meter):
+    """A level that refills at `rate_per_s` up to its size."""
+
+    def __init__(self, rate_per_s: float, size: float, now: float) -> None:
+        super().__init__(size)
         self.rate_per_s = rate_per_s
-        self.capacity = capacity
         self.clipped_s = now
         """When refill was last lost because the bucket was full."""
-        self._level = capacity
+        self._level = size
         self._at_s = now
 
     def available(self, now: float) -> float:
         level = self._level
         if now > self._at_s:
             level += self.rate_per_s * (now - self._at_s)
-            if level >= self.capacity:
-                level = self.capacity
+            if level >= self.size:
+                level = self.size
                 self.clipped_s = now
             self._level = level
             self._at_s = now
@@ -48,41 +148,49 @@ class Bucket:
         self._level = self.available(now) - amount
 
     def refund(self, amount: float, now: float) -> None:
-        self._level = min(self.capacity, self.available(now) + amount)
+        self._level = min(self.size, self.available(now) + amount)
 
     def drain(self, amount: float, now: float) -> None:
         """Charge what flowed out evenly since the last time: refill and outflow meet halfway."""
         elapsed = max(0.0, now - self._at_s)
         level = self._level + self.rate_per_s * elapsed - amount
         self._at_s = max(now, self._at_s)
-        if level >= self.capacity:
+        if level >= self.size:
             self.clipped_s = self._at_s
-        self._level = min(self.capacity, level)
+        self._level = min(self.size, level)
 
     def set_level(self, level: float, now: float) -> None:
         """Adopt a level that the provider has reported."""
         self.available(now)
-        self._level = min(self.capacity, level)
+        self._level = min(self.size, level)
 
-    def resize(self, rate_per_s: float, capacity: float, now: float) -> None:
-        """The limit changed: debts stay, what exceeds the new capacity is gone."""
+    def resize(self, rate_per_s: float, size: float, now: float) -> None:
+        """The limit changed: debts stay, what exceeds the new size is gone."""
         level = self.available(now)
         self.rate_per_s = rate_per_s
-        self.capacity = capacity
-        self._level = min(level, capacity)
+        self.size = size
+        self._level = min(level, size)
 
     def when(self, amount: float, now: float) -> float:
-        missing = min(amount, self.capacity) - self.available(now)
+        missing = min(amount, self.size) - self.available(now)
         if missing <= SLACK * max(1.0, amount):
             return now
         return max(now, self._at_s) + missing / self.rate_per_s if self.rate_per_s > 0 else inf
 
+    def fits_s(
+        self, need: float, later: float, stream: PlannedStream, floor: float, now: float
+    ) -> float:
+        amount = need + later
+        if amount + floor > NEARLY_FULL * self.size:
+            return self.when(max(amount, NEARLY_FULL * self.size) + self._held, now)
+        return super().fits_s(need, later, stream, floor, now)
 
-class SlidingWindow:
-    """At most `limit` in any `period_s` seconds."""
 
-    def __init__(self, limit: float, period_s: float) -> None:
-        self.limit = limit
+class SlidingWindow(Meter):
+    """At most its size in any `period_s` seconds."""
+
+    def __init__(self, size: float, period_s: float) -> None:
+        super().__init__(size)
         self.period_s = period_s
         self._charges: deque[tuple[float, float]] = deque()
         self._releases: deque[tuple[float, float]] = deque()
@@ -101,7 +209,7 @@ class SlidingWindow:
                 self._used -= charges.popleft()[1]
         if not charges:
             self._used = 0.0
-        return self.limit - self._used
+        return self.size - self._used
 
     def charge(self, amount: float, now: float) -> None:
         self.available(now)
@@ -115,8 +223,8 @@ class SlidingWindow:
             self._opened_s = now
         self._used += amount
 
-    def amend(self, extra: float, charged_s: float, now: float) -> None:
-        """Correct a charge made at `charged_s`; what is forgotten already stays so."""
+    def correct(self, extra: float, charged_s: float, now: float) -> None:
+        """What is forgotten already stays so."""
         self.available(now)
         charges = self._charges
         index = len(charges)
@@ -150,7 +258,7 @@ class SlidingWindow:
             amount -= held
 
     def when(self, amount: float, now: float) -> float:
-        missing = min(amount, self.limit) - self.available(now)
+        missing = min(amount, self.size) - self.available(now)
         for at, held in self._charges:
             if missing <= SLACK * max(1.0, amount):
                 break
@@ -162,12 +270,16 @@ class SlidingWindow:
         return now
 
 
-class FixedWindow:
-    """At most `limit` between one aligned boundary and the next, `period_s` later."""
+class FixedWindow(Meter):
+    """At most its size between one aligned boundary and the next, `period_s` later."""
 
-    def __init__(self, limit: float, period_s: float, boundary_s: float) -> None:
-        self.limit = limit
+    def __init__(
+        self, size: float, period_s: float, boundary_s: float, flows: bool = False
+    ) -> None:
+        super().__init__(size)
         self.period_s = period_s
+        self._flows = flows
+        """Whether answers take of it as they are produced."""
         self.boundary_s = boundary_s
         """When the current window ends."""
         self.used = 0.0
@@ -177,7 +289,7 @@ class FixedWindow:
             periods = int((now - self.boundary_s) // self.period_s) + 1
             self.boundary_s += periods * self.period_s
             self.used = 0.0
-        return self.limit - self.used
+        return self.size - self.used
 
     def charge(self, amount: float, now: float) -> None:
         self.available(now)
@@ -190,38 +302,50 @@ class FixedWindow:
     def set_level(self, level: float, now: float) -> None:
         """Adopt the remainder that the provider has reported."""
         self.available(now)
-        self.used = self.limit - level
+        self.used = self.size - level
 
     def when(self, amount: float, now: float) -> float:
-        missing = min(amount, self.limit) - self.available(now)
+        missing = min(amount, self.size) - self.available(now)
         return now if missing <= SLACK * max(1.0, amount) else self.boundary_s
 
+    def end(
+        self, extra: float, later: float, used: float, stream: PlannedStream, sent_s: float,
+        now: float,
+    ) -> None:  # fmt: skip
+        self.available(now)
+        begins_s = self.boundary_s - self.period_s
+        if self._flows and stream.from_s < begins_s:
+            # Of an even flow, what falls into the present window.
+            used *= (now - begins_s) / (now - stream.from_s)
+        super().end(extra, later, used, stream, sent_s, now)
 
-class Gauge:
-    """At most `limit` held at once. Time does nothing: only a refund makes room."""
+    def _due(self, later: float, stream: PlannedStream) -> float:
+        if not self._flows:
+            return later
+        return later * min(1.0, self.period_s / (stream.to_s - stream.from_s))
 
-    def __init__(self, limit: float) -> None:
-        self.limit = limit
-        self.period_s = inf
+
+class Gauge(Meter):
+    """At most its size held at once. Time does nothing: only a refund makes room."""
+
+    def __init__(self, size: float) -> None:
+        super().__init__(size)
         self.held = 0.0
 
-    def available(self, now: float) -> float:  # noqa: ARG002 - the verb is the meters' own
-        return self.limit - self.held
+    def available(self, now: float) -> float:
+        return self.size - self.held
 
-    def charge(self, amount: float, now: float) -> None:  # noqa: ARG002
+    def charge(self, amount: float, now: float) -> None:
         self.held += amount
 
-    def refund(self, amount: float, now: float) -> None:  # noqa: ARG002
+    def refund(self, amount: float, now: float) -> None:
         self.held -= amount
 
     def when(self, amount: float, now: float) -> float:
         return now if self.available(now) >= amount else inf
 
 
-AnyMeter = Bucket | SlidingWindow | FixedWindow | Gauge
-
-
-def meter_of(limit: Limit, now: float) -> AnyMeter:
+def meter_of(limit: Limit, now: float) -> Meter:
     """The meter that counts as `limit` counts; buckets and windows start full."""
     if limit.kind == "bucket":
         return Bucket(limit.rate_per_s, limit.capacity, now)

@@ -14,31 +14,14 @@ from itertools import accumulate
 from math import floor, inf
 from typing import Final
 
-from msgspec import Struct
-
-from headway.pacing.meters import SLACK, AnyMeter, Bucket, FixedWindow, SlidingWindow
+from headway.base.values import Limit
+from headway.pacing.meters import SLACK, Bucket, FixedWindow, Meter, PlannedStream, meter_of
 
 BIN_S: Final = 0.5
 BINS: Final = 256
 """Two minutes ahead: longer answers are planned as if they ended there and extended later."""
 
 HORIZON_S: Final = BIN_S * (BINS - 2)
-
-
-class PlannedStream(Struct, frozen=True):
-    """An answer as planned: so many tokens, evenly, between two times."""
-
-    from_s: float
-    to_s: float
-    tokens: float
-
-    def produced(self, now: float) -> float:
-        """How much of the plan lies before `now`."""
-        if now <= self.from_s:
-            return 0.0
-        if now >= self.to_s:
-            return self.tokens
-        return self.tokens * (now - self.from_s) / (self.to_s - self.from_s)
 
 
 class Outflow:
@@ -145,94 +128,6 @@ class Outflow:
             self._parts[index % BINS] += amount
 
 
-NEARLY_FULL: Final = 0.9
-"""A call that, with the floor, needs more than this share of a bucket goes when it is so full, or
-when its own need is there: a floor must not ask for more than there ever is."""
-
-
-class HeldMeter:
-    """One meter, counted as if everything in flight had ended."""
-
-    def __init__(self, meter: AnyMeter, flows: bool) -> None:
-        self.meter = meter
-        self._window_s = inf
-        """Of an answer that is produced along a stream, what lasts longer falls into the next."""
-        if flows and isinstance(meter, FixedWindow | SlidingWindow):
-            self._window_s = meter.period_s
-        self._held = 0.0
-        self._in_flight = 0
-
-    @property
-    def size(self) -> float:
-        return self.meter.capacity if isinstance(self.meter, Bucket) else self.meter.limit
-
-    @property
-    def planned(self) -> float:
-        """What calls in flight will still take."""
-        return self._held
-
-    def level(self, now: float) -> float:
-        """What has not been taken yet."""
-        return self.meter.available(now)
-
-    def left(self, now: float) -> float:
-        """What has not been taken and is not held back."""
-        return self.meter.available(now) - self._held
-
-    def when(
-        self, need: float, due: float, stream: PlannedStream, floor: float, now: float
-    ) -> float:
-        """When a call fits beside what is held back and the floor; inf if only the end of calls in
-        flight makes room. A call larger than the whole limit goes when the limit is full."""
-        amount, size = need + self._part(due, stream), self.size
-        if isinstance(self.meter, Bucket) and amount + floor > NEARLY_FULL * size:
-            return self.meter.when(max(amount, NEARLY_FULL * size) + self._held, now)
-        whole = min(amount + floor, size) + self._held
-        return self.meter.when(whole, now) if whole <= size else inf
-
-    def charge(self, amount: float, now: float) -> None:
-        self.meter.charge(amount, now)
-
-    def correct(self, extra: float, charged_s: float, now: float) -> None:
-        """Correct an earlier charge: as of then in a sliding window, elsewhere as of now."""
-        if isinstance(self.meter, SlidingWindow):
-            self.meter.amend(extra, charged_s, now)
-        elif extra > 0:
-            self.meter.charge(extra, now)
-        else:
-            self.meter.refund(-extra, now)
-
-    def begin(self, stream: PlannedStream, later: float, now: float) -> None:  # noqa: ARG002
-        """A call is in flight and will take so much later."""
-        self._in_flight += 1
-        self._held += self._part(later, stream)
-
-    def plan(self, before: PlannedStream, after: PlannedStream, now: float) -> None:  # noqa: ARG002
-        """A stream turned out to be shorter or longer than planned."""
-        self._held += self._part(after.tokens, after) - self._part(before.tokens, before)
-
-    def end(self, stream: PlannedStream, later: float, used: float, now: float) -> None:
-        """The call has ended and took so much."""
-        self._in_flight -= 1
-        # Sums of floats drift: with nothing in flight, nothing is held back.
-        self._held = self._held - self._part(later, stream) if self._in_flight else 0.0
-        if self._window_s < inf and isinstance(self.meter, FixedWindow):
-            # Of an even flow, what falls into the present window.
-            self.meter.available(now)
-            begins_s = self.meter.boundary_s - self.meter.period_s
-            if stream.from_s < begins_s:
-                used *= (now - begins_s) / (now - stream.from_s)
-        self.meter.charge(used, now)
-
-    def rescale(self, factor: float) -> None:
-        """The limit behind this one has changed."""
-        if not isinstance(self.meter, Bucket):
-            self.meter.limit *= factor
-
-    def _part(self, later: float, stream: PlannedStream) -> float:
-        return later * min(1.0, self._window_s / (stream.to_s - stream.from_s))
-
-
 AHEAD_BINS: Final = 64
 """Half a minute: a call that must wait longer is looked at again then."""
 
@@ -243,12 +138,11 @@ IDLE: Final = 1e-6
 """Less than this share of a stream still to come is nothing."""
 
 
-class Projection(HeldMeter):
-    """One bucket, followed along the plans of streams in flight."""
+class FlowingBucket(Bucket):
+    """A bucket that answers empty as they are produced, followed along their plans."""
 
-    def __init__(self, bucket: Bucket, now: float) -> None:
-        super().__init__(bucket, True)
-        self.bucket = bucket
+    def __init__(self, rate_per_s: float, size: float, now: float) -> None:
+        super().__init__(rate_per_s, size, now)
         self.outflow = Outflow(now)
 
     def level(self, now: float) -> float:
@@ -256,17 +150,18 @@ class Projection(HeldMeter):
 
         Bin by bin, the refill first: refill lost by a full bucket is not there for later outflow.
         """
-        bucket, outflow = self.bucket, self.outflow
+        outflow = self.outflow
         while outflow.planned > NOTHING and (end_s := outflow.bin_end_s()) < now:
-            bucket.charge(outflow.drain(end_s), end_s)
-        bucket.charge(outflow.drain(now), now)
-        return bucket.available(now)
+            self.charge(outflow.drain(end_s), end_s)
+        self.charge(outflow.drain(now), now)
+        return self.available(now)
 
     @property
     def planned(self) -> float:
         return self.outflow.planned
 
-    def begin(self, stream: PlannedStream, later: float, now: float) -> None:  # noqa: ARG002
+    def begin(self, need: float, later: float, stream: PlannedStream, now: float) -> None:
+        self.charge(need, now)
         self.outflow.add(stream, now)
 
     def plan(self, before: PlannedStream, after: PlannedStream, now: float) -> None:
@@ -275,13 +170,17 @@ class Projection(HeldMeter):
         self.correct(after.produced(now) - before.produced(now), now, now)
         self.outflow.add(after, now)
 
-    def end(self, stream: PlannedStream, later: float, used: float, now: float) -> None:  # noqa: ARG002
-        """The call has ended; so much has flowed."""
+    def end(
+        self, extra: float, later: float, used: float, stream: PlannedStream,
+        sent_s: float, now: float,
+    ) -> None:  # fmt: skip
+        self.level(now)
+        self.correct(extra, sent_s, now)
         self.outflow.add(stream, now, -1.0)
         self.correct(used - stream.produced(now), now, now)
 
-    def when(
-        self, need: float, _due: float, stream: PlannedStream, floor: float, now: float
+    def fits_s(
+        self, need: float, later: float, stream: PlannedStream, floor: float, now: float
     ) -> float:
         """The first half second from which on the level stays above the floor with one more; or
         when nothing flows and the bucket is full."""
@@ -304,23 +203,23 @@ class Projection(HeldMeter):
 
     def _alone_s(self, stream: PlannedStream, level: float, now: float) -> float:
         """When all that flows now has ended and the bucket is full."""
-        bucket, outflow = self.bucket, self.outflow
-        missing = bucket.capacity * (1 - IDLE) - level
+        outflow = self.outflow
+        missing = self.size * (1 - IDLE) - level
         is_idle = outflow.planned <= IDLE * stream.tokens
         if not is_idle:
             missing += outflow.planned
-        full_s = now + max(0.0, missing) / bucket.rate_per_s
+        full_s = now + max(0.0, missing) / self.rate_per_s
         return full_s if is_idle else max(full_s, outflow.until_s, now + BIN_S)
 
     def _lowest(
         self, need: float, stream: PlannedStream, present: tuple[float, float], delay_s: float
     ) -> float:
         """The lowest level from then on if the call is sent, and pays, `delay_s` later."""
-        bucket, (level, now) = self.bucket, present
+        level, now = present
         later = PlannedStream(stream.from_s + delay_s, stream.to_s + delay_s, stream.tokens)
         # Without the need from the start: that the bucket is full by then does not pay for it.
-        rate, capacity = bucket.rate_per_s, bucket.capacity - need
-        return self.outflow.lowest(level - need, rate, capacity, later, now + delay_s)
+        rate, size = self.rate_per_s, self.size - need
+        return self.outflow.lowest(level - need, rate, size, later, now + delay_s)
 
 
 GRAINS: Final = 240
@@ -336,13 +235,11 @@ EDGE: Final = 1e-6
 """A bin is entered by this share of it: its beginning may round into the one before."""
 
 
-class Rolling:
-    """At most `size` in any `period_s` seconds, with what is planned, in bins of time."""
+class FlowingWindow(Meter):
+    """At most its size in any `period_s` seconds, with what is planned, in bins of time."""
 
     def __init__(self, size: float, period_s: float, now: float) -> None:
-        self.size = size
-        self.planned = 0.0
-        """What calls in flight were planned to produce."""
+        super().__init__(size)
         self._grain_s = max(period_s / GRAINS, GRAIN_S_MIN)
         # A period touches one bin more than it is long, and its ends may be rounded.
         self._span = floor(period_s / self._grain_s + SLACK) + 2
@@ -350,14 +247,14 @@ class Rolling:
         self._base = self._now = self._place(now)
         """The bin that the first entry stands for, and the latest that was the present one."""
 
-    def level(self, now: float) -> float:
+    def available(self, now: float) -> float:
         """What the period that ends now has left."""
         return self.size - self._sums(self._place(now), 1)[0]
 
-    left = level
+    left = available
 
-    def when(
-        self, need: float, _due: float, stream: PlannedStream, floor: float, now: float
+    def fits_s(
+        self, need: float, later: float, stream: PlannedStream, floor: float, now: float
     ) -> float:
         """The earliest bin in which a call can be admitted so that the floor is always left."""
         first, grain_s = self._place(now), self._grain_s
@@ -384,27 +281,29 @@ class Rolling:
     def charge(self, amount: float, now: float) -> None:
         self._add(self._place(now), amount)
 
-    def correct(self, extra: float, charged_s: float, now: float) -> None:  # noqa: ARG002
-        """Correct an earlier charge; one that no period reaches any more does not matter."""
+    def correct(self, extra: float, charged_s: float, now: float) -> None:
+        """A charge that no period reaches any more does not matter."""
         self._add(self._place(charged_s), extra)
 
-    def begin(self, stream: PlannedStream, later: float, now: float) -> None:  # noqa: ARG002
-        self.planned += stream.tokens
+    def begin(self, need: float, later: float, stream: PlannedStream, now: float) -> None:
+        self.charge(need, now)
+        self._held += stream.tokens
         self._flow(stream, 1.0)
 
-    def plan(self, before: PlannedStream, after: PlannedStream, now: float) -> None:  # noqa: ARG002
-        self.planned += after.tokens - before.tokens
+    def plan(self, before: PlannedStream, after: PlannedStream, now: float) -> None:
+        self._held += after.tokens - before.tokens
         self._flow(before, -1.0)
         self._flow(after, 1.0)
 
-    def end(self, stream: PlannedStream, later: float, used: float, now: float) -> None:  # noqa: ARG002
-        """The call has ended; so much has flowed, evenly."""
-        self.planned -= stream.tokens
+    def end(
+        self, extra: float, later: float, used: float, stream: PlannedStream,
+        sent_s: float, now: float,
+    ) -> None:  # fmt: skip
+        """What was used has flowed evenly."""
+        self.correct(extra, sent_s, now)
+        self._held -= stream.tokens
         self._flow(stream, -1.0)
         self._flow(PlannedStream(min(stream.from_s, now), now, used), 1.0)
-
-    def rescale(self, factor: float) -> None:
-        self.size *= factor
 
     def _place(self, at_s: float) -> int:
         return floor(at_s / self._grain_s)
@@ -463,3 +362,14 @@ class Rolling:
         return not any(
             other > nothing and other + mine > room for other, mine in zip(others, own, strict=True)
         )
+
+
+def flowing_meter(limit: Limit, now: float) -> Meter:
+    """The meter of a limit that answers take from as they are produced."""
+    if limit.kind == "bucket":
+        return FlowingBucket(limit.rate_per_s, limit.capacity, now)
+    if limit.kind == "sliding":
+        return FlowingWindow(limit.amount, limit.period_s, now)
+    if limit.kind == "fixed":
+        return FixedWindow(limit.amount, limit.period_s, now + limit.period_s, flows=True)
+    return meter_of(limit, now)

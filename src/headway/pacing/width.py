@@ -21,7 +21,8 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from headway.pacing.streams import HORIZON_S, PlannedStream
+from headway.pacing.meters import PlannedStream
+from headway.pacing.streams import HORIZON_S
 
 FIRST_BYTE_S: Final = 1.0
 PER_TOKEN_S: Final = 0.02

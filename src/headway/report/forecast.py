@@ -529,7 +529,7 @@ def _rooms(
     rooms: list[LimitRoom] = []
     used: list[tuple[str, float]] = []
     for tracked in account.limits:
-        limit, capacity = tracked.limit, tracked.count.size
+        limit, capacity = tracked.limit, tracked.meter.size
         taken = max(0.0, capacity - max(0.0, tracked.level(0.0)))
         used.append((limit.name, taken))
         free = max(0.0, share * capacity - taken)

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from headway.base.values import Charging, Limit, LimitReading, Resource
 from headway.pacing.headers import WINDOW_5H_S
-from headway.pacing.meters import AnyMeter, Bucket, FixedWindow, Gauge, SlidingWindow, meter_of
+from headway.pacing.meters import Bucket, FixedWindow, Gauge, Meter, SlidingWindow, meter_of
 from headway.sim.draw import Neighbour, Presence
 
 Shortage = tuple[Resource, float]
@@ -91,7 +91,7 @@ class SimulatedAccount:
     def __init__(self, terms: Terms, now: float) -> None:
         self.terms = terms
         self.log: list[Charge] = []
-        self._meters: list[tuple[Limit, AnyMeter]] = [
+        self._meters: list[tuple[Limit, Meter]] = [
             (limit, meter_of(limit, now)) for limit in terms.limits + terms.hidden
         ]
         used = dict(terms.used)
@@ -213,12 +213,12 @@ class SimulatedAccount:
             if isinstance(meter, Gauge):
                 continue
             left = meter.available(now)
-            amount = meter.rate_per_s * limit.period_s if isinstance(meter, Bucket) else meter.limit
+            amount = meter.rate_per_s * limit.period_s if isinstance(meter, Bucket) else meter.size
             reset_s = _reset_s(meter, left, now)
             reading = LimitReading(limit.resource, limit.period_s, amount, max(0.0, left), reset_s)
             found.append(reading)
         for named, window in self._windows:
-            share = min(1.0, (window.limit - window.available(now)) / window.limit)
+            share = min(1.0, (window.size - window.available(now)) / window.size)
             reset_s = window.boundary_s - now
             found.append(
                 LimitReading("tokens", named.period_s, None, None, reset_s, utilization=share)
@@ -236,18 +236,18 @@ class SimulatedAccount:
             if isinstance(meter, Bucket):
                 meter.resize(limit.amount * factor / limit.period_s, limit.capacity * factor, now)
             elif isinstance(meter, SlidingWindow | FixedWindow):
-                meter.limit = limit.amount * factor
+                meter.size = limit.amount * factor
 
 
-def _reset_s(meter: AnyMeter, left: float, now: float) -> float:
+def _reset_s(meter: Meter, left: float, now: float) -> float:
     if isinstance(meter, Bucket):
-        return max(0.0, meter.capacity - left) / meter.rate_per_s
+        return max(0.0, meter.size - left) / meter.rate_per_s
     if isinstance(meter, FixedWindow):
         return meter.boundary_s - now
-    return max(0.0, meter.when(meter.limit, now) - now)
+    return max(0.0, meter.when(meter.size, now) - now)
 
 
-def _part_since_boundary(meter: AnyMeter, from_s: float, now: float) -> float:
+def _part_since_boundary(meter: Meter, from_s: float, now: float) -> float:
     """Of what flowed evenly since `from_s`, the part that falls into the window of `now`."""
     if not isinstance(meter, FixedWindow):
         return 1.0

@@ -12,7 +12,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from headway.base.values import Limit, Resource
-from headway.pacing.meters import AnyMeter, Bucket
+from headway.pacing.meters import Bucket, Meter
 
 _MASK: Final = (1 << 64) - 1
 
@@ -96,7 +96,7 @@ class Presence:
 
     def tick(
         self,
-        meters: Sequence[tuple[Limit, AnyMeter]],
+        meters: Sequence[tuple[Limit, Meter]],
         note: Callable[[Resource, float], None],
         now: float,
     ) -> None:
@@ -133,6 +133,6 @@ class Presence:
                 self.slots += change
 
 
-def _rate(limit: Limit, meter: AnyMeter) -> float:
+def _rate(limit: Limit, meter: Meter) -> float:
     """The rate at which a limit refills as it stands now."""
-    return meter.rate_per_s if isinstance(meter, Bucket) else meter.limit / limit.period_s
+    return meter.rate_per_s if isinstance(meter, Bucket) else meter.size / limit.period_s
