@@ -265,9 +265,6 @@ DRAW_MEMORY_S: Final = 10.0
 DRAW_STEP_S: Final = 1.0
 """Readings are taken together over this long: answers arrive in another order than calls left."""
 
-DRAW_LEAST: Final = -0.1
-"""By at most this share of a limit, readings with too much make up for those with too little."""
-
 SHARED_DRAW: Final = 0.03
 SHARED_CALLS: Final = 2.0
 """A larger share, by more than so many calls of ours at once, is a neighbour's draw."""
@@ -347,8 +344,8 @@ class TrackedLimit:
         self._unused = self._mean_unused = 0.0
         """What was reserved and not used, in all and by the call."""
         self._variance = 0.0
-        self._drawn = self._missing = self._gone = self._unused_before = 0.0
-        """Of neighbours: their draw, what was missing since its last look; what was missing since
+        self._missing = self._gone = self._unused_before = 0.0
+        """What was missing since the last look at neighbours; what was missing since
         the last look at reservations, before which so much had been left unused."""
         self._looked_s = -inf
         self._size = (0.0, limit.amount)
@@ -496,8 +493,11 @@ class TrackedLimit:
         self._reported = reading.limit or self._reported
 
     def heeded(self, reading: LimitReading) -> LimitReading:
-        """The reading without a reset that teaches nothing: a call was just taken."""
-        if reading.reset_s == 0.0 and reading.remaining and not self.is_published:
+        """The reading without a reset that teaches nothing: a call was just taken. Where resets are
+        published as the time of full refill, 0 means full."""
+        if self.is_published:
+            return reading
+        if reading.reset_s == 0.0 and reading.remaining:
             self.tells_full = False
         if reading.reset_s == 0.0 or not self.tells_full:
             return replace(reading, reset_s=None)
@@ -548,7 +548,7 @@ class TrackedLimit:
             need = self.rule.need(demand)
             if reading.reset_s is None and need > 0 and not (self.exact or self.is_published):
                 self._top_up(meter, reading.remaining + need)
-            self._observe_bucket(meter, reading, snapshot - self.shift, at_s)
+            self._observe_bucket(meter, reading, snapshot - self.shift, need, at_s)
         elif isinstance(meter, Bucket):
             since = reading.remaining + meter.rate_per_s * (now - at_s)
             self._shift_by(meter, max(0.0, level - since), now)
@@ -615,11 +615,11 @@ class TrackedLimit:
         return replace(self.limit, burst=burst, source="profile")
 
     def _observe_bucket(
-        self, bucket: Bucket, reading: LimitReading, predicted: float, at_s: float
+        self, bucket: Bucket, reading: LimitReading, predicted: float, need: float, at_s: float
     ) -> None:
         rate, remaining = self.limit.rate_per_s, reading.remaining or 0.0
         if reading.reset_s is not None and not self.exact:
-            self._size_up(bucket, remaining, reading.reset_s)
+            self._size_up(bucket, remaining, reading.reset_s, need)
         delta = predicted - remaining
         if abs(delta) <= self.rounding:
             delta = 0.0
@@ -640,7 +640,7 @@ class TrackedLimit:
         # What was taken for a neighbour's draw is missing as well.
         drawn = self.draw_per_s * (at_s - self.read_s) if self.draw_per_s else 0.0
         if self._keeps_changed(delta + drawn):
-            self._drawn = self.draw_per_s = self._missing = 0.0
+            self.draw_per_s = self._missing = 0.0
             bucket.rate_per_s = rate
 
     def _draw(self, bucket: Bucket, elapsed: float, now: float) -> None:
@@ -654,9 +654,8 @@ class TrackedLimit:
             bucket.resize(rate, bucket.size, now)
             return
         weight = 1.0 - exp(-elapsed / DRAW_MEMORY_S)
-        drawn = self._drawn + weight * self._missing / elapsed
-        self._drawn = min(max(DRAW_LEAST * rate, drawn), (1 - DRAW_FLOOR) * rate)
-        self.draw_per_s = max(0.0, self._drawn)
+        drawn = self.draw_per_s + weight * self._missing / elapsed
+        self.draw_per_s = min(max(0.0, drawn), (1 - DRAW_FLOOR) * rate)
         bucket.rate_per_s = rate - self.draw_per_s
         is_much = self._missing > SHARED_CALLS * self.mean_need
         self.shared = self.shared or (is_much and self.draw_per_s > SHARED_DRAW * rate)
@@ -684,8 +683,9 @@ class TrackedLimit:
         bucket.set_level(before - delta, now)
         self.shift += before - bucket.available(now)
 
-    def _size_up(self, bucket: Bucket, left: float, reset_s: float) -> None:
-        """Resets are rounded: each reading says between what the size of a bucket is."""
+    def _size_up(self, bucket: Bucket, left: float, reset_s: float, need: float) -> None:
+        """Resets are rounded: each reading says between what the size of a bucket is. It held what
+        is left and what the call took."""
         rate = self.limit.rate_per_s
         step_s = 1.0 if reset_s == int(reset_s) else FINE_S
         low = left - self.rounding + rate * max(0.0, reset_s - step_s)
@@ -694,7 +694,7 @@ class TrackedLimit:
             low, high = max(low, self._size[0]), min(high, self._size[1])
         self._size = low, high
         most = min(self.limit.amount, self.burst_s * rate)
-        bucket.size = max(1e-6, min(most, (low + high) / 2.0))
+        bucket.size = max(1e-6, min(most, max(left + need, (low + high) / 2.0)))
 
     def _top_up(self, bucket: Bucket, filled: float) -> None:
         """Where no reset is told: a bucket that is seen as full as before, and no fuller, is full.
@@ -708,7 +708,7 @@ class TrackedLimit:
             bucket.size = self.limit.amount
         elif self._full[1] >= FULL_READINGS and filled < bucket.size * (1.0 - SAME):
             bucket.size = filled
-            self._drawn = self.draw_per_s = self._missing = 0.0
+            self.draw_per_s = self._missing = 0.0
             self.shared = False
             bucket.rate_per_s = self.limit.rate_per_s
 
@@ -793,6 +793,7 @@ def discover(told: LimitReading, dialect: Dialect) -> Limit | None:
     if told.reset_s and told.reset_s > WINDOW_RESETS * refill_s + WINDOW_RESETS:
         kind = "fixed"
     burst = None
-    if kind == "bucket" and told.reset_s:
-        burst = max(1e-6, min(told.limit, told.remaining + rate * told.reset_s))
+    is_told = bool(told.reset_s) or (dialect.limit_kind is not None and told.reset_s is not None)
+    if kind == "bucket" and is_told:
+        burst = max(1e-6, min(told.limit, told.remaining + rate * (told.reset_s or 0.0)))
     return Limit(told.resource, told.limit, period_s, kind, burst, "header")
