@@ -246,7 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
               if scene.name.lower().startswith((parsed.only or "").lower())]  # fmt: skip
     if parsed.virtual:
         for scene in chosen:
-            found = [rehearse(scene, way) for way in VIRTUAL_WAYS if not _is_delayed(scene)]
+            found = [rehearse(scene, way) for way in VIRTUAL_WAYS if not is_delayed(scene)]
             for one in found:
                 missed = ", ".join(misses(scene, one))
                 print(
@@ -657,7 +657,7 @@ def _key(scene: Scene | None, is_busy: bool) -> str:
 # For people.
 
 
-def _is_delayed(scene: Scene) -> bool:
+def is_delayed(scene: Scene) -> bool:
     """A queue at the server: the simulated provider has none."""
     return isinstance(scene.server, Nginx) and scene.server.is_delayed
 

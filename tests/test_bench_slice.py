@@ -20,6 +20,7 @@ from bench.oracle import change_of, compare, draw_trace
 from bench.pacing import quick
 from bench.results import PACKAGE, ROOT, Store, complete, sources
 from bench.scenes import PRESETS, hide, is_steady, scene
+from bench.strangers import SCENES, VIRTUAL_WAYS, is_delayed, rehearse
 from bench.trial import Kind, Outcome, Trial, run
 
 ADMIT_AND_SETTLE_CALLS_MAX = 4_000
@@ -104,6 +105,15 @@ def test_what_is_left_of_a_fixed_window_is_used() -> None:
     found = run_case(Case("fixed-window", "long", 301, "new"))
     assert found.idle_s < 10.0
     assert found.refused <= 2
+
+
+@pytest.mark.parametrize("way", VIRTUAL_WAYS)
+def test_limits_as_other_servers_have_them_are_used_up_without_a_stall(way: str) -> None:
+    found = [rehearse(scene, way) for scene in SCENES if not is_delayed(scene)]
+    assert len(found) > 20
+    stalls = [one.scene for one in found if one.stall_s > 2.0]
+    slow = [one.scene for one in found if one.time_s > 1.2 * one.bound_s]
+    assert (stalls, slow, sum(one.lost for one in found)) == ([], [], 0)
 
 
 def _executed(trial: Trial) -> Iterator[CodeType]:

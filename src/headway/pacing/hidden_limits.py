@@ -254,8 +254,8 @@ class HiddenLimits:
     def try_soon(self, now: float) -> None:
         """A call ended, and advice to wait was never seen to be true: after a while one call finds
         out whether its place was what was missing."""
-        if now >= max(self._tried_s, self._refused_s) + PROBE_S:
-            self._ready_s = min(self._ready_s, now)
+        tried_s = max(self._tried_s, self._refused_s)
+        self._ready_s = min(self._ready_s, max(now, tried_s + PROBE_S))
 
     def _close(self, ready_s: float) -> None:
         """An interval ends when something was let in since the last refusal and it was long."""

@@ -175,10 +175,12 @@ class PeriodEvidence:
             self._ratio = min(reset_s / missing, self._ratio / LONGEST_MEMORY)
         if self._mr <= 0:
             return None
+        # No boundary could move yet: that speaks neither for a fixed window nor against it.
+        unseen = 0.0 if self._kind == "fixed" else inf
         squares: dict[LimitKind, float] = {
             "bucket": (self._rr - self._mr**2 / self._mm) / self._count,
             "sliding": (self._rr - self._r**2 / self._count) / self._count,
-            "fixed": self._off / self._offs if self._offs else inf,
+            "fixed": self._off / self._offs if self._offs else unseen,
         }
         if told.period_s is not None and self._r < self._count * told.period_s / 2.0:
             # A call stays in a sliding window for the whole of a period that is named.
@@ -717,8 +719,13 @@ class TrackedLimit:
     ) -> None:
         if snapshot is not None:
             delta = snapshot - self.shift - (reading.remaining or 0.0)
+            # Of calls that were in flight when the limit was found, some may be counted twice.
+            is_early = at_s < self._since_s + meter.period_s / 2.0 and not self.rule.flows
             if delta > self.rounding:
-                self.meter.charge(delta, at_s)
+                meter.charge(delta, at_s)
+                self.shift += delta
+            elif delta < -self.rounding and is_early and at_s > self.read_s:
+                meter.correct(delta, self._since_s, at_s)
                 self.shift += delta
         is_open = self.evidence is not None and self.evidence.is_open
         if is_open and reading.reset_s is not None and isinstance(meter, SlidingWindow):
