@@ -5,7 +5,7 @@ Laws:
 - What a user configured is true; readings correct what was learned; outcomes teach the rest.
 - A fault teaches what it names and nothing else: a wrong request pauses no other call.
 - While the provider cannot be reached, one call at a time finds out whether it is back. So does
-  the next one after two connections broke with no answer in between.
+  the next one after a connection broke.
 """
 
 from __future__ import annotations
@@ -86,7 +86,6 @@ class Pauses:
         """Whether the call that left last finds out if the provider can be reached."""
         self._failed_s = -inf
         """When a call last could not be sent: answers to calls sent before say nothing."""
-        self._has_broken = False
 
     def wait(self, in_flight: int, now: float) -> Wait | None:
         """What holds all calls back now."""
@@ -117,15 +116,14 @@ class Pauses:
         self._failed_s = now
 
     def broken(self, now: float) -> None:
-        """A connection broke. One may break at any time; at the second the next call is a trial."""
-        if self._has_broken and self._trial_s is None:
+        """A connection broke: the next call finds out whether the provider is there."""
+        if self._trial_s is None:
             self._trial_s = now - UNREACHABLE_S
-        self._has_broken = True
 
     def reached(self, sent_s: float = inf) -> None:
         """There is a connection, or a call that was sent then has an answer."""
         if sent_s > self._failed_s:
-            self._trial_s, self._has_broken = None, False
+            self._trial_s = None
 
     def answered(self, sent_s: float) -> None:
         """A call was let in: neither out of reach nor overloaded nor crowded out."""
