@@ -16,7 +16,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from headway.base.fields import NUMBER_MAX
 from headway.base.values import (
     DAY_S,
     HOUR_S,
@@ -43,9 +42,8 @@ def classify(status: int, headers: Headers, body: bytes) -> Fault:
     return _fault(status, _complaint(body), decode(headers, None))
 
 
-def parse_stream_error(payload: bytes | str) -> Fault:
+def parse_stream_error(body: bytes) -> Fault:
     """What an `error` event means after HTTP 200; some providers repeat a status in its `code`."""
-    body = payload.encode("utf-8", "replace") if isinstance(payload, str) else payload
     complaint = _complaint(body)
     return _fault(complaint.code_status, complaint, Reading())
 
@@ -226,17 +224,16 @@ def _named(complaint: _Complaint) -> tuple[Resource | None, float | None]:
 def _resource(side: str | None, unit: str) -> Resource:
     if unit.lower() == "request":
         return "requests"
-    if side is None:
-        return "tokens"
     # "request tokens" are input and output together.
-    return _SIDES.get(side.lower(), "tokens")
+    return _SIDES.get((side or "").lower(), "tokens")
 
 
 def _only_empty(reading: Reading) -> Resource | None:
     """The one resource of which nothing remains; Anthropic's `tokens` repeats the tightest side."""
-    limits = reading.limits
     empty = {
-        one.resource for one in limits if one.remaining == 0 or (one.utilization or 0.0) >= 1.0
+        one.resource
+        for one in reading.limits
+        if one.remaining == 0 or (one.utilization or 0.0) >= 1.0
     }
     candidates = empty - {"tokens"} or empty
     return next(iter(candidates)) if len(candidates) == 1 else None
@@ -308,22 +305,14 @@ def _wait_in_text_s(text: str) -> float | None:
     if match is None:
         return None
     amount = match[1].rstrip(".")
-    plain = number(amount)
-    if plain is None:
-        return duration_s(amount)
-    wait_s = plain * _PERIOD_OF[match[2].lower()] if match[2] else plain
-    return wait_s if wait_s <= NUMBER_MAX else None
+    if number(amount) is not None:
+        amount += (match[2] or "s")[0].lower()
+    return duration_s(amount)
 
 
 def _spoken_amounts(message: str) -> tuple[float | None, float | None, float | None]:
-    """Limit, used and requested amounts, as far as a message spells them out."""
-    match = _LIMIT_USED.search(message)
-    if match is not None:
-        return _grouped_number(match[1]), _grouped_number(match[2]), _grouped_number(match[3])
-    stated = _STATED.search(message)
-    return (None if stated is None else _grouped_number(stated[1])), None, None
-
-
-def _grouped_number(text: str | None) -> float | None:
-    """A number in prose, where thousands are grouped: `30,000`."""
-    return None if text is None else number(text.replace(",", ""))
+    """Limit, used and requested amounts, as far as a message spells them out: `30,000`."""
+    match = _LIMIT_USED.search(message) or _STATED.search(message)
+    told = () if match is None else match.groups("")
+    limit, used, requested, *_ = (number(part.replace(",", "")) for part in (*told, "", "", ""))
+    return limit, used, requested
