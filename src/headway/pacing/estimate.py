@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import ceil, exp, log
 from typing import Final
 
@@ -90,13 +90,9 @@ class _Ratio(Struct):
     prior: float
     per_byte: float
     per_message: float = TOKENS_PER_MESSAGE
-    bytes_sum: float = 0.0
-    messages: float = 0.0
-    messages_squared: float = 0.0
-    tokens: float = 0.0
-    tokens_messages: float = 0.0
+    sums: Sequence[float] = (0.0,) * 5
+    """Over past calls: of bytes, messages, messages^2, tokens, tokens x messages."""
     deviation: float = DEVIATION_START
-    calls: int = 0
 
     def learn(self, size_bytes: float, messages: int, tokens: float) -> None:
         """Count one call, clipped to what is believable, and solve anew."""
@@ -109,16 +105,14 @@ class _Ratio(Struct):
         self.deviation += 0.1 * (min(abs(strange), 2.0 * clip) - self.deviation)
         self.deviation = max(DEVIATION_MIN, self.deviation)
         keep = 1.0 - 1.0 / RATIO_MEMORY
-        self.bytes_sum = keep * self.bytes_sum + size_bytes
-        self.messages = keep * self.messages + messages
-        self.messages_squared = keep * self.messages_squared + messages**2 / size_bytes
-        self.tokens = keep * self.tokens + tokens
-        self.tokens_messages = keep * self.tokens_messages + tokens * messages / size_bytes
-        self.calls += 1
-        a, b = self.bytes_sum + RATIO_PRIOR_BYTES, self.messages
-        c = self.messages_squared + MESSAGE_PRIOR
-        right_a = self.tokens + RATIO_PRIOR_BYTES * self.prior
-        right_c = self.tokens_messages + MESSAGE_PRIOR * TOKENS_PER_MESSAGE
+        squared, product = messages**2 / size_bytes, tokens * messages / size_bytes
+        more = (size_bytes, messages, squared, tokens, product)
+        self.sums = [keep * past + new for past, new in zip(self.sums, more, strict=True)]
+        a, b, c, right_a, right_c = self.sums
+        a += RATIO_PRIOR_BYTES
+        c += MESSAGE_PRIOR
+        right_a += RATIO_PRIOR_BYTES * self.prior
+        right_c += MESSAGE_PRIOR * TOKENS_PER_MESSAGE
         determinant = a * c - b * b
         self.per_byte = (right_a * c - right_c * b) / determinant
         self.per_message = (right_c * a - right_a * b) / determinant

@@ -14,7 +14,7 @@ finds its one maximum. Calls that ended enter through six sums, those in flight 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Sequence
 from math import erfc, exp, inf, log, pi, sqrt
 from typing import Final, TypeVar
 
@@ -78,71 +78,41 @@ def _hazard(z: float) -> float:
     return exp(-0.5 * z * z) / (sqrt(0.5 * pi) * erfc(z / SQRT_2))
 
 
-class _Fit(Struct, frozen=True):
-    """Parameters in the form in which the likelihood is concave: 1/s, m/s, b/s."""
+_Fit = tuple[float, float, float]
+"""Parameters in the form in which the likelihood is concave: 1/s, m/s, b/s."""
 
-    precision: float
-    level: float
-    slope: float
-
+_Censored = list[tuple[float, float, float]]
+"""Of calls in flight: weight, x, and the log of the tokens so far."""
 
 _KEEP: Final = exp(-1.0 / LENGTH_MEMORY)
 _LEVEL_PRIOR: Final = log(OUTPUT_TOKENS_PRIOR) - 0.5 * SPREAD_PRIOR**2
-_PRIOR: Final = _Fit(1.0 / SPREAD_PRIOR, _LEVEL_PRIOR / SPREAD_PRIOR, 0.0)
+_PRIOR: Final = (1.0 / SPREAD_PRIOR, _LEVEL_PRIOR / SPREAD_PRIOR, 0.0)
 
 
-class _Sums(Struct):
-    """Weighted sums over ended calls: of 1, x, y, x^2, xy, y^2, where y is the log length."""
-
-    n: float = 0.0
-    x: float = 0.0
-    y: float = 0.0
-    xx: float = 0.0
-    xy: float = 0.0
-    yy: float = 0.0
-
-    def forget(self) -> None:
-        self.n *= _KEEP
-        self.x *= _KEEP
-        self.y *= _KEEP
-        self.xx *= _KEEP
-        self.xy *= _KEEP
-        self.yy *= _KEEP
-
-    def add(self, weight: float, x: float, y: float) -> None:
-        self.n += weight
-        self.x += weight * x
-        self.y += weight * y
-        self.xx += weight * x * x
-        self.xy += weight * x * y
-        self.yy += weight * y * y
-
-
-def _newton_step(
-    fit: _Fit, sums: _Sums, censored: Iterable[tuple[float, float, float]]
-) -> tuple[float, float, float]:
-    """One step towards the maximum likelihood; censored: (weight, x, log of its tokens)."""
-    p, m, b = fit.precision, fit.level, fit.slope
-    n = sums.n + LENGTH_PRIOR_CALLS
-    y = sums.y + LENGTH_PRIOR_CALLS * _LEVEL_PRIOR
-    xx = sums.xx + SLOPE_PRIOR
-    yy = sums.yy + LENGTH_PRIOR_CALLS * _LEVEL_PRIOR**2 + SPREAD_PRIOR_CALLS * SPREAD_PRIOR**2
-    calls = sums.n + SPREAD_PRIOR_CALLS
-    gradient_p = calls / p - p * yy + m * y + b * sums.xy
-    gradient_m = p * y - m * n - b * sums.x
-    gradient_b = p * sums.xy - m * sums.x - b * xx
+def _newton_step(fit: _Fit, sums: Sequence[float], censored: _Censored) -> _Fit:
+    """One step towards the maximum likelihood."""
+    p, m, b = fit
+    ended, x, y, xx, xy, yy = sums
+    n = ended + LENGTH_PRIOR_CALLS
+    calls = ended + SPREAD_PRIOR_CALLS
+    y += LENGTH_PRIOR_CALLS * _LEVEL_PRIOR
+    xx += SLOPE_PRIOR
+    yy = yy + LENGTH_PRIOR_CALLS * _LEVEL_PRIOR**2 + SPREAD_PRIOR_CALLS * SPREAD_PRIOR**2
+    gradient_p = calls / p - p * yy + m * y + b * xy
+    gradient_m = p * y - m * n - b * x
+    gradient_b = p * xy - m * x - b * xx
     # The negative second derivatives: positive definite by the priors alone.
-    pp, pm, pb = calls / (p * p) + yy, -y, -sums.xy
-    mm, mb, bb = n, sums.x, xx
-    for weight, x, c in censored:
-        z = p * c - m - b * x
+    pp, pm, pb = calls / (p * p) + yy, -y, -xy
+    mm, mb, bb = n, x, xx
+    for weight, at, c in censored:
+        z = p * c - m - b * at
         hazard = _hazard(z)
         pull, bend = weight * hazard, weight * hazard * (hazard - z)
         gradient_p -= pull * c
         gradient_m += pull
-        gradient_b += pull * x
-        pp, pm, pb = pp + bend * c * c, pm - bend * c, pb - bend * c * x
-        mm, mb, bb = mm + bend, mb + bend * x, bb + bend * x * x
+        gradient_b += pull * at
+        pp, pm, pb = pp + bend * c * c, pm - bend * c, pb - bend * c * at
+        mm, mb, bb = mm + bend, mb + bend * at, bb + bend * at * at
     # Solved by elimination: the matrix is symmetric and positive definite, so no pivot is zero.
     down_m, down_b = pm / pp, pb / pp
     mm, mb, bb = mm - down_m * pm, mb - down_m * pb, bb - down_b * pb
@@ -153,16 +123,14 @@ def _newton_step(
     return (gradient_p - pm * step_m - pb * step_b) / pp, step_m, step_b
 
 
-def _fitted(fit: _Fit, sums: _Sums, censored: list[tuple[float, float, float]]) -> _Fit:
-    steps, moved = 0, inf
-    while moved > NEWTON_TOLERANCE and steps < NEWTON_STEPS_MAX:
-        step_p, step_m, step_b = _newton_step(fit, sums, censored)
+def _fitted(fit: _Fit, sums: Sequence[float], censored: _Censored) -> _Fit:
+    for _ in range(NEWTON_STEPS_MAX):
+        (p, m, b), (step_p, step_m, step_b) = fit, _newton_step(fit, sums, censored)
         # The precision stays positive: at most half of it is taken away at once.
-        share = min(1.0, 0.5 * fit.precision / -step_p) if step_p < 0.0 else 1.0
-        fit = _Fit(
-            fit.precision + share * step_p, fit.level + share * step_m, fit.slope + share * step_b
-        )
-        steps, moved = steps + 1, abs(step_p) + abs(step_m) + abs(step_b)
+        share = min(1.0, 0.5 * p / -step_p) if step_p < 0.0 else 1.0
+        fit = p + share * step_p, m + share * step_m, b + share * step_b
+        if abs(step_p) + abs(step_m) + abs(step_b) <= NEWTON_TOLERANCE:
+            break
     return fit
 
 
@@ -177,7 +145,8 @@ class _Flight(Struct):
 class _Kind(Struct):
     """What is known of the lengths of one kind of call."""
 
-    sums: _Sums = field(default_factory=_Sums)
+    sums: Sequence[float] = (0.0,) * 6
+    """Weighted, over ended calls: of 1, x, y, x^2, xy, y^2, where y is the log length."""
     flights: dict[Hashable, _Flight] = field(default_factory=dict)
     stairs: list[tuple[int, float]] = field(default_factory=list)
     """Ended calls that no later-started one outlasted: (start, -length), both rising."""
@@ -188,14 +157,16 @@ class _Kind(Struct):
     def begin(self, input_tokens: float) -> _Flight:
         self.starts += 1
         self.changes += 1
-        self.sums.forget()
+        self.sums = [_KEEP * past for past in self.sums]
         # Centred so that the level is that of an ordinary call.
         return _Flight(self.starts, log(max(1.0, input_tokens) / INPUT_TOKENS_REFERENCE))
 
     def learn(self, flight: _Flight, output_tokens: float) -> None:
         self.changes += 1
-        weight = _KEEP ** (self.starts - flight.start)
-        self.sums.add(weight, flight.x, log(max(1.0, output_tokens)))
+        weight, x, y = _KEEP ** (self.starts - flight.start), flight.x, log(max(1.0, output_tokens))
+        wx, wy = weight * x, weight * y
+        more = (weight, wx, wy, wx * x, wx * y, wy * y)
+        self.sums = [past + new for past, new in zip(self.sums, more, strict=True)]
 
     def outlasted(self, flight: _Flight, output_tokens: float) -> None:
         """Remember that calls that started before this one and still run have outlasted it."""
@@ -211,24 +182,24 @@ class _Kind(Struct):
 
     def current(self) -> _Fit:
         """The fit, made anew when enough has changed since the last one."""
-        if self.changes * CHANGES_PER_FIT > min(self.sums.n + len(self.flights), FLIGHTS_MAX):
+        if self.changes * CHANGES_PER_FIT > min(self.sums[0] + len(self.flights), FLIGHTS_MAX):
             self.changes = 0
             self.fit = _fitted(self.fit, self.sums, self._censored())
         return self.fit
 
-    def _censored(self) -> list[tuple[float, float, float]]:
+    def _censored(self) -> _Censored:
         each = 1 + len(self.flights) // FLIGHTS_MAX
-        censored: list[tuple[float, float, float]] = []
+        censored: _Censored = []
         for flight in list(self.flights.values())[::each]:
-            produced = self._implied(flight) if flight.produced is None else flight.produced
+            produced = flight.produced
+            if produced is None:
+                place = bisect_left(self.stairs, (flight.start, -inf))
+                longest = -self.stairs[place][1] if place < len(self.stairs) else 0.0
+                produced = PACE_MARGIN * longest
             if produced > 1.0:
                 weight = each * _KEEP ** (self.starts - flight.start)
                 censored.append((weight, flight.x, log(produced)))
         return censored
-
-    def _implied(self, flight: _Flight) -> float:
-        place = bisect_left(self.stairs, (flight.start, -inf))
-        return -PACE_MARGIN * self.stairs[place][1] if place < len(self.stairs) else 0.0
 
 
 def _mean_below(mean: float, spread: float, ceiling: float) -> float:
@@ -281,6 +252,7 @@ class OutputLength:
         known = self._kinds.get(kind)
         if known is None:
             return min(ceiling, OUTPUT_TOKENS_PRIOR)
-        fit, x = known.current(), log(max(1.0, input_tokens) / INPUT_TOKENS_REFERENCE)
-        spread = min(SPREAD_MAX, 1.0 / fit.precision)
-        return _mean_below((fit.level + fit.slope * x) / fit.precision, spread, ceiling)
+        precision, level, slope = known.current()
+        x = log(max(1.0, input_tokens) / INPUT_TOKENS_REFERENCE)
+        spread = min(SPREAD_MAX, 1.0 / precision)
+        return _mean_below((level + slope * x) / precision, spread, ceiling)
