@@ -202,13 +202,14 @@ class Estimates:
 
     def ended(self, id: CallId, sketch: Sketch, tally: Tally | None) -> None:
         """The call is over. Only what the provider reported of a whole answer teaches."""
-        is_known = tally is not None and tally.known == "reported"
-        self.outputs.ended(id, tally.output_tokens if tally is not None and is_known else None)
-        if tally is not None and is_known:
-            whole = tally.input_tokens + tally.cache_read_tokens
-            self._inputs.observe(
-                sketch.model, sketch.content, sketch.size_bytes, whole, sketch.messages
-            )
+        if tally is None or tally.known != "reported":
+            self.outputs.ended(id, None)
+            return
+        self.outputs.ended(id, tally.output_tokens)
+        self._inputs.observe(
+            sketch.model, sketch.content, sketch.size_bytes,
+            tally.input_tokens + tally.cache_read_tokens, sketch.messages,
+        )  # fmt: skip
 
     def usage(self, demand: Demand, tally: Tally, spend: Spend, dialect: Dialect) -> Usage:
         """What the call took of the limits. What was not reported is what was expected."""

@@ -144,17 +144,17 @@ class Chronicle:
         at = int(known_s // MINUTE_S)
         self._hour = HOUR_UNKNOWN
         self._hours = {int(row[0]): (at - int(row[1]), list(row[2:])) for row in memory.hours}
-        self._minutes = [(at - row[0], row[1], row[2:]) for row in memory.minutes]
-        self._minute, self._open_hour, self._open = at, HOUR_UNKNOWN, [0] * len(NAMES)
-        if memory.present:
-            self._minute, self._open_hour = at - memory.present[0], memory.present[1]
-            self._open = list(memory.present[2:])
+        self._minutes = [(at - row[0], row[1], list(row[2:])) for row in _rows(memory)]
+        """The last one goes on, and is in no hour yet."""
+        if not memory.present:
+            self._minutes.append((at, HOUR_UNKNOWN, [0] * len(NAMES)))
 
     def turn(self, hour: int, now: float) -> None:
         """It is this hour of the day now."""
         self._hour = hour
         if not any(self._at(now)):
-            self._open_hour = hour
+            minute, _, nothing = self._minutes[-1]
+            self._minutes[-1] = (minute, hour, nothing)
 
     def answered(self, answer: ObservedAnswer, now: float) -> None:
         """A call was answered to its end."""
@@ -179,34 +179,30 @@ class Chronicle:
     def memory(self, now: float) -> ChronicleMemory:
         """All of it, as it stands."""
         at = int(now // MINUTE_S)
-        present = (at - self._minute, self._open_hour, *self._open) if any(self._open) else ()
-        minutes = tuple([
-            (at - minute, hour, *sums)
-            for minute, hour, sums in self._minutes
-            if at - minute < MINUTES_KEPT
-        ])  # fmt: skip
-        hours = tuple([
-            (hour, at - minute, *sums) for hour, (minute, sums) in self._hours.items()
-        ])  # fmt: skip
-        return ChronicleMemory(present, minutes, hours)
+        *over, present = ((at - minute, hour, *sums) for minute, hour, sums in self._minutes)
+        hours = [(hour, at - minute, *sums) for hour, (minute, sums) in self._hours.items()]
+        return ChronicleMemory(
+            present if any(present[2:]) else (),
+            tuple([row for row in over if row[0] < MINUTES_KEPT]), tuple(hours),
+        )  # fmt: skip
 
     def _at(self, now: float) -> list[int]:
         """The sums of this minute; the one before is put away when it is over."""
-        minute, sums = int(now // MINUTE_S), self._open
-        if minute == self._minute:
+        minute = int(now // MINUTE_S)
+        last, hour, sums = self._minutes[-1]
+        if minute == last:
             return sums
-        if any(sums):
-            self._minutes.append((self._minute, self._open_hour, tuple(sums)))
-            oldest = self._minute - MINUTES_KEPT
-            self._minutes = [one for one in self._minutes[-MINUTES_KEPT:] if one[0] > oldest]
-        if any(sums) and self._open_hour != HOUR_UNKNOWN:
-            nothing = [0.0] * len(NAMES)
-            since, held = self._hours.get(self._open_hour, (self._minute, nothing))
-            keep = KEEP ** (self._minute - since)
+        if not any(sums):
+            del self._minutes[-1]
+        elif hour != HOUR_UNKNOWN:
+            since, held = self._hours.get(hour, (last, [0.0] * len(NAMES)))
+            keep = KEEP ** (last - since)
             added = [keep * old + new for old, new in zip(held, sums, strict=True)]
-            self._hours[self._open_hour] = (self._minute, added)
-        self._minute, self._open_hour, self._open = minute, self._hour, [0] * len(NAMES)
-        return self._open
+            self._hours[hour] = (last, added)
+        oldest, nothing = last - MINUTES_KEPT, [0] * len(NAMES)
+        self._minutes = [one for one in self._minutes[-MINUTES_KEPT:] if one[0] > oldest]
+        self._minutes.append((minute, self._hour, nothing))
+        return nothing
 
 
 def lately(memory: ChronicleMemory, from_min: int, to_min: int = 0) -> Spell:
@@ -221,13 +217,15 @@ def minutes_seen(memory: ChronicleMemory, from_min: int) -> int:
 
 def hours_of(memory: ChronicleMemory) -> dict[int, Spell]:
     """The hours of the day of which something is known, as much of each as is remembered now."""
-    held: dict[int, list[Sequence[float]]] = {}
-    for hour, age_min, *sums in memory.hours:
-        held[int(hour)] = [[KEEP**age_min * one for one in sums]]
+    held = {
+        int(hour): Spell(*(KEEP**age_min * one for one in sums))
+        for hour, age_min, *sums in memory.hours
+    }
     present = memory.present
     if present and present[1] != HOUR_UNKNOWN:
-        held.setdefault(present[1], []).append([float(one) for one in present[2:]])
-    return {hour: _summed(rows) for hour, rows in held.items()}
+        known = held.get(present[1], Spell())
+        held[present[1]] = total((known, Spell(*map(float, present[2:]))))
+    return held
 
 
 def total(spells: Iterable[Spell]) -> Spell:
@@ -336,33 +334,3 @@ def model_group(model: str) -> str:
     before, family, after = claude.groups()
     version = before or after
     return f"claude-{family}-{version}" if version else f"claude-{family}"
-
-
-DAYS_KEPT: Final = 40
-"""Days with spending: the whole of this month, and a week before it for the pace."""
-
-
-class Diary:
-    """Spending by account and day. The date is told from outside."""
-
-    def __init__(self, kept: Iterable[tuple[str, tuple[DaySpend, ...]]] = ()) -> None:
-        self.date = ""
-        self._days = {key: {one.date: one for one in days} for key, days in kept}
-
-    def spend(self, account: str, spend: Spend) -> None:
-        """An account spent this today; less than nothing, where too much was counted."""
-        for key in {account, EVERY_ACCOUNT}:
-            days = self._days.setdefault(key, {})
-            past = days.get(self.date, DaySpend(self.date))
-            days[self.date] = DaySpend(
-                self.date, past.tokens + spend.tokens, past.microusd + spend.microusd,
-                past.unpriced + spend.unpriced,
-            )  # fmt: skip
-            if len(days) > DAYS_KEPT:
-                del days[min(days)]
-
-    def memory(self) -> tuple[tuple[str, tuple[DaySpend, ...]], ...]:
-        """Every day that is kept, oldest first."""
-        return tuple([
-            (key, tuple([days[date] for date in sorted(days)])) for key, days in self._days.items()
-        ])  # fmt: skip
