@@ -206,10 +206,8 @@ class Estimates:
             self.outputs.ended(id, None)
             return
         self.outputs.ended(id, tally.output_tokens)
-        self._inputs.observe(
-            sketch.model, sketch.content, sketch.size_bytes,
-            tally.input_tokens + tally.cache_read_tokens, sketch.messages,
-        )  # fmt: skip
+        read = tally.input_tokens + tally.cache_read_tokens
+        self._inputs.observe(sketch.model, sketch.content, sketch.size_bytes, read, sketch.messages)
 
     def usage(self, demand: Demand, tally: Tally, spend: Spend, dialect: Dialect) -> Usage:
         """What the call took of the limits. What was not reported is what was expected."""

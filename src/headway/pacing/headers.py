@@ -118,7 +118,9 @@ def decode(headers: Headers, received_wall_s: float | None) -> Reading:
         if place is not None:
             slot, part = place
             rows.setdefault(slot, {})[part] = value
-    since = _Since(http_date_s(said.get("date", "")), received_wall_s)
+    date_s = http_date_s(said.get("date", ""))
+    # `Date` is cut to whole seconds (RFC 9110, 6.6.1): by half a second on average.
+    since = (received_wall_s, 0.0) if date_s is None else (date_s, 0.5)
     triple = rows.pop(_TRIPLE, {})
     limits = [_limit_reading(slot, rows[slot], since) for slot in sorted(rows)]
     if triple or "ratelimit" in said or "ratelimit-policy" in said:
@@ -130,24 +132,17 @@ def decode(headers: Headers, received_wall_s: float | None) -> Reading:
     )
 
 
-class _Since(Struct, frozen=True):
-    """The moment of a response, from which its times are counted."""
+_Since = tuple[float | None, float]
+"""The moment from which a response's times are counted, and how much of its second was cut."""
 
-    date_s: float | None
-    received_wall_s: float | None
 
-    def until_s(self, stamp_s: float) -> float | None:
-        """Seconds from the response to `stamp_s`, never negative.
-
-        `Date` is cut to whole seconds (RFC 9110, 6.6.1): the response left half a second later
-        on average. A stamp without a fraction was cut in the same way and the halves cancel.
-        """
-        if self.date_s is not None:
-            half_s = 0.0 if stamp_s == int(stamp_s) else 0.5
-            return max(0.0, stamp_s - self.date_s - half_s)
-        if self.received_wall_s is not None:
-            return max(0.0, stamp_s - self.received_wall_s)
+def _until_s(stamp_s: float | None, since: _Since) -> float | None:
+    """Seconds from the response to `stamp_s`, never negative."""
+    from_s, cut_s = since
+    if stamp_s is None or from_s is None:
         return None
+    # A stamp without a fraction was cut in the same way and the halves cancel.
+    return max(0.0, stamp_s - from_s - (0.0 if stamp_s == int(stamp_s) else cut_s))
 
 
 _LIMITS: Final[tuple[tuple[str, Resource, float | None], ...]] = (
@@ -266,8 +261,7 @@ def _retry_after_s(said: dict[str, str], since: _Since) -> float | None:
     seconds = number(text)
     if seconds is not None:
         return seconds
-    stamp_s = http_date_s(text)
-    return None if stamp_s is None else since.until_s(stamp_s)
+    return _until_s(http_date_s(text), since)
 
 
 def _reset_s(text: str | None, since: _Since, epoch_s_min: float) -> float | None:
@@ -275,14 +269,13 @@ def _reset_s(text: str | None, since: _Since, epoch_s_min: float) -> float | Non
     if text is None:
         return None
     if text[4:5] == "-":
-        stamp_s = rfc3339_s(text)
-        return None if stamp_s is None else since.until_s(stamp_s)
+        return _until_s(rfc3339_s(text), since)
     value = number(text)
     if value is None:
         return duration_s(text)
     if value < epoch_s_min:
         return value
-    return since.until_s(value if value < EPOCH_MS_MIN else value / 1000.0)
+    return _until_s(value if value < EPOCH_MS_MIN else value / 1000.0, since)
 
 
 _NUMBER: Final = re.compile(r"[0-9]{1,16}(?:\.[0-9]{1,20})?")

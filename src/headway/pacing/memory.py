@@ -45,7 +45,7 @@ HourRow = tuple[float, ...]
 """An hour of the day: which, how many minutes ago it was last added to, then the sums."""
 
 
-class Spell(Struct, frozen=True):
+class Spell(Struct):
     """All calls that ended in some stretch of time, summed."""
 
     answered: float = 0
@@ -104,10 +104,9 @@ class Spell(Struct, frozen=True):
         return calls / self.ended if self.ended > 0 else 0.0
 
 
-NAMES: Final = Spell.__struct_fields__
-_COLUMN: Final[dict[FaultKind, int]] = {
-    "rate": 1, "concurrency": 2, "overload": 3, "server": 4, "timeout": 4, "broken": 4,
-    "connection": 4,
+_COLUMN: Final[dict[FaultKind, str]] = {
+    "rate": "rate", "concurrency": "concurrency", "overload": "overload", "server": "failed",
+    "timeout": "failed", "broken": "failed", "connection": "failed",
 }  # fmt: skip
 
 
@@ -133,7 +132,8 @@ class ChronicleMemory(Struct, frozen=True):
     @property
     def is_whole(self) -> bool:
         """Whether every row has all columns."""
-        return {2 + len(NAMES)} >= {len(row) for row in (*_rows(self), *self.hours)}
+        columns = 2 + len(Spell.__struct_fields__)
+        return all(len(row) == columns for row in (*_rows(self), *self.hours))
 
 
 class Chronicle:
@@ -143,66 +143,66 @@ class Chronicle:
         """Go on from a memory that was made at `known_s`."""
         at = int(known_s // MINUTE_S)
         self._hour = HOUR_UNKNOWN
-        self._hours = {int(row[0]): (at - int(row[1]), list(row[2:])) for row in memory.hours}
-        self._minutes = [(at - row[0], row[1], list(row[2:])) for row in _rows(memory)]
+        self._hours = {
+            int(hour): (at - int(age_min), Spell(*sums)) for hour, age_min, *sums in memory.hours
+        }
+        self._minutes = [(at - row[0], row[1], Spell(*row[2:])) for row in _rows(memory)]
         """The last one goes on, and is in no hour yet."""
         if not memory.present:
-            self._minutes.append((at, HOUR_UNKNOWN, [0] * len(NAMES)))
+            self._minutes.append((at, HOUR_UNKNOWN, Spell()))
 
     def turn(self, hour: int, now: float) -> None:
         """It is this hour of the day now."""
         self._hour = hour
-        if not any(self._at(now)):
-            minute, _, nothing = self._minutes[-1]
-            self._minutes[-1] = (minute, hour, nothing)
+        spell = self._at(now)
+        if not spell.ended:
+            self._minutes[-1] = (self._minutes[-1][0], hour, spell)
 
     def answered(self, answer: ObservedAnswer, now: float) -> None:
         """A call was answered to its end."""
-        sums = self._at(now)
-        sums[0] += 1
-        tokens = round(answer.output_tokens)
-        sums[6] += round(answer.input_tokens)
-        sums[7] += tokens
+        spell, tokens = self._at(now), round(answer.output_tokens)
+        spell.answered += 1
+        spell.input_tokens += round(answer.input_tokens)
+        spell.output_tokens += tokens
         if answer.first_byte_s is not None:
-            sums[8] += 1
-            sums[9] += round(answer.first_byte_s * MICRO)
+            spell.begun += 1
+            spell.first_byte_us += round(answer.first_byte_s * MICRO)
         if answer.streamed_s is not None and tokens > 0:
-            sums[10] += tokens
-            sums[11] += round(answer.streamed_s * MICRO)
-            sums[12] += tokens * answer.company
-        sums[13] += round(answer.neighbours * MILLE)
+            spell.streamed_tokens += tokens
+            spell.streamed_us += round(answer.streamed_s * MICRO)
+            spell.crowd_tokens += tokens * answer.company
+        spell.drawn_mille += round(answer.neighbours * MILLE)
 
     def refused(self, kind: FaultKind, now: float) -> None:
         """A call ended without an answer."""
-        self._at(now)[_COLUMN.get(kind, NAMES.index("wrong"))] += 1
+        spell, column = self._at(now), _COLUMN.get(kind, "wrong")
+        setattr(spell, column, getattr(spell, column) + 1)
 
     def memory(self, now: float) -> ChronicleMemory:
         """All of it, as it stands."""
         at = int(now // MINUTE_S)
-        *over, present = ((at - minute, hour, *sums) for minute, hour, sums in self._minutes)
-        hours = [(hour, at - minute, *sums) for hour, (minute, sums) in self._hours.items()]
+        *over, present = ((at - minute, hour, *astuple(one)) for minute, hour, one in self._minutes)
+        hours = [(hour, at - minute, *astuple(one)) for hour, (minute, one) in self._hours.items()]
         return ChronicleMemory(
             present if any(present[2:]) else (),
             tuple([row for row in over if row[0] < MINUTES_KEPT]), tuple(hours),
         )  # fmt: skip
 
-    def _at(self, now: float) -> list[int]:
-        """The sums of this minute; the one before is put away when it is over."""
+    def _at(self, now: float) -> Spell:
+        """This minute; the one before is put away when it is over."""
         minute = int(now // MINUTE_S)
-        last, hour, sums = self._minutes[-1]
+        last, hour, spell = self._minutes[-1]
         if minute == last:
-            return sums
-        if not any(sums):
+            return spell
+        if not spell.ended:
             del self._minutes[-1]
         elif hour != HOUR_UNKNOWN:
-            since, held = self._hours.get(hour, (last, [0.0] * len(NAMES)))
-            keep = KEEP ** (last - since)
-            added = [keep * old + new for old, new in zip(held, sums, strict=True)]
-            self._hours[hour] = (last, added)
-        oldest, nothing = last - MINUTES_KEPT, [0] * len(NAMES)
+            since, held = self._hours.get(hour, (last, Spell()))
+            self._hours[hour] = (last, total((_faded(held, last - since), spell)))
+        oldest = last - MINUTES_KEPT
         self._minutes = [one for one in self._minutes[-MINUTES_KEPT:] if one[0] > oldest]
-        self._minutes.append((minute, self._hour, nothing))
-        return nothing
+        self._minutes.append((minute, self._hour, Spell()))
+        return self._minutes[-1][2]
 
 
 def lately(memory: ChronicleMemory, from_min: int, to_min: int = 0) -> Spell:
@@ -217,15 +217,17 @@ def minutes_seen(memory: ChronicleMemory, from_min: int) -> int:
 
 def hours_of(memory: ChronicleMemory) -> dict[int, Spell]:
     """The hours of the day of which something is known, as much of each as is remembered now."""
-    held = {
-        int(hour): Spell(*(KEEP**age_min * one for one in sums))
-        for hour, age_min, *sums in memory.hours
-    }
+    held = {int(row[0]): _faded(Spell(*row[2:]), row[1]) for row in memory.hours}
     present = memory.present
     if present and present[1] != HOUR_UNKNOWN:
         known = held.get(present[1], Spell())
         held[present[1]] = total((known, Spell(*map(float, present[2:]))))
     return held
+
+
+def _faded(spell: Spell, age_min: float) -> Spell:
+    """What is left of an hour after so many minutes."""
+    return Spell(*(KEEP**age_min * one for one in astuple(spell)))
 
 
 def total(spells: Iterable[Spell]) -> Spell:

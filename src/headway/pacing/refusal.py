@@ -95,6 +95,9 @@ _WORDS_OF: Final[tuple[tuple[FaultKind, str], ...]] = (
 _KIND_OF: Final = {word: kind for kind, words in _WORDS_OF for word in words.split()}
 _STREAM_ORDER: Final[tuple[FaultKind, ...]] = ("overload", "timeout", "server", "request")
 
+_RESOURCE_OF_KIND: Final[dict[FaultKind, Resource]] = {
+    "concurrency": "concurrency", "spend_cap": "spend"
+}  # fmt: skip
 _RESOURCE_OF: Final[dict[str, Resource]] = {
     "requests": "requests", "request_quota_exceeded": "requests",
     "tokens": "tokens", "token_quota_exceeded": "tokens",
@@ -139,25 +142,18 @@ _AGAIN: Final = re.compile(
 
 def _fault(status: int | None, complaint: _Complaint, reading: Reading) -> Fault:
     kind = _kind(status, complaint)
-    resource: Resource | None = None
+    resource = _RESOURCE_OF_KIND.get(kind)
     if kind == "rate":
         resource = _named(complaint)[0] or _only_empty(reading)
-    elif kind == "concurrency":
-        resource = "concurrency"
-    elif kind == "spend_cap":
-        resource = "spend"
-    retry_after_s = reading.retry_after_s
-    if retry_after_s is None:
-        retry_after_s = complaint.retry_delay_s
-    if retry_after_s is None:
-        # The refusals of a full usage window can come without `retry-after`.
-        full = [one for one in reading.limits if (one.utilization or 0.0) >= 1.0]
-        resets_s = [one.reset_s for one in full if one.reset_s is not None]
-        retry_after_s = max(resets_s, default=None)
-    detail = " ".join(complaint.message.split())[:DETAIL_CHARS_MAX]
+    # The refusals of a full usage window can come without `retry-after`.
+    full = [one.reset_s for one in reading.limits if (one.utilization or 0.0) >= 1.0]
+    full_s = max((reset_s for reset_s in full if reset_s is not None), default=None)
+    waits_s = (reading.retry_after_s, complaint.retry_delay_s, full_s)
+    retry_after_s = next((wait_s for wait_s in waits_s if wait_s is not None), None)
+    detail = " ".join(complaint.message.split())
     if kind == "access":
-        detail = f"HTTP {status}: {detail}"[:DETAIL_CHARS_MAX]
-    return Fault(kind, resource, retry_after_s, detail)
+        detail = f"HTTP {status}: {detail}"
+    return Fault(kind, resource, retry_after_s, detail[:DETAIL_CHARS_MAX])
 
 
 def _kind(status: int | None, complaint: _Complaint) -> FaultKind:
