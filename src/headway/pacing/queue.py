@@ -26,7 +26,7 @@ from msgspec import Struct, field
 
 from headway.errors import BadValueError, InternalError
 from headway.pacing.call import CallId, WaitVersion
-from headway.pacing.length import remember
+from headway.pacing.estimate import remember
 
 T = TypeVar("T")
 
