@@ -14,7 +14,7 @@ from math import inf
 from typing import Final, Literal
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from headway.base.numbers import next_month
 from headway.errors import BudgetReachedError
@@ -37,7 +37,6 @@ class BudgetLedger(Struct):
 CLAIM_S: Final = 10.0
 """Clients of a broker that was killed are back within a second; after this long they are gone."""
 
-
 DAYS_KEPT: Final = 40
 """Days with spending: the whole of this month, and a week before it for the pace."""
 
@@ -54,7 +53,10 @@ class MonthlyBudgets:
         """Whether one of the budgets is in money."""
         self.orphans: dict[CallId, Claim] = {}
         """Claims of a former process whose clients are not back yet."""
-        self._days = {key: {day.date: day for day in days} for key, days in memory.days}
+        self._days = {
+            key: {day.date: Spend(day.tokens, day.microusd, day.unpriced) for day in days}
+            for key, days in memory.days
+        }
         self._ledgers: defaultdict[str, BudgetLedger] = defaultdict(BudgetLedger)
         for key, spent in memory.spent:
             self._ledgers[key].spent = spent
@@ -149,7 +151,8 @@ class MonthlyBudgets:
     def days(self) -> tuple[tuple[str, tuple[DaySpend, ...]], ...]:
         """Every day that is kept, by account, oldest first."""
         return tuple([
-            (key, tuple([days[date] for date in sorted(days)])) for key, days in self._days.items()
+            (key, tuple([DaySpend(date, *astuple(spend)) for date, spend in sorted(days.items())]))
+            for key, days in self._days.items()
         ])  # fmt: skip
 
     def claims(self) -> tuple[Claim, ...]:
@@ -173,11 +176,7 @@ class MonthlyBudgets:
         for key in (account, EVERY_ACCOUNT):
             self._ledgers[key].spent = self._ledgers[key].spent.plus(more)
             days = self._days.setdefault(key, {})
-            past = days.get(self.date, DaySpend(self.date))
-            days[self.date] = DaySpend(
-                self.date, past.tokens + more.tokens, past.microusd + more.microusd,
-                past.unpriced + more.unpriced,
-            )  # fmt: skip
+            days[self.date] = days.get(self.date, Spend()).plus(more)
             if len(days) > DAYS_KEPT:
                 del days[min(days)]
 

@@ -339,16 +339,6 @@ class _Kind(Struct):
         return censored
 
 
-def _mean_below(mean: float, spread: float, ceiling: float) -> float:
-    """The mean length of a reply of lognormal length that is cut at `ceiling`."""
-    if ceiling <= 0.0:
-        return 0.0
-    # The share of a standard normal above z is erfc(z / sqrt(2)) / 2.
-    z = (log(ceiling) - mean) / spread
-    whole = exp(mean + 0.5 * spread * spread) * 0.5 * erfc((spread - z) / SQRT_2)
-    return min(ceiling, whole + ceiling * 0.5 * erfc(z / SQRT_2))
-
-
 class OutputLength:
     """How long replies will be, by kind of call, learned from calls that ended or run."""
 
@@ -385,14 +375,19 @@ class OutputLength:
                 known.outlasted(flight, output_tokens)
 
     def expect(self, kind: str, input_tokens: float, ceiling: float) -> float:
-        """The mean length of a reply that is cut at `ceiling`."""
+        """The mean length of a reply, lognormal as it is, that is cut at `ceiling`."""
         known = self._kinds.get(kind)
         if known is None:
             return min(ceiling, OUTPUT_TOKENS_PRIOR)
         precision, level, slope = known.current()
         x = log(max(1.0, input_tokens) / INPUT_TOKENS_REFERENCE)
-        spread = min(SPREAD_MAX, 1.0 / precision)
-        return _mean_below((level + slope * x) / precision, spread, ceiling)
+        mean, spread = (level + slope * x) / precision, min(SPREAD_MAX, 1.0 / precision)
+        if ceiling <= 0.0:
+            return 0.0
+        # The share of a standard normal above z is erfc(z / sqrt(2)) / 2.
+        z = (log(ceiling) - mean) / spread
+        whole = exp(mean + 0.5 * spread * spread) * 0.5 * erfc((spread - z) / SQRT_2)
+        return min(ceiling, whole + ceiling * 0.5 * erfc(z / SQRT_2))
 
 
 OUTPUT_TOKENS_MAX: Final = 128_000

@@ -12,7 +12,7 @@ Laws:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, Literal
 
@@ -207,7 +207,7 @@ class Chronicle:
 
 def lately(memory: ChronicleMemory, from_min: int, to_min: int = 0) -> Spell:
     """What happened from so many minutes ago, until so many ago."""
-    return _summed([row[2:] for row in _rows(memory) if to_min <= row[0] < from_min])
+    return total(Spell(*row[2:]) for row in _rows(memory) if to_min <= row[0] < from_min)
 
 
 def minutes_seen(memory: ChronicleMemory, from_min: int) -> int:
@@ -231,7 +231,7 @@ def _faded(spell: Spell, age_min: float) -> Spell:
 
 
 def total(spells: Iterable[Spell]) -> Spell:
-    return _summed([astuple(spell) for spell in spells])
+    return Spell(*map(sum, zip(*map(astuple, spells), strict=True)))
 
 
 def without(whole: Spell, part: Spell) -> Spell:
@@ -242,10 +242,6 @@ def without(whole: Spell, part: Spell) -> Spell:
 
 def _rows(memory: ChronicleMemory) -> tuple[Row, ...]:
     return (*memory.minutes, memory.present) if memory.present else memory.minutes
-
-
-def _summed(rows: Sequence[Sequence[float]]) -> Spell:
-    return Spell(*map(sum, zip(*rows, strict=True)))
 
 
 # What a user sets for an account, what is learned of it, and all of both that outlives a process.
