@@ -34,7 +34,7 @@ DEPTH_MAX: Final = 8
 """Levels of a path that are told apart: every service costs one heap operation per level."""
 
 LOOK_MAX: Final = 128
-"""Entries of one branch that `peek` looks at: many may belong to flows that rest."""
+"""Entries of one line that `peek` looks at: many may belong to flows that rest."""
 
 GARBAGE_MIN: Final = 16
 """Dead heap entries that are let be; above this, a heap is rebuilt when most of it is dead."""
@@ -177,7 +177,7 @@ class FairQueue(Generic[T]):
         return waiter.item
 
     def peek(self, n: int) -> list[T]:
-        """The next waiters in the order of `pop`, if `LOOK_MAX` entries of a branch show them."""
+        """The next waiters in fair order, if `LOOK_MAX` entries of each line show them."""
         held: list[_Waiter[T]] = []
         upcoming = _upcoming(self._root, self._waiters, held)
         items = [waiter.item for waiter in islice(upcoming, n)]
