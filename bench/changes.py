@@ -33,7 +33,7 @@ from headway.engine.state import Rules
 from headway.engine.strategy import ADAPTIVE
 from headway.pacing.account import AccountConfig
 from headway.pacing.calls import AccountCalls
-from headway.pacing.length import OutputLength
+from headway.pacing.estimate import OutputLength
 from headway.sim.account import Needs, SimulatedAccount, Terms
 from headway.sim.clients import ClientPort, PacedDoor
 from headway.sim.draw import Neighbour, uniform

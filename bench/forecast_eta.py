@@ -18,7 +18,7 @@ from bench.forecast_virtual import Outcome, performed
 from headway.engine.events import Ending, Event, TaskFinished
 from headway.pacing.admission import LimitView
 from headway.pacing.calls import AccountCalls
-from headway.pacing.length import OutputLength
+from headway.pacing.estimate import OutputLength
 from headway.report.progress import RunProgress, TaskNames
 from headway.sim.clients import PacedDoor
 

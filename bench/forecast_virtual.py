@@ -15,9 +15,8 @@ from headway.engine.state import Rules
 from headway.engine.strategy import ADAPTIVE
 from headway.pacing.admission import ManagedAccount
 from headway.pacing.calls import AccountCalls
-from headway.pacing.estimate import Price
+from headway.pacing.estimate import OutputLength, Price
 from headway.pacing.headers import DIALECTS
-from headway.pacing.length import OutputLength
 from headway.pacing.memory import AccountTerms
 from headway.plans.graph import Graph, Task
 from headway.report.forecast import Foreseen, Knowledge, foresee

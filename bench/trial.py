@@ -25,7 +25,7 @@ from headway.engine.state import Rules
 from headway.engine.strategy import ADAPTIVE, ALL_AT_ONCE, Strategy, parse
 from headway.pacing.account import AccountConfig
 from headway.pacing.calls import AccountCalls
-from headway.pacing.length import OutputLength
+from headway.pacing.estimate import OutputLength
 from headway.report.bound import bound
 from headway.sim.clients import (
     PATIENT,

@@ -16,8 +16,8 @@ from headway.engine.state import Rules
 from headway.engine.strategy import ALL_AT_ONCE
 from headway.pacing.account import AccountConfig, Profile
 from headway.pacing.calls import AccountCalls
+from headway.pacing.estimate import OutputLength
 from headway.pacing.headers import DIALECTS
-from headway.pacing.length import OutputLength
 from headway.plans.graph import Graph, Task
 from headway.sim.account import Terms
 from headway.sim.clients import PacedDoor

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.base.values import Amounts, Tally
-from headway.pacing.estimate import InputRatio, Price
-from headway.pacing.length import OutputLength
+from headway.pacing.estimate import InputRatio, OutputLength, Price
 
 TOKENS = st.floats(0.0, 1e7)
 STEPS = st.lists(

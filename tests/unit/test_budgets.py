@@ -7,15 +7,13 @@ from math import inf
 import pytest
 
 from headway.base.numbers import date_of
-from headway.pacing.budget import CLAIM_S, MonthlyBudgets
+from headway.pacing.budget import CLAIM_S, DAYS_KEPT, MonthlyBudgets
 from headway.pacing.call import Spend
 from headway.pacing.memory import (
-    DAYS_KEPT,
     EVERY_ACCOUNT,
     AccountTerms,
     Claim,
     DaySpend,
-    Diary,
     MonthlyBudget,
     PacingMemory,
 )
@@ -68,7 +66,7 @@ def test_a_call_counts_once_towards_its_account_and_towards_all() -> None:
     purse.settle(B, None)
     purse.settle(B, Spend(99.0))
     assert purse.spent() == (("one", Spend(20.0)), ("", Spend(20.0)), ("two", Spend()))
-    assert [key for key, _ in purse.diary.memory()] in (["one", ""], ["", "one"])
+    assert [key for key, _ in purse.days()] in (["one", ""], ["", "one"])
     assert purse.claims() == ()
 
 
@@ -126,15 +124,16 @@ def test_a_months_days_sum_to_what_was_spent() -> None:
     purse.adopt(Claim(A, "one", Spend(99.0)))
     purse.settle(A, Spend(20.0, 6))
     days = (DaySpend("2026-11-16", 35.0, 10), DaySpend("2026-11-17", -10.0, -3))
-    assert dict(purse.diary.memory()) == {"one": days, EVERY_ACCOUNT: days}
+    assert dict(purse.days()) == {"one": days, EVERY_ACCOUNT: days}
     assert dict(purse.spent())["one"] == Spend(25.0, 7)
-    assert Diary(purse.diary.memory()).memory() == purse.diary.memory()
+    assert MonthlyBudgets(PacingMemory(days=purse.days()), 0.0).days() == purse.days()
 
 
 def test_the_oldest_days_make_room() -> None:
-    diary = Diary()
+    purse = MonthlyBudgets(PacingMemory(), 0.0)
     for day in range(100):
-        diary.date = date_of(20_000 + day)
-        diary.spend("one", Spend(1.0))
-    kept = [day.date for day in dict(diary.memory())["one"]]
+        purse.turn(date_of(20_000 + day))
+        purse.claim(Claim(A, "one", Spend(1.0)))
+        purse.settle(A, Spend(1.0))
+    kept = [day.date for day in dict(purse.days())["one"]]
     assert kept == [date_of(20_100 - left) for left in range(DAYS_KEPT, 0, -1)]

@@ -7,8 +7,7 @@ from random import Random
 import pytest
 
 from headway.base.values import Amounts, Tally
-from headway.pacing.estimate import InputRatio, Price
-from headway.pacing.length import KINDS_MAX
+from headway.pacing.estimate import KINDS_MAX, InputRatio, Price
 
 SONNET = Price(
     input_microusd_per_mtok=3_000_000,

@@ -9,7 +9,7 @@ import pytest
 from headway.base.values import Amounts, Demand, Fault, FaultKind, Limit, Reading
 from headway.pacing.account import AccountConfig
 from headway.pacing.calls import AccountCalls
-from headway.pacing.length import OutputLength
+from headway.pacing.estimate import OutputLength
 from headway.sim.clients import (
     AGGRESSIVE,
     LOSSES_MAX,

@@ -9,9 +9,15 @@ from msgspec.structs import replace
 
 from headway.base.values import Amounts, Demand, Sketch, Tally
 from headway.pacing.call import Spend
-from headway.pacing.estimate import INPUT_DOUBT, OUTPUT_TOKENS_MAX, UNDECLARED, Estimates, Price
+from headway.pacing.estimate import (
+    INPUT_DOUBT,
+    OUTPUT_TOKENS_MAX,
+    OUTPUT_TOKENS_PRIOR,
+    UNDECLARED,
+    Estimates,
+    Price,
+)
 from headway.pacing.headers import ANTHROPIC, CEREBRAS
-from headway.pacing.length import OUTPUT_TOKENS_PRIOR
 
 PRICE = Price(3_000_000, 15_000_000, 300_000)
 CALL = Sketch("known", size_bytes=4000, most_input_tokens=4100, max_output_tokens=1000)

@@ -56,8 +56,8 @@ def test_a_path_that_begins_another_competes_as_one_more_child_of_itself() -> No
     queue.push(("other",), SAME, 1.0, "other")
     queue.push(("key", "session"), SAME, 1.0, "session")
     queue.push(("key",), SAME, 1.0, "own2")
-    assert queue.peek(9) == ["other", "own0", "session", "own1", "own2"]
-    assert _drain(queue) == ["other", "own0", "session", "own1", "own2"]
+    assert queue.peek(9) == ["own0", "other", "session", "own1", "own2"]
+    assert _drain(queue) == ["own0", "other", "session", "own1", "own2"]
 
 
 def test_a_resting_leaf_can_become_a_branch_and_keeps_its_tag() -> None:

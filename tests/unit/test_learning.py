@@ -14,7 +14,7 @@ from headway.engine.state import Rules
 from headway.engine.strategy import ALL_AT_ONCE, Strategy
 from headway.pacing.account import AccountConfig, Profile
 from headway.pacing.calls import AccountCalls
-from headway.pacing.length import OutputLength
+from headway.pacing.estimate import OutputLength
 from headway.report.bound import bound
 from headway.sim.account import Terms
 from headway.sim.clients import PATIENT, PacedDoor, UnpacedDoor

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from msgspec import Struct
 
-from headway.pacing.length import FLIGHTS_MAX, KINDS_MAX, OutputLength
+from headway.pacing.estimate import FLIGHTS_MAX, KINDS_MAX, OutputLength
 
 
 class Provider(Struct, frozen=True):

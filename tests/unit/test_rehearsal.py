@@ -16,8 +16,8 @@ from headway.engine.state import Rules
 from headway.engine.strategy import ADAPTIVE, ALL_AT_ONCE, Strategy
 from headway.pacing.account import AccountConfig
 from headway.pacing.calls import AccountCalls
+from headway.pacing.estimate import OutputLength
 from headway.pacing.headers import DIALECTS
-from headway.pacing.length import OutputLength
 from headway.plans.graph import Graph
 from headway.sim import rehearsal
 from headway.sim.account import Terms

@@ -9,7 +9,7 @@ from statistics import mean
 import pytest
 
 from headway.base.numbers import percentile
-from headway.pacing.length import OUTPUT_TOKENS_PRIOR
+from headway.pacing.estimate import OUTPUT_TOKENS_PRIOR
 from headway.report.sizes import Mood, SeenCall, Sizes, draw, mood, sizes_of
 from headway.sim.draw import lognormal, uniform
 

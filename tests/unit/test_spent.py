@@ -13,8 +13,8 @@ from headway.engine.state import Rules
 from headway.engine.strategy import ADAPTIVE, Strategy
 from headway.pacing.account import AccountConfig
 from headway.pacing.calls import AccountCalls
+from headway.pacing.estimate import OutputLength
 from headway.pacing.headers import DIALECTS
-from headway.pacing.length import OutputLength
 from headway.plans.graph import Graph
 from headway.report.history import CALL, Kind, Passage, Passages, Piece
 from headway.report.time_use import PRECEDENCE, Nature, Spent, lineage, spent

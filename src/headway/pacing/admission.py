@@ -377,7 +377,7 @@ class Admission:
         claims = [claim for claim in self.budgets.claims() if self._is_out(claim.id)]
         return PacingMemory(
             month=self.budgets.month, terms=self.terms(), spent=self.budgets.spent(),
-            claims=tuple(claims), days=self.budgets.diary.memory(),
+            claims=tuple(claims), days=self.budgets.days(),
             accounts=tuple([account.memory(now) for account in self._accounts.values()]),
         )  # fmt: skip
 
@@ -669,8 +669,8 @@ def describe(admission: Admission, now: float) -> AdmissionView:
     budgets = admission.budgets
     return AdmissionView(
         budgets.month, tuple([_account_view(one, now) for one in admission.accounts]),
-        budgets.ledgers(), admission.terms(), budgets.diary.date, admission.hour,
-        budgets.diary.memory(),
+        budgets.ledgers(), admission.terms(), budgets.date, admission.hour,
+        budgets.days(),
     )  # fmt: skip
 
 

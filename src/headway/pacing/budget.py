@@ -9,22 +9,17 @@ Laws:
 
 from __future__ import annotations
 
+from collections import defaultdict
 from math import inf
 from typing import Final, Literal
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from headway.base.numbers import next_month
 from headway.errors import BudgetReachedError
 from headway.pacing.call import CallId, Spend
-from headway.pacing.memory import (
-    EVERY_ACCOUNT,
-    Claim,
-    Diary,
-    MonthlyBudget,
-    PacingMemory,
-)
+from headway.pacing.memory import EVERY_ACCOUNT, Claim, DaySpend, MonthlyBudget, PacingMemory
 
 Room = Literal["yes", "later", "never"]
 """Whether a budget has room: now, perhaps when calls in flight turn out cheaper, or not at all."""
@@ -42,20 +37,29 @@ class BudgetLedger(Struct):
 CLAIM_S: Final = 10.0
 """Clients of a broker that was killed are back within a second; after this long they are gone."""
 
+DAYS_KEPT: Final = 40
+"""Days with spending: the whole of this month, and a week before it for the pace."""
+
 
 class MonthlyBudgets:
-    """What was spent, and what may still be."""
+    """What was spent on which day, and what may still be."""
 
     def __init__(self, memory: PacingMemory, now: float) -> None:
         self.month = memory.month
-        self.diary = Diary(memory.days)
+        self.date = ""
         self.keys: frozenset[str] = frozenset()
         """The accounts that have a budget."""
         self.in_money = False
         """Whether one of the budgets is in money."""
         self.orphans: dict[CallId, Claim] = {}
         """Claims of a former process whose clients are not back yet."""
-        self._ledgers = {key: BudgetLedger(spent=spent) for key, spent in memory.spent}
+        self._days = {
+            key: {day.date: Spend(day.tokens, day.microusd, day.unpriced) for day in days}
+            for key, days in memory.days
+        }
+        self._ledgers: defaultdict[str, BudgetLedger] = defaultdict(BudgetLedger)
+        for key, spent in memory.spent:
+            self._ledgers[key].spent = spent
         self._claims: dict[CallId, Claim] = {}
         self._paid: dict[CallId, Claim] = {}
         """Those whose clients did not come back in time."""
@@ -68,7 +72,7 @@ class MonthlyBudgets:
 
     def budget(self, key: str, budget: MonthlyBudget) -> bool:
         """The user set a budget for an account, or for all; True if that changes it."""
-        ledger = self._ledgers.setdefault(key, BudgetLedger())
+        ledger = self._ledgers[key]
         changed = ledger.budget != budget
         ledger.budget = budget
         ledgers = self._ledgers.items()
@@ -134,7 +138,7 @@ class MonthlyBudgets:
 
     def turn(self, date: str) -> None:
         """It is this day now; a month may have begun with it."""
-        self.diary.date, month = date, date[:7]
+        self.date, month = date, date[:7]
         if month != self.month:
             self.month = month
             self._paid.clear()
@@ -143,6 +147,13 @@ class MonthlyBudgets:
 
     def spent(self) -> tuple[tuple[str, Spend], ...]:
         return tuple((key, ledger.spent) for key, ledger in self._ledgers.items())
+
+    def days(self) -> tuple[tuple[str, tuple[DaySpend, ...]], ...]:
+        """Every day that is kept, by account, oldest first."""
+        return tuple([
+            (key, tuple([DaySpend(date, *astuple(spend)) for date, spend in sorted(days.items())]))
+            for key, days in self._days.items()
+        ])  # fmt: skip
 
     def claims(self) -> tuple[Claim, ...]:
         return tuple(self._claims.values())
@@ -153,41 +164,37 @@ class MonthlyBudgets:
 
     def _hold(self, claim: Claim, sign: int) -> None:
         """Set what a call may cost aside, or let go of it."""
-        more = claim.spend
         for key in (claim.account, EVERY_ACCOUNT):
-            one = self._ledgers.get(key) or self._ledgers.setdefault(key, BudgetLedger())
+            one = self._ledgers[key]
             one.claims += sign
-            held = one.claimed
+            held = one.claimed.plus(claim.spend) if sign > 0 else one.claimed.minus(claim.spend)
             # Sums of floats drift: with nothing in flight, nothing is claimed.
-            one.claimed = Spend() if one.claims == 0 else Spend(
-                held.tokens + sign * more.tokens, held.microusd + sign * more.microusd,
-                held.unpriced + sign * more.unpriced,
-            )  # fmt: skip
+            one.claimed = held if one.claims else Spend()
 
     def _spend(self, account: str, more: Spend) -> None:
+        """An account spent this today; less than nothing, where too much was counted."""
         for key in (account, EVERY_ACCOUNT):
             self._ledgers[key].spent = self._ledgers[key].spent.plus(more)
-        self.diary.spend(account, more)
+            days = self._days.setdefault(key, {})
+            days[self.date] = days.get(self.date, Spend()).plus(more)
+            if len(days) > DAYS_KEPT:
+                del days[min(days)]
 
 
 def named(purse: MonthlyBudgets, account: str) -> str:
     """The budgets of an account in words: what is left of each, and when the month turns."""
-    ledgers = dict(purse.ledgers())
-    told = _amounts(ledgers.get(account), account)
-    told += _amounts(ledgers.get(EVERY_ACCOUNT), "all accounts")
+    ledgers, told = dict(purse.ledgers()), list[str]()
+    for key, whose in ((account, account), (EVERY_ACCOUNT, "all accounts")):
+        one = ledgers.get(key, BudgetLedger())
+        tokens, microusd = one.budget.tokens, one.budget.microusd
+        if tokens is not None:
+            left = max(0.0, tokens - one.spent.tokens)
+            told.append(f"{tokens:,.0f} tokens for {whose} ({left:,.0f} left)")
+        if microusd is not None:
+            dollars = max(0, microusd - one.spent.microusd) / 1e6
+            told.append(f"${microusd / 1e6:,.2f} for {whose} (${dollars:,.4f} left)")
     turns = f"; the month turns on {next_month(purse.month)}" if told and purse.month else ""
     return ", ".join(told) + turns
-
-
-def _amounts(ledger: BudgetLedger | None, whose: str) -> list[str]:
-    told: list[str] = []
-    if ledger is not None and ledger.budget.tokens is not None:
-        left = max(0.0, ledger.budget.tokens - ledger.spent.tokens)
-        told.append(f"{ledger.budget.tokens:,.0f} tokens for {whose} ({left:,.0f} left)")
-    if ledger is not None and ledger.budget.microusd is not None:
-        dollars = max(0, ledger.budget.microusd - ledger.spent.microusd) / 1e6
-        told.append(f"${ledger.budget.microusd / 1e6:,.2f} for {whose} (${dollars:,.4f} left)")
-    return told
 
 
 STEP_TOKENS: Final = 256.0

@@ -39,7 +39,7 @@ EPOCH_MS_MIN: Final = 1e12
 """A number this large is a time and not a wait: 31 years from now, or September 2001."""
 
 STAMPS_KEPT: Final = 1024
-"""Distinct minutes whose parse is kept; the resets of one account fall into a few of them."""
+"""Distinct times whose parse is kept; the calls of one second repeat a few of them."""
 
 WINDOW_5H_S: Final = 5 * HOUR_S
 WINDOW_7D_S: Final = 7 * DAY_S
@@ -98,10 +98,9 @@ def as_text(headers: Headers) -> HeaderText:
 def guess(headers: Headers) -> Dialect:
     """The dialect of a response of an unknown provider; `PLAIN` when nothing gives it away."""
     said = as_text(headers)
-    for dialect, beginning, names in _SIGNS:
-        for name in said:
-            if name.startswith(beginning) or name in names:
-                return dialect
+    for dialect, sign in _SIGNS:
+        if any(sign.match(name) for name in said):
+            return dialect
     # Gemini sends no limits; its front server's name is the only trace.
     return GEMINI if said.get("server", "").startswith("scaffolding") else PLAIN
 
@@ -112,136 +111,104 @@ def decode(headers: Headers, received_wall_s: float | None) -> Reading:
     `received_wall_s` stands in for a missing `Date`; without either, times of day are not read.
     OpenAI's organisation and project tokens are two readings: a call counts towards both.
     """
-    rows: dict[int, list[str | None]] = {}
+    rows: dict[int, dict[str, str]] = {}
     said = as_text(headers)
     for name, value in said.items():
         place = _PLACES.get(name)
         if place is not None:
             slot, part = place
-            row = rows.get(slot)
-            if row is None:
-                row = rows[slot] = [None, None, None, None, None]
-            row[part] = value
+            rows.setdefault(slot, {})[part] = value
     date_s = http_date_s(said.get("date", ""))
-    since = _Since(date_s, received_wall_s)
-    triple = rows.pop(_TRIPLE, None)
-    limits: list[LimitReading | None] = []
-    for slot in sorted(rows):
-        limits.append(_limit_reading(slot, rows[slot], since))
-    if triple is not None or "ratelimit" in said or "ratelimit-policy" in said:
-        limits += _ietf_readings(said, triple or _NOTHING, since)
+    # `Date` is cut to whole seconds (RFC 9110, 6.6.1): by half a second on average.
+    since = (received_wall_s, 0.0) if date_s is None else (date_s, 0.5)
+    triple = rows.pop(_TRIPLE, {})
+    limits = [_limit_reading(slot, rows[slot], since) for slot in sorted(rows)]
+    if triple or "ratelimit" in said or "ratelimit-policy" in said:
+        limits += _ietf_readings(said, triple, since)
     return Reading(
         limits=tuple(filter(None, limits)),
-        retry_after_s=_retry_after_s(said, since) if said.keys() & _RETRY_AFTER else None,
+        retry_after_s=_retry_after_s(said, since),
         should_retry={"true": True, "false": False}.get(said.get("x-should-retry", "").lower()),
     )
 
 
-class _Since(Struct, frozen=True):
-    """The moment of a response, from which its times are counted."""
+_Since = tuple[float | None, float]
+"""The moment from which a response's times are counted, and how much of its second was cut."""
 
-    date_s: float | None
-    received_wall_s: float | None
 
-    def until_s(self, stamp_s: float) -> float | None:
-        """Seconds from the response to `stamp_s`, never negative.
-
-        `Date` is cut to whole seconds (RFC 9110, 6.6.1): the response left half a second later
-        on average. A stamp without a fraction was cut in the same way and the halves cancel.
-        """
-        if self.date_s is not None:
-            half_s = 0.0 if stamp_s == int(stamp_s) else 0.5
-            return max(0.0, stamp_s - self.date_s - half_s)
-        if self.received_wall_s is not None:
-            return max(0.0, stamp_s - self.received_wall_s)
+def _until_s(stamp_s: float | None, since: _Since) -> float | None:
+    """Seconds from the response to `stamp_s`, never negative."""
+    from_s, cut_s = since
+    if stamp_s is None or from_s is None:
         return None
+    # A stamp without a fraction was cut in the same way and the halves cancel.
+    return max(0.0, stamp_s - from_s - (0.0 if stamp_s == int(stamp_s) else cut_s))
 
 
-class _Slot(Struct, frozen=True):
-    """The limit that a group of headers is about."""
-
-    resource: Resource
-    period_s: float | None
-    """`None` where only the dialect knows it."""
-    epoch_s_min: float = EPOCH_S_MIN
-    """A reset from this number on is a time; below it, a wait."""
-
-
-def _build_places() -> tuple[dict[str, tuple[int, int]], list[_Slot]]:
-    """Header name to (slot, part), and the slots."""
-    places: dict[str, tuple[int, int]] = {}
-    slots: list[_Slot] = []
-
-    def add(pattern: str, slot: _Slot, parts: tuple[str, ...] = _PARTS[:3]) -> None:
-        for word in parts:
-            places[pattern.format(word)] = (len(slots), _PARTS.index(word))
-        slots.append(slot)
-
-    for words, resource in _ANTHROPIC_WORDS:
-        add(f"anthropic-ratelimit-{words}-{{}}", _Slot(resource, MINUTE_S))
-    for words, period_s in (("5h", WINDOW_5H_S), ("7d", WINDOW_7D_S)):
-        window = _Slot("tokens", period_s, epoch_s_min=0.0)
-        add(f"anthropic-ratelimit-unified-{words}-{{}}", window, _PARTS[2:])
-    for words, resource in _OPENAI_WORDS:
-        add(f"x-ratelimit-{{}}-{words}", _Slot(resource, None))
-    # Cerebras says the period in the name.
-    for words, resource in _OPENAI_WORDS[:2]:
-        for unit, period_s in (("minute", MINUTE_S), ("hour", HOUR_S), ("day", DAY_S)):
-            add(f"x-ratelimit-{{}}-{words}-{unit}", _Slot(resource, period_s))
-    # The bare triple of the IETF's early drafts and of older servers: one slot, two names.
-    for pattern in ("x-ratelimit-{}", "ratelimit-{}"):
-        for part, word in enumerate(_PARTS[:3]):
-            places[pattern.format(word)] = (len(slots), part)
-    return places, slots
-
-
-_PARTS: Final = ("limit", "remaining", "reset", "utilization", "status")
-_LIMIT, _REMAINING, _RESET, _UTILIZATION, _STATUS = range(5)
-_ANTHROPIC_WORDS: Final[tuple[tuple[str, Resource], ...]] = (
-    ("requests", "requests"), ("input-tokens", "input"), ("output-tokens", "output"),
-    ("tokens", "tokens"),
-)  # fmt: skip
-_OPENAI_WORDS: Final[tuple[tuple[str, Resource], ...]] = (
-    ("requests", "requests"), ("tokens", "tokens"), ("project-tokens", "tokens"),
-)  # fmt: skip
-_PLACES, _SLOTS = _build_places()
-_TRIPLE: Final = len(_SLOTS)
-_NOTHING: Final[list[str | None]] = [None] * len(_PARTS)
-_OPENAI_NAMES: Final = frozenset(
-    name for name, (slot, _) in _PLACES.items() if slot != _TRIPLE and _SLOTS[slot].period_s is None
+_LIMITS: Final[tuple[tuple[str, Resource, float | None], ...]] = (
+    ("anthropic-ratelimit-requests-{}", "requests", MINUTE_S),
+    ("anthropic-ratelimit-input-tokens-{}", "input", MINUTE_S),
+    ("anthropic-ratelimit-output-tokens-{}", "output", MINUTE_S),
+    ("anthropic-ratelimit-tokens-{}", "tokens", MINUTE_S),
+    ("anthropic-ratelimit-unified-5h-{}", "tokens", WINDOW_5H_S),
+    ("anthropic-ratelimit-unified-7d-{}", "tokens", WINDOW_7D_S),
+    ("x-ratelimit-{}-requests", "requests", None),
+    ("x-ratelimit-{}-tokens", "tokens", None),
+    ("x-ratelimit-{}-project-tokens", "tokens", None),
+    ("x-ratelimit-{}-requests-minute", "requests", MINUTE_S),
+    ("x-ratelimit-{}-requests-hour", "requests", HOUR_S),
+    ("x-ratelimit-{}-requests-day", "requests", DAY_S),
+    ("x-ratelimit-{}-tokens-minute", "tokens", MINUTE_S),
+    ("x-ratelimit-{}-tokens-hour", "tokens", HOUR_S),
+    ("x-ratelimit-{}-tokens-day", "tokens", DAY_S),
 )
-_CEREBRAS_ONLY: Final = frozenset(
-    name for name in _PLACES if name.endswith(("-minute", "-hour", "-day"))
+"""Headers of a limit, its resource, and its period; `None` where only the dialect knows that."""
+
+_TRIPLE: Final = len(_LIMITS)
+"""The bare triple of the IETF's early drafts and of older servers: one limit, two names."""
+
+_TRIPLE_PARTS: Final = ("limit", "remaining", "reset")
+_WINDOW_PARTS: Final = ("utilization", "status", "reset")
+_PLACES: Final = {
+    pattern.format(part): (slot, part)
+    for slot, pattern in (
+        *enumerate(pattern for pattern, _, _ in _LIMITS),
+        (_TRIPLE, "x-ratelimit-{}"),
+        (_TRIPLE, "ratelimit-{}"),
+    )
+    for part in (_WINDOW_PARTS if "unified" in pattern else _TRIPLE_PARTS)
+}
+"""Header name to a limit and a part of it."""
+
+_OF_LIMIT: Final = "x-ratelimit-(?:limit|remaining|reset)"
+_SIGNS: Final = (
+    (ANTHROPIC, re.compile(r"anthropic-")),
+    (GROQ, re.compile(r"x-groq-")),
+    (CEREBRAS, re.compile(rf"cerebras-|{_OF_LIMIT}-(?:requests|tokens)-(?:minute|hour|day)\Z")),
+    (OPENAI, re.compile(rf"openai-|{_OF_LIMIT}-(?:requests|tokens|project-tokens)\Z")),
 )
-_RETRY_AFTER: Final = frozenset(("retry-after", "retry-after-ms"))
-_SIGNS: Final[tuple[tuple[Dialect, str, frozenset[str]], ...]] = (
-    (ANTHROPIC, "anthropic-", frozenset()),
-    (GROQ, "x-groq-", frozenset()),
-    (CEREBRAS, "cerebras-", _CEREBRAS_ONLY),
-    (OPENAI, "openai-", _OPENAI_NAMES),
-)
-"""What gives a dialect away: the beginning of a header's name, or a whole name."""
+"""Header names that give a dialect away."""
 
 
-def _limit_reading(slot: int, row: list[str | None], since: _Since) -> LimitReading | None:
+def _limit_reading(slot: int, row: dict[str, str], since: _Since) -> LimitReading | None:
     """One limit from its headers' values; `None` when none of them could be read."""
-    place = _SLOTS[slot]
-    limit = number(row[_LIMIT])
-    remaining = number(row[_REMAINING])
-    reset_s = _reset_s(row[_RESET], since, place.epoch_s_min)
-    utilization = number(row[_UTILIZATION])
+    _, resource, period_s = _LIMITS[slot]
+    limit, remaining = number(row.get("limit")), number(row.get("remaining"))
+    utilization = number(row.get("utilization"))
     if utilization is not None:
         utilization = min(utilization, 1.0)
     # A usage window that refuses is full, whatever rounding its utilization went through.
-    if row[_STATUS] == "rejected":
+    if row.get("status") == "rejected":
         utilization = 1.0
+    is_window = period_s in (WINDOW_5H_S, WINDOW_7D_S)
+    reset_s = _reset_s(row.get("reset"), since, 0.0 if is_window else EPOCH_S_MIN)
     if limit is None and remaining is None and reset_s is None and utilization is None:
         return None
-    return LimitReading(place.resource, place.period_s, limit, remaining, reset_s, utilization)
+    return LimitReading(resource, period_s, limit, remaining, reset_s, utilization)
 
 
 def _ietf_readings(
-    said: dict[str, str], triple: list[str | None], since: _Since
+    said: dict[str, str], triple: dict[str, str], since: _Since
 ) -> list[LimitReading | None]:
     """Readings of the IETF draft "RateLimit header fields for HTTP" and of its early drafts.
 
@@ -257,14 +224,13 @@ def _ietf_readings(
         limit, remaining = number(policy.get("q")), number(now.get("r"))
         if resource is None or (limit is None and remaining is None):
             continue
-        period_s = number(policy.get("w"))
-        reset_s = number(now.get("t"))
+        period_s, reset_s = number(policy.get("w")), number(now.get("t"))
         readings.append(LimitReading(resource, period_s, limit, remaining, reset_s))
-    first, _, _ = (triple[_LIMIT] or "").partition(",")
-    limit, remaining = number(first.strip()), number(triple[_REMAINING])
+    first = triple.get("limit", "").split(",")[0].strip()
+    limit, remaining = number(first), number(triple.get("remaining"))
     if limit is not None or remaining is not None:
-        period_s = number(policies.get(first.strip(), {}).get("w"))
-        reset_s = _reset_s(triple[_RESET], since, EPOCH_S_MIN)
+        period_s = number(policies.get(first, {}).get("w"))
+        reset_s = _reset_s(triple.get("reset"), since, EPOCH_S_MIN)
         readings.append(LimitReading("requests", period_s, limit, remaining, reset_s))
     return readings
 
@@ -288,15 +254,14 @@ def _unit_resource(words: str) -> Resource | None:
 
 def _retry_after_s(said: dict[str, str], since: _Since) -> float | None:
     """Both SDKs read `retry-after-ms` first, then `retry-after`: seconds or a date."""
-    milliseconds = number(said.get("retry-after-ms", ""))
+    milliseconds = number(said.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000.0
     text = said.get("retry-after", "")
     seconds = number(text)
     if seconds is not None:
         return seconds
-    stamp_s = http_date_s(text)
-    return None if stamp_s is None else since.until_s(stamp_s)
+    return _until_s(http_date_s(text), since)
 
 
 def _reset_s(text: str | None, since: _Since, epoch_s_min: float) -> float | None:
@@ -304,14 +269,13 @@ def _reset_s(text: str | None, since: _Since, epoch_s_min: float) -> float | Non
     if text is None:
         return None
     if text[4:5] == "-":
-        stamp_s = rfc3339_s(text)
-        return None if stamp_s is None else since.until_s(stamp_s)
+        return _until_s(rfc3339_s(text), since)
     value = number(text)
     if value is None:
         return duration_s(text)
     if value < epoch_s_min:
         return value
-    return since.until_s(value if value < EPOCH_MS_MIN else value / 1000.0)
+    return _until_s(value if value < EPOCH_MS_MIN else value / 1000.0, since)
 
 
 _NUMBER: Final = re.compile(r"[0-9]{1,16}(?:\.[0-9]{1,20})?")
@@ -341,59 +305,41 @@ def duration_s(text: str) -> float | None:
 
 
 _MONTHS: Final = {
-    "Jan": 1, "Feb": 2, "Mar": 3, "Apr": 4, "May": 5, "Jun": 6,
-    "Jul": 7, "Aug": 8, "Sep": 9, "Oct": 10, "Nov": 11, "Dec": 12,
+    "Jan": "01", "Feb": "02", "Mar": "03", "Apr": "04", "May": "05", "Jun": "06",
+    "Jul": "07", "Aug": "08", "Sep": "09", "Oct": "10", "Nov": "11", "Dec": "12",
 }  # fmt: skip
-_SIXTY: Final = {f"{value:02d}": value for value in range(61)}
-"""Two digits to a second of a minute; 60 is a leap second (RFC 3339, 5.7)."""
-_IMF_MINUTE: Final = re.compile(r"([0-9]{2}) ([A-Z][a-z]{2}) ([0-9]{4}) ([0-9]{2}):([0-9]{2})")
-_RFC3339_MINUTE: Final = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2})")
-_RFC3339_REST: Final = re.compile(
-    r":([0-9]{2})(\.[0-9]{1,20})?(?:[Zz]|([+-])([01][0-9]|2[0-3]):([0-5][0-9]))"
+_CLOCK: Final = r"([0-9]{2}):([0-9]{2}):([0-9]{2})"
+_IMF_FIXDATE: Final = re.compile(rf"(?s:.{{5}})([0-9]{{2}}) (\w{{3}}) ([0-9]{{4}}) {_CLOCK} GMT")
+_RFC3339: Final = re.compile(
+    rf"([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})[Tt ]{_CLOCK}(\.[0-9]{{1,20}})?"
+    r"(?:[Zz]|([+-])([01][0-9]|2[0-3]):([0-5][0-9]))"
 )
 
 
+@lru_cache(maxsize=STAMPS_KEPT)
 def http_date_s(text: str) -> float | None:
     """Epoch seconds of an IMF-fixdate (RFC 9110, 5.6.7): `Sun, 06 Nov 1994 08:49:37 GMT`."""
-    if len(text) != 29 or text[22] != ":" or text[25:] != " GMT":
-        return None
-    minute_s, second = _imf_minute_s(text[5:22]), _SIXTY.get(text[23:25])
-    return None if minute_s is None or second is None else float(minute_s + second)
-
-
-def rfc3339_s(text: str) -> float | None:
-    """Epoch seconds of an RFC 3339 time: `2026-11-03T12:00:00Z`, with fraction and offset."""
-    rest = _RFC3339_REST.fullmatch(text, 16)
-    minute_s = _rfc3339_minute_s(text[:16])
-    if rest is None or minute_s is None:
-        return None
-    second_text, fraction, sign, hours, minutes = rest.groups()
-    second = _SIXTY.get(second_text)
-    if second is None:
-        return None
-    offset_s = 0 if sign is None else (int(hours) * 60 + int(minutes)) * 60
-    whole_s = minute_s + second - (offset_s if sign == "+" else -offset_s)
-    return float(whole_s) if fraction is None else whole_s + float(fraction)
-
-
-@lru_cache(maxsize=STAMPS_KEPT)
-def _imf_minute_s(text: str) -> int | None:
-    match = _IMF_MINUTE.fullmatch(text)
+    match = _IMF_FIXDATE.fullmatch(text)
     if match is None or match[2] not in _MONTHS:
         return None
-    return _minute_s(int(match[3]), _MONTHS[match[2]], int(match[1]), match[4], match[5])
+    return _epoch_s(f"{match[3]}-{_MONTHS[match[2]]}-{match[1]}", match[4], match[5], match[6])
 
 
 @lru_cache(maxsize=STAMPS_KEPT)
-def _rfc3339_minute_s(text: str) -> int | None:
-    match = _RFC3339_MINUTE.fullmatch(text)
-    return match and _minute_s(int(match[1]), int(match[2]), int(match[3]), match[4], match[5])
-
-
-def _minute_s(year: int, month: int, day: int, hour: str, minute: str) -> int | None:
-    """Epoch seconds of a minute, or `None` for one that no calendar or clock has."""
-    date = f"{year:04}-{month:02}-{day:02}"
-    days = day_of(date)
-    if date_of(days) != date or hour > "23" or minute > "59":
+def rfc3339_s(text: str) -> float | None:
+    """Epoch seconds of an RFC 3339 time: `2026-11-03T12:00:00Z`, with fraction and offset."""
+    match = _RFC3339.fullmatch(text)
+    stamp_s = None if match is None else _epoch_s(match[1], match[2], match[3], match[4])
+    if match is None or stamp_s is None:
         return None
-    return days * 86400 + int(hour) * 3600 + int(minute) * 60
+    fraction, sign, hours, minutes = match.groups()[4:]
+    offset_s = 0 if sign is None else int(f"{sign}1") * (int(hours) * 60 + int(minutes)) * 60
+    return stamp_s - offset_s + float(fraction or 0)
+
+
+def _epoch_s(date: str, hour: str, minute: str, second: str) -> float | None:
+    """`None` for what no calendar or clock has; second 60 is a leap second (RFC 3339, 5.7)."""
+    days = day_of(date)
+    if date_of(days) != date or hour > "23" or minute > "59" or second > "60":
+        return None
+    return float(days * 86400 + int(hour) * 3600 + int(minute) * 60 + int(second))

@@ -12,7 +12,7 @@ Laws:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, Literal
 
@@ -45,7 +45,7 @@ HourRow = tuple[float, ...]
 """An hour of the day: which, how many minutes ago it was last added to, then the sums."""
 
 
-class Spell(Struct, frozen=True):
+class Spell(Struct):
     """All calls that ended in some stretch of time, summed."""
 
     answered: float = 0
@@ -104,10 +104,9 @@ class Spell(Struct, frozen=True):
         return calls / self.ended if self.ended > 0 else 0.0
 
 
-NAMES: Final = Spell.__struct_fields__
-_COLUMN: Final[dict[FaultKind, int]] = {
-    "rate": 1, "concurrency": 2, "overload": 3, "server": 4, "timeout": 4, "broken": 4,
-    "connection": 4,
+_COLUMN: Final[dict[FaultKind, str]] = {
+    "rate": "rate", "concurrency": "concurrency", "overload": "overload", "server": "failed",
+    "timeout": "failed", "broken": "failed", "connection": "failed",
 }  # fmt: skip
 
 
@@ -133,7 +132,8 @@ class ChronicleMemory(Struct, frozen=True):
     @property
     def is_whole(self) -> bool:
         """Whether every row has all columns."""
-        return {2 + len(NAMES)} >= {len(row) for row in (*_rows(self), *self.hours)}
+        columns = 2 + len(Spell.__struct_fields__)
+        return all(len(row) == columns for row in (*_rows(self), *self.hours))
 
 
 class Chronicle:
@@ -143,75 +143,71 @@ class Chronicle:
         """Go on from a memory that was made at `known_s`."""
         at = int(known_s // MINUTE_S)
         self._hour = HOUR_UNKNOWN
-        self._hours = {int(row[0]): (at - int(row[1]), list(row[2:])) for row in memory.hours}
-        self._minutes = [(at - row[0], row[1], row[2:]) for row in memory.minutes]
-        self._minute, self._open_hour, self._open = at, HOUR_UNKNOWN, [0] * len(NAMES)
-        if memory.present:
-            self._minute, self._open_hour = at - memory.present[0], memory.present[1]
-            self._open = list(memory.present[2:])
+        self._hours = {
+            int(hour): (at - int(age_min), Spell(*sums)) for hour, age_min, *sums in memory.hours
+        }
+        self._minutes = [(at - row[0], row[1], Spell(*row[2:])) for row in _rows(memory)]
+        """The last one goes on, and is in no hour yet."""
+        if not memory.present:
+            self._minutes.append((at, HOUR_UNKNOWN, Spell()))
 
     def turn(self, hour: int, now: float) -> None:
         """It is this hour of the day now."""
         self._hour = hour
-        if not any(self._at(now)):
-            self._open_hour = hour
+        spell = self._at(now)
+        if not spell.ended:
+            self._minutes[-1] = (self._minutes[-1][0], hour, spell)
 
     def answered(self, answer: ObservedAnswer, now: float) -> None:
         """A call was answered to its end."""
-        sums = self._at(now)
-        sums[0] += 1
-        tokens = round(answer.output_tokens)
-        sums[6] += round(answer.input_tokens)
-        sums[7] += tokens
+        spell, tokens = self._at(now), round(answer.output_tokens)
+        spell.answered += 1
+        spell.input_tokens += round(answer.input_tokens)
+        spell.output_tokens += tokens
         if answer.first_byte_s is not None:
-            sums[8] += 1
-            sums[9] += round(answer.first_byte_s * MICRO)
+            spell.begun += 1
+            spell.first_byte_us += round(answer.first_byte_s * MICRO)
         if answer.streamed_s is not None and tokens > 0:
-            sums[10] += tokens
-            sums[11] += round(answer.streamed_s * MICRO)
-            sums[12] += tokens * answer.company
-        sums[13] += round(answer.neighbours * MILLE)
+            spell.streamed_tokens += tokens
+            spell.streamed_us += round(answer.streamed_s * MICRO)
+            spell.crowd_tokens += tokens * answer.company
+        spell.drawn_mille += round(answer.neighbours * MILLE)
 
     def refused(self, kind: FaultKind, now: float) -> None:
         """A call ended without an answer."""
-        self._at(now)[_COLUMN.get(kind, NAMES.index("wrong"))] += 1
+        spell, column = self._at(now), _COLUMN.get(kind, "wrong")
+        setattr(spell, column, getattr(spell, column) + 1)
 
     def memory(self, now: float) -> ChronicleMemory:
         """All of it, as it stands."""
         at = int(now // MINUTE_S)
-        present = (at - self._minute, self._open_hour, *self._open) if any(self._open) else ()
-        minutes = tuple([
-            (at - minute, hour, *sums)
-            for minute, hour, sums in self._minutes
-            if at - minute < MINUTES_KEPT
-        ])  # fmt: skip
-        hours = tuple([
-            (hour, at - minute, *sums) for hour, (minute, sums) in self._hours.items()
-        ])  # fmt: skip
-        return ChronicleMemory(present, minutes, hours)
+        *over, present = ((at - minute, hour, *astuple(one)) for minute, hour, one in self._minutes)
+        hours = [(hour, at - minute, *astuple(one)) for hour, (minute, one) in self._hours.items()]
+        return ChronicleMemory(
+            present if any(present[2:]) else (),
+            tuple([row for row in over if row[0] < MINUTES_KEPT]), tuple(hours),
+        )  # fmt: skip
 
-    def _at(self, now: float) -> list[int]:
-        """The sums of this minute; the one before is put away when it is over."""
-        minute, sums = int(now // MINUTE_S), self._open
-        if minute == self._minute:
-            return sums
-        if any(sums):
-            self._minutes.append((self._minute, self._open_hour, tuple(sums)))
-            oldest = self._minute - MINUTES_KEPT
-            self._minutes = [one for one in self._minutes[-MINUTES_KEPT:] if one[0] > oldest]
-        if any(sums) and self._open_hour != HOUR_UNKNOWN:
-            nothing = [0.0] * len(NAMES)
-            since, held = self._hours.get(self._open_hour, (self._minute, nothing))
-            keep = KEEP ** (self._minute - since)
-            added = [keep * old + new for old, new in zip(held, sums, strict=True)]
-            self._hours[self._open_hour] = (self._minute, added)
-        self._minute, self._open_hour, self._open = minute, self._hour, [0] * len(NAMES)
-        return self._open
+    def _at(self, now: float) -> Spell:
+        """This minute; the one before is put away when it is over."""
+        minute = int(now // MINUTE_S)
+        last, hour, spell = self._minutes[-1]
+        if minute == last:
+            return spell
+        if not spell.ended:
+            del self._minutes[-1]
+        elif hour != HOUR_UNKNOWN:
+            since, held = self._hours.get(hour, (last, Spell()))
+            self._hours[hour] = (last, total((_faded(held, last - since), spell)))
+        oldest = last - MINUTES_KEPT
+        self._minutes = [one for one in self._minutes[-MINUTES_KEPT:] if one[0] > oldest]
+        self._minutes.append((minute, self._hour, Spell()))
+        return self._minutes[-1][2]
 
 
 def lately(memory: ChronicleMemory, from_min: int, to_min: int = 0) -> Spell:
     """What happened from so many minutes ago, until so many ago."""
-    return _summed([row[2:] for row in _rows(memory) if to_min <= row[0] < from_min])
+    return total(Spell(*row[2:]) for row in _rows(memory) if to_min <= row[0] < from_min)
 
 
 def minutes_seen(memory: ChronicleMemory, from_min: int) -> int:
@@ -221,17 +217,21 @@ def minutes_seen(memory: ChronicleMemory, from_min: int) -> int:
 
 def hours_of(memory: ChronicleMemory) -> dict[int, Spell]:
     """The hours of the day of which something is known, as much of each as is remembered now."""
-    held: dict[int, list[Sequence[float]]] = {}
-    for hour, age_min, *sums in memory.hours:
-        held[int(hour)] = [[KEEP**age_min * one for one in sums]]
+    held = {int(row[0]): _faded(Spell(*row[2:]), row[1]) for row in memory.hours}
     present = memory.present
     if present and present[1] != HOUR_UNKNOWN:
-        held.setdefault(present[1], []).append([float(one) for one in present[2:]])
-    return {hour: _summed(rows) for hour, rows in held.items()}
+        known = held.get(present[1], Spell())
+        held[present[1]] = total((known, Spell(*map(float, present[2:]))))
+    return held
+
+
+def _faded(spell: Spell, age_min: float) -> Spell:
+    """What is left of an hour after so many minutes."""
+    return Spell(*(KEEP**age_min * one for one in astuple(spell)))
 
 
 def total(spells: Iterable[Spell]) -> Spell:
-    return _summed([astuple(spell) for spell in spells])
+    return Spell(*map(sum, zip(*map(astuple, spells), strict=True)))
 
 
 def without(whole: Spell, part: Spell) -> Spell:
@@ -242,10 +242,6 @@ def without(whole: Spell, part: Spell) -> Spell:
 
 def _rows(memory: ChronicleMemory) -> tuple[Row, ...]:
     return (*memory.minutes, memory.present) if memory.present else memory.minutes
-
-
-def _summed(rows: Sequence[Sequence[float]]) -> Spell:
-    return Spell(*map(sum, zip(*rows, strict=True)))
 
 
 # What a user sets for an account, what is learned of it, and all of both that outlives a process.
@@ -336,33 +332,3 @@ def model_group(model: str) -> str:
     before, family, after = claude.groups()
     version = before or after
     return f"claude-{family}-{version}" if version else f"claude-{family}"
-
-
-DAYS_KEPT: Final = 40
-"""Days with spending: the whole of this month, and a week before it for the pace."""
-
-
-class Diary:
-    """Spending by account and day. The date is told from outside."""
-
-    def __init__(self, kept: Iterable[tuple[str, tuple[DaySpend, ...]]] = ()) -> None:
-        self.date = ""
-        self._days = {key: {one.date: one for one in days} for key, days in kept}
-
-    def spend(self, account: str, spend: Spend) -> None:
-        """An account spent this today; less than nothing, where too much was counted."""
-        for key in {account, EVERY_ACCOUNT}:
-            days = self._days.setdefault(key, {})
-            past = days.get(self.date, DaySpend(self.date))
-            days[self.date] = DaySpend(
-                self.date, past.tokens + spend.tokens, past.microusd + spend.microusd,
-                past.unpriced + spend.unpriced,
-            )  # fmt: skip
-            if len(days) > DAYS_KEPT:
-                del days[min(days)]
-
-    def memory(self) -> tuple[tuple[str, tuple[DaySpend, ...]], ...]:
-        """Every day that is kept, oldest first."""
-        return tuple([
-            (key, tuple([days[date] for date in sorted(days)])) for key, days in self._days.items()
-        ])  # fmt: skip

@@ -26,7 +26,7 @@ from msgspec import Struct, field
 
 from headway.errors import BadValueError, InternalError
 from headway.pacing.call import CallId, WaitVersion
-from headway.pacing.length import remember
+from headway.pacing.estimate import remember
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ DEPTH_MAX: Final = 8
 """Levels of a path that are told apart: every service costs one heap operation per level."""
 
 LOOK_MAX: Final = 128
-"""Entries of one branch that `peek` looks at: many may belong to flows that rest."""
+"""Entries of one line that `peek` looks at: many may belong to flows that rest."""
 
 GARBAGE_MIN: Final = 16
 """Dead heap entries that are let be; above this, a heap is rebuilt when most of it is dead."""
@@ -49,83 +49,40 @@ class _Waiter(NamedTuple, Generic[T]):
     key: tuple[float, ...]
     place: int
     cost_s: float
-    leaf: _Leaf[T]
+    leaf: _Flow[T]
     item: T
 
 
 class _Flow(Struct, Generic[T], eq=False):
-    """What fairness is between. `turn` names its one living entry in the parent's line."""
+    """What fairness is between. It has flows or, if its name is `None`, its parent's own waiters.
 
-    name: str
-    parent: _Branch[T] | None
-    start: float
-    entered: float
-    turn: int
+    Every child is in line: backlogged, or resting ahead of its time. The first in line is always
+    backlogged, the first of the waiters never one that left.
+    """
+
+    name: str | None
+    parent: _Flow[T] | None
+    turns: Iterator[int]
+    start: float = 0.0
+    entered: float = 0.0
+    turn: int = 0
+    """Names its one living entry in the parent's line."""
     waiting: int = 0
-
-
-class _Leaf(_Flow[T], eq=False):
-    """A flow that has waiters. The first entry of its heap is never a waiter that left."""
-
     waiters: list[_Waiter[T]] = field(default_factory=list)
-
-    def tidy(self, alive: Container[int]) -> None:
-        """Drop dead entries from the front at once, and from the middle when they are many."""
-        while self.waiters and self.waiters[0].place not in alive:
-            heappop(self.waiters)
-        if len(self.waiters) > 2 * self.waiting + GARBAGE_MIN:
-            self.waiters = [waiter for waiter in self.waiters if waiter.place in alive]
-            heapify(self.waiters)
-
-
-class _Branch(_Flow[T], eq=False):
-    """A flow that has flows. Every child is in line: backlogged, or resting ahead of its time. The
-    first in line is always backlogged."""
-
-    turns: Iterator[int] = field(default_factory=lambda: count(1))
     virtual: float = 0.0
-    children: dict[str, _Leaf[T] | _Branch[T]] = field(default_factory=dict)
-    line: list[tuple[float, int, _Leaf[T] | _Branch[T]]] = field(default_factory=list)
+    children: dict[str | None, _Flow[T]] = field(default_factory=dict)
+    line: list[tuple[float, int, _Flow[T]]] = field(default_factory=list)
 
-    def leaf(self, name: str) -> _Leaf[T]:
-        """The child that holds waiters, or the one that holds a branch's own waiters."""
+    def child(self, name: str | None) -> _Flow[T]:
+        """The child of this name, made at the virtual time where there is none."""
         child = self.children.get(name)
-        if isinstance(child, _Branch):
-            return child.leaf("")
-        if child is not None:
-            return child
-        leaf: _Leaf[T] = _Leaf(name, self, self.virtual, self.virtual, 0)
-        self.children[name] = leaf
-        self.requeue(leaf)
-        return leaf
-
-    def branch(self, name: str) -> _Branch[T]:
-        """The child that holds flows. A leaf of this name becomes the first of them."""
-        child = self.children.get(name)
-        if isinstance(child, _Branch):
-            return child
-        branch: _Branch[T] = _Branch(name, self, self.virtual, self.virtual, 0, turns=self.turns)
-        self.children[name] = branch
         if child is None:
-            self.requeue(branch)
-        else:
-            branch.adopt(child)
-            self.requeue(branch)
-            self.tidy()
-        return branch
+            child = _Flow(name, self, self.turns, self.virtual, self.virtual)
+            self.children[name] = child
+            self.requeue(child)
+        return child
 
-    def adopt(self, leaf: _Leaf[T]) -> None:
-        """Stand where a leaf stood and go on with its waiters as a branch's own."""
-        self.start, self.entered, self.waiting = leaf.start, leaf.entered, leaf.waiting
-        # The entry that the leaf had in the parent's line is dead now.
-        leaf.turn = 0
-        if leaf.waiting:
-            leaf.name, leaf.parent = "", self
-            leaf.start = leaf.entered = self.virtual
-            self.children[""] = leaf
-            self.requeue(leaf)
-
-    def requeue(self, child: _Leaf[T] | _Branch[T]) -> None:
+    def requeue(self, child: _Flow[T]) -> None:
         """Put a child in line by its start tag; an entry that it had before is dead."""
         child.turn = next(self.turns)
         entry = (child.start, child.turn, child)
@@ -152,13 +109,21 @@ class _Branch(_Flow[T], eq=False):
                 del self.children[child.name]
                 self.virtual = max(self.virtual, tag)
 
+    def drop_dead(self, alive: Container[int]) -> None:
+        """Drop waiters that left from the front at once, from the middle when they are many."""
+        while self.waiters and self.waiters[0].place not in alive:
+            heappop(self.waiters)
+        if len(self.waiters) > 2 * self.waiting + GARBAGE_MIN:
+            self.waiters = [waiter for waiter in self.waiters if waiter.place in alive]
+            heapify(self.waiters)
+
 
 class FairQueue(Generic[T]):
     """Waiters of many flows in fair order. A flow is a path such as `("run-1", "session-2")`, which
     may be the beginning of another one."""
 
     def __init__(self) -> None:
-        self._root: _Branch[T] = _Branch("", None, 0.0, 0.0, 0)
+        self._root: _Flow[T] = _Flow(None, None, count(1))
         self._waiters: dict[int, _Waiter[T]] = {}
 
     def __len__(self) -> int:
@@ -173,7 +138,7 @@ class FairQueue(Generic[T]):
         waiter = _Waiter(key, place, cost_s, leaf, item)
         self._waiters[place] = waiter
         heappush(leaf.waiters, waiter)
-        flow: _Leaf[T] | _Branch[T] = leaf
+        flow = leaf
         while (branch := flow.parent) is not None:
             flow.waiting += 1
             if flow.waiting == 1:
@@ -212,7 +177,7 @@ class FairQueue(Generic[T]):
         return waiter.item
 
     def peek(self, n: int) -> list[T]:
-        """The next waiters in the order of `pop`, if `LOOK_MAX` entries of a branch show them."""
+        """The next waiters in fair order, if `LOOK_MAX` entries of each line show them."""
         held: list[_Waiter[T]] = []
         upcoming = _upcoming(self._root, self._waiters, held)
         items = [waiter.item for waiter in islice(upcoming, n)]
@@ -232,22 +197,20 @@ class FairQueue(Generic[T]):
     def _first(self) -> _Waiter[T] | None:
         if not self._waiters:
             return None
-        flow: _Leaf[T] | _Branch[T] = self._root
-        while isinstance(flow, _Branch):
+        flow = self._root
+        while flow.line:
             flow = flow.line[0][2]
         return flow.waiters[0]
 
-    def _leaf(self, path: tuple[str, ...]) -> _Leaf[T]:
-        """The leaf of a path, made at the virtual time where there is none."""
-        names = path[:DEPTH_MAX] or ("",)
-        branch = self._root
-        for name in names[:-1]:
-            branch = branch.branch(name)
-        return branch.leaf(names[-1])
+    def _leaf(self, path: tuple[str, ...]) -> _Flow[T]:
+        flow = self._root
+        for name in path[:DEPTH_MAX]:
+            flow = flow.child(name)
+        return flow.child(None)
 
-    def _settle(self, leaf: _Leaf[T], departures: int, cost_s: float | None) -> None:
+    def _settle(self, leaf: _Flow[T], departures: int, cost_s: float | None) -> None:
         """Take departures off a path, bottom up, and charge or refund every flow on it."""
-        flow: _Leaf[T] | _Branch[T] = leaf
+        flow = leaf
         while (branch := flow.parent) is not None:
             flow.waiting -= departures
             # A service that costs nothing still uses up a turn.
@@ -258,14 +221,14 @@ class FairQueue(Generic[T]):
                 branch.requeue(flow)
             branch.tidy()
             flow = branch
-        leaf.tidy(self._waiters)
+        leaf.drop_dead(self._waiters)
 
 
 def _upcoming(
-    flow: _Leaf[T] | _Branch[T], alive: Container[int], held: list[_Waiter[T]]
+    flow: _Flow[T], alive: Container[int], held: list[_Waiter[T]]
 ) -> Iterator[_Waiter[T]]:
     """A flow's waiters in the order of service. What is taken out of heaps goes to `held`."""
-    if isinstance(flow, _Leaf):
+    if flow.name is None and flow.parent is not None:
         # Popping and putting back, unlike looking, pays for each dead entry only once.
         while flow.waiters:
             waiter = heappop(flow.waiters)

@@ -16,7 +16,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from headway.base.fields import NUMBER_MAX
 from headway.base.values import (
     DAY_S,
     HOUR_S,
@@ -43,9 +42,8 @@ def classify(status: int, headers: Headers, body: bytes) -> Fault:
     return _fault(status, _complaint(body), decode(headers, None))
 
 
-def parse_stream_error(payload: bytes | str) -> Fault:
+def parse_stream_error(body: bytes) -> Fault:
     """What an `error` event means after HTTP 200; some providers repeat a status in its `code`."""
-    body = payload.encode("utf-8", "replace") if isinstance(payload, str) else payload
     complaint = _complaint(body)
     return _fault(complaint.code_status, complaint, Reading())
 
@@ -97,6 +95,9 @@ _WORDS_OF: Final[tuple[tuple[FaultKind, str], ...]] = (
 _KIND_OF: Final = {word: kind for kind, words in _WORDS_OF for word in words.split()}
 _STREAM_ORDER: Final[tuple[FaultKind, ...]] = ("overload", "timeout", "server", "request")
 
+_RESOURCE_OF_KIND: Final[dict[FaultKind, Resource]] = {
+    "concurrency": "concurrency", "spend_cap": "spend"
+}  # fmt: skip
 _RESOURCE_OF: Final[dict[str, Resource]] = {
     "requests": "requests", "request_quota_exceeded": "requests",
     "tokens": "tokens", "token_quota_exceeded": "tokens",
@@ -141,25 +142,18 @@ _AGAIN: Final = re.compile(
 
 def _fault(status: int | None, complaint: _Complaint, reading: Reading) -> Fault:
     kind = _kind(status, complaint)
-    resource: Resource | None = None
+    resource = _RESOURCE_OF_KIND.get(kind)
     if kind == "rate":
         resource = _named(complaint)[0] or _only_empty(reading)
-    elif kind == "concurrency":
-        resource = "concurrency"
-    elif kind == "spend_cap":
-        resource = "spend"
-    retry_after_s = reading.retry_after_s
-    if retry_after_s is None:
-        retry_after_s = complaint.retry_delay_s
-    if retry_after_s is None:
-        # The refusals of a full usage window can come without `retry-after`.
-        full = [one for one in reading.limits if (one.utilization or 0.0) >= 1.0]
-        resets_s = [one.reset_s for one in full if one.reset_s is not None]
-        retry_after_s = max(resets_s, default=None)
-    detail = " ".join(complaint.message.split())[:DETAIL_CHARS_MAX]
+    # The refusals of a full usage window can come without `retry-after`.
+    full = [one.reset_s for one in reading.limits if (one.utilization or 0.0) >= 1.0]
+    full_s = max((reset_s for reset_s in full if reset_s is not None), default=None)
+    waits_s = (reading.retry_after_s, complaint.retry_delay_s, full_s)
+    retry_after_s = next((wait_s for wait_s in waits_s if wait_s is not None), None)
+    detail = " ".join(complaint.message.split())
     if kind == "access":
-        detail = f"HTTP {status}: {detail}"[:DETAIL_CHARS_MAX]
-    return Fault(kind, resource, retry_after_s, detail)
+        detail = f"HTTP {status}: {detail}"
+    return Fault(kind, resource, retry_after_s, detail[:DETAIL_CHARS_MAX])
 
 
 def _kind(status: int | None, complaint: _Complaint) -> FaultKind:
@@ -226,17 +220,16 @@ def _named(complaint: _Complaint) -> tuple[Resource | None, float | None]:
 def _resource(side: str | None, unit: str) -> Resource:
     if unit.lower() == "request":
         return "requests"
-    if side is None:
-        return "tokens"
     # "request tokens" are input and output together.
-    return _SIDES.get(side.lower(), "tokens")
+    return _SIDES.get((side or "").lower(), "tokens")
 
 
 def _only_empty(reading: Reading) -> Resource | None:
     """The one resource of which nothing remains; Anthropic's `tokens` repeats the tightest side."""
-    limits = reading.limits
     empty = {
-        one.resource for one in limits if one.remaining == 0 or (one.utilization or 0.0) >= 1.0
+        one.resource
+        for one in reading.limits
+        if one.remaining == 0 or (one.utilization or 0.0) >= 1.0
     }
     candidates = empty - {"tokens"} or empty
     return next(iter(candidates)) if len(candidates) == 1 else None
@@ -308,22 +301,14 @@ def _wait_in_text_s(text: str) -> float | None:
     if match is None:
         return None
     amount = match[1].rstrip(".")
-    plain = number(amount)
-    if plain is None:
-        return duration_s(amount)
-    wait_s = plain * _PERIOD_OF[match[2].lower()] if match[2] else plain
-    return wait_s if wait_s <= NUMBER_MAX else None
+    if number(amount) is not None:
+        amount += (match[2] or "s")[0].lower()
+    return duration_s(amount)
 
 
 def _spoken_amounts(message: str) -> tuple[float | None, float | None, float | None]:
-    """Limit, used and requested amounts, as far as a message spells them out."""
-    match = _LIMIT_USED.search(message)
-    if match is not None:
-        return _grouped_number(match[1]), _grouped_number(match[2]), _grouped_number(match[3])
-    stated = _STATED.search(message)
-    return (None if stated is None else _grouped_number(stated[1])), None, None
-
-
-def _grouped_number(text: str | None) -> float | None:
-    """A number in prose, where thousands are grouped: `30,000`."""
-    return None if text is None else number(text.replace(",", ""))
+    """Limit, used and requested amounts, as far as a message spells them out: `30,000`."""
+    match = _LIMIT_USED.search(message) or _STATED.search(message)
+    told = () if match is None else match.groups("")
+    limit, used, requested, *_ = (number(part.replace(",", "")) for part in (*told, "", "", ""))
+    return limit, used, requested

@@ -64,33 +64,12 @@ class _Window(Struct):
 
     used: float
     resets_at_s: float
-    is_shown: bool
+    tokens: float = 0.0
+    rise: float = 0.0
+    unread_tokens: float = 0.0
+    """What we used since a response last showed it."""
+    is_shown: bool = False
     """Whether a response to this process has shown it."""
-    before: tuple[float, float]
-    """Tokens and rise of the windows before this one."""
-    first: tuple[float, float]
-    """All tokens, and the share, when this one was first seen."""
-    last: float
-    """All tokens when it was last seen."""
-
-    def told(self, used: float, resets_at_s: float, total: float, now: float) -> None:
-        """A response showed how it stands, when we had used so much."""
-        if now >= self.resets_at_s or used < self.used - STEP / 2.0:
-            tokens, rise = self.shown()
-            self.before = (MEMORY * tokens, MEMORY * rise)
-            self.first = (total, used)
-        self.used, self.resets_at_s, self.last = used, resets_at_s, total
-        self.is_shown = True
-
-    def shown(self) -> tuple[float, float]:
-        """What we used, and how far the share rose meanwhile."""
-        tokens, rise = self.before
-        return tokens + self.last - self.first[0], rise + max(0.0, self.used - self.first[1])
-
-    def kept(self, period_s: float, now: float) -> WindowState:
-        is_over = now >= self.resets_at_s
-        left_s = 0.0 if is_over else self.resets_at_s - now
-        return WindowState(period_s, 0.0 if is_over else self.used, left_s, *self.shown())
 
 
 class Allowances:
@@ -98,7 +77,6 @@ class Allowances:
 
     def __init__(self, share: float) -> None:
         self._share = share
-        self._total = 0.0
         self._windows: dict[float, _Window] = {}
 
     def wait(self, now: float) -> Wait | None:
@@ -116,28 +94,34 @@ class Allowances:
             return False
         # A window whose reset is not told lasts no longer than its period.
         resets_at_s = now + (told.period_s if told.reset_s is None else told.reset_s)
-        window = self._windows.get(told.period_s)
-        if window is None:
-            used, total = told.utilization, self._total
-            new = _Window(used, resets_at_s, True, (0.0, 0.0), (total, used), total)
-            self._windows[told.period_s] = new
+        used = told.utilization
+        window = self._windows.setdefault(told.period_s, _Window(used, resets_at_s))
+        if now >= window.resets_at_s or used < window.used - STEP / 2.0:
+            window.tokens, window.rise = MEMORY * window.tokens, MEMORY * window.rise
         else:
-            window.told(told.utilization, resets_at_s, self._total, now)
+            window.tokens += window.unread_tokens
+            window.rise += used - window.used
+        window.used, window.resets_at_s = used, resets_at_s
+        window.unread_tokens, window.is_shown = 0.0, True
         return True
 
     def settle(self, tokens: float) -> None:
         """A call used so many."""
-        self._total += tokens
+        for window in self._windows.values():
+            window.unread_tokens += tokens
 
     def restore(self, kept: Iterable[WindowState], at_s: float) -> None:
         """Go on from where windows stood at `at_s`."""
         for one in kept:
-            total = self._total
-            self._windows[one.period_s] = _Window(
-                one.used, at_s + one.resets_s, False, (one.tokens, one.rise), (total, one.used),
-                total,
-            )  # fmt: skip
+            resets_at_s = at_s + one.resets_s
+            self._windows[one.period_s] = _Window(one.used, resets_at_s, one.tokens, one.rise)
 
     def statistics(self, now: float) -> tuple[WindowState, ...]:
         """As they stand; a window that is over is empty."""
-        return tuple(window.kept(period_s, now) for period_s, window in self._windows.items())
+        return tuple(
+            WindowState(
+                period_s, one.used if now < one.resets_at_s else 0.0,
+                max(0.0, one.resets_at_s - now), one.tokens, one.rise,
+            )
+            for period_s, one in self._windows.items()
+        )  # fmt: skip

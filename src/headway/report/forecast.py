@@ -22,9 +22,8 @@ from headway.engine.state import Rules
 from headway.engine.strategy import ADAPTIVE, Strategy
 from headway.pacing.account import Account
 from headway.pacing.admission import ManagedAccount
-from headway.pacing.estimate import InputRatio, Price
+from headway.pacing.estimate import InputRatio, OutputLength, Price
 from headway.pacing.headers import DIALECTS, PLAIN
-from headway.pacing.length import OutputLength
 from headway.pacing.memory import AccountMemory, AccountTerms, ChronicleMemory, lately, minutes_seen
 from headway.report.bound import Bound, bound
 from headway.report.outline import DrawnPlan, Outline, cropped, drawn, workload_of

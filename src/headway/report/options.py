@@ -23,9 +23,8 @@ from headway.pacing.account import AccountConfig, Profile
 from headway.pacing.admission import AccountView
 from headway.pacing.call import Spend
 from headway.pacing.calls import AccountCalls
-from headway.pacing.estimate import Price
+from headway.pacing.estimate import OutputLength, Price
 from headway.pacing.headers import DIALECTS, PLAIN
-from headway.pacing.length import OutputLength
 from headway.pacing.memory import AccountMemory, MonthlyBudget
 from headway.pacing.width import ELASTIC, Curve
 from headway.plans.graph import Graph, Task

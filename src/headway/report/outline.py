@@ -14,8 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from headway.base.values import Amounts, Demand
-from headway.pacing.estimate import Price
-from headway.pacing.length import OUTPUT_TOKENS_PRIOR
+from headway.pacing.estimate import OUTPUT_TOKENS_PRIOR, Price
 from headway.plans.expand import ExpandedPlan, GroupPlan, prompt_bytes, prompt_of
 from headway.plans.fan_in import FanInShape, shapes_of
 from headway.plans.graph import Graph, Need, Task

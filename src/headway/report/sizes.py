@@ -23,8 +23,13 @@ from typing import Final
 from msgspec import Struct
 
 from headway.base.values import Amounts
-from headway.pacing.estimate import TOKENS_PER_BYTE, TOKENS_PER_MESSAGE, Price
-from headway.pacing.length import OUTPUT_TOKENS_PRIOR, SPREAD_PRIOR
+from headway.pacing.estimate import (
+    OUTPUT_TOKENS_PRIOR,
+    SPREAD_PRIOR,
+    TOKENS_PER_BYTE,
+    TOKENS_PER_MESSAGE,
+    Price,
+)
 from headway.pacing.width import FIRST_BYTE_S, PER_TOKEN_S
 from headway.sim.draw import normal, uniform
 from headway.sim.provider import Latency

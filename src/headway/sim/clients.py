@@ -12,7 +12,7 @@ from msgspec import Struct
 from headway.base.values import Amounts, Demand, Fault, FaultKind, Reading, SettledAs, Usage
 from headway.pacing.call import Call
 from headway.pacing.calls import AccountCalls
-from headway.pacing.length import OutputLength
+from headway.pacing.estimate import OutputLength
 from headway.sim.draw import uniform
 
 JITTER_STREAM: Final = 31

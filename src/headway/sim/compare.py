@@ -25,7 +25,7 @@ from headway.errors import BadValueError, did_you_mean
 from headway.pacing.account import Account, AccountConfig, Profile
 from headway.pacing.call import UNKNOWN
 from headway.pacing.calls import AccountCalls
-from headway.pacing.length import OutputLength
+from headway.pacing.estimate import OutputLength
 from headway.pacing.limits import is_about
 from headway.report.bound import bound
 from headway.report.tables import StrategyRow, row_of

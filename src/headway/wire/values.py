@@ -299,7 +299,7 @@ class AnswerSoFar:
     def fail(self, payload: bytes | Fields) -> None:
         """The provider reported an error in place of an answer; nothing follows it."""
         if self.failure is None:
-            said = payload if isinstance(payload, bytes) else json.dumps(payload)
+            said = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
             self.failure = parse_stream_error(said)
         self.is_over = True
 
