@@ -121,7 +121,7 @@ def test_a_call_that_leaves_is_told_what_it_waited_for() -> None:
     here.say("a", *ask(1, 2))
     assert here.granted() == [("a", 1)]
     here.say("a", protocol.Leave(2), protocol.Leave(2))
-    assert here.replies == [("a", protocol.Left(2, FULL)), ("a", protocol.Left(2, None))]
+    assert here.replies == [("a", protocol.Waits(2, FULL)), ("a", protocol.Waits(2, None))]
     assert here.admission.waiting == 0
 
 

@@ -73,8 +73,11 @@ class AdmissionService:
         now, admission = self._now(), self._admission
         match message:
             case protocol.Ask(number, request):
+                # Counting the calls of one client is slow, and rarely needed.
                 if admission.unsent >= WAITING_MAX:
-                    self._refuse_more(client)
+                    mine = len(admission.calls_of(client))
+                    if mine >= WAITING_MAX:
+                        raise WireError(f"{mine:,} calls of one process are waiting: no more can")
                 admission.ask((client, number), request, now)
             case protocol.Settle(number, outcome):
                 self._settle((client, number), outcome, now)
@@ -95,7 +98,7 @@ class AdmissionService:
                 self._send(client, protocol.Waits(number, admission.why((client, number))))
                 return
             case protocol.Leave(number):
-                self._send(client, protocol.Left(number, admission.leave((client, number))))
+                self._send(client, protocol.Waits(number, admission.leave((client, number))))
             case protocol.Adopt(number, request, age_s):
                 if admission.adopt((client, number), request, age_s, now):
                     self._alive[client, number] = now
@@ -167,12 +170,6 @@ class AdmissionService:
         if self._alive.pop(call, None) is not None:
             self._alive[call] = now
 
-    def _refuse_more(self, client: str) -> None:
-        """The whole queue is counted first: counting one client's calls is slow, rarely needed."""
-        mine = len(self._admission.calls_of(client))
-        if mine >= WAITING_MAX:
-            raise WireError(f"{mine:,} calls of one process are waiting: no more can")
-
     def _settle(self, call: CallId, outcome: Outcome, now: float) -> None:
         self._alive.pop(call, None)
         budgets = self._admission.budgets.keys
@@ -182,6 +179,7 @@ class AdmissionService:
 
     def _describe(self, client: str, number: int, now: float) -> None:
         names = tuple((who, f"{it.name} [{it.pid}]") for who, it in self._clients.items())
+        turn(self._admission, now)
         data = encode(describe(self._admission, now))
         for at in range(0, len(data), PART_BYTES):
             self._send(client, protocol.Described(number, data[at : at + PART_BYTES]))
