@@ -14,7 +14,7 @@ Laws:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from headway.base.clock import now_s
@@ -24,7 +24,7 @@ from headway.broker.store import turn
 from headway.errors import StateFileError, WireError
 from headway.pacing.admission import Admission, describe
 from headway.pacing.call import CallId, Denied, Granted, Outcome
-from headway.pacing.memory import EVERY_ACCOUNT, AccountTerms
+from headway.pacing.memory import EVERY_ACCOUNT
 
 STALL_S: Final = 600.0
 """The SDKs' own timeout of a call: a call that shows nothing for longer has been given up."""
@@ -87,7 +87,7 @@ class AdmissionService:
             case protocol.Progressed(number, output_tokens):
                 self._seen((client, number), now)
                 if admission.progress((client, number), output_tokens, now):
-                    self._must_keep |= self.has_budget(admission.account_of((client, number)))
+                    self._keep_money(admission.account_of((client, number)))
             case protocol.Reached(number):
                 self._seen((client, number), now)
                 admission.reached((client, number))
@@ -105,14 +105,15 @@ class AdmissionService:
             case protocol.Configure(account, terms):
                 admission.configure(account, terms, now)
                 # What a user sets is set: on the disk, and not within a quarter of a second.
-                self._must_keep = True
+                self._must_keep = self.is_due = True
             case protocol.Describe(number):
                 self._describe(client, number, now)
                 return
             case protocol.Hello():
                 self._clients[client] = message
                 return
-        self.is_due = admission.unsent > 0 or self._must_keep
+        if admission.unsent:
+            self.is_due = True
 
     def left(self, client: str) -> None:
         """A client is gone: everything that it held ends."""
@@ -120,7 +121,7 @@ class AdmissionService:
         held = [call for call in self._alive if call[0] == client]
         for call in held:
             del self._alive[call]
-            self._must_keep |= self.has_budget(self._admission.account_of(call))
+            self._keep_money(self._admission.account_of(call))
         self._admission.gone(client, self._now())
         self.is_due = True
         if held:
@@ -129,20 +130,23 @@ class AdmissionService:
     def turn(self) -> None:
         """Look at the clock on the wall: budgets are for months, habits for hours."""
         turn(self._admission, self._now())
-        self.is_due = self.is_due or self._admission.unsent > 0
+        self.is_due |= self._admission.unsent > 0
 
     def decide(self) -> None:
         """Decide once for all that was heard, and tell those whom it concerns."""
-        now = self._now()
-        if self._alive and now >= next(iter(self._alive.values())) + self._stall_s:
-            self._settle_stalled(now)
-        decision = self._admission.decide(now)
+        now, admission, unkept = self._now(), self._admission, ""
+        while self._alive:
+            call, seen_s = next(iter(self._alive.items()))
+            if now < seen_s + self._stall_s:
+                break
+            self._settle(call, Outcome("used"), now)
+            self._say(f"call {call[1]} of {call[0]} was silent for {self._stall_s:g} s")
+        decision = admission.decide(now)
         self._wake_s, self.is_due = decision.wake_s, False
-        unkept, budgeted = "", set[CallId]()
-        if self._admission.budgets.keys:
-            for grant in decision.grants:
-                if self.has_budget(self._admission.account_of(grant.id)):
-                    budgeted.add(grant.id)
+        budgeted = set[CallId]()
+        if names := admission.budgets.keys:
+            ids = [grant.id for grant in decision.grants]
+            budgeted = {id for id in ids if counts_towards(admission.account_of(id), names)}
         if self._must_keep or budgeted:
             unkept = self._keep()
             self._must_keep = bool(unkept)
@@ -152,13 +156,8 @@ class AdmissionService:
             else:
                 self._alive[grant.id] = now
                 self._send(grant.id[0], grant)
-        for denied in decision.denials:
-            self._send(denied.id[0], denied)
-        for cut in decision.cuts:
-            self._send(cut.id[0], cut)
-
-    def has_budget(self, account: str) -> bool:
-        return counts_towards(account, self._admission.budgets.keys)
+        for message in (*decision.denials, *decision.cuts):
+            self._send(message.id[0], message)
 
     def notice(self, text: str) -> None:
         if text not in self.notices:
@@ -172,10 +171,14 @@ class AdmissionService:
 
     def _settle(self, call: CallId, outcome: Outcome, now: float) -> None:
         self._alive.pop(call, None)
-        budgets = self._admission.budgets.keys
-        account = self._admission.account_of(call) if budgets else ""
-        if self._admission.settle(call, outcome, now) and budgets:
-            self._must_keep |= self.has_budget(account)
+        account = self._admission.account_of(call)
+        if self._admission.settle(call, outcome, now):
+            self._keep_money(account)
+
+    def _keep_money(self, account: str) -> None:
+        """What a budget of the account has spent is to be on the disk."""
+        if counts_towards(account, self._admission.budgets.keys):
+            self._must_keep = self.is_due = True
 
     def _describe(self, client: str, number: int, now: float) -> None:
         names = tuple((who, f"{it.name} [{it.pid}]") for who, it in self._clients.items())
@@ -186,11 +189,6 @@ class AdmissionService:
         about = protocol.About(os.getpid(), now - self._born_s, names, self.notices)
         self._send(client, protocol.Described(number, about=about))
 
-    def _settle_stalled(self, now: float) -> None:
-        for call in [call for call, seen_s in self._alive.items() if now >= seen_s + self._stall_s]:
-            self._settle(call, Outcome("used"), now)
-            self._say(f"call {call[1]} of {call[0]} was silent for {self._stall_s:g} s")
-
     def _take_back(self, grant: Granted, why: str, now: float) -> None:
         self._admission.settle(grant.id, Outcome("unused"), now)
         self._wake_s = now
@@ -199,16 +197,8 @@ class AdmissionService:
         self._send(grant.id[0], Denied(grant.id, StateFileError.code, message, hint))
 
 
-def budgets(terms: Iterable[tuple[str, AccountTerms]]) -> frozenset[str]:
-    return frozenset(
-        name
-        for name, set_by_user in terms
-        if set_by_user.budget.tokens is not None or set_by_user.budget.microusd is not None
-    )
-
-
 def counts_towards(account: str, names: frozenset[str]) -> bool:
     """Whether a call of the account may count towards one of the budgets of these names."""
-    if not names:
-        return False
-    return any(name in (EVERY_ACCOUNT, account) or name.startswith(f"{account}/") for name in names)
+    return bool(names) and any(
+        name in (EVERY_ACCOUNT, account) or name.startswith(f"{account}/") for name in names
+    )

@@ -34,10 +34,11 @@ from headway.broker import protocol
 from headway.broker.calls import AdmissionClient, ClientCall, ClientStatistics, Connection, Ticket
 from headway.broker.connection import BrokerConnection, Dialer, LoopConnection
 from headway.broker.election import start
-from headway.broker.service import AdmissionService, budgets, counts_towards
+from headway.broker.service import AdmissionService, counts_towards
 from headway.broker.store import Store, StoredMemory, open_admission, recall
 from headway.client.exchange import Heard
 from headway.pacing.admission import Admission, AdmissionView
+from headway.pacing.budget import MonthlyBudgets
 from headway.pacing.call import Request
 from headway.pacing.memory import AccountTerms, PacingMemory
 
@@ -381,12 +382,12 @@ def obstacle(place: Folders) -> str:
 def without_budget(account: str) -> bool:
     """Whether calls of this account may be made uncounted; says so once."""
     try:
-        terms = Store(folders(os.environ).memory).look().memory.terms
+        memory = Store(folders(os.environ).memory).look().memory
     except FileNotFoundError:
-        terms = ()
+        memory = PacingMemory()
     except (OSError, errors.WireError):
         return False
-    if counts_towards(account, budgets(terms)):
+    if counts_towards(account, MonthlyBudgets(memory, now_s()).keys):
         return False
     say_once(
         "headway found no broker and lets calls go UNPACED, as HEADWAY_UNPACED asks:"
