@@ -112,8 +112,7 @@ class AdmissionService:
             case protocol.Hello():
                 self._clients[client] = message
                 return
-        if admission.unsent:
-            self.is_due = True
+        self.is_due = self.is_due or admission.unsent > 0
 
     def left(self, client: str) -> None:
         """A client is gone: everything that it held ends."""
@@ -130,7 +129,7 @@ class AdmissionService:
     def turn(self) -> None:
         """Look at the clock on the wall: budgets are for months, habits for hours."""
         turn(self._admission, self._now())
-        self.is_due |= self._admission.unsent > 0
+        self.is_due = self.is_due or self._admission.unsent > 0
 
     def decide(self) -> None:
         """Decide once for all that was heard, and tell those whom it concerns."""
@@ -156,8 +155,10 @@ class AdmissionService:
             else:
                 self._alive[grant.id] = now
                 self._send(grant.id[0], grant)
-        for message in (*decision.denials, *decision.cuts):
-            self._send(message.id[0], message)
+        for denied in decision.denials:
+            self._send(denied.id[0], denied)
+        for cut in decision.cuts:
+            self._send(cut.id[0], cut)
 
     def notice(self, text: str) -> None:
         if text not in self.notices:
@@ -199,6 +200,4 @@ class AdmissionService:
 
 def counts_towards(account: str, names: frozenset[str]) -> bool:
     """Whether a call of the account may count towards one of the budgets of these names."""
-    return bool(names) and any(
-        name in (EVERY_ACCOUNT, account) or name.startswith(f"{account}/") for name in names
-    )
+    return any(name in (EVERY_ACCOUNT, account) or name.startswith(f"{account}/") for name in names)

@@ -130,11 +130,12 @@ class PacedTransport(httpx2.BaseTransport):
         self, response: httpx2.Response, body: Iterable[bytes], exchange: Exchange
     ) -> httpx2.Response:
         stream = self.stream_type(body, response, exchange)
-        if not response.is_stream_consumed:
-            return _with_stream(response, stream)
-        # A transport that kept the whole body: its stream will not be read.
-        for _ in stream:
-            pass
+        if response.is_stream_consumed:
+            # A transport that kept the whole body: its stream will not be read.
+            for _ in stream:
+                pass
+        else:
+            response.stream = stream
         return response
 
     def close(self) -> None:
@@ -197,11 +198,12 @@ class AsyncPacedTransport(httpx2.AsyncBaseTransport):
         self, response: httpx2.Response, body: AsyncIterable[bytes], exchange: Exchange
     ) -> httpx2.Response:
         stream = self.stream_type(body, response, exchange)
-        if not response.is_stream_consumed:
-            return _with_stream(response, stream)
-        # A transport that kept the whole body: its stream will not be read.
-        async for _ in stream:
-            pass
+        if response.is_stream_consumed:
+            # A transport that kept the whole body: its stream will not be read.
+            async for _ in stream:
+                pass
+        else:
+            response.stream = stream
         return response
 
     async def aclose(self) -> None:
@@ -265,17 +267,6 @@ CLOSED: Final = "the server closes connections at once"
 def _is_closed(stream: Any) -> bool:
     """Before a request there is nothing to be read but the end."""
     return bool(stream.get_extra_info("is_readable"))
-
-
-def _with_stream(
-    response: httpx2.Response, stream: httpx2.SyncByteStream | httpx2.AsyncByteStream
-) -> httpx2.Response:
-    return type(response)(
-        response.status_code,
-        headers=response.headers,
-        stream=stream,
-        extensions=response.extensions,
-    )
 
 
 def _explained(
