@@ -44,7 +44,6 @@ class Dialer:
         self._place = place
         self._start = start
         self._nobody_s = self._patience_s = nobody_s
-        self._give_up_s = 0.0
         self._start_s = 0.0
         self._deaths = 0
         self._fault = ""
@@ -53,21 +52,21 @@ class Dialer:
         self, is_needed: Callable[[], bool], lost: Callable[[errors.HeadwayError], None]
     ) -> socket.socket | None:
         """A connection, or None if no call needs one any more. `lost` is called if none comes."""
-        self._give_up_s = monotonic() + self._patience_s
+        give_up_s = monotonic() + self._patience_s
         if self._deaths > 1:
             # The thread that ends these calls must not wait for this one.
             time.sleep(RETRY_S * self._deaths)
         while is_needed():
             if self._deaths >= DEATHS_MAX:
                 self._fault = f"{self._deaths} brokers in a row ended at once"
-                self._give_up_s, self._deaths = 0.0, 0
+                give_up_s, self._deaths = 0.0, 0
             else:
                 sock = self._dial()
                 if sock is not None:
                     return sock
-            if monotonic() >= self._give_up_s:
+            if monotonic() >= give_up_s:
                 self._patience_s = min(self._patience_s, NOBODY_AGAIN_S)
-                self._give_up_s = monotonic() + self._patience_s
+                give_up_s = monotonic() + self._patience_s
                 lost(
                     errors.BrokerUnavailableError(
                         "there is no broker and none could be started",
@@ -90,18 +89,15 @@ class Dialer:
             sock.close()
             is_nobody_there = isinstance(fault, FileNotFoundError | ConnectionRefusedError)
             if is_nobody_there and monotonic() >= self._start_s:
-                self._begin()
+                try:
+                    self._fault = self._start(self._place)
+                except errors.HeadwayError as error:
+                    self._fault = error.message
+                if self._fault:
+                    self._start_s = monotonic() + START_AGAIN_S
             return None
         sock.setblocking(False)
         return sock
-
-    def _begin(self) -> None:
-        try:
-            self._fault = self._start(self._place)
-        except errors.HeadwayError as error:
-            self._fault = error.message
-        if self._fault:
-            self._start_s = monotonic() + START_AGAIN_S
 
 
 BATCH_MAX: Final = 200

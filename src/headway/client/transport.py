@@ -31,13 +31,10 @@ class PacedStream(httpx2.SyncByteStream):
 
     def __iter__(self) -> Iterator[bytes]:
         exchange = self._exchange
-        try:
+        with exchange:
             for data in self._body:
                 exchange.fed(data)
                 yield data
-        except BaseException as error:
-            exchange.failed(error)
-            raise
         exchange.ended()
 
     def close(self) -> None:
@@ -62,13 +59,11 @@ class AsyncPacedStream(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         exchange, body = self._exchange, aiter(self._body)
         try:
-            async for data in body:
-                exchange.fed(data)
-                yield data
-            exchange.ended()
-        except BaseException as error:
-            exchange.failed(error)
-            raise
+            with exchange:
+                async for data in body:
+                    exchange.fed(data)
+                    yield data
+                exchange.ended()
         finally:
             if isinstance(body, AsyncGenerator):
                 await body.aclose()
@@ -109,18 +104,14 @@ class PacedTransport(httpx2.BaseTransport):
             try:
                 response = self.inner.handle_request(request)
             except BaseException as error:
-                if isinstance(error, Exception) and exchange.lost(error):
+                if exchange.lost(error):
                     continue
-                exchange.failed(error)
                 raise
-            try:
+            with exchange:
                 body = _bytes_of(response)
                 if exchange.responded(response.status_code, response.headers.raw):
                     return self._handed_on(response, body, exchange)
                 head = _head(response, body, exchange)
-            except BaseException as error:
-                exchange.failed(error)
-                raise
             if not exchange.refused():
                 return self._handed_on(response, chain(head, body), exchange)
             _close(response.stream)
@@ -177,18 +168,14 @@ class AsyncPacedTransport(httpx2.AsyncBaseTransport):
             try:
                 response = await self.inner.handle_async_request(request)
             except BaseException as error:
-                if isinstance(error, Exception) and exchange.lost(error):
+                if exchange.lost(error):
                     continue
-                exchange.failed(error)
                 raise
-            try:
+            with exchange:
                 body = _async_bytes_of(response)
                 if exchange.responded(response.status_code, response.headers.raw):
                     return await self._handed_on(response, body, exchange)
                 head = await _async_head(response, body, exchange)
-            except BaseException as error:
-                exchange.failed(error)
-                raise
             if not exchange.refused():
                 return await self._handed_on(response, _async_chain(head, body), exchange)
             await _aclose(response.stream)
