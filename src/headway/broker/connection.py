@@ -232,9 +232,8 @@ class BrokerConnection:
 
     def _introduce(self, sock: socket.socket) -> None:
         with self._lock:
-            told = self._client.introduction(_taken(self._sending, self._outbox))
-            self._sending = told
-            self._data = b"".join(protocol.packed(message) for message, _ in told)
+            self._sending = self._client.introduction(_taken(self._sending, self._outbox))
+            self._data = b"".join(protocol.packed(message) for message, _ in self._sending)
             self._sock, self._messages, self._is_over = sock, protocol.BrokerMessages(), False
             self._write()
         self._flush()
