@@ -172,8 +172,9 @@ class AdmissionService:
 
     def _settle(self, call: CallId, outcome: Outcome, now: float) -> None:
         self._alive.pop(call, None)
-        account = self._admission.account_of(call)
-        if self._admission.settle(call, outcome, now):
+        has_budgets = bool(self._admission.budgets.keys)
+        account = self._admission.account_of(call) if has_budgets else ""
+        if self._admission.settle(call, outcome, now) and has_budgets:
             self._keep_money(account)
 
     def _keep_money(self, account: str) -> None:
