@@ -119,13 +119,14 @@ def _make_calls(errand: Errand) -> None:
 
 def _pace(client: openai.OpenAI, how: str) -> None:
     import headway
-    from headway.client.admission import AdmissionPort, dial_own
+    from headway.broker.store import recall
+    from headway.client.admission import AdmissionPort, dial_alone
 
     if how == "shared":
         headway.pace(client)
     elif how == "alone":
-        place = folders(os.environ)
-        headway.pace(client, admission=AdmissionPort(lambda own: dial_own(own, place)))
+        kept = recall(folders(os.environ).memory)
+        headway.pace(client, admission=AdmissionPort(lambda own: dial_alone(own, kept)))
 
 
 def numbers() -> Iterator[int]:

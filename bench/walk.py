@@ -108,6 +108,8 @@ def own_admission() -> Any:
         folders = import_module("headway.runtime.folders")
     place = folders.folders(os.environ)
     port = getattr(module, "AdmissionPort", None) or module.Admission
+    if not hasattr(dialler, "dial_own"):
+        return port(dialler.dial_alone)
     return port(lambda client: dialler.dial_own(client, place))
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.base.folders import Folders
-from headway.client.admission import AdmissionPort, dial_own
+from headway.client.admission import AdmissionPort, dial_alone
 from tests.integration.broker_home import Home, home
 from tests.integration.strangers_shell import Stranger
 
@@ -27,10 +26,9 @@ def stranger(tmp_path: Path) -> Stranger:
 
 
 @pytest.fixture
-def port(tmp_path: Path) -> Iterator[AdmissionPort]:
+def port() -> Iterator[AdmissionPort]:
     """Admission in this process. Every permit has to be settled in the end."""
-    place = Folders(str(tmp_path), str(tmp_path))
-    port = AdmissionPort(lambda client: dial_own(client, place))
+    port = AdmissionPort(dial_alone)
     yield port
     assert (port.statistics().in_use, port.statistics().waiting) == (0, 0)
     port.close()

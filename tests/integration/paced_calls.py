@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
-from pathlib import Path
 from time import monotonic
 from typing import Literal
 
@@ -15,8 +14,7 @@ import openai
 from msgspec import Struct, field
 
 import headway
-from headway.base.folders import Folders
-from headway.client.admission import AdmissionPort, dial_own
+from headway.client.admission import AdmissionPort, dial_alone
 
 Wire = Literal["openai", "anthropic"]
 
@@ -70,12 +68,10 @@ def prompts(count: int, words: tuple[int, int], seed: str) -> list[str]:
     ]
 
 
-async def send_all(
-    wire: Wire, url: str, texts: Sequence[str], max_tokens: int, folder: Path
-) -> Sent:
+async def send_all(wire: Wire, url: str, texts: Sequence[str], max_tokens: int) -> Sent:
     """All calls at once, paced by a desk of this process that remembers nothing."""
     recorder = Recorder()
-    port = AdmissionPort(lambda client: dial_own(client, Folders(str(folder), str(folder))))
+    port = AdmissionPort(dial_alone)
     async with httpx2.AsyncClient(transport=recorder, timeout=60.0) as http:
         if wire == "openai":
             client = openai.AsyncOpenAI(api_key="sk-test", base_url=f"{url}/v1", http_client=http)

@@ -55,7 +55,7 @@ BAD = {
     "a message without end": b"\x7f" * 200_000,
     "no hello": protocol.packed(protocol.Leave(1)),
     "another version": protocol.packed(protocol.Hello(protocol.VERSION + 1, "x", 1, "x")),
-    "what only a broker says": HELLO + protocol.packed(protocol.Left(1, None)),
+    "what only a broker says": HELLO + protocol.packed(protocol.Waits(1, None)),
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
@@ -35,13 +34,13 @@ def least_s(sizes: list[int], limits: Llmock) -> float:
 @pytest.mark.parametrize("wire", ["openai", "anthropic"])
 @pytest.mark.parametrize("is_tight", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_calls_please_the_judge_and_take_no_longer_than_they_must(
-    wire: Wire, is_tight: bool, tmp_path: Path
+    wire: Wire, is_tight: bool
 ) -> None:
     limits = LIMITS if is_tight else Llmock(rpm=10_000, tpm=1_000_000, latency_ms=10)
     calls = CALLS if is_tight else 20
     with llmock(limits) as url:
         texts = prompts(calls, (30, 90), wire)
-        sent = asyncio.run(send_all(wire, url, texts, MAX_TOKENS, tmp_path))
+        sent = asyncio.run(send_all(wire, url, texts, MAX_TOKENS))
         found = verdict(url)
         assert found["calls"] == len(sent.sizes) == calls
         assert (found["errors"], found["warnings"]) == (0, 0), verdict(url, "text")

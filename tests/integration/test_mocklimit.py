@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from time import monotonic
 
 import pytest
@@ -44,14 +43,12 @@ REFUSED_MAX_SLIDING = 200
         ("sliding", 60.0),
     ],
 )
-def test_a_window_is_used_as_soon_as_it_has_room(
-    kind: WindowKind, least_s: float, tmp_path: Path
-) -> None:
+def test_a_window_is_used_as_soon_as_it_has_room(kind: WindowKind, least_s: float) -> None:
     limits = Mocklimit(kind, REQUESTS, TOKENS, edge_s=EDGE_S if kind == "fixed" else None)
     began_s = monotonic()
     with mocklimit(limits) as url:
         texts = prompts(CALLS, (20, 60), kind)
-        sent = asyncio.run(send_all("openai", url, texts, MAX_TOKENS, tmp_path))
+        sent = asyncio.run(send_all("openai", url, texts, MAX_TOKENS))
         # Refusals are as mocklimit counts.
         assert refused_by_mocklimit(url) == (CALLS + sent.refused, sent.refused)
     assert len(sent.sizes) == CALLS

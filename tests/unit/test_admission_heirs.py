@@ -108,7 +108,6 @@ def test_a_grant_for_a_call_that_has_left_is_settled_unused() -> None:
     client.receive(Granted(id))
     assert wire.messages()[1:] == [protocol.Leave(1), protocol.Settle(1, Outcome("unused"))]
     client.receive(Denied(id, "HW201", "too late"))
-    client.receive(protocol.Left(1, None))
     client.receive(protocol.Waits(1, None))
     assert call.answer is None
 

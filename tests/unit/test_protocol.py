@@ -66,7 +66,6 @@ MESSAGES: dict[type[Message], st.SearchStrategy[Message]] = {
     Denied: st.builds(Denied, CALLS, TEXT, TEXT, TEXT),
     Cut: st.builds(Cut, CALLS, TEXT, TEXT),
     protocol.Waits: st.builds(protocol.Waits, NUMBERS, st.none() | WAITS),
-    protocol.Left: st.builds(protocol.Left, NUMBERS, st.none() | WAITS),
     protocol.Described: st.builds(
         protocol.Described, NUMBERS, about=st.builds(protocol.About, NUMBERS, AMOUNTS)
     ),
@@ -113,10 +112,7 @@ def test_a_message_is_read_as_it_was_written_in_pieces_of_any_size(
 
 def test_a_wait_without_an_end_crosses_the_socket_as_the_record_it_was() -> None:
     wait = values.Wait("concurrency", inf, "4 in flight")
-    ((_, [waits, left])) = taken(
-        protocol.packed(protocol.Waits(7, wait)) + protocol.packed(protocol.Left(7, wait))
-    )
-    assert (waits, left) == (protocol.Waits(7, wait), protocol.Left(7, wait))
+    assert taken(protocol.packed(protocol.Waits(7, wait)))[1] == [protocol.Waits(7, wait)]
 
 
 @given(st.one_of(CLIENTS, BROKERS), st.data())

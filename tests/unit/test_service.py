@@ -19,15 +19,17 @@ from headway.broker.calls import AdmissionClient
 from headway.broker.connection import BrokerConnection, Dialer
 from headway.broker.election import BrokerLog, BrokerSocket
 from headway.broker.server import BrokerServer
-from headway.broker.service import AdmissionService, budgets, counts_towards
+from headway.broker.service import AdmissionService, counts_towards
 from headway.client import admission
 from headway.client.admission import AdmissionPort
 from headway.errors import BrokerUnavailableError, StateFileError, WireError
 from headway.pacing.admission import AdmissionView, describe
+from headway.pacing.budget import MonthlyBudgets
 from headway.pacing.call import Cut, Denied, Granted, Outcome, Request
 from headway.pacing.memory import (
     AccountTerms,
     MonthlyBudget,
+    PacingMemory,
 )
 from tests.unit.one_account import ACCOUNT, BUDGET, CALL, RecordedAdmission
 
@@ -121,7 +123,7 @@ def test_a_call_that_leaves_is_told_what_it_waited_for() -> None:
     here.say("a", *ask(1, 2))
     assert here.granted() == [("a", 1)]
     here.say("a", protocol.Leave(2), protocol.Leave(2))
-    assert here.replies == [("a", protocol.Left(2, FULL)), ("a", protocol.Left(2, None))]
+    assert here.replies == [("a", protocol.Waits(2, FULL)), ("a", protocol.Waits(2, None))]
     assert here.admission.waiting == 0
 
 
@@ -221,9 +223,8 @@ def test_a_call_whose_answer_outgrows_the_budget_is_told_once() -> None:
     ("name", "counts"), [("", True), ("one#1", True), ("one#1/model", True), ("one#12", False)]
 )
 def test_a_budget_is_for_an_account_a_group_of_it_or_all(name: str, counts: bool) -> None:
-    names = budgets(
-        [(name, AccountTerms(budget=MonthlyBudget(tokens=5.0))), ("one#1", AccountTerms())]
-    )
+    terms = (name, AccountTerms(budget=MonthlyBudget(tokens=5.0))), ("one#2", AccountTerms())
+    names = MonthlyBudgets(PacingMemory(terms=terms), 0.0).keys
     assert names == {name}
     assert counts_towards("one#1", names) is counts
     assert not counts_towards("one#1", frozenset())

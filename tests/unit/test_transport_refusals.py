@@ -109,13 +109,14 @@ def test_every_other_failure_reaches_the_caller_unchanged(
     status: int, word: str, kind: str, how: str
 ) -> None:
     told, admission = refusal(status, word), FakeAdmission()
-    assert isinstance(told.stream, Body)
-    expected = b"".join(told.stream.parts)
+    body = told.stream
+    assert isinstance(body, Body)
+    expected = b"".join(body.parts)
     response = post(PacedProvider(told), admission, CHAT, ASK)
     assert (response.status_code, response.content) == (status, expected)
     (outcome,) = admission.outcomes
     assert (outcome.how, outcome.fault and outcome.fault.kind) == (how, kind)
-    assert told.stream.closed == 1
+    assert body.closed == 1
 
 
 @pytest.mark.parametrize("is_async", [False, True])

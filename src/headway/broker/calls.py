@@ -14,19 +14,19 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from copy import copy
 from itertools import count
 from time import monotonic
 from typing import Final, Protocol
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from headway import errors
 from headway.base.values import Amounts, Reading, Wait
 from headway.broker import protocol
 from headway.pacing.call import Cut, Denied, Granted, Outcome, Request
-from headway.pacing.memory import AccountTerms
 
 UNUSED: Final = Outcome("unused")
 FORGOTTEN: Final = Outcome("used")
@@ -56,12 +56,10 @@ class ClientCall(Struct, eq=False):
     """Taken from here when the caller has it: nothing else may keep a ticket alive."""
     wait: Wait | None = None
     """What it waits for, as far as the broker was asked."""
-    has_left: bool = False
-    """It has left the queue, and what it waited for is known."""
     is_gone: bool = False
     """Its caller wants no answer any more."""
     granted_s: float = 0.0
-    cuts: list[errors.HeadwayError] = field(default_factory=list)
+    cut: errors.HeadwayError | None = None
     """Why its answer is to be ended."""
 
     def resolve(self, answer: Ticket | errors.HeadwayError | None) -> None:
@@ -75,8 +73,7 @@ class ClientCall(Struct, eq=False):
             answer.settle(UNUSED)
 
     def take(self) -> Ticket:
-        """The ticket, or raises the error. Nothing else may keep a ticket alive: when its caller
-        forgets it, it is settled."""
+        """The ticket, or raises the error."""
         answer, self.answer = self.answer, None
         if isinstance(answer, Ticket):
             return answer
@@ -123,24 +120,25 @@ class Ticket:
     @property
     def cut(self) -> errors.HeadwayError | None:
         """Why the answer is to be ended here and now, if it is: it outgrew the budget."""
-        cuts = self._call.cuts
-        return cuts[0] if cuts else None
+        return self._call.cut
 
     def reached(self) -> None:
-        if self._open:
-            self._client.tell(protocol.Reached(self._call.number))
+        self._tell(protocol.Reached(self._call.number))
 
     def began(self, reading: Reading, dialect: str) -> None:
-        if self._open:
-            self._client.tell(protocol.AnswerBegan(self._call.number, reading, dialect))
+        self._tell(protocol.AnswerBegan(self._call.number, reading, dialect))
 
     def progressed(self, output_tokens: float) -> None:
-        if self._open:
-            self._client.tell(protocol.Progressed(self._call.number, output_tokens))
+        self._tell(protocol.Progressed(self._call.number, output_tokens))
 
     def still_alive(self) -> None:
-        if self._open:
-            self._client.tell(protocol.Alive(self._call.number))
+        self._tell(protocol.Alive(self._call.number))
+
+    def _tell(self, message: protocol.FromClient) -> None:
+        """Send a message that has no answer. One that is too long is dropped without an error."""
+        if self._open and not self._client.is_stale:
+            with suppress(errors.WireError):
+                self._client.connection.send(message)
 
     def settle(self, outcome: Outcome) -> None:
         """The call ended. Only the first settlement counts."""
@@ -149,11 +147,26 @@ class Ticket:
         except IndexError:
             return
         try:
-            self._client.settled(self._call, outcome)
+            self._settle(outcome)
         except BaseException:
             # Ctrl-C, in the middle of it. What is said twice is said once.
-            self._client.settled(self._call, outcome)
+            self._settle(outcome)
             raise
+
+    def _settle(self, outcome: Outcome) -> None:
+        client, call = self._client, self._call
+        if client.is_stale:
+            return  # A forked child does not settle what its parent holds.
+        fault = outcome.fault
+        if fault is not None and len(fault.detail) > DETAIL_MAX:
+            outcome = replace(outcome, fault=replace(fault, detail=fault.detail[:DETAIL_MAX]))
+        # Said first and forgotten after: in between, the next broker may be told both.
+        try:
+            client.connection.send(protocol.Settle(call.number, outcome), call)
+        except errors.WireError:
+            brief = Outcome(outcome.how, outcome.tally)
+            client.connection.send(protocol.Settle(call.number, brief), call)
+        client.in_use.pop(call.number, None)
 
 
 class ClientStatistics(Struct, frozen=True):
@@ -175,64 +188,35 @@ class AdmissionClient:
         self._may_go = may_go
         self._numbers = count(1)
         self._asked = 0
-        self._waiting: dict[int, ClientCall] = {}
-        self._leaving: dict[int, ClientCall] = {}
-        self._in_use: dict[int, ClientCall] = {}
+        self.waiting: dict[int, ClientCall] = {}
+        self.leaving: dict[int, ClientCall] = {}
+        """Calls that gave up and have not been told what they waited for."""
+        self.in_use: dict[int, ClientCall] = {}
         self._views: dict[int, Callable[[protocol.Described], None]] = {}
         self.connection = dial(self)
 
     def enter(self, request: Request, ring: Callable[[], None]) -> ClientCall:
         """A call that is about to ask; `ring` is called, on any thread, when there is an answer."""
         number = self._asked = next(self._numbers)
-        call = self._waiting[number] = ClientCall(number, request, ring)
+        call = self.waiting[number] = ClientCall(number, request, ring)
         return call
-
-    def look(self, call: ClientCall) -> None:
-        """Ask what a call waits for; its place in the queue is kept."""
-        if call.number in self._waiting:
-            self.connection.send(protocol.Why(call.number))
 
     def leave(self, call: ClientCall) -> bool:
         """Stop waiting, to be told why it took so long. False if there is an answer already."""
-        if self._waiting.pop(call.number, None) is None:
+        if self.waiting.pop(call.number, None) is None:
             return False
-        self._leaving[call.number] = call
+        self.leaving[call.number] = call
         self.connection.send(protocol.Leave(call.number))
         return True
 
     def abandon(self, call: ClientCall) -> None:
         """Stop waiting, whatever the answer is or will be."""
-        self._leaving.pop(call.number, None)
+        self.leaving.pop(call.number, None)
         call.is_gone = True
-        if self._waiting.pop(call.number, None) is not None:
+        if self.waiting.pop(call.number, None) is not None:
             self.connection.send(protocol.Leave(call.number))
         elif isinstance(call.answer, Ticket):
             call.answer.settle(UNUSED)
-
-    def tell(self, message: protocol.FromClient) -> None:
-        """Send a message that has no answer. One that is too long is dropped without an error."""
-        if not self.is_stale:
-            try:
-                self.connection.send(message)
-            except errors.WireError:
-                return
-
-    def settled(self, call: ClientCall, outcome: Outcome) -> None:
-        """A permit ended. A forked child does not settle what its parent holds."""
-        if self.is_stale:
-            return
-        # Said first and forgotten after: in between, the next broker may be told both.
-        try:
-            self.connection.send(protocol.Settle(call.number, _shorter(outcome)), call)
-        except errors.WireError:
-            brief = Outcome(outcome.how, outcome.tally)
-            self.connection.send(protocol.Settle(call.number, brief), call)
-        self._in_use.pop(call.number, None)
-
-    def configure(self, account: str, terms: AccountTerms) -> None:
-        """What the user set. The broker writes it down, and the next one reads it there."""
-        self.connection.send(protocol.Configure(account, terms))
-        self.connection.open()
 
     def describe(self, seen: Callable[[protocol.Described], None]) -> None:
         """Ask for all that is known; it comes in parts."""
@@ -247,21 +231,16 @@ class AdmissionClient:
             case Granted(id):
                 self._granted(id[1], message)
             case Denied(id, code, text, hint):
-                call = self._waiting.pop(id[1], None)
+                call = self.waiting.pop(id[1], None)
                 if call is not None:
                     kind = _ERRORS.get(code, errors.InternalError)
                     call.resolve(kind(text, hint=hint or None))
             case Cut(id, text, hint):
-                held = self._in_use.get(id[1])
-                if held is not None:
-                    held.cuts.append(errors.BudgetReachedError(text, hint=hint or None))
-            case protocol.Left(number, wait):
-                call = self._leaving.pop(number, None)
+                call = self.in_use.get(id[1])
                 if call is not None:
-                    call.wait, call.has_left = wait, True
-                    call.resolve(None)
+                    call.cut = errors.BudgetReachedError(text, hint=hint or None)
             case protocol.Waits(number, wait):
-                call = self._waiting.get(number)
+                call = self.waiting.get(number) or self.leaving.pop(number, None)
                 if call is not None:
                     call.wait = wait
                     call.resolve(None)
@@ -280,7 +259,7 @@ class AdmissionClient:
 
     def introduction(self, unsent: Iterable[Said]) -> list[Said]:
         """All that the next broker is told, in order. `unsent` is read after the copies."""
-        in_use, waiting = self._in_use.copy(), self._waiting.copy()
+        in_use, waiting = self.in_use.copy(), self.waiting.copy()
         told: list[Said] = [(self.hello(), None)]
         told += [(call.adopt(), None) for call in in_use.values()]
         for message, call in unsent:
@@ -295,30 +274,23 @@ class AdmissionClient:
 
     def lost(self, error: errors.HeadwayError) -> None:
         """There is no broker: calls that wait fail, or go if they may."""
-        for number, call in self._waiting.copy().items():
+        for number, call in self.waiting.copy().items():
             if self._may_go(call.request.account):
                 self._granted(number, Granted((self.id, number), "", Amounts()))
-            elif self._waiting.pop(number, None) is not None:
+            elif self.waiting.pop(number, None) is not None:
                 # Each its own: an error that several threads raise has a mixed traceback.
                 call.resolve(copy(error))
 
     def statistics(self) -> ClientStatistics:
-        return ClientStatistics(self.id, self._asked, len(self._waiting), len(self._in_use))
+        return ClientStatistics(self.id, self._asked, len(self.waiting), len(self.in_use))
 
     def _granted(self, number: int, granted: Granted) -> None:
-        call = self._waiting.pop(number, None)
+        call = self.waiting.pop(number, None)
         if call is None:
             # Its caller left while the grant was on its way.
-            if number not in self._in_use:
+            if number not in self.in_use:
                 self.connection.send(protocol.Settle(number, UNUSED))
             return
         call.granted_s = monotonic()
-        self._in_use[number] = call
+        self.in_use[number] = call
         call.resolve(Ticket(self, call, granted))
-
-
-def _shorter(outcome: Outcome) -> Outcome:
-    fault = outcome.fault
-    if fault is None or len(fault.detail) <= DETAIL_MAX:
-        return outcome
-    return replace(outcome, fault=replace(fault, detail=fault.detail[:DETAIL_MAX]))

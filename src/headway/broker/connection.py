@@ -44,7 +44,6 @@ class Dialer:
         self._place = place
         self._start = start
         self._nobody_s = self._patience_s = nobody_s
-        self._give_up_s = 0.0
         self._start_s = 0.0
         self._deaths = 0
         self._fault = ""
@@ -53,21 +52,21 @@ class Dialer:
         self, is_needed: Callable[[], bool], lost: Callable[[errors.HeadwayError], None]
     ) -> socket.socket | None:
         """A connection, or None if no call needs one any more. `lost` is called if none comes."""
-        self._give_up_s = monotonic() + self._patience_s
+        give_up_s = monotonic() + self._patience_s
         if self._deaths > 1:
             # The thread that ends these calls must not wait for this one.
             time.sleep(RETRY_S * self._deaths)
         while is_needed():
             if self._deaths >= DEATHS_MAX:
                 self._fault = f"{self._deaths} brokers in a row ended at once"
-                self._give_up_s, self._deaths = 0.0, 0
+                give_up_s, self._deaths = 0.0, 0
             else:
                 sock = self._dial()
                 if sock is not None:
                     return sock
-            if monotonic() >= self._give_up_s:
+            if monotonic() >= give_up_s:
                 self._patience_s = min(self._patience_s, NOBODY_AGAIN_S)
-                self._give_up_s = monotonic() + self._patience_s
+                give_up_s = monotonic() + self._patience_s
                 lost(
                     errors.BrokerUnavailableError(
                         "there is no broker and none could be started",
@@ -90,18 +89,15 @@ class Dialer:
             sock.close()
             is_nobody_there = isinstance(fault, FileNotFoundError | ConnectionRefusedError)
             if is_nobody_there and monotonic() >= self._start_s:
-                self._begin()
+                try:
+                    self._fault = self._start(self._place)
+                except errors.HeadwayError as error:
+                    self._fault = error.message
+                if self._fault:
+                    self._start_s = monotonic() + START_AGAIN_S
             return None
         sock.setblocking(False)
         return sock
-
-    def _begin(self) -> None:
-        try:
-            self._fault = self._start(self._place)
-        except errors.HeadwayError as error:
-            self._fault = error.message
-        if self._fault:
-            self._start_s = monotonic() + START_AGAIN_S
 
 
 BATCH_MAX: Final = 200
@@ -139,12 +135,14 @@ class BrokerConnection:
         self._bell = socket.socketpair()
         self._bell[1].setblocking(False)
         self._is_closed = False
+        self._is_over = False
+        """Whether the broker is gone."""
 
     def send(self, message: protocol.FromClient, call: ClientCall | None = None, /) -> None:
         if self._sock is None and isinstance(message, protocol.Passing):
             return
         self._outbox.append((protocol.packed(message), (message, call)))
-        self._flush()
+        self._flush_soon()
 
     def open(self) -> None:
         """Start the thread. Never called by a finalizer."""
@@ -180,6 +178,8 @@ class BrokerConnection:
                 self._lock.release()
             if not is_sent:
                 return
+
+    _flush_soon = _flush
 
     def _write(self) -> bool:
         """Send all there is. False if the socket is full or gone: the thread goes on with it."""
@@ -227,38 +227,40 @@ class BrokerConnection:
                     return
 
     def _is_needed(self) -> bool:
-        known = self._client.statistics()
-        return not self._is_closed and bool(known.waiting or known.in_use or self._outbox)
+        client = self._client
+        return not self._is_closed and bool(client.waiting or client.in_use or self._outbox)
 
     def _introduce(self, sock: socket.socket) -> None:
         with self._lock:
-            told = self._client.introduction(_taken(self._sending, self._outbox))
-            self._sending = told
-            self._data = b"".join(protocol.packed(message) for message, _ in told)
-            self._sock, self._messages = sock, protocol.BrokerMessages()
+            self._sending = self._client.introduction(_taken(self._sending, self._outbox))
+            self._data = b"".join(protocol.packed(message) for message, _ in self._sending)
+            self._sock, self._messages, self._is_over = sock, protocol.BrokerMessages(), False
             self._write()
         self._flush()
 
-    def _listen(self, sock: socket.socket) -> None:
+    def _listen(self, sock: socket.socket, reading: int = selectors.EVENT_READ) -> None:
+        """Hear the broker, if `reading`, and send what could not be sent at once."""
         with selectors.DefaultSelector() as selector:
-            selector.register(sock, selectors.EVENT_READ)
             selector.register(self._bell[0], selectors.EVENT_READ)
-            is_held_up = False
-            while not self._is_closed:
-                if is_held_up != bool(self._data):
-                    is_held_up = not is_held_up
-                    writing = selectors.EVENT_WRITE if is_held_up else 0
-                    selector.modify(sock, selectors.EVENT_READ | writing)
-                for key, events in selector.select():
+            watched = 0
+            while not (self._is_closed or self._is_over):
+                events = reading | (selectors.EVENT_WRITE if self._data else 0)
+                if watched != events:
+                    if watched:
+                        selector.unregister(sock)
+                    if events:
+                        selector.register(sock, events)
+                    watched = events
+                for key, ready in selector.select():
                     if key.fileobj is not sock:
                         self._bell[0].recv(READ_BYTES)
                         continue
-                    if events & selectors.EVENT_WRITE:
+                    if ready & selectors.EVENT_WRITE:
                         with self._lock:
                             self._write()
                         self._flush()
-                    if events & selectors.EVENT_READ and not self._hear(sock):
-                        return
+                    if ready & selectors.EVENT_READ and not self._hear(sock):
+                        self._is_over = True
 
     def _hear(self, sock: socket.socket) -> bool:
         """False when the broker is gone, or is none."""
@@ -301,13 +303,10 @@ class LoopConnection(BrokerConnection):
         self._loop = loop
         self._owner = get_ident()
         self._is_due = False
-        self._is_over = False
         self._heard: socket.socket | None = None
 
-    def send(self, message: protocol.FromClient, call: ClientCall | None = None, /) -> None:
-        if self._sock is None and isinstance(message, protocol.Passing):
-            return
-        self._outbox.append((protocol.packed(message), (message, call)))
+    def _flush_soon(self) -> None:
+        """At the end of this turn of the loop: all that is said in one turn is sent at once."""
         if get_ident() != self._owner or self._loop.is_closed():
             self._flush()
         elif not self._is_due:
@@ -324,26 +323,10 @@ class LoopConnection(BrokerConnection):
         self._is_due = False
         self._flush()
 
-    def _listen(self, sock: socket.socket) -> None:
+    def _listen(self, sock: socket.socket, _reading: int = selectors.EVENT_READ) -> None:
         """The thread: have the loop hear the broker, and see to what could not be sent."""
-        self._is_over = False
-        if not self._in_loop(lambda: self._hear_here(sock)):
-            super()._listen(sock)
-            return
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._bell[0], selectors.EVENT_READ)
-            while not (self._is_closed or self._is_over):
-                if self._data and sock not in selector.get_map():
-                    selector.register(sock, selectors.EVENT_WRITE)
-                elif not self._data and sock in selector.get_map():
-                    selector.unregister(sock)
-                for key, _ in selector.select():
-                    if key.fileobj is sock:
-                        with self._lock:
-                            self._write()
-                        self._flush()
-                    else:
-                        self._bell[0].recv(READ_BYTES)
+        is_heard = self._in_loop(lambda: self._hear_here(sock))
+        super()._listen(sock, 0 if is_heard else selectors.EVENT_READ)
         if self._heard is not None:
             self._in_loop(self._unhear)
 

@@ -5,9 +5,8 @@
     Ask(number, request)         ->                          wants a permit
                                  <- Granted | Denied         ...at some later time
     Why(number)                  ->                          what does it wait for?
-                                 <- Waits(number, wait)
     Leave(number)                ->                          no longer wants it
-                                 <- Left(number, wait)
+                                 <- Waits(number, wait)      ...to both
     Reached, AnswerBegan, Progressed, Alive ->                     a call in flight moves
                                  <- Cut(id, message, hint)   ...and outgrows the budget
     Settle(number, outcome)      ->                          it ended
@@ -39,7 +38,7 @@ from headway.errors import WireError
 from headway.pacing.call import Cut, Denied, Granted, Outcome, Request
 from headway.pacing.memory import AccountTerms
 
-VERSION: Final = 2
+VERSION: Final = 3
 """A broker serves only clients of its own version."""
 MESSAGE_BYTES_MAX: Final = 64 * 1024
 """A message is some hundred bytes; what is longer is not one of ours."""
@@ -105,14 +104,10 @@ class Describe(Struct, frozen=True, tag=True):
 
 
 class Waits(Struct, frozen=True, tag=True):
-    """What a call waits for; None if it does not, or only for its turn."""
+    """What a call waits for, or did until it left; None if it does not, or only for its turn."""
 
     number: int
     wait: Wait | None
-
-
-class Left(Waits, frozen=True, tag=True):
-    """What a call waited for until it left."""
 
 
 class Rejected(Struct, frozen=True, tag=True):
@@ -143,7 +138,7 @@ FromClient = (
 Passing = Reached | AnswerBegan | Progressed | Alive | Why
 """Of use to the present broker only: not kept for the next one."""
 
-FromBroker = Granted | Denied | Cut | Waits | Left | Described | Rejected
+FromBroker = Granted | Denied | Cut | Waits | Described | Rejected
 
 _LENGTH: Final = Packing(">I")
 _encode: Final = Encoder().encode

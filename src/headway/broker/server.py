@@ -20,7 +20,6 @@ import socket
 import struct
 import traceback
 from collections.abc import Mapping
-from types import FrameType
 from typing import Final, Self
 
 from headway.base.clock import now_s
@@ -138,21 +137,21 @@ class BrokerServer:
     def __enter__(self) -> Self:
         signal.set_wakeup_fd(self._bell[1].fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, _heard)
+            # The wake-up file tells the loop.
+            signal.signal(number, lambda *_: None)
         self._log.say(f"listening at {self._place.socket}")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         signal.set_wakeup_fd(-1)
-        clients = tuple(self._clients)
+        self._save(is_durable=True)
         self._door.close(is_awaited=bool(self._peers))
         for peer in list(self._peers):
             self._drop(peer)
         self._selector.close()
         for end in self._bell:
             end.close()
-        fault = self._store.save(self._admission.memory(now_s()), clients, is_durable=True)
-        self._log.say(fault or f"ended{' by ' + kind.__name__ if kind else ''}")
+        self._log.say(f"ended{' by ' + kind.__name__ if kind else ''}")
 
     def run(self) -> None:
         has_rung = False
@@ -314,7 +313,3 @@ def _number(environ: Mapping[str, str], name: str, otherwise: float) -> float:
         return float(environ.get(name, otherwise))
     except ValueError:
         return otherwise
-
-
-def _heard(_number: int, _frame: FrameType | None) -> None:
-    """The wake-up file has told the loop already."""

@@ -14,7 +14,7 @@ Laws:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from headway.base.clock import now_s
@@ -24,7 +24,7 @@ from headway.broker.store import turn
 from headway.errors import StateFileError, WireError
 from headway.pacing.admission import Admission, describe
 from headway.pacing.call import CallId, Denied, Granted, Outcome
-from headway.pacing.memory import EVERY_ACCOUNT, AccountTerms
+from headway.pacing.memory import EVERY_ACCOUNT
 
 STALL_S: Final = 600.0
 """The SDKs' own timeout of a call: a call that shows nothing for longer has been given up."""
@@ -73,8 +73,11 @@ class AdmissionService:
         now, admission = self._now(), self._admission
         match message:
             case protocol.Ask(number, request):
+                # Counting the calls of one client is slow, and rarely needed.
                 if admission.unsent >= WAITING_MAX:
-                    self._refuse_more(client)
+                    mine = len(admission.calls_of(client))
+                    if mine >= WAITING_MAX:
+                        raise WireError(f"{mine:,} calls of one process are waiting: no more can")
                 admission.ask((client, number), request, now)
             case protocol.Settle(number, outcome):
                 self._settle((client, number), outcome, now)
@@ -84,7 +87,7 @@ class AdmissionService:
             case protocol.Progressed(number, output_tokens):
                 self._seen((client, number), now)
                 if admission.progress((client, number), output_tokens, now):
-                    self._must_keep |= self.has_budget(admission.account_of((client, number)))
+                    self._keep_money(admission.account_of((client, number)))
             case protocol.Reached(number):
                 self._seen((client, number), now)
                 admission.reached((client, number))
@@ -95,21 +98,21 @@ class AdmissionService:
                 self._send(client, protocol.Waits(number, admission.why((client, number))))
                 return
             case protocol.Leave(number):
-                self._send(client, protocol.Left(number, admission.leave((client, number))))
+                self._send(client, protocol.Waits(number, admission.leave((client, number))))
             case protocol.Adopt(number, request, age_s):
                 if admission.adopt((client, number), request, age_s, now):
                     self._alive[client, number] = now
             case protocol.Configure(account, terms):
                 admission.configure(account, terms, now)
                 # What a user sets is set: on the disk, and not within a quarter of a second.
-                self._must_keep = True
+                self._must_keep = self.is_due = True
             case protocol.Describe(number):
                 self._describe(client, number, now)
                 return
             case protocol.Hello():
                 self._clients[client] = message
                 return
-        self.is_due = admission.unsent > 0 or self._must_keep
+        self.is_due = self.is_due or admission.unsent > 0
 
     def left(self, client: str) -> None:
         """A client is gone: everything that it held ends."""
@@ -117,7 +120,7 @@ class AdmissionService:
         held = [call for call in self._alive if call[0] == client]
         for call in held:
             del self._alive[call]
-            self._must_keep |= self.has_budget(self._admission.account_of(call))
+            self._keep_money(self._admission.account_of(call))
         self._admission.gone(client, self._now())
         self.is_due = True
         if held:
@@ -130,16 +133,19 @@ class AdmissionService:
 
     def decide(self) -> None:
         """Decide once for all that was heard, and tell those whom it concerns."""
-        now = self._now()
-        if self._alive and now >= next(iter(self._alive.values())) + self._stall_s:
-            self._settle_stalled(now)
-        decision = self._admission.decide(now)
+        now, admission, unkept = self._now(), self._admission, ""
+        while self._alive:
+            call, seen_s = next(iter(self._alive.items()))
+            if now < seen_s + self._stall_s:
+                break
+            self._settle(call, Outcome("used"), now)
+            self._say(f"call {call[1]} of {call[0]} was silent for {self._stall_s:g} s")
+        decision = admission.decide(now)
         self._wake_s, self.is_due = decision.wake_s, False
-        unkept, budgeted = "", set[CallId]()
-        if self._admission.budgets.keys:
-            for grant in decision.grants:
-                if self.has_budget(self._admission.account_of(grant.id)):
-                    budgeted.add(grant.id)
+        budgeted = set[CallId]()
+        if names := admission.budgets.keys:
+            ids = [grant.id for grant in decision.grants]
+            budgeted = {id for id in ids if counts_towards(admission.account_of(id), names)}
         if self._must_keep or budgeted:
             unkept = self._keep()
             self._must_keep = bool(unkept)
@@ -154,9 +160,6 @@ class AdmissionService:
         for cut in decision.cuts:
             self._send(cut.id[0], cut)
 
-    def has_budget(self, account: str) -> bool:
-        return counts_towards(account, self._admission.budgets.keys)
-
     def notice(self, text: str) -> None:
         if text not in self.notices:
             self.notices = (*self.notices, text)[-NOTICES_MAX:]
@@ -167,31 +170,26 @@ class AdmissionService:
         if self._alive.pop(call, None) is not None:
             self._alive[call] = now
 
-    def _refuse_more(self, client: str) -> None:
-        """The whole queue is counted first: counting one client's calls is slow, rarely needed."""
-        mine = len(self._admission.calls_of(client))
-        if mine >= WAITING_MAX:
-            raise WireError(f"{mine:,} calls of one process are waiting: no more can")
-
     def _settle(self, call: CallId, outcome: Outcome, now: float) -> None:
         self._alive.pop(call, None)
-        budgets = self._admission.budgets.keys
-        account = self._admission.account_of(call) if budgets else ""
-        if self._admission.settle(call, outcome, now) and budgets:
-            self._must_keep |= self.has_budget(account)
+        has_budgets = bool(self._admission.budgets.keys)
+        account = self._admission.account_of(call) if has_budgets else ""
+        if self._admission.settle(call, outcome, now) and has_budgets:
+            self._keep_money(account)
+
+    def _keep_money(self, account: str) -> None:
+        """What a budget of the account has spent is to be on the disk."""
+        if counts_towards(account, self._admission.budgets.keys):
+            self._must_keep = self.is_due = True
 
     def _describe(self, client: str, number: int, now: float) -> None:
         names = tuple((who, f"{it.name} [{it.pid}]") for who, it in self._clients.items())
+        turn(self._admission, now)
         data = encode(describe(self._admission, now))
         for at in range(0, len(data), PART_BYTES):
             self._send(client, protocol.Described(number, data[at : at + PART_BYTES]))
         about = protocol.About(os.getpid(), now - self._born_s, names, self.notices)
         self._send(client, protocol.Described(number, about=about))
-
-    def _settle_stalled(self, now: float) -> None:
-        for call in [call for call, seen_s in self._alive.items() if now >= seen_s + self._stall_s]:
-            self._settle(call, Outcome("used"), now)
-            self._say(f"call {call[1]} of {call[0]} was silent for {self._stall_s:g} s")
 
     def _take_back(self, grant: Granted, why: str, now: float) -> None:
         self._admission.settle(grant.id, Outcome("unused"), now)
@@ -201,16 +199,6 @@ class AdmissionService:
         self._send(grant.id[0], Denied(grant.id, StateFileError.code, message, hint))
 
 
-def budgets(terms: Iterable[tuple[str, AccountTerms]]) -> frozenset[str]:
-    return frozenset(
-        name
-        for name, set_by_user in terms
-        if set_by_user.budget.tokens is not None or set_by_user.budget.microusd is not None
-    )
-
-
 def counts_towards(account: str, names: frozenset[str]) -> bool:
     """Whether a call of the account may count towards one of the budgets of these names."""
-    if not names:
-        return False
     return any(name in (EVERY_ACCOUNT, account) or name.startswith(f"{account}/") for name in names)

@@ -34,10 +34,11 @@ from headway.broker import protocol
 from headway.broker.calls import AdmissionClient, ClientCall, ClientStatistics, Connection, Ticket
 from headway.broker.connection import BrokerConnection, Dialer, LoopConnection
 from headway.broker.election import start
-from headway.broker.service import AdmissionService, budgets, counts_towards
+from headway.broker.service import AdmissionService, counts_towards
 from headway.broker.store import Store, StoredMemory, open_admission, recall
 from headway.client.exchange import Heard
 from headway.pacing.admission import Admission, AdmissionView
+from headway.pacing.budget import MonthlyBudgets
 from headway.pacing.call import Request
 from headway.pacing.memory import AccountTerms, PacingMemory
 
@@ -75,7 +76,12 @@ class LocalConnection:
         # Looks again after each release of the lock: a message may have come just before.
         while self._inbox and self._lock.acquire(blocking=False):
             try:
-                self._take()
+                while self._inbox:
+                    said = self._inbox.popleft()
+                    if said is None:
+                        self._service.is_due = True
+                    else:
+                        self._service.handle(self._client.id, said)
                 if self._service.is_due:
                     self._service.decide()
             except errors.WireError as fault:
@@ -100,19 +106,7 @@ class LocalConnection:
     def close(self) -> None:
         """There is nothing to close: the thread ends by itself."""
 
-    def abandon(self) -> None:
-        """What is here is the parent's; the child makes its own."""
-
-    def _take(self) -> None:
-        while self._inbox:
-            message = self._inbox.popleft()
-            if message is None:
-                self._service.is_due = True
-                continue
-            if isinstance(message, protocol.Describe):
-                # No broker here tells what the clock on the wall shows.
-                self._service.turn()
-            self._service.handle(self._client.id, message)
+    abandon = close
 
     def _tick(self) -> None:
         idle_s = monotonic()
@@ -123,12 +117,12 @@ class LocalConnection:
                 self._bell.get(timeout=min(nap_s, LINGER_S))
             except Empty:
                 self.send(None)
-            if self._client.statistics().waiting:
+            if self._client.waiting:
                 idle_s = monotonic()
             elif monotonic() - idle_s >= LINGER_S:
                 with self._starting:
                     # A call that waits came before this lock, or will start a new thread.
-                    if not self._client.statistics().waiting:
+                    if not self._client.waiting:
                         self._ticker = None
                         return
 
@@ -189,7 +183,10 @@ class AdmissionPort:
             raise
 
     def configure(self, account: str, terms: AccountTerms) -> None:
-        self._present().configure(account, terms)
+        """What the user set. The broker writes it down, and the next one reads it there."""
+        connection = self._present().connection
+        connection.send(protocol.Configure(account, terms))
+        connection.open()
 
     def describe(self) -> tuple[AdmissionView, protocol.About]:
         """What is known of every account, who waits and why, and who says so. Blocks."""
@@ -217,9 +214,6 @@ class AdmissionPort:
         return ClientStatistics("", 0, 0, 0) if client is None else client.statistics()
 
     def _present(self) -> AdmissionClient:
-        client = self._client
-        if client is not None:
-            return client
         with self._lock:
             if self._client is None:
                 self._client = AdmissionClient(self._dial, self._may_go)
@@ -246,15 +240,16 @@ def _waits(
         if now >= ends_s:
             if client.leave(call):
                 late_s = now + REASON_S_MAX
-                while not call.has_left and (left_s := late_s - monotonic()) > 0:
+                while call.number in client.leaving and (left_s := late_s - monotonic()) > 0:
                     yield left_s
                 if call.wait is not None and heard is not None:
                     heard(call.wait)
-                raise _too_late(call, deadline_s or 0.0)
+                raise _too_late(call, call.number not in client.leaving, deadline_s or 0.0)
             ends_s = inf
         elif now >= look_s:
             look_s = now + LOOK_S[1]
-            client.look(call)
+            if call.number in client.waiting:
+                client.connection.send(protocol.Why(call.number))
         nap_s = min(ends_s, look_s) - now
         yield None if nap_s == inf else max(nap_s, 0.0)
         if call.wait is not None and heard is not None:
@@ -262,10 +257,10 @@ def _waits(
             heard(wait)
 
 
-def _too_late(call: ClientCall, deadline_s: float) -> errors.QueueDeadlineError:
+def _too_late(call: ClientCall, is_told: bool, deadline_s: float) -> errors.QueueDeadlineError:
     wait = call.wait
     what = "it was only not its turn"
-    if not call.has_left:
+    if not is_told:
         what = "the broker did not say what for"
     elif wait is not None:
         left = "" if wait.until_s == inf else f", {max(0.0, wait.until_s - now_s()):.1f} s more"
@@ -344,39 +339,29 @@ if hasattr(os, "register_at_fork"):
 _SAID: Final[set[str]] = set()
 
 
-def dial_best(client: AdmissionClient) -> Connection:
+def dial_best(client: AdmissionClient, loop: asyncio.AbstractEventLoop | None = None) -> Connection:
+    """`loop`: the only one that will use the connection."""
     place = folders(os.environ)
     why = obstacle(place)
     if not why:
-        return BrokerConnection(client, Dialer(place, start))
+        dialer = Dialer(place, start)
+        if loop is not None:
+            return LoopConnection(client, dialer, loop)
+        return BrokerConnection(client, dialer)
     say_once(
         f"headway paces this process alone, because there can be no broker: {why}."
         " Other processes on the same account are not counted."
     )
-    return dial_own(client, place)
+    return dial_alone(client, recall(place.memory))
 
 
 def dial_here(client: AdmissionClient) -> Connection:
     """The best connection for the event loop that asks first; from then on only for that one."""
-    place = folders(os.environ)
-    try:
-        loop = asyncio.get_running_loop()
-    except RuntimeError:
-        return dial_best(client)
-    if obstacle(place):
-        return dial_best(client)
-    return LoopConnection(client, Dialer(place, start), loop)
-
-
-def dial_own(client: AdmissionClient, place: Folders) -> Connection:
-    """Admission in this process: knows what the last broker knew, writes nothing, spends no
-    budget."""
-    return dial_alone(client, recall(place.memory))
+    return dial_best(client, asyncio._get_running_loop())
 
 
 def dial_alone(client: AdmissionClient, kept: StoredMemory | None = None) -> Connection:
-    """Admission in this process, for providers of our own: knows what is given, remembers
-    nothing."""
+    """Admission in this process: knows what is given, writes nothing, spends no budget."""
     own = open_admission(kept or StoredMemory(PacingMemory()), now_s())
     return LocalConnection(client, own, lambda: "budgets need a broker, and there is none")
 
@@ -397,12 +382,12 @@ def obstacle(place: Folders) -> str:
 def without_budget(account: str) -> bool:
     """Whether calls of this account may be made uncounted; says so once."""
     try:
-        terms = Store(folders(os.environ).memory).look().memory.terms
+        memory = Store(folders(os.environ).memory).look().memory
     except FileNotFoundError:
-        terms = ()
+        memory = PacingMemory()
     except (OSError, errors.WireError):
         return False
-    if counts_towards(account, budgets(terms)):
+    if counts_towards(account, MonthlyBudgets(memory, now_s()).keys):
         return False
     say_once(
         "headway found no broker and lets calls go UNPACED, as HEADWAY_UNPACED asks:"

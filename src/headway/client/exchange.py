@@ -375,10 +375,12 @@ class Exchange:
         if self._ticket is not None:
             self._ticket.reached()
 
-    def lost(self, error: Exception) -> bool:
+    def lost(self, error: BaseException) -> bool:
         """No response came; True if the call asks again, False if its caller sees the error."""
-        fault = _fault_of(error)
         self.failed(error)
+        if not isinstance(error, Exception):
+            return False
+        fault = _fault_of(error)
         if fault.kind == CONNECTION:
             now = self._clock()
             self._lost_s = now if self._lost_s is None else self._lost_s

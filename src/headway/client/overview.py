@@ -51,14 +51,10 @@ def account_in(
 
 def _measured(state: AccountState, lane: AccountView) -> AccountState:
     found = condition_of(lane, hour())
-    if not found.recent.ended:
-        return replace(state, is_peak=found.is_peak)
-    return replace(
-        state,
-        refused_share=found.refusal_rate,
-        slowdown=found.slower if found.usual.ended else None,
-        is_peak=found.is_peak,
-    )
+    if found.recent.ended:
+        slowdown = found.slower if found.usual.ended else None
+        state = replace(state, refused_share=found.refusal_rate, slowdown=slowdown)
+    return replace(state, is_peak=found.is_peak)
 
 
 def _is_meant(lane: AccountView, account: str, model: str) -> bool:

@@ -31,13 +31,10 @@ class PacedStream(httpx2.SyncByteStream):
 
     def __iter__(self) -> Iterator[bytes]:
         exchange = self._exchange
-        try:
+        with exchange:
             for data in self._body:
                 exchange.fed(data)
                 yield data
-        except BaseException as error:
-            exchange.failed(error)
-            raise
         exchange.ended()
 
     def close(self) -> None:
@@ -62,13 +59,11 @@ class AsyncPacedStream(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         exchange, body = self._exchange, aiter(self._body)
         try:
-            async for data in body:
-                exchange.fed(data)
-                yield data
-            exchange.ended()
-        except BaseException as error:
-            exchange.failed(error)
-            raise
+            with exchange:
+                async for data in body:
+                    exchange.fed(data)
+                    yield data
+                exchange.ended()
         finally:
             if isinstance(body, AsyncGenerator):
                 await body.aclose()
@@ -109,18 +104,14 @@ class PacedTransport(httpx2.BaseTransport):
             try:
                 response = self.inner.handle_request(request)
             except BaseException as error:
-                if isinstance(error, Exception) and exchange.lost(error):
+                if exchange.lost(error):
                     continue
-                exchange.failed(error)
                 raise
-            try:
+            with exchange:
                 body = _bytes_of(response)
                 if exchange.responded(response.status_code, response.headers.raw):
                     return self._handed_on(response, body, exchange)
                 head = _head(response, body, exchange)
-            except BaseException as error:
-                exchange.failed(error)
-                raise
             if not exchange.refused():
                 return self._handed_on(response, chain(head, body), exchange)
             _close(response.stream)
@@ -130,11 +121,12 @@ class PacedTransport(httpx2.BaseTransport):
         self, response: httpx2.Response, body: Iterable[bytes], exchange: Exchange
     ) -> httpx2.Response:
         stream = self.stream_type(body, response, exchange)
-        if not response.is_stream_consumed:
-            return _with_stream(response, stream)
-        # A transport that kept the whole body: its stream will not be read.
-        for _ in stream:
-            pass
+        if response.is_stream_consumed:
+            # A transport that kept the whole body: its stream will not be read.
+            for _ in stream:
+                pass
+        else:
+            response.stream = stream
         return response
 
     def close(self) -> None:
@@ -176,18 +168,14 @@ class AsyncPacedTransport(httpx2.AsyncBaseTransport):
             try:
                 response = await self.inner.handle_async_request(request)
             except BaseException as error:
-                if isinstance(error, Exception) and exchange.lost(error):
+                if exchange.lost(error):
                     continue
-                exchange.failed(error)
                 raise
-            try:
+            with exchange:
                 body = _async_bytes_of(response)
                 if exchange.responded(response.status_code, response.headers.raw):
                     return await self._handed_on(response, body, exchange)
                 head = await _async_head(response, body, exchange)
-            except BaseException as error:
-                exchange.failed(error)
-                raise
             if not exchange.refused():
                 return await self._handed_on(response, _async_chain(head, body), exchange)
             await _aclose(response.stream)
@@ -197,11 +185,12 @@ class AsyncPacedTransport(httpx2.AsyncBaseTransport):
         self, response: httpx2.Response, body: AsyncIterable[bytes], exchange: Exchange
     ) -> httpx2.Response:
         stream = self.stream_type(body, response, exchange)
-        if not response.is_stream_consumed:
-            return _with_stream(response, stream)
-        # A transport that kept the whole body: its stream will not be read.
-        async for _ in stream:
-            pass
+        if response.is_stream_consumed:
+            # A transport that kept the whole body: its stream will not be read.
+            async for _ in stream:
+                pass
+        else:
+            response.stream = stream
         return response
 
     async def aclose(self) -> None:
@@ -265,17 +254,6 @@ CLOSED: Final = "the server closes connections at once"
 def _is_closed(stream: Any) -> bool:
     """Before a request there is nothing to be read but the end."""
     return bool(stream.get_extra_info("is_readable"))
-
-
-def _with_stream(
-    response: httpx2.Response, stream: httpx2.SyncByteStream | httpx2.AsyncByteStream
-) -> httpx2.Response:
-    return type(response)(
-        response.status_code,
-        headers=response.headers,
-        stream=stream,
-        extensions=response.extensions,
-    )
 
 
 def _explained(
