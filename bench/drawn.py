@@ -187,4 +187,4 @@ def _limits(
 
 
 TUNING: Final = tuple(range(1001, 1061))
-REPORTED: Final = tuple(range(2001, 2061))
+REPORTED: Final = tuple(range(3001, 3061))
