@@ -13,7 +13,7 @@ from types import CodeType, FrameType
 import pytest
 from msgspec.structs import replace
 
-from bench.cells import Cell, Measured, best_of, line_of, measure
+from bench.cells import Cell, Measured, best_of, geometric_mean, line_of, measure
 from bench.changes import SLOW_S, Case, run_case
 from bench.drawn import REPORTED, TUNING, draw
 from bench.oracle import change_of, compare, draw_trace
@@ -45,7 +45,8 @@ def test_with_a_profile_small_runs_on_drawn_providers_are_as_fast_as_hindsight(
     cells: list[Cell],
 ) -> None:
     profiled = [one for one in cells if one.column == "profile"]
-    assert [line_of(one) for one in profiled if one.against_best > 1.05] == []
+    assert geometric_mean(one.against_best for one in profiled) <= 1.03
+    assert [line_of(one) for one in profiled if one.against_best > 1.15] == []
 
 
 def test_seeds_that_are_reported_are_not_those_that_were_tuned_on() -> None:

@@ -155,7 +155,7 @@ request, counted once: Tracked requests
     charge demand() none 0 = 599; settle demand() none 0 usage(5) 0; level 0 = 599
 call that never ran: Tracked input bucket configured 0.5
     charge demand(100) none 0; give_back demand(100) none 0 0 0; level 0 = 600;
-    when demand(300) none 0 = 0
+    wait demand(300) none 0 = None
 refusal that the provider counts: Tracked input
     charge demand(100) none 0; give_back demand(100) none 0 1 0; level 0 = 500
 call from before the limit was known: Tracked input
@@ -183,17 +183,17 @@ money, more than all of it: Tracked spend gauge configured 0.5
     wait demand(0,0,301) none 0 = inf
 money, a share of all of it: Tracked spend gauge configured 0.5
     charge demand(0,0,200) none 0; settle demand(0,0,200) none 0 usage(0,0,200) 1;
-    when demand(0,0,100) none 1 = 1; when demand(0,0,101) none 1e6 = inf
+    wait demand(0,0,100) none 1 = None; wait demand(0,0,101) none 1e6 = inf
 nothing passes a limit of nothing: Tracked input bucket configured 1 0
-    can_ever demand(1) = False; when demand(1) none 0 = inf
+    can_ever demand(1) = False; wait demand(1) none 0 = inf
 share, a second limit over any period: Tracked input bucket configured 0.5
-    charge demand(200) none 0; when demand(200) none 0 = 60.00006; when demand(100) none 0 = 0
+    charge demand(200) none 0; wait demand(200) none 0 = 60.00006; wait demand(100) none 0 = None
 share, of what is produced later: Tracked output bucket configured 0.5
     charge demand() 0:4:200 0; settle demand() 0:4:200 0 usage(0,200) 4;
-    when demand() 4:8:100 4 = 4; when demand() 4:8:150 4 = 57.750058
+    wait demand() 4:8:100 4 = None; wait demand() 4:8:150 4 = 57.750058
 answer of nothing: Tracked output sliding configured 0.5
     charge demand() 0:4:200 0; settle demand() 0:4:200 0 usage() 4; level 4 = 600;
-    when demand() 4:8:299 4 = 4
+    wait demand() 4:8:299 4 = None
 usage window, full: Allowances 1
     observe use(1,18000,600) 0 = True; wait 0 = 600; wait 600 = None; observe use(1,18000,-) 700;
     wait 700 = 18700

@@ -275,7 +275,10 @@ class Account:
             self.hidden = HiddenLimits(now)
         if self.hidden is not None:
             self.hidden.granted(demand, now)
-        return tuple([limit.charge(demand, stream, now) for limit in self.limits])
+        levels = []
+        for limit in self.limits:
+            levels.append(limit.charge(demand, stream, now))
+        return tuple(levels)
 
     def adopt(
         self, demand: Demand, stream: PlannedStream, sent_s: float, known_s: float, now: float
@@ -396,7 +399,10 @@ class Account:
 
     def cost_s(self, amounts: Amounts) -> float:
         """Seconds for which a call takes the whole of the resource that it needs most of."""
-        return max((limit.cost_s(amounts) for limit in self.limits), default=1.0)
+        cost_s = 0.0 if self.limits else 1.0
+        for limit in self.limits:
+            cost_s = max(cost_s, limit.cost_s(amounts))
+        return cost_s
 
     def fed(self, demand: Demand, lasts_s: float) -> float:
         """How many calls the named limits allow in such a time; 0 where none is named."""

@@ -102,6 +102,8 @@ class Call(Struct, eq=False):
     """Account and model group."""
     sized_s: float = -inf
     """When its demand was last estimated."""
+    cost_s: float = 0.0
+    """For how long it takes the whole of its scarcest limit, as its flow was charged."""
     beginning: tuple[str, str] | None = None
     """What the provider may keep of it in its prompt cache."""
     claim: Spend = Spend()

@@ -84,9 +84,9 @@ class AccountCalls:
     def ask(self, call: Call) -> None:
         """Join the queue."""
         self._stands = None
-        cost_s = self.account.cost_s(call.demand.expected)
+        call.cost_s = self.account.cost_s(call.demand.expected)
         call.joined = self._waits.now
-        call.place = self._queue.push(call.path, call.rank, cost_s, call)
+        call.place = self._queue.push(call.path, call.rank, call.cost_s, call)
 
     def leave(self, call: Call) -> None:
         """Give up a place in the queue."""
@@ -173,7 +173,7 @@ class AccountCalls:
             account.give_back(demand, call.stream, call.sent_s, how, now)
         if len(self._queue):
             cost_s = account.cost_s(usage.amounts) if how == "used" else 0.0
-            self._queue.correct(call.path, cost_s - account.cost_s(demand.expected))
+            self._queue.correct(call.path, cost_s - call.cost_s)
         if fault is not None:
             self.refused += how == "throttled"
             self._observe(call, reading, now, now, is_refusal=True)
@@ -183,7 +183,8 @@ class AccountCalls:
     def _send(self, call: Call, stream: PlannedStream, now: float) -> None:
         """Charge every limit and begin."""
         account = self.account
-        self._queue.take(call.place, account.cost_s(call.demand.expected))
+        call.cost_s = account.cost_s(call.demand.expected)
+        self._queue.take(call.place, call.cost_s)
         waited_for = self._waits.longest(call.joined, call.asked_s, now)
         call.waited_for = waited_for or call.waited_for
         call.levels = account.charge(call.demand, stream, now)

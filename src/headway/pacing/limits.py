@@ -396,33 +396,25 @@ class TrackedLimit:
         rate = self.limit.rate_per_s
         return self.rule.whole(amounts) / rate if rate > 0 else 0.0
 
-    def when(self, demand: Demand, stream: PlannedStream, now: float) -> float:
-        """The earliest time at which this limit lets the call pass; inf if time alone does not."""
+    def wait(self, demand: Demand, stream: PlannedStream, now: float) -> Wait | None:
+        """What holds the call back at this limit, and until when, inf if time alone does not help;
+        or None if it may pass now."""
         if now < self._blocked_s:
-            return self._blocked_s
+            return Wait(self.limit.name, self._blocked_s, "refilling")
         need, later, meter = self.rule.need(demand), self.rule.later(demand, stream), self.meter
         if self._has_plenty:
             left = meter.level(now) - need - later - meter.planned
             if left >= FLOOR_SHARE * meter.size > 0:
-                return now
+                return None
         if not self.can_ever(demand):
-            return inf
+            return Wait(self.limit.name, inf, "one call exceeds all that there ever is")
         until_s = meter.fits_s(need, later, stream, self.floor(), now)
-        if self.ceiling is None:
-            return until_s
-        # A ceiling is our own: no other takes of it, and no reading corrects it.
-        return max(until_s, self.ceiling.fits_s(need, later, stream, 0.0, now))
-
-    def wait(self, demand: Demand, stream: PlannedStream, now: float) -> Wait | None:
-        """What holds the call back at this limit, or None if it may pass now."""
-        until_s = self.when(demand, stream, now)
+        if self.ceiling is not None:
+            # A ceiling is our own: no other takes of it, and no reading corrects it.
+            until_s = max(until_s, self.ceiling.fits_s(need, later, stream, 0.0, now))
         if until_s <= now:
             return None
-        reason = "refilling"
-        if until_s == inf:
-            reason = "calls in flight may use up the rest"
-            if not self.can_ever(demand):
-                reason = "one call exceeds all that there ever is"
+        reason = "refilling" if until_s < inf else "calls in flight may use up the rest"
         return Wait(self.limit.name, until_s, reason)
 
     def charge(self, demand: Demand, stream: PlannedStream, now: float) -> float:
@@ -434,9 +426,9 @@ class TrackedLimit:
             self._variance = (max(0.0, doubt) / CEILING_SPREADS) ** 2
         counted = need or later
         self.mean_need += MEMORY * (counted - self.mean_need) if self.mean_need else counted
-        for meter in self._meters:
-            meter.begin(need, later, stream, now)
-        return self.meter.left(now) + self.shift
+        if self.ceiling is not None:
+            self.ceiling.begin(need, later, stream, now)
+        return self.meter.begin(need, later, stream, now) + self.shift
 
     def join(self, demand: Demand, stream: PlannedStream, charged: bool, now: float) -> None:
         """A call that was in flight before this limit was known."""

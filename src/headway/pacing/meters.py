@@ -89,11 +89,12 @@ class Meter:
         whole = min(need + self._due(later, stream) + floor, self.size) + self._held
         return self.when(whole, now) if whole <= self.size else inf
 
-    def begin(self, need: float, later: float, stream: PlannedStream, now: float) -> None:
-        """A call takes so much now and will take so much later."""
+    def begin(self, need: float, later: float, stream: PlannedStream, now: float) -> float:
+        """A call takes so much now and will take so much later. Returns what is left."""
         self.charge(need, now)
         self._in_flight += 1
         self._held += self._due(later, stream)
+        return self.left(now)
 
     def plan(self, before: PlannedStream, after: PlannedStream, now: float) -> None:
         """A stream turned out to be shorter or longer than planned."""
@@ -145,7 +146,18 @@ class Bucket(Meter):
         return level
 
     def charge(self, amount: float, now: float) -> None:
-        self._level = self.available(now) - amount
+        if now > self._at_s:
+            self.available(now)
+        self._level -= amount
+
+    def begin(self, need: float, later: float, stream: PlannedStream, now: float) -> float:
+        # Most calls are charged at the time at which it was seen that they fit.
+        if now > self._at_s:
+            self.available(now)
+        self._level -= need
+        self._in_flight += 1
+        self._held += later
+        return self._level - self._held
 
     def refund(self, amount: float, now: float) -> None:
         self._level = min(self.size, self.available(now) + amount)

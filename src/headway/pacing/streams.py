@@ -45,7 +45,9 @@ class Outflow:
     def add(self, stream: PlannedStream, now: float, sign: float = 1.0) -> None:
         """Plan what is left of a stream at `now`, or take it off the plan with sign -1."""
         start = max(now, stream.from_s)
-        tokens = stream.tokens - stream.produced(now)
+        tokens = stream.tokens
+        if now > stream.from_s:
+            tokens -= stream.produced(now)
         end = max(stream.to_s, start + 1e-6)
         if tokens <= 0:
             return
@@ -153,16 +155,19 @@ class FlowingBucket(Bucket):
         outflow = self.outflow
         while outflow.planned > NOTHING and (end_s := outflow.bin_end_s()) < now:
             self.charge(outflow.drain(end_s), end_s)
-        self.charge(outflow.drain(now), now)
-        return self.available(now)
+        self._level = self.available(now) - outflow.drain(now)
+        return self._level
 
     @property
     def planned(self) -> float:
         return self.outflow.planned
 
-    def begin(self, need: float, later: float, stream: PlannedStream, now: float) -> None:
-        self.charge(need, now)
+    def begin(self, need: float, later: float, stream: PlannedStream, now: float) -> float:
         self.outflow.add(stream, now)
+        if now > self._at_s:
+            self.available(now)
+        self._level -= need
+        return self._level
 
     def plan(self, before: PlannedStream, after: PlannedStream, now: float) -> None:
         self.level(now)
@@ -285,10 +290,11 @@ class FlowingWindow(Meter):
         """A charge that no period reaches any more does not matter."""
         self._add(self._place(charged_s), extra)
 
-    def begin(self, need: float, later: float, stream: PlannedStream, now: float) -> None:
+    def begin(self, need: float, later: float, stream: PlannedStream, now: float) -> float:
         self.charge(need, now)
         self._held += stream.tokens
         self._flow(stream, 1.0)
+        return self.left(now)
 
     def plan(self, before: PlannedStream, after: PlannedStream, now: float) -> None:
         self._held += after.tokens - before.tokens
