@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from headway.base.values import Amounts, Demand, Fault, Reading, SettledAs, Usage
+from math import inf
+from typing import get_args
+
+import pytest
+
+from headway.base.values import Amounts, Demand, Fault, FaultKind, Reading, SettledAs, Usage
 from headway.pacing.account import AccountConfig
 from headway.pacing.call import Call
 from headway.pacing.calls import AccountCalls
+from headway.pacing.headers import PLAIN
 
 BROKEN, UNREACHABLE = Fault("broken"), Fault("connection")
 
@@ -72,3 +78,18 @@ def test_an_answer_to_a_call_that_was_sent_before_ends_no_outage() -> None:
     scene.calls.first_byte(trial, Reading(), scene.now + 0.1)
     scene.now += 0.1
     assert scene.sent()
+
+
+@pytest.mark.parametrize("kind", get_args(FaultKind))
+def test_an_account_survives_any_number_of_faults_in_a_row(kind: FaultKind) -> None:
+    calls, now = AccountCalls(AccountConfig(PLAIN), 0.0), 0.0
+    demand = Demand(Amounts(100.0, 10.0), Amounts(100.0, 100.0))
+    for number in range(3000):
+        calls.ask(Call(("", number), demand=demand))
+        decision = calls.decide(now)
+        for call in decision.sent:
+            calls.settle(call, "throttled", Usage(Amounts()), now, Fault(kind))
+        now = max(now, calls.decide(now).wake_s) if decision.wake_s < inf else now + 1.0
+    if calls.wait is None or calls.wait.resource != "account":
+        assert calls.granted > 2500
+    assert now < 100_000.0

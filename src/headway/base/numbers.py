@@ -10,6 +10,14 @@ MULTIPLES: Final = {"k": 1e3, "K": 1e3, "M": 1e6}
 ENDLESS: Final = ("inf", ".inf", "never")
 UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
+STEPS_MAX: Final = 20
+"""A wait that doubled so often is ten days or more; a thousand times is more than a float holds."""
+
+
+def backoff_s(first_s: float, growth: float, times: int) -> float:
+    """The wait after it grew so many times."""
+    return first_s * growth ** min(times, STEPS_MAX)
+
 
 def number_of(text: str) -> float | None:
     """`22`, `0.5`, `1e3`, `100_000`, `100k`, `2M`, `inf`; anything else is no number."""

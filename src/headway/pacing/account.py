@@ -16,6 +16,7 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from headway.base.numbers import backoff_s
 from headway.base.values import (
     Amounts,
     Demand,
@@ -146,7 +147,7 @@ class Pauses:
             self.overload_s = now
             if fault.kind == "overload":
                 self._overloads += 1
-                wait_s = fault.retry_after_s or 2.0 ** (self._overloads - 1)
+                wait_s = fault.retry_after_s or backoff_s(1.0, 2.0, self._overloads - 1)
                 self._until_s = now + min(wait_s, OVERLOAD_S_MAX)
                 self._reason = "provider overloaded"
         return is_new
@@ -156,7 +157,7 @@ class Pauses:
         if in_flight > 0:
             return
         self._idle_refusals += 1
-        self._until_s = now + min(CROWDED_S_MAX, 2.0**self._idle_refusals / 4)
+        self._until_s = now + min(CROWDED_S_MAX, backoff_s(0.25, 2.0, self._idle_refusals))
         self._reason = "others hold every slot"
 
     def burst_refused(self, wait_s: float | None, now: float) -> None:

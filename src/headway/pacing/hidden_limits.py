@@ -190,7 +190,7 @@ class HiddenLimits:
         if now < self._ready_s:
             return self._ready_s
         if self._row:
-            return max(now, self._tried_s + min(PROBE_S_MAX, PROBE_S * 2.0 ** (self._row - 1)))
+            return max(now, self._tried_s + (PROBE_S if self._row == 1 else PROBE_S_MAX))
         if not self._blamed:
             return max(now, self._tried_s + VENTURE_S)
         refill, need = self._refills[self._blamed], _need(self._blamed, demand)

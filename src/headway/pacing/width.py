@@ -21,6 +21,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from headway.base.numbers import backoff_s
 from headway.pacing.meters import PlannedStream
 from headway.pacing.streams import HORIZON_S
 
@@ -399,7 +400,9 @@ class Cap:
     def probe_soon(self, now: float) -> None:
         """The cap is only suspected: early tries tell whether it is the cause."""
         if self.limit < self.most:
-            self.next_probe_s = min(self.next_probe_s, now + SUSPECT_S * 2.0 ** (self.probes - 1))
+            self.next_probe_s = min(
+                self.next_probe_s, now + backoff_s(SUSPECT_S, 2.0, self.probes - 1)
+            )
 
     def lift(self) -> None:
         """The refusal turned out to have another cause."""
@@ -418,7 +421,7 @@ class Cap:
             self.next_probe_s = now + 1.0 if self.limit < self.most else inf
 
     def _delay_s(self) -> float:
-        return PROBE_FIRST_S * PROBE_GROWTH**self.probes
+        return backoff_s(PROBE_FIRST_S, PROBE_GROWTH, self.probes)
 
 
 RAMP_LEAST: Final = 2.0
@@ -480,7 +483,7 @@ class Ramp:
         return max(now, self._sent[place] + 1.0)
 
     def _patience_s(self) -> float:
-        return RAMP_GROW_S * RAMP_PATIENCE ** (self._refusals - 1)
+        return backoff_s(RAMP_GROW_S, RAMP_PATIENCE, self._refusals - 1)
 
 
 WIDTH_AT_START: Final = 4
@@ -664,7 +667,9 @@ class Width:
             self._settled_s, self._retries = now, 0
         elif company > self.allowed + 0.5:
             self._settled_s = now
-        elif now - self._settled_s >= RETRY_CALLS * fit.at(self.allowed) * 2.0**self._retries:
+        elif now - self._settled_s >= backoff_s(
+            RETRY_CALLS * fit.at(self.allowed), 2.0, self._retries
+        ):
             self._settled_s = now
             self._retries += 1
             self._keep(RETRY_KEEPS * self.allowed, self.allowed)
