@@ -337,7 +337,7 @@ class TrackedLimit:
         """The user's wish: no more than so many seconds' worth at once."""
         self.draw_per_s = 0.0
         self.read_s = -inf
-        self._reported = limit.amount
+        self._reported = 0.0 if limit.source == "learned" else limit.amount
         """The limit by the last reading; while its period is open, less is believed to be there."""
         self._since_s = -inf
         """Readings of calls that were sent before tell nothing of the limit as it is followed."""
@@ -529,9 +529,10 @@ class TrackedLimit:
         if reading.remaining is None or at_s < self.read_s:
             return
         known = self._reported
-        if reading.limit and abs(reading.limit - known) > CHANGED * known:
+        if known and reading.limit and abs(reading.limit - known) > CHANGED * known:
             self._resize(reading.limit / known, now)
-            self._reported, self._since_s = reading.limit, now
+            self._since_s = now
+        self._reported = reading.limit or known
         level = self.level(now)
         meter = self.meter
         if at_s <= self._since_s:
