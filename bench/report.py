@@ -80,8 +80,8 @@ real one**, and no number depends on the machine. The same source gives the same
 
 - **Draws**: providers and workloads drawn at random (`bench/drawn.py` has the ranges). Constants
   were chosen on the seeds {TUNING[0]} to {TUNING[-1]}; everything below is measured on
-  {REPORTED[0]} to {REPORTED[-1]}. A cell is one draw with 22, 300 or 4,000 tasks, over 3 seeds of
-  the work; its figure is the median over the seeds.
+  {REPORTED[0]} to {REPORTED[-1]}. A cell is one draw with 22 or 300 tasks over 3
+  seeds of the work, or 4,000 over one; its figure is the median over the seeds.
 - **bound**: the least time in which the provider's own rules let the work through
   (`src/headway/report/bound.py`), whatever becomes of a neighbour.
 - **best**: the fastest of pools of 1 to 50, waves of 4, everything at once with SDK retries, AIMD

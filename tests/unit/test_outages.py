@@ -7,7 +7,16 @@ from typing import get_args
 
 import pytest
 
-from headway.base.values import Amounts, Demand, Fault, FaultKind, Reading, SettledAs, Usage
+from headway.base.values import (
+    Amounts,
+    Demand,
+    Fault,
+    FaultKind,
+    Limit,
+    Reading,
+    SettledAs,
+    Usage,
+)
 from headway.pacing.account import AccountConfig
 from headway.pacing.call import Call
 from headway.pacing.calls import AccountCalls
@@ -78,6 +87,29 @@ def test_an_answer_to_a_call_that_was_sent_before_ends_no_outage() -> None:
     scene.calls.first_byte(trial, Reading(), scene.now + 0.1)
     scene.now += 0.1
     assert scene.sent()
+
+
+def test_answers_that_go_on_end_the_trial_after_a_broken_connection() -> None:
+    scene = Scene()
+    broken, flowing, *_ = scene.calls.in_flight.values()
+    scene.calls.first_byte(flowing, Reading(), scene.now)
+    scene.fails(broken, BROKEN)
+    scene.sent()
+    assert not scene.sent()
+    scene.now += 0.1
+    scene.calls.progress(flowing, 5.0, scene.now)
+    assert scene.calls.wait is None or not scene.calls.account.pauses.is_trial_due
+
+
+def test_the_trial_may_be_a_call_that_passes_a_blocked_one() -> None:
+    limit = Limit("input", 1000.0, 3600.0, "fixed")
+    calls = AccountCalls(AccountConfig(PLAIN, (limit,)), 0.0)
+    for number, tokens in enumerate((500.0, 900.0, 10.0, 10.0)):
+        demand = Demand(Amounts(tokens, 10.0), Amounts(tokens, 100.0))
+        calls.ask(Call(("", number), demand=demand))
+    first, *_ = calls.decide(0.0).sent
+    calls.settle(first, "used", Usage(Amounts(500.0)), 1.0, BROKEN)
+    assert [call.id[1] for call in calls.decide(1.0).sent] in ([2], [3])
 
 
 @pytest.mark.parametrize("kind", get_args(FaultKind))

@@ -73,6 +73,10 @@ fixed window skips idle periods: FixedWindow 10 60 30
     set_level 3 271; available 271 = 3
 gauge ignores time: Gauge 2
     charge 2 0; when 1 1000 = inf; refund 1 1000; when 1 1000 = 1000
+money in a bucket is firm: Bucket 10 600 0
+    begin 0 570 0:0:0 0; fits_s 0 570 0:0:0 0 0 = inf; fits_s 0 30 0:0:0 0 0 = 0
+fixed window that ends later than a period from now: FlowingFixed 100 60
+    set boundary_s 300; begin 0 50 0:10:50 0; end 0 50 50 0:10:50 0 10; available 10 = 50
 bucket, call larger than all of it: Bucket 10 600 0
     when 900 0 = 0; charge 1 0; when 900 0 = 0.1; available 0.1 = 600; charge 900 0.1;
     available 0.1 = -300; when 1 0.1 = 30.2
@@ -249,6 +253,7 @@ MAKERS: dict[str, Callable[..., object]] = {
     for one in (Bucket, SlidingWindow, FixedWindow, Gauge, Outflow, FlowingWindow, Allowances)
 } | {
     "FlowingBucket": _flowing,
+    "FlowingFixed": lambda size, period_s: FixedWindow(size, period_s, period_s, flows=True),
     "Tracked": _balance,
     "Learned": lambda kind="bucket", source="header", share=1.0, rounding=0.0: _balance(
         "input", kind, source, share, 600.0, rounding

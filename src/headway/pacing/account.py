@@ -4,8 +4,8 @@ Laws:
 - Every limit is checked first, every limit is charged after.
 - What a user configured is true; readings correct what was learned; outcomes teach the rest.
 - A fault teaches what it names and nothing else: a wrong request pauses no other call.
-- While the provider cannot be reached, one call at a time finds out whether it is back. So does
-  the next one after a connection broke.
+- While the provider cannot be reached, one call at a time finds out whether it is back. After a
+  connection broke, the next call goes alone, unless other answers go on.
 """
 
 from __future__ import annotations
@@ -100,6 +100,11 @@ class Pauses:
         if now < self._until_s:
             return Wait("account", self._until_s, self._reason)
         return None
+
+    @property
+    def is_trial_due(self) -> bool:
+        """Whether the next call finds out if the provider can be reached."""
+        return self._trial_s is not None
 
     def sent(self, now: float) -> None:
         """A call leaves; if the provider could not be reached, it is the trial."""

@@ -152,6 +152,9 @@ class AccountCalls:
 
     def progress(self, call: Call, output_tokens: float, now: float) -> None:
         """The answer has grown to so many tokens: learn the pace in the company it has."""
+        if self.account.pauses.is_trial_due:
+            self._stands = None
+            self.account.pauses.reached(call.sent_s)
         if self._moved(call, output_tokens, now):
             self._stands = None
 
@@ -282,6 +285,9 @@ class AccountCalls:
             plan = account.speed.plan(other.demand.expected.output_tokens, now)
             if account.wait(other.demand, plan, len(self._queue), now) is not None:
                 continue
+            if account.pauses.is_trial_due:
+                self._send(other, plan, now)
+                return [other]
             other.levels = account.charge(other.demand, plan, now)
             other.integral = account.speed.enter(now)
             after = account.wait(call.demand, stream, len(self._queue), now)

@@ -207,7 +207,7 @@ class PeriodEvidence:
         return Limit(told.resource, limit, period_s, self._kind, burst, "learned")
 
     def _begin(self) -> None:
-        """Discounted sums over readings: of 1, reset, missing and their products; of how far
+        """Forget the sums over readings: of 1, reset, missing and their products; of how far
         boundaries moved that had not come, and of how often they could have."""
         self._count = self._r = self._rr = self._mm = self._mr = self._off = self._offs = 0.0
         self._ratio = inf
@@ -793,7 +793,8 @@ def discover(told: LimitReading, dialect: Dialect) -> Limit | None:
     if told.reset_s and told.reset_s > WINDOW_RESETS * refill_s + WINDOW_RESETS:
         kind = "fixed"
     burst = None
-    is_told = bool(told.reset_s) or (dialect.limit_kind is not None and told.reset_s is not None)
+    is_full = dialect.limit_kind is not None and told.reset_s == 0.0 and told.remaining > 0
+    is_told = bool(told.reset_s) or is_full
     if kind == "bucket" and is_told:
         burst = max(1e-6, min(told.limit, told.remaining + rate * (told.reset_s or 0.0)))
     return Limit(told.resource, told.limit, period_s, kind, burst, "header")

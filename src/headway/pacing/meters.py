@@ -192,9 +192,9 @@ class Bucket(Meter):
     def fits_s(
         self, need: float, later: float, stream: PlannedStream, floor: float, now: float
     ) -> float:
-        amount = need + later
-        if amount + floor > NEARLY_FULL * self.size:
-            return self.when(max(amount, NEARLY_FULL * self.size) + self._held, now)
+        # What is paid later is money, which is firm.
+        if not later and need + floor > NEARLY_FULL * self.size:
+            return self.when(max(need, NEARLY_FULL * self.size) + self._held, now)
         return super().fits_s(need, later, stream, floor, now)
 
 
@@ -326,7 +326,7 @@ class FixedWindow(Meter):
     ) -> None:  # fmt: skip
         self.available(now)
         begins_s = self.boundary_s - self.period_s
-        if self._flows and stream.from_s < begins_s:
+        if self._flows and stream.from_s < begins_s < now:
             # Of an even flow, what falls into the present window.
             used *= (now - begins_s) / (now - stream.from_s)
         super().end(extra, later, used, stream, sent_s, now)

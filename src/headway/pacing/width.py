@@ -16,7 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable
-from math import inf, isqrt, log2, sqrt
+from math import inf, isqrt, log, log2, sqrt
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -187,6 +187,10 @@ JUMP_SAMPLES: Final = 8
 factor: the provider's speed changed, and with it the time at every width. Without this, a provider
 that is slow for a minute is taken for a congested one, and 780 s become up to 1,890."""
 
+JUMP_NOISE: Final = 0.05
+"""Where samples vary by more than 20 % (this is the variance), eight may be off by chance: a steady
+provider whose times vary by half took up to four times as long."""
+
 Samples = tuple[tuple[float, float, float, float], ...]
 """By width: calls in flight, weight, time, size of the work."""
 
@@ -203,8 +207,13 @@ class Curve:
         self._noise = 0.0
         self._residuals = 0
         self._xx = self._xy = 0.0
+        self._before = 1.0
+        """The ratio of the last sample to the mean of its width."""
+        self._scatter = 0.0
+        """Variance of a sample, by the difference to the one before."""
         self._odd: list[tuple[float, float, float, float]] = []
-        """The last samples in a row that were off to the same side by `JUMP`: by which ratio."""
+        """The last samples in a row that were off to the same side by `JUMP`: ratio to the mean of
+        their width, calls in flight, time, size."""
         self._fit: CongestionFit | None = None
         self._top = [max((n for n, _, _, _ in kept), default=0.0)] * ROUND
         """The widest samples."""
@@ -234,7 +243,10 @@ class Curve:
         ratio, odd = self._ratio(in_flight, y, size), self._odd
         if odd and (odd[0][0] > 1.0) != (ratio > 1.0):
             self._take_odd()
-        if 1.0 / JUMP < ratio < JUMP:
+        # From one sample to the next: a jump shows there once, noise every time.
+        step, self._before = log(ratio / self._before), ratio
+        self._scatter += NOISE_MEMORY * (min(JUMP - 1.0, abs(step)) ** 2 / 2.0 - self._scatter)
+        if 1.0 / JUMP < ratio < JUMP or self._scatter > JUMP_NOISE:
             self._take_odd()
             self.take(in_flight, y, size)
             return 1.0
@@ -242,7 +254,9 @@ class Curve:
         if len(self._odd) < JUMP_SAMPLES:
             return 1.0
         # The first of them were begun before.
-        factor = sorted(ratio for ratio, _, _, _ in self._odd[JUMP_SAMPLES // 2 :])[2]
+        factor = sorted(ratio for ratio, _, _, _ in self._odd[JUMP_SAMPLES // 2 :])[
+            JUMP_SAMPLES // 4
+        ]
         self.rescale(factor)
         return factor
 
@@ -266,16 +280,16 @@ class Curve:
 
     def _ratio(self, in_flight: float, y: float, size: float) -> float:
         """A time, compared with the mean of its width; where that has none, with what is possible:
-        more in flight are never faster."""
-        n, y = max(1.0, in_flight), max(1e-6, y)
-        known = self._bins.get(_bin(n))
-        if known is not None:
-            return y / (known[2] * max(0.1, 1.0 + self.follows * (size / known[3] - 1.0)))
-        follows = self.follows
+        more in flight are never faster. What was seen less than a round says nothing yet."""
+        n, y, follows = max(1.0, in_flight), max(1e-6, y), self.follows
         times = sorted(
-            (width, time * max(0.1, 1.0 + follows * (size / usual - 1.0)))
-            for _, width, time, usual in self._bins.values()
+            (width, time * max(0.1, 1.0 + follows * (size / usual - 1.0)), place)
+            for place, (weight, width, time, usual) in self._bins.items()
+            if weight >= ROUND
         )
+        own = [time for _, time, place in times if place == _bin(n)]
+        if own:
+            return y / own[0]
         place = bisect_left(times, (n,))
         if place > 0 and y < times[place - 1][1]:
             return y / times[place - 1][1]
@@ -604,14 +618,18 @@ class Width:
 
     def moved(self, company: float, per_token_s: float, now: float) -> bool:
         """A piece of an answer came; True if the width changed."""
-        self._sample(company, per_token_s, 1.0)
+        factor = self.pieces.sample(company, per_token_s)
+        if factor != 1.0:
+            # What was seen beyond these calls was perhaps seen while the speed changed.
+            self.first_bytes.rescale(factor)
+            self._keep(0.0, company)
         return self._learn(0.0) | self._retry(company, now)
 
     def arrived(
         self, company: float, elapsed_s: float, tokens: float, fed: float, now: float
     ) -> bool:
         """An answer came whole; `fed` is how many calls the named limits allow in its time."""
-        self._sample(company, elapsed_s, max(1.0, tokens))
+        self.pieces.take(company, elapsed_s, max(1.0, tokens))
         return self._learn(fed) | self._retry(company, now)
 
     def ended(self) -> bool:
@@ -646,14 +664,6 @@ class Width:
         self._is_held = worth <= reach
         self.allowed = float(max(1, int(min(worth, reach + 0.5))))
         return self.allowed != before
-
-    def _sample(self, company: float, y: float, size: float) -> None:
-        """A time of an answer or a piece of it. If it shows that the provider's speed changed, what
-        was seen beyond these calls was perhaps seen while it did."""
-        factor = self.pieces.sample(company, y, size)
-        if factor != 1.0:
-            self.first_bytes.rescale(factor)
-            self._keep(0.0, company)
 
     def _keep(self, least: float, most: float) -> None:
         self.pieces.keep(least, most)
