@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 import pytest
 from hypothesis import given, settings
@@ -25,6 +26,7 @@ from headway.pacing.meters import (
     Meter,
     PlannedStream,
     SlidingWindow,
+    meter_of,
 )
 from headway.pacing.streams import (
     AHEAD_BINS,
@@ -33,7 +35,9 @@ from headway.pacing.streams import (
     FlowingBucket,
     FlowingWindow,
     Outflow,
+    flowing_meter,
 )
+from headway.pacing.width import Cap, CongestionFit
 from headway.pacing.windows import Allowances
 from tests.unit.steps import cases, perform, value_of
 
@@ -148,6 +152,12 @@ call waits for the refill: FlowingBucket 0 0:30:1
 window of plans: charges and corrections: FlowingWindow 100 60 0
     charge 80 0; level 5 = 20; fits_s 20 0 0:0:0 0 1 = 1; fits_s 30 0 0:0:0 0 1 = 60.5;
     correct -50 0 5; level 5 = 70; level 61 = 100; left 61 = 100
+window of plans: when so much is available: FlowingWindow 100 60 0
+    charge 80 0; when 20 1 = 1; when 30 1 = 60.5
+bucket that is charged later than it was looked at: Bucket 10 100 0
+    charge 100 0; begin 5 0 0:0:0 1 = 5; charge 5 2; available 2 = 10
+flowing bucket that is charged later than it was looked at: FlowingBucket 0
+    begin 5 0 2:3:1 1 = 5
 window of plans: a call alone may fill a period: FlowingWindow 100 60 0
     fits_s 500 0 0:0:0 0 0 = 0; charge 1 0; fits_s 500 0 0:0:0 0 0 = 60.5
 window of plans: streams: FlowingWindow 100 10 0
@@ -265,6 +275,20 @@ MAKERS: dict[str, Callable[..., object]] = {
 def test_a_part_counts_as_it_should(maker: str, steps: str) -> None:
     name, *given = maker.split()
     perform(MAKERS[name](*map(value_of, given)), steps)
+
+
+def test_a_total_is_counted_the_same_whether_answers_flow_or_not() -> None:
+    total = Limit("spend", 100.0, 0.0, "gauge")
+    assert type(flowing_meter(total, 0.0)) is type(meter_of(total, 0.0))
+
+
+def test_no_company_is_worth_it_where_time_grows_faster_than_the_width() -> None:
+    assert CongestionFit(1.0, 2.0).width(0.8) == 1.0
+
+
+def test_a_cap_that_was_never_found_is_not_lowered() -> None:
+    (cap := Cap()).lower(3)
+    assert cap.limit == inf
 
 
 RATE_METERS: tuple[Callable[[], Meter], ...] = (

@@ -10,6 +10,7 @@ Laws:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from math import inf
 from typing import Final
@@ -46,7 +47,7 @@ class PlannedStream(Struct, frozen=True):
         return self.tokens * (now - self.from_s) / (self.to_s - self.from_s)
 
 
-class Meter:
+class Meter(ABC):
     """What is left of a limit, and what is held back for calls in flight."""
 
     def __init__(self, size: float) -> None:
@@ -60,18 +61,21 @@ class Meter:
         """What calls in flight will still take."""
         return self._held
 
+    @abstractmethod
     def available(self, now: float) -> float:
         """What has not been taken yet."""
-        raise NotImplementedError
 
+    @abstractmethod
     def charge(self, amount: float, now: float) -> None:
-        raise NotImplementedError
+        """Take so much."""
+
+    @abstractmethod
+    def when(self, amount: float, now: float) -> float:
+        """When so much is available."""
 
     def refund(self, amount: float, now: float) -> None:
-        raise NotImplementedError
-
-    def when(self, amount: float, now: float) -> float:
-        raise NotImplementedError
+        """Give so much back."""
+        self.charge(-amount, now)
 
     def level(self, now: float) -> float:
         """What has not been taken yet, nor produced by the streams in flight."""
@@ -349,9 +353,6 @@ class Gauge(Meter):
 
     def charge(self, amount: float, now: float) -> None:
         self.held += amount
-
-    def refund(self, amount: float, now: float) -> None:
-        self.held -= amount
 
     def when(self, amount: float, now: float) -> float:
         return now if self.available(now) >= amount else inf

@@ -286,6 +286,9 @@ class FlowingWindow(Meter):
     def charge(self, amount: float, now: float) -> None:
         self._add(self._place(now), amount)
 
+    def when(self, amount: float, now: float) -> float:
+        return self.fits_s(amount, 0.0, PlannedStream(now, now, 0.0), 0.0, now)
+
     def correct(self, extra: float, charged_s: float, now: float) -> None:
         """A charge that no period reaches any more does not matter."""
         self._add(self._place(charged_s), extra)

@@ -262,8 +262,6 @@ class Curve:
 
     def rescale(self, factor: float) -> None:
         """The provider has become slower by this factor, whatever the width."""
-        if factor == 1.0:
-            return
         self._bins = {
             place: (weight, n, factor * y, size)
             for place, (weight, n, y, size) in self._bins.items()
