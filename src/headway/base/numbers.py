@@ -11,11 +11,11 @@ ENDLESS: Final = ("inf", ".inf", "never")
 UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 STEPS_MAX: Final = 20
-"""A wait that doubled so often is ten days or more; a thousand times is more than a float holds."""
+"""Twenty doublings of a second are twelve days. After a thousand, a float overflows."""
 
 
 def backoff_s(first_s: float, growth: float, times: int) -> float:
-    """The wait after it grew so many times."""
+    """A wait that began with `first_s` and grew `times` times."""
     return first_s * growth ** min(times, STEPS_MAX)
 
 

@@ -360,7 +360,7 @@ class OutputLength:
         self._calls[call_id] = known
 
     def progressed(self, call_id: Hashable, tokens: float) -> None:
-        """A stream has produced so many tokens so far. Better than what others imply, if told."""
+        """A stream has produced this many tokens so far: more certain than any estimate."""
         known = self._calls.get(call_id)
         if known is not None:
             known.flights[call_id].produced = tokens

@@ -226,7 +226,7 @@ def hours_of(memory: ChronicleMemory) -> dict[int, Spell]:
 
 
 def _faded(spell: Spell, age_min: float) -> Spell:
-    """What is left of an hour after so many minutes."""
+    """An hour's sums, faded by its age in minutes."""
     return Spell(*(KEEP**age_min * one for one in astuple(spell)))
 
 

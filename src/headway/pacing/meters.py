@@ -32,7 +32,7 @@ when its own need is there: a floor must not ask for more than there ever is."""
 
 
 class PlannedStream(Struct, frozen=True):
-    """An answer as planned: so many tokens, evenly, between two times."""
+    """An answer as planned: its tokens come evenly between two times."""
 
     from_s: float
     to_s: float

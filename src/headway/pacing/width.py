@@ -183,8 +183,8 @@ FLAT: Final = 1e-9
 
 JUMP: Final = 1.5
 JUMP_SAMPLES: Final = 8
-"""So many samples in a row that are all slower, or all faster, than their widths' means by this
-factor: the provider's speed changed, and with it the time at every width. Without this, a provider
+"""If eight samples in a row are all slower, or all faster, than their widths' means by this factor,
+the provider's speed changed, and with it the time at every width. Without this, a provider
 that is slow for a minute is taken for a congested one, and 780 s become up to 1,890."""
 
 JUMP_NOISE: Final = 0.05
@@ -540,9 +540,9 @@ TAIL_WAITING: Final = 16
 
 RETRY_CALLS: Final = 16.0
 RETRY_KEEPS: Final = 0.75
-"""What was seen at other widths is believed for the time of so many calls one after the other, then
-for twice as long, and so on: a width that is not used shows nothing new. Then only what was seen
-with this share of the width in flight is kept, and wider ones are tried."""
+"""Times at other widths are believed for as long as 16 calls take one after the other, then for
+twice as long, and so on: a width that is not used shows nothing new. After that, only times with
+at least this share of the width in flight are kept, and wider ones are tried."""
 
 WidthCause = Literal["concurrency", "peak", "untried"]
 """The account takes no more at once; more at once are slower in all; so many were never tried."""
