@@ -187,4 +187,4 @@ def _limits(
 
 
 TUNING: Final = tuple(range(1001, 1061))
-REPORTED: Final = tuple(range(3001, 3061))
+REPORTED: Final = tuple(range(4001, 4061))
