@@ -88,8 +88,8 @@ def select(text: str) -> list[Choice]:
 def quick() -> list[Choice]:
     """One seed of the first draws."""
     return [
-        Choice("reported", provider, "22", column, (1,))
-        for provider in PROVIDERS["reported"][:QUICK_DRAWS]
+        Choice("tuning", provider, "22", column, (1,))
+        for provider in PROVIDERS["tuning"][:QUICK_DRAWS]
         for column in (*OURS, "first:cold")
     ]
 

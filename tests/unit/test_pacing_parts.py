@@ -379,7 +379,8 @@ def test_what_a_call_takes_of_a_limit_at_admission_and_later(
     assert (rule.need(DEMAND), rule.later(DEMAND, PlannedStream(1.0, 9.0, 40.0))) == needs
     assert rule.used_later(USED) == used[1]
     assert rule.whole(USED) == sum(used)
-    assert (rule.extra(DEMAND, USED), rule.unused(DEMAND, USED)) == (extra, unused)
+    assert rule.unused(DEMAND, USED) == unused
+    assert rule.extra(DEMAND, USED, unused) == extra
     assert errors == tuple(rule.error(DEMAND, USED, refills) for refills in (True, False))
     assert rule.is_certain is (resource == "requests")
     assert rule.counts_input is (resource in ("input", "tokens"))

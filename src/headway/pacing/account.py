@@ -242,7 +242,9 @@ class Account:
     def wait(self, demand: Demand, stream: PlannedStream, waiting: int, now: float) -> Wait | None:
         """What holds this call back, or None if it may be sent now."""
         in_flight = self.speed.in_flight
-        held = self.pauses.wait(in_flight, now) or self.allowances.wait(now)
+        held = self.pauses.wait(in_flight, now)
+        if held is None and self.allowances.windows:
+            held = self.allowances.wait(now)
         if held is not None:
             return held
         width = self.width.limit(in_flight, waiting, demand.is_whole, now)
@@ -254,8 +256,7 @@ class Account:
         ventures_s = self.width.departs_s(in_flight, now)
         if ventures_s > now:
             return Wait("concurrency", ventures_s, "more than were ever in flight")
-        departs_s = self.ramp.when(now)
-        if departs_s > now:
+        if self.ramp.most < inf and (departs_s := self.ramp.when(now)) > now:
             return Wait("burst", departs_s, "a burst was refused")
         latest: Wait | None = None
         for limit in self.limits:

@@ -54,6 +54,9 @@ class Decision(Struct, frozen=True):
     blocked: Call | None = None
 
 
+NOTHING_WAITS: Final = Decision()
+
+
 class AccountCalls:
     """What one account knows, its waiting calls in fair order, and those in flight."""
 
@@ -65,6 +68,8 @@ class AccountCalls:
         self.wait: Wait | None = None
         """What the first in the queue waits for."""
         self._queue: FairQueue[Call] = FairQueue()
+        self._next: Call | None = None
+        """The only call that waits: it needs no place in the queue, and most calls never do."""
         self._waits = WaitTimes()
         self._ends: list[tuple[float, int, Call]] = []
         """When streams in flight are planned to end."""
@@ -74,24 +79,30 @@ class AccountCalls:
     @property
     def queued(self) -> int:
         """How many calls wait."""
-        return len(self._queue)
+        return len(self._queue) + (self._next is not None)
 
     @property
     def waiting(self) -> list[Call]:
         """Calls that wait, in order of arrival."""
-        return self._queue.items()
+        return self._queue.items() if self._next is None else [self._next]
 
     def ask(self, call: Call) -> None:
-        """Join the queue."""
+        """Wait for a permit."""
         self._stands = None
-        call.cost_s = self.account.cost_s(call.demand.expected)
         call.joined = self._waits.now
-        call.place = self._queue.push(call.path, call.rank, call.cost_s, call)
+        if self._next is None and not self._queue:
+            self._next = call
+        else:
+            self._line_up()
+            self._push(call)
 
     def leave(self, call: Call) -> None:
-        """Give up a place in the queue."""
+        """Stop waiting."""
         self._stands = None
-        self._queue.remove(call.place)
+        if call is self._next:
+            self._next = None
+        else:
+            self._queue.remove(call.place)
         if not self._queue:
             self.wait = None
 
@@ -99,17 +110,18 @@ class AccountCalls:
         """Send all that may be sent now, in fair order; say what the next one waits for."""
         if self._stands is not None and now < self._stands.wake_s:
             return self._stands
-        self._extend_overruns(now)
+        if self._ends and self._ends[0][0] <= now:
+            self._extend_overruns(now)
         account, queue = self.account, self._queue
         sent: list[Call] = []
         wait: Wait | None = None
-        while (call := queue.head()) is not None:
+        while (call := self._next or queue.head()) is not None:
             if size is not None and now - call.sized_s > RESIZE_S:
                 size(call)
             stream = account.speed.plan(call.demand.expected.output_tokens, now)
-            wait = account.wait(call.demand, stream, len(queue), now)
+            wait = account.wait(call.demand, stream, self.queued, now)
             if wait is not None:
-                if wait.until_s < inf or not account.can_ever(call.demand):
+                if queue and (wait.until_s < inf or not account.can_ever(call.demand)):
                     sent += self._pass(call, stream, wait, now)
                 break
             self._send(call, stream, now)
@@ -117,8 +129,8 @@ class AccountCalls:
         self.wait = wait
         self._waits.note(self._cause(wait), now)
         wake_s = inf if wait is None else max(wait.until_s, now + WAKE_S_MIN)
-        self._stands = Decision((), wait, wake_s, call)
-        return Decision(tuple(sent), wait, wake_s, call)
+        self._stands = NOTHING_WAITS if call is None else Decision((), wait, wake_s, call)
+        return Decision(tuple(sent), wait, wake_s, call) if sent else self._stands
 
     def adopt(self, call: Call, sent_s: float, known_s: float, now: float) -> None:
         """Take over a call that was sent under another process's permit; levels known at `known_s`
@@ -174,20 +186,35 @@ class AccountCalls:
             account.settle(demand, call.stream, call.sent_s, usage, now)
         else:
             account.give_back(demand, call.stream, call.sent_s, how, now)
-        if len(self._queue):
+        if self._queue or self._next is not None:
+            self._line_up()
+            charged_s = call.cost_s or account.cost_s(demand.expected)
             cost_s = account.cost_s(usage.amounts) if how == "used" else 0.0
-            self._queue.correct(call.path, cost_s - call.cost_s)
+            self._queue.correct(call.path, cost_s - charged_s)
         if fault is not None:
             self.refused += how == "throttled"
             self._observe(call, reading, now, now, is_refusal=True)
             account.failed(demand, call.sent_s, fault, reading, now)
         return True
 
+    def _push(self, call: Call) -> None:
+        call.cost_s = self.account.cost_s(call.demand.expected)
+        call.place = self._queue.push(call.path, call.rank, call.cost_s, call)
+
+    def _line_up(self) -> None:
+        """The call that waits alone joins the queue: fairness begins with a second one."""
+        if self._next is not None:
+            self._push(self._next)
+            self._next = None
+
     def _send(self, call: Call, stream: PlannedStream, now: float) -> None:
         """Charge every limit and begin."""
         account = self.account
-        call.cost_s = account.cost_s(call.demand.expected)
-        self._queue.take(call.place, call.cost_s)
+        if call is self._next:
+            self._next = None
+        else:
+            call.cost_s = account.cost_s(call.demand.expected)
+            self._queue.take(call.place, call.cost_s)
         waited_for = self._waits.longest(call.joined, call.asked_s, now)
         call.waited_for = waited_for or call.waited_for
         call.levels = account.charge(call.demand, stream, now)
@@ -283,14 +310,14 @@ class AccountCalls:
             return passed
         for other in self._queue.peek(BACKFILL_MAX)[1:]:
             plan = account.speed.plan(other.demand.expected.output_tokens, now)
-            if account.wait(other.demand, plan, len(self._queue), now) is not None:
+            if account.wait(other.demand, plan, self.queued, now) is not None:
                 continue
             if account.pauses.is_trial_due:
                 self._send(other, plan, now)
                 return [other]
             other.levels = account.charge(other.demand, plan, now)
             other.integral = account.speed.enter(now)
-            after = account.wait(call.demand, stream, len(self._queue), now)
+            after = account.wait(call.demand, stream, self.queued, now)
             account.speed.leave(now)
             account.give_back(other.demand, plan, now, "unused", now)
             if after is None or after.until_s <= wait.until_s + 1e-6:

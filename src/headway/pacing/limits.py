@@ -77,10 +77,10 @@ class ChargingRule:
         """What was reserved for a call and not used by it."""
         return self._reserved * (demand.ceiling.output_tokens - used.output_tokens)
 
-    def extra(self, demand: Demand, used: Amounts) -> float:
+    def extra(self, demand: Demand, used: Amounts, unused: float) -> float:
         """What a call that used so much took beyond what its admission did; negative comes back."""
         extra = self._input * (used.input_tokens - demand.expected.input_tokens)
-        return extra if self.keeps else extra - self.unused(demand, used)
+        return extra if self.keeps else extra - unused
 
     def used_later(self, amounts: Amounts) -> float:
         """What such a call took after its admission."""
@@ -315,6 +315,8 @@ class TrackedLimit:
         """What the provider counts with; readings correct it."""
         self.ceiling = _ceiling_of(limit, flows, share, now) if share < 1 else None
         self._meters = (self.meter,) if self.ceiling is None else (self.meter, self.ceiling)
+        self._refills = isinstance(self.meter, FlowingBucket)
+        """Whether answers take of it as they are produced, and it refills meanwhile."""
         self._has_plenty = isinstance(self.meter, Bucket) and self.ceiling is None
         """Whether a look at the level may be enough: no floor is above its share."""
         self.rounding = rounding
@@ -370,7 +372,7 @@ class TrackedLimit:
         spreads = ERROR_SPREADS if self.exact else WINDOW_SPREADS
         error = spreads * sqrt(self._variance * self._in_flight)
         floor = min(FLOOR_SHARE * size, EXACT_FLOOR * size + error + self.rounding)
-        if isinstance(self.meter, FlowingBucket):
+        if self._refills:
             # Within a bin what flows may come before what refills.
             floor += min(FLOOR_SHARE * size, self.limit.rate_per_s * BIN_S)
         return floor
@@ -460,13 +462,14 @@ class TrackedLimit:
         if self.rule.is_certain:
             return
         used = usage.amounts
-        error = self.rule.error(demand, used, refills=isinstance(self.meter, FlowingBucket))
+        rule = self.rule
+        error = rule.error(demand, used, self._refills)
         self._variance += MEMORY * (error * error - self._variance)
-        extra = self.rule.extra(demand, used)
-        unused = self.rule.unused(demand, used)
+        unused = rule.unused(demand, used)
         self._unused += unused
         self._mean_unused += MEMORY * (unused - self._mean_unused) if self._mean_unused else unused
-        later, took = self.rule.later(demand, stream), self.rule.used_later(used)
+        extra = rule.extra(demand, used, unused)
+        later, took = rule.later(demand, stream), rule.used_later(used)
         for meter in self._meters:
             meter.end(extra, later, took, stream, sent_s, now)
 

@@ -275,6 +275,8 @@ class WaitTimes:
 
     def longest(self, joined: WaitVersion, joined_s: float, now: float) -> str:
         """What the queue has waited for longest since a call joined; nothing, if it has not."""
+        if joined is self.now:
+            return joined.cause if now > joined_s else ""
         waited = {
             cause: total_s - joined.totals.get(cause, 0.0)
             for cause, total_s in self.now.totals.items()

@@ -180,7 +180,8 @@ class FlowingBucket(Bucket):
         sent_s: float, now: float,
     ) -> None:  # fmt: skip
         self.level(now)
-        self.correct(extra, sent_s, now)
+        if extra:
+            self.correct(extra, sent_s, now)
         self.outflow.add(stream, now, -1.0)
         self.correct(used - stream.produced(now), now, now)
 

@@ -77,11 +77,11 @@ class Allowances:
 
     def __init__(self, share: float) -> None:
         self._share = share
-        self._windows: dict[float, _Window] = {}
+        self.windows: dict[float, _Window] = {}
 
     def wait(self, now: float) -> Wait | None:
         """The window that holds all calls back now."""
-        for period_s, window in self._windows.items():
+        for period_s, window in self.windows.items():
             is_full = window.is_shown and window.used >= self._share
             if is_full and now < window.resets_at_s:
                 why = f"usage window is {window.used:.0%} used"
@@ -95,7 +95,7 @@ class Allowances:
         # A window whose reset is not told lasts no longer than its period.
         resets_at_s = now + (told.period_s if told.reset_s is None else told.reset_s)
         used = told.utilization
-        window = self._windows.setdefault(told.period_s, _Window(used, resets_at_s))
+        window = self.windows.setdefault(told.period_s, _Window(used, resets_at_s))
         if now >= window.resets_at_s or used < window.used - STEP / 2.0:
             window.tokens, window.rise = MEMORY * window.tokens, MEMORY * window.rise
         else:
@@ -107,14 +107,14 @@ class Allowances:
 
     def settle(self, tokens: float) -> None:
         """A call used so many."""
-        for window in self._windows.values():
+        for window in self.windows.values():
             window.unread_tokens += tokens
 
     def restore(self, kept: Iterable[WindowState], at_s: float) -> None:
         """Go on from where windows stood at `at_s`."""
         for one in kept:
             resets_at_s = at_s + one.resets_s
-            self._windows[one.period_s] = _Window(one.used, resets_at_s, one.tokens, one.rise)
+            self.windows[one.period_s] = _Window(one.used, resets_at_s, one.tokens, one.rise)
 
     def statistics(self, now: float) -> tuple[WindowState, ...]:
         """As they stand; a window that is over is empty."""
@@ -123,5 +123,5 @@ class Allowances:
                 period_s, one.used if now < one.resets_at_s else 0.0,
                 max(0.0, one.resets_at_s - now), one.tokens, one.rise,
             )
-            for period_s, one in self._windows.items()
+            for period_s, one in self.windows.items()
         )  # fmt: skip
