@@ -43,7 +43,7 @@ def ended(start: JournalEntry) -> JournalEntry:
         task, 1, start.event.at_s + 0.5, Ending(digest(body), b"", 9.0, 3.0, 70, 1)
     )
     row = fold(start.row, event, start.key, f"review[{task}]")
-    return JournalEntry(event, start.key, row, (body,))
+    return JournalEntry(event, start.key, row, ((digest(body), body),))
 
 
 def whole(tasks: Iterable[int]) -> list[JournalEntry]:

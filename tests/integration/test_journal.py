@@ -182,7 +182,7 @@ def test_only_its_user_can_read_a_journal_whatever_the_umask(tmp_path: Path) -> 
 
         async def act() -> None:
             large = b"x" * (BODY_BYTES_MAX + 1)
-            journal.write([replace(ended(began(1)), bodies=(large,))])
+            journal.write([replace(ended(began(1)), bodies=((digest(large), large),))])
             await journal.flush()
             assert journal.reader.body(digest(large)) == large
             for place, folders, files in os.walk(folder):
@@ -212,7 +212,7 @@ def test_without_bodies_only_their_digests_are_kept(folder: str) -> None:
 def test_a_result_that_many_tasks_give_is_kept_once(folder: str, journal: Journal) -> None:
     async def act() -> None:
         for task in range(100):
-            journal.write([replace(began(task), bodies=(b"ok",))])
+            journal.write([replace(began(task), bodies=((digest(b"ok"), b"ok"),))])
             if task % 10 == 0:
                 await journal.flush()
         await journal.flush()
@@ -233,7 +233,7 @@ def test_many_bodies_are_read_at_once_the_large_ones_too(folder: str, count: int
         journal.start(asyncio.get_running_loop())
         journal.write([began(0)], None)
         fact = ReplyKept(0, 1, 2.0, digest(large))
-        journal.write([JournalEntry(fact, key_of(0), None, tuple(bodies.values()))])
+        journal.write([JournalEntry(fact, key_of(0), None, tuple(bodies.items()))])
         await journal.flush()
         journal.close()
 

@@ -52,7 +52,8 @@ class Writer:
             return self
         key, name = key_of(number), self.names[number]
         row = self.rows[number] = fold(self.rows.get(number), fact, key, name)
-        self.entries.append(JournalEntry(fact, key, row, bodies))
+        named = tuple((digest(body), body) for body in bodies)
+        self.entries.append(JournalEntry(fact, key, row, named))
         return self
 
     def finished(self, number: int, from_s: float, to_s: float, body: bytes) -> Writer:

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from headway.base.digest import digest
 from headway.base.values import Fault, FaultKind
 from headway.engine.events import Event, TaskFinished, TaskReused, TaskStarted
 from headway.engine.record import JournalEntry, TaskRow
@@ -98,8 +97,7 @@ class SlowRecord(Struct):
                 self.durable.append(entry)
                 if entry.row is not None:
                     self.rows[entry.key] = entry.row
-                for body in entry.bodies:
-                    self.bodies[digest(body)] = body
+                self.bodies |= dict(entry.bodies)
             if then is not None:
                 then()
 

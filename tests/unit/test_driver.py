@@ -405,10 +405,7 @@ class KeepingRecord(SlowRecord):
         return Saved({}, self.bodies.get)
 
     def _take(self, entry: JournalEntry) -> None:
-        for body in entry.bodies:
-            event: Any = entry.event
-            name = event.body if isinstance(event, ReplyKept) else event.ending.body
-            self.bodies[name] = body
+        self.bodies |= dict(entry.bodies)
 
 
 def _bare(entry: JournalEntry) -> JournalEntry:

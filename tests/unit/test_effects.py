@@ -184,8 +184,9 @@ def test_nothing_is_performed_before_its_intent_is_durable() -> None:
         assert len(box.known.done) == 2
         done = record.entries[1]
         assert isinstance(done.event, EffectDone)
-        assert done.bodies == (b'receipt of "a"',)
-        assert done.event.receipt == digest(done.bodies[0])
+        receipt = b'receipt of "a"'
+        assert done.bodies == ((done.event.receipt, receipt),)
+        assert done.event.receipt == digest(receipt)
         assert done.key == asker(0).key
 
     virtual(scene)
@@ -331,7 +332,7 @@ def test_a_long_receipt_is_cut() -> None:
         box = outbox(record, mail=verbose)
         box.release(0, asker(0).key, "notify", (mail("a"),))
         await box.drained()
-        assert len(record.entries[1].bodies[0]) == RECEIPT_BYTES_MAX
+        assert len(record.entries[1].bodies[0][1]) == RECEIPT_BYTES_MAX
 
     virtual(scene)
 

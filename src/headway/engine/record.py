@@ -126,8 +126,8 @@ class JournalEntry(Struct, frozen=True):
     key: bytes = b""
     """Of the task that the event is about; empty if it is about the run."""
     row: TaskRow | None = None
-    bodies: tuple[bytes, ...] = ()
-    """Texts that the event refers to by their digest."""
+    bodies: tuple[tuple[bytes, bytes], ...] = ()
+    """Texts that the event refers to by their digest: digest and text of each."""
 
 
 class Header(Struct, frozen=True):
@@ -166,10 +166,10 @@ def fold(row: TaskRow | None, event: Fact, key: bytes, name: str) -> TaskRow:
             return TaskRow(key, name, "started", event.attempt, event.at_s)
         row = TaskRow(key, name, "started")
     match event:
-        case TaskStarted():
-            return _started(row, name, event)
         case TaskFinished() | TaskProposed() | TaskStale() | TaskDelayed() | TaskFailed():
             return _ended(row, name, event)
+        case TaskStarted():
+            return _started(row, name, event)
         case MoneyReserved():
             return replace(row, reserved_microusd=event.microusd, reserved_tokens=event.tokens)
         case ReplyKept():
@@ -209,16 +209,15 @@ def _started(old: TaskRow, name: str, event: TaskStarted) -> TaskRow:
 
 def _ended(old: TaskRow, name: str, event: AttemptEnd) -> TaskRow:
     state = _ENDS[type(event)]
-    ending = event.ending
     # What was proposed has been paid for: that it is committed, or not, costs nothing.
     is_paid = old.state == "proposed" and old.attempt == event.attempt
+    cost = NOTHING if is_paid else event.ending
     return TaskRow(
-        old.key, name, state, event.attempt, old.started_s, event.at_s, ending, _why(event), 0,
-        old.spent_microusd + (0 if is_paid else ending.spend_microusd),
+        old.key, name, state, event.attempt, old.started_s, event.at_s, event.ending, _why(event),
+        0, old.spent_microusd + cost.spend_microusd,
         # After a delay the replies that were paid are still good; a new beginning has none.
         old.kept if state == "delayed" else (), 0,
-        old.spent_tokens + (0 if is_paid else ending.spend_tokens),
-        old.unpriced + (0 if is_paid else ending.unpriced),
+        old.spent_tokens + cost.spend_tokens, old.unpriced + cost.unpriced,
     )  # fmt: skip
 
 

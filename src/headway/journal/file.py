@@ -15,11 +15,10 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-import struct
 from array import array
 from collections.abc import Sequence
 from contextlib import closing, suppress
-from itertools import chain, starmap
+from itertools import chain
 from typing import Final, cast
 from zlib import crc32
 
@@ -111,87 +110,80 @@ def is_full(folder: str) -> bool:
 # Rows and events as a journal's tables have them, each with a check over all that it says.
 
 Values = tuple[object, ...]
-RowValues = tuple[int, bytes, str | bytes, TaskState, bytes]
+RowValues = tuple[int, bytes, str | bytes, TaskState, bytes, int]
 
 ROW_COLUMNS: Final = (
     "id", "key", "name", "state", "started_s", "ended_s", "input_tokens", "output_tokens",
-    "spent_microusd", "reserved_microusd", "unpriced", "data",
+    "spent_microusd", "reserved_microusd", "unpriced", "data", "crc",
 )  # fmt: skip
 """What people may want to ask SQLite for, and `data`, which has all that is not in the first four:
 a row is read a third as fast column by column."""
-ROW_READ_COLUMNS: Final = ("id", "key", "name", "state", "data")
+ROW_READ_COLUMNS: Final = ("id", "key", "name", "state", "data", "crc")
 EVENT_COLUMNS: Final = ("seq", "at_s", "version", "kind", "key", "json", "crc")
 BODY_COLUMNS: Final = ("id", "digest", "data")
 
-_RowRest = tuple[int, int, float, float, Ending, bytes, int, int, tuple[bytes, ...], int, int, int]
-"""What `data` has of a row: its number, and the fields of a TaskRow behind its state."""
+_RowRest = tuple[int, float, float, Ending, bytes, int, int, tuple[bytes, ...], int, int, int]
+"""What `data` has of a row: the fields of a TaskRow behind its state."""
 _rest_of: Final = msgpack.Decoder(_RowRest)
 _pack: Final = msgpack.Encoder().encode
-_crc: Final = struct.Struct("<I")
-_stamp: Final = struct.Struct("<qdq")
-_EventValues = tuple[int, float, int, str, bytes, str]
+_EventValues = tuple[int, float, int, str, bytes, str, int]
 
 
 def row_values(number: int, row: TaskRow) -> Values:
-    end, name = row.ending, _stored(row.name)
+    end, key, name, state = row.ending, row.key, _stored(row.name), row.state
     data = _pack((
-        number, row.attempt, row.started_s, row.ended_s, end, _packed(row.fault),
-        row.reserved_microusd, row.spent_microusd, row.kept, row.reserved_tokens, row.spent_tokens,
-        row.unpriced,
+        row.attempt, row.started_s, row.ended_s, end, _packed(row.fault), row.reserved_microusd,
+        row.spent_microusd, row.kept, row.reserved_tokens, row.spent_tokens, row.unpriced,
     ))  # fmt: skip
     return (
-        number, row.key, name, row.state, row.started_s, row.ended_s, end.input_tokens,
-        end.output_tokens, row.spent_microusd, row.reserved_microusd,
-        row.unpriced + row.unpriced_in_flight,
-        _crc.pack(_row_crc(data, row.key, name, row.state)) + data,
+        number, key, name, state, row.started_s, row.ended_s, end.input_tokens, end.output_tokens,
+        row.spent_microusd, row.reserved_microusd, row.unpriced + row.unpriced_in_flight,
+        data, _row_crc(number, key, name, state, data),
     )  # fmt: skip
 
 
 def read_row(found: RowValues) -> TaskRow:
     """The row that `ROW_READ_COLUMNS` give; JournalError if it is spoilt."""
     try:
-        number, key, name, state, data = found
-        rest = data[_crc.size :]
-        if _crc.unpack_from(data)[0] != _row_crc(rest, key, name, state):
+        number, key, name, state, data, crc = found
+        if crc != _row_crc(number, key, name, state, data):
             raise ValueError("its check does not fit")
-        own, attempt, started_s, ended_s, ending, fault, *others = _rest_of.decode(rest)
-        if own != number:
-            raise ValueError(f"it is that of task {own}")
+        attempt, started_s, ended_s, ending, fault, *others = _rest_of.decode(data)
         return TaskRow(
             key, name if isinstance(name, str) else _unpacked(name), state, attempt, started_s,
             ended_s, ending, _unpacked(fault), *others,
         )  # fmt: skip
-    except (TypeError, ValueError, AttributeError, struct.error) as why:
+    except (TypeError, ValueError, AttributeError) as why:
         raise JournalError(f"the row of task {found[0]} is spoilt: {why}") from None
 
 
 def event_values(seq: int, key: bytes, event: Fact) -> Values:
     kind, text = encode(event)
-    said = seq, event.at_s, VERSION, kind, key, text
-    return (*said, _event_crc(said))
+    return seq, event.at_s, VERSION, kind, key, text, _event_crc(seq, kind, key, text)
 
 
 def read_event(found: Values) -> Fact:
     """The event that the table has; JournalError if it is spoilt or from a newer headway."""
     try:
-        said = cast(_EventValues, found[:6])
-        if _event_crc(said) != found[6]:
+        seq, at_s, version, kind, key, text, crc = cast(_EventValues, found)
+        if crc != _event_crc(seq, kind, key, text):
             raise ValueError("its check does not fit")
-    except (TypeError, ValueError, AttributeError, struct.error) as why:
+        event = decode(kind, version, text)
+        if at_s != event.at_s:
+            raise ValueError("its time does not fit")
+    except (TypeError, ValueError, AttributeError) as why:
         raise JournalError(f"event {found[0]} is spoilt: {why}") from None
-    _, _, version, kind, _, text = said
-    return decode(kind, version, text)
+    return event
 
 
-def _row_crc(data: bytes, key: bytes, name: str | bytes, state: str) -> int:
+def _row_crc(number: int, key: bytes, name: str | bytes, state: str, data: bytes) -> int:
+    """Begins with the number: a row in the place of another is spoilt, too."""
     named = name if isinstance(name, bytes) else name.encode()
-    return crc32(b"%b\0%b\0%b" % (key, named, state.encode()), crc32(data))
+    return crc32(b"\0".join((key, named, state.encode(), data)), number)
 
 
-def _event_crc(said: _EventValues) -> int:
-    seq, at_s, version, kind, key, text = said
-    stamp = crc32(_stamp.pack(seq, at_s, version))
-    return crc32(b"%b\0%b\0%b" % (key, kind.encode(), text.encode()), stamp)
+def _event_crc(seq: int, kind: str, key: bytes, text: str) -> int:
+    return crc32(b"\0".join((key, kind.encode(), text.encode())), seq)
 
 
 def _stored(text: str) -> str | bytes:
@@ -245,7 +237,7 @@ CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE tasks (
     id INTEGER PRIMARY KEY, key BLOB, name, state TEXT, started_s REAL, ended_s REAL,
     input_tokens REAL, output_tokens REAL, spent_microusd INTEGER, reserved_microusd INTEGER,
-    unpriced INTEGER, data BLOB
+    unpriced INTEGER, data BLOB, crc INTEGER
 );
 CREATE TABLE events (
     seq INTEGER PRIMARY KEY, at_s REAL, version INTEGER, kind TEXT, key BLOB, json TEXT, crc INTEGER
@@ -412,23 +404,25 @@ class JournalFile:
     def commit(self, entries: Sequence[JournalEntry]) -> None:
         """Write these in one transaction that is on the disk when this returns."""
         events: list[object] = []
-        rows: dict[int, TaskRow] = {}
+        last: dict[int | None, JournalEntry] = {}
         seq = self._seq
         for entry in entries:
             seq += 1
             events += event_values(seq, entry.key, entry.event)
-            row = entry.row
-            if row is not None:
+            if entry.row is not None:
                 # Of a task that started and ended in one batch, only where it is now is written.
-                rows[self._number(entry)] = row
+                last[getattr(entry.event, "task", None)] = entry
+        rows: list[object] = []
+        for task, entry in last.items():
+            if entry.row is not None:
+                rows += row_values(self._number(task, entry), entry.row)
         bodies = self._new_bodies(entries)
         database = self._database
         database.execute("BEGIN IMMEDIATE")
         try:
             self._check_epoch()
             self._insert("events", EVENT_COLUMNS, events)
-            last = list(chain.from_iterable(starmap(row_values, rows.items())))
-            if self._insert("tasks", ROW_COLUMNS, last, _UPSERT) != len(rows):
+            if self._insert("tasks", ROW_COLUMNS, rows, _UPSERT) != len(last):
                 raise InternalError("two tasks of this run have the same number")
             self._insert("bodies", BODY_COLUMNS[1:], list(chain.from_iterable(bodies.items())))
             database.execute("COMMIT")
@@ -470,9 +464,8 @@ class JournalFile:
                 hint="let the other one finish",
             )
 
-    def _number(self, entry: JournalEntry) -> int:
+    def _number(self, task: int | None, entry: JournalEntry) -> int:
         """The number of the task's row: given once, in the order of first writing."""
-        task = getattr(entry.event, "task", None)
         if task is None:
             raise InternalError(f"{type(entry.event).__name__} is about no task, and has a row")
         ids = self._ids
@@ -493,8 +486,7 @@ class JournalFile:
         if not self._keeps_bodies:
             return found
         recent, older = self._recent, self._older
-        for body in [body for entry in entries for body in entry.bodies]:
-            name = digest(body)
+        for name, body in [one for entry in entries for one in entry.bodies]:
             if name in recent or name in older:
                 continue
             if len(body) > BODY_BYTES_MAX:

@@ -217,8 +217,8 @@ class Journal:
             batch.append(writing)
             entries += len(writing[0])
             for entry in writing[0]:
-                if entry.bodies:
-                    size += sum(map(len, entry.bodies))
+                for _, body in entry.bodies:
+                    size += len(body)
             if entries >= BATCH_ENTRIES_MAX or size >= BATCH_BYTES_MAX:
                 break
         return batch

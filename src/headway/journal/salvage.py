@@ -200,8 +200,10 @@ class Wreck:
             case (None, int() | float() as at_s, version, kind, bytes(key), text, crc):
                 values = (number, float(at_s), version, kind, key, text, crc)
                 self.events.add((number, key, db.read_event(values)))
-            case (None, bytes(key), name, state, *_, data) if len(record) == len(db.ROW_COLUMNS):
-                row = db.read_row(cast(db.RowValues, (number, key, name, state, data)))
+            case (None, bytes(key), name, state, *_, data, crc) if len(record) == len(
+                db.ROW_COLUMNS
+            ):
+                row = db.read_row(cast(db.RowValues, (number, key, name, state, data, crc)))
                 old = self.rows.get(number)
                 if old is None or _age(row) >= _age(old):
                     self.rows[number] = row

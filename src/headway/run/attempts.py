@@ -32,6 +32,7 @@ from headway.engine.record import JournalEntry, MoneyReserved, ReplyKept, TaskRo
 from headway.plans.ready import DONE
 from headway.run.results import needed_members
 from headway.state.coherence import Breach
+from headway.state.outbox import fulfil, is_cancelled
 from headway.state.shared import Change, decode, encode
 from headway.work import (
     Attempt,
@@ -83,7 +84,6 @@ class ActiveAttempt(Attempt):
             self.journalled = self.row.attempt - (self.row.state == "started")
             self.charged = Cost(self.row.reserved_microusd, self.row.reserved_tokens)
         self.snapshot, self.lock = None, attempts.lock
-        self.is_last = False
         self.runner: asyncio.Task[None] | None = None
         self.called_back = ""
         """Why it was taken back before it had sent anything."""
@@ -97,6 +97,10 @@ class ActiveAttempt(Attempt):
         if self._clock is None:
             self._clock = AttemptClock()
         return self._clock
+
+    @property
+    def is_last(self) -> bool:  # type: ignore[override] # Nobody sets it.
+        return is_last(self._attempts.driver.state, self.task, self.number)
 
     def needed(self, name: str) -> list[Needed]:
         return self._attempts.needed(self.group, self.member, name)
@@ -120,7 +124,9 @@ class ActiveAttempt(Attempt):
     def keep(self, reply: bytes) -> Awaitable[None]:
         return self._attempts.keep_reply(self, reply)
 
-    def folded(self, event: ev.Event | MoneyReserved | ReplyKept, *bodies: bytes) -> JournalEntry:
+    def folded(
+        self, event: ev.Event | MoneyReserved | ReplyKept, *bodies: tuple[bytes, bytes]
+    ) -> JournalEntry:
         self.row = fold(self.row, event, self.key, self.name)
         return JournalEntry(event, self.key, self.row, bodies)
 
@@ -275,14 +281,14 @@ class Attempts:
         """Make a reply durable in the middle of an attempt, with what it is a reply to."""
         body = active.inputs + reply
         fact = ReplyKept(active.task, active.number, self._setup.clock(), digest(body))
-        await self._written(active, fact, body)
+        await self._written(active, fact, (fact.body, body))
         crash_point("kept")
 
     def _written(
-        self, active: ActiveAttempt, fact: MoneyReserved | ReplyKept, *bodies: bytes
+        self, active: ActiveAttempt, fact: MoneyReserved | ReplyKept, *bodies: tuple[bytes, bytes]
     ) -> asyncio.Future[None]:
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._setup.record.write((active.folded(fact, *bodies),), partial(_fulfil, durable))
+        self._setup.record.write((active.folded(fact, *bodies),), partial(fulfil, durable))
         return durable
 
     def _settle(self, active: ActiveAttempt, result: Result, is_in_doubt: bool = False) -> Cost:
@@ -299,7 +305,7 @@ class Attempts:
         purse.settle(active.task, spent.microusd, spent.tokens)
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
-            _fulfil(waiter)
+            fulfil(waiter)
         return spent
 
     # How an attempt goes and ends.
@@ -319,8 +325,8 @@ class Attempts:
         self.driver.ended(active.group)
 
     async def _attempt(self, active: ActiveAttempt, work: Work) -> None:
-        active.is_last = is_last(self._state, active.task, active.number)
-        active.kept = self._kept(active)
+        if active.row is not None and active.row.kept:
+            active.kept = self._kept(active.row.kept, active.inputs)
         try:
             if work.timeout_s is None:
                 result = await work.perform(active)
@@ -339,7 +345,7 @@ class Attempts:
             if active.is_abandoned and not self._state.over:
                 self._lost(active, OUTDATED, NO_RESULT, active.is_sent)
                 return
-            if _is_cancelled():
+            if is_cancelled():
                 raise
             fault = Fault("broken", detail="it was cancelled from inside")
             self._lost(active, fault, NO_RESULT, active.is_sent)
@@ -356,8 +362,7 @@ class Attempts:
         else:
             self._finished(active, result)
 
-    def _kept(self, active: ActiveAttempt) -> tuple[bytes, ...]:
-        given, names = active.inputs, () if active.row is None else active.row.kept
+    def _kept(self, names: tuple[bytes, ...], given: bytes) -> tuple[bytes, ...]:
         replies = map(self._results.find, names)
         return tuple(one[len(given) :] for one in replies if one and one.startswith(given))
 
@@ -370,7 +375,7 @@ class Attempts:
         event: HasResult = done
         # What the run has taken back and still has a result keeps it: it is not paid again.
         is_heard = is_current(self._state, active.task, active.number)
-        bodies: tuple[bytes, ...] = (result.body,)
+        bodies: tuple[tuple[bytes, bytes], ...] = ((ending.body, result.body),)
         if touched := self._note(active):
             judged = self._judge(done, touched, is_heard)
             if judged is None:
@@ -378,7 +383,8 @@ class Attempts:
                 ending = _ending(result, b"", active.inputs)
                 self.driver.feed(ev.Finished(active.task, active.number, ending))
                 return
-            event, bodies = judged, (result.body, touched)
+            event = judged
+            bodies += ((event.ending.access, touched),)
         entry = active.folded(event, *bodies)
         self.ending += is_heard
         then = partial(self._durable, active, event, result) if is_heard else None
@@ -400,15 +406,17 @@ class Attempts:
 
     def _tell_of(self, durables: list[Durable]) -> None:
         self._durables = []
-        driver, active_tasks = self.driver, self.active
+        driver, works, active_tasks = self.driver, self.works, self.active
         events: list[ev.Event] = []
         unshown: list[ev.Failed] = []
         groups: dict[int, None] = {}
         for active, event, result in durables:
             group = active.group
-            self._settle(active, result)
+            if active.task in self._holders:
+                self._settle(active, result)
             is_held = isinstance(event, ev.TaskProposed)
-            if problem := driver.publish(group, active.member, None if is_held else result.body):
+            body = None if is_held else result.body
+            if works[group].publishes and (problem := driver.publish(group, active.member, body)):
                 unshown.append(_unshown(active, event.ending, problem))
                 continue
             events.append(event)
@@ -530,21 +538,10 @@ class Attempts:
             self.driver.ended(group)
 
 
-def _fulfil(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
-
 def _unshown(active: ActiveAttempt, ending: ev.Ending, problem: str) -> ev.Failed:
     """A task whose result is paid for and kept, and cannot be shown: a resume shows it."""
     kept = ev.Ending(ending.body, ending.inputs, exit_code=ending.exit_code, access=ending.access)
     return ev.Failed(active.task, active.number, Fault("request", detail=problem), kept)
-
-
-def _is_cancelled() -> bool:
-    """Whether the attempt that runs here was cancelled from outside."""
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
 
 
 def _ending(

@@ -258,7 +258,7 @@ class Outbox:
         receipt = await self._sent(due, send)
         crash_point("performed")
         name = digest(receipt) if receipt else b""
-        bodies = (receipt,) if receipt else ()
+        bodies = ((name, receipt),) if receipt else ()
         await self._written(due, due.done(self._clock(), name), bodies)
         crash_point("receipted")
         return receipt
@@ -281,11 +281,14 @@ class Outbox:
             raise EffectFailedError(why) from error
 
     async def _written(
-        self, due: Due, fact: EffectIntended | EffectDone, bodies: tuple[bytes, ...] = ()
+        self,
+        due: Due,
+        fact: EffectIntended | EffectDone,
+        bodies: tuple[tuple[bytes, bytes], ...] = (),
     ) -> None:
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._record.write(
-            (JournalEntry(fact, due.asker.key, None, bodies),), partial(_fulfil, durable)
+            (JournalEntry(fact, due.asker.key, None, bodies),), partial(fulfil, durable)
         )
         await durable
         self.known.apply(due.asker.key, fact)
@@ -308,6 +311,6 @@ class Outbox:
         self._go()
 
 
-def _fulfil(durable: asyncio.Future[None]) -> None:
+def fulfil(durable: asyncio.Future[None]) -> None:
     if not durable.done():
         durable.set_result(None)
