@@ -264,18 +264,22 @@ TELL_PROMPT: Final[ContextVar[Callable[[bytes], None] | None]] = ContextVar(
 it what they ask, from any thread."""
 
 
-@contextmanager
-def waiting_for_permit(refused: str = "") -> Iterator[Callable[[str], None]]:
-    """Tell the task of a call that it waits, and why; gives how to tell what it waited for."""
-    tell, reasons = TELL_WAIT.get(), [""]
-    if tell is None:
-        yield reasons.append
-        return
-    tell(True, refused)
-    try:
-        yield reasons.append
-    finally:
-        tell(False, reasons[-1])
+class PermitWait:
+    """Tells the task of a call that the call waits, and why; then what it waited for."""
+
+    __slots__ = ("_tell", "waited_for")
+
+    def __init__(self, refused: str = "") -> None:
+        self._tell, self.waited_for = TELL_WAIT.get(), ""
+        if self._tell is not None:
+            self._tell(True, refused)
+
+    def __enter__(self) -> PermitWait:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._tell is not None:
+            self._tell(False, self.waited_for)
 
 
 def tell_waits_of(attempt: Attempt) -> None:

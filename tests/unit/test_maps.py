@@ -19,7 +19,7 @@ from headway.api.functions import _identity
 from headway.engine.strategy import LOOKAHEAD
 from headway.errors import BadValueError, TasksFailedError, UsageError
 from headway.testing import run_virtual
-from headway.work import waiting_for_permit
+from headway.work import PermitWait
 from tests.unit.driven import passes
 
 TASKS = 22
@@ -257,7 +257,7 @@ def test_a_map_follows_what_waits_for_permits_even_in_threads() -> None:
         begun.append(n)
         if len(begun) == LOOKAHEAD:
             is_full.set()
-        with waiting_for_permit():
+        with PermitWait():
             goes.wait(20)
         return n
 

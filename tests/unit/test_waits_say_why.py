@@ -14,7 +14,7 @@ from headway.engine.state import Rules
 from headway.engine.strategy import ALL_AT_ONCE
 from headway.plans.graph import Graph, TaskGroup
 from headway.testing import FakeAdmission
-from headway.work import TELL_WAIT, waiting_for_permit
+from headway.work import TELL_WAIT, PermitWait
 from tests.unit.attempts import Told
 from tests.unit.driven import Scene, flat
 from tests.unit.paced_provider import PacedProvider, refusal
@@ -63,11 +63,11 @@ def test_calls_of_a_client_tell_the_task_that_they_are_part_of() -> None:
 def test_the_reason_of_a_permit_is_told_when_the_wait_is_over() -> None:
     told: list[tuple[bool, str]] = []
     TELL_WAIT.set(lambda waits, why: told.append((waits, why)))
-    with waiting_for_permit("overload") as hear:
-        hear("output/60s")
+    with PermitWait("overload") as wait:
+        wait.waited_for = "output/60s"
     TELL_WAIT.set(None)
-    with waiting_for_permit() as hear:
-        hear("nobody listens")
+    with PermitWait() as wait:
+        wait.waited_for = "nobody listens"
     assert told == [(True, "overload"), (False, "output/60s")]
 
 

@@ -1,13 +1,14 @@
 """Which account and header dialect a request belongs to.
 
 Laws:
-- A key never leaves the request: an account is known by its host and a digest of its key.
+- A key never leaves the process: an account is known by its host and a digest of its key.
 - The same key names the same account in every process, thread and client of a machine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 from urllib.parse import parse_qsl
@@ -21,13 +22,15 @@ KEY_PARAMETER: Final = "key"
 """Of a query: Gemini takes its key there, too."""
 SCOPE_HEADERS: Final = ("openai-organization", "openai-project")
 """One key can spend for several organisations and projects, each with limits of its own."""
+PAYER_HEADERS: Final = (*KEY_HEADERS, *SCOPE_HEADERS)
 GATEWAY_VARIABLE: Final = "HEADWAY_GATEWAY"
 """The gateway that the variables of this environment lead to, token and all."""
 DIGEST_BYTES: Final = 4
 DIGEST_KEY: Final = b"headway account"
 
 VOICES_MAX: Final = 1024
-"""Accounts whose dialect is remembered; one more and all are heard anew, at their next answer."""
+"""Accounts whose dialect is remembered; one more and all are heard anew, at their next answer. As
+many names of accounts, and sets of header names, are looked up before they are computed again."""
 
 DIALECT_OF_HOST: Final[dict[str, dialects.Dialect]] = {
     "api.anthropic.com": dialects.ANTHROPIC,
@@ -55,14 +58,16 @@ def host_name(scheme: str, host: str, port: int | None) -> str:
 
 def account_name(host: str, headers: Mapping[str, str], query: str = "") -> str:
     """`api.anthropic.com#1a2b3c4d`: the host and a digest of whatever identifies who pays."""
-    payer = ""
-    for name in KEY_HEADERS:
-        if value := headers.get(name):
-            payer += _lasting_part(value)
+    return _account_name(host, query, *[headers.get(name, "") for name in PAYER_HEADERS])
+
+
+@lru_cache(VOICES_MAX)
+def _account_name(host: str, query: str, *payer_headers: str) -> str:
+    keys, scopes = payer_headers[: len(KEY_HEADERS)], payer_headers[len(KEY_HEADERS) :]
+    payer = "".join(map(_lasting_part, keys))
     if not payer and query:
         payer = "".join([value for name, value in parse_qsl(query) if name == KEY_PARAMETER])
-    for name in SCOPE_HEADERS:
-        payer += "\0" + headers.get(name, "")
+    payer = "\0".join((payer, *scopes))
     data = payer.encode("utf-8", "surrogateescape")
     return f"{host}#{blake2b(data, digest_size=DIGEST_BYTES, key=DIGEST_KEY).hexdigest()}"
 
@@ -87,12 +92,13 @@ class KnownDialects:
         return named or self._heard.get((account, wire)) or DIALECT_OF_WIRE[wire]
 
     def heard(
-        self, account: str, wire: WireName, status: int, headers: dialects.Headers
+        self, account: str, wire: WireName, status: int, headers: Mapping[str, str]
     ) -> dialects.Dialect:
         """An answer without limits shows a provider that reports none; a failure shows nothing."""
-        if account.partition("#")[0] in DIALECT_OF_HOST:
-            return self.expected(account, wire)
-        told = dialects.guess(headers)
+        named = DIALECT_OF_HOST.get(account.partition("#")[0])
+        if named is not None:
+            return named
+        told = _guessed(headers.get("server", ""), *headers)
         if told is dialects.PLAIN and wire == "gemini":
             told = dialects.GEMINI
         if told is not dialects.PLAIN or (status < 300 and (account, wire) not in self._heard):
@@ -100,6 +106,12 @@ class KnownDialects:
                 self._heard.clear()
             self._heard[account, wire] = told
         return self.expected(account, wire)
+
+
+@lru_cache(VOICES_MAX)
+def _guessed(server: str, *names: str) -> dialects.Dialect:
+    """The responses of one provider have the same header names."""
+    return dialects.guess({**dict.fromkeys(names, ""), "server": server})
 
 
 VOICES: Final = KnownDialects()

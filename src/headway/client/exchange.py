@@ -29,7 +29,8 @@ from msgspec.structs import replace
 from headway import errors
 from headway.base.fields import dumped, object_fields
 from headway.base.values import Amounts, Fault, FaultKind, Reading, SettledAs, Tally, Wait
-from headway.client.accounts import GATEWAY_VARIABLE, VOICES, KnownDialects, account_name, host_name
+from headway.client import accounts
+from headway.client.accounts import VOICES, KnownDialects
 from headway.pacing.call import Outcome, Request
 from headway.pacing.headers import Headers, as_text
 from headway.wire.answer import error_body
@@ -87,9 +88,10 @@ def open_exchange(request: httpx2.Request, pacing: Pacing) -> Exchange | None:
     asked = route(request.method, url.path)
     if asked is None or asked.purpose != "generate":
         return None
-    gateway = os.environ.get(GATEWAY_VARIABLE, "")
-    if gateway and pacing.admission is None and str(url).startswith(f"{gateway}/"):
-        return None  # The gateway of this environment paces it.
+    if pacing.admission is None:
+        gateway = os.environ.get(accounts.GATEWAY_VARIABLE, "")
+        if gateway and str(url).startswith(f"{gateway}/"):
+            return None  # The gateway of this environment paces it.
     try:
         body = request.content
     except RuntimeError:
@@ -104,11 +106,12 @@ def open_exchange(request: httpx2.Request, pacing: Pacing) -> Exchange | None:
         return None
     # Read once: the library looks through all of them for each name.
     headers = {
-        name.decode("utf-8", "surrogateescape").lower(): value.decode("utf-8", "surrogateescape")
+        _READ[small]: value.decode("utf-8", "surrogateescape")
         for name, value in request.headers.raw
+        if (small := name.lower()) in _READ
     }
-    host = host_name(url.scheme, url.host, url.port)
-    account = account_name(host, headers, url.query.decode("ascii", "replace"))
+    host = accounts.host_name(url.scheme, url.host, url.port)
+    account = accounts.account_name(host, headers, url.query.decode("ascii", "replace"))
     dialect = pacing.voices.expected(account, asked.wire).name
     is_resent = headers.get(RETRY_COUNT, "0") != "0"
     tell = TELL_PROMPT.get()
@@ -117,6 +120,11 @@ def open_exchange(request: httpx2.Request, pacing: Pacing) -> Exchange | None:
     call = Request(account, dialect, seen, pacing.path, is_resent)
     return Exchange(call, asked.wire, pacing.wait_s, pacing.voices, broken_max=pacing.broken_max)
 
+
+RETRY_COUNT: Final = "x-stainless-retry-count"
+"""Both SDKs count their own attempts in this header, from 0."""
+_READ: Final = {name.encode(): name for name in (*accounts.PAYER_HEADERS, RETRY_COUNT)}
+"""Headers of a request that are looked at."""
 
 _STATUS: Final[tuple[tuple[type[errors.HeadwayError], int], ...]] = (
     (errors.QueueDeadlineError, 429),
@@ -156,8 +164,6 @@ def explain(
 
 RESENDS_MAX: Final = 50
 """Then the caller sees the last refusal. An account that refuses is held, so that this is rare."""
-RETRY_COUNT: Final = "x-stainless-retry-count"
-"""Both SDKs count their own attempts in this header, from 0."""
 PROGRESS_TOKENS: Final = 10.0
 PROGRESS_S: Final = 0.2
 """Growth is reported in steps of this size, and at most this often."""
@@ -237,42 +243,33 @@ _REACHED: Final[set[str]] = set()
 class Exchange:
     """One call. `with exchange:` makes sure that a permit ends when something fails inside."""
 
-    __slots__ = (
-        "_broken", "_broken_max", "_clock", "_connects", "_dialect", "_is_answer", "_lost_s",
-        "_reader", "_since_s", "_ticket", "_told_s", "_told_tokens", "_voices", "call", "refusal",
-        "resends", "wait_s", "wire",
-    )  # fmt: skip
+    refusal = ""
+    """Why the provider turned the call away, when it asks again."""
+    resends = 0
+    is_trial = False
+    """Whether this call finds out if an address can be reached again."""
+    _broken = 0
+    _lost_s: float | None = None
+    """When the call could first not be sent."""
+    _ticket: HeldPermit | None = None
+    _reader: AnswerReader | None = None
+    _told_tokens = _told_s = 0.0
 
     def __init__(
-        self,
-        call: Request,
-        wire: WireName,
-        wait_s: float | None = None,
-        voices: KnownDialects = VOICES,
-        clock: Callable[[], float] = time.monotonic,
-        connects: int = 0,
-        broken_max: int = BROKEN_MAX,
-    ) -> None:
+        self, call: Request, wire: WireName, wait_s: float | None = None,
+        voices: KnownDialects = VOICES, clock: Callable[[], float] = time.monotonic,
+        connects: int = 0, broken_max: int = BROKEN_MAX,
+    ) -> None:  # fmt: skip
         """`connects`: how often an address that never answered is tried again."""
         self.call, self._voices = call, voices
         """What is asked for, each time anew."""
         self._dialect = call.dialect
         self.wire: WireName = wire
         self.wait_s = wait_s
-        self.refusal = ""
-        """Why the provider turned the call away, when it asks again."""
         self._clock = clock
         self._since_s = clock()
-        self.resends = 0
-        self._broken, self._broken_max = 0, broken_max
+        self._broken_max = broken_max
         self._connects = connects
-        self._lost_s: float | None = None
-        """When the call could first not be sent."""
-        self._ticket: HeldPermit | None = None
-        self._reader: AnswerReader | None = None
-        self._is_answer = False
-        self._told_tokens = 0.0
-        self._told_s = self._since_s
 
     @property
     def is_finished(self) -> bool:
@@ -285,7 +282,8 @@ class Exchange:
         return None if wait_s is None else max(ASK_S, wait_s - (self._clock() - self._since_s))
 
     def granted(self, ticket: HeldPermit) -> None:
-        self._ticket, self._reader, self._is_answer = ticket, None, False
+        self._ticket, self._reader = ticket, None
+        self.is_trial = ticket.waited_for == CONNECTION
 
     def __enter__(self) -> None:
         return None
@@ -301,12 +299,11 @@ class Exchange:
         _REACHED.add(self.call.account)
         said = as_text(headers)
         self._dialect = self._voices.heard(self.call.account, self.wire, status, said).name
-        self._reader = AnswerReader(self.wire, status, said, time.time())
-        self._is_answer = 200 <= status < 300
-        if self._is_answer and self._ticket is not None:
+        reader = self._reader = AnswerReader(self.wire, status, said, time.time())
+        if reader.is_success and self._ticket is not None:
             self._told_tokens, self._told_s = 0.0, self._clock()
-            self._ticket.began(self._reader.reading, self._dialect)
-        return self._is_answer
+            self._ticket.began(reader.reading, self._dialect)
+        return reader.is_success
 
     def fed(self, data: bytes) -> None:
         """Some bytes of the body passed by. The last event of an answer ends its permit."""
@@ -314,7 +311,7 @@ class Exchange:
         if ticket is None or reader is None:
             return
         reader.feed(data)
-        if not self._is_answer:
+        if not reader.is_success:
             return
         if reader.is_over:
             self._settle("used", reader.tally, reader.fault)
@@ -340,7 +337,7 @@ class Exchange:
             return
         told = reader.fault
         reader.end(is_whole=False)
-        if not self._is_answer:
+        if not reader.is_success:
             # A refusal stays one, however little of its reason was read.
             self._settle(_how(told), reader.tally, told, reader.reading)
             return
@@ -364,11 +361,6 @@ class Exchange:
         self.resends += 1
         self.call = replace(self.call, dialect=self._dialect, is_resent=True)
         return True
-
-    @property
-    def is_trial(self) -> bool:
-        """Whether this call finds out if an address can be reached again."""
-        return self._ticket is not None and self._ticket.waited_for == CONNECTION
 
     def reached(self) -> None:
         """There is a connection: the other calls need not wait for the answer to this one."""

@@ -20,7 +20,7 @@ import httpx2
 from headway.client.exchange import STAYS_S, Exchange, Pacing, explain, open_exchange
 from headway.errors import HeadwayError, InternalError
 from headway.pacing.refusal import BODY_BYTES_MAX
-from headway.work import waiting_for_permit
+from headway.work import PermitWait
 
 
 class PacedStream(httpx2.SyncByteStream):
@@ -31,10 +31,13 @@ class PacedStream(httpx2.SyncByteStream):
 
     def __iter__(self) -> Iterator[bytes]:
         exchange = self._exchange
-        with exchange:
+        try:
             for data in self._body:
                 exchange.fed(data)
                 yield data
+        except BaseException as error:
+            exchange.failed(error)
+            raise
         exchange.ended()
 
     def close(self) -> None:
@@ -90,14 +93,14 @@ class PacedTransport(httpx2.BaseTransport):
         exchange, own = open_exchange(request, self.pacing), request.extensions
         while exchange is not None:
             try:
-                with waiting_for_permit(exchange.refusal) as hear:
+                with PermitWait(exchange.refusal) as wait:
                     ticket = self.pacing.port().admit(exchange.call, exchange.left_s())
-                    hear(ticket.waited_for)
-                exchange.granted(ticket)
+                    wait.waited_for = ticket.waited_for
             except HeadwayError as error:
                 if self.pacing.lets_pass(error, exchange.call.account):
                     break
                 return _explained(self.response_type, error, exchange)
+            exchange.granted(ticket)
             request.extensions = own
             if exchange.is_trial:
                 request.extensions = _traced(own, exchange, self.error_type)
@@ -111,7 +114,7 @@ class PacedTransport(httpx2.BaseTransport):
                 body = _bytes_of(response)
                 if exchange.responded(response.status_code, response.headers.raw):
                     return self._handed_on(response, body, exchange)
-                head = _head(response, body, exchange)
+                head = _head(response, body := iter(body), exchange)
             if not exchange.refused():
                 return self._handed_on(response, chain(head, body), exchange)
             _close(response.stream)
@@ -154,14 +157,14 @@ class AsyncPacedTransport(httpx2.AsyncBaseTransport):
         while exchange is not None:
             try:
                 port = self.pacing.port()
-                with waiting_for_permit(exchange.refusal) as hear:
+                with PermitWait(exchange.refusal) as wait:
                     ticket = await port.admit_async(exchange.call, exchange.left_s())
-                    hear(ticket.waited_for)
-                exchange.granted(ticket)
+                    wait.waited_for = ticket.waited_for
             except HeadwayError as error:
                 if self.pacing.lets_pass(error, exchange.call.account):
                     break
                 return _explained(self.response_type, error, exchange)
+            exchange.granted(ticket)
             request.extensions = own
             if exchange.is_trial:
                 request.extensions = _traced_async(own, exchange, self.error_type)
@@ -209,6 +212,9 @@ Extensions = dict[str, Any]
 CONNECTED: Final = "connect_tcp.complete"
 KEPT: Final = "send_request_headers.started"
 """Events of httpcore: a connection is made; one that was made, or kept, is used."""
+READABLE: Final = "is_readable"
+"""Before a request there is nothing to be read of a connection but its end."""
+CLOSED: Final = "the server closes connections at once"
 
 
 def _traced(own: Extensions, exchange: Exchange, error: type[httpx2.ConnectError]) -> Extensions:
@@ -218,7 +224,7 @@ def _traced(own: Extensions, exchange: Exchange, error: type[httpx2.ConnectError
     def trace(name: str, info: dict[str, Any]) -> None:
         if name.endswith(CONNECTED):
             time.sleep(STAYS_S)
-            if _is_closed(info["return_value"]):
+            if info["return_value"].get_extra_info(READABLE):
                 info["return_value"].close()
                 raise error(CLOSED)
         elif name.endswith(KEPT):
@@ -237,7 +243,7 @@ def _traced_async(
     async def trace(name: str, info: dict[str, Any]) -> None:
         if name.endswith(CONNECTED):
             await asyncio.sleep(STAYS_S)
-            if _is_closed(info["return_value"]):
+            if info["return_value"].get_extra_info(READABLE):
                 await info["return_value"].aclose()
                 raise error(CLOSED)
         elif name.endswith(KEPT):
@@ -248,14 +254,6 @@ def _traced_async(
     return {**own, "trace": trace}
 
 
-CLOSED: Final = "the server closes connections at once"
-
-
-def _is_closed(stream: Any) -> bool:
-    """Before a request there is nothing to be read but the end."""
-    return bool(stream.get_extra_info("is_readable"))
-
-
 def _explained(
     kind: type[httpx2.Response], error: HeadwayError, exchange: Exchange
 ) -> httpx2.Response:
@@ -263,18 +261,18 @@ def _explained(
     return kind(status, headers=headers, content=body)
 
 
-def _bytes_of(response: httpx2.Response) -> Iterator[bytes]:
+def _bytes_of(response: httpx2.Response) -> Iterable[bytes]:
     if response.is_stream_consumed:
-        return iter((response.content,))
-    if not isinstance(response.stream, Iterable):
+        return (response.content,)
+    if not hasattr(response.stream, "__iter__"):
         raise InternalError("a synchronous transport gave a response that only a loop can read")
-    return iter(response.stream)
+    return response.stream
 
 
 def _async_bytes_of(response: httpx2.Response) -> AsyncIterator[bytes]:
     if response.is_stream_consumed:
         return _async_chain((response.content,), None)
-    if not isinstance(response.stream, AsyncIterable):
+    if not hasattr(response.stream, "__aiter__"):
         raise InternalError("an asynchronous transport gave a response that a loop cannot read")
     return aiter(response.stream)
 

@@ -106,7 +106,8 @@ def hear(heard: AnswerSoFar, found: Event) -> None:
     usual = _DELTA.fullmatch(data)
     if usual is not None:
         heard.add_json_text(usual[1])
-        heard.open_choices.add(0)
+        if 0 not in heard.open_choices:
+            heard.open_choices |= {0}
         return
     if data.startswith(DONE):
         heard.is_finished = heard.is_over = True

@@ -137,36 +137,31 @@ _WANTED: Final[dict[values.WireName, str]] = {"openai-responses": "`input`", "ge
 class AnswerReader(values.AnswerSoFar):
     """Reads a side copy of an answer's bytes: how much it consumed, and whether it failed."""
 
-    __slots__ = (
-        "_body", "_ended", "_events", "_headers", "_inflater", "_is_looked_at", "_is_success",
-        "_length", "_reading", "_received", "_received_wall_s", "_status", "_wire",
-    )  # fmt: skip
+    _inflater: Inflater | None = None
+    _length: int | None = None
+    _events: EventReader | ElementReader | None = None
+    _received = 0
+    _ended = False
+    _reading: Reading | None = None
 
     def __init__(
         self, wire: values.WireName, status: int, headers: Headers,
         received_wall_s: float | None = None,
     ) -> None:  # fmt: skip
         """`received_wall_s` stands in for a missing `Date` header, as in `decode`."""
-        super().__init__()
-        self._wire, self._status = wire, status
-        self._is_success = 200 <= status < 300
-        self._headers = as_text(headers)
-        self._received_wall_s = received_wall_s
-        encoding = self._headers.get("content-encoding", "")
-        self._inflater = Inflater(encoding) if encoding else None
-        length = self._headers.get("content-length", "")
-        is_number = length.isascii() and length.isdigit() and len(length) <= LENGTH_DIGITS_MAX
-        self._length = int(length) if is_number else None
-        kind = self._headers.get("content-type", "").lower()
-        is_stream = self._is_success and kind.startswith("text/event-stream")
-        self._events: EventReader | ElementReader | None = None
-        if is_stream:
+        said = self._headers = as_text(headers)
+        self._wire, self._status, self._received_wall_s = wire, status, received_wall_s
+        self.is_success = 200 <= status < 300
+        if encoding := said.get("content-encoding"):
+            self._inflater = Inflater(encoding)
+        length = said.get("content-length", "")
+        if length.isascii() and length.isdigit() and len(length) <= LENGTH_DIGITS_MAX:
+            self._length = int(length)
+        kind = said.get("content-type", "").lower()
+        self._is_looked_at = self.is_success and kind.startswith("text/event-stream")
+        if self._is_looked_at:
             self._events = EventReader(takes_bare=wire == "gemini")
         self._body = values.Excerpt()
-        self._received = 0
-        self._ended = False
-        self._is_looked_at = is_stream
-        self._reading: Reading | None = None
 
     def feed(self, data: bytes) -> None:
         if self._ended:
@@ -187,7 +182,7 @@ class AnswerReader(values.AnswerSoFar):
         if self._ended:
             return
         self._ended = True
-        if self._is_success:
+        if self.is_success:
             if not self._is_looked_at:
                 self._look()
             state = "reading" if self._inflater is None else self._inflater.state
@@ -206,7 +201,7 @@ class AnswerReader(values.AnswerSoFar):
     @property
     def fault(self) -> Fault | None:
         """Why the call failed, if it did; of a refusal as far as its body is known."""
-        if self._is_success:
+        if self.is_success:
             return self.failure
         return classify(self._status, self._headers, self._body.kept()[:BODY_BYTES_MAX])
 
@@ -222,7 +217,7 @@ class AnswerReader(values.AnswerSoFar):
         to a client that does not ask for events."""
         self._is_looked_at = True
         start, is_gemini = self._body.kept()[:LOOK_BYTES], self._wire == "gemini"
-        if not self._is_success:
+        if not self.is_success:
             return
         if _EVENT_START.match(start):
             self._events = EventReader(takes_bare=is_gemini)
@@ -257,7 +252,7 @@ class AnswerReader(values.AnswerSoFar):
 
     def _read_limits(self) -> Reading:
         reading = decode(self._headers, self._received_wall_s)
-        told = None if self._is_success else reading_of_refusal(self._body.kept()[:BODY_BYTES_MAX])
+        told = None if self.is_success else reading_of_refusal(self._body.kept()[:BODY_BYTES_MAX])
         if told is None:
             return reading
         for limit in reading.limits:

@@ -101,38 +101,42 @@ END_BYTES: Final = 64 * 1024
 class Excerpt:
     """Collects bytes within `WHOLE_BYTES_MAX`; how they were split makes no difference."""
 
-    __slots__ = ("_head", "_kept", "size_bytes")
-
-    def __init__(self) -> None:
-        self._kept = bytearray()
-        self._head = b""
-        self.size_bytes = 0
-        """All that came, kept or not."""
+    _kept: bytes | bytearray = b""
+    """What came in one piece is not copied."""
+    _head = b""
+    size_bytes = 0
+    """All that came, kept or not."""
 
     @property
     def is_cut(self) -> bool:
         return self.size_bytes > WHOLE_BYTES_MAX
 
     def add(self, data: bytes) -> None:
-        self._kept += data
+        if not self.size_bytes:
+            self._kept = data
+        else:
+            if isinstance(self._kept, bytes):
+                self._kept = bytearray(self._kept)
+            self._kept += data
         self.size_bytes += len(data)
         if self.size_bytes > WHOLE_BYTES_MAX:
             self._head = self._head or bytes(self._kept[:END_BYTES])
             # The end grows to twice its length before it is cut, so that each byte is moved
             # about once, however few come at a time.
             if len(self._kept) > 2 * END_BYTES:
-                del self._kept[:-END_BYTES]
+                self._kept = self._kept[-END_BYTES:]
 
     def take(self) -> bytes:
         """What was kept, with which the excerpt starts anew."""
         data = self.kept()
-        self._head, self.size_bytes = b"", 0
-        self._kept.clear()
+        self._kept, self._head, self.size_bytes = b"", b"", 0
         return data
 
     def kept(self) -> bytes:
         """What was kept; of a cut excerpt the beginning, a line end, and the end."""
-        return self._head + b"\n" + self._kept[-END_BYTES:] if self._head else bytes(self._kept)
+        if self._head:
+            return self._head + b"\n" + self._kept[-END_BYTES:]
+        return bytes(self._kept)
 
 
 # The size of a text as a vocabulary sees it: in bytes of ordinary text of its kind.
@@ -210,38 +214,25 @@ CHOICES_MAX: Final = 128
 _OTHER: Final = bytes(range(128, 256))
 
 
-REPORTED: Final = (
-    "input_tokens", "cache_read_tokens", "reported_tokens", "cache_write_tokens",
-    "long_write_tokens",
-)  # fmt: skip
-
-
 class AnswerSoFar:
-    __slots__ = (
-        "_passed_tokens", "cache_read_tokens", "cache_write_tokens", "failure", "input_tokens",
-        "is_damaged", "is_final", "is_finished", "is_over", "long_write_tokens", "open_choices",
-        "reported_tokens",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.input_tokens: float | None = None
-        self.cache_read_tokens: float | None = None
-        self.cache_write_tokens: float | None = None
-        self.long_write_tokens: float | None = None
-        """Both are part of the input."""
-        self.reported_tokens: float | None = None
-        self.is_damaged = False
-        """Something of the answer could not be read."""
-        self.is_final = False
-        """The last usage was reported."""
-        self.is_finished = False
-        """The text is complete; something may follow it."""
-        self.is_over = False
-        """Nothing follows."""
-        self.open_choices: set[int] = set()
-        """Of several answers to one call, those that are not complete yet."""
-        self.failure: Fault | None = None
-        self._passed_tokens = 0.0
+    input_tokens: float | None = None
+    cache_read_tokens: float | None = None
+    cache_write_tokens: float | None = None
+    long_write_tokens: float | None = None
+    """Both are part of the input."""
+    reported_tokens: float | None = None
+    is_damaged = False
+    """Something of the answer could not be read."""
+    is_final = False
+    """The last usage was reported."""
+    is_finished = False
+    """The text is complete; something may follow it."""
+    is_over = False
+    """Nothing follows."""
+    open_choices: frozenset[int] = frozenset()
+    """Of several answers to one call, those that are not complete yet."""
+    failure: Fault | None = None
+    _passed_tokens = 0.0
 
     @property
     def output_tokens(self) -> float:
@@ -262,21 +253,29 @@ class AnswerSoFar:
             self.cache_write_tokens or 0.0, self.long_write_tokens or 0.0,
         )  # fmt: skip
 
-    def report(self, *told: float | None) -> None:
-        """Tokens that the provider reported, in the order of `REPORTED`; `None` is what it did not
-        report."""
-        for name, value in zip(REPORTED, told, strict=False):
-            known = getattr(self, name)
-            if value is not None and (known is None or value > known):
-                setattr(self, name, value)
+    def report(
+        self, input_tokens: float | None, cache_read: float | None, output_tokens: float | None,
+        cache_write: float | None = None, long_write: float | None = None,
+    ) -> None:  # fmt: skip
+        """Tokens that the provider reported; `None` is what it did not report."""
+        if input_tokens is not None:
+            self.input_tokens = max(self.input_tokens or 0.0, input_tokens)
+        if cache_read is not None:
+            self.cache_read_tokens = max(self.cache_read_tokens or 0.0, cache_read)
+        if output_tokens is not None:
+            self.reported_tokens = max(self.reported_tokens or 0.0, output_tokens)
+        if cache_write is not None:
+            self.cache_write_tokens = max(self.cache_write_tokens or 0.0, cache_write)
+        if long_write is not None:
+            self.long_write_tokens = max(self.long_write_tokens or 0.0, long_write)
 
     def hear_choice(self, index: object, is_complete: bool) -> None:
         number = min(CHOICES_MAX, whole_tokens(index) or 0)
         if is_complete:
-            self.open_choices.discard(number)
+            self.open_choices -= {number}
             self.is_finished = not self.open_choices
-        else:
-            self.open_choices.add(number)
+        elif number not in self.open_choices:
+            self.open_choices |= {number}
 
     def read(self, data: bytes) -> Fields:
         top = object_fields(parsed(data))
