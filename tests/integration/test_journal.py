@@ -254,6 +254,15 @@ def test_a_spoilt_body_among_many_is_noticed(folder: str) -> None:
         list(reader.bodies(names))
 
 
+@pytest.mark.parametrize("column", ["at_s=at_s+1", "version=0", "kind='Began'", "key=x'00'"])
+def test_a_spoilt_event_is_noticed(folder: str, column: str) -> None:
+    written(folder, range(3))
+    with closing(connect(path_of(folder))) as database:
+        database.execute(f"UPDATE events SET {column} WHERE seq=3")
+    with JournalReader(folder) as reader, pytest.raises(JournalError, match="is spoilt"):
+        list(reader.events())
+
+
 def test_a_second_owner_is_told_who_the_first_is(folder: str, journal: Journal) -> None:
     with pytest.raises(JournalError, match=f"owned by process {os.getpid()}"):
         Journal.open(folder)

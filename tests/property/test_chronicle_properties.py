@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.base.codec import decode, encode
-from headway.base.values import FaultKind
+from headway.base.values import Amounts, FaultKind
 from headway.pacing.memory import (
     KEEP,
     MINUTES_KEPT,
     Chronicle,
     ChronicleMemory,
-    ObservedAnswer,
     hours_of,
     lately,
     total,
@@ -59,7 +58,7 @@ def _performed(steps: list[Step]) -> tuple[Chronicle, list[tuple[int, int, int]]
                 began[minute] = hour
             continue
         if what == "answer":
-            chronicle.answered(ObservedAnswer(3.0 * number, float(number), 0.1, 1.0, number), now)
+            chronicle.answered(now, Amounts(3.0 * number, float(number)), 0.1, 1.0, number)
         else:
             chronicle.refused(what, now)  # type: ignore[arg-type]
         began.setdefault(minute, hour)

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from headway.base.folders import Folders, folders, prepare
-from headway.base.values import Limit, LimitReading
+from headway.base.values import Amounts, Limit, LimitReading
 from headway.broker.store import ASIDE_MAX, BYTES_MAX, Store
 from headway.errors import StateFileError
 from headway.pacing.account import Profile
@@ -24,7 +24,6 @@ from headway.pacing.memory import (
     Claim,
     DaySpend,
     MonthlyBudget,
-    ObservedAnswer,
     PacingMemory,
 )
 
@@ -62,7 +61,7 @@ def test_a_memory_with_chronicles_and_days_is_read_as_it_was_written(tmp_path: P
     chronicle = Chronicle()
     chronicle.turn(9, 0.0)
     for second in range(200):
-        chronicle.answered(ObservedAnswer(10.0, 5.0, 0.123456, 1.0 / 3.0, 3, 0.1), float(second))
+        chronicle.answered(float(second), Amounts(10.0, 5.0), 0.123456, 1.0 / 3.0, 3, 0.1)
     account = replace(MEMORY.accounts[0], chronicle=chronicle.memory(200.0))
     days = (("a#1", (DaySpend("2026-11-16", 1.0 / 3.0, 7),)),)
     memory = replace(MEMORY, accounts=(account,), days=days)

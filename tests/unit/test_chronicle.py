@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from headway.base.values import FaultKind, Limit, LimitReading, Reading, Sketch, Tally
+from headway.base.values import (
+    Amounts,
+    FaultKind,
+    Limit,
+    LimitReading,
+    Reading,
+    Sketch,
+    Tally,
+)  # fmt: skip
 from headway.pacing.admission import Admission, describe
 from headway.pacing.call import Outcome, Request
 from headway.pacing.memory import (
     AccountTerms,
     Chronicle,
-    ObservedAnswer,
     PacingMemory,
     Spell,
     hours_of,
@@ -20,13 +27,14 @@ from headway.pacing.memory import (
     without,
 )
 
-ANSWER = ObservedAnswer(1000.0, 100.0, 0.5, 2.0, 4, 0.25)
+Untimed = tuple[Amounts, None, float | None]
+ANSWER = (Amounts(1000.0, 100.0), 0.5, 2.0, 4, 0.25)
 
 
 def test_an_answer_is_told_by_its_tokens_its_speed_and_its_company() -> None:
     chronicle = Chronicle()
-    chronicle.answered(ANSWER, 5.0)
-    chronicle.answered(ObservedAnswer(500.0, 300.0, 1.5, 3.0, 8), 6.0)
+    chronicle.answered(5.0, *ANSWER)
+    chronicle.answered(6.0, Amounts(500.0, 300.0), 1.5, 3.0, 8)
     found = lately(chronicle.memory(7.0), 1)
     assert (found.answered, found.input_tokens, found.output_tokens) == (2, 1500, 400)
     assert found.first_byte_s == pytest.approx(1.0)
@@ -38,12 +46,14 @@ def test_an_answer_is_told_by_its_tokens_its_speed_and_its_company() -> None:
 
 @pytest.mark.parametrize(
     "untimed",
-    [ObservedAnswer(10.0, 20.0), ObservedAnswer(10.0, 0.0, None, 3.0)],
+    [(Amounts(10.0, 20.0), None, None), (Amounts(10.0, 0.0), None, 3.0)],
     ids=["nobody was there", "nothing came"],
 )
-def test_an_answer_that_nobody_timed_says_nothing_of_speed(untimed: ObservedAnswer) -> None:
+def test_an_answer_that_nobody_timed_says_nothing_of_speed(
+    untimed: tuple[Amounts, None, float | None],
+) -> None:
     chronicle = Chronicle()
-    chronicle.answered(untimed, 0.0)
+    chronicle.answered(0.0, *untimed)
     found = lately(chronicle.memory(0.0), 1)
     assert (found.ended, found.first_byte_s, found.per_token_s) == (1, None, None)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from headway.base.values import Limit, LimitReading
+from headway.base.values import Amounts, Limit, LimitReading
 from headway.engine.strategy import Strategy
 from headway.pacing.account import Profile
 from headway.pacing.estimate import Price
-from headway.pacing.memory import AccountMemory, AccountTerms, Chronicle, ObservedAnswer
+from headway.pacing.memory import AccountMemory, AccountTerms, Chronicle
 from headway.pacing.width import Samples
 from headway.plans.graph import Need
 from headway.report import forecast
@@ -221,8 +221,8 @@ def test_neighbours_of_the_last_minutes_are_foreseen_to_go_on() -> None:
     def foreseen(neighbours: float, minutes: int = 1) -> Foreseen:
         chronicle = Chronicle()
         for number in range(20):
-            answer = ObservedAnswer(100.0, 100.0, 0.5, 1.0, neighbours=neighbours)
-            chronicle.answered(answer, 60.0 * (number * minutes // 20))
+            at_s = 60.0 * (number * minutes // 20)
+            chronicle.answered(at_s, Amounts(100.0, 100.0), 0.5, 1.0, neighbours=neighbours)
         terms = AccountTerms((Limit("requests", 60.0), Limit("output", 6000.0)))
         profile, seen_to = (
             Profile(curves=((), ((4.0, 9.0, 0.01, 1.0),))),

@@ -6,9 +6,9 @@ from math import inf
 
 import pytest
 
-from headway.base.values import FaultKind, Limit, Wait
+from headway.base.values import Amounts, FaultKind, Limit, Wait
 from headway.pacing.admission import AccountView, LimitView
-from headway.pacing.memory import Chronicle, ObservedAnswer
+from headway.pacing.memory import Chronicle
 from headway.report.health import (
     RECENT_MIN,
     USUAL_CALLS,
@@ -18,16 +18,18 @@ from headway.report.health import (
     hour_words,
 )
 
+Answer = tuple[Amounts, float, float, int]
+
 DAY_S = 86400.0
 NOON = 12
 
 
-def quick(company: int = 4) -> ObservedAnswer:
-    return ObservedAnswer(1000.0, 100.0, 0.5, 2.0, company)
+def quick(company: int = 4) -> Answer:
+    return slow(1.0, company)
 
 
-def slow(times: float, company: int = 4) -> ObservedAnswer:
-    return ObservedAnswer(1000.0, 100.0, 0.5 * times, 2.0 * times, company)
+def slow(times: float, company: int = 4) -> Answer:
+    return Amounts(1000.0, 100.0), 0.5 * times, 2.0 * times, company
 
 
 class Account:
@@ -38,22 +40,22 @@ class Account:
         self.now_s = 0.0
         self.chronicle.turn(NOON, 0.0)
         for number in range(usual):
-            self.chronicle.answered(quick(), number / 10.0)
+            self.chronicle.answered(number / 10.0, *quick())
         self.now_s = DAY_S
         self.chronicle.turn(NOON, self.now_s)
 
-    def hour(self, hour: int, calls: int, answer: ObservedAnswer, refused: int = 0) -> None:
+    def hour(self, hour: int, calls: int, answer: Answer, refused: int = 0) -> None:
         """An hour of the day, on a day of its own."""
         self.now_s += DAY_S
         self.chronicle.turn(hour, self.now_s)
         for _ in range(calls - refused):
-            self.chronicle.answered(answer, self.now_s)
+            self.chronicle.answered(self.now_s, *answer)
         for _ in range(refused):
             self.chronicle.refused("rate", self.now_s)
 
-    def answers(self, calls: int, answer: ObservedAnswer) -> None:
+    def answers(self, calls: int, answer: Answer) -> None:
         for _ in range(calls):
-            self.chronicle.answered(answer, self.now_s)
+            self.chronicle.answered(self.now_s, *answer)
 
     def faults(self, calls: int, kind: FaultKind) -> None:
         for _ in range(calls):
@@ -129,14 +131,14 @@ def test_answers_that_slow_down_are_alarms(times: float, level: Level) -> None:
 
 def test_long_answers_are_not_slow_ones() -> None:
     here = Account()
-    here.answers(20, ObservedAnswer(1000.0, 4000.0, 0.5, 80.0, 4))
+    here.answers(20, (Amounts(1000.0, 4000.0), 0.5, 80.0, 4))
     assert here.condition().level == "good"
     assert here.condition().slower == pytest.approx(1.0)
 
 
 def test_a_crowd_of_our_own_that_explains_it_is_named_and_never_bad() -> None:
     here = Account()
-    here.answers(20, ObservedAnswer(1000.0, 100.0, 0.5, 8.0, 16))
+    here.answers(20, (Amounts(1000.0, 100.0), 0.5, 8.0, 16))
     found = here.condition()
     assert found.level == "watch"
     assert found.reasons[0].endswith(", with 16 in flight and usually 4")

@@ -9,11 +9,11 @@ from math import inf
 
 import pytest
 
-from headway.base.values import Limit, Wait
+from headway.base.values import Amounts, Limit, Wait
 from headway.broker.protocol import About
 from headway.client.overview import Overview
 from headway.pacing.admission import AccountView, AdmissionView, LimitView
-from headway.pacing.memory import Chronicle, ObservedAnswer
+from headway.pacing.memory import Chronicle
 from headway.report.text.health import draw_health, health_json, health_line, watch_health
 from headway.report.text.words import console_for
 
@@ -25,10 +25,10 @@ def lane(refused: int = 0, group: str = "model") -> AccountView:
     chronicle = Chronicle()
     chronicle.turn(12, 0.0)
     for number in range(100):
-        chronicle.answered(ObservedAnswer(1000.0, 100.0, 0.5, 2.0, 4), number / 10.0)
+        chronicle.answered(number / 10.0, Amounts(1000.0, 100.0), 0.5, 2.0, 4)
     chronicle.turn(12, 86400.0)
     for _ in range(100):
-        chronicle.answered(ObservedAnswer(1000.0, 100.0, 0.6, 2.0, 4, 0.05), 86400.0)
+        chronicle.answered(86400.0, Amounts(1000.0, 100.0), 0.6, 2.0, 4, 0.05)
     for _ in range(refused):
         chronicle.refused("rate", 86400.0)
     limits = (

@@ -14,7 +14,8 @@ from headway.base.values import Amounts, Tally
 from headway.engine.budget import NOTHING, Cost
 from headway.errors import BudgetReachedError
 from headway.gateway.call import counted
-from headway.gateway.spending import STEP_TOKENS, Prices, Spending
+from headway.gateway.spending import Prices, Spending
+from headway.pacing.budget import STEP_TOKENS
 from headway.pacing.call import Outcome
 from headway.pacing.estimate import Price
 

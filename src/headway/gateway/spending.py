@@ -12,19 +12,14 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from math import ceil
-from typing import Final
 
 from headway.base.values import Amounts, Tally
 from headway.engine.budget import NOTHING, Cost
 from headway.errors import BudgetReachedError
 from headway.gateway.values import Payer
+from headway.pacing.budget import STEP_SHARE, STEP_TOKENS
 from headway.pacing.estimate import Price
 from headway.wire.prices import price_at
-
-STEP_TOKENS: Final = 256
-"""A stream is extended by at least so many tokens: each time is a write to the journal."""
-STEP_SHARE: Final = 0.5
-"""And by so much of what it has: a long answer is extended a few times, not hundreds."""
 
 PriceAt = Callable[[int], Price | None]
 """The price of a model in a call whose input has so many tokens, where that is known."""
@@ -85,8 +80,8 @@ class Spending:
         """What to set aside before this much of the answer is passed on; None is nothing."""
         if output_tokens <= self._output:
             return None
-        step = max(STEP_TOKENS, ceil(self._output * STEP_SHARE))
-        self._output = ceil(output_tokens) + step
+        step = max(STEP_TOKENS, self._output * STEP_SHARE)
+        self._output = ceil(output_tokens + step)
         return self._more()
 
     def cost(self, tally: Tally) -> int | None:

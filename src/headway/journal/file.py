@@ -166,7 +166,7 @@ def read_event(found: Values) -> Fact:
     """The event that the table has; JournalError if it is spoilt or from a newer headway."""
     try:
         seq, at_s, version, kind, key, text, crc = cast(_EventValues, found)
-        if crc != _event_crc(seq, kind, key, text):
+        if crc != _event_crc(seq, kind, key, text) or version < 1:
             raise ValueError("its check does not fit")
         event = decode(kind, version, text)
         if at_s != event.at_s:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from headway.base.values import Fault, FaultKind, Limit, Reading, SettledAs, Usage, Wait
 from headway.errors import AccountClosedError, BudgetReachedError, DemandTooLargeError, HeadwayError
-from headway.pacing.account import Account, AccountConfig
+from headway.pacing.account import AccountConfig
 from headway.pacing.budget import STEP_SHARE, STEP_TOKENS, BudgetLedger, MonthlyBudgets, no_room
 from headway.pacing.call import Call, CallId, Cut, Denied, Granted, Outcome, Request, Spend
 from headway.pacing.calls import AccountCalls
@@ -36,7 +36,6 @@ from headway.pacing.memory import (
     ChronicleMemory,
     Claim,
     DaySpend,
-    ObservedAnswer,
     PacingMemory,
     model_group,
 )
@@ -115,7 +114,25 @@ class ManagedAccount(AccountCalls):
             if fault.kind in CLOSING:
                 self.closed_s = now
         elif how == "used":
-            self.chronicle.answered(_observed(call, usage, self.account, company, now), now)
+            self._note(call, usage, company, now)
+
+    def _note(self, call: Call, usage: Usage, company: int, now: float) -> None:
+        """Write down how an answer came. What was not counted, or was sent by another process, is
+        not timed."""
+        drawn = 0.0
+        for limit in self.account.limits:
+            if limit.draw_per_s > 0.0:
+                drawn = max(drawn, limit.draw_per_s / limit.limit.rate_per_s)
+        first_s: float | None = None
+        rest_s: float | None = None
+        if usage.known != "unknown" and not call.is_adopted:
+            if not call.demand.is_whole:
+                if call.answered_s is not None:
+                    first_s, rest_s = call.answered_s - call.sent_s, now - call.answered_s
+            elif usage.amounts.output_tokens > 0:
+                rest_s = self.account.width.pieces.follows * (now - call.sent_s)
+                first_s = now - call.sent_s - rest_s
+        self.chronicle.answered(now, usage.amounts, first_s, rest_s, company, drawn)
 
     def retermed(self, terms: AccountTerms, now: float) -> ManagedAccount:
         """The same under other terms: what is known is made anew, and its calls go on."""
@@ -144,28 +161,6 @@ class ManagedAccount(AccountCalls):
             replace(profile, limits=learned), account.standing(now), self.chronicle.memory(now),
             account.allowances.statistics(now),
         )  # fmt: skip
-
-
-def _observed(
-    call: Call, usage: Usage, account: Account, company: int, now: float
-) -> ObservedAnswer:
-    """How an answer came. What was not counted, or was sent by another process, is not timed."""
-    amounts = usage.amounts
-    drawn = 0.0
-    for limit in account.limits:
-        if limit.draw_per_s > 0.0:
-            drawn = max(drawn, limit.draw_per_s / limit.limit.rate_per_s)
-    first_s: float | None = None
-    rest_s: float | None = None
-    tokens = amounts.output_tokens
-    if usage.known != "unknown" and not call.is_adopted:
-        if not call.demand.is_whole:
-            if call.answered_s is not None:
-                first_s, rest_s = call.answered_s - call.sent_s, now - call.answered_s
-        elif tokens > 0:
-            rest_s = account.width.pieces.follows * (now - call.sent_s)
-            first_s = now - call.sent_s - rest_s
-    return ObservedAnswer(amounts.input_tokens, tokens, first_s, rest_s, company, drawn)
 
 
 def terms_of(terms: Mapping[str, AccountTerms], account: str, group: str) -> AccountTerms:

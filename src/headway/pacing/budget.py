@@ -197,11 +197,11 @@ def named(purse: MonthlyBudgets, account: str) -> str:
     return ", ".join(told) + turns
 
 
-STEP_TOKENS: Final = 256.0
-"""A claim is raised by at least so many tokens: each time is written to the disk."""
+STEP_TOKENS: Final = 256
+"""What is set aside for an answer grows by at least so many tokens: each time is a write..."""
 
 STEP_SHARE: Final = 0.5
-"""And by so much of the answer, where there is room: a long one is raised a few times."""
+"""...and by so much of the answer, where there is room: a long one grows a few times."""
 
 
 def no_room(purse: MonthlyBudgets, account: str, what: str) -> BudgetReachedError:

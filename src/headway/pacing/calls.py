@@ -93,8 +93,7 @@ class AccountCalls:
         if self._next is None and not self._queue:
             self._next = call
         else:
-            self._line_up()
-            self._push(call)
+            self._line_up(call)
 
     def leave(self, call: Call) -> None:
         """Stop waiting."""
@@ -197,15 +196,12 @@ class AccountCalls:
             account.failed(demand, call.sent_s, fault, reading, now)
         return True
 
-    def _push(self, call: Call) -> None:
-        call.cost_s = self.account.cost_s(call.demand.expected)
-        call.place = self._queue.push(call.path, call.rank, call.cost_s, call)
-
-    def _line_up(self) -> None:
+    def _line_up(self, *others: Call) -> None:
         """The call that waits alone joins the queue: fairness begins with a second one."""
-        if self._next is not None:
-            self._push(self._next)
-            self._next = None
+        for call in (*([] if self._next is None else [self._next]), *others):
+            call.cost_s = self.account.cost_s(call.demand.expected)
+            call.place = self._queue.push(call.path, call.rank, call.cost_s, call)
+        self._next = None
 
     def _send(self, call: Call, stream: PlannedStream, now: float) -> None:
         """Charge every limit and begin."""

@@ -19,7 +19,7 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from headway.base.values import DAY_S, MINUTE_S, FaultKind, Limit, LimitReading
+from headway.base.values import DAY_S, MINUTE_S, Amounts, FaultKind, Limit, LimitReading
 from headway.pacing.account import Profile
 from headway.pacing.call import CallId, Spend
 from headway.pacing.windows import WindowState
@@ -110,17 +110,6 @@ _COLUMN: Final[dict[FaultKind, str]] = {
 }  # fmt: skip
 
 
-class ObservedAnswer(Struct, frozen=True):
-    """One answer: what it took, how fast it came, in what company."""
-
-    input_tokens: float = 0.0
-    output_tokens: float = 0.0
-    first_byte_s: float | None = None
-    streamed_s: float | None = None
-    company: int = 1
-    neighbours: float = 0.0
-
-
 class ChronicleMemory(Struct, frozen=True):
     """A chronicle between two processes, and as it travels: rows, so that they are short."""
 
@@ -158,20 +147,23 @@ class Chronicle:
         if not spell.ended:
             self._minutes[-1] = (self._minutes[-1][0], hour, spell)
 
-    def answered(self, answer: ObservedAnswer, now: float) -> None:
-        """A call was answered to its end."""
-        spell, tokens = self._at(now), round(answer.output_tokens)
+    def answered(
+        self, now: float, used: Amounts, first_byte_s: float | None, streamed_s: float | None,
+        company: int = 1, neighbours: float = 0.0,
+    ) -> None:  # fmt: skip
+        """A call was answered to its end: what it took, how fast it came, in what company."""
+        spell, tokens = self._at(now), round(used.output_tokens)
         spell.answered += 1
-        spell.input_tokens += round(answer.input_tokens)
+        spell.input_tokens += round(used.input_tokens)
         spell.output_tokens += tokens
-        if answer.first_byte_s is not None:
+        if first_byte_s is not None:
             spell.begun += 1
-            spell.first_byte_us += round(answer.first_byte_s * MICRO)
-        if answer.streamed_s is not None and tokens > 0:
+            spell.first_byte_us += round(first_byte_s * MICRO)
+        if streamed_s is not None and tokens > 0:
             spell.streamed_tokens += tokens
-            spell.streamed_us += round(answer.streamed_s * MICRO)
-            spell.crowd_tokens += tokens * answer.company
-        spell.drawn_mille += round(answer.neighbours * MILLE)
+            spell.streamed_us += round(streamed_s * MICRO)
+            spell.crowd_tokens += tokens * company
+        spell.drawn_mille += round(neighbours * MILLE)
 
     def refused(self, kind: FaultKind, now: float) -> None:
         """A call ended without an answer."""
