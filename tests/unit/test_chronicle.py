@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.base.values import (
-    Amounts,
-    FaultKind,
-    Limit,
-    LimitReading,
-    Reading,
-    Sketch,
-    Tally,
-)  # fmt: skip
+from headway.base.values import Amounts, FaultKind, Limit, LimitReading, Reading, Sketch, Tally
 from headway.pacing.admission import Admission, describe
 from headway.pacing.call import Outcome, Request
 from headway.pacing.memory import (
@@ -25,7 +17,7 @@ from headway.pacing.memory import (
     minutes_seen,
     total,
     without,
-)
+)  # fmt: skip
 
 Untimed = tuple[Amounts, None, float | None]
 ANSWER = (Amounts(1000.0, 100.0), 0.5, 2.0, 4, 0.25)
