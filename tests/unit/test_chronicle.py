@@ -41,9 +41,7 @@ def test_an_answer_is_told_by_its_tokens_its_speed_and_its_company() -> None:
     [(Amounts(10.0, 20.0), None, None), (Amounts(10.0, 0.0), None, 3.0)],
     ids=["nobody was there", "nothing came"],
 )
-def test_an_answer_that_nobody_timed_says_nothing_of_speed(
-    untimed: tuple[Amounts, None, float | None],
-) -> None:
+def test_an_answer_that_was_not_timed_says_nothing_of_speed(untimed: Untimed) -> None:
     chronicle = Chronicle()
     chronicle.answered(0.0, *untimed)
     found = lately(chronicle.memory(0.0), 1)

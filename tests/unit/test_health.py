@@ -24,11 +24,7 @@ DAY_S = 86400.0
 NOON = 12
 
 
-def quick(company: int = 4) -> Answer:
-    return slow(1.0, company)
-
-
-def slow(times: float, company: int = 4) -> Answer:
+def answer(times: float = 1.0, company: int = 4) -> Answer:
     return Amounts(1000.0, 100.0), 0.5 * times, 2.0 * times, company
 
 
@@ -40,7 +36,7 @@ class Account:
         self.now_s = 0.0
         self.chronicle.turn(NOON, 0.0)
         for number in range(usual):
-            self.chronicle.answered(number / 10.0, *quick())
+            self.chronicle.answered(number / 10.0, *answer())
         self.now_s = DAY_S
         self.chronicle.turn(NOON, self.now_s)
 
@@ -78,7 +74,7 @@ def use(resource: str, used: float, neighbours_per_s: float = 0.0) -> LimitView:
 
 def test_a_limit_that_is_all_used_is_good() -> None:
     here = Account()
-    here.answers(50, quick())
+    here.answers(50, answer())
     full = (use("requests", 590.0), use("input", 330.0))
     found = here.condition(NOON, *full, wait=Wait("requests/60s", 60.0, "every call counts"))
     assert (found.level, found.reasons, found.binding) == ("good", (), "requests/60s")
@@ -95,7 +91,7 @@ def test_refusals_and_overload_are_alarms_and_a_single_one_is_not(
     refused: int, kind: FaultKind, level: Level
 ) -> None:
     here = Account()
-    here.answers(90, quick())
+    here.answers(90, answer())
     here.faults(refused, kind)
     found = here.condition()
     assert found.level == level
@@ -104,7 +100,7 @@ def test_refusals_and_overload_are_alarms_and_a_single_one_is_not(
 
 def test_reasons_say_how_many_and_by_what() -> None:
     here = Account()
-    here.answers(80, quick())
+    here.answers(80, answer())
     here.faults(12, "rate")
     here.faults(8, "concurrency")
     here.faults(2, "overload")
@@ -120,7 +116,7 @@ def test_reasons_say_how_many_and_by_what() -> None:
 @pytest.mark.parametrize(("times", "level"), [(1.4, "good"), (1.6, "watch"), (3.1, "bad")])
 def test_answers_that_slow_down_are_alarms(times: float, level: Level) -> None:
     here = Account()
-    here.answers(20, slow(times))
+    here.answers(20, answer(times))
     found = here.condition()
     assert found.level == level
     assert found.slower == pytest.approx(times)
@@ -146,10 +142,10 @@ def test_a_crowd_of_our_own_that_explains_it_is_named_and_never_bad() -> None:
 
 def test_speed_is_not_compared_before_there_were_calls_enough() -> None:
     few = Account()
-    few.answers(9, slow(5.0))
+    few.answers(9, answer(5.0))
     assert few.condition().slower == 1.0
     new = Account(usual=USUAL_CALLS - 1)
-    new.answers(50, slow(5.0))
+    new.answers(50, answer(5.0))
     assert new.condition().slower == 1.0
 
 
@@ -157,9 +153,9 @@ def test_before_any_hour_is_known_the_minutes_before_are_what_is_usual() -> None
     here = Account(usual=0)
     here.chronicle = Chronicle()
     here.now_s = 0.0
-    here.answers(40, quick())
+    here.answers(40, answer())
     here.now_s = 60.0 * (RECENT_MIN + 1)
-    here.answers(20, slow(2.0))
+    here.answers(20, answer(2.0))
     assert here.condition().slower == pytest.approx(2.0)
 
 
@@ -183,10 +179,10 @@ def test_an_account_that_takes_no_calls_is_bad() -> None:
 def test_hours_that_are_faster_are_advised_when_there_were_calls_enough_in_them() -> None:
     here = Account(usual=0)
     for hour in (20, 21, 22, 23, 0, 1, 2, 3, 4, 5, 6):
-        here.hour(hour, 100, quick())
+        here.hour(hour, 100, answer())
     for hour in (9, 10, 11, 13):
-        here.hour(hour, 40, slow(1.8))
-    here.hour(NOON, 40, slow(1.8), refused=2)
+        here.hour(hour, 40, answer(1.8))
+    here.hour(NOON, 40, answer(1.8), refused=2)
     found = here.condition()
     assert found.is_peak is True
     assert found.quiet is not None
@@ -201,23 +197,23 @@ def test_hours_that_are_faster_are_advised_when_there_were_calls_enough_in_them(
 
 def test_hours_with_fewer_refusals_are_better_unless_they_are_slower() -> None:
     here = Account(usual=0)
-    here.hour(3, 50, quick())
-    here.hour(NOON, 50, quick(), refused=5)
+    here.hour(3, 50, answer())
+    here.hour(NOON, 50, answer(), refused=5)
     found = here.condition()
     assert found.is_peak is True
     assert hour_words(found).startswith("between 03:00 and 04:00 0 of ")
     slower = Account(usual=0)
-    slower.hour(3, 50, slow(1.2))
-    slower.hour(NOON, 50, quick(), refused=5)
+    slower.hour(3, 50, answer(1.2))
+    slower.hour(NOON, 50, answer(), refused=5)
     assert slower.condition().quiet is None
     faster = Account(usual=0)
-    faster.hour(3, 50, quick(), refused=5)
-    faster.hour(NOON, 50, slow(2.0))
+    faster.hour(3, 50, answer(), refused=5)
+    faster.hour(NOON, 50, answer(2.0))
     assert faster.condition().quiet is None
 
 
 def test_an_hour_that_was_quick_because_little_was_asked_of_it_is_no_advice() -> None:
     here = Account(usual=0)
-    here.hour(3, 50, quick(company=1))
-    here.hour(NOON, 50, slow(2.0, company=8))
+    here.hour(3, 50, answer(company=1))
+    here.hour(NOON, 50, answer(2.0, company=8))
     assert here.condition().quiet is None

@@ -24,12 +24,8 @@ from tests.unit.test_prompt_agent import Bench, said
 def test_the_engine_hands_on_what_a_call_waited_for() -> None:
     state = begin(Graph((TaskGroup("one"),)), Rules(ALL_AT_ONCE))
     step(state, Began(), 0.0)
-    assert step(state, CallWaited(0, 1.0, "rate: input"), 1.0).events == (
-        CallWaited(0, 1.0, "rate: input"),
-    )
-    assert step(state, CallAdmitted(0, 2.0, "input/60s"), 2.0).events == (
-        CallAdmitted(0, 2.0, "input/60s"),
-    )
+    for fact in CallWaited(0, 1.0, "rate: input"), CallAdmitted(0, 2.0, "input/60s"):
+        assert step(state, fact, fact.at_s).events == (fact,)
     assert step(state, CallWaited(7, 3.0), 3.0).events == ()
 
 

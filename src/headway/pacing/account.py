@@ -18,11 +18,13 @@ from msgspec.structs import replace
 
 from headway.base.numbers import backoff_s
 from headway.base.values import (
+    MINUTE_S,
     Amounts,
     Demand,
     Fault,
     FaultKind,
     Limit,
+    LimitKind,
     LimitReading,
     Reading,
     SettledAs,
@@ -31,14 +33,7 @@ from headway.base.values import (
 )
 from headway.pacing.headers import ANTHROPIC, Dialect
 from headway.pacing.hidden_limits import HiddenLimits, KnownRate, RetryAdvice
-from headway.pacing.limits import (
-    WAIT_UNTOLD_S,
-    PeriodEvidence,
-    TrackedLimit,
-    discover,
-    is_about,
-    named_period,
-)
+from headway.pacing.limits import WAIT_UNTOLD_S, PeriodEvidence, TrackedLimit, is_about
 from headway.pacing.meters import Bucket, FixedWindow, PlannedStream
 from headway.pacing.streams import FlowingBucket
 from headway.pacing.width import (
@@ -52,6 +47,9 @@ from headway.pacing.width import (
     Width,
 )
 from headway.pacing.windows import Allowances
+
+WINDOW_RESETS: Final = 2.0
+"""A limit whose reset lies this many times later than refilling would take is a window."""
 
 HOLD_S_MAX: Final = 60.0
 """A refused burst stops the account for no longer, whatever is said: some providers lie."""
@@ -381,7 +379,7 @@ class Account:
                 (place for place, one in enumerate(self.limits) if is_about(one.limit, meant)), None
             )
             if known is None:
-                limit = discover(told, self.config.dialect)
+                limit = _discover(told, self.config.dialect)
                 if limit is not None:
                     found.append(self._follow(limit, None, told, at_s, now))
                     self.limits.append(found[-1])
@@ -389,7 +387,7 @@ class Account:
                         found[-1].revised(found[-1].heeded(told), demand, at_s, now)
                 continue
             tracked = self.limits[known]
-            tracked.is_untold = named_period(told, self.config.dialect) is None
+            tracked.is_untold = _named_period(told, self.config.dialect) is None
             heeded = told if is_refusal else tracked.heeded(told)
             revised = None if is_refusal else tracked.revised(heeded, demand, at_s, now)
             if revised is not None:
@@ -447,7 +445,7 @@ class Account:
         """A reading that names no period is of the provider's usual one, if such a limit is known:
         of two limits on requests, one response tells of one."""
         if told.period_s is None:
-            own_s = named_period(told, self.config.dialect)
+            own_s = _named_period(told, self.config.dialect)
             for one in self.limits:
                 if (one.limit.resource, one.limit.period_s) == (told.resource, own_s):
                     return replace(told, period_s=own_s)
@@ -539,3 +537,27 @@ def _restore(tracked: TrackedLimit, told: LimitReading, at_s: float, now: float)
         ours = told.utilization * max(1.0, amount)
     if ceiling is not None and (limit.kind == "gauge" or now - at_s < limit.period_s):
         ceiling.charge(ours, now)
+
+
+def _named_period(told: LimitReading, dialect: Dialect) -> float | None:
+    """The period of a reading or, where it names none, that of its provider's usual limits."""
+    own_s = dialect.requests_period_s if told.resource == "requests" else dialect.tokens_period_s
+    return told.period_s or own_s
+
+
+def _discover(told: LimitReading, dialect: Dialect) -> Limit | None:
+    """The limit that a first reading speaks of, or None if it says too little."""
+    if not told.limit or told.remaining is None:
+        return None
+    period_s = _named_period(told, dialect) or MINUTE_S
+    rate = told.limit / period_s
+    kind: LimitKind = dialect.limit_kind or "bucket"
+    refill_s = max(0.0, told.limit - told.remaining) / rate
+    if told.reset_s and told.reset_s > WINDOW_RESETS * refill_s + WINDOW_RESETS:
+        kind = "fixed"
+    burst = None
+    is_full = dialect.limit_kind is not None and told.reset_s == 0.0 and told.remaining > 0
+    is_told = bool(told.reset_s) or is_full
+    if kind == "bucket" and is_told:
+        burst = max(1e-6, min(told.limit, told.remaining + rate * (told.reset_s or 0.0)))
+    return Limit(told.resource, told.limit, period_s, kind, burst, "header")

@@ -18,7 +18,6 @@ from typing import Final
 from msgspec.structs import replace
 
 from headway.base.values import (
-    MINUTE_S,
     Amounts,
     Charging,
     Demand,
@@ -30,7 +29,6 @@ from headway.base.values import (
     Usage,
     Wait,
 )
-from headway.pacing.headers import Dialect
 from headway.pacing.meters import (
     NEARLY_FULL,
     Bucket,
@@ -296,9 +294,6 @@ RESET_MARGIN_S: Final = 0.02
 EDGE_MOVED_S: Final = 1.5
 """Where resets are rounded to seconds, an edge that is off by less has not moved."""
 
-WINDOW_RESETS: Final = 2.0
-"""A limit whose reset lies this many times later than refilling would take is a window."""
-
 
 class TrackedLimit:
     """A limit, counted from this side and corrected by what the provider says."""
@@ -515,7 +510,8 @@ class TrackedLimit:
             return None
         if found.kind != known.kind or isinstance(self.meter, FlowingWindow):
             return None if found == known else found
-        if not (_is_near(found.period_s, known.period_s) and found.capacity == known.capacity):
+        off_s, longer_s = abs(found.period_s - known.period_s), max(found.period_s, known.period_s)
+        if off_s > REVISED * longer_s or found.capacity != known.capacity:
             self.limit = found
             self._reported = reading.limit or self._reported
             if isinstance(meter, Bucket):
@@ -767,37 +763,9 @@ def _ceiling_of(limit: Limit, flows: bool, share: float, now: float) -> Meter:
     return flowing_meter(ours, now) if flows else meter_of(ours, now)
 
 
-def _is_near(one: float, other: float) -> bool:
-    return abs(one - other) <= REVISED * max(one, other)
-
-
 def is_about(limit: Limit, told: LimitReading) -> bool:
     """Whether a reading speaks of this limit. One that names no period speaks of a learned limit,
     or of a configured one that is just as large."""
     if limit.resource != told.resource or told.period_s is not None:
         return limit.resource == told.resource and limit.period_s == told.period_s
     return limit.source != "configured" or limit.amount == told.limit
-
-
-def named_period(told: LimitReading, dialect: Dialect) -> float | None:
-    """The period of a reading or, where it names none, that of its provider's usual limits."""
-    own_s = dialect.requests_period_s if told.resource == "requests" else dialect.tokens_period_s
-    return told.period_s or own_s
-
-
-def discover(told: LimitReading, dialect: Dialect) -> Limit | None:
-    """The limit that a first reading speaks of, or None if it says too little."""
-    if not told.limit or told.remaining is None:
-        return None
-    period_s = named_period(told, dialect) or MINUTE_S
-    rate = told.limit / period_s
-    kind: LimitKind = dialect.limit_kind or "bucket"
-    refill_s = max(0.0, told.limit - told.remaining) / rate
-    if told.reset_s and told.reset_s > WINDOW_RESETS * refill_s + WINDOW_RESETS:
-        kind = "fixed"
-    burst = None
-    is_full = dialect.limit_kind is not None and told.reset_s == 0.0 and told.remaining > 0
-    is_told = bool(told.reset_s) or is_full
-    if kind == "bucket" and is_told:
-        burst = max(1e-6, min(told.limit, told.remaining + rate * (told.reset_s or 0.0)))
-    return Limit(told.resource, told.limit, period_s, kind, burst, "header")
