@@ -20,7 +20,7 @@ from headway.sim.account import Terms
 from headway.sim.clients import PATIENT, PacedDoor, UnpacedDoor
 from headway.sim.draw import Neighbour
 from headway.sim.headers import dialect_of
-from headway.sim.provider import Latency, Provider, ProviderSpec
+from headway.sim.provider import FaultModel, Latency, Provider, ProviderSpec
 from headway.sim.rehearsal import Rehearsal, Rehearsed, WorkloadSpec, draw_workload
 
 MANY = WorkloadSpec("many", 300, output_tokens=50.0)
@@ -205,16 +205,48 @@ def test_a_call_larger_than_the_burst_goes_when_the_bucket_is_full(charging: str
     assert not is_reserved or known.time_s <= 1.1 * known.least_s
 
 
+@pytest.mark.parametrize("way", ["cold", "known", "profile"])
+def test_whole_answers_that_crowd_each_other_out_are_few_at_once(way: str) -> None:
+    crowded = Latency(8.0, 0.085, sigma=0.09, kappa=0.06)
+    terms = Terms((Limit("requests", 277.0),))
+    spec = ProviderSpec("crowded", terms, crowded, dialect="openai")
+    work = WorkloadSpec("whole", 100, output_tokens=144.0, is_whole=True)
+    limits = terms.limits if way == "known" else ()
+    profile = run(spec, work).profile if way == "profile" else None
+    learned = run(spec, work, profile, limits)
+    assert learned.time_s <= 1.5 * learned.least_s
+
+
+def test_charged_refusals_do_not_keep_a_limit_empty_for_ever() -> None:
+    terms = Terms((Limit("requests", 7.0, 20.0),), refusals_charged=True)
+    faults = FaultModel(retry_after="none")
+    learned = run(ProviderSpec("charging", terms, QUICK, faults, dialect="plain"))
+    assert learned.time_s <= 3.0 * learned.least_s
+
+
+def test_calls_that_are_larger_than_a_bucket_that_refills_at_once_do_not_wait_for_seconds() -> None:
+    terms = Terms((Limit("tokens", 12_000_000.0, burst=1_600.0),), charging="reserved")
+    spec = ProviderSpec("large", terms, Latency(0.2, 0.001), dialect="cerebras")
+    work = WorkloadSpec("large", 200, input_tokens=3700.0, output_tokens=1000.0, input_error=0.05)
+    for limits in (), terms.limits:
+        learned = run(spec, work, limits=limits)
+        assert learned.time_s <= 2.5 * learned.least_s
+
+
+def test_answers_that_are_ahead_of_their_plans_are_charged_once() -> None:
+    terms = Terms((Limit("output", 15_900.0, burst=7_850.0),))
+    latency = Latency(0.2, 0.0016, sigma=0.08, kappa=0.012)
+    spec = ProviderSpec("ahead", terms, latency, dialect="anthropic")
+    work = WorkloadSpec("ahead", 22, output_tokens=870.0, output_spread=0.4, is_whole=True)
+    learned = run(spec, work)
+    assert learned.time_s <= 60.0
+    assert not learned.calls.account.limits[0].shared
+
+
 def test_where_company_gains_nothing_it_costs_nothing() -> None:
     serial = ProviderSpec("serial", latency=Latency(1.0, 0.02, 1.0))
     work = WorkloadSpec("equal", 60)
     assert run(serial, work).time_s <= 1.02 * run(serial, work, pool=1).time_s
-
-
-def test_whole_answers_leap_where_named_limits_feed_many() -> None:
-    work = WorkloadSpec("equal", 200, is_whole=True)
-    named = ProviderSpec("named", Terms((Limit("requests", 30_000.0),)), dialect="openai")
-    assert run(named, work).time_s < run(ProviderSpec("calm", dialect="plain"), work).time_s
 
 
 @pytest.mark.parametrize(("amount", "period_s"), [(5.0, 1.0), (40.0, 7.0), (30.0, 10.0)])

@@ -59,6 +59,10 @@ OVERLOAD_S_MAX: Final = 30.0
 CROWDED_S_MAX: Final = 5.0
 """While others hold every slot one of ours is tried this often."""
 
+PATIENCE: Final = 0.125
+"""While call after call is refused, the next one waits for at least this share of the time since
+the first: where refusals are charged, tries at a steady pace keep a limit empty for ever."""
+
 UNREACHABLE_S: Final = 1.0
 """While nothing answers at the provider's address, one call tries it this often."""
 
@@ -79,6 +83,10 @@ class Pauses:
         self._overloads = 0
         self.overload_s = -inf
         self._idle_refusals = 0
+        self._refused_s = inf
+        """When the first call was refused of those since one was let in."""
+        self.patient_s = -inf
+        """Until when no other is tried, where all else would let it go."""
         self._trial_s: float | None = None
         """Since when the provider cannot be reached, or its last trial began."""
         self.is_trying = False
@@ -132,6 +140,8 @@ class Pauses:
     def answered(self, sent_s: float) -> None:
         """A call was let in: neither out of reach nor overloaded nor crowded out."""
         self._overloads = self._idle_refusals = 0
+        if sent_s > self._refused_s:
+            self._refused_s = inf
         self.reached(sent_s)
 
     def close(self, reason: str) -> None:
@@ -162,6 +172,11 @@ class Pauses:
         self._idle_refusals += 1
         self._until_s = now + min(CROWDED_S_MAX, backoff_s(0.25, 2.0, self._idle_refusals))
         self._reason = "others hold every slot"
+
+    def throttled(self, now: float) -> None:
+        """A call was refused by a rate."""
+        self._refused_s = min(self._refused_s, now)
+        self.patient_s = now + min(PATIENCE * (now - self._refused_s), HOLD_S_MAX)
 
     def burst_refused(self, wait_s: float | None, now: float) -> None:
         """Enough was left of the limit that was named."""
@@ -264,7 +279,10 @@ class Account:
         if latest is None and self.hidden is not None:
             until_s = self.hidden.when(demand, now)
             if until_s > now:
-                return Wait("hidden limit", until_s, "rate learned from refusals")
+                latest = Wait("hidden limit", until_s, "rate learned from refusals")
+        patient_s = self.pauses.patient_s
+        if patient_s > now and (latest is None or latest.until_s < patient_s):
+            return Wait("account", patient_s, "call after call was refused")
         return latest
 
     def can_ever(self, demand: Demand) -> bool:
@@ -409,10 +427,6 @@ class Account:
             cost_s = max(cost_s, limit.cost_s(amounts))
         return cost_s
 
-    def fed(self, demand: Demand, lasts_s: float) -> float:
-        """How many calls the named limits allow in such a time; 0 where none is named."""
-        return lasts_s / max(1e-9, self.cost_s(demand.expected)) if self.limits else 0.0
-
     def profile(self) -> Profile:
         """What is worth keeping for the next run. A cap that no refusal named is only suspected."""
         width, cap = self.width.allowed, self.width.cap
@@ -464,6 +478,7 @@ class Account:
         self, demand: Demand, sent_s: float, fault: Fault, reading: Reading, now: float
     ) -> None:
         """A limit per period was short: the one that was named, or one that we cannot see."""
+        self.pauses.throttled(now)
         reading = replace(reading, limits=tuple([self._meant(told) for told in reading.limits]))
         named = [one for one in self.limits if one.limit.resource == fault.resource]
         if fault.resource is None:

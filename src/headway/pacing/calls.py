@@ -264,7 +264,7 @@ class AccountCalls:
         speed, width = account.speed, account.width
         company = speed.mean_since(call.integral, call.sent_s, now)
         speed.arrived(lasted_s, output_tokens, width.pieces.follows)
-        width.arrived(company, lasted_s, output_tokens, account.fed(call.demand, lasted_s), now)
+        width.arrived(company, lasted_s, output_tokens, now)
 
     def _extend_overruns(self, now: float) -> None:
         """Streams that outlived their plan go on: expect some more of them."""

@@ -347,6 +347,8 @@ class TrackedLimit:
         """What was missing since the last look at neighbours; what was missing since
         the last look at reservations, before which so much had been left unused."""
         self._looked_s = -inf
+        self._ahead = 0.0
+        """What was taken off for answers in flight that are ahead of their plans."""
         self._size = (0.0, limit.amount)
         """Between what the size of a bucket is, by what readings showed."""
         self._full = (0.0, 0)
@@ -406,6 +408,9 @@ class TrackedLimit:
         if not self.can_ever(demand):
             return Wait(self.limit.name, inf, "one call exceeds all that there ever is")
         until_s = meter.fits_s(need, later, stream, self.floor(), now)
+        if need > meter.size and isinstance(meter, Bucket) and until_s <= now:
+            # It has to be full, and may be so later than by our estimate of the last call.
+            until_s = meter.full_s + ERROR_SPREADS * sqrt(self._variance) / self.limit.rate_per_s
         if self.ceiling is not None:
             # A ceiling is our own: no other takes of it, and no reading corrects it.
             until_s = max(until_s, self.ceiling.fits_s(need, later, stream, 0.0, now))
@@ -467,6 +472,10 @@ class TrackedLimit:
         later, took = rule.later(demand, stream), rule.used_later(used)
         for meter in self._meters:
             meter.end(extra, later, took, stream, sent_s, now)
+        if self._ahead > 0.0:
+            again = min(self._ahead, max(0.0, took - stream.produced(now)))
+            self.meter.refund(again, now)
+            self._ahead = self._ahead - again if self._in_flight else 0.0
 
     # What readings and refusals teach.
 
@@ -540,8 +549,9 @@ class TrackedLimit:
             self._observe_window(meter, reading, snapshot, at_s)
         elif isinstance(meter, Bucket) and snapshot is not None:
             need = self.rule.need(demand)
-            if reading.reset_s is None and need > 0 and not (self.exact or self.is_published):
-                self._top_up(meter, reading.remaining + need)
+            filled = reading.remaining + need
+            if reading.reset_s is None and filled > 0 and not (self.exact or self.is_published):
+                self._top_up(meter, filled)
             self._observe_bucket(meter, reading, snapshot - self.shift, need, at_s)
         elif isinstance(meter, Bucket):
             since = reading.remaining + meter.rate_per_s * (now - at_s)
@@ -579,6 +589,8 @@ class TrackedLimit:
         remaining = None if told is None else told.remaining
         if wait_s is None:
             wait_s = WAIT_UNTOLD_S
+        elif told is not None and told.reset_s is not None and wait_s - 1 < told.reset_s < wait_s:
+            wait_s = told.reset_s + RESET_MARGIN_S  # Advice in whole seconds.
         if isinstance(meter, Bucket):
             if remaining is not None and remaining - 2 * self.rounding > ROOM * need:
                 return True
@@ -587,7 +599,9 @@ class TrackedLimit:
             if is_full and 0 < need < NEARLY_FULL * meter.size:
                 # It was taken to be full: this is all that it holds.
                 meter.size = max(need, target)
-            self._shift_by(meter, max(0.0, level - target), now)
+            gone = max(0.0, level - target)
+            self._note_ahead(meter, gone)
+            self._shift_by(meter, gone, now)
             # What the next reading finds there beyond this was not gained meanwhile.
             self._looked_s = -inf
         elif isinstance(meter, FixedWindow) and not is_trial:
@@ -622,7 +636,7 @@ class TrackedLimit:
             # An empty limit may be in debt, which is reported as nothing left; and a level that
             # was full since has lost what the correction would add.
             delta = 0.0
-        self._missing += delta
+        self._missing += delta - self._note_ahead(bucket, delta)
         elapsed = at_s - self._looked_s
         if elapsed == inf:
             self._looked_s, self._missing = at_s, 0.0
@@ -671,6 +685,13 @@ class TrackedLimit:
     def _told(self, reading: Reading) -> LimitReading | None:
         return next((told for told in reading.limits if is_about(self.limit, told)), None)
 
+    def _note_ahead(self, bucket: Bucket, gone: float) -> float:
+        """How much of what is missing may be answers in flight that are ahead of their plans: it is
+        taken off now, and not once more when they end."""
+        ahead = min(gone, bucket.planned - self._ahead) if self._refills else 0.0
+        self._ahead += max(0.0, ahead)
+        return max(0.0, ahead)
+
     def _shift_by(self, bucket: Bucket, delta: float, now: float) -> None:
         """Carry a difference found in the past to the present level."""
         before = bucket.available(now)
@@ -678,8 +699,7 @@ class TrackedLimit:
         self.shift += before - bucket.available(now)
 
     def _size_up(self, bucket: Bucket, left: float, reset_s: float, need: float) -> None:
-        """Resets are rounded: each reading says between what the size of a bucket is. It held what
-        is left and what the call took."""
+        """Resets are rounded: each reading says between what the size of a bucket is."""
         rate = self.limit.rate_per_s
         step_s = 1.0 if reset_s == int(reset_s) else FINE_S
         low = left - self.rounding + rate * max(0.0, reset_s - step_s)
@@ -688,7 +708,8 @@ class TrackedLimit:
             low, high = max(low, self._size[0]), min(high, self._size[1])
         self._size = low, high
         most = min(self.limit.amount, self.burst_s * rate)
-        bucket.size = max(1e-6, min(most, max(left + need, (low + high) / 2.0)))
+        # What is left and what the call took was there, unless the call was larger than all of it.
+        bucket.size = max(1e-6, min(most, max(min(left + need, high), (low + high) / 2.0)))
 
     def _top_up(self, bucket: Bucket, filled: float) -> None:
         """Where no reset is told: a bucket that is seen as full as before, and no fuller, is full.

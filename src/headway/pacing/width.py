@@ -373,6 +373,10 @@ def _least_squares(points: Iterable[tuple[float, float, float]], noise: float) -
         if min(linear, square) >= 0 and linear + square > FLAT * mean and alone > 0:
             grown = linear * linear * c22 + 2.0 * linear * square * c23 + square * square * c33
             return CongestionFit(alone, linear, square, sqrt(variance / grown))
+    if r3 > FLAT * mean * c33:
+        # It grows faster than any time from one call on could: each call costs at least as much.
+        least = (t1 + t3) / (s11 + 2.0 * s13 + s33)
+        return CongestionFit(least, 0.0, least, sqrt(variance / c33) / least)
     return CongestionFit(mean, flat=sqrt(variance / c33))
 
 
@@ -512,8 +516,9 @@ providers 22 such tasks take 1.24 of the best; 1.35 with four, 1.15 with all at 
 where the provider is congested, instead of 1.17."""
 
 SILENT_S: Final = 10.0
-"""One call more for each such time without a sign of any: two that think for minutes, or hang, hold
-no others back."""
+"""One call more after such a time without a sign of any, one more after twice as long, and so on:
+two that hang hold no others back. One more every ten seconds took 18 times as long where eight at
+once took minutes: each that joined made all others slower."""
 
 ELASTIC: Final = 0.8
 """More at once are worth it while time grows by less than this share of what the width does. At
@@ -526,10 +531,6 @@ BLIND: Final = 2.0
 REACH: Final = 4.0
 """How many times what was seen in flight the width may lead to: where nothing tells what company
 costs, and where it is certain to cost little."""
-
-LEAP_FED: Final = 12.0
-"""The first whole answers lead as far as the latter if the named limits feed so many times as many:
-they leave few rounds to find out. Without it a large account takes 6 % longer."""
 
 VENTURE_S: Final = 0.025
 VENTURE_SHARE: Final = 0.5
@@ -593,8 +594,8 @@ class Width:
         return min(self.allowed, cap)
 
     def _silent(self, now: float) -> int:
-        """For how many times `SILENT_S` no call has shown anything."""
-        return int(max(0.0, now - self._cold_s) / SILENT_S + 1e-9)
+        """How often the time without a sign of any call has doubled from `SILENT_S` on."""
+        return int(max(0.0, 1.0 + log2(max(1e-9, (now - self._cold_s) / SILENT_S)) + 1e-9))
 
     def departs_s(self, in_flight: int, now: float) -> float:
         """When one more may leave, as far as it is more than ever were in flight."""
@@ -612,7 +613,7 @@ class Width:
         """A first byte came, with `company` in flight meanwhile; so long an answer is expected."""
         self._tokens += MEMORY * (tokens - self._tokens) if self._tokens else tokens
         self.first_bytes.take(company, waited_s)
-        return self._learn(0.0) | self._retry(company, now)
+        return self._learn() | self._retry(company, now)
 
     def moved(self, company: float, per_token_s: float, now: float) -> bool:
         """A piece of an answer came; True if the width changed."""
@@ -621,21 +622,19 @@ class Width:
             # What was seen beyond these calls was perhaps seen while the speed changed.
             self.first_bytes.rescale(factor)
             self._keep(0.0, company)
-        return self._learn(0.0) | self._retry(company, now)
+        return self._learn() | self._retry(company, now)
 
-    def arrived(
-        self, company: float, elapsed_s: float, tokens: float, fed: float, now: float
-    ) -> bool:
-        """An answer came whole; `fed` is how many calls the named limits allow in its time."""
+    def arrived(self, company: float, elapsed_s: float, tokens: float, now: float) -> bool:
+        """An answer came whole."""
         self.pieces.take(company, elapsed_s, max(1.0, tokens))
-        return self._learn(fed) | self._retry(company, now)
+        return self._learn() | self._retry(company, now)
 
     def ended(self) -> bool:
         """A streamed answer is complete. If no piece of any was seen, first bytes have to do."""
         self._has_ended = True
-        return self._learn(0.0)
+        return self._learn()
 
-    def _learn(self, fed: float) -> bool:
+    def _learn(self) -> bool:
         """Go where the curves lead; True if that is another width."""
         pieces, first = self.pieces.fit(), self.first_bytes.fit()
         if pieces is None and self._has_ended:
@@ -651,10 +650,7 @@ class Width:
         widest = self.pieces.widest
         if first is None or not pieces.has_contrast:
             widest = max(widest, self.first_bytes.widest)
-        if pieces.has_contrast:
-            may_leap = _sum(telling, CERTAIN).width(ELASTIC) >= REACH * widest
-        else:
-            may_leap = fed >= LEAP_FED * widest
+        may_leap = pieces.has_contrast and _sum(telling, CERTAIN).width(ELASTIC) >= REACH * widest
         reach = REACH * widest if may_leap else max(widest + 1.0, BLIND * widest)
         self._fit = _sum(telling or times, -CERTAIN)
         worth = self._fit.worth(ELASTIC)
@@ -680,7 +676,7 @@ class Width:
             self._settled_s = now
             self._retries += 1
             self._keep(RETRY_KEEPS * self.allowed, self.allowed)
-            return self._learn(0.0)
+            return self._learn()
         return False
 
     def overloaded(self, in_flight: int, now: float) -> None:
@@ -696,7 +692,7 @@ class Width:
     def next_probe_s(self, width: float, now: float) -> float:
         """When one more than `width` is tried, if a cap or silence holds it there."""
         if self._is_cold and self.cap.limit > width:
-            return self._cold_s + (self._silent(now) + 1) * SILENT_S
+            return self._cold_s + SILENT_S * 2.0 ** self._silent(now)
         holding = [cap for cap in (self.cap, self.strain) if cap.limit <= width]
         return max((cap.next_probe_s for cap in holding), default=inf)
 
