@@ -339,6 +339,8 @@ class TrackedLimit:
         self._since_s = -inf
         """Readings of calls that were sent before tell nothing of the limit as it is followed."""
         self._blocked_s = -inf
+        self._full_s = -inf
+        """Since when it is full, for calls that need all of it."""
         self._in_flight = 0
         self._unused = self._mean_unused = 0.0
         """What was reserved and not used, in all and by the call."""
@@ -408,9 +410,12 @@ class TrackedLimit:
         if not self.can_ever(demand):
             return Wait(self.limit.name, inf, "one call exceeds all that there ever is")
         until_s = meter.fits_s(need, later, stream, self.floor(), now)
-        if need > meter.size and isinstance(meter, Bucket) and until_s <= now:
+        if need > meter.size and isinstance(meter, Bucket):
             # It has to be full, and may be so later than by our estimate of the last call.
-            until_s = meter.full_s + ERROR_SPREADS * sqrt(self._variance) / self.limit.rate_per_s
+            self._full_s = min(self._full_s, now) if until_s <= now else inf
+            if until_s <= now:
+                error = ERROR_SPREADS * sqrt(self._variance)
+                until_s = self._full_s + error / self.limit.rate_per_s
         if self.ceiling is not None:
             # A ceiling is our own: no other takes of it, and no reading corrects it.
             until_s = max(until_s, self.ceiling.fits_s(need, later, stream, 0.0, now))

@@ -135,8 +135,6 @@ class Bucket(Meter):
         self.rate_per_s = rate_per_s
         self.clipped_s = now
         """When refill was last lost because the bucket was full."""
-        self.full_s = -inf
-        """Since when it is full, if it is."""
         self._level = size
         self._at_s = now
 
@@ -145,8 +143,6 @@ class Bucket(Meter):
         if now > self._at_s:
             level += self.rate_per_s * (now - self._at_s)
             if level >= self.size:
-                if self._level < self.size:
-                    self.full_s = now - (level - self.size) / self.rate_per_s
                 level = self.size
                 self.clipped_s = now
             self._level = level
@@ -168,7 +164,7 @@ class Bucket(Meter):
         return self._level - self._held
 
     def refund(self, amount: float, now: float) -> None:
-        self.set_level(self.available(now) + amount, now)
+        self._level = min(self.size, self.available(now) + amount)
 
     def drain(self, amount: float, now: float) -> None:
         """Charge what flowed out evenly since the last time: refill and outflow meet halfway."""
@@ -180,9 +176,8 @@ class Bucket(Meter):
         self._level = min(self.size, level)
 
     def set_level(self, level: float, now: float) -> None:
-        """Adopt a level, such as the provider has reported."""
-        if self.available(now) < self.size <= level:
-            self.full_s = now
+        """Adopt a level that the provider has reported."""
+        self.available(now)
         self._level = min(self.size, level)
 
     def resize(self, rate_per_s: float, size: float, now: float) -> None:
