@@ -338,9 +338,8 @@ class TrackedLimit:
         """The limit by the last reading; while its period is open, less is believed to be there."""
         self._since_s = -inf
         """Readings of calls that were sent before tell nothing of the limit as it is followed."""
-        self._blocked_s = -inf
-        self._full_s = -inf
-        """Since when it is full, for calls that need all of it."""
+        self._blocked_s = self._full_s = -inf
+        """Until when the provider refuses; since when it is full, for calls that need all of it."""
         self._in_flight = 0
         self._unused = self._mean_unused = 0.0
         """What was reserved and not used, in all and by the call."""
@@ -348,8 +347,7 @@ class TrackedLimit:
         self._missing = self._gone = self._unused_before = 0.0
         """What was missing since the last look at neighbours; what was missing since
         the last look at reservations, before which so much had been left unused."""
-        self._looked_s = -inf
-        self._ahead = 0.0
+        self._looked_s, self._ahead = -inf, 0.0
         """What was taken off for answers in flight that are ahead of their plans."""
         self._size = (0.0, limit.amount)
         """Between what the size of a bucket is, by what readings showed."""
