@@ -171,7 +171,7 @@ def close(heard: float | None, meant: float | None, tolerance: float) -> bool:
 def test_usage_windows_are_understood_within_a_percent(
     used: float, reset_s: float, now_s: float
 ) -> None:
-    meant = LimitReading("tokens", 5 * HOUR_S, None, None, reset_s, utilization=used)
+    meant = LimitReading("tokens", 5 * HOUR_S, None, None, reset_s, used, "5h", used == 1.0)
     (heard,) = decode(headers("anthropic", [meant], now_s, None), None).limits
     assert (heard.resource, heard.period_s) == ("tokens", 5 * HOUR_S)
     assert close(heard.utilization, used, 0.01)

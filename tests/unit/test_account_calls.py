@@ -407,10 +407,10 @@ def test_advice_is_not_tried_early_where_refusals_are_charged() -> None:
 def test_the_end_of_a_usage_window_is_not_tried_early() -> None:
     scene = Scene(ACCOUNTS["silent"])
     scene.go(0.0)
-    full = LimitReading("tokens", 18_000.0, None, None, 600.0, utilization=1.0)
-    refusal = Fault("rate", "tokens", 600.0)
+    full = LimitReading("tokens", 18_000.0, None, None, 600.0, 1.0, "5h", is_empty=True)
+    refusal = Fault("rate", None, 600.0)
     scene.calls.settle(scene.known[0], "throttled", NOTHING, 0.0, refusal, Reading((full,)))
-    assert scene.held(0.0) == "usage/18000s 600 usage window is 100% used"
+    assert scene.held(0.0) == "usage/5h 600 usage window 5h is 100% used"
     scene.go(600.0)
 
 

@@ -209,9 +209,9 @@ def test_a_usage_window_is_used_up_to_the_users_share_and_again_after_its_reset(
     calls = AccountCalls(AccountConfig(ANTHROPIC, share=0.5), 0.0)
     call = _sent(calls, _demand(), 0.0)
     assert call is not None
-    told = LimitReading("tokens", 5 * HOUR_S, None, None, 600.0, utilization=0.5)
+    told = LimitReading("tokens", 5 * HOUR_S, None, None, 600.0, 0.5, "5h")
     calls.first_byte(call, Reading((told,)), 1.0)
     _asked(calls, 1, _demand())
     decision = calls.decide(2.0)
-    assert decision.wait == Wait("usage/18000s", 601.0, "usage window is 50% used")
+    assert decision.wait == Wait("usage/5h", 601.0, "usage window 5h is 50% used")
     assert len(calls.decide(decision.wake_s).sent) == 1

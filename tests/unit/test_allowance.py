@@ -7,18 +7,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.base.values import LimitReading
+from headway.pacing.headers import window_name
 from headway.pacing.windows import MEMORY, RISE_MIN, STEP, Allowances, WindowState
 
 FIVE_HOURS_S = 18_000.0
 WEEK_S = 7 * 86_400.0
 
 
-def usage(used: float | None, period_s: float | None, reset_s: float | None) -> LimitReading:
-    return LimitReading("tokens", period_s, None, None, reset_s, used)
+MODEL = "model"
+
+
+def usage(used: float, period_s: float, reset_s: float) -> LimitReading:
+    name, is_empty = window_name(period_s), used >= 1.0
+    return LimitReading("tokens", period_s, None, None, reset_s, used, name, is_empty)
+
+
+def observe(windows: Allowances, told: LimitReading, now: float) -> None:
+    windows.observe(told, MODEL, may_probe=False, now=now)
 
 
 def until_s(windows: Allowances, now: float) -> float:
-    wait = windows.wait(now)
+    wait = windows.wait(MODEL, 1.0, now)
     assert wait is not None
     return wait.until_s
 
@@ -29,66 +38,63 @@ def only(windows: Allowances, now: float) -> WindowState:
 
 
 def test_a_window_holds_what_we_used_while_its_share_rose() -> None:
-    windows = Allowances(1.0)
-    windows.observe(usage(0.30, FIVE_HOURS_S, 9_000.0), 0.0)
+    windows = Allowances()
+    observe(windows, usage(0.30, FIVE_HOURS_S, 9_000.0), 0.0)
     assert only(windows, 0.0).size_tokens is None
-    windows.settle(50_000.0)
-    windows.observe(usage(0.35, FIVE_HOURS_S, 8_000.0), 1_000.0)
+    windows.settle(MODEL, 50_000.0)
+    observe(windows, usage(0.35, FIVE_HOURS_S, 8_000.0), 1_000.0)
     # What ends after the reading is not in it yet.
-    windows.settle(9_999.0)
+    windows.settle(MODEL, 9_999.0)
     found = only(windows, 1_000.0)
-    assert found.word == "5h"
+    assert found.name == "5h"
     assert found.size_tokens == pytest.approx(1e6)
     assert (found.used, found.resets_s) == (0.35, 8_000.0)
     assert found.doubt == pytest.approx(0.2)
 
 
 def test_a_small_rise_says_nothing_of_the_size() -> None:
-    windows = Allowances(1.0)
-    windows.observe(usage(0.10, FIVE_HOURS_S, 9_000.0), 0.0)
-    windows.settle(10_000.0)
-    windows.observe(usage(0.10 + RISE_MIN - STEP, FIVE_HOURS_S, 9_000.0), 0.0)
+    windows = Allowances()
+    observe(windows, usage(0.10, FIVE_HOURS_S, 9_000.0), 0.0)
+    windows.settle(MODEL, 10_000.0)
+    observe(windows, usage(0.10 + RISE_MIN - STEP, FIVE_HOURS_S, 9_000.0), 0.0)
     assert only(windows, 0.0).size_tokens is None
-    assert WindowState(FIVE_HOURS_S, 0.5, 60.0, 0.0, 0.5).size_tokens is None
-    assert (WindowState(WEEK_S, 0.5, 60.0).doubt, WindowState(WEEK_S, 0.5, 60.0).word) == (
-        1.0,
-        "7d",
-    )
+    assert WindowState("5h", FIVE_HOURS_S, 0.5, 60.0, 0.0, 0.5).size_tokens is None
+    assert (WindowState("7d", WEEK_S, 0.5, 60.0).doubt, window_name(WEEK_S)) == (1.0, "7d")
 
 
 def test_a_new_window_begins_anew_and_the_old_one_counts_by_half() -> None:
-    windows = Allowances(1.0)
-    windows.observe(usage(0.0, FIVE_HOURS_S, 100.0), 0.0)
-    windows.settle(40_000.0)
-    windows.observe(usage(0.4, FIVE_HOURS_S, 50.0), 50.0)
+    windows = Allowances()
+    observe(windows, usage(0.0, FIVE_HOURS_S, 100.0), 0.0)
+    windows.settle(MODEL, 40_000.0)
+    observe(windows, usage(0.4, FIVE_HOURS_S, 50.0), 50.0)
     # The next one: the share went down, and what was used before is not its own.
-    windows.settle(5_000.0)
-    windows.observe(usage(0.1, FIVE_HOURS_S, FIVE_HOURS_S), 110.0)
+    windows.settle(MODEL, 5_000.0)
+    observe(windows, usage(0.1, FIVE_HOURS_S, FIVE_HOURS_S), 110.0)
     kept = only(windows, 110.0)
     assert (kept.tokens, kept.rise) == pytest.approx((MEMORY * 40_000.0, MEMORY * 0.4))
-    windows.settle(20_000.0)
-    windows.observe(usage(0.2, FIVE_HOURS_S, FIVE_HOURS_S), 120.0)
+    windows.settle(MODEL, 20_000.0)
+    observe(windows, usage(0.2, FIVE_HOURS_S, FIVE_HOURS_S), 120.0)
     assert only(windows, 120.0).size_tokens == pytest.approx((20_000 + 20_000) / (0.2 + 0.1))
 
 
 def test_a_window_that_is_over_is_empty() -> None:
-    windows = Allowances(1.0)
-    windows.observe(usage(0.7, FIVE_HOURS_S, 100.0), 0.0)
+    windows = Allowances()
+    observe(windows, usage(0.7, FIVE_HOURS_S, 100.0), 0.0)
     assert (only(windows, 100.0).used, only(windows, 100.0).resets_s) == (0.0, 0.0)
 
 
-def test_what_was_before_is_known_and_holds_nobody_until_a_response_shows_it() -> None:
-    before = Allowances(1.0)
-    before.observe(usage(0.5, FIVE_HOURS_S, 9_000.0), 0.0)
-    before.settle(60_000.0)
-    before.observe(usage(1.0, FIVE_HOURS_S, 8_000.0), 1_000.0)
-    windows = Allowances(1.0)
+def test_what_was_before_is_known_and_one_call_finds_out_whether_it_still_is() -> None:
+    before = Allowances()
+    observe(before, usage(0.5, FIVE_HOURS_S, 9_000.0), 0.0)
+    before.settle(MODEL, 60_000.0)
+    observe(before, usage(1.0, FIVE_HOURS_S, 8_000.0), 1_000.0)
+    windows = Allowances()
     windows.restore(before.statistics(1_000.0), 1_000.0)
     found = only(windows, 3_000.0)
     assert (found.used, found.resets_s) == (1.0, 6_000.0)
     assert found.size_tokens == pytest.approx(120_000.0)
-    assert windows.wait(3_000.0) is None
-    windows.observe(usage(1.0, FIVE_HOURS_S, 5_900.0), 3_100.0)
+    assert windows.wait(MODEL, 1.0, 3_000.0) is None
+    observe(windows, usage(1.0, FIVE_HOURS_S, 5_900.0), 3_100.0)
     assert until_s(windows, 3_100.0) == 9_000.0
 
 
@@ -100,12 +106,12 @@ def test_what_was_before_is_known_and_holds_nobody_until_a_response_shows_it() -
 def test_a_size_is_never_far_off_and_neighbours_make_it_look_smaller(
     size: float, calls: list[float], others: float
 ) -> None:
-    windows, used = Allowances(1.0), 0.0
-    windows.observe(usage(0.0, FIVE_HOURS_S, 9_000.0), 0.0)
+    windows, used = Allowances(), 0.0
+    observe(windows, usage(0.0, FIVE_HOURS_S, 9_000.0), 0.0)
     for call in calls:
-        windows.settle(call * size)
+        windows.settle(MODEL, call * size)
         used += call + others
-        windows.observe(usage(int(used / STEP) * STEP, FIVE_HOURS_S, 9_000.0), 0.0)
+        observe(windows, usage(int(used / STEP) * STEP, FIVE_HOURS_S, 9_000.0), 0.0)
     found = only(windows, 0.0)
     if found.size_tokens is not None:
         truth = size * sum(calls) / used

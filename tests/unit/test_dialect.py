@@ -106,17 +106,45 @@ def test_usage_windows_report_a_share_and_an_epoch_second() -> None:
         ("anthropic-ratelimit-unified-status", "allowed"),
     ]
     assert limits(said) == (
-        LimitReading("tokens", 5 * HOUR_S, None, None, 7200.0, utilization=0.42),
-        LimitReading("tokens", 7 * DAY_S, None, None, DAY_S, utilization=1.0),
+        LimitReading("tokens", 5 * HOUR_S, None, None, 7200.0, 0.42, "5h"),
+        # Used up, and yet calls are let in: what is used beyond the plan is paid for.
+        LimitReading("tokens", 7 * DAY_S, None, None, DAY_S, 1.0, "7d"),
     )
 
 
-def test_a_window_that_refuses_is_full_whatever_its_utilization_says() -> None:
-    said = {
-        "anthropic-ratelimit-unified-5h-status": "rejected",
-        "anthropic-ratelimit-unified-5h-utilization": "0.99",
-    }
-    assert limits(said)[0].utilization == 1.0
+@pytest.mark.parametrize(
+    ("said", "windows"),
+    [
+        ({"5h-status": "rejected", "5h-utilization": "0.99"}, [("5h", 1.0, True)]),
+        ({"5h-utilization": "1.0"}, [("5h", 1.0, True)]),
+        ({"7d_oi-status": "rejected", "7d-utilization": "0.4", "status": "rejected"},
+         [("7d_oi", 1.0, True), ("7d", 0.4, False)]),
+        ({"lunar-utilization": "0.7", "lunar-status": "allowed_warning"}, [("lunar", 0.7, False)]),
+        ({"overage-utilization": "1.2", "status": "rejected", "reset": "9"},
+         [("overage", 1.0, False), ("unified", 1.0, True)]),
+        ({"representative-claim": "five_hour", "status": "allowed"}, []),
+    ],
+)  # fmt: skip
+def test_usage_windows_have_any_name_and_are_empty_when_they_refuse(
+    said: dict[str, str], windows: list[tuple[str, float, bool]]
+) -> None:
+    told = limits({f"anthropic-ratelimit-unified-{name}": value for name, value in said.items()})
+    assert [(one.window, one.utilization, one.is_empty) for one in told] == windows
+
+
+def test_the_windows_of_a_chatgpt_login_are_told_in_percent_and_minutes() -> None:
+    said = [
+        DATE,
+        ("x-codex-primary-used-percent", "100"), ("x-codex-primary-window-minutes", "300"),
+        ("x-codex-primary-reset-after-seconds", "13860"),
+        ("x-codex-secondary-used-percent", "61"), ("x-codex-secondary-window-minutes", "10080"),
+        ("x-codex-secondary-reset-at", str(int(DATE_S) + 3600)),
+    ]  # fmt: skip
+    assert limits(said) == (
+        LimitReading("tokens", 5 * HOUR_S, None, None, 13860.0, 1.0, "5h", is_empty=True),
+        LimitReading("tokens", 7 * DAY_S, None, None, 3600.0, 0.61, "7d"),
+    )
+    assert limits({"x-codex-primary-used-percent": "7"})[0].window == "primary"
 
 
 def test_the_ietf_draft_joins_policy_and_state_by_name() -> None:

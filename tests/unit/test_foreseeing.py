@@ -109,8 +109,8 @@ def test_usage_windows_are_foreseen_by_what_was_used_of_them(
 ) -> None:
     found = prospect(home, tmp_path, budget=PlanBudget(tokens=100_000))
     windows = (
-        WindowState(18_000.0, 0.4, 3_600.0, 50_000.0, 0.1),
-        WindowState(7 * 86_400.0, 0.2, 9e4),
+        WindowState("5h", 18_000.0, 0.4, 3_600.0, 50_000.0, 0.1),
+        WindowState("7d", 7 * 86_400.0, 0.2, 9e4),
     )
     memory = replace(found.knowledge.memory, windows=windows)
     known = replace(found, knowledge=replace(found.knowledge, memory=memory, age_s=600.0))

@@ -38,7 +38,6 @@ from headway.pacing.streams import (
     flowing_meter,
 )
 from headway.pacing.width import Cap, CongestionFit
-from headway.pacing.windows import Allowances
 from tests.unit.steps import cases, perform, value_of
 
 CASES = """
@@ -208,15 +207,6 @@ share, of what is produced later: Tracked output bucket configured 0.5
 answer of nothing: Tracked output sliding configured 0.5
     charge demand() 0:4:200 0; settle demand() 0:4:200 0 usage() 4; level 4 = 600;
     wait demand() 4:8:299 4 = None
-usage window, full: Allowances 1
-    observe use(1,18000,600) 0 = True; wait 0 = 600; wait 600 = None; observe use(1,18000,-) 700;
-    wait 700 = 18700
-usage window, the user's share of it: Allowances 0.5
-    observe use(0.49,18000,600) 0; wait 0 = None; observe use(0.5,18000,590) 10; wait 10 = 600
-usage windows, each by itself: Allowances 1
-    observe use(0.2,18000,600) 0; observe use(1,604800,9000) 0; wait 0 = 9000
-usage window, other readings: Allowances 1
-    observe told(30,5) 0 = False; observe use(1,-,1) 0 = False; wait 0 = None
 first reading, bucket: Learned
     adopt told(200) 1 3; level 3 = 220
 first reading without a remainder: Learned
@@ -260,7 +250,7 @@ def _balance(
 
 MAKERS: dict[str, Callable[..., object]] = {
     one.__name__: one
-    for one in (Bucket, SlidingWindow, FixedWindow, Gauge, Outflow, FlowingWindow, Allowances)
+    for one in (Bucket, SlidingWindow, FixedWindow, Gauge, Outflow, FlowingWindow)
 } | {
     "FlowingBucket": _flowing,
     "FlowingFixed": lambda size, period_s: FixedWindow(size, period_s, period_s, flows=True),

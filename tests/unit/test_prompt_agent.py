@@ -315,7 +315,7 @@ def test_an_answer_that_empties_the_window_is_told_at_once() -> None:
     assert bench.perform().body == b"last one "
     ((until_s, detail),) = bench.windows
     assert until_s == pytest.approx(9999999999, abs=5)
-    assert detail == "usage window is 100% used"
+    assert detail == "usage window 5h is used up"
 
 
 @pytest.mark.parametrize(("error", "kind"), [

@@ -144,7 +144,21 @@ def test_a_full_usage_window_says_when_to_come_back() -> None:
     ]
     said = anthropic("rate_limit_error", "This request would exceed your account's rate limit.")
     fault = classify(429, headers, said)
-    assert (fault.resource, fault.retry_after_s) == ("tokens", DAY_S)
+    assert (fault.resource, fault.retry_after_s) == (None, DAY_S)
+
+
+@pytest.mark.parametrize(
+    ("told", "reset_s"),
+    [({"resets_in_seconds": 13860}, 13860.0), ({"resets_at": 5000}, 4000.0), ({}, None)],
+)
+def test_a_login_whose_window_is_used_up_says_when_it_resets(
+    told: dict[str, int], reset_s: float | None
+) -> None:
+    error = {"type": "usage_limit_reached", "plan_type": "plus", **told}
+    body = json.dumps({"error": error}).encode()
+    fault, reading = classify(429, [], body), reading_of_refusal(body, 1000.0)
+    assert (fault.kind, fault.resource) == ("rate", None)
+    assert reading == LimitReading("tokens", None, None, None, reset_s, 1.0, "usage", is_empty=True)
 
 
 @pytest.mark.parametrize(

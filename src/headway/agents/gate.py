@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from headway import errors
 from headway.base.clock import now_s
 from headway.base.values import Amounts, Fault, FaultKind, Reading, Wait
+from headway.pacing.windows import UNTOLD_S, binds_all
 from headway.work import Attempt, AttemptError, OverBudgetError, WindowEmptyError
 
 if TYPE_CHECKING:
@@ -72,9 +73,6 @@ MENDS: Final = {
     "spend_cap": "the account's own spending limit is reached: raise it",
     "connection": "check the address ({url}) and whether a server listens there",
 }
-
-FULL: Final = 1.0
-"""The share of a usage window at which its provider answers nothing more."""
 
 Use = tuple[str, str]
 """The account, which is an address and a key, and the model."""
@@ -254,12 +252,11 @@ class WatchedPermit:
 
 
 def emptied(reading: Reading, now_s: float) -> Iterator[WindowEmptyError]:
-    """The usage windows that a response shows to be used up, by the wall clock."""
+    """The usage windows of all models that a response shows to be used up, by the wall clock."""
     for told in reading.limits:
-        if told.utilization is None or told.period_s is None or told.utilization < FULL:
-            continue
-        lasts_s = told.period_s if told.reset_s is None else told.reset_s
-        yield WindowEmptyError(now_s + lasts_s, f"usage window is {told.utilization:.0%} used")
+        if told.is_empty and binds_all(told.window):
+            lasts_s = told.period_s or UNTOLD_S if told.reset_s is None else told.reset_s
+            yield WindowEmptyError(now_s + lasts_s, f"usage window {told.window} is used up")
 
 
 def put_off(kind: FaultKind, why: str) -> AttemptError:

@@ -130,6 +130,10 @@ class LimitReading(Struct, frozen=True):
     """Seconds from the response until the limit is full again (bucket) or resets (window)."""
     utilization: float | None = None
     """Share used, 0 to 1, where the provider reports only that (usage windows)."""
+    window: str = ""
+    """The name of a usage window."""
+    is_empty: bool = False
+    """Whether the window lets no call in; one that is used up may, where more use is paid for."""
 
 
 class Reading(Struct, frozen=True):

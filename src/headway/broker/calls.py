@@ -267,7 +267,7 @@ class AdmissionClient:
                 if call is not None and message.number not in in_use:
                     told.append((call.adopt(), None))
                 told.append((message, call))
-            elif isinstance(message, protocol.Leave | protocol.Describe | protocol.Configure):
+            elif isinstance(message, protocol.OUTLASTS):
                 told.append((message, None))
         told += [(protocol.Ask(call.number, call.request), None) for call in waiting.values()]
         return told

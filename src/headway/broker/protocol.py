@@ -12,6 +12,7 @@
     Settle(number, outcome)      ->                          it ended
     Adopt(number, request, age)  ->                          in flight since an earlier broker
     Configure(account, terms)    ->                          the user's terms
+    Refresh(account)             ->                          usage windows may have changed
     Describe(number)             ->
                                  <- Described(number, ...)   ...until one that is the last
                                  <- Rejected(message)         and the connection is closed
@@ -99,6 +100,11 @@ class Configure(Struct, frozen=True, tag=True):
     terms: AccountTerms
 
 
+class Refresh(Struct, frozen=True, tag=True):
+    account: str
+    """Empty: every account."""
+
+
 class Describe(Struct, frozen=True, tag=True):
     number: int
 
@@ -133,10 +139,12 @@ class Described(Struct, frozen=True, tag=True):
 
 FromClient = (
     Hello | Ask | Why | Leave | Reached | AnswerBegan | Progressed | Alive | Settle | Adopt
-    | Configure | Describe
+    | Configure | Refresh | Describe
 )  # fmt: skip
 Passing = Reached | AnswerBegan | Progressed | Alive | Why
 """Of use to the present broker only: not kept for the next one."""
+OUTLASTS: Final = (Leave, Describe, Configure, Refresh)
+"""What the next broker is told, if this one did not hear it."""
 
 FromBroker = Granted | Denied | Cut | Waits | Described | Rejected
 

@@ -94,11 +94,9 @@ class AdmissionService:
             case protocol.Alive(number):
                 self._seen((client, number), now)
                 return
-            case protocol.Why(number):
-                self._send(client, protocol.Waits(number, admission.why((client, number))))
-                return
-            case protocol.Leave(number):
-                self._send(client, protocol.Waits(number, admission.leave((client, number))))
+            case protocol.Why(number) | protocol.Leave(number):
+                said = admission.why if isinstance(message, protocol.Why) else admission.leave
+                self._send(client, protocol.Waits(number, said((client, number))))
             case protocol.Adopt(number, request, age_s):
                 if admission.adopt((client, number), request, age_s, now):
                     self._alive[client, number] = now
@@ -106,6 +104,9 @@ class AdmissionService:
                 admission.configure(account, terms, now)
                 # What a user sets is set: on the disk, and not within a quarter of a second.
                 self._must_keep = self.is_due = True
+            case protocol.Refresh(account):
+                admission.refresh(account)
+                self.is_due = True
             case protocol.Describe(number):
                 self._describe(client, number, now)
                 return

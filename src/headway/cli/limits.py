@@ -43,6 +43,7 @@ examples:
   headway limits set rpm=500 tpm=100k concurrent=20
   headway limits set rpm=none                      forget what was set; learn it from headers
   headway limits ceiling 50%                       use at most half of every limit
+  headway limits refresh                           more was bought: try an empty usage window
   headway limits budget 5M/month                   tokens
   headway limits budget '$20/month'                money; needs headway[prices]
   headway limits burn-down                         what is left of the month's budget, by day
@@ -64,9 +65,10 @@ def arguments(parser: argparse.ArgumentParser) -> Body:
     ceiling.add_argument("share", metavar="SHARE", help="like 50%%; 100%% takes it back")
     budget = _command(commands, "budget", "what may be spent in a calendar month", _budget)
     budget.add_argument("amount", metavar="AMOUNT/month", help="5M/month, '$20/month' or none")
+    again = _command(commands, "refresh", "try empty usage windows: more was bought", _refresh)
     plot = _command(commands, "burn-down", "what is left of a budget, by day", _burn_down)
     plot.add_argument("--svg", metavar="FILE", default="", help="write a picture; `-` for stdout")
-    for scoped in (change, ceiling, budget, plot):
+    for scoped in (change, ceiling, budget, again, plot):
         scoped.add_argument("--account", metavar="NAME", default="", help="default: every account")
     for scoped in (change, ceiling):
         scoped.add_argument("--model", metavar="GROUP", default="", help="one model group of it")
@@ -154,6 +156,16 @@ def _ceiling(parsed: argparse.Namespace) -> int:
             hint="write it like `headway limits ceiling 50%`",
         )
     return _change(parsed, lambda terms: replace(terms, share=share))
+
+
+def _refresh(parsed: argparse.Namespace) -> int:
+    from headway.client.admission import admission
+
+    port = admission()
+    view, _ = port.describe()
+    parsed.model = ""
+    port.refresh(_key(parsed, view))
+    return _show(parsed)
 
 
 def _budget(parsed: argparse.Namespace) -> int:

@@ -404,18 +404,16 @@ def _terms(terms: Terms, parsed: argparse.Namespace) -> Terms:
 
 def _window(text: str) -> UsageWindow:
     """`5h=200k`, or `5h=200k/30s` for one that lasts only 30 seconds."""
-    from headway.pacing.headers import WINDOW_5H_S, WINDOW_7D_S
     from headway.sim.account import UsageWindow
 
-    periods = {"5h": WINDOW_5H_S, "7d": WINDOW_7D_S}
     name, _, rest = text.partition("=")
     tokens, slash, lasts = rest.partition("/")
-    if name not in periods or not rest or (slash and not lasts.endswith("s")):
+    if not name or not rest or (slash and not lasts.endswith("s")):
         hint = "write `--window 5h=200k` or `--window 7d=2M`, or `5h=200k/30s` for a short one"
         raise BadValueError(f"`--window` is {text!r}", hint=hint)
     amount = _number("--window", tokens, above=True) or 0.0
     lasts_s = _number("--window", lasts[:-1], above=True) if slash else None
-    return UsageWindow(amount, periods[name], lasts_s)
+    return UsageWindow(amount, name, lasts_s)
 
 
 def _options(parsed: argparse.Namespace) -> ServeOptions:

@@ -188,6 +188,12 @@ class AdmissionPort:
         connection.send(protocol.Configure(account, terms))
         connection.open()
 
+    def refresh(self, account: str) -> None:
+        """Usage windows may have been filled: of each that holds calls, one call finds out."""
+        connection = self._present().connection
+        connection.send(protocol.Refresh(account))
+        connection.open()
+
     def describe(self) -> tuple[AdmissionView, protocol.About]:
         """What is known of every account, who waits and why, and who says so. Blocks."""
         told: SimpleQueue[protocol.Described] = SimpleQueue()

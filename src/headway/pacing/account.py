@@ -227,12 +227,17 @@ class AccountConfig(Struct, frozen=True):
 class Account:
     """One account and model group, as far as it is known."""
 
-    def __init__(self, config: AccountConfig, now: float) -> None:
+    def __init__(
+        self, config: AccountConfig, now: float, allowances: Allowances | None = None,
+        group: str = "",
+    ) -> None:  # fmt: skip
         profile = config.profile or Profile()
         self.config = config
         """Limits that are found follow the dialect that is in here by then."""
         self.pauses = Pauses(config.share)
-        self.allowances = Allowances(config.share)
+        self.allowances = Allowances() if allowances is None else allowances
+        """Of all model groups of the account."""
+        self.group = group
         self.advice = RetryAdvice()
         self._let_in_s = -inf
         """When a call was last let in."""
@@ -257,7 +262,7 @@ class Account:
         in_flight = self.speed.in_flight
         held = self.pauses.wait(in_flight, now)
         if held is None and self.allowances.windows:
-            held = self.allowances.wait(now)
+            held = self.allowances.wait(self.group, self.config.share, now)
         if held is not None:
             return held
         width = self.width.limit(in_flight, waiting, demand.is_whole, now)
@@ -293,6 +298,8 @@ class Account:
         """Take the call's share of everything; returns the levels for later comparison."""
         self.ramp.sent(now)
         self.pauses.sent(now)
+        if self.allowances.windows:
+            self.allowances.sent(now)
         self.width.sent(self.speed.in_flight + 1, now)
         if self.hidden is None and not self.limits:
             self.hidden = HiddenLimits(now)
@@ -332,7 +339,9 @@ class Account:
         self, demand: Demand, stream: PlannedStream, sent_s: float, usage: Usage, now: float
     ) -> None:
         self.pauses.ended()
-        self.allowances.settle(usage.amounts.input_tokens + usage.amounts.output_tokens)
+        if self.allowances.windows:
+            tokens = usage.amounts.input_tokens + usage.amounts.output_tokens
+            self.allowances.settle(self.group, tokens)
         for limit in self.limits:
             limit.settle(demand, stream, sent_s, usage, now)
         if self.hidden is not None:
@@ -390,7 +399,9 @@ class Account:
         counted anew: calls in flight have to join them."""
         found: list[TrackedLimit] = []
         for told in reading.limits:
-            if self.allowances.observe(told, now):
+            if told.window:
+                may_probe = not self.config.dialect.refusals_count
+                self.allowances.observe(told, self.group, may_probe, now)
                 continue
             meant = self._meant(told)
             known = next(
@@ -478,6 +489,8 @@ class Account:
         self, demand: Demand, sent_s: float, fault: Fault, reading: Reading, now: float
     ) -> None:
         """A limit per period was short: the one that was named, or one that we cannot see."""
+        if any(one.is_empty for one in reading.limits):
+            return
         self.pauses.throttled(now)
         reading = replace(reading, limits=tuple([self._meant(told) for told in reading.limits]))
         named = [one for one in self.limits if one.limit.resource == fault.resource]
@@ -485,9 +498,7 @@ class Account:
             # The one that, by the refusal's own headers, has too little for this call.
             named = [one for one in self.limits if one.is_short(demand, reading)]
         told_s = fault.retry_after_s
-        is_certain = any((one.utilization or 0.0) >= 1.0 for one in reading.limits) or any(
-            one.confirms(told_s, now) for one in named
-        )
+        is_certain = any(one.confirms(told_s, now) for one in named)
         may_try = not (is_certain or self.config.dialect.refusals_count)
         wait_s = self.advice.heeded_s(told_s, sent_s, may_try, now)
         if named:

@@ -40,7 +40,7 @@ from headway.pacing.memory import (
     model_group,
 )
 from headway.pacing.queue import Leaders
-from headway.pacing.windows import WindowState
+from headway.pacing.windows import Allowances, WindowState
 
 REOPEN_S: Final = 30.0
 """A closed account is tried again this often: paying needs no restart."""
@@ -77,11 +77,13 @@ class ManagedAccount(AccountCalls):
     def __init__(
         self, name: str, group: str, terms: AccountTerms, dialect: Dialect, now: float,
         memory: AccountMemory | None = None, known_s: float = -inf,
+        allowances: Allowances | None = None,
     ) -> None:  # fmt: skip
-        """With a memory it goes on from where it stood at `known_s`."""
+        """With a memory it goes on from where it stood at `known_s`. Model groups of one account
+        share its usage windows."""
         profile = None if memory is None else memory.profile
         config = AccountConfig(dialect, terms.limits, terms.share, terms.pace, profile)
-        super().__init__(config, now)
+        super().__init__(config, now, allowances, group)
         self.name, self.group = name, group
         self.terms = terms
         self.known_s = known_s
@@ -139,7 +141,8 @@ class ManagedAccount(AccountCalls):
         is_new = self.is_new and self.granted == 0
         kept = None if is_new else self.memory(now)
         dialect = self.account.config.dialect
-        fresh = ManagedAccount(self.name, self.group, terms, dialect, now, kept, now)
+        windows = self.account.allowances
+        fresh = ManagedAccount(self.name, self.group, terms, dialect, now, kept, now, windows)
         fresh.is_new, fresh.known_s, fresh.chronicle = is_new, self.known_s, self.chronicle
         for call in self.in_flight.values():
             fresh.adopt(call, call.sent_s, now, now)
@@ -180,13 +183,15 @@ class Admission:
         """Go on from a memory that was written `age_s` before `now`."""
         self._terms = dict(memory.terms)
         self.hour = HOUR_UNKNOWN
+        self._allowances: dict[str, Allowances] = {}
         self._accounts: dict[tuple[str, str], ManagedAccount] = {}
         for kept in memory.accounts:
             terms = terms_of(self._terms, kept.account, kept.group)
             dialect = DIALECTS.get(kept.dialect, PLAIN)
             self._accounts[kept.account, kept.group] = ManagedAccount(
-                kept.account, kept.group, terms, dialect, now, kept, now - age_s
-            )
+                kept.account, kept.group, terms, dialect, now, kept, now - age_s,
+                self._windows_of(kept.account),
+            )  # fmt: skip
         self.budgets = MonthlyBudgets(memory, now)
         self._estimates = Estimates(prices)
         self._leaders = Leaders()
@@ -358,6 +363,12 @@ class Admission:
         for call in waiting:
             self._enter(call, now)
 
+    def refresh(self, account: str = "") -> None:
+        """Usage windows of this account, or of all, may have been filled: one call finds out."""
+        for name, windows in self._allowances.items():
+            if account in ("", name):
+                windows.refresh()
+
     def turn(self, hour: int, now: float) -> None:
         """It is this hour of the day now."""
         self.hour = hour
@@ -387,11 +398,17 @@ class Admission:
             idle = [name for name, one in accounts if not one.queued and not one.in_flight]
             for name in idle[:1]:
                 del self._accounts[name]
+                if not any(account == name[0] for account, _ in self._accounts):
+                    self._allowances.pop(name[0], None)
                 self._queued.pop(name, None)
         terms = terms_of(self._terms, *key)
-        made = ManagedAccount(*key, terms, DIALECTS.get(dialect, PLAIN), now)
+        windows = self._windows_of(key[0])
+        made = ManagedAccount(*key, terms, DIALECTS.get(dialect, PLAIN), now, allowances=windows)
         made.chronicle.turn(self.hour, now)
         self._accounts[key] = made
+
+    def _windows_of(self, account: str) -> Allowances:
+        return self._allowances.setdefault(account, Allowances())
 
     def _open(self, id: CallId, request: Request, now: float) -> Call:
         account = request.account, model_group(request.sketch.model)

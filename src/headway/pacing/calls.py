@@ -25,6 +25,7 @@ from headway.pacing.call import Call, CallId
 from headway.pacing.meters import Bucket, PlannedStream
 from headway.pacing.queue import FairQueue, WaitTimes
 from headway.pacing.streams import HORIZON_S
+from headway.pacing.windows import Allowances
 
 OVERRUN: Final = 0.4
 """An answer that outlives its plan is expected to go on for this much of what was planned..."""
@@ -60,8 +61,11 @@ NOTHING_WAITS: Final = Decision()
 class AccountCalls:
     """What one account knows, its waiting calls in fair order, and those in flight."""
 
-    def __init__(self, config: AccountConfig, now: float) -> None:
-        self.account = Account(config, now)
+    def __init__(
+        self, config: AccountConfig, now: float, allowances: Allowances | None = None,
+        group: str = "",
+    ) -> None:  # fmt: skip
+        self.account = Account(config, now, allowances, group)
         self.in_flight: dict[CallId, Call] = {}
         self.granted = 0
         self.refused = 0
@@ -75,6 +79,8 @@ class AccountCalls:
         """When streams in flight are planned to end."""
         self._plans = 0
         self._stands: Decision | None = None
+        self._seen = 0
+        """Which state of the account's usage windows that decision was made on."""
 
     @property
     def queued(self) -> int:
@@ -107,7 +113,11 @@ class AccountCalls:
 
     def decide(self, now: float, size: Callable[[Call], None] | None = None) -> Decision:
         """Send all that may be sent now, in fair order; say what the next one waits for."""
-        if self._stands is not None and now < self._stands.wake_s:
+        windows = self.account.allowances
+        if (
+            self._stands is not None and now < self._stands.wake_s
+            and self._seen == windows.changes
+        ):  # fmt: skip
             return self._stands
         if self._ends and self._ends[0][0] <= now:
             self._extend_overruns(now)
@@ -128,6 +138,7 @@ class AccountCalls:
         self.wait = wait
         self._waits.note(self._cause(wait), now)
         wake_s = inf if wait is None else max(wait.until_s, now + WAKE_S_MIN)
+        self._seen = windows.changes
         self._stands = NOTHING_WAITS if call is None else Decision((), wait, wake_s, call)
         return Decision(tuple(sent), wait, wake_s, call) if sent else self._stands
 

@@ -43,6 +43,8 @@ STAMPS_KEPT: Final = 1024
 
 WINDOW_5H_S: Final = 5 * HOUR_S
 WINDOW_7D_S: Final = 7 * DAY_S
+EXTRA_USE: Final = "overage"
+"""Anthropic's window of what is used beyond the plan, and paid for."""
 
 
 class Dialect(Struct, frozen=True):
@@ -113,16 +115,21 @@ def decode(headers: Headers, received_wall_s: float | None) -> Reading:
     """
     rows: dict[int, dict[str, str]] = {}
     said = as_text(headers)
+    has_windows = False
     for name, value in said.items():
         place = _PLACES.get(name)
         if place is not None:
             slot, part = place
             rows.setdefault(slot, {})[part] = value
+        elif name.startswith(_OF_WINDOWS):
+            has_windows = True
     date_s = http_date_s(said.get("date", ""))
     # `Date` is cut to whole seconds (RFC 9110, 6.6.1): by half a second on average.
     since = (received_wall_s, 0.0) if date_s is None else (date_s, 0.5)
     triple = rows.pop(_TRIPLE, {})
     limits = [_limit_reading(slot, rows[slot], since) for slot in sorted(rows)]
+    if has_windows:
+        limits += [*_unified_windows(said, since), *_codex_windows(said, since)]
     if triple or "ratelimit" in said or "ratelimit-policy" in said:
         limits += _ietf_readings(said, triple, since)
     return Reading(
@@ -150,8 +157,6 @@ _LIMITS: Final[tuple[tuple[str, Resource, float | None], ...]] = (
     ("anthropic-ratelimit-input-tokens-{}", "input", MINUTE_S),
     ("anthropic-ratelimit-output-tokens-{}", "output", MINUTE_S),
     ("anthropic-ratelimit-tokens-{}", "tokens", MINUTE_S),
-    ("anthropic-ratelimit-unified-5h-{}", "tokens", WINDOW_5H_S),
-    ("anthropic-ratelimit-unified-7d-{}", "tokens", WINDOW_7D_S),
     ("x-ratelimit-{}-requests", "requests", None),
     ("x-ratelimit-{}-tokens", "tokens", None),
     ("x-ratelimit-{}-project-tokens", "tokens", None),
@@ -168,7 +173,6 @@ _TRIPLE: Final = len(_LIMITS)
 """The bare triple of the IETF's early drafts and of older servers: one limit, two names."""
 
 _TRIPLE_PARTS: Final = ("limit", "remaining", "reset")
-_WINDOW_PARTS: Final = ("utilization", "status", "reset")
 _PLACES: Final = {
     pattern.format(part): (slot, part)
     for slot, pattern in (
@@ -176,7 +180,7 @@ _PLACES: Final = {
         (_TRIPLE, "x-ratelimit-{}"),
         (_TRIPLE, "ratelimit-{}"),
     )
-    for part in (_WINDOW_PARTS if "unified" in pattern else _TRIPLE_PARTS)
+    for part in _TRIPLE_PARTS
 }
 """Header name to a limit and a part of it."""
 
@@ -185,7 +189,7 @@ _SIGNS: Final = (
     (ANTHROPIC, re.compile(r"anthropic-")),
     (GROQ, re.compile(r"x-groq-")),
     (CEREBRAS, re.compile(rf"cerebras-|{_OF_LIMIT}-(?:requests|tokens)-(?:minute|hour|day)\Z")),
-    (OPENAI, re.compile(rf"openai-|{_OF_LIMIT}-(?:requests|tokens|project-tokens)\Z")),
+    (OPENAI, re.compile(rf"openai-|x-codex-|{_OF_LIMIT}-(?:requests|tokens|project-tokens)\Z")),
 )
 """Header names that give a dialect away."""
 
@@ -194,17 +198,78 @@ def _limit_reading(slot: int, row: dict[str, str], since: _Since) -> LimitReadin
     """One limit from its headers' values; `None` when none of them could be read."""
     _, resource, period_s = _LIMITS[slot]
     limit, remaining = number(row.get("limit")), number(row.get("remaining"))
-    utilization = number(row.get("utilization"))
-    if utilization is not None:
-        utilization = min(utilization, 1.0)
-    # A usage window that refuses is full, whatever rounding its utilization went through.
-    if row.get("status") == "rejected":
-        utilization = 1.0
-    is_window = period_s in (WINDOW_5H_S, WINDOW_7D_S)
-    reset_s = _reset_s(row.get("reset"), since, 0.0 if is_window else EPOCH_S_MIN)
-    if limit is None and remaining is None and reset_s is None and utilization is None:
+    reset_s = _reset_s(row.get("reset"), since, EPOCH_S_MIN)
+    if limit is None and remaining is None and reset_s is None:
         return None
-    return LimitReading(resource, period_s, limit, remaining, reset_s, utilization)
+    return LimitReading(resource, period_s, limit, remaining, reset_s)
+
+
+_UNIFIED: Final = "anthropic-ratelimit-unified-"
+_CODEX: Final = "x-codex-"
+_OF_WINDOWS: Final = (_UNIFIED, _CODEX)
+_CODEX_SLOTS: Final = ("primary", "secondary")
+_WINDOW_PARTS: Final = ("utilization", "status", "reset")
+_NAMED_PERIOD: Final = re.compile(r"([0-9]{1,4})([mhd])(?![a-z0-9])")
+
+
+def _unified_windows(said: dict[str, str], since: _Since) -> Iterator[LimitReading]:
+    """Anthropic's usage windows, whatever their names. A window that is used up lets calls in
+    while the account's status says so: what is used beyond the plan is paid for."""
+    rows: dict[str, dict[str, str]] = {}
+    for name, value in said.items():
+        if name.startswith(_UNIFIED):
+            window, _, part = name[len(_UNIFIED) :].rpartition("-")
+            if part in _WINDOW_PARTS:
+                rows.setdefault(window, {})[part] = value
+    account = rows.pop("", {})
+    refuses, has_refused = account.get("status") == "rejected", False
+    for window, row in rows.items():
+        told, used = row.get("status", ""), number(row.get("utilization"))
+        is_open = (told or account.get("status", "")).startswith("allowed")
+        is_full = used is not None and used >= 1.0 and window != EXTRA_USE
+        is_empty = told == "rejected" or (is_full and not is_open)
+        has_refused = has_refused or is_empty
+        reset_s = _reset_s(row.get("reset"), since, 0.0)
+        if is_empty or used is not None:
+            yield _window(window, 1.0 if is_empty else used or 0.0, reset_s, is_empty)
+    if refuses and not has_refused:
+        yield _window("unified", 1.0, _reset_s(account.get("reset"), since, 0.0), True)
+
+
+def _codex_windows(said: dict[str, str], since: _Since) -> Iterator[LimitReading]:
+    """The two windows of a ChatGPT login; percent from 0 to 100."""
+    for slot in _CODEX_SLOTS:
+        used = number(said.get(f"{_CODEX}{slot}-used-percent"))
+        if used is None:
+            continue
+        minutes = number(said.get(f"{_CODEX}{slot}-window-minutes"))
+        reset_s = number(said.get(f"{_CODEX}{slot}-reset-after-seconds"))
+        if reset_s is None:
+            reset_s = _reset_s(said.get(f"{_CODEX}{slot}-reset-at"), since, 0.0)
+        name = window_name(minutes * MINUTE_S) if minutes else slot
+        yield _window(name, used / 100.0, reset_s, used >= 100.0)
+
+
+def window_name(period_s: float) -> str:
+    """`5h`, `7d`, `90m`: a period as providers name their windows by it."""
+    hours = period_s / HOUR_S
+    if hours != int(hours):
+        return f"{period_s / MINUTE_S:g}m"
+    return f"{hours / 24.0:g}d" if hours >= 48.0 else f"{hours:g}h"
+
+
+def named_period_s(name: str) -> float | None:
+    """The period at the beginning of a window's name: `5h`, `7d_oi`."""
+    match = _NAMED_PERIOD.match(name)
+    return None if match is None else float(match[1]) * _WINDOW_UNIT_S[match[2]]
+
+
+def _window(name: str, used: float, reset_s: float | None, is_empty: bool) -> LimitReading:
+    period_s = named_period_s(name)
+    return LimitReading("tokens", period_s, None, None, reset_s, min(used, 1.0), name, is_empty)
+
+
+_WINDOW_UNIT_S: Final = {"m": MINUTE_S, "h": HOUR_S, "d": DAY_S}
 
 
 def _ietf_readings(

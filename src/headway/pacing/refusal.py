@@ -28,6 +28,9 @@ from headway.base.values import (
 )
 from headway.pacing.headers import Headers, decode, duration_s, number
 
+EMPTY_WINDOW: Final = "usage_limit_reached"
+"""Codex with a ChatGPT login: a usage window is used up."""
+
 BODY_BYTES_MAX: Final = 64 * 1024
 """Real error bodies are under 4 KiB; the rest of a longer one says nothing about limits."""
 
@@ -48,16 +51,22 @@ def parse_stream_error(body: bytes) -> Fault:
     return _fault(complaint.code_status, complaint, Reading())
 
 
-def reading_of_refusal(body: bytes) -> LimitReading | None:
+def reading_of_refusal(body: bytes, received_wall_s: float | None = None) -> LimitReading | None:
     """The limit that a refusal's own text gives away, often the only place that names it.
 
     OpenAI and Groq: `Limit 10000, Used 8554, Requested 3082`. Anthropic: `your organization's
     rate limit of 30,000 input tokens per minute`. Gemini: `quotaId` and `quotaValue`; of several
-    violated quotas the one with the longest period, because it holds the longest.
+    violated quotas the one with the longest period, because it holds the longest. Codex:
+    `usage_limit_reached` and when the window resets.
     """
     complaint = _complaint(body)
     if complaint.violation is not None:
         return complaint.violation
+    if EMPTY_WINDOW in complaint.words:
+        reset_s, at_s = complaint.retry_delay_s, complaint.resets_at_s
+        if reset_s is None and at_s is not None and received_wall_s is not None:
+            reset_s = max(0.0, at_s - received_wall_s)
+        return LimitReading("tokens", None, None, None, reset_s, 1.0, "usage", is_empty=True)
     resource, period_s = _named(complaint)
     limit, used, _ = _spoken_amounts(complaint.message)
     if resource is None or limit is None:
@@ -75,6 +84,8 @@ class _Complaint(Struct, frozen=True):
     code_status: int | None = None
     violation: LimitReading | None = None
     retry_delay_s: float | None = None
+    resets_at_s: float | None = None
+    """When a usage window resets, by the wall clock."""
 
 
 _WORDS_OF: Final[tuple[tuple[FaultKind, str], ...]] = (
@@ -83,7 +94,7 @@ _WORDS_OF: Final[tuple[tuple[FaultKind, str], ...]] = (
     ("billing", "billing_disabled billing_error billing_hard_limit_reached billing_not_active"),
     ("billing", "credit_balance_exhausted insufficient_quota"),
     ("rate", "rate_limit_error rate_limit_exceeded request_quota_exceeded resource_exhausted"),
-    ("rate", "token_quota_exceeded too_many_requests_error"),
+    ("rate", "token_quota_exceeded too_many_requests_error usage_limit_reached"),
     ("overload", "capacity_exceeded engine_overloaded_error overloaded_error queue_exceeded"),
     ("overload", "server_is_overloaded slow_down unavailable unavailable_error"),
     ("timeout", "deadline_exceeded timeout_error"),
@@ -146,7 +157,7 @@ def _fault(status: int | None, complaint: _Complaint, reading: Reading) -> Fault
     if kind == "rate":
         resource = _named(complaint)[0] or _only_empty(reading)
     # The refusals of a full usage window can come without `retry-after`.
-    full = [one.reset_s for one in reading.limits if (one.utilization or 0.0) >= 1.0]
+    full = [one.reset_s for one in reading.limits if one.is_empty]
     full_s = max((reset_s for reset_s in full if reset_s is not None), default=None)
     waits_s = (reading.retry_after_s, complaint.retry_delay_s, full_s)
     retry_after_s = next((wait_s for wait_s in waits_s if wait_s is not None), None)
@@ -226,11 +237,7 @@ def _resource(side: str | None, unit: str) -> Resource:
 
 def _only_empty(reading: Reading) -> Resource | None:
     """The one resource of which nothing remains; Anthropic's `tokens` repeats the tightest side."""
-    empty = {
-        one.resource
-        for one in reading.limits
-        if one.remaining == 0 or (one.utilization or 0.0) >= 1.0
-    }
+    empty = {one.resource for one in reading.limits if one.remaining == 0}
     candidates = empty - {"tokens"} or empty
     return next(iter(candidates)) if len(candidates) == 1 else None
 
@@ -266,7 +273,7 @@ def _complaint(body: bytes) -> _Complaint:
     # `google.rpc.RetryInfo.retryDelay` is a protobuf duration in JSON: `41s`, `1.5s`.
     delays = [item.get("retryDelay") for item in items]
     waits_s = [duration_s(delay) for delay in delays if isinstance(delay, str)]
-    waits_s.append(_wait_in_text_s(message))
+    waits_s += [_wait_in_text_s(message), _figure(error.get("resets_in_seconds"))]
     return _Complaint(
         message,
         frozenset(word.lower() for word in words if isinstance(word, str)),
@@ -274,7 +281,13 @@ def _complaint(body: bytes) -> _Complaint:
         max(_violations(items), key=lambda violation: violation.period_s or 0.0, default=None),
         # Gemini cuts `retryDelay` to whole seconds and says the rest only in the text.
         max((wait_s for wait_s in waits_s if wait_s is not None), default=None),
+        _figure(error.get("resets_at")),
     )
+
+
+def _figure(value: object) -> float | None:
+    """A plain number of a body."""
+    return number(str(value)) if type(value) in (int, float) else None
 
 
 def _violations(items: list[dict[str, object]]) -> list[LimitReading]:

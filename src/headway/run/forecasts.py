@@ -278,7 +278,7 @@ class Prospect(Struct, frozen=True):
         """What it takes of every usage window, and a word on those of unknown size."""
         portions, unsized = list[Portion](), list[str]()
         for one in self.knowledge.account().account.allowances.statistics(0.0):
-            name, size = f"{one.word} window of {self.account}", one.size_tokens
+            name, size = f"{one.name} window of {self.account}", one.size_tokens
             if size is None:
                 unsized.append(f"the {name}, {one.used:.0%} used, is taken to be large enough")
                 continue

@@ -13,7 +13,7 @@ from math import inf
 from msgspec import Struct
 
 from headway.base.values import Charging, Limit, LimitReading, Resource
-from headway.pacing.headers import WINDOW_5H_S
+from headway.pacing.headers import WINDOW_5H_S, named_period_s
 from headway.pacing.meters import Bucket, FixedWindow, Gauge, Meter, SlidingWindow, meter_of
 from headway.sim.draw import Neighbour, Presence
 
@@ -25,8 +25,8 @@ class UsageWindow(Struct, frozen=True):
     """So many tokens in a period; headers report the share used."""
 
     tokens: float
-    period_s: float = WINDOW_5H_S
-    """The period in the window's name."""
+    name: str = "5h"
+    """`7d`, `7d_oi`: its period, and perhaps more."""
     lasts_s: float | None = None
     """How long it really lasts, if it is shorter than its name: for tests."""
 
@@ -105,7 +105,7 @@ class SimulatedAccount:
         """Of the acceleration rule: the window, what it has taken, the most of those before."""
         self._windows: list[tuple[UsageWindow, FixedWindow]] = []
         for window in terms.windows:
-            lasts_s = window.period_s if window.lasts_s is None else window.lasts_s
+            lasts_s = window.lasts_s or named_period_s(window.name) or WINDOW_5H_S
             self._windows.append((window, FixedWindow(window.tokens, lasts_s, now + lasts_s)))
 
     def next_change_s(self, now: float) -> float:
@@ -220,9 +220,10 @@ class SimulatedAccount:
         for named, window in self._windows:
             share = min(1.0, (window.size - window.available(now)) / window.size)
             reset_s = window.boundary_s - now
-            found.append(
-                LimitReading("tokens", named.period_s, None, None, reset_s, utilization=share)
-            )
+            found.append(LimitReading(
+                "tokens", named_period_s(named.name), None, None, reset_s, share, named.name,
+                share >= 1.0,
+            ))  # fmt: skip
         return tuple(found)
 
     def _is_unreserved(self, resource: Resource) -> bool:

@@ -20,7 +20,7 @@ from msgspec import Struct, field
 
 from headway.base.numbers import date_of
 from headway.base.values import DAY_S, HOUR_S, MINUTE_S, Fault, FaultKind, LimitReading, Resource
-from headway.pacing.headers import DIALECTS, PLAIN, WINDOW_5H_S, WINDOW_7D_S, Dialect
+from headway.pacing.headers import DIALECTS, PLAIN, Dialect
 
 MINUTES_KEPT: Final = 1024
 """Minutes whose text is kept: a simulated hour with all its resets fits."""
@@ -35,12 +35,13 @@ def headers(
     """Response headers that report `readings` at `date_wall_s`."""
     voice = _VOICES[dialect_name]
     lines = [("date", http_date(date_wall_s))]
+    windows = [reading for reading in readings if reading.window]
+    if windows and voice.windows is not None:
+        lines += voice.windows(windows, date_wall_s)
     for reading in readings:
-        if reading.utilization is not None:
-            window = voice.windows.get(reading.period_s)
-            if window is not None:
-                lines += _window_lines(window, reading.utilization, reading.reset_s, date_wall_s)
-        elif (names := voice.names_of(reading)) is not None:
+        if reading.window:
+            continue
+        if (names := voice.names_of(reading)) is not None:
             limit, remaining, reset = names
             if any(name in names for name, _ in lines):
                 continue
@@ -85,7 +86,8 @@ class _Voice(Struct, frozen=True):
 
     names: dict[tuple[Resource, float | None], tuple[str, str, str]] = field(default_factory=dict)
     """The three headers of a limit."""
-    windows: dict[float | None, str] = field(default_factory=dict)
+    windows: Callable[[Sequence[LimitReading], float], list[tuple[str, str]]] | None = None
+    """How it writes usage windows."""
     reset_style: Literal["time", "duration", "seconds", "whole"] = "duration"
     tokens_step: float = 1.0
     says_retry_after: bool = True
@@ -130,17 +132,32 @@ def _remaining(voice: _Voice, reading: LimitReading) -> str:
     return str(floor(left / voice.tokens_step + 0.5) * floor(voice.tokens_step))
 
 
-def _window_lines(
-    name: str, share: float, reset_s: float | None, date_wall_s: float
-) -> list[tuple[str, str]]:
-    """A usage window: the share used, in whole percent, and the second of the epoch it resets."""
-    prefix, full = f"anthropic-ratelimit-unified-{name}", share >= 1.0
-    lines = [
-        (f"{prefix}-status", "rejected" if full else "allowed"),
-        (f"{prefix}-utilization", "1.0" if full else f"{floor(share * 100) / 100}"),
-    ]
-    if reset_s is not None:
-        lines.append((f"{prefix}-reset", str(floor(date_wall_s + reset_s))))
+def _unified(windows: Sequence[LimitReading], date_wall_s: float) -> list[tuple[str, str]]:
+    """Usage windows: the share used, in whole percent, and the second of the epoch they reset."""
+    lines = list[tuple[str, str]]()
+    for one in windows:
+        prefix, share = f"anthropic-ratelimit-unified-{one.window}", one.utilization or 0.0
+        lines += [
+            (f"{prefix}-status", "rejected" if one.is_empty else "allowed"),
+            (f"{prefix}-utilization", "1.0" if one.is_empty else f"{floor(share * 100) / 100}"),
+        ]
+        if one.reset_s is not None:
+            lines.append((f"{prefix}-reset", str(floor(date_wall_s + one.reset_s))))
+    status = "rejected" if any(one.is_empty for one in windows) else "allowed"
+    return [*lines, ("anthropic-ratelimit-unified-status", status)]
+
+
+def _codex(windows: Sequence[LimitReading], _date_wall_s: float) -> list[tuple[str, str]]:
+    """The two windows of a ChatGPT login, in whole percent, and the seconds until they reset."""
+    lines = list[tuple[str, str]]()
+    for slot, one in zip(("primary", "secondary"), windows, strict=False):
+        share = 1.0 if one.is_empty else min(0.99, one.utilization or 0.0)
+        lines += [
+            (f"x-codex-{slot}-used-percent", str(floor(share * 100))),
+            (f"x-codex-{slot}-window-minutes", str(floor((one.period_s or 0.0) / MINUTE_S))),
+        ]
+        if one.reset_s is not None:
+            lines.append((f"x-codex-{slot}-reset-after-seconds", str(ceil(one.reset_s))))
     return lines
 
 
@@ -215,7 +232,7 @@ _VOICES: Final[dict[str, _Voice]] = {
             ("output", MINUTE_S): _names("anthropic-ratelimit-output-tokens-*"),
             ("tokens", MINUTE_S): _names("anthropic-ratelimit-tokens-*"),
         },
-        windows={WINDOW_5H_S: "5h", WINDOW_7D_S: "7d"},
+        windows=_unified,
         reset_style="time",
         tokens_step=DIALECTS["anthropic"].tokens_step,
     ),
@@ -247,9 +264,11 @@ _VOICES: Final[dict[str, _Voice]] = {
     "envoy": _Voice({("requests", None): _names("x-ratelimit-*")}, reset_style="whole",
                     says_retry_after=False, resets_next=True),
     "ietf": _Voice(says_policy=True),
+    "codex": _Voice(windows=_codex, says_retry_after=False),
 }  # fmt: skip
-"""Those of `DIALECTS`, and four of proxies and servers: no limits but `Retry-After`; requests
-without their period; the same as Envoy writes them; the IETF's fields."""
+"""Those of `DIALECTS`, and five of logins, proxies and servers: no limits but `Retry-After`;
+requests without their period; the same as Envoy writes them; the IETF's fields; the windows of a
+ChatGPT login."""
 DIALECT_NAMES: Final = tuple(_VOICES)
 
 
@@ -415,6 +434,17 @@ def _own_words(said: _Refused, message: str) -> str:
     return (said.fault.detail if said.kind in ("request", "server") else "") or message
 
 
+def _codex_error(said: _Refused) -> tuple[int, bytes]:
+    """A login whose window is used up hears when it resets; all else is as OpenAI says it."""
+    if said.kind != "rate":
+        return _openai_error(said)
+    error: dict[str, object] = {
+        "type": "usage_limit_reached", "message": "The usage limit has been reached",
+        "plan_type": "plus", "resets_in_seconds": ceil(said.fault.retry_after_s or 0.0),
+    }  # fmt: skip
+    return _json(429, {"error": error})
+
+
 _SHAPES: Final[dict[str, Callable[[_Refused], tuple[int, bytes]]]] = {
     "anthropic": _anthropic_error,
     "openai": _openai_error,
@@ -426,4 +456,5 @@ _SHAPES: Final[dict[str, Callable[[_Refused], tuple[int, bytes]]]] = {
     "bare": _plain_error,
     "envoy": _plain_error,
     "ietf": _plain_error,
+    "codex": _codex_error,
 }

@@ -252,12 +252,15 @@ class AnswerReader(values.AnswerSoFar):
 
     def _read_limits(self) -> Reading:
         reading = decode(self._headers, self._received_wall_s)
-        told = None if self.is_success else reading_of_refusal(self._body.kept()[:BODY_BYTES_MAX])
+        if self.is_success:
+            return reading
+        told = reading_of_refusal(self._body.kept()[:BODY_BYTES_MAX], self._received_wall_s)
         if told is None:
             return reading
         for limit in reading.limits:
             # A header is exact; two readings of one limit would be taken for two limits.
             same_period = told.period_s in (None, limit.period_s) or limit.period_s is None
-            if limit.resource == told.resource and same_period:
+            is_same = limit.resource == told.resource and same_period and not limit.window
+            if limit.is_empty if told.window else is_same:
                 return reading
         return replace(reading, limits=(*reading.limits, told))

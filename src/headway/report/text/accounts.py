@@ -75,7 +75,7 @@ def _rows(lane: AccountView) -> Iterator[tuple[str, ...]]:
     for window in lane.windows:
         size = window.size_tokens
         yield (
-            f"{window.word} window", "unknown" if size is None else f"about {short(size)} tokens",
+            f"{window.name} window", "unknown" if size is None else f"about {short(size)} tokens",
             f"{window.used:.0%}", "header", f"resets in {duration(window.resets_s)}",
         )  # fmt: skip
     if not lane.limits:
