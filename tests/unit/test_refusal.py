@@ -134,6 +134,13 @@ def test_a_resource_that_is_not_named_is_the_one_of_which_nothing_is_left() -> N
     assert classify(429, headers, said).resource is None
 
 
+def test_a_text_that_contradicts_its_type_names_no_limit() -> None:
+    said = openai("Rate limit reached on tokens per min (TPM): Limit 30, Used 30, Requested 1.",
+                  "requests", "rate_limit_exceeded")  # fmt: skip
+    assert reading_of_refusal(said) is None
+    assert classify(429, [], said).resource == "requests"
+
+
 def test_a_full_usage_window_says_when_to_come_back() -> None:
     headers = [
         DATE,

@@ -33,7 +33,13 @@ from headway.base.values import (
 )
 from headway.pacing.headers import ANTHROPIC, Dialect
 from headway.pacing.hidden_limits import HiddenLimits, KnownRate, RetryAdvice
-from headway.pacing.limits import WAIT_UNTOLD_S, PeriodEvidence, TrackedLimit, is_about
+from headway.pacing.limits import (
+    WAIT_UNTOLD_S,
+    ChargingRule,
+    PeriodEvidence,
+    TrackedLimit,
+    is_about,
+)
 from headway.pacing.meters import Bucket, FixedWindow, PlannedStream
 from headway.pacing.streams import FlowingBucket
 from headway.pacing.width import (
@@ -60,8 +66,9 @@ CROWDED_S_MAX: Final = 5.0
 """While others hold every slot one of ours is tried this often."""
 
 PATIENCE: Final = 0.125
-"""While call after call is refused, the next one waits for at least this share of the time since
-the first: where refusals are charged, tries at a steady pace keep a limit empty for ever."""
+"""While call after call is refused for more than a minute, the next one waits for at least this
+share of the time beyond: where refusals are charged, tries at a steady pace keep a limit empty for
+ever. Where that helped, it begins after a quarter of that time, and so on."""
 
 UNREACHABLE_S: Final = 1.0
 """While nothing answers at the provider's address, one call tries it this often."""
@@ -87,6 +94,8 @@ class Pauses:
         """When the first call was refused of those since one was let in."""
         self.patient_s = -inf
         """Until when no other is tried, where all else would let it go."""
+        self._grace_s = MINUTE_S
+        """How long calls may be refused in a row before that."""
         self._trial_s: float | None = None
         """Since when the provider cannot be reached, or its last trial began."""
         self.is_trying = False
@@ -141,6 +150,8 @@ class Pauses:
         """A call was let in: neither out of reach nor overloaded nor crowded out."""
         self._overloads = self._idle_refusals = 0
         if sent_s > self._refused_s:
+            if self.patient_s > self._refused_s + self._grace_s:
+                self._grace_s /= 4.0
             self._refused_s = inf
         self.reached(sent_s)
 
@@ -176,7 +187,8 @@ class Pauses:
     def throttled(self, now: float) -> None:
         """A call was refused by a rate."""
         self._refused_s = min(self._refused_s, now)
-        self.patient_s = now + min(PATIENCE * (now - self._refused_s), HOLD_S_MAX)
+        beyond_s = max(0.0, now - self._refused_s - self._grace_s)
+        self.patient_s = now + min(PATIENCE * beyond_s, HOLD_S_MAX)
 
     def burst_refused(self, wait_s: float | None, now: float) -> None:
         """Enough was left of the limit that was named."""
@@ -409,7 +421,7 @@ class Account:
             )
             if known is None:
                 limit = _discover(told, self.config.dialect)
-                if limit is not None:
+                if limit is not None and not (is_refusal and _is_absurd(limit, demand)):
                     found.append(self._follow(limit, None, told, at_s, now))
                     self.limits.append(found[-1])
                     if not is_refusal:
@@ -569,6 +581,12 @@ def _named_period(told: LimitReading, dialect: Dialect) -> float | None:
     """The period of a reading or, where it names none, that of its provider's usual limits."""
     own_s = dialect.requests_period_s if told.resource == "requests" else dialect.tokens_period_s
     return told.period_s or own_s
+
+
+def _is_absurd(limit: Limit, demand: Demand) -> bool:
+    """Whether a call that was refused for now could never be let in: some servers fill the text of
+    a refusal with the figures of another limit."""
+    return ChargingRule(limit.resource, "reserved").need(demand) > limit.amount
 
 
 def _discover(told: LimitReading, dialect: Dialect) -> Limit | None:

@@ -69,7 +69,12 @@ def reading_of_refusal(body: bytes, received_wall_s: float | None = None) -> Lim
         return LimitReading("tokens", None, None, None, reset_s, 1.0, "usage", is_empty=True)
     resource, period_s = _named(complaint)
     limit, used, _ = _spoken_amounts(complaint.message)
-    if resource is None or limit is None:
+    if (
+        resource is None
+        or limit is None
+        or (period_s is None and _PER_PERIOD.search(complaint.message))
+    ):
+        # Nothing is named, or the type and the text name two different resources.
         return None
     remaining = None if used is None else max(0.0, limit - used)
     return LimitReading(resource, period_s, limit, remaining, None)
@@ -219,11 +224,13 @@ def _named(complaint: _Complaint) -> tuple[Resource | None, float | None]:
     if complaint.violation is not None:
         return complaint.violation.resource, complaint.violation.period_s
     per = _PER_PERIOD.search(complaint.message)
+    typed = next((_RESOURCE_OF[word] for word in _RESOURCE_OF if word in complaint.words), None)
     if per is not None:
-        return _resource(per[1], per[2]), _PERIOD_OF[per[3].lower()]
-    for word, resource in _RESOURCE_OF.items():
-        if word in complaint.words:
-            return resource, None
+        resource = _resource(per[1], per[2])
+        if typed is None or (typed == "requests") == (resource == "requests"):
+            return resource, _PERIOD_OF[per[3].lower()]
+    if typed is not None:
+        return typed, None
     count = _NUMBER_OF.search(complaint.message)
     return (None, None) if count is None else (_resource(count[1], count[2]), None)
 
