@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from headway.pacing.headers import WINDOW_5H_S
 from headway.sim.account import Terms, UsageWindow
 from headway.sim.models import SimulatedModels
@@ -24,17 +26,23 @@ tasks:
 """
 
 
-def write_plan(stranger: Stranger, count: int) -> None:
-    stranger.write("plan.yaml", PLAN)
+def write_plan(stranger: Stranger, count: int, provider: str = "anthropic") -> None:
+    stranger.write("plan.yaml", PLAN.replace("anthropic", provider))
     stranger.write("items.txt", "".join(f"item-{n}\n" for n in range(count)))
 
 
 @contextmanager
-def windowed(window: UsageWindow) -> Iterator[tuple[str, dict[str, str]]]:
+def windowed(
+    window: UsageWindow, dialect: str = "anthropic"
+) -> Iterator[tuple[str, dict[str, str]]]:
     """A provider whose account has a usage window, and how it is called."""
     spec = ProviderSpec("t", Terms(windows=(window,)), Latency(0.05, 0.0001))
-    with serving(spec, ServeOptions(models=SimulatedModels(default="tokens-50"))) as url:
-        yield url, {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "k"}
+    options = ServeOptions(models=SimulatedModels(default="tokens-50"), dialect=dialect)
+    with serving(spec, options) as url:
+        yield url, {
+            "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "k",
+            "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "k",
+        }  # fmt: skip
 
 
 def test_an_empty_window_that_may_not_be_awaited_ends_with_75_and_its_reset(
@@ -55,9 +63,16 @@ def test_an_empty_window_that_may_not_be_awaited_ends_with_75_and_its_reset(
     assert (tasks["finished"], tasks.get("failed", 0)) == (5, 0)
 
 
-def test_a_run_waits_for_the_next_window_and_finishes(stranger: Stranger) -> None:
-    write_plan(stranger, 12)
-    with windowed(UsageWindow(300.0, lasts_s=4.0)) as (url, more):
+@pytest.mark.parametrize(
+    ("name", "dialect", "provider"),
+    [("5h", "anthropic", "anthropic"), ("lunar", "anthropic", "anthropic"),
+     ("5h", "codex", "openai")],
+)  # fmt: skip
+def test_a_run_waits_for_the_next_window_and_finishes(
+    stranger: Stranger, name: str, dialect: str, provider: str
+) -> None:
+    write_plan(stranger, 12, provider)
+    with windowed(UsageWindow(300.0, name, lasts_s=4.0), dialect) as (url, more):
         said = stranger("run", "plan.yaml", "--yes", **more)
         assert said.code == 0, said.err
         told = truth_of(url, "?arrivals=all")
@@ -65,4 +80,9 @@ def test_a_run_waits_for_the_next_window_and_finishes(stranger: Stranger) -> Non
     account = told["accounts"][account_of("k")]
     assert account["whole"] == 12
     assert account["refused"]
-    assert max(visit["at_s"] for visit in told["arrivals"]) > 4.0
+    arrivals = [(visit["at_s"], visit["how"]) for visit in told["arrivals"]]
+    first_s = min(at_s for at_s, _ in arrivals)
+    refused_s = min(at_s for at_s, how in arrivals if how == "refused")
+    # Those that had left before the first refusal came back; then none until the window ended.
+    assert not [at_s for at_s, _ in arrivals if refused_s + 1.0 < at_s < first_s + 3.9]
+    assert max(at_s for at_s, _ in arrivals) >= first_s + 3.9

@@ -259,7 +259,7 @@ def _add_serve(commands: Commands) -> None:
     add("--burst-s", metavar="S", help="buckets hold so many seconds (default: 60)")
     add(
         "--window", metavar="5h=N", action="append", default=[],
-        help="tokens in a usage window of 5h or 7d, told on Anthropic's wire; 5h=200k/30s: one "
+        help="tokens in a usage window, told on Anthropic's wire; 5h=200k/30s: one "
         "that lasts only 30 seconds; may be repeated",
     )  # fmt: skip
     speed = serve.add_argument_group("speed, instead of the preset's")
@@ -417,14 +417,14 @@ def _window(text: str) -> UsageWindow:
 
 
 def _options(parsed: argparse.Namespace) -> ServeOptions:
-    from headway.pacing.headers import DIALECTS
     from headway.sim.delivery import parse_shares
+    from headway.sim.headers import DIALECT_NAMES
     from headway.sim.models import DEFAULT_MODEL, SimulatedModels, must_be_model, read_script
     from headway.sim.server import ServeOptions
 
-    if parsed.dialect is not None and parsed.dialect not in DIALECTS:
+    if parsed.dialect is not None and parsed.dialect not in DIALECT_NAMES:
         raise BadValueError(
-            f"`--dialect` is {parsed.dialect!r}", hint=did_you_mean(parsed.dialect, DIALECTS)
+            f"`--dialect` is {parsed.dialect!r}", hint=did_you_mean(parsed.dialect, DIALECT_NAMES)
         )
     script = read_script(parsed.script) if parsed.script else ()
     name = must_be_model(parsed.model or ("script" if script else DEFAULT_MODEL))
