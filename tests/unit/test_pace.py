@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from json import dumps
 
 import anthropic
 import httpx
@@ -215,6 +216,30 @@ def test_a_signature_that_changes_with_every_request_is_one_account() -> None:
     signed = "AWS4-HMAC-SHA256 Credential=KEY/20261116/eu/x/aws4_request, Signature={}"
     one, other = (account_name("h", {"authorization": signed.format(n)}) for n in (1, 2))
     assert one == other
+
+
+def test_a_login_is_one_account_whatever_its_token() -> None:
+    account = "0b5a7c1e-1111-4222-8333-444455556666"
+
+    def claude(token: str, user: str, prompt: str = "") -> str:
+        body = dumps({"messages": [{"role": "user", "content": prompt}],
+                      "metadata": {"user_id": user}}).encode()  # fmt: skip
+        return account_name("api.anthropic.com", {"authorization": f"Bearer {token}"}, "", body)
+
+    user = f"user_ab12_account_{account}_session_{{}}"
+    name = claude("sk-ant-oat01-one", user.format("1"))
+    assert claude("sk-ant-oat01-two", user.format("2")) == name
+    assert claude("sk-ant-oat01-two", dumps({"device": "d", "account_uuid": account})) == name
+    assert account not in name
+    # A key is a payer of its own, and what a prompt quotes names none.
+    assert claude("sk-ant-api03-one", user.format("1")) != name
+    quoted = dumps({"metadata": {"user_id": user.format("1")}})
+    assert claude("sk-ant-oat01-one", "", quoted) != name
+    codex = [
+        account_name("chatgpt.com", {"authorization": f"Bearer {token}", "chatgpt-account-id": id})
+        for token, id in (("a", "x"), ("b", "x"), ("a", "y"))
+    ]
+    assert codex[0] == codex[1] != codex[2]
 
 
 def test_a_dialect_is_known_by_its_host_then_by_its_headers_then_by_its_format() -> None:

@@ -1,12 +1,15 @@
 """Which account and header dialect a request belongs to.
 
 Laws:
-- A key never leaves the process: an account is known by its host and a digest of its key.
-- The same key names the same account in every process, thread and client of a machine.
+- A key never leaves the process: an account is known by its host and a digest of who pays.
+- Who pays is the account that a login names in its requests, else the key: a login's token changes
+  every few hours, and its limits and windows do not.
+- The same payer names the same account in every process, thread and client of a machine.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import blake2b
@@ -22,7 +25,11 @@ KEY_PARAMETER: Final = "key"
 """Of a query: Gemini takes its key there, too."""
 SCOPE_HEADERS: Final = ("openai-organization", "openai-project")
 """One key can spend for several organisations and projects, each with limits of its own."""
-PAYER_HEADERS: Final = (*KEY_HEADERS, *SCOPE_HEADERS)
+LOGIN_HEADER: Final = "chatgpt-account-id"
+"""The account of a ChatGPT login."""
+LOGIN_PREFIX: Final = "sk-ant-oat"
+"""Of the access tokens of Anthropic's logins."""
+PAYER_HEADERS: Final = (*KEY_HEADERS, *SCOPE_HEADERS, LOGIN_HEADER)
 GATEWAY_VARIABLE: Final = "HEADWAY_GATEWAY"
 """The gateway that the variables of this environment lead to, token and all."""
 DIGEST_BYTES: Final = 4
@@ -56,15 +63,28 @@ def host_name(scheme: str, host: str, port: int | None) -> str:
     return name if port is None or port == _DEFAULT_PORTS.get(scheme) else f"{name}:{port}"
 
 
-def account_name(host: str, headers: Mapping[str, str], query: str = "") -> str:
+_USER_ID: Final = re.compile(
+    rb'"metadata"\s*:\s*\{[^{}]*"user_id"\s*:\s*"((?:[^"\\]|\\.){0,1000})"'
+)
+_ACCOUNT_ID: Final = re.compile(rb"account(?:_uuid)?[^0-9a-z]{1,8}([0-9a-f-]{36})")
+"""Claude Code names its account in every request. In a text of a prompt quotes are escaped."""
+
+
+def account_name(host: str, headers: Mapping[str, str], query: str = "", body: bytes = b"") -> str:
     """`api.anthropic.com#1a2b3c4d`: the host and a digest of whatever identifies who pays."""
-    return _account_name(host, query, *[headers.get(name, "") for name in PAYER_HEADERS])
+    login = ""
+    if LOGIN_PREFIX in headers.get("authorization", ""):
+        user = _USER_ID.search(body)
+        match = None if user is None else _ACCOUNT_ID.search(user[1])
+        login = "" if match is None else match[1].decode()
+    return _account_name(host, query, login, *[headers.get(name, "") for name in PAYER_HEADERS])
 
 
 @lru_cache(VOICES_MAX)
-def _account_name(host: str, query: str, *payer_headers: str) -> str:
-    keys, scopes = payer_headers[: len(KEY_HEADERS)], payer_headers[len(KEY_HEADERS) :]
-    payer = "".join(map(_lasting_part, keys))
+def _account_name(host: str, query: str, login: str, *payer_headers: str) -> str:
+    keys = payer_headers[: len(KEY_HEADERS)]
+    *scopes, chatgpt = payer_headers[len(KEY_HEADERS) :]
+    payer = login or chatgpt or "".join(map(_lasting_part, keys))
     if not payer and query:
         payer = "".join([value for name, value in parse_qsl(query) if name == KEY_PARAMETER])
     payer = "\0".join((payer, *scopes))

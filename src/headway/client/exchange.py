@@ -111,7 +111,7 @@ def open_exchange(request: httpx2.Request, pacing: Pacing) -> Exchange | None:
         if (small := name.lower()) in _READ
     }
     host = accounts.host_name(url.scheme, url.host, url.port)
-    account = accounts.account_name(host, headers, url.query.decode("ascii", "replace"))
+    account = accounts.account_name(host, headers, url.query.decode("ascii", "replace"), body)
     dialect = pacing.voices.expected(account, asked.wire).name
     is_resent = headers.get(RETRY_COUNT, "0") != "0"
     tell = TELL_PROMPT.get()

@@ -292,7 +292,8 @@ class GatewayCall:
         headers = request._message.raw_headers
         self._headers: Pairs = tuple(guard.readable(guard.onward(headers, upstream, wire)))
         sent = fields_of(self._headers)
-        account = account_name(gateway.hosts[upstream.name], sent, passed.path.partition("?")[2])
+        host, query = gateway.hosts[upstream.name], passed.path.partition("?")[2]
+        account = account_name(host, sent, query, plain)
         caller = guard.caller_of(headers)
         if settings.silent_s is not None:
             beat_s = min(caller.beat_s, settings.silent_s)
