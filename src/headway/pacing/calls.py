@@ -138,6 +138,8 @@ class AccountCalls:
         self.wait = wait
         self._waits.note(self._cause(wait), now)
         wake_s = inf if wait is None else max(wait.until_s, now + WAKE_S_MIN)
+        if wait is not None and windows.windows:
+            wake_s = min(wake_s, windows.next_probe_s(now))
         self._seen = windows.changes
         self._stands = NOTHING_WAITS if call is None else Decision((), wait, wake_s, call)
         return Decision(tuple(sent), wait, wake_s, call) if sent else self._stands

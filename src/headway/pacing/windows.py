@@ -104,12 +104,15 @@ class Allowances:
                 continue
             if not _binds(name, window, model):
                 continue
-            until_s = min(window.resets_at_s, window.probe_s)
-            if last is None or until_s > last.until_s:
+            if last is None or window.resets_at_s > last.until_s:
                 binds = "usage" if binds_all(name) else "one model"
                 why = f"usage window {name} is {window.used:.0%} used"
-                last = Wait(f"{binds}/{name}", until_s, why)
+                last = Wait(f"{binds}/{name}", window.resets_at_s, why)
         return last
+
+    def next_probe_s(self, now: float) -> float:
+        """When a call will next try whether a window is as it was."""
+        return min((one.probe_s for one in self.windows.values() if one.probe_s > now), default=inf)
 
     def sent(self, now: float) -> None:
         """A call leaves: if it tries an empty window, the next try is later."""
