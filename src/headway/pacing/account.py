@@ -454,6 +454,9 @@ class Account:
         """What is worth keeping for the next run. A cap that no refusal named is only suspected."""
         width, cap = self.width.allowed, self.width.cap
         is_suspected = self.hidden is not None and self.hidden.refusals > 0
+        if is_suspected:
+            # More than were ever tried would begin the next run with a burst of refusals.
+            width = min(width, self.width.tried)
         if width >= cap.most:
             # What the user's own limit held back says nothing of how far it would have gone.
             width = max(width, float(WIDTH_AT_START))

@@ -563,7 +563,8 @@ class Width:
         self.strain = Cap()
         """What the provider bears at present. Unlike the account's cap it is not kept for later."""
         self._is_cold = curves is None
-        self._tried = start
+        self.tried = start
+        """The most that were ever in flight."""
         self._ventured_s = -inf
         self.first_bytes, self.pieces = (Curve(kept) for kept in curves or ((), ()))
         self._tokens = 0.0
@@ -599,15 +600,15 @@ class Width:
 
     def departs_s(self, in_flight: int, now: float) -> float:
         """When one more may leave, as far as it is more than ever were in flight."""
-        if in_flight < self._tried:
+        if in_flight < self.tried:
             return now
-        return max(now, self._ventured_s + min(VENTURE_S, VENTURE_SHARE / self._tried))
+        return max(now, self._ventured_s + min(VENTURE_S, VENTURE_SHARE / self.tried))
 
     def sent(self, in_flight: int, now: float) -> None:
         """One more has left, so that this many are in flight."""
         self._cold_s = min(self._cold_s, now)
-        if in_flight > self._tried:
-            self._tried, self._ventured_s = float(in_flight), now
+        if in_flight > self.tried:
+            self.tried, self._ventured_s = float(in_flight), now
 
     def began(self, company: float, waited_s: float, tokens: float, now: float) -> bool:
         """A first byte came, with `company` in flight meanwhile; so long an answer is expected."""
