@@ -73,11 +73,11 @@ def _rows(lane: AccountView) -> Iterator[tuple[str, ...]]:
         source = limit.source if not view.neighbours_per_s else f"{limit.source}, shared"
         yield f"{limit.resource} {period}", short(limit.amount), used, source, _age(view)
     for window in lane.windows:
-        size = window.size_tokens
-        yield (
-            f"{window.name} window", "unknown" if size is None else f"about {short(size)} tokens",
-            f"{window.used:.0%}", "header", f"resets in {duration(window.resets_s)}",
-        )  # fmt: skip
+        size, models = window.size_tokens, f" ({', '.join(window.models)})" * bool(window.models)
+        holds = "unknown" if size is None else f"about {short(size)} tokens"
+        used = "empty" if window.is_empty else f"{window.used:.0%}"
+        resets = f"resets in {duration(window.resets_s)}"
+        yield f"{window.name} window{models}", holds, used, "header", resets
     if not lane.limits:
         yield "none known", "", "", "learned from outcomes", ""
 
