@@ -373,10 +373,6 @@ def _least_squares(points: Iterable[tuple[float, float, float]], noise: float) -
         if min(linear, square) >= 0 and linear + square > FLAT * mean and alone > 0:
             grown = linear * linear * c22 + 2.0 * linear * square * c23 + square * square * c33
             return CongestionFit(alone, linear, square, sqrt(variance / grown))
-    if r3 > FLAT * mean * c33:
-        # It grows faster than any time from one call on could: each call costs at least as much.
-        least = (t1 + t3) / (s11 + 2.0 * s13 + s33)
-        return CongestionFit(least, 0.0, least, sqrt(variance / c33) / least)
     return CongestionFit(mean, flat=sqrt(variance / c33))
 
 
