@@ -104,6 +104,14 @@ no slot, none of ours in flight: unknown
 slots that a user named are never exceeded: two slots
     go 0 2; fail 0 concurrency 1; held 1 = concurrency 31 1 in flight; go 31;
     held 1e6 = concurrency inf 2 in flight
+a slot that was just left may not be free yet: known cap
+    go 0 2; serve 0 1; go 1.01; fail 2 rate 1.02; held 1.02 = account 1.07 a slot is not free yet;
+    go 1.07; held 1.1 = concurrency 30 2 in flight
+a slot that was left long ago is free: the cap is lower: known cap
+    go 0 2; serve 0 1; go 1.1; fail 2 concurrency 1.2; held 1.2 = concurrency 31.2 1 in flight
+a cap that is refused again and again is too high: known cap
+    go 0 2; serve 0 1; go 1.01; fail 2 concurrency 1.02; go 1.07; serve 1 1.08; go 1.09;
+    fail 4 concurrency 1.1; held 1.1 = concurrency 31.1 1 in flight
 advice to wait for an unnamed limit is tried early: unknown
     go 0; fail 0 rate 0 None 45; held 0 = hidden limit 5 rate learned from refusals
 advice to wait for a named limit is tried early: bucket

@@ -65,6 +65,10 @@ OVERLOAD_S_MAX: Final = 30.0
 CROWDED_S_MAX: Final = 5.0
 """While others hold every slot one of ours is tried this often."""
 
+PLACE_S: Final = 0.05
+"""Some providers count a call for a moment longer than its answer takes: a call that was sent so
+soon after another ended, and is refused, may only have come too early."""
+
 PATIENCE: Final = 0.125
 """While call after call is refused for more than a minute, the next one waits for at least this
 share of the time beyond: where refusals are charged, tries at a steady pace keep a limit empty for
@@ -90,6 +94,8 @@ class Pauses:
         self._overloads = 0
         self.overload_s = -inf
         self._idle_refusals = 0
+        self._ended_s = -inf
+        """When a call last left its place to another."""
         self._refused_s = inf
         """When the first call was refused of those since one was let in."""
         self.patient_s = -inf
@@ -127,9 +133,10 @@ class Pauses:
         if self.is_trying:
             self._trial_s = now
 
-    def ended(self) -> None:
-        """A call ended: if it was the trial, another one may follow."""
+    def ended(self, now: float = -inf) -> None:
+        """A call ended, at `now` if it was served: if it was the trial, another one may follow."""
         self.is_trying = False
+        self._ended_s = max(self._ended_s, now)
 
     def unreachable(self, now: float) -> None:
         """Not one byte could be sent."""
@@ -183,6 +190,15 @@ class Pauses:
         self._idle_refusals += 1
         self._until_s = now + min(CROWDED_S_MAX, backoff_s(0.25, 2.0, self._idle_refusals))
         self._reason = "others hold every slot"
+
+    def took_place(self, sent_s: float) -> bool:
+        """Whether a call was sent just after another had ended."""
+        return sent_s < self._ended_s + PLACE_S
+
+    def place_late(self, now: float) -> None:
+        """The place that a call took was not free yet."""
+        self._until_s = max(self._until_s, now + PLACE_S)
+        self._reason = "a slot is not free yet"
 
     def throttled(self, now: float) -> None:
         """A call was refused by a rate."""
@@ -350,7 +366,7 @@ class Account:
     def settle(
         self, demand: Demand, stream: PlannedStream, sent_s: float, usage: Usage, now: float
     ) -> None:
-        self.pauses.ended()
+        self.pauses.ended(now)
         if self.allowances.windows:
             tokens = usage.amounts.input_tokens + usage.amounts.output_tokens
             self.allowances.settle(self.group, tokens)
@@ -398,8 +414,9 @@ class Account:
             if self.pauses.overloaded(fault, sent_s, now):
                 self.width.overloaded(in_flight, now)
         elif fault.kind == "concurrency":
-            self.width.cap.refused(in_flight, now)
-            self.pauses.crowded(in_flight, now)
+            if not self._came_early(sent_s, now):
+                self.width.cap.refused(in_flight, now)
+                self.pauses.crowded(in_flight, now)
         elif fault.kind == "rate":
             self._throttled(demand, sent_s, fault, reading, now)
 
@@ -451,7 +468,8 @@ class Account:
         return cost_s
 
     def profile(self) -> Profile:
-        """What is worth keeping for the next run. A cap that no refusal named is only suspected."""
+        """What is worth keeping for the next run. A cap that no refusal named is only suspected,
+        until calls were served at it."""
         width, cap = self.width.allowed, self.width.cap
         is_suspected = self.hidden is not None and self.hidden.refusals > 0
         if is_suspected:
@@ -462,7 +480,8 @@ class Account:
             width = max(width, float(WIDTH_AT_START))
         return Profile(
             tuple(limit.as_profile() for limit in self.limits), width,
-            cap.limit if cap.limit < cap.most and not is_suspected else inf, cap.probes,
+            cap.limit if cap.limit < cap.most and (cap.is_proven or not is_suspected) else inf,
+            cap.probes,
             self.speed.first_byte_s, self.speed.per_token_s,
             self.ramp.most if self.limits else inf,
             (self.width.first_bytes.kept(), self.width.pieces.kept()),
@@ -522,6 +541,8 @@ class Account:
                 self.ramp.refused(now)
                 self.pauses.burst_refused(wait_s, now)
             return
+        if told_s is None and self._came_early(sent_s, now):
+            return
         if self.hidden is None:
             self.hidden = HiddenLimits(now)
         suspect = self.hidden.refused(demand, sent_s, self.speed.in_flight, wait_s, now)
@@ -534,6 +555,13 @@ class Account:
             self.width.cap.lift()
         else:
             self.width.cap.lower(self.speed.in_flight)
+
+    def _came_early(self, sent_s: float, now: float) -> bool:
+        """Whether a call was refused only because the one before it in its place still counted."""
+        is_early = self.pauses.took_place(sent_s) and self.width.cap.was_late()
+        if is_early:
+            self.pauses.place_late(now)
+        return is_early
 
 
 def _tracked(limit: Limit, config: AccountConfig, now: float) -> TrackedLimit:

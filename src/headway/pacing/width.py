@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import inf, log, log2, sqrt
 from typing import Final, Literal
 
@@ -343,7 +343,7 @@ def _bin(n: float) -> int:
     return round(n) if n <= BINS_EXACT else round(BINS_EXACT * (1.0 + log2(n / BINS_EXACT)))
 
 
-def _least_squares(points: Iterable[tuple[float, float, float]], noise: float) -> CongestionFit:
+def _least_squares(points: Sequence[tuple[float, float, float]], noise: float) -> CongestionFit:
     """A fit through (weight, n, time); `noise` is the relative variance of a sample."""
     s11 = s12 = s13 = s22 = s23 = s33 = t1 = t2 = t3 = 0.0
     for w, n, y in points:
@@ -373,6 +373,11 @@ def _least_squares(points: Iterable[tuple[float, float, float]], noise: float) -
         if min(linear, square) >= 0 and linear + square > FLAT * mean and alone > 0:
             grown = linear * linear * c22 + 2.0 * linear * square * c23 + square * square * c33
             return CongestionFit(alone, linear, square, sqrt(variance / grown))
+    if r3 > FLAT * mean * c33:
+        # It grows faster than any such curve: the best width is the best of those that were seen.
+        _, n, y = max(points, key=lambda point: point[1] / point[2])
+        alone = y / (2.0 - 1.0 / n)
+        return CongestionFit(alone, 0.0, alone / (n * n), sqrt(variance / c33) * c33 / r3)
     return CongestionFit(mean, flat=sqrt(variance / c33))
 
 
@@ -382,6 +387,11 @@ PROBE_GROWTH: Final = 2.0
 
 SUSPECT_S: Final = 2.0
 """A cap that no refusal named is tried again after so long, then twice as long, and so on."""
+
+
+LATE_MAX: Final = 4.0
+"""So many times the cap are remembered of the calls that were let in at it. Each refusal of a place
+that was not free yet takes two of them: where a third are refused, the cap is too high."""
 
 
 class Cap:
@@ -396,9 +406,12 @@ class Cap:
         self.probes = probes
         """How often it was tried in vain; kept in the profile, so that a new run asks rarely."""
         self.next_probe_s = now + self._delay_s() if self.limit < most else inf
+        self._served = self.limit if self.limit < inf else 0.0
+        """Calls that were let in at the cap, since it was learned."""
 
     def refused(self, accepted: int, now: float) -> None:
         """The provider took `accepted` at once and not one more."""
+        self._served = 0.0
         if accepted < self.limit - 1:
             self.probes = 0
         self.limit = max(1.0, float(accepted))
@@ -432,6 +445,21 @@ class Cap:
             self.limit = float(in_flight)
             self.probes = 0
             self.next_probe_s = now + 1.0 if self.limit < self.most else inf
+        elif in_flight == self.limit:
+            self._served = min(self._served + 1.0, LATE_MAX * self.limit)
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether the account took as many at once again and again."""
+        return self.limit <= self._served
+
+    def was_late(self) -> bool:
+        """A call was refused that had just taken the place of another: whether that place was not
+        free yet, rather than the cap too high."""
+        is_late = self.is_proven
+        if is_late:
+            self._served -= 2.0
+        return is_late
 
     def _delay_s(self) -> float:
         return backoff_s(PROBE_FIRST_S, PROBE_GROWTH, self.probes)
