@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headway.base.values import Fault
+from headway.base.values import DAY_S, Fault
 from headway.engine.budget import RUN, RunBudget
 from headway.engine.events import (
     Event,
@@ -545,11 +545,14 @@ def test_an_attempt_that_met_a_full_disk_is_no_try() -> None:
     assert faults == [Fault("disk", detail="the disk is full; exit code 1")] * 3
 
 
-def test_a_run_that_may_not_wait_ends_with_the_time_of_the_reset() -> None:
+@pytest.mark.parametrize(("until_s", "reset_s"), [(-inf, FIVE_HOURS_S), (None, 3 * DAY_S)])
+def test_a_run_that_may_not_wait_ends_with_the_time_of_the_reset(
+    until_s: float | None, reset_s: float
+) -> None:
     account = Account(10)
-    scene = alone(50, "fixed:4", setup={"waits_until_s": -inf}, act=account.ask)
-    outcome = scene.run()
-    assert (outcome.cause, outcome.until_s) == ("window", FIVE_HOURS_S)
+    account.resets_at_s = reset_s
+    outcome = alone(50, "fixed:4", setup={"waits_until_s": until_s}, act=account.ask).run()
+    assert (outcome.cause, outcome.until_s) == ("window", reset_s)
     assert outcome.detail == "the 5 h window is used up"
     assert (outcome.finished.finished, outcome.finished.left) == (10, 40)
 

@@ -42,7 +42,8 @@ def test_what_is_no_time_of_day_is_refused(text: str) -> None:
 
 
 def test_a_run_waits_as_long_as_it_takes_unless_it_is_told_otherwise() -> None:
-    assert deadline_s(None, None, False, NOON_S) == inf
+    assert deadline_s(None, None, False, NOON_S) is None
+    assert deadline_s("forever", None, False, NOON_S) == inf
     assert deadline_s("6h", None, False, NOON_S) == NOON_S + 21600
     assert deadline_s(None, "18:00", False, NOON_S) == NOON_S + 21600
     assert deadline_s(None, None, True, NOON_S) == -inf

@@ -70,7 +70,11 @@ def arguments(parser: argparse.ArgumentParser) -> Body:
 def add_common(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--budget", metavar="B", help="the most to spend: '$6', or tokens: 5M")
-    add("--wait", metavar="TIME", help="wait at most so long for a usage window")
+    add(
+        "--wait",
+        metavar="TIME",
+        help="wait at most so long for a usage window: 6h, 3d, forever; a day, if not said",
+    )
     add("--until", metavar="TIME", help="wait for a usage window until 18:00")
     add("--no-wait", action="store_true", help="do not wait for a usage window")
     add("--sim", nargs="?", const="", metavar="SCRIPT",
@@ -286,7 +290,7 @@ def budget_of(text: str | None) -> PlanBudget | None:
     return budget_in(text)
 
 
-def deadline_of(parsed: argparse.Namespace) -> float:
+def deadline_of(parsed: argparse.Namespace) -> float | None:
     """Until when a usage window is waited for: as the command line says, or the configuration."""
     from headway.run.launch import deadline_s
 
@@ -294,7 +298,7 @@ def deadline_of(parsed: argparse.Namespace) -> float:
     if parsed.wait or parsed.until or parsed.no_wait:
         return deadline_s(parsed.wait, parsed.until, parsed.no_wait, now_s)
     wait = read_configuration(os.environ).values.wait
-    return deadline_s(None if wait in ("no", "forever") else wait, None, wait == "no", now_s)
+    return deadline_s(None if wait in ("", "no") else wait, None, wait == "no", now_s)
 
 
 def resume(parser: argparse.ArgumentParser) -> Body:

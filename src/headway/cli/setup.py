@@ -34,7 +34,7 @@ examples:
 The file is TOML, all keys optional:
   ask_above_usd = 5          # ask before a run without a budget that may cost more
   strategy = "adaptive"      # or "fixed:8", "waves:4", "all-at-once"
-  wait = "2h"                # for an empty usage window: "no", "forever" or a time
+  wait = "2h"                # for an empty usage window: "no", "forever" or a time; else a day
   keep_results = true        # false: journals keep that there was a result, not the result
   foreign_agents = "claude"  # agents that plans by agents may use; none otherwise
   foreign_works = "run"      # what such plans may execute: run, python; nothing otherwise

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from copy import copy
 from json import dumps
-from math import inf
 from pathlib import Path
 from typing import Final, TypedDict, Unpack
 
@@ -480,7 +479,7 @@ async def drafted(
     goal: Goal,
     settings: PromptSettings | None = None,
     tell: Callable[[str], None] | None = None,
-    waits_until_s: float = inf,
+    waits_until_s: float | None = None,
 ) -> Draft:
     """Ask until there is a plan. Raises `NoPlanError`, and what a run raises that cannot go on.
 

@@ -24,6 +24,7 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from headway.base.values import DAY_S
 from headway.engine import events as ev
 from headway.engine.budget import RunBudget
 from headway.engine.engine import Step, advance, begin, step
@@ -188,8 +189,9 @@ class RunSetup(Struct, frozen=True):
     clock: Callable[[], float]
     saved: Saved = Saved()
     purse: RunBudget | None = None
-    waits_until_s: float = inf
-    """How long the run may wait for a usage window, by the clock: `-inf` is not at all."""
+    waits_until_s: float | None = None
+    """Until when the run may wait for a usage window, by the clock: `-inf` is not at all; `None`,
+    for one that is filled within a day."""
     watch: Callable[[Sequence[ev.Event]], None] | None = None
     resting: Callable[[], Resting] = Resting
     """Which tasks on this machine only wait for a model; none, where that is unknown."""
@@ -304,7 +306,8 @@ class Driver:
         Whether the run waits for that.
         """
         until_s = resets_at_s + RESET_S
-        if until_s > self._setup.waits_until_s:
+        latest_s = self._setup.waits_until_s
+        if until_s > (self._setup.clock() + DAY_S if latest_s is None else latest_s):
             self.stop("window", detail, until_s=resets_at_s)
             return False
         if until_s > max(self._setup.clock(), self.state.held_until_s):

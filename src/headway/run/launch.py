@@ -140,8 +140,9 @@ def moment_s(text: str, now_s: float) -> float:
     return then.timestamp()
 
 
-def deadline_s(wait: str | None, until: str | None, no_wait: bool, now_s: float) -> float:
-    """Until when a run may wait, by the wall clock: `inf` is as long as it takes, `-inf` never."""
+def deadline_s(wait: str | None, until: str | None, no_wait: bool, now_s: float) -> float | None:
+    """Until when a run may wait, by the wall clock: `inf` is as long as it takes, `-inf` never;
+    `None` if nothing was said: as long as a window of hours takes, and not for one of a week."""
     options = {"--wait": wait is not None, "--until": until is not None, "--no-wait": no_wait}
     given = [name for name, is_given in options.items() if is_given]
     if len(given) > 1:
@@ -149,8 +150,8 @@ def deadline_s(wait: str | None, until: str | None, no_wait: bool, now_s: float)
     if no_wait:
         return -inf
     if wait is not None:
-        return now_s + span_s(wait)
-    return inf if until is None else moment_s(until, now_s)
+        return inf if wait == "forever" else now_s + span_s(wait)
+    return None if until is None else moment_s(until, now_s)
 
 
 EXIT_FAILED: Final = 1
@@ -186,7 +187,7 @@ class Launch(Struct, frozen=True):
     rules: Rules = Rules()
     budget: PlanBudget | None = None
     group_budgets: Mapping[str, PlanBudget] = field(default_factory=dict)
-    waits_until_s: float = inf
+    waits_until_s: float | None = None
     watch: Callable[[Sequence[Event]], None] | None = None
     meets: tuple[Callable[[Driver], None], ...] = ()
     """Who wants to know the driver before anything starts."""

@@ -101,7 +101,7 @@ class PlanRun(Struct, frozen=True):
 
 
 def plan_run(
-    expanded: ExpandedPlan, source: PlanSource, crew: Crew, waits_until_s: float = inf
+    expanded: ExpandedPlan, source: PlanSource, crew: Crew, waits_until_s: float | None = None
 ) -> PlanRun:
     """Put a plan together. Nothing is started; what the plan's channels name is imported."""
     from headway.engine.state import Rules
