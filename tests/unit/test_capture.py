@@ -1,4 +1,4 @@
-"""The pipes of commands, when the disk takes nothing for a while."""
+"""The pipes of commands: when the disk takes nothing for a while, when their numbers are reused."""
 
 from __future__ import annotations
 
@@ -34,6 +34,20 @@ def test_what_an_ended_command_wrote_goes_to_no_other_file(
     pipes.hear(stream.fd)
     pipes.drop(stream)
     os.close(other)
+
+
+def test_a_command_that_closed_its_pipe_takes_nothing_of_the_next_with_the_same_number() -> None:
+    pipes = Capture(select.poll())
+    (first,) = pipes.open(["first"])
+    fd = first.fd
+    pipes.started(os.getpid(), [first])
+    pipes.hear(fd)
+    (second,) = pipes.open(["second"])
+    assert second.fd == fd
+    os.write(second.theirs, b"of the second")
+    assert pipes.end(first) == (0, b"")
+    assert pipes.end(second) == (13, b"of the second")
+    pipes.drop(second)
 
 
 def _refuse(_fd: int, _data: bytes) -> int:

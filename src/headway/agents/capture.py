@@ -175,11 +175,13 @@ class Capture:
 
     def drop(self, stream: Stream) -> None:
         if self.streams.pop(stream.fd, None) is None:
-            return
+            return  # It was dropped before.
         if stream in self.waiting:
             self.waiting.remove(stream)
         else:
             self.poll.unregister(stream.fd)
         os.close(stream.fd)
+        # The next pipe may have its number: a stream that is over must not meet it again.
+        stream.fd = -1
         if stream.theirs >= 0:
             os.close(stream.theirs)
