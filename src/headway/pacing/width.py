@@ -390,8 +390,8 @@ SUSPECT_S: Final = 2.0
 
 
 LATE_MAX: Final = 4.0
-"""So many times the cap are remembered of the calls that were let in at it. Each refusal of a place
-that was not free yet takes two of them: where a third are refused, the cap is too high."""
+"""At most this many times the cap are counted of the calls that were let in at the cap. A refusal
+because a place was not free yet takes two off: where a third are refused, the cap is too high."""
 
 
 class Cap:

@@ -143,7 +143,7 @@ class Allowances:
             window.probe_s = now + PROBE_S
 
     def settle(self, model: str, tokens: float) -> None:
-        """A call to this model used so many."""
+        """A call to this model used this many tokens."""
         for name, window in self.windows.items():
             if _binds(name, window, model):
                 window.unread_tokens += tokens
