@@ -52,7 +52,7 @@ def kill(process: subprocess.Popen[str]) -> None:
 def counted(view: AdmissionView, url: str, key: str) -> float:
     """Tokens of an account, as the broker's ledger has them."""
     host = url.removeprefix("http://")
-    name = account_name(host, {"authorization": f"Bearer {key}"})
+    name = account_name(host, {"authorization": f"Bearer {key}"})[0]
     return dict(view.ledgers)[name].spent.tokens
 
 

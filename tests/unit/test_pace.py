@@ -195,51 +195,58 @@ def test_the_environment_says_how_long_to_wait_unless_the_caller_does(
         wait_s(-1.0)
 
 
+def named(host: str, **headers: str) -> str:
+    return account_name(host, {name.replace("_", "-"): one for name, one in headers.items()})[0]
+
+
 def test_an_account_is_a_host_and_a_digest_of_its_key() -> None:
     host = host_name("https", "API.anthropic.com", 443)
-    name = account_name(host, {"x-api-key": "sk-ant-1"})
+    name = named(host, x_api_key="sk-ant-1")
     assert name.startswith("api.anthropic.com#")
     assert len(name) == len("api.anthropic.com#") + 8
     assert "sk-ant" not in name
-    assert account_name(host, {"x-api-key": "sk-ant-1"}) == name
-    assert account_name(host, {"authorization": "Bearer sk-ant-1"}) == name
+    assert named(host, x_api_key="sk-ant-1") == name
+    assert named(host, authorization="Bearer sk-ant-1") == name
     others = [
-        account_name(host, {"x-api-key": "sk-ant-2"}),
-        account_name(host, {"x-api-key": "sk-ant-1", "openai-organization": "org"}),
-        account_name(host, {"x-api-key": "sk-ant-1", "openai-project": "org"}),
-        account_name(host, {}),
+        named(host, x_api_key="sk-ant-2"),
+        named(host, x_api_key="sk-ant-1", openai_organization="org"),
+        named(host, x_api_key="sk-ant-1", openai_project="org"),
+        named(host),
     ]
     assert len({name, *others}) == 5
 
 
 def test_a_signature_that_changes_with_every_request_is_one_account() -> None:
     signed = "AWS4-HMAC-SHA256 Credential=KEY/20261116/eu/x/aws4_request, Signature={}"
-    one, other = (account_name("h", {"authorization": signed.format(n)}) for n in (1, 2))
-    assert one == other
+    assert named("h", authorization=signed.format(1)) == named("h", authorization=signed.format(2))
 
 
-def test_a_login_is_one_account_whatever_its_token() -> None:
+def test_a_login_is_named_whatever_its_token() -> None:
     account = "0b5a7c1e-1111-4222-8333-444455556666"
 
-    def claude(token: str, user: str, prompt: str = "") -> str:
+    def claude(token: str, user: str, prompt: str = "") -> tuple[str, str]:
         body = dumps({"messages": [{"role": "user", "content": prompt}],
                       "metadata": {"user_id": user}}).encode()  # fmt: skip
         return account_name("api.anthropic.com", {"authorization": f"Bearer {token}"}, "", body)
 
     user = f"user_ab12_account_{account}_session_{{}}"
-    name = claude("sk-ant-oat01-one", user.format("1"))
-    assert claude("sk-ant-oat01-two", user.format("2")) == name
-    assert claude("sk-ant-oat01-two", dumps({"device": "d", "account_uuid": account})) == name
-    assert account not in name
-    # A key is a payer of its own, and what a prompt quotes names none.
-    assert claude("sk-ant-api03-one", user.format("1")) != name
+    key, login = claude("sk-ant-oat01-one", user.format("1"))
+    other = claude("sk-ant-oat01-two", user.format("2"))
+    assert other[0] != key
+    assert other[1] == login
+    assert claude("sk-ant-oat01-two", dumps({"device": "d", "account_uuid": account}))[1] == login
+    assert account not in login
+    assert login.startswith("anthropic#")
+    # An API key has no login, and what a prompt quotes names none.
+    assert claude("sk-ant-api03-one", user.format("1"))[1] == ""
     quoted = dumps({"metadata": {"user_id": user.format("1")}})
-    assert claude("sk-ant-oat01-one", "", quoted) != name
+    assert claude("sk-ant-oat01-one", "", quoted)[1] == ""
     codex = [
-        account_name("chatgpt.com", {"authorization": f"Bearer {token}", "chatgpt-account-id": id})
-        for token, id in (("a", "x"), ("b", "x"), ("a", "y"))
+        named(host, authorization=f"Bearer {token}", chatgpt_account_id=id)
+        for host, token, id in (("chatgpt.com", "a", "x"), ("proxy", "b", "x"), ("proxy", "a", "y"))
     ]
     assert codex[0] == codex[1] != codex[2]
+    assert codex[0].startswith("chatgpt#")
 
 
 def test_a_dialect_is_known_by_its_host_then_by_its_headers_then_by_its_format() -> None:

@@ -63,6 +63,7 @@ MESSAGES: dict[type[Message], st.SearchStrategy[Message]] = {
     protocol.Adopt: st.builds(protocol.Adopt, NUMBERS, REQUESTS, AMOUNTS),
     protocol.Configure: st.builds(protocol.Configure, TEXT, TERMS),
     protocol.Refresh: st.builds(protocol.Refresh, TEXT),
+    protocol.Name: st.builds(protocol.Name, TEXT, TEXT),
     Granted: st.builds(Granted, CALLS, TEXT, st.builds(values.Amounts, AMOUNTS, AMOUNTS, NUMBERS)),
     Denied: st.builds(Denied, CALLS, TEXT, TEXT, TEXT),
     Cut: st.builds(Cut, CALLS, TEXT, TEXT),

@@ -142,6 +142,8 @@ class Reading(Struct, frozen=True):
     limits: tuple[LimitReading, ...] = ()
     retry_after_s: float | None = None
     should_retry: bool | None = None
+    owner: str = ""
+    """The organisation that the response names, as an account name: `anthropic#1a2b3c4d`."""
 
 
 class Fault(Struct, frozen=True):

@@ -13,6 +13,7 @@
     Adopt(number, request, age)  ->                          in flight since an earlier broker
     Configure(account, terms)    ->                          the user's terms
     Refresh(account)             ->                          usage windows may have changed
+    Name(account, name)          ->                          the user's name for an account
     Describe(number)             ->
                                  <- Described(number, ...)   ...until one that is the last
                                  <- Rejected(message)         and the connection is closed
@@ -105,6 +106,12 @@ class Refresh(Struct, frozen=True, tag=True):
     """Empty: every account."""
 
 
+class Name(Struct, frozen=True, tag=True):
+    account: str
+    name: str
+    """Empty: no longer."""
+
+
 class Describe(Struct, frozen=True, tag=True):
     number: int
 
@@ -139,11 +146,11 @@ class Described(Struct, frozen=True, tag=True):
 
 FromClient = (
     Hello | Ask | Why | Leave | Reached | AnswerBegan | Progressed | Alive | Settle | Adopt
-    | Configure | Refresh | Describe
+    | Configure | Refresh | Name | Describe
 )  # fmt: skip
 Passing = Reached | AnswerBegan | Progressed | Alive | Why
 """Of use to the present broker only: not kept for the next one."""
-OUTLASTS: Final = (Leave, Describe, Configure, Refresh)
+OUTLASTS: Final = (Leave, Describe, Configure, Refresh, Name)
 """What the next broker is told, if this one did not hear it."""
 
 FromBroker = Granted | Denied | Cut | Waits | Described | Rejected

@@ -100,13 +100,8 @@ class AdmissionService:
             case protocol.Adopt(number, request, age_s):
                 if admission.adopt((client, number), request, age_s, now):
                     self._alive[client, number] = now
-            case protocol.Configure(account, terms):
-                admission.configure(account, terms, now)
-                # What a user sets is set: on the disk, and not within a quarter of a second.
-                self._must_keep = self.is_due = True
-            case protocol.Refresh(account):
-                admission.refresh(account)
-                self.is_due = True
+            case protocol.Configure() | protocol.Name() | protocol.Refresh():
+                self._set(message, now)
             case protocol.Describe(number):
                 self._describe(client, number, now)
                 return
@@ -114,6 +109,21 @@ class AdmissionService:
                 self._clients[client] = message
                 return
         self.is_due = self.is_due or admission.unsent > 0
+
+    def _set(
+        self, message: protocol.Configure | protocol.Name | protocol.Refresh, now: float
+    ) -> None:
+        """What a user sets is set: on the disk, and not within a quarter of a second."""
+        self.is_due = True
+        match message:
+            case protocol.Configure(account, terms):
+                self._admission.configure(account, terms, now)
+            case protocol.Name(account, name):
+                self._admission.name(account, name, now)
+            case protocol.Refresh(account):
+                self._admission.refresh(account)
+                return
+        self._must_keep = True
 
     def left(self, client: str) -> None:
         """A client is gone: everything that it held ends."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -37,12 +38,16 @@ WORDS: Final[dict[str, tuple[Resource, float]]] = {
 
 NOTHING: Final = "none"
 
+NAME: Final = re.compile(r"[A-Za-z][\w.-]{0,63}")
+"""A user's name for an account: it cannot be taken for a key's, which has a `#`."""
+
 EXAMPLES: Final = """\
 examples:
   headway limits                                   every account: limits, use, callers, budget
   headway limits set rpm=500 tpm=100k concurrent=20
   headway limits set rpm=none                      forget what was set; learn it from headers
   headway limits ceiling 50%                       use at most half of every limit
+  headway limits name anthropic#1a2b3c4d work      accounts of one name are one account
   headway limits refresh                           more was bought: try an empty usage window
   headway limits budget 5M/month                   tokens
   headway limits budget '$20/month'                money; needs headway[prices]
@@ -66,6 +71,13 @@ def arguments(parser: argparse.ArgumentParser) -> Body:
     budget = _command(commands, "budget", "what may be spent in a calendar month", _budget)
     budget.add_argument("amount", metavar="AMOUNT/month", help="5M/month, '$20/month' or none")
     again = _command(commands, "refresh", "try empty usage windows: more was bought", _refresh)
+    name = _command(commands, "name", "name an account; accounts of one name are one", _name)
+    name.add_argument(
+        "account", metavar="ACCOUNT", help="an account or a key, as `limits` shows it"
+    )
+    name.add_argument(
+        "name", metavar="NAME", help=f"letters, digits and -; {NOTHING} takes it back"
+    )
     plot = _command(commands, "burn-down", "what is left of a budget, by day", _burn_down)
     plot.add_argument("--svg", metavar="FILE", default="", help="write a picture; `-` for stdout")
     for scoped in (change, ceiling, budget, again, plot):
@@ -165,6 +177,25 @@ def _refresh(parsed: argparse.Namespace) -> int:
     view, _ = port.describe()
     parsed.model = ""
     port.refresh(_key(parsed, view))
+    return _show(parsed)
+
+
+def _name(parsed: argparse.Namespace) -> int:
+    from headway.client.admission import admission
+
+    port = admission()
+    view, _ = port.describe()
+    name = "" if parsed.name == NOTHING else parsed.name
+    if name and not NAME.fullmatch(name):
+        raise BadValueError(
+            f"`{name}` is not a name for an account",
+            hint="a name is a letter, then letters, digits, `.`, `_` and `-`: at most 64",
+        )
+    keys = {one for pair in view.keys for one in pair}
+    if parsed.account not in keys:
+        parsed.model = ""
+        _key(parsed, view)
+    port.name(parsed.account, name)
     return _show(parsed)
 
 

@@ -1,10 +1,10 @@
 """Which account and header dialect a request belongs to.
 
 Laws:
-- A key never leaves the process: an account is known by its host and a digest of who pays.
-- Who pays is the account that a login names in its requests, else the key: a login's token changes
-  every few hours, and its limits and windows do not.
-- The same payer names the same account in every process, thread and client of a machine.
+- A key never leaves the process: an account is named by a digest.
+- A request names its key, and the login that it belongs to where that is known: a login's token
+  changes every few hours. Admission decides which account both mean (`pacing/memory.py`).
+- The same key names the same account in every process, thread and client of a machine.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from hashlib import blake2b
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -32,8 +31,6 @@ LOGIN_PREFIX: Final = "sk-ant-oat"
 PAYER_HEADERS: Final = (*KEY_HEADERS, *SCOPE_HEADERS, LOGIN_HEADER)
 GATEWAY_VARIABLE: Final = "HEADWAY_GATEWAY"
 """The gateway that the variables of this environment lead to, token and all."""
-DIGEST_BYTES: Final = 4
-DIGEST_KEY: Final = b"headway account"
 
 VOICES_MAX: Final = 1024
 """Accounts whose dialect is remembered; one more and all are heard anew, at their next answer. As
@@ -70,26 +67,29 @@ _ACCOUNT_ID: Final = re.compile(rb"account(?:_uuid)?[^0-9a-z]{1,8}([0-9a-f-]{36}
 """Claude Code names its account in every request. In a text of a prompt quotes are escaped."""
 
 
-def account_name(host: str, headers: Mapping[str, str], query: str = "", body: bytes = b"") -> str:
-    """`api.anthropic.com#1a2b3c4d`: the host and a digest of whatever identifies who pays."""
+def account_name(
+    host: str, headers: Mapping[str, str], query: str = "", body: bytes = b""
+) -> tuple[str, str]:
+    """`api.anthropic.com#1a2b3c4d`: the host and a digest of the key, or the account that a ChatGPT
+    login names; and the login of the key, if it has one."""
     login = ""
     if LOGIN_PREFIX in headers.get("authorization", ""):
         user = _USER_ID.search(body)
         match = None if user is None else _ACCOUNT_ID.search(user[1])
-        login = "" if match is None else match[1].decode()
-    return _account_name(host, query, login, *[headers.get(name, "") for name in PAYER_HEADERS])
+        login = "" if match is None else dialects.account_digest("anthropic", match[1].decode())
+    return _account_name(host, query, *[headers.get(name, "") for name in PAYER_HEADERS]), login
 
 
 @lru_cache(VOICES_MAX)
-def _account_name(host: str, query: str, login: str, *payer_headers: str) -> str:
+def _account_name(host: str, query: str, *payer_headers: str) -> str:
     keys = payer_headers[: len(KEY_HEADERS)]
     *scopes, chatgpt = payer_headers[len(KEY_HEADERS) :]
-    payer = login or chatgpt or "".join(map(_lasting_part, keys))
-    if not payer and query:
-        payer = "".join([value for name, value in parse_qsl(query) if name == KEY_PARAMETER])
-    payer = "\0".join((payer, *scopes))
-    data = payer.encode("utf-8", "surrogateescape")
-    return f"{host}#{blake2b(data, digest_size=DIGEST_BYTES, key=DIGEST_KEY).hexdigest()}"
+    if chatgpt:
+        return dialects.account_digest("chatgpt", chatgpt)
+    key = "".join(map(_lasting_part, keys))
+    if not key and query:
+        key = "".join([value for name, value in parse_qsl(query) if name == KEY_PARAMETER])
+    return dialects.account_digest(host, key, *scopes)
 
 
 def _lasting_part(value: str) -> str:

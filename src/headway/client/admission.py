@@ -40,7 +40,7 @@ from headway.client.exchange import Heard
 from headway.pacing.admission import Admission, AdmissionView
 from headway.pacing.budget import MonthlyBudgets
 from headway.pacing.call import Request
-from headway.pacing.memory import AccountTerms, PacingMemory
+from headway.pacing.memory import AccountTerms, PacingMemory, account_of
 
 _LOG: Final = logging.getLogger("headway")
 
@@ -192,6 +192,12 @@ class AdmissionPort:
         """Usage windows may have been filled: of each that holds calls, one call finds out."""
         connection = self._present().connection
         connection.send(protocol.Refresh(account))
+        connection.open()
+
+    def name(self, account: str, name: str) -> None:
+        """The user's name for an account, or none: several of one name are one account."""
+        connection = self._present().connection
+        connection.send(protocol.Name(account, name))
         connection.open()
 
     def describe(self) -> tuple[AdmissionView, protocol.About]:
@@ -393,6 +399,7 @@ def without_budget(account: str) -> bool:
         memory = PacingMemory()
     except (OSError, errors.WireError):
         return False
+    account = account_of(dict(memory.names), dict(memory.owners), account)
     if counts_towards(account, MonthlyBudgets(memory, now_s()).keys):
         return False
     say_once(

@@ -111,13 +111,14 @@ def open_exchange(request: httpx2.Request, pacing: Pacing) -> Exchange | None:
         if (small := name.lower()) in _READ
     }
     host = accounts.host_name(url.scheme, url.host, url.port)
-    account = accounts.account_name(host, headers, url.query.decode("ascii", "replace"), body)
+    query = url.query.decode("ascii", "replace")
+    account, login = accounts.account_name(host, headers, query, body)
     dialect = pacing.voices.expected(account, asked.wire).name
     is_resent = headers.get(RETRY_COUNT, "0") != "0"
     tell = TELL_PROMPT.get()
     if tell is not None and not is_resent:
         tell(body)
-    call = Request(account, dialect, seen, pacing.path, is_resent)
+    call = Request(account, dialect, seen, pacing.path, is_resent, login=login)
     return Exchange(call, asked.wire, pacing.wait_s, pacing.voices, broken_max=pacing.broken_max)
 
 

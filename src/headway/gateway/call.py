@@ -293,7 +293,7 @@ class GatewayCall:
         self._headers: Pairs = tuple(guard.readable(guard.onward(headers, upstream, wire)))
         sent = fields_of(self._headers)
         host, query = gateway.hosts[upstream.name], passed.path.partition("?")[2]
-        account = account_name(host, sent, query, plain)
+        account, login = account_name(host, sent, query, plain)
         caller = guard.caller_of(headers)
         if settings.silent_s is not None:
             beat_s = min(caller.beat_s, settings.silent_s)
@@ -309,7 +309,7 @@ class GatewayCall:
         # Agents declare the longest answer there is: what they use is claimed as it comes.
         call = Request(
             account, gateway.voices.expected(account, wire).name, sketch, path,
-            sent.get(RETRY_COUNT, "0") != "0", is_soft=True,
+            sent.get(RETRY_COUNT, "0") != "0", is_soft=True, login=login,
         )  # fmt: skip
         wait_s = settings.wait_s
         if wait_s is None:

@@ -6,6 +6,8 @@ Laws:
 - What can never be granted is denied when its turn comes, with the reason and what to do about it.
 - A decision is made until nothing moves any more: what one call gives up may let another one go.
 - One dictionary holds every call from its request to its settlement.
+- An account has the user's name, else that of the organisation in its responses, else its key's.
+  When another name becomes known, all that was learned under the old one moves, and its calls too.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ from headway.pacing.memory import (
     Claim,
     DaySpend,
     PacingMemory,
+    account_of,
+    joined,
     model_group,
 )
 from headway.pacing.queue import Leaders
@@ -57,6 +61,9 @@ BUDGETED: Final = Wait("budget", inf, "what calls in flight leave of it")
 
 ACCOUNTS_MAX: Final = 1024
 """Accounts that are kept; beyond this, the idle one that was made first makes room."""
+
+OWNERS_MAX: Final = 4096
+"""Keys and logins whose account is kept: a login renews its token some times a day."""
 
 Door = tuple[str, str] | str
 """What parked calls wait for together: a beginning, or an account's budget."""
@@ -136,18 +143,35 @@ class ManagedAccount(AccountCalls):
                 first_s = now - call.sent_s - rest_s
         self.chronicle.answered(now, usage.amounts, first_s, rest_s, company, drawn)
 
-    def retermed(self, terms: AccountTerms, now: float) -> ManagedAccount:
-        """The same under other terms: what is known is made anew, and its calls go on."""
+    def retermed(
+        self, terms: AccountTerms, now: float, name: str = "", windows: Allowances | None = None,
+        other: ManagedAccount | None = None,
+    ) -> ManagedAccount:  # fmt: skip
+        """The same under other terms, and perhaps another name, under which `other` was known: what
+        is known is made anew, and calls go on."""
         is_new = self.is_new and self.granted == 0
         kept = None if is_new else self.memory(now)
+        if other is not None and (theirs := other.memory(now)) is not None:
+            kept = theirs if kept is None else joined(theirs, kept)
         dialect = self.account.config.dialect
-        windows = self.account.allowances
-        fresh = ManagedAccount(self.name, self.group, terms, dialect, now, kept, now, windows)
-        fresh.is_new, fresh.known_s, fresh.chronicle = is_new, self.known_s, self.chronicle
-        for call in self.in_flight.values():
-            fresh.adopt(call, call.sent_s, now, now)
-        for call in self.waiting:
-            fresh.ask(call)
+        fresh = ManagedAccount(
+            name or self.name, self.group, terms, dialect, now, kept, now,
+            windows or self.account.allowances,
+        )  # fmt: skip
+        fresh.is_new, fresh.known_s = is_new and other is None, self.known_s
+        if other is None:
+            fresh.chronicle = self.chronicle
+        both = (self,) if other is None else (self, other)
+        for one in both:
+            # Levels of limits that both knew contain the calls of one of them.
+            known_s = now if other in (None, one) else -inf
+            for call in one.in_flight.values():
+                fresh.adopt(call, call.sent_s, known_s, now)
+            for call in one.waiting:
+                fresh.ask(call)
+        fresh.granted, fresh.refused = (
+            sum(one.granted for one in both), sum(one.refused for one in both)
+        )  # fmt: skip
         return fresh
 
     def memory(self, now: float) -> AccountMemory:
@@ -182,6 +206,7 @@ class Admission:
     ) -> None:
         """Go on from a memory that was written `age_s` before `now`."""
         self._terms = dict(memory.terms)
+        self._names, self._owners = dict(memory.names), dict(memory.owners)
         self.hour = HOUR_UNKNOWN
         self._allowances: dict[str, Allowances] = {}
         self._accounts: dict[tuple[str, str], ManagedAccount] = {}
@@ -281,6 +306,7 @@ class Admission:
         call = self._calls.get(id)
         if call is None or call.sent_s == inf:
             return
+        self._owned(call, reading.owner, now)
         account = self._accounts[call.account]
         account.speak(dialect)
         call.answered_s = now
@@ -302,6 +328,7 @@ class Admission:
         call = self._calls.get(id)
         if call is None or call.sent_s == inf:
             return False
+        self._owned(call, outcome.reading.owner, now)
         account, request = self._accounts[call.account], call.request
         ran, tally = outcome.how == "used", outcome.tally
         if request.is_soft:
@@ -331,7 +358,7 @@ class Admission:
         if id in self._calls:
             return False
         call = self._open(id, request, now)
-        claim = Claim(id, request.account, self._size(call, now))
+        claim = Claim(id, call.account[0], self._size(call, now))
         call.claim = self.budgets.adopt(claim)
         account = self._accounts[call.account]
         account.adopt(call, now - age_s, account.known_s, now)
@@ -369,11 +396,73 @@ class Admission:
             if account in ("", name):
                 windows.refresh()
 
+    def name(self, account: str, name: str, now: float) -> None:
+        """A user's name for an account or a key, or none; accounts of one name become one."""
+        if name:
+            self._names[account] = name
+            self._move(account, name, now)
+            return
+        keys = [key for key, given in self._names.items() if account in (key, given)]
+        for key in keys:
+            given = self._names.pop(key)
+            # What several learned together cannot be told apart: each begins anew.
+            if len(keys) == 1 and given not in self._names.values():
+                self._move(given, account_of(self._names, self._owners, key), now)
+
+    def _owned(self, call: Call, owner: str, now: float) -> None:
+        """A response named the organisation that pays for a call."""
+        if not owner:
+            return
+        key, login = call.request.account, call.request.login
+        if login:
+            # A person can have a seat in several organisations, each with limits of its own.
+            owner = f"{owner}-{login.rpartition('#')[2]}"
+        if self._owners.get(key) == owner:
+            return
+        for one in filter(None, (key, login)):
+            if len(self._owners) >= OWNERS_MAX:
+                del self._owners[next(iter(self._owners))]
+            self._owners[one] = owner
+            self._move(one, account_of(self._names, self._owners, one), now)
+
+    def _move(self, old: str, new: str, now: float) -> None:
+        """What was learned, set and spent under one name goes on under another."""
+        if old == new:
+            return
+        calls = [call for call in self._calls.values() if call.account[0] == old]
+        waiting = [call for call in calls if not call.is_sent]
+        for call in waiting:
+            if self._denials.pop(call.id, None) is None:
+                self._withdraw(call)
+        for whose in [whose for whose in self._terms if whose.partition("/")[0] == old]:
+            self._terms.setdefault(new + whose[len(old) :], self._terms.pop(whose))
+        self.budgets.rename(old, new)
+        windows, before = self._windows_of(new), self._allowances.pop(old, Allowances())
+        for name, window in before.windows.items():
+            windows.windows.setdefault(name, window)
+        windows.changes += 1
+        for key in [key for key in self._accounts if key[0] == old]:
+            self._queued.pop(key, None)
+            account, moved = self._accounts.pop(key), (new, key[1])
+            other = self._accounts.get(moved)
+            terms = terms_of(self._terms, *moved)
+            self._accounts[moved] = account.retermed(terms, now, new, windows, other)
+        for call in calls:
+            call.account = new, call.account[1]
+        for call in waiting:
+            self._enter(call, now)
+
     def turn(self, hour: int, now: float) -> None:
         """It is this hour of the day now."""
         self.hour = hour
         for account in self._accounts.values():
             account.chronicle.turn(hour, now)
+
+    def keys(self) -> tuple[tuple[str, str], ...]:
+        """The keys, logins and organisations whose account has another name, with that name."""
+        known = {**self._owners, **self._names}
+        found = [(key, account_of(self._names, self._owners, key)) for key in known]
+        return tuple([(key, name) for key, name in found if key != name])
 
     def terms(self) -> tuple[tuple[str, AccountTerms], ...]:
         return tuple(self._terms.items())
@@ -385,6 +474,7 @@ class Admission:
             month=self.budgets.month, terms=self.terms(), spent=self.budgets.spent(),
             claims=tuple(claims), days=self.budgets.days(),
             accounts=tuple([account.memory(now) for account in self._accounts.values()]),
+            names=tuple(self._names.items()), owners=tuple(self._owners.items()),
         )  # fmt: skip
 
     def _is_out(self, id: CallId) -> bool:
@@ -411,7 +501,8 @@ class Admission:
         return self._allowances.setdefault(account, Allowances())
 
     def _open(self, id: CallId, request: Request, now: float) -> Call:
-        account = request.account, model_group(request.sketch.model)
+        name = account_of(self._names, self._owners, request.account, request.login)
+        account = name, model_group(request.sketch.model)
         if account not in self._accounts:
             self._make(account, request.dialect, now)
         prefix = request.sketch.prefix
@@ -526,7 +617,7 @@ class Admission:
     def _unbounded(self, call: Call) -> BudgetReachedError | None:
         """Why a budget has to refuse a call: it has no price, or its answer has no end."""
         request = call.request
-        budgets = self.budgets.of(request.account)
+        budgets = self.budgets.of(call.account[0])
         in_money = any(budget.microusd is not None for budget in budgets)
         if in_money and not self._estimates.has_price(request.sketch):
             return BudgetReachedError(
@@ -547,7 +638,7 @@ class Admission:
             what += f", ${claim.microusd / 1e6:,.4f}"
         request = call.request
         about = "about" if request.is_soft else "up to"
-        return no_room(self.budgets, request.account, f"a call of {about} {what}")
+        return no_room(self.budgets, call.account[0], f"a call of {about} {what}")
 
     def _grew(self, call: Call, output_tokens: float) -> bool:
         """An answer has so many tokens by now; True if more is kept for it than before."""
@@ -558,7 +649,7 @@ class Admission:
         if kept is None and not call.is_cut:
             call.is_cut = True
             what = f"more of this answer, which was ended at {output_tokens:,.0f} tokens"
-            error = no_room(self.budgets, call.request.account, what)
+            error = no_room(self.budgets, call.account[0], what)
             self._cuts[call.id] = Cut(call.id, error.message, error.hint or "")
         self._keep(call, kept or owed)
         return True
@@ -578,13 +669,13 @@ class Admission:
         for step in (max(STEP_TOKENS, STEP_SHARE * output_tokens), STEP_TOKENS):
             tokens = max(output_tokens, min(output_tokens + step, longest))
             whole = self._owed(call, tokens)
-            if self.budgets.room(request.account, whole.minus(call.claim)) == "yes":
+            if self.budgets.room(call.account[0], whole.minus(call.claim)) == "yes":
                 return whole
         return None
 
     def _keep(self, call: Call, spend: Spend) -> None:
         call.claim = spend
-        self.budgets.claim(Claim(call.id, call.request.account, spend))
+        self.budgets.claim(Claim(call.id, call.account[0], spend))
 
     def _deny_hopeless(self, account: ManagedAccount, wait: Wait, first: Call) -> None:
         """Deny calls that wait and that no time and no event will help."""
@@ -674,6 +765,8 @@ class AdmissionView(Struct, frozen=True, rename={"accounts": "lanes"}):
     """Of the day, by the broker's clock: what the hours of chronicles are."""
     days: tuple[tuple[str, tuple[DaySpend, ...]], ...] = ()
     """What was spent on which day, by account."""
+    keys: tuple[tuple[str, str], ...] = ()
+    """The keys and logins whose account has another name, with that name."""
 
 
 def describe(admission: Admission, now: float) -> AdmissionView:
@@ -682,7 +775,7 @@ def describe(admission: Admission, now: float) -> AdmissionView:
     return AdmissionView(
         budgets.month, tuple([_account_view(one, now) for one in admission.accounts]),
         budgets.ledgers(), admission.terms(), budgets.date, admission.hour,
-        budgets.days(),
+        budgets.days(), admission.keys(),
     )  # fmt: skip
 
 

@@ -80,6 +80,25 @@ class MonthlyBudgets:
         self.in_money = any(one.budget.microusd is not None for _, one in ledgers)
         return changed
 
+    def rename(self, old: str, new: str) -> None:
+        """What one account spent and claimed counts for another, and so does its budget if that
+        has none."""
+        ledger = self._ledgers.pop(old, BudgetLedger())
+        other = self._ledgers[new]
+        other.spent = other.spent.plus(ledger.spent)
+        other.claimed, other.claims = (
+            other.claimed.plus(ledger.claimed),
+            other.claims + ledger.claims,
+        )
+        days = self._days.setdefault(new, {})
+        for date, spend in self._days.pop(old, {}).items():
+            days[date] = days.get(date, Spend()).plus(spend)
+        for claims in (self._claims, self.orphans, self._paid):
+            for id, claim in claims.items():
+                if claim.account == old:
+                    claims[id] = replace(claim, account=new)
+        self.budget(new, ledger.budget if other.budget == MonthlyBudget() else other.budget)
+
     def of(self, account: str) -> list[MonthlyBudget]:
         """The budgets that a call of this account counts towards."""
         return [self._ledgers[key].budget for key in (account, EVERY_ACCOUNT) if key in self.keys]

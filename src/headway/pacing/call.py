@@ -34,6 +34,7 @@ class Request(Struct, frozen=True):
     """A call that wants a permit, from whichever client."""
 
     account: str
+    """By its key; `Admission` finds out which account that is."""
     dialect: str
     sketch: Sketch
     path: tuple[str, ...] = ()
@@ -42,6 +43,8 @@ class Request(Struct, frozen=True):
     is_soft: bool = False
     """It may be ended in the middle of its answer: the budgets claim its expected cost, and more as
     it grows, in place of the highest."""
+    login: str = ""
+    """Of its key, which is a token that changes; empty, where the key stays."""
 
 
 NO_REQUEST: Final = Request("", "", Sketch(""))

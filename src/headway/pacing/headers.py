@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -40,6 +41,9 @@ EPOCH_MS_MIN: Final = 1e12
 
 STAMPS_KEPT: Final = 1024
 """Distinct times whose parse is kept; the calls of one second repeat a few of them."""
+
+DIGEST_BYTES: Final = 4
+DIGEST_KEY: Final = b"headway account"
 
 WINDOW_5H_S: Final = 5 * HOUR_S
 WINDOW_7D_S: Final = 7 * DAY_S
@@ -136,7 +140,30 @@ def decode(headers: Headers, received_wall_s: float | None) -> Reading:
         limits=tuple(filter(None, limits)),
         retry_after_s=_retry_after_s(said, since),
         should_retry={"true": True, "false": False}.get(said.get("x-should-retry", "").lower()),
+        owner=_owner(said),
     )
+
+
+def _owner(said: dict[str, str]) -> str:
+    """The account of the organisation, and of its project, that a response names."""
+    for provider, names in _OWNERS:
+        if names[0] in said:
+            return account_digest(provider, *[said.get(name, "") for name in names])
+    return ""
+
+
+@lru_cache(maxsize=STAMPS_KEPT)
+def account_digest(place: str, *ids: str) -> str:
+    """`anthropic#1a2b3c4d`: an account's name, which holds no id and no key itself."""
+    data = "\0".join(ids).encode("utf-8", "surrogateescape")
+    return f"{place}#{blake2b(data, digest_size=DIGEST_BYTES, key=DIGEST_KEY).hexdigest()}"
+
+
+_OWNERS: Final = (
+    ("anthropic", ("anthropic-organization-id",)),
+    ("openai", ("openai-organization", "openai-project")),
+)
+"""A provider, and the headers that name the organisation that pays."""
 
 
 _Since = tuple[float | None, float]

@@ -12,16 +12,17 @@ Laws:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final, Literal
 
 from msgspec import Struct
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from headway.base.values import DAY_S, MINUTE_S, Amounts, FaultKind, Limit, LimitReading
 from headway.pacing.account import Profile
 from headway.pacing.call import CallId, Spend
+from headway.pacing.limits import is_about
 from headway.pacing.windows import WindowState
 
 MINUTES_KEPT: Final = 60
@@ -311,6 +312,52 @@ class PacingMemory(Struct, frozen=True):
     claims: tuple[Claim, ...] = ()
     days: tuple[tuple[str, tuple[DaySpend, ...]], ...] = ()
     """What was spent on which day, by account."""
+    names: tuple[tuple[str, str], ...] = ()
+    """Accounts that a user named: several of one name are one account."""
+    owners: tuple[tuple[str, str], ...] = ()
+    """The accounts of keys and logins, as responses named them."""
+
+
+def account_of(
+    names: Mapping[str, str], owners: Mapping[str, str], key: str, login: str = ""
+) -> str:
+    """The account of a key: as the user named it, as responses named it, as they named the login's
+    last account, or else the login or the key itself."""
+    for known in (key, login):
+        if known in names:
+            return names[known]
+        if known in owners:
+            return names.get(owners[known], owners[known])
+    return login or key
+
+
+def joined(one: AccountMemory, other: AccountMemory) -> AccountMemory:
+    """What two names knew of the same account. Where both knew a limit, `one` counts."""
+    limits, known = one.profile.limits, {limit.name for limit in one.profile.limits}
+    more = tuple(limit for limit in other.profile.limits if limit.name not in known)
+    levels = [told for told in other.levels if any(is_about(limit, told) for limit in more)]
+    base = one.profile if one.profile.is_measured else other.profile
+    return replace(
+        one, profile=replace(base, limits=(*limits, *more)), levels=(*one.levels, *levels),
+        chronicle=_joined(one.chronicle, other.chronicle),
+    )  # fmt: skip
+
+
+def _joined(one: ChronicleMemory, other: ChronicleMemory) -> ChronicleMemory:
+    """The sums of two histories; hours as much as is remembered of them now."""
+    minutes: dict[tuple[int, ...], Row] = {}
+    for row in sorted((*_rows(one), *_rows(other)), reverse=True):
+        sums = minutes.get(row[:2], (0,) * len(row))
+        minutes[row[:2]] = (*row[:2], *map(sum, zip(sums[2:], row[2:], strict=True)))
+    hours: dict[float, Spell] = {}
+    for hour, age_min, *held in (*one.hours, *other.hours):
+        hours[hour] = total((hours.get(hour, Spell()), _faded(Spell(*held), age_min)))
+    rows = tuple(minutes.values())
+    is_going_on = bool(one.present or other.present)
+    return ChronicleMemory(
+        rows[-1] if is_going_on else (), rows[:-1] if is_going_on else rows,
+        tuple([(hour, 0, *astuple(spell)) for hour, spell in hours.items()]),
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=MODELS_KEPT)

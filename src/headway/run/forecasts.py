@@ -403,7 +403,8 @@ def known_account(
         if endpoint is not None:
             parts = urlsplit(endpoint.url)
             host = host_name(parts.scheme, parts.hostname or "", parts.port)
-            account = account_name(host, endpoint.headers)
+            names, owners = dict(kept.memory.names), dict(kept.memory.owners)
+            account = learned.account_of(names, owners, *account_name(host, endpoint.headers))
             group = learned.model_group(endpoint.model)
             dialect = DIALECT_OF_WIRE[endpoint.wire].name
     terms = terms_of(dict(kept.memory.terms), account, group)

@@ -23,6 +23,9 @@ from headway.report.text.words import MICRO, cost, count, duration
 
 PERIODS: Final = {MINUTE_S: "a minute", DAY_S: "a day", 3600.0: "an hour", 1.0: "a second"}
 
+KEYS_SHOWN: Final = 4
+"""Of an account: a login has had many tokens, of which the last ones are of interest."""
+
 NO_ACCOUNTS: Final = (
     "No account has been used yet. Wrap a client with headway.pace(client), make a call, and "
     "look again."
@@ -47,12 +50,22 @@ def draw_accounts(
             who = names.get(caller.client, caller.client)
             console.print(f"  {who}: {caller.in_flight} in flight, {caller.waiting} waiting")
         console.print()
-    for line in _budgets(view):
+    for line in (*_keys(view), *_budgets(view)):
         console.print(line)
     print_lines(console, (f"  {outlook_words(one)}" for one in outlooks), "dim")
     print_lines(console, about.notices, "yellow")
     others = f"{len(about.clients) - 1} other clients connected"
     console.print(Text(f"broker {about.pid}, up {about.age_s:.0f} s, {others}", "dim"))
+
+
+def _keys(view: AdmissionView) -> Iterator[str]:
+    """The keys of each account that has another name."""
+    keys: dict[str, list[str]] = {}
+    for key, account in view.keys:
+        keys.setdefault(account, []).append(key)
+    for account, found in keys.items():
+        more = f" and {len(found) - KEYS_SHOWN} more" if len(found) > KEYS_SHOWN else ""
+        yield f"{account} is the account of {', '.join(found[-KEYS_SHOWN:])}{more}"
 
 
 def _state(lane: AccountView) -> str:
