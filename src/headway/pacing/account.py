@@ -299,6 +299,9 @@ class Account:
             probe_s = self.width.next_probe_s(width, now)
             until_s = probe_s if probe_s > now else inf
             return Wait("concurrency", until_s, f"{in_flight} in flight")
+        shared = self.allowances
+        if shared.in_flight >= shared.slots:
+            return Wait("concurrency", inf, f"{shared.in_flight} in flight on the account")
         ventures_s = self.width.departs_s(in_flight, now)
         if ventures_s > now:
             return Wait("concurrency", ventures_s, "more than were ever in flight")

@@ -163,6 +163,8 @@ class ManagedAccount(AccountCalls):
             fresh.chronicle = self.chronicle
         both = (self,) if other is None else (self, other)
         for one in both:
+            one.account.allowances.in_flight -= len(one.in_flight)
+        for one in both:
             # Levels of limits that both knew contain the calls of one of them.
             known_s = now if other in (None, one) else -inf
             for call in one.in_flight.values():
@@ -191,11 +193,22 @@ class ManagedAccount(AccountCalls):
 
 
 def terms_of(terms: Mapping[str, AccountTerms], account: str, group: str) -> AccountTerms:
-    """The terms set for the nearest of: this model group, this account, every account."""
-    for key in (f"{account}/{group}", account, EVERY_ACCOUNT):
-        if key in terms:
-            return terms[key]
-    return AccountTerms()
+    """The terms of a model group: its own, and those of its account or else of every account that
+    it does not set itself. A ceiling of the account holds for all of its models."""
+    wide = terms.get(account, terms.get(EVERY_ACCOUNT, AccountTerms()))
+    own = terms.get(f"{account}/{group}")
+    if own is None:
+        return wide
+    named = {limit.name for limit in own.limits}
+    limits = (*own.limits, *[limit for limit in wide.limits if limit.name not in named])
+    return replace(own, limits=limits, share=min(own.share, wide.share), budget=wide.budget)
+
+
+def slots_of(terms: Mapping[str, AccountTerms], account: str) -> float:
+    """How many calls a user allows in flight on an account, over all of its models."""
+    wide = terms.get(account, terms.get(EVERY_ACCOUNT, AccountTerms()))
+    slots = [limit.amount for limit in wide.limits if limit.resource == "concurrency"]
+    return max(1.0, float(int(min(slots) * wide.share))) if slots else inf
 
 
 class Admission:
@@ -286,6 +299,9 @@ class Admission:
                     del self._queued[name]
                 elif decision.wait is not None and decision.wait.until_s == inf:
                     self._deny_hopeless(account, decision.wait, decision.blocked)
+                if decision.sent and name in self._queued:
+                    # Models that share the account's slots take turns.
+                    self._queued[name] = self._queued.pop(name)
                 wake_s = min(wake_s, decision.wake_s)
             if not self._parked and not self._denials:
                 break
@@ -368,10 +384,7 @@ class Admission:
     def configure(self, key: str, terms: AccountTerms, now: float) -> None:
         """Terms of an account, an `account/group` or all (``); a budget alone changes no limit."""
         self._terms[key] = terms
-        for name, account in list(self._accounts.items()):
-            wanted = terms_of(self._terms, *name)
-            if replace(wanted, budget=account.terms.budget) != account.terms:
-                self._accounts[name] = account.retermed(wanted, now)
+        self._reterm(now)
         if not self.budgets.budget(key, terms.budget):
             return
         waiting = [call for call in self._calls.values() if not call.is_sent and not call.parked]
@@ -389,6 +402,16 @@ class Admission:
                 self._withdraw(call)
         for call in waiting:
             self._enter(call, now)
+
+    def _reterm(self, now: float) -> None:
+        """Have every account use the terms that hold for it now."""
+        for name, shared in self._allowances.items():
+            shared.slots = slots_of(self._terms, name)
+            shared.changes += 1
+        for key, account in list(self._accounts.items()):
+            wanted = terms_of(self._terms, *key)
+            if replace(wanted, budget=account.terms.budget) != account.terms:
+                self._accounts[key] = account.retermed(wanted, now)
 
     def refresh(self, account: str = "") -> None:
         """Usage windows of this account, or of all, may have been filled: one call finds out."""
@@ -440,13 +463,13 @@ class Admission:
         windows, before = self._windows_of(new), self._allowances.pop(old, Allowances())
         for name, window in before.windows.items():
             windows.windows.setdefault(name, window)
-        windows.changes += 1
         for key in [key for key in self._accounts if key[0] == old]:
             self._queued.pop(key, None)
             account, moved = self._accounts.pop(key), (new, key[1])
             other = self._accounts.get(moved)
             terms = terms_of(self._terms, *moved)
             self._accounts[moved] = account.retermed(terms, now, new, windows, other)
+        self._reterm(now)
         for call in calls:
             call.account = new, call.account[1]
         for call in waiting:
@@ -498,7 +521,10 @@ class Admission:
         self._accounts[key] = made
 
     def _windows_of(self, account: str) -> Allowances:
-        return self._allowances.setdefault(account, Allowances())
+        if account not in self._allowances:
+            self._allowances[account] = Allowances()
+            self._allowances[account].slots = slots_of(self._terms, account)
+        return self._allowances[account]
 
     def _open(self, id: CallId, request: Request, now: float) -> Call:
         name = account_of(self._names, self._owners, request.account, request.login)
@@ -688,7 +714,7 @@ class Admission:
         else:
             limits = account.account.limits
             short = [one.limit.name for one in limits if not one.can_ever(first.demand)]
-            if account.in_flight and not short:
+            if account.account.allowances.in_flight and not short:
                 return
             hint = "make the call smaller, or change what is set with `headway limits`"
             what = f"{(short or [wait.resource])[0]} leaves too little for this call, for good"

@@ -191,6 +191,10 @@ class AccountCalls:
             return False
         self._stands = None
         account, demand = self.account, call.demand
+        shared = account.allowances
+        shared.in_flight -= 1
+        if shared.slots < inf:
+            shared.changes += 1
         if how == "used" and fault is None:
             self._ended(call, usage.amounts.output_tokens, now)
         account.speed.leave(now)
@@ -234,6 +238,7 @@ class AccountCalls:
 
     def _enter(self, call: Call, now: float) -> None:
         speed = self.account.speed
+        self.account.allowances.in_flight += 1
         call.integral = speed.enter(now)
         call.company = speed.in_flight
         self.granted += 1

@@ -88,10 +88,14 @@ class _Window(Struct):
 
 
 class Allowances:
-    """All usage windows of an account, for all of its models."""
+    """What all models of an account share: its usage windows, and the calls that it may have in
+    flight at once."""
 
     def __init__(self) -> None:
         self.windows: dict[str, _Window] = {}
+        self.in_flight = 0
+        self.slots = inf
+        """The most that the user allows in flight."""
         self.changes = 0
         """How often anything changed: decisions from before do not stand."""
 

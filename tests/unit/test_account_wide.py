@@ -1,0 +1,62 @@
+"""What a user sets for an account holds over all of its models."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from headway.base.values import Limit, Sketch
+from headway.pacing.admission import Admission, describe
+from headway.pacing.call import Granted, Outcome, Request
+from headway.pacing.memory import AccountTerms, PacingMemory
+
+MODELS = ("claude-opus-4", "claude-sonnet-4", "claude-haiku-4")
+FOUR = Limit("concurrency", 4.0, 0.0, "gauge")
+
+
+def full(terms: dict[str, AccountTerms], calls: int = 30) -> tuple[Admission, list[Granted]]:
+    """An account with calls of three models, and those that were granted at once."""
+    admission = Admission(PacingMemory(), lambda *_: None, 0.0)
+    for key, one in terms.items():
+        admission.configure(key, one, 0.0)
+    for number in range(calls):
+        sketch = Sketch(MODELS[number % 3], size_bytes=400, max_output_tokens=50)
+        admission.ask(("me", number), Request("a", "plain", sketch), 0.0)
+    return admission, list(admission.decide(0.0).grants)
+
+
+def test_the_slots_of_an_account_are_shared_by_its_models_and_each_gets_its_turn() -> None:
+    admission, in_flight = full({"a": AccountTerms((FOUR,))})
+    assert len(in_flight) == 4
+    served = Counter[int]()
+    for step in range(1, 200):
+        now = 0.1 * step
+        done = in_flight.pop(0)
+        served[done.id[1] % 3] += 1
+        assert admission.settle(done.id, Outcome("used"), now)
+        decision = admission.decide(now)
+        assert not decision.denials
+        in_flight += decision.grants
+        assert len(in_flight) <= 4
+        assert len(in_flight) == min(4, 30 - served.total())
+        if step == 12:
+            # Three models, four slots: none waits until another one is through.
+            assert min(served[model] for model in range(3)) >= 2
+        if not in_flight:
+            break
+    assert served == {0: 10, 1: 10, 2: 10}
+
+
+def test_slots_of_a_model_group_are_its_own_and_a_ceiling_of_the_account_holds_for_it() -> None:
+    two = Limit("concurrency", 2.0, 0.0, "gauge")
+    rpm = Limit("requests", 50.0)
+    terms = {"a": AccountTerms((FOUR, rpm), share=0.5), f"a/{MODELS[0]}": AccountTerms((two,))}
+    admission, in_flight = full(terms)
+    # A ceiling of a half leaves two of the four slots of the account.
+    assert len(in_flight) == 2
+    views = {view.group: view for view in describe(admission, 0.0).accounts}
+    assert {view.share for view in views.values()} == {0.5}
+    assert [one.limit.amount for one in views[MODELS[0]].limits] == [50.0]
+    admission.configure("a", AccountTerms(), 0.0)
+    flying = Counter(grant.id[1] % 3 for grant in (*in_flight, *admission.decide(0.0).grants))
+    assert flying[0] == 2
+    assert flying.total() > 4
