@@ -189,10 +189,10 @@ history is kept with new terms and by the next broker: wide
 follower of a leader knows what it waited for: slots=9
     ask 1,2 0 prefix=p; decide 0 = 1; began 1 1; decide 1 = 2;
     reasons = prompt cache
-nearest terms count: share=0.6
+terms of the account count before those for all, and its ceiling for each model: share=0.6
     ask 1 0; account.terms.share = 0.6; terms all 0 share=0.5; account.terms.share = 0.6;
-    terms one/model 0 share=0.7; account.terms.share = 0.7; terms one 0 share=0.1;
-    account.terms.share = 0.7
+    terms one/model 0 share=0.4; account.terms.share = 0.4; terms one 0 share=0.1;
+    account.terms.share = 0.1
 soft claims with absurd ceilings: wide
     terms all 0 tokens=200000; ask 0-21 0 most=128000 soft; decide 0; granted = 22;
     money all = 0 37505.6
