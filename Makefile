@@ -19,7 +19,7 @@ CORE_TESTS := tests/unit tests/property
 ONE_MORE = $(shell $(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)')
 
 .DEFAULT_GOAL := help
-.PHONY: help run test coverage test-parallel test-agents test-llm lint bench bench-pacing bench-http bench-broker bench-sharing bench-cost \
+.PHONY: help run test coverage test-parallel test-agents test-llm lint bench bench-pacing bench-http bench-broker bench-store bench-sharing bench-cost \
 	bench-engine bench-chaos bench-gateway bench-coherence bench-state bench-patterns bench-examples bench-forecast bench-advice bench-strangers bench-versions bench-outage bench-changes picture soak clean check-python
 
 help: ## show this list
@@ -67,6 +67,9 @@ bench-http: $(DEV) ## real clients over HTTP beside their peers, judged by the s
 
 bench-broker: $(DEV) ## a permit through the broker, with 16 busy processes
 	@$(BIN)/python -m bench.broker
+
+bench-store: $(DEV) ## CPU time of saving the broker's memory, beside an earlier commit
+	@$(BIN)/python -m bench.store
 
 bench-sharing: $(DEV) ## one account for threads and processes, over HTTP
 	@$(BIN)/python -m bench.sharing

@@ -89,7 +89,7 @@ def test_a_broker_that_is_told_to_stop_keeps_what_it_knows(here: Home) -> None:
     port.close()
     memory = Path(here.place.memory)
     assert memory.stat().st_mode & 0o777 == 0o600
-    assert CALL.account in memory.read_text()
+    assert CALL.account.encode() in memory.read_bytes()
 
 
 def test_a_child_that_is_forked_asks_for_itself_and_settles_nothing_of_its_parent(

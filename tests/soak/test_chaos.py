@@ -10,7 +10,12 @@ from tests.chaos.campaign import Arm, At, campaign, crash_points, spread_over
 from tests.chaos.headway_subject import HeadwayEach, HeadwayRun
 from tests.chaos.judge import Verdict
 from tests.chaos.subject import Home
-from tests.integration.test_chaos import EFFECT_POINTS, PROMPT_POINTS, must_be_clean
+from tests.integration.test_chaos import (
+    BROKER_POINTS,
+    EFFECT_POINTS,
+    PROMPT_POINTS,
+    must_be_clean,
+)
 
 pytestmark = pytest.mark.soak
 
@@ -44,7 +49,7 @@ def test_every_boundary_is_died_at(
     subject: HeadwayEach, arm: Arm, count: int, tmp_path: Path
 ) -> None:
     hit: set[str] = set()
-    points = set(crash_points()) - PROMPT_POINTS - EFFECT_POINTS
+    points = set(crash_points()) - PROMPT_POINTS - EFFECT_POINTS - BROKER_POINTS
     for number, point in enumerate(sorted(points)):
         # Not every place is passed seven times, but every place is passed.
         kills = [At(point=point), At(point=point, count=count)]

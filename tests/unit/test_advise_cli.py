@@ -48,7 +48,7 @@ def remember(folder: Path, budget: MonthlyBudget = MonthlyBudget()) -> None:
     terms = (("", AccountTerms(budget=budget)),)
     spent = (("", Spend(30_000.0)),)
     memory = PacingMemory(month=today()[:7], terms=terms, accounts=(lane, other), spent=spent)
-    assert Store(str(folder / "memory.json")).save(memory) == ""
+    assert Store(str(folder / "memory.log")).write(memory) == ""
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:

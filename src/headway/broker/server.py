@@ -133,6 +133,8 @@ class BrokerServer:
         self._selector.register(self._bell[0], selectors.EVENT_READ)
         # A socket without anybody behind it: its clients are looking for an heir.
         self._awaited = set(kept.clients) if door.was_left else set()
+        for client in self._awaited:
+            self._store.joined(client)
 
     def __enter__(self) -> Self:
         signal.set_wakeup_fd(self._bell[1].fileno(), warn_on_full_buffer=False)
@@ -144,6 +146,7 @@ class BrokerServer:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         signal.set_wakeup_fd(-1)
+        self._save_s = 0.0
         self._save(is_durable=True)
         self._door.close(is_awaited=bool(self._peers))
         for peer in list(self._peers):
@@ -214,6 +217,8 @@ class BrokerServer:
     def _is_waiting(self) -> bool:
         self._awaited -= self._clients.keys()
         if now_s() >= self._born_s + RETURN_S:
+            for client in self._awaited:
+                self._store.left(client)
             self._awaited = set()
         return bool(self._awaited)
 
@@ -255,6 +260,7 @@ class BrokerServer:
             self._gone(former)
         peer.hello = message
         self._clients[message.client] = peer
+        self._store.joined(message.client)
         self._service.handle(message.client, message)
 
     def _refuse(self, peer: Peer, why: str) -> None:
@@ -269,6 +275,7 @@ class BrokerServer:
         hello = peer.hello
         if hello is not None and self._clients.get(hello.client) is peer:
             del self._clients[hello.client]
+            self._store.left(hello.client)
             self._service.left(hello.client)
             self._is_changed = True
         self._alone_s = now_s()
@@ -282,11 +289,11 @@ class BrokerServer:
     def _save(self, is_durable: bool = False) -> str:
         """Why what was learned is not on the disk, or nothing."""
         now = now_s()
-        fault = self._store.save(
-            self._admission.memory(now), (*self._clients, *self._awaited), is_durable=is_durable
-        )
-        self._is_changed = bool(fault)
-        self._save_s = now + (SAVE_AGAIN_S if fault else SAVE_S)
+        is_early = now < self._save_s
+        fault = self._store.save(self._admission, now, is_money=is_early, is_durable=is_durable)
+        if fault or not is_early:
+            self._is_changed = bool(fault)
+            self._save_s = now + (SAVE_AGAIN_S if fault else SAVE_S)
         if fault:
             self._service.notice(f"what was learned cannot be kept: {fault}")
         return fault

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from math import inf
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -64,6 +64,8 @@ ACCOUNTS_MAX: Final = 1024
 
 OWNERS_MAX: Final = 4096
 """Keys and logins whose account is kept: a login renews its token some times a day."""
+
+MemoryPart = Literal["all", "changes", "money"]
 
 Door = tuple[str, str] | str
 """What parked calls wait for together: a beginning, or an account's budget."""
@@ -176,7 +178,7 @@ class ManagedAccount(AccountCalls):
         )  # fmt: skip
         return fresh
 
-    def memory(self, now: float) -> AccountMemory:
+    def memory(self, now: float, is_change: bool = False) -> AccountMemory:
         """What is worth keeping. What the user set is no knowledge: it is in the terms."""
         account = self.account
         profile = account.profile()
@@ -187,8 +189,8 @@ class ManagedAccount(AccountCalls):
         )
         return AccountMemory(
             self.name, self.group, account.config.dialect.name,
-            replace(profile, limits=learned), account.standing(now), self.chronicle.memory(now),
-            account.allowances.statistics(now),
+            replace(profile, limits=learned), account.standing(now),
+            self.chronicle.memory(now, is_change), account.allowances.statistics(now),
         )  # fmt: skip
 
 
@@ -223,13 +225,21 @@ class Admission:
         self.hour = HOUR_UNKNOWN
         self._allowances: dict[str, Allowances] = {}
         self._accounts: dict[tuple[str, str], ManagedAccount] = {}
+        # Model groups share usage windows: those of the group that changed last count.
+        for kept in reversed(memory.accounts):
+            self._windows_of(kept.account).restore(kept.windows, now - age_s - kept.age_s)
         for kept in memory.accounts:
             terms = terms_of(self._terms, kept.account, kept.group)
             dialect = DIALECTS.get(kept.dialect, PLAIN)
             self._accounts[kept.account, kept.group] = ManagedAccount(
-                kept.account, kept.group, terms, dialect, now, kept, now - age_s,
+                kept.account, kept.group, terms, dialect, now, kept, now - age_s - kept.age_s,
                 self._windows_of(kept.account),
             )  # fmt: skip
+        self._changed: dict[tuple[str, str], None] = {}
+        self._changed_terms: dict[str, None] = {}
+        """What is not in the memory as it was last taken, in order."""
+        self.is_renamed = False
+        """Whether accounts were renamed since: only the whole memory shows that."""
         self.budgets = MonthlyBudgets(memory, now)
         self._estimates = Estimates(prices)
         self._leaders = Leaders()
@@ -292,6 +302,8 @@ class Admission:
             for name in [*self._queued]:
                 account = self._accounts[name]
                 decision = account.decide(now, lambda call: self._resize(call, now))
+                if decision.sent:
+                    self._changed[name] = None
                 for call in decision.sent:
                     self._sent(call, now)
                     grants.append(Granted(call.id, call.waited_for, call.demand.expected))
@@ -323,7 +335,7 @@ class Admission:
         if call is None or call.sent_s == inf:
             return
         self._owned(call, reading.owner, now)
-        account = self._accounts[call.account]
+        account = self._change(call)
         account.speak(dialect)
         call.answered_s = now
         account.first_byte(call, reading, now)
@@ -336,7 +348,7 @@ class Admission:
         if call is None or not call.is_sent:
             return False
         self._estimates.outputs.progressed(id, output_tokens)
-        self._accounts[call.account].progress(call, output_tokens, now)
+        self._change(call).progress(call, output_tokens, now)
         return call.request.is_soft and self._grew(call, output_tokens)
 
     def settle(self, id: CallId, outcome: Outcome, now: float) -> bool:
@@ -345,7 +357,7 @@ class Admission:
         if call is None or call.sent_s == inf:
             return False
         self._owned(call, outcome.reading.owner, now)
-        account, request = self._accounts[call.account], call.request
+        account, request = self._change(call), call.request
         ran, tally = outcome.how == "used", outcome.tally
         if request.is_soft:
             call.claim = self._owed(call, tally.output_tokens)
@@ -376,7 +388,7 @@ class Admission:
         call = self._open(id, request, now)
         claim = Claim(id, call.account[0], self._size(call, now))
         call.claim = self.budgets.adopt(claim)
-        account = self._accounts[call.account]
+        account = self._change(call)
         account.adopt(call, now - age_s, account.known_s, now)
         self._sent(call, now)
         return True
@@ -384,6 +396,7 @@ class Admission:
     def configure(self, key: str, terms: AccountTerms, now: float) -> None:
         """Terms of an account, an `account/group` or all (``); a budget alone changes no limit."""
         self._terms[key] = terms
+        self._changed_terms[key] = None
         self._reterm(now)
         if not self.budgets.budget(key, terms.budget):
             return
@@ -412,6 +425,7 @@ class Admission:
             wanted = terms_of(self._terms, *key)
             if replace(wanted, budget=account.terms.budget) != account.terms:
                 self._accounts[key] = account.retermed(wanted, now)
+                self._changed[key] = None
 
     def refresh(self, account: str = "") -> None:
         """Usage windows of this account, or of all, may have been filled: one call finds out."""
@@ -421,6 +435,7 @@ class Admission:
 
     def name(self, account: str, name: str, now: float) -> None:
         """A user's name for an account or a key, or none; accounts of one name become one."""
+        self.is_renamed = True
         if name:
             self._names[account] = name
             self._move(account, name, now)
@@ -442,6 +457,7 @@ class Admission:
             owner = f"{owner}-{login.rpartition('#')[2]}"
         if self._owners.get(key) == owner:
             return
+        self.is_renamed = True
         for one in filter(None, (key, login)):
             if len(self._owners) >= OWNERS_MAX:
                 del self._owners[next(iter(self._owners))]
@@ -490,15 +506,33 @@ class Admission:
     def terms(self) -> tuple[tuple[str, AccountTerms], ...]:
         return tuple(self._terms.items())
 
-    def memory(self, now: float) -> PacingMemory:
-        """All that outlives this process. What was not granted costs nothing if we die."""
-        claims = [claim for claim in self.budgets.claims() if self._is_out(claim.id)]
-        return PacingMemory(
-            month=self.budgets.month, terms=self.terms(), spent=self.budgets.spent(),
-            claims=tuple(claims), days=self.budgets.days(),
-            accounts=tuple([account.memory(now) for account in self._accounts.values()]),
-            names=tuple(self._names.items()), owners=tuple(self._owners.items()),
+    def memory(self, now: float, part: MemoryPart = "all") -> PacingMemory:
+        """All that outlives this process, or what changed since this was last called: with what
+        was learned of accounts, or `money` alone. What was not granted costs nothing if we die."""
+        is_change, accounts = part != "all", self._accounts
+        if not is_change:
+            self.is_renamed = False
+            self._changed = dict.fromkeys(self._accounts)
+            self._changed_terms = dict.fromkeys(self._terms)
+        terms, self._changed_terms = self._changed_terms, {}
+        names: dict[tuple[str, str], None] = {}
+        if part != "money":
+            names, self._changed = self._changed, {}
+        return replace(
+            self.budgets.memory(not is_change, self._is_out),
+            terms=tuple([(key, self._terms[key]) for key in terms]),
+            accounts=tuple([
+                accounts[name].memory(now, is_change) for name in names if name in accounts
+            ]),
+            forgotten=tuple([name for name in names if name not in accounts]),
+            names=() if is_change else tuple(self._names.items()),
+            owners=() if is_change else tuple(self._owners.items()),
         )  # fmt: skip
+
+    def _change(self, call: Call) -> ManagedAccount:
+        """The account of a call that teaches it something."""
+        self._changed[call.account] = None
+        return self._accounts[call.account]
 
     def _is_out(self, id: CallId) -> bool:
         call = self._calls.get(id)
@@ -511,6 +545,7 @@ class Admission:
             idle = [name for name, one in accounts if not one.queued and not one.in_flight]
             for name in idle[:1]:
                 del self._accounts[name]
+                self._changed[name] = None
                 if not any(account == name[0] for account, _ in self._accounts):
                     self._allowances.pop(name[0], None)
                 self._queued.pop(name, None)
@@ -519,6 +554,7 @@ class Admission:
         made = ManagedAccount(*key, terms, DIALECTS.get(dialect, PLAIN), now, allowances=windows)
         made.chronicle.turn(self.hour, now)
         self._accounts[key] = made
+        self._changed[key] = None
 
     def _windows_of(self, account: str) -> Allowances:
         if account not in self._allowances:
@@ -595,6 +631,7 @@ class Admission:
     def _sent(self, call: Call, now: float) -> None:
         """A call is in flight; that it has not ended yet is evidence of its length."""
         self.unsent -= 1
+        self.budgets.changed_claims[call.id] = None
         self._estimates.outputs.started(
             call.id, call.demand.kind, call.demand.expected.input_tokens
         )
@@ -701,6 +738,8 @@ class Admission:
 
     def _keep(self, call: Call, spend: Spend) -> None:
         call.claim = spend
+        if call.is_sent:
+            self.budgets.changed_claims[call.id] = None
         self.budgets.claim(Claim(call.id, call.account[0], spend))
 
     def _deny_hopeless(self, account: ManagedAccount, wait: Wait, first: Call) -> None:

@@ -10,6 +10,7 @@ Laws:
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from math import inf
 from typing import Final, Literal
 
@@ -57,6 +58,9 @@ class MonthlyBudgets:
             key: {day.date: Spend(day.tokens, day.microusd, day.unpriced) for day in days}
             for key, days in memory.days
         }
+        self.changed_claims: dict[CallId, None] = {}
+        self._changed_days: dict[tuple[str, str], None] = {}
+        """What is not in the memory as it was last taken, in order."""
         self._ledgers: defaultdict[str, BudgetLedger] = defaultdict(BudgetLedger)
         for key, spent in memory.spent:
             self._ledgers[key].spent = spent
@@ -143,6 +147,7 @@ class MonthlyBudgets:
         claim = self._claims.pop(call, None)
         self.orphans.pop(call, None)
         if claim is not None:
+            self.changed_claims[call] = None
             self._hold(claim, -1)
             if used is not None:
                 self._spend(claim.account, used)
@@ -161,11 +166,34 @@ class MonthlyBudgets:
         if month != self.month:
             self.month = month
             self._paid.clear()
-            for ledger in self._ledgers.values():
+            for key, ledger in self._ledgers.items():
                 ledger.spent = Spend()
+                self._changed_days[key, date] = None
 
     def spent(self) -> tuple[tuple[str, Spend], ...]:
         return tuple((key, ledger.spent) for key, ledger in self._ledgers.items())
+
+    def memory(self, is_whole: bool, is_out: Callable[[CallId], bool]) -> PacingMemory:
+        """All that outlives this process, or what changed since this was last called. Claims of
+        calls that are not out count for nothing."""
+        days, self._changed_days = self._changed_days, {}
+        ids, self.changed_claims = self.changed_claims, {}
+        known = self._claims
+        if is_whole:
+            return PacingMemory(
+                self.month, spent=self.spent(), days=self.days(),
+                claims=tuple([claim for id, claim in known.items() if is_out(id)]),
+            )  # fmt: skip
+        return PacingMemory(
+            self.month,
+            spent=tuple([(key, self._ledgers[key].spent) for key, _ in days]),
+            claims=tuple([known[id] for id in ids if id in known and is_out(id)]),
+            days=tuple([
+                (key, (DaySpend(date, *astuple(self._days[key][date])),))
+                for key, date in days if date in self._days.get(key, ())
+            ]),
+            ended=tuple([id for id in ids if id not in known or not is_out(id)]),
+        )  # fmt: skip
 
     def days(self) -> tuple[tuple[str, tuple[DaySpend, ...]], ...]:
         """Every day that is kept, by account, oldest first."""
@@ -194,6 +222,7 @@ class MonthlyBudgets:
         """An account spent this today; less than nothing, where too much was counted."""
         for key in (account, EVERY_ACCOUNT):
             self._ledgers[key].spent = self._ledgers[key].spent.plus(more)
+            self._changed_days[key, self.date] = None
             days = self._days.setdefault(key, {})
             days[self.date] = days.get(self.date, Spend()).plus(more)
             if len(days) > DAYS_KEPT:

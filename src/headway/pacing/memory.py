@@ -118,6 +118,8 @@ class ChronicleMemory(Struct, frozen=True):
     """The minute that goes on; it is in no hour yet."""
     minutes: tuple[Row, ...] = ()
     hours: tuple[HourRow, ...] = ()
+    is_rest_same: bool = False
+    """In a change: only the present is here, the rest is as it was written before."""
 
     @property
     def is_whole(self) -> bool:
@@ -138,6 +140,8 @@ class Chronicle:
         }
         self._minutes = [(at - row[0], row[1], Spell(*row[2:])) for row in _rows(memory)]
         """The last one goes on, and is in no hour yet."""
+        self._written = (-1, -1)
+        """When all of it was last taken as a change: the minute, and the one that went on."""
         if not memory.present:
             self._minutes.append((at, HOUR_UNKNOWN, Spell()))
 
@@ -171,9 +175,15 @@ class Chronicle:
         spell, column = self._at(now), _COLUMN.get(kind, "wrong")
         setattr(spell, column, getattr(spell, column) + 1)
 
-    def memory(self, now: float) -> ChronicleMemory:
-        """All of it, as it stands."""
+    def memory(self, now: float, is_change: bool = False) -> ChronicleMemory:
+        """All of it, as it stands; as a change, all of it once a minute."""
         at = int(now // MINUTE_S)
+        if is_change:
+            written, (last, hour, one) = self._written, self._minutes[-1]
+            self._written = (at, last)
+            if written == self._written:
+                row = (at - last, hour, *astuple(one)) if one.ended else ()
+                return ChronicleMemory(row, is_rest_same=True)
         *over, present = ((at - minute, hour, *astuple(one)) for minute, hour, one in self._minutes)
         hours = [(hour, at - minute, *astuple(one)) for hour, (minute, one) in self._hours.items()]
         return ChronicleMemory(
@@ -242,9 +252,6 @@ def _rows(memory: ChronicleMemory) -> tuple[Row, ...]:
 EVERY_ACCOUNT: Final = ""
 """The name under which terms for all accounts together are kept."""
 
-MEMORY_VERSION: Final = 2
-"""Of the file; one of another version, with other columns, is moved aside."""
-
 MODELS_KEPT: Final = 1024
 """Models whose group is kept: it is asked for several times for every call."""
 
@@ -290,6 +297,8 @@ class AccountMemory(Struct, frozen=True):
     chronicle: ChronicleMemory = ChronicleMemory()
     windows: tuple[WindowState, ...] = ()
     """How each usage window stood."""
+    age_s: float = 0.0
+    """How much older this is than the rest of the memory: accounts are written when they change."""
 
 
 class Claim(Struct, frozen=True):
@@ -300,14 +309,14 @@ class Claim(Struct, frozen=True):
     spend: Spend
 
 
-class PacingMemory(Struct, frozen=True):
-    """All that outlives a process."""
+class PacingMemory(Struct, frozen=True, omit_defaults=True):
+    """All that outlives a process, or what changed of it."""
 
-    version: int = MEMORY_VERSION
     month: str = ""
     """The calendar month that `spent` is about, like 2026-11."""
     terms: tuple[tuple[str, AccountTerms], ...] = ()
     accounts: tuple[AccountMemory, ...] = ()
+    """The one that changed last is the last."""
     spent: tuple[tuple[str, Spend], ...] = ()
     claims: tuple[Claim, ...] = ()
     days: tuple[tuple[str, tuple[DaySpend, ...]], ...] = ()
@@ -316,6 +325,10 @@ class PacingMemory(Struct, frozen=True):
     """Accounts that a user named: several of one name are one account."""
     owners: tuple[tuple[str, str], ...] = ()
     """The accounts of keys and logins, as responses named them."""
+    ended: tuple[CallId, ...] = ()
+    """In a change: claims that are no more..."""
+    forgotten: tuple[tuple[str, str], ...] = ()
+    """...and accounts, with their group."""
 
 
 def account_of(

@@ -410,7 +410,7 @@ def known_account(
     terms = terms_of(dict(kept.memory.terms), account, group)
     for lane in kept.memory.accounts:
         if (lane.account, lane.group) == (account, group):
-            return Knowledge(lane, terms=terms, age_s=kept.age_s), account
+            return Knowledge(lane, terms=terms, age_s=kept.age_s + lane.age_s), account
     nothing = learned.AccountMemory(account, group, dialect, Profile())
     return Knowledge(nothing, terms=terms), account
 
