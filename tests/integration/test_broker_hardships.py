@@ -146,6 +146,18 @@ def test_a_disk_that_takes_nothing_stops_money_and_not_pace(here: Home) -> None:
     until(lambda: not is_alive(pid))
 
 
+def test_a_broker_that_is_killed_has_written_down_what_it_allowed_to_be_spent(here: Home) -> None:
+    port = here.port()
+    port.configure(CALL.account, AccountTerms(budget=MonthlyBudget(tokens=1e9)))
+    tickets = [port.admit(CALL, SOON_S) for _ in range(3)]
+    os.kill(here.brokers()[-1], signal.SIGKILL)
+    kept = recall(here.place.memory)
+    assert kept is not None
+    assert len(kept.memory.claims) == 3
+    for ticket in tickets:
+        ticket.settle(USED)
+
+
 def test_calls_fail_when_no_broker_can_be_had(here: Home) -> None:
     lock = take_lock(here.place)
     assert lock is not None

@@ -20,7 +20,7 @@ from headway.base.values import Amounts, Limit, LimitReading, Sketch
 from headway.broker.store import ASIDE_MAX, BYTES_MAX, LOG_BYTES, Store, recall
 from headway.errors import StateFileError
 from headway.pacing.account import Profile
-from headway.pacing.admission import Admission
+from headway.pacing.admission import ACCOUNTS_MAX, Admission
 from headway.pacing.call import Outcome, Request, Spend
 from headway.pacing.memory import (
     AccountMemory,
@@ -246,11 +246,23 @@ def test_a_full_disk_loses_nothing_and_the_next_save_has_all(
     try:
         assert "File too large" in store.save(admission, 1.0, is_durable=is_durable)
         assert path.read_bytes() == before
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+        assert "File too large" in store.save(admission, 1.0, is_durable=is_durable)
+        assert [one.read_bytes() for one in tmp_path.iterdir()] == [before], "no draft is left"
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert store.save(admission, 1.0, is_durable=is_durable) == ""
     assert len(store.look().memory.claims) == 19
     assert [one.name for one in tmp_path.iterdir()] == ["memory.log"]
+
+
+def test_an_account_that_made_room_is_not_in_the_file(tmp_path: Path) -> None:
+    admission, store = admitting(1, ACCOUNTS_MAX), Store(str(tmp_path / "memory.log"))
+    assert store.save(admission, 0.0) == ""
+    admission.ask(("client-1", 1), replace(CALL, account="new"), 0.0)
+    assert store.save(admission, 0.0) == ""
+    names = [one.account for one in store.look().memory.accounts]
+    assert names == [f"a#{number}" for number in (0, *range(2, ACCOUNTS_MAX))] + ["new"]
 
 
 def test_a_file_that_was_removed_is_written_again(tmp_path: Path) -> None:
