@@ -10,9 +10,7 @@ from typing import Final
 
 from bench.results import ROOT
 from headway.pacing.admission import AdmissionView
-from headway.pacing.budget import BudgetLedger
-from headway.pacing.call import Spend
-from headway.pacing.memory import DaySpend, MonthlyBudget
+from headway.pacing.budget import Budget, DaySpend, Pot, Spend
 from headway.report.health import BudgetOutlook, outlooks
 from headway.report.text.burndown import svg, terminal
 from headway.report.text.words import Glyphs
@@ -37,7 +35,7 @@ def example() -> BudgetOutlook:
         for day, reviews in enumerate(REVIEWS)
     )
     spent = Spend(sum(day.tokens for day in days))
-    ledger = BudgetLedger(MonthlyBudget(tokens=BUDGET_TOKENS), spent, Spend())
+    ledger = Pot(Budget(tokens=BUDGET_TOKENS), spent, Spend())
     view = AdmissionView("2026-11", (), (("", ledger),), (), days[-1].date, 14, (("", days),))
     (found,) = outlooks(view, PASSED)
     return found

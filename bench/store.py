@@ -52,7 +52,8 @@ kept = tuple([
     AccountMemory(name, "model", "plain", Profile(width=width), chronicle=chronicle.memory(now))
     for name in names
 ])
-terms = AccountTerms(budget=MonthlyBudget(tokens=1e15))
+Terms = type(AccountTerms().budget)
+terms = AccountTerms(budget=Terms(tokens=1e15))
 terms = (("", terms),) if has_budget else ()
 admission = Admission(PacingMemory(terms=terms, accounts=kept), lambda *_: None, now)
 admission.budgets.turn("2026-11-16")

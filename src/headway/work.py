@@ -19,8 +19,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from headway.base.values import Fault
-from headway.engine.budget import NOTHING, Cost
 from headway.errors import InternalError
+from headway.pacing.budget import NOTHING, Spend
 from headway.state.shared import Snapshot
 
 AGENT_VARIABLE: Final = "HEADWAY_AGENT"
@@ -45,6 +45,12 @@ class Result(Struct, frozen=True):
     """What it counts towards a budget in tokens on top of input and output (see `Ending`)."""
     unpriced: int = 0
     """Calls whose price is unknown: `spend_microusd` does not contain their cost."""
+
+    @property
+    def spend(self) -> Spend:
+        """What it counts towards a budget."""
+        tokens = round(self.input_tokens + self.output_tokens) + self.extra_tokens
+        return Spend(tokens, self.spend_microusd, self.unpriced)
 
 
 CONSUMED: Final = (
@@ -100,12 +106,6 @@ class Needed(Struct, frozen=True):
     member: int
     name: str
     body: bytes
-
-
-class Reserve(Protocol):
-    """Sets aside what an attempt may still cost."""
-
-    def __call__(self, microusd: int, tokens: int = 0, /) -> Awaitable[None]: ...
 
 
 class Say(Protocol):
@@ -222,10 +222,9 @@ class Attempt:
     """Say that a call asked for a permit; and why it was turned away, if it was."""
     goes: Say
     """Say that a call has its permit; and what it waited for."""
-    reserve: Reserve
-    """Set the most aside, in micro-dollars and tokens, that this attempt may cost on top of what is
-    set aside for it; returns when that is durable. Raises OverBudgetError. What was not used comes
-    back when the attempt ends."""
+    reserve: Callable[[Spend], Awaitable[None]]
+    """Set aside what the next call of this attempt may cost; returns when that is durable. Raises
+    OverBudgetError: nothing is set aside for the call then."""
     keep: Callable[[bytes], Awaitable[None]]
     """Make a provider's reply durable before anything else is done with it; only needed when more
     calls follow in this attempt."""
@@ -242,7 +241,10 @@ class Attempt:
     missing: Callable[[str], list[str]] = lambda _: []
     """The labels of those members of a needed group that failed or were skipped, in declared order:
     of those that this task needs, where a need is lenient."""
-    charged: Cost = NOTHING
+    spare: Callable[[Spend], None] = lambda _: None
+    """A call ended and left so much of what was set aside for it, or took more if negative: it is
+    for the next call of this attempt, and comes back when the attempt ends."""
+    charged: Spend = NOTHING
     """What an interrupted attempt of this task had set aside: it is charged already."""
     is_last: bool = False
     """Whether the task fails with this attempt, if a fault ends it that may pass."""

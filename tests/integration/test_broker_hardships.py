@@ -20,8 +20,9 @@ from headway.broker.store import Store, recall
 from headway.client import admission as access
 from headway.client.admission import AdmissionPort
 from headway.errors import BrokerUnavailableError, StateFileError
+from headway.pacing.budget import Budget
 from headway.pacing.call import Request
-from headway.pacing.memory import AccountTerms, MonthlyBudget, PacingMemory
+from headway.pacing.memory import AccountTerms, PacingMemory
 from tests.integration.broker_home import SOON_S, Home, is_alive, until
 from tests.integration.caller import CALL, USED
 
@@ -129,7 +130,7 @@ def test_a_disk_that_takes_nothing_stops_money_and_not_pace(here: Home) -> None:
     state.write_text("not a folder")
     port = here.port()
     port.admit(CALL, SOON_S).settle(USED)
-    port.configure(CALL.account, AccountTerms(budget=MonthlyBudget(tokens=1e9)))
+    port.configure(CALL.account, AccountTerms(budget=Budget(tokens=1e9)))
     with pytest.raises(StateFileError, match="cannot be written down"):
         port.admit(CALL, SOON_S)
     assert any("cannot be kept" in notice for notice in port.describe()[1].notices)
@@ -148,7 +149,7 @@ def test_a_disk_that_takes_nothing_stops_money_and_not_pace(here: Home) -> None:
 
 def test_a_broker_that_is_killed_has_written_down_what_it_allowed_to_be_spent(here: Home) -> None:
     port = here.port()
-    port.configure(CALL.account, AccountTerms(budget=MonthlyBudget(tokens=1e9)))
+    port.configure(CALL.account, AccountTerms(budget=Budget(tokens=1e9)))
     tickets = [port.admit(CALL, SOON_S) for _ in range(3)]
     os.kill(here.brokers()[-1], signal.SIGKILL)
     kept = recall(here.place.memory)
@@ -174,7 +175,7 @@ def test_calls_go_unpaced_when_the_user_says_so_and_not_where_money_counts(
 ) -> None:
     monkeypatch.setattr(access, "_SAID", set())
     dear = Request("dear.example#1", "anthropic", CALL.sketch)
-    terms = AccountTerms(budget=MonthlyBudget(microusd=1))
+    terms = AccountTerms(budget=Budget(microusd=1))
     Store(here.place.memory).write(PacingMemory(terms=((dear.account, terms),)))
     lock = take_lock(here.place)
     assert lock is not None
@@ -212,7 +213,7 @@ def test_without_a_broker_no_budget_is_spent(
     here: Home, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(access, "_SAID", set())
-    terms = AccountTerms(budget=MonthlyBudget(tokens=1e9))
+    terms = AccountTerms(budget=Budget(tokens=1e9))
     Store(here.place.memory).write(PacingMemory(terms=((CALL.account, terms),)))
     os.chmod(here.place.runtime, 0o755)
     port = AdmissionPort()

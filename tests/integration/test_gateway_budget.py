@@ -15,8 +15,8 @@ from msgspec import Struct
 from headway.base.values import Limit
 from headway.client.admission import AdmissionPort
 from headway.errors import BudgetReachedError
-from headway.pacing.budget import STEP_TOKENS, BudgetLedger
-from headway.pacing.memory import EVERY_ACCOUNT, AccountTerms, MonthlyBudget
+from headway.pacing.budget import STEP_TOKENS, Budget, Pot
+from headway.pacing.memory import EVERY_ACCOUNT, AccountTerms
 from headway.sim.account import Terms
 from headway.sim.provider import Latency, ProviderSpec
 from headway.sim.server import account_of, serving, truth_of
@@ -38,10 +38,10 @@ class Scene(Struct, frozen=True):
     gateway: GatewayHome
     port: AdmissionPort
 
-    def ledger(self) -> BudgetLedger:
+    def ledger(self) -> Pot:
         return dict(self.port.describe()[0].ledgers)[EVERY_ACCOUNT]
 
-    def settled(self) -> BudgetLedger:
+    def settled(self) -> Pot:
         """What was spent, once nothing is in flight."""
         until(lambda: sum(one.in_flight for one in self.port.describe()[0].accounts) == 0)
         found = self.ledger()
@@ -59,7 +59,7 @@ def scene(monkeypatch: pytest.MonkeyPatch, latency: Latency, tokens: float) -> I
     spec = ProviderSpec("budgeted", Terms(()), latency)
     with home(monkeypatch) as here, serving(spec) as url:
         port = here.port()
-        port.configure(EVERY_ACCOUNT, AccountTerms(MANY, budget=MonthlyBudget(tokens=tokens)))
+        port.configure(EVERY_ACCOUNT, AccountTerms(MANY, budget=Budget(tokens=tokens)))
         with gateway_to(url, port) as gateway:
             yield Scene(gateway, port)
 

@@ -26,6 +26,7 @@ from headway.gateway.reply import rest_of_event
 from headway.gateway.server import serving
 from headway.gateway.settings import GatewaySettings
 from headway.gateway.values import Upstream
+from headway.pacing.budget import Spend
 from headway.pacing.call import Outcome, Request
 from headway.testing import FakeAdmission
 from headway.work import OverBudgetError
@@ -35,7 +36,6 @@ from tests.integration.gateway_home import post as sent_to
 from tests.integration.gateway_scene import ANSWER
 from tests.unit.attempts import Told
 from tests.unit.test_gateway_tasks import Opened
-from tests.unit.test_spending import Purse
 
 DELTA = (
     b'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,'
@@ -317,12 +317,22 @@ def test_the_rest_of_an_event_is_found(tail: bytes, data: bytes, rest: bytes | N
     assert rest_of_event(tail, data) == rest
 
 
-class Payer(Purse):
+class Payer(Struct):
     """Pays for a call, but for no more of its answer: the disk is full."""
 
     asked: int = 0
 
-    async def reserve(self, microusd: int, tokens: int, /) -> None:
+    def waits(self, why: str = "", /) -> None: ...
+
+    def goes(self, why: str = "", /) -> None: ...
+
+    def rests(self, seconds: float) -> None: ...
+
+    def spare(self, left: Spend) -> None: ...
+
+    def window(self, resets_at_s: float, detail: str) -> None: ...
+
+    async def reserve(self, more: Spend) -> None:
         self.asked += 1
         if self.asked > 1:
             raise StateFileError("the disk is full")
@@ -443,10 +453,10 @@ def test_no_money_is_set_aside_for_an_attempt_that_has_ended(
     async def main() -> None:
         opened = Opened(Told())
         async with opened.attempt() as (_, seen, _key, payer):
-            await payer.reserve(10, 5)
+            await payer.reserve(Spend(5, 10))
             await seen.close()
             with pytest.raises(OverBudgetError, match="has ended"):
-                await payer.reserve(10, 5)
+                await payer.reserve(Spend(5, 10))
             assert opened.told.reserved == [(10, 5)]
             assert seen.stopped is None
             assert opened.stops == []

@@ -15,8 +15,8 @@ import pytest
 
 from headway.journal.reader import JournalReader
 from headway.mcp.service import written
+from headway.pacing.budget import Budget
 from headway.plans.load import load_foreign
-from headway.plans.spec import PlanBudget
 from headway.report.text.runs import look
 from headway.run.plan_run import PlanSource
 from tests.integration.mcp_scene import PLAN, WAIT_S_MAX, Scene, hear, say
@@ -157,7 +157,7 @@ def test_a_plan_is_judged_again_by_the_process_that_opens_its_files(scene: Scene
     loaded = load_foreign(text, scene.here)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HEADWAY_STATE_DIR", scene.environment["HEADWAY_STATE_DIR"])
-        source = PlanSource("", text, budget=PlanBudget(tokens=10**6), sim="", is_foreign=True)
+        source = PlanSource("", text, budget=Budget(tokens=10**6), sim="", is_foreign=True)
         place = written(loaded, source, "n")
     names.write_text(".env")
     command = [sys.executable, "-m", "headway", "resume", place.id, "--keep", "--quiet", "--json"]

@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
+from headway.agents.metering import PriceLookup
 from headway.base.values import Amounts, Limit
 from headway.engine.record import Header, TaskRow
 from headway.gateway.settings import GatewayOptions, read_settings
-from headway.gateway.spending import Prices
 from headway.gateway.tasks import TaskGateway
 from headway.journal.journal import Journal
 from headway.journal.reader import JournalReader
+from headway.pacing.budget import Budget
 from headway.pacing.estimate import Price
 from headway.plans.load import plan_from
-from headway.plans.spec import PlanBudget
 from headway.run.launch import Launched, launch
 from headway.run.plan_run import PlanSource, plan_run, with_meter
 from headway.run.run_context import Crew
@@ -54,7 +54,7 @@ def perform(
     folder: Path,
     url: str,
     tasks: str,
-    budget: PlanBudget | None = None,
+    budget: Budget | None = None,
     price: Price | None = PRICE,
 ) -> Performed:
     """A plan of commands, on a journal that may have begun."""
@@ -70,7 +70,7 @@ def perform(
         place,
         environment,
         read_settings(GatewayOptions(), environment),
-        prices=Prices(lambda *_: price),
+        prices=PriceLookup(lambda *_: price),
         admission=FakeAdmission(),
     )
 
@@ -152,7 +152,7 @@ def test_a_budget_in_tokens_ends_the_command_and_a_larger_one_finishes_the_run(
 ) -> None:
     tasks = f"  ask: {{run: '{CALLER} tokens-200 300 10'}}\n"
     with serving(SPEC) as url:
-        done = perform(tmp_path, url, tasks, PlanBudget(tokens=2000))
+        done = perform(tmp_path, url, tasks, Budget(tokens=2000))
         told = arrivals(url)
         assert done.cause == (4, "budget")
         row = done.rows["ask"]
@@ -160,7 +160,7 @@ def test_a_budget_in_tokens_ends_the_command_and_a_larger_one_finishes_the_run(
         spent = sum(x["input_tokens"] + x["output_tokens"] for x in told)
         assert 1000 < row.ending.input_tokens + row.ending.output_tokens <= 2000 + 300
         assert spent <= 2000 + 300
-        again = perform(tmp_path, url, tasks, PlanBudget(tokens=100_000))
+        again = perform(tmp_path, url, tasks, Budget(tokens=100_000))
     assert again.cause == (0, "")
     assert again.rows["ask"].ending.calls == 10
 
@@ -169,7 +169,7 @@ def test_a_stream_that_outgrows_the_budget_is_cut(tmp_path: Path) -> None:
     tasks = f"  ask: {{run: '{CALLER} tokens-4000 5000'}}\n"
     spec = ProviderSpec("t", Terms(), Latency(0.02, 0.002))
     with serving(spec) as url:
-        done = perform(tmp_path, url, tasks, PlanBudget(microusd=15_000))
+        done = perform(tmp_path, url, tasks, Budget(microusd=15_000))
         told = truth_of(url)["accounts"][account_of("k")]
     assert done.cause == (4, "budget")
     assert (told["calls"], told["whole"], told["cancelled"]) == (1, 0, 1)

@@ -11,15 +11,10 @@ from msgspec import Struct
 
 from headway.base.values import Fault, Limit, Reading, Sketch, Tally
 from headway.pacing.admission import Admission
-from headway.pacing.budget import CLAIM_S
-from headway.pacing.call import CallId, Outcome, Request, Spend
+from headway.pacing.budget import CLAIM_S, Budget, Spend
+from headway.pacing.call import CallId, Outcome, Request
 from headway.pacing.estimate import Price
-from headway.pacing.memory import (
-    EVERY_ACCOUNT,
-    AccountTerms,
-    MonthlyBudget,
-    PacingMemory,
-)
+from headway.pacing.memory import EVERY_ACCOUNT, AccountTerms, PacingMemory
 
 ACCOUNTS = ("one", "two")
 CLIENTS = ("ann", "bob", "eve")
@@ -39,9 +34,9 @@ sketches = st.builds(
     prefix_bytes=st.just(100),
 )
 budgets = st.one_of(
-    st.just(MonthlyBudget()),
-    st.builds(MonthlyBudget, tokens=st.sampled_from([0.0, 3000.0, 9000.0, 30000.0])),
-    st.builds(MonthlyBudget, microusd=st.sampled_from([10_000, 100_000])),
+    st.just(Budget()),
+    st.builds(Budget, tokens=st.sampled_from([0.0, 3000.0, 9000.0, 30000.0])),
+    st.builds(Budget, microusd=st.sampled_from([10_000, 100_000])),
 )
 terms = st.builds(
     lambda at_once, requests, share, budget: AccountTerms(
@@ -184,7 +179,7 @@ class Callers(Outside):
         self.configure(account, set_by_user)
 
     @rule(budget=budgets)
-    def set_common_budget(self, budget: MonthlyBudget) -> None:
+    def set_common_budget(self, budget: Budget) -> None:
         self.configure(EVERY_ACCOUNT, AccountTerms(budget=budget))
 
     @rule(
@@ -292,7 +287,7 @@ class Callers(Outside):
     @invariant()
     def no_budget_is_exceeded_by_what_was_granted_under_it(self) -> None:
         for name in (*ACCOUNTS, EVERY_ACCOUNT):
-            budget = self.terms[name].budget if name in self.terms else MonthlyBudget()
+            budget = self.terms[name].budget if name in self.terms else Budget()
             taken, allowed = _taken(self.admission, name), self.allowed[name]
             if budget.tokens is not None:
                 assert taken.tokens <= max(budget.tokens, allowed.tokens) + 1e-6

@@ -11,15 +11,10 @@ from msgspec import Struct
 
 from headway.base.values import Sketch, Tally
 from headway.pacing.admission import Admission
-from headway.pacing.budget import STEP_TOKENS
-from headway.pacing.call import CallId, Outcome, Request, Spend
+from headway.pacing.budget import STEP_TOKENS, Budget, Spend
+from headway.pacing.call import CallId, Outcome, Request
 from headway.pacing.estimate import INPUT_DOUBT, Price
-from headway.pacing.memory import (
-    EVERY_ACCOUNT,
-    AccountTerms,
-    MonthlyBudget,
-    PacingMemory,
-)
+from headway.pacing.memory import EVERY_ACCOUNT, AccountTerms, PacingMemory
 
 PRICE = Price(3_000_000, 15_000_000)
 INPUT = 104.0
@@ -50,7 +45,7 @@ class Agents(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.budget = MonthlyBudget()
+        self.budget = Budget()
         self.admission = Admission(PacingMemory(), lambda *_: PRICE, 0.0)
         self.waiting: dict[CallId, Request] = {}
         self.held: dict[CallId, Call] = {}
@@ -60,11 +55,11 @@ class Agents(RuleBasedStateMachine):
 
     @rule(
         budget=st.one_of(
-            st.builds(MonthlyBudget, tokens=st.sampled_from([1000.0, 5000.0, 20_000.0])),
-            st.builds(MonthlyBudget, microusd=st.sampled_from([10_000, 100_000])),
+            st.builds(Budget, tokens=st.sampled_from([1000.0, 5000.0, 20_000.0])),
+            st.builds(Budget, microusd=st.sampled_from([10_000, 100_000])),
         )
     )
-    def set_budget(self, budget: MonthlyBudget) -> None:
+    def set_budget(self, budget: Budget) -> None:
         self.budget = budget
         self.admission.configure(EVERY_ACCOUNT, AccountTerms(budget=budget), self.now)
         self.excess = self._over()

@@ -11,9 +11,10 @@ import pytest
 from headway.base.values import Fault, Limit, LimitReading, Reading, Sketch, Tally
 from headway.broker.store import Store, StoredMemory
 from headway.pacing.admission import Admission
-from headway.pacing.call import CallId, Outcome, Request, Spend
+from headway.pacing.budget import Budget, Spend
+from headway.pacing.call import CallId, Outcome, Request
 from headway.pacing.estimate import Price
-from headway.pacing.memory import AccountMemory, AccountTerms, MonthlyBudget, PacingMemory
+from headway.pacing.memory import AccountMemory, AccountTerms, PacingMemory
 from headway.pacing.streams import BIN_S
 
 EPOCH_S = 2.0**30
@@ -31,7 +32,7 @@ class Broker:
     def __init__(self, folder: Path, seed: int) -> None:
         self.path, self.chance, self.now = folder / "memory.log", Random(seed), 1000.0
         self.admission, self.held = self.taken_up(PacingMemory()), dict[CallId, Request]()
-        no_budget = AccountTerms(budget=MonthlyBudget(tokens=0.0))
+        no_budget = AccountTerms(budget=Budget(tokens=0.0))
         self.admission.configure("three", no_budget, self.now)
         self.store, self.connected = self.opened(), set[str]()
         self.calls = self.inode = 0
@@ -89,7 +90,7 @@ class Broker:
 
     def configure(self) -> None:
         limits = (Limit("tokens", self.chance.choice((1e3, 1e6)), 60.0, "bucket"),)
-        budget = MonthlyBudget(tokens=self.chance.choice((None, 0.0, 5e3, 1e9)))
+        budget = Budget(tokens=self.chance.choice((None, 0.0, 5e3, 1e9)))
         terms = AccountTerms(self.chance.choice((limits, ())), budget=budget)
         self.admission.configure(self.chance.choice(("", *ACCOUNTS)), terms, self.now)
 

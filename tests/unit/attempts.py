@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from math import ceil
 
 from msgspec import Struct, field
 
+from headway.pacing.budget import Spend
 from headway.work import Attempt, OverBudgetError
 
 
@@ -36,14 +37,11 @@ class Told(Struct):
         self.said.append(word)
         self.whys.append(why)
 
-    def reserve(self, microusd: int, tokens: int = 0, /) -> Awaitable[None]:
-        return self._reserve(microusd, tokens)
-
-    async def _reserve(self, microusd: int, tokens: int) -> None:
+    async def reserve(self, more: Spend) -> None:
         if len(self.reserved) >= self.reservations_max:
             raise OverBudgetError("the budget is spent")
         self.said.append("reserve")
-        self.reserved.append((microusd, tokens))
+        self.reserved.append((more.microusd, ceil(more.tokens)))
 
     async def keep(self, reply: bytes) -> None:
         self.said.append("keep")

@@ -5,18 +5,17 @@ from __future__ import annotations
 from headway.base.values import Limit, Sketch
 from headway.pacing.account import Profile
 from headway.pacing.admission import Admission, AdmissionDecision
+from headway.pacing.budget import Budget
 from headway.pacing.call import CallId, Outcome, Request
-from headway.pacing.memory import AccountMemory, AccountTerms, MonthlyBudget, PacingMemory
+from headway.pacing.memory import AccountMemory, AccountTerms, PacingMemory
 
 ACCOUNT = "api.example#1a2b3c4d"
 CALL = Request(ACCOUNT, "anthropic", Sketch("model", size_bytes=100, max_output_tokens=100))
-BUDGET = MonthlyBudget(tokens=10_000.0)
+BUDGET = Budget(tokens=10_000.0)
 
 
 class RecordedAdmission(Admission):
-    def __init__(
-        self, places: int = 1, budget: MonthlyBudget = MonthlyBudget(), *more: Limit
-    ) -> None:
+    def __init__(self, places: int = 1, budget: Budget = Budget(), *more: Limit) -> None:
         limits = (Limit("concurrency", float(places), kind="gauge"), *more)
         terms = (ACCOUNT, AccountTerms(limits, budget=budget))
         known = AccountMemory(ACCOUNT, "model", "anthropic", Profile(width=float(places)))

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from headway.agents.prompt import PromptAgent, PromptCall, PromptSettings
 from headway.base.digest import digest
+from headway.pacing.budget import Spend
 from headway.plans.load import plan_from
 from headway.run.plan_run import PlanSource, plan_run
 from headway.run.reduce import InnerWork
@@ -45,7 +46,7 @@ class Model(PromptAgent):
         self.fails = fails or (lambda text: None)
 
     async def perform(self, call: PromptCall, attempt: Attempt) -> Result:
-        await attempt.reserve(1, 1)
+        await attempt.reserve(Spend(1, 1))
         attempt.waits()
         others = asyncio.Event()
         asyncio.get_running_loop().call_soon(others.set)
@@ -114,8 +115,7 @@ def attempt_of(
 ) -> Attempt:
     store = kept or Kept()
 
-    async def reserve(microusd: int, tokens: int = 0, /) -> None:
-        del microusd, tokens
+    async def reserve(_: Spend) -> None: ...
 
     async def keep(reply: bytes) -> None:
         store.replies.append(reply)

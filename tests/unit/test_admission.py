@@ -28,8 +28,9 @@ from headway.errors import (
     StateFileError,
 )
 from headway.pacing.admission import Admission, AdmissionDecision
+from headway.pacing.budget import Budget
 from headway.pacing.call import CallId, Cut, Denied, Outcome, Request
-from headway.pacing.memory import AccountTerms, MonthlyBudget
+from headway.pacing.memory import AccountTerms
 from tests.unit.one_account import ACCOUNT, BUDGET, CALL, RecordedAdmission
 
 USED = Outcome("used", Tally(1.0, 0.0, 1.0))
@@ -88,7 +89,7 @@ def test_a_call_that_waits_in_a_loop_is_woken_from_another_thread() -> None:
 
 def test_time_alone_can_admit_a_call() -> None:
     once = Limit("requests", 1.0, 0.02, "sliding")
-    port = port_to(RecordedAdmission(2, MonthlyBudget(), once))
+    port = port_to(RecordedAdmission(2, Budget(), once))
     first, second = port.admit(CALL, None), port.admit(CALL, SOON_S)
     assert (first.waited_for, second.waited_for) == ("", "requests/0.02s")
 
@@ -153,7 +154,7 @@ def test_what_a_listener_raises_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -
     ("terms", "kind"),
     [
         (AccountTerms((Limit("input", 0.0),)), DemandTooLargeError),
-        (AccountTerms(budget=MonthlyBudget(tokens=10.0)), BudgetReachedError),
+        (AccountTerms(budget=Budget(tokens=10.0)), BudgetReachedError),
         (AccountTerms(share=0.0), AccountClosedError),
         (AccountTerms(budget=BUDGET), StateFileError),
     ],

@@ -25,15 +25,13 @@ from headway.pacing.admission import (
     AdmissionDecision,
     ManagedAccount,
 )
-from headway.pacing.budget import MonthlyBudgets, named, no_room
-from headway.pacing.call import CallId, Outcome, Request, Spend
+from headway.pacing.budget import Budget, Claim, MonthlyBudgets, Spend
+from headway.pacing.call import CallId, Outcome, Request
 from headway.pacing.estimate import Price
 from headway.pacing.memory import (
     EVERY_ACCOUNT,
     AccountMemory,
     AccountTerms,
-    Claim,
-    MonthlyBudget,
     PacingMemory,
     hours_of,
     lately,
@@ -258,9 +256,7 @@ def _terms(*words: str) -> AccountTerms:
     given = {name: float(number) for name, _, number in pairs}
     limits = tuple(replace(LIMITS[name], amount=given[name]) for name in LIMITS if name in given)
     money = int(given["usd"]) if "usd" in given else None
-    return AccountTerms(
-        limits, given.get("share", 1.0), budget=MonthlyBudget(given.get("tokens"), money)
-    )
+    return AccountTerms(limits, given.get("share", 1.0), budget=Budget(given.get("tokens"), money))
 
 
 def _numbers(given: float | str) -> list[int]:
@@ -533,14 +529,14 @@ def test_an_answer_that_broke_off_teaches_no_length() -> None:
 
 def test_budgets_are_named_by_amount_and_account() -> None:
     purse = MonthlyBudgets(PacingMemory(), 0.0)
-    assert named(purse, "one") == ""
-    purse.budget("one", MonthlyBudget(tokens=5000.0))
-    purse.budget(EVERY_ACCOUNT, MonthlyBudget(1e6, 12_500_000))
+    assert purse.describe(("one", "")) == ""
+    purse.set_budget("one", Budget(tokens=5000.0))
+    purse.set_budget(EVERY_ACCOUNT, Budget(1e6, 12_500_000))
     told = (
         "5,000 tokens for one (5,000 left), 1,000,000 tokens for all accounts (1,000,000 left), "
         "$12.50 for all accounts ($12.5000 left)"
     )
-    assert named(purse, "one") == told
+    assert purse.describe(("one", "")) == told
     purse.turn("2026-12-31")
-    assert named(purse, "one") == f"{told}; the month turns on 2027-01-01"
-    assert told in (no_room(purse, "one", "a call").hint or "")
+    hint = purse.no_room("one", "a call").hint or ""
+    assert f"{told}; the month turns on 2027-01-01" in hint

@@ -21,22 +21,20 @@ from headway.broker.store import ASIDE_MAX, BYTES_MAX, LOG_BYTES, Store, recall
 from headway.errors import StateFileError
 from headway.pacing.account import Profile
 from headway.pacing.admission import ACCOUNTS_MAX, Admission
-from headway.pacing.call import Outcome, Request, Spend
+from headway.pacing.budget import Budget, Claim, DaySpend, Spend
+from headway.pacing.call import Outcome, Request
 from headway.pacing.memory import (
     AccountMemory,
     AccountTerms,
     Chronicle,
     ChronicleMemory,
-    Claim,
-    DaySpend,
-    MonthlyBudget,
     PacingMemory,
 )
 
 DATA = Path(__file__).parent.parent / "data"
 MEMORY = PacingMemory(
     month="2026-11",
-    terms=(("a#1", AccountTerms((Limit("requests", 5.0),), budget=MonthlyBudget(microusd=7))),),
+    terms=(("a#1", AccountTerms((Limit("requests", 5.0),), budget=Budget(microusd=7))),),
     accounts=(
         AccountMemory(
             "a#1", "model", "anthropic", Profile(cap=inf, curves=((), ((1.0, 2.0, 3.0, 4.0),))),

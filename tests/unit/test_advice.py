@@ -7,7 +7,7 @@ from math import inf
 import pytest
 from msgspec.structs import replace
 
-from headway.pacing.memory import MonthlyBudget
+from headway.pacing.budget import Budget
 from headway.report.advise import advise, best_of
 from headway.report.forecast import Portion, SpreadNumber
 from headway.report.options import (
@@ -29,15 +29,15 @@ WIDE = described_account(PROVIDERS["wide"].spec)
 
 
 def test_a_month_of_five_million_tokens_pays_for_142_reviews_by_one_and_73_by_four() -> None:
-    options = options_for(Situation(budget=MonthlyBudget(tokens=5e6)), WIDE, 3)
+    options = options_for(Situation(budget=Budget(tokens=5e6)), WIDE, 3)
     assert [one.runs_a_month for one in options] == [142, 73, 73, 73, 73]
     assert [round(one.tokens) for one in options] == [35_000, *[68_000] * 4]
 
 
 def test_a_budget_in_money_pays_for_as_many_as_the_dearer_of_both_allows() -> None:
-    (one, *_) = options_for(Situation(budget=MonthlyBudget(microusd=5_000_000)), WIDE, 3)
+    (one, *_) = options_for(Situation(budget=Budget(microusd=5_000_000)), WIDE, 3)
     assert one.runs_a_month == 5e6 // one.microusd
-    small = Situation(budget=MonthlyBudget(tokens=70_000.0, microusd=5_000_000))
+    small = Situation(budget=Budget(tokens=70_000.0, microusd=5_000_000))
     (one, several, *_) = options_for(small, WIDE, 3)
     assert (one.runs_a_month, several.runs_a_month) == (2, 1)
     assert [portion.name for portion in one.foreseen.portions] == [
@@ -76,8 +76,8 @@ def test_adaptive_is_taken_unless_another_is_better_by_more_than_luck() -> None:
     [
         (Situation(state=AccountState(slowdown=1.8)), 100.0, "1.8 times"),
         (Situation(), inf, "would not end"),
-        (Situation(budget=MonthlyBudget(tokens=50_000.0)), 100.0, "does not pay for a run"),
-        (Situation(budget=MonthlyBudget(tokens=5e6)), 100.0, ""),
+        (Situation(budget=Budget(tokens=50_000.0)), 100.0, "does not pay for a run"),
+        (Situation(budget=Budget(tokens=5e6)), 100.0, ""),
     ],
 )
 def test_it_is_later_if_answers_are_slow_or_never_come_or_cannot_be_paid(

@@ -7,8 +7,7 @@ from math import inf
 import pytest
 from msgspec.structs import replace
 
-from headway.pacing.call import Spend
-from headway.pacing.memory import MonthlyBudget
+from headway.pacing.budget import Budget, Spend
 from headway.report.options import AccountState, Situation
 from tests.unit.advised import both, weigh
 
@@ -22,9 +21,9 @@ def used(name: str, share: float) -> AccountState:
     return AccountState(used=((name, share),))
 
 
-def left(tokens: float) -> tuple[MonthlyBudget, Spend]:
+def left(tokens: float) -> tuple[Budget, Spend]:
     """A month of a million tokens, of which so many are left."""
-    return MonthlyBudget(tokens=1_000_000.0), Spend(tokens=1_000_000.0 - tokens)
+    return Budget(tokens=1_000_000.0), Spend(tokens=1_000_000.0 - tokens)
 
 
 Asked = tuple[Situation, float, float]

@@ -15,8 +15,8 @@ from headway.base.values import Limit, LimitReading
 from headway.broker.store import Store
 from headway.cli.main import main
 from headway.pacing.account import Profile
-from headway.pacing.call import Spend
-from headway.pacing.memory import AccountMemory, AccountTerms, MonthlyBudget, PacingMemory
+from headway.pacing.budget import Budget, Spend
+from headway.pacing.memory import AccountMemory, AccountTerms, PacingMemory
 from headway.report.advise import WidthCurve, WidthPoint
 from headway.report.text.advise import plot_lines
 from headway.report.text.width_svg import WidthPicture, width_svg
@@ -38,7 +38,7 @@ def nobody_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def remember(folder: Path, budget: MonthlyBudget = MonthlyBudget()) -> None:
+def remember(folder: Path, budget: Budget = Budget()) -> None:
     """An account with 40 % of its tokens used, and 30,000 of them spent this month."""
     tokens = Limit("tokens", 200_000, kind="fixed", source="header")
     levels = (LimitReading("tokens", 60.0, 200_000, 120_000, 30.0),)
@@ -93,7 +93,7 @@ def test_programs_get_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_was_learned_of_an_account_is_used_and_no_broker_is_started(
     capsys: pytest.CaptureFixture[str], nobody_known: Path
 ) -> None:
-    remember(nobody_known, MonthlyBudget(tokens=100_000.0))
+    remember(nobody_known, Budget(tokens=100_000.0))
     found = told(capsys, "--account", "api.anthropic.com", "--model", "anthropic/claude-sonnet-4-5")
     state = found["situation"]["state"]  # type: ignore[index]
     assert state["used"] == [["tokens/60s", pytest.approx(0.4, abs=0.01)]]

@@ -1,4 +1,4 @@
-"""Budgets of a month: room, claims of calls in flight and of a former process, days."""
+"""The keeper of budgets: room, the line of waiting holders, soft claims, months and days."""
 
 from __future__ import annotations
 
@@ -7,22 +7,25 @@ from math import inf
 import pytest
 
 from headway.base.numbers import date_of
-from headway.pacing.budget import CLAIM_S, DAYS_KEPT, MonthlyBudgets
-from headway.pacing.call import Spend
-from headway.pacing.memory import (
-    EVERY_ACCOUNT,
-    AccountTerms,
+from headway.pacing.budget import (
+    ALL,
+    CLAIM_S,
+    DAYS_KEPT,
+    Budget,
+    Budgets,
     Claim,
     DaySpend,
-    MonthlyBudget,
-    PacingMemory,
+    MonthlyBudgets,
+    Spend,
 )
+from headway.pacing.memory import AccountTerms, PacingMemory
 
 A, B = ("client", 1), ("client", 2)
+ONE = ("one", ALL)
 CLAIMS = PacingMemory(
     month="2026-11",
-    terms=(("one", AccountTerms(budget=MonthlyBudget(tokens=100.0))),),
-    spent=(("one", Spend(10.0)), (EVERY_ACCOUNT, Spend(10.0))),
+    terms=(("one", AccountTerms(budget=Budget(tokens=100))),),
+    spent=(("one", Spend(10.0)), (ALL, Spend(10.0))),
     claims=(Claim(A, "one", Spend(30.0)), Claim(B, "one", Spend(20.0))),
 )
 
@@ -32,39 +35,39 @@ def _taken(purse: MonthlyBudgets, key: str = "one") -> tuple[float, float]:
     return ledger.spent.tokens, ledger.claimed.tokens
 
 
-@pytest.mark.parametrize("key", ["one", EVERY_ACCOUNT])
+@pytest.mark.parametrize("key", ["one", ALL])
 @pytest.mark.parametrize(
     ("budget", "need", "room"),
     [
-        (MonthlyBudget(), Spend(1e12, 10**12), "yes"),
-        (MonthlyBudget(tokens=100.0), Spend(50.0), "yes"),
-        (MonthlyBudget(tokens=100.0), Spend(51.0), "later"),
-        (MonthlyBudget(tokens=100.0), Spend(91.0), "never"),
-        (MonthlyBudget(microusd=100), Spend(0.0, 50), "yes"),
-        (MonthlyBudget(microusd=100), Spend(0.0, 51), "later"),
-        (MonthlyBudget(microusd=100), Spend(0.0, 91), "never"),
-        (MonthlyBudget(100.0, 1000), Spend(51.0, 1), "later"),
+        (Budget(), Spend(1e12, 10**12), "yes"),
+        (Budget(tokens=100), Spend(50.0), "yes"),
+        (Budget(tokens=100), Spend(51.0), "later"),
+        (Budget(tokens=100), Spend(91.0), "never"),
+        (Budget(microusd=100), Spend(0.0, 50), "yes"),
+        (Budget(microusd=100), Spend(0.0, 51), "later"),
+        (Budget(microusd=100), Spend(0.0, 91), "never"),
+        (Budget(100, 1000), Spend(51.0, 1), "later"),
     ],
 )
 def test_room_is_what_spending_and_claims_leave_of_the_scarcer_budget(
-    key: str, budget: MonthlyBudget, need: Spend, room: str
+    key: str, budget: Budget, need: Spend, room: str
 ) -> None:
     purse = MonthlyBudgets(PacingMemory(spent=(("one", Spend(10.0, 10)), ("", Spend(10.0, 10)))), 0)
-    assert purse.budget(key, budget) is (budget != MonthlyBudget())
-    assert not purse.budget(key, budget)
-    purse.claim(Claim(A, "one", Spend(40.0, 40)))
-    assert purse.room("one", need) == room
+    assert purse.set_budget(key, budget) is (budget != Budget())
+    assert not purse.set_budget(key, budget)
+    assert purse.claim(A, Spend(40.0, 40), ONE) == "yes"
+    assert purse.claim(B, need, ONE) == room
 
 
 def test_a_call_counts_once_towards_its_account_and_towards_all() -> None:
     purse = MonthlyBudgets(PacingMemory(), 0.0)
-    purse.claim(Claim(A, "one", Spend(99.0)))
-    purse.claim(Claim(A, "one", Spend(30.0)))
-    purse.claim(Claim(B, "two", Spend(5.0)))
+    purse.hold(A, Spend(99.0), ("one", ALL))
+    purse.hold(A, Spend(30.0), ("one", ALL))
+    purse.hold(B, Spend(5.0), ("two", ALL))
     purse.settle(A, Spend(20.0))
     assert [_taken(purse, key) for key in ("one", "two", "")] == [(20, 0), (0, 5), (20, 5)]
-    purse.settle(B, None)
-    purse.settle(B, Spend(99.0))
+    assert purse.settle(B, None)
+    assert not purse.settle(B, Spend(99.0))
     assert purse.spent() == (("one", Spend(20.0)), ("", Spend(20.0)), ("two", Spend()))
     assert [key for key, _ in purse.days()] in (["one", ""], ["", "one"])
     assert purse.claims() == ()
@@ -73,7 +76,7 @@ def test_a_call_counts_once_towards_its_account_and_towards_all() -> None:
 def test_rounding_leaves_no_claim_behind() -> None:
     purse = MonthlyBudgets(PacingMemory(), 0.0)
     for number in range(10):
-        purse.claim(Claim(("client", number), "one", Spend(0.1 * number + 0.3)))
+        purse.hold(("client", number), Spend(0.1 * number + 0.3), ("one", ALL))
     for number in range(10):
         purse.settle(("client", number), None)
     assert _taken(purse) == (0.0, 0.0)
@@ -92,10 +95,12 @@ def test_an_adopted_call_keeps_its_claim_and_does_not_pay_twice(is_late: bool) -
     purse = MonthlyBudgets(CLAIMS, 0.0)
     if is_late:
         purse.expire(CLAIM_S)
-    assert purse.adopt(Claim(A, "one", Spend(99.0))) == Spend(30.0)
-    assert purse.adopt(Claim(("new", 1), "one", Spend(7.0))) == Spend(7.0)
+    purse.adopt(A, "one", Spend(99.0))
+    assert purse.held(A) == Spend(30.0)
+    purse.adopt(("new", 1), "one", Spend(7.0))
+    assert purse.held(("new", 1)) == Spend(7.0)
     purse.expire(CLAIM_S)
-    assert _taken(purse) == _taken(purse, EVERY_ACCOUNT) == (30.0, 37.0)
+    assert _taken(purse) == _taken(purse, ALL) == (30.0, 37.0)
     purse.settle(A, Spend(4.0))
     assert _taken(purse) == (34.0, 7.0)
 
@@ -108,7 +113,7 @@ def test_a_month_begins_with_nothing_spent_and_everything_in_flight() -> None:
     assert (purse.month, _taken(purse)) == ("2026-12", (0.0, 50.0))
     purse.expire(CLAIM_S)
     purse.turn("2027-01")
-    purse.adopt(Claim(A, "one", Spend(9.0)))
+    purse.adopt(A, "one", Spend(9.0))
     assert _taken(purse) == (0.0, 9.0)
 
 
@@ -116,15 +121,15 @@ def test_a_months_days_sum_to_what_was_spent() -> None:
     memory = PacingMemory(month="2026-11", claims=(Claim(A, "one", Spend(30.0, 9)),))
     purse = MonthlyBudgets(memory, 0.0)
     purse.turn("2026-11-16")
-    purse.claim(Claim(B, "one", Spend(7.0, 2)))
+    purse.hold(B, Spend(7.0, 2), ("one", ALL))
     purse.settle(B, Spend(5.0, 1))
     purse.expire(CLAIM_S)
     purse.turn("2026-11-17")
     # A client that is back late gets back what was counted for its call, and pays what it cost.
-    purse.adopt(Claim(A, "one", Spend(99.0)))
+    purse.adopt(A, "one", Spend(99.0))
     purse.settle(A, Spend(20.0, 6))
     days = (DaySpend("2026-11-16", 35.0, 10), DaySpend("2026-11-17", -10.0, -3))
-    assert dict(purse.days()) == {"one": days, EVERY_ACCOUNT: days}
+    assert dict(purse.days()) == {"one": days, ALL: days}
     assert dict(purse.spent())["one"] == Spend(25.0, 7)
     assert MonthlyBudgets(PacingMemory(days=purse.days()), 0.0).days() == purse.days()
 
@@ -133,7 +138,94 @@ def test_the_oldest_days_make_room() -> None:
     purse = MonthlyBudgets(PacingMemory(), 0.0)
     for day in range(100):
         purse.turn(date_of(20_000 + day))
-        purse.claim(Claim(A, "one", Spend(1.0)))
+        purse.hold(A, Spend(1.0), ("one", ALL))
         purse.settle(A, Spend(1.0))
     kept = [day.date for day in dict(purse.days())["one"]]
     assert kept == [date_of(20_100 - left) for left in range(DAYS_KEPT, 0, -1)]
+
+
+def run(microusd: int | None = None, **groups: int) -> Budgets[int]:
+    return Budgets({ALL: Budget(microusd=microusd)} | {
+        name: Budget(microusd=one) for name, one in groups.items()
+    })  # fmt: skip
+
+
+def ask(purse: Budgets[int], id: int, microusd: int, group: str = "") -> str:
+    return purse.claim(id, Spend(0, microusd), (ALL, group) if group else (ALL,))
+
+
+def test_one_that_holds_something_goes_before_those_that_hold_nothing() -> None:
+    tight = run(100)
+    asked = [(1, 40), (2, 40), (3, 80), (1, 80)]
+    assert [ask(tight, *one) for one in asked] == ["yes", "yes", "later", "later"]
+    tight.settle(2, Spend(0, 10))
+    assert ask(tight, 3, 80) == "later"
+    assert ask(tight, 1, 80) == "yes"
+    # What it needs less later is no reason to ask.
+    assert ask(tight, 1, 10) == "yes"
+    assert tight.held(1) == Spend(0, 80)
+
+
+def test_when_all_that_hold_something_wait_for_more_one_of_them_has_to_fail() -> None:
+    tight = run(100)
+    asked = [(1, 50), (2, 40), (1, 80), (2, 70)]
+    assert [ask(tight, *one) for one in asked] == ["yes", "yes", "later", "never"]
+    tight.settle(2, None)
+    assert ask(tight, 1, 80) == "yes"
+
+
+def test_the_last_one_that_can_end_may_pass_those_that_wait_for_it() -> None:
+    tight = run(100)
+    asked = [(1, 50), (2, 30), (1, 90), (2, 40)]
+    assert [ask(tight, *one) for one in asked] == ["yes", "yes", "later", "yes"]
+
+
+def test_one_that_the_budget_will_never_have_room_for_keeps_no_other_waiting() -> None:
+    tight = run(100)
+    asked = [(1, 50), (2, 70), (3, 40)]
+    assert [ask(tight, *one) for one in asked] == ["yes", "later", "later"]
+    tight.settle(1, Spend(0, 50))
+    assert [ask(tight, *one) for one in asked[:0:-1]] == ["yes", "never"]
+
+
+def test_one_that_leaves_the_line_lets_the_next_one_go() -> None:
+    tight = run(100)
+    asked = [(1, 50), (2, 70), (3, 40)]
+    assert [ask(tight, *one) for one in asked] == ["yes", "later", "later"]
+    assert tight.leave(2)
+    assert not tight.leave(2)
+    assert ask(tight, 3, 40) == "yes"
+
+
+def test_a_group_has_a_budget_beside_that_of_the_run() -> None:
+    both = run(100, review=30)
+    assert [ask(both, 1, 30, "review"), ask(both, 2, 20, "review")] == ["yes", "later"]
+    # Another group does not wait for a pot that is not its own.
+    assert ask(both, 3, 70, "other") == "yes"
+    both.settle(1, Spend(0, 10))
+    assert ask(both, 2, 20, "review") == "yes"
+    both.settle(2, Spend(0, 20))
+    both.settle(3, None)
+    assert both.pots["review"].spent == both.pots[ALL].spent == Spend(0, 30)
+    words = "$0.00 for the run ($0.0001 left), $0.00 for review ($0.0000 left)"
+    assert both.describe((ALL, "review")) == words
+
+
+def test_a_soft_claim_grows_ahead_of_its_answer_in_large_steps_while_there_is_room() -> None:
+    purse: Budgets[int] = Budgets({ALL: Budget(tokens=3000)})
+    purse.claim(1, cost_of(100))
+    tokens = (100, 101, 357, 700, 1000, 1500, 2000, 2900)
+    found = [(purse.grow(1, one, cost_of, 10_000.0), purse.held(1).tokens) for one in tokens]
+    assert found == [
+        (None, 110), ("yes", 367), (None, 367), ("yes", 1060), (None, 1060), ("yes", 2260),
+        (None, 2260), ("never", 2910),
+    ]  # fmt: skip
+    # The longest answer is not exceeded by a step.
+    purse.settle(1, Spend(500))
+    purse.claim(2, cost_of(100))
+    assert purse.grow(2, 101, cost_of, 120.0) == "yes"
+    assert purse.held(2).tokens == 130
+
+
+def cost_of(output_tokens: float) -> Spend:
+    return Spend(10 + output_tokens)

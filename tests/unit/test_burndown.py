@@ -9,9 +9,7 @@ import pytest
 from bench import burn_down
 from bench.burn_down import PICTURE, example
 from headway.pacing.admission import AdmissionView
-from headway.pacing.budget import BudgetLedger
-from headway.pacing.call import Spend
-from headway.pacing.memory import DaySpend, MonthlyBudget
+from headway.pacing.budget import Budget, DaySpend, Pot, Spend
 from headway.report.health import BudgetOutlook, Finish, finishes, outlooks
 from headway.report.text.accounts import finish_json, finish_words, outlook_json, outlook_words
 from headway.report.text.burndown import HEIGHT, WIDTH, svg, terminal
@@ -22,7 +20,7 @@ PASSED = 0.5
 
 
 def outlook(
-    amounts: list[float], budget: MonthlyBudget, account: str = "", spent: float | None = None
+    amounts: list[float], budget: Budget, account: str = "", spent: float | None = None
 ) -> BudgetOutlook:
     """So much on each day of November so far."""
     days = tuple(
@@ -30,19 +28,19 @@ def outlook(
         for day, amount in enumerate(amounts)
     )
     total = sum(amounts) if spent is None else spent
-    ledger = BudgetLedger(budget, Spend(total, round(total)), Spend())
+    ledger = Pot(budget, Spend(total, round(total)), Spend())
     date = f"2026-11-{max(1, len(amounts)):02}"
     view = AdmissionView("2026-11", (), ((account, ledger),), (), date, 3, ((account, days),))
     (found,) = outlooks(view, PASSED)
     return found
 
 
-UNEVEN = outlook([1e5, 2e5, 3e5, 2e5, 1e5, 3e5, 2e5, 1e5, 3e5, 2e5], MonthlyBudget(tokens=5e6))
-LASTING = outlook([1e4, 2e4] * 5, MonthlyBudget(tokens=5e6))
-USED_UP = outlook([1e5] * 10, MonthlyBudget(tokens=1e6))
-MONEY = outlook([3e6] * 5, MonthlyBudget(microusd=20_000_000), "api.example#1a2b")
-FIRST = outlook([1e5], MonthlyBudget(tokens=5e6))
-UNSPENT = outlook([], MonthlyBudget(tokens=5e6))
+UNEVEN = outlook([1e5, 2e5, 3e5, 2e5, 1e5, 3e5, 2e5, 1e5, 3e5, 2e5], Budget(tokens=5e6))
+LASTING = outlook([1e4, 2e4] * 5, Budget(tokens=5e6))
+USED_UP = outlook([1e5] * 10, Budget(tokens=1e6))
+MONEY = outlook([3e6] * 5, Budget(microusd=20_000_000), "api.example#1a2b")
+FIRST = outlook([1e5], Budget(tokens=5e6))
+UNSPENT = outlook([], Budget(tokens=5e6))
 ALL = (UNEVEN, LASTING, USED_UP, MONEY, FIRST, UNSPENT)
 
 
@@ -84,7 +82,7 @@ def test_the_line_goes_down_from_the_budget_to_what_is_left_today() -> None:
 
 
 def test_text_in_a_picture_is_only_text() -> None:
-    hostile = outlook([1e5], MonthlyBudget(tokens=5e6), 'a"><script>&')
+    hostile = outlook([1e5], Budget(tokens=5e6), 'a"><script>&')
     assert "<script" not in svg(hostile, PASSED)
 
 

@@ -11,7 +11,6 @@ import pytest
 from msgspec.structs import replace
 
 from headway.base.values import DAY_S, Fault
-from headway.engine.budget import RUN, RunBudget
 from headway.engine.events import (
     Event,
     GroupExpanded,
@@ -22,8 +21,8 @@ from headway.engine.events import (
 )
 from headway.engine.record import JournalEntry, MoneyReserved, ReplyKept, TaskState
 from headway.errors import BadValueError
+from headway.pacing.budget import ALL, Budget, Budgets, Spend
 from headway.plans.graph import Graph, Need, TaskGroup
-from headway.plans.spec import PlanBudget
 from headway.run.driver import Driver
 from headway.run.results import Saved
 from headway.testing import run_virtual
@@ -417,7 +416,7 @@ def test_money_is_set_aside_durably_before_it_is_spent_and_comes_back() -> None:
 
     async def act(attempt: Attempt) -> Result:
         nonlocal active, peak
-        await attempt.reserve(400)
+        await attempt.reserve(Spend(0, 400))
         assert any(
             isinstance(entry.event, MoneyReserved) and entry.event.task == attempt.task
             for entry in scene.record.durable
@@ -429,40 +428,64 @@ def test_money_is_set_aside_durably_before_it_is_spent_and_comes_back() -> None:
         active -= 1
         return Result(b"", spend_microusd=100)
 
-    purse = RunBudget(PlanBudget(microusd=1000))
-    scene = alone(5, record=SlowRecord(delay_s=0.5), setup={"purse": purse}, act=act)
+    purse: Budgets[int] = Budgets({ALL: Budget(microusd=1000)})
+    scene = alone(5, record=SlowRecord(delay_s=0.5), setup={"budgets": purse}, act=act)
     outcome = scene.run()
     assert (outcome.finished.finished, outcome.cause, peak) == (5, "", 2)
-    assert purse.pots[RUN].spent.microusd == 500
+    assert purse.pots[ALL].spent.microusd == 500
 
 
 def test_a_budget_that_is_reached_drains_the_run_and_says_so() -> None:
     async def act(attempt: Attempt) -> Result:
-        await attempt.reserve(400)
+        await attempt.reserve(Spend(0, 400))
         await passes(1.0)
         return Result(b"", spend_microusd=400)
 
-    purse = RunBudget(PlanBudget(microusd=1000))
-    scene = alone(5, setup={"purse": purse}, act=act)
+    purse: Budgets[int] = Budgets({ALL: Budget(microusd=1000)})
+    scene = alone(5, setup={"budgets": purse}, act=act)
     outcome = scene.run()
     assert (outcome.finished.finished, outcome.finished.left, outcome.cause) == (2, 3, "budget")
-    assert purse.pots[RUN].spent.microusd == 800
+    assert purse.pots[ALL].spent.microusd == 800
 
 
 def test_a_call_that_was_sent_and_timed_out_costs_all_that_was_set_aside() -> None:
     async def act(attempt: Attempt) -> Result:
-        await attempt.reserve(400)
+        await attempt.reserve(Spend(0, 400))
         if attempt.member:
             attempt.goes()
         await passes(1000)
         raise AssertionError
 
-    purse = RunBudget(PlanBudget(microusd=1000))
-    scene = alone(2, setup={"purse": purse}, act=act, timeout_s=5.0)
+    purse: Budgets[int] = Budgets({ALL: Budget(microusd=1000)})
+    scene = alone(2, setup={"budgets": purse}, act=act, timeout_s=5.0)
     scene.run()
-    assert purse.pots[RUN].spent.microusd == 400
+    assert purse.pots[ALL].spent.microusd == 400
     spent = {row.name: row.spent_microusd for row in scene.record.rows.values()}
     assert spent == {"one[0]": 0, "one[1]": 400}
+
+
+def test_calls_of_one_attempt_share_what_is_set_aside_for_it() -> None:
+    async def act(attempt: Attempt) -> Result:
+        if attempt.member:
+            await attempt.reserve(Spend(0, 600))
+            await passes(1.0)
+            return Result(b"", spend_microusd=100)
+        first = asyncio.ensure_future(attempt.reserve(Spend(0, 500)))
+        second = asyncio.ensure_future(attempt.reserve(Spend(0, 100)))
+        await passes(0.5)
+        # One that no longer waits leaves room for the other.
+        first.cancel()
+        await second
+        attempt.spare(Spend(0, 60))
+        await attempt.reserve(Spend(0, 50))
+        return Result(b"", spend_microusd=90)
+
+    purse: Budgets[int] = Budgets({ALL: Budget(microusd=1000)})
+    scene = alone(2, setup={"budgets": purse}, act=act)
+    assert scene.run().finished.finished == 2
+    events = [entry.event for entry in scene.record.durable]
+    kept = [one.microusd for one in events if isinstance(one, MoneyReserved) and not one.task]
+    assert (kept, purse.pots[ALL].spent) == ([100], Spend(0, 190))
 
 
 FIVE_HOURS_S = 5 * 3600.0

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from headway.base.values import Amounts, Demand, Sketch, Tally
-from headway.pacing.call import Spend
+from headway.pacing.budget import Spend
 from headway.pacing.estimate import (
     INPUT_DOUBT,
     OUTPUT_TOKENS_MAX,

@@ -12,13 +12,11 @@ from headway.broker.store import StoredMemory
 from headway.engine.strategy import Strategy
 from headway.errors import WireError
 from headway.journal.folder import list_runs
-from headway.pacing import memory as quota
 from headway.pacing.account import Profile
-from headway.pacing.call import Spend
+from headway.pacing.budget import Budget, Spend
 from headway.pacing.memory import AccountMemory, AccountTerms, PacingMemory
 from headway.pacing.windows import WindowState
 from headway.plans.load import plan_from
-from headway.plans.spec import PlanBudget
 from headway.report.forecast import MONEY, Depth
 from headway.run.forecasts import (
     RUN_BUDGET,
@@ -50,7 +48,7 @@ def home(tmp_path: Path) -> dict[str, str]:
 
 
 def prospect(
-    home: dict[str, str], folder: Path, tasks: str = TASKS, budget: PlanBudget | None = None,
+    home: dict[str, str], folder: Path, tasks: str = TASKS, budget: Budget | None = None,
     model: str = MODEL,
 ) -> Prospect:  # fmt: skip
     plan = plan_from(f"headway: 1\nmodel: {model}\ntasks:\n{tasks}", folder)
@@ -85,10 +83,10 @@ def test_of_several_models_the_one_with_most_calls_is_the_account(
 def test_budgets_are_those_of_the_month_the_account_and_the_run(
     home: dict[str, str], tmp_path: Path
 ) -> None:
-    budget = PlanBudget(microusd=1_000_000, tokens=50_000)
+    budget = Budget(microusd=1_000_000, tokens=50_000)
     found = prospect(home, tmp_path, budget=budget)
-    terms = AccountTerms(budget=quota.MonthlyBudget(tokens=1e6, microusd=2_000_000))
-    tight = AccountTerms(budget=quota.MonthlyBudget(tokens=9e6))
+    terms = AccountTerms(budget=Budget(tokens=1e6, microusd=2_000_000))
+    tight = AccountTerms(budget=Budget(tokens=9e6))
     memory = PacingMemory(
         month="2026-11", terms=(("", terms), (found.account, tight), ("somebody else", tight)),
         spent=(("", Spend(4e5, 500_000)),),
@@ -107,7 +105,7 @@ def test_budgets_are_those_of_the_month_the_account_and_the_run(
 def test_usage_windows_are_foreseen_by_what_was_used_of_them(
     home: dict[str, str], tmp_path: Path
 ) -> None:
-    found = prospect(home, tmp_path, budget=PlanBudget(tokens=100_000))
+    found = prospect(home, tmp_path, budget=Budget(tokens=100_000))
     windows = (
         WindowState("5h", 18_000.0, 0.4, 3_600.0, 50_000.0, 0.1),
         WindowState("7d", 7 * 86_400.0, 0.2, 9e4),
@@ -131,20 +129,20 @@ def test_a_budget_may_let_only_a_few_calls_be_in_flight(
     home: dict[str, str], tmp_path: Path
 ) -> None:
     """Six calls of 100 tokens at most: a budget of 250 tokens holds two of them at once."""
-    narrow = prospect(home, tmp_path, budget=PlanBudget(tokens=250)).foresee(
+    narrow = prospect(home, tmp_path, budget=Budget(tokens=250)).foresee(
         Strategy("fixed", 6), QUICKLY
     )
     assert narrow.budget_width == 2
-    wide = prospect(home, tmp_path, budget=PlanBudget(tokens=100_000)).foresee(
+    wide = prospect(home, tmp_path, budget=Budget(tokens=100_000)).foresee(
         Strategy("fixed", 6), QUICKLY
     )
     assert wide.budget_width is None
     # A call costs at most 100 x 5 and a little micro-dollars.
-    money = prospect(home, tmp_path, budget=PlanBudget(microusd=1_200)).foresee(
+    money = prospect(home, tmp_path, budget=Budget(microusd=1_200)).foresee(
         Strategy("fixed", 6), QUICKLY
     )
     assert money.budget_width == 2
-    none = prospect(home, tmp_path, "  build:\n    run: make\n", PlanBudget(tokens=5))
+    none = prospect(home, tmp_path, "  build:\n    run: make\n", Budget(tokens=5))
     assert none.foresee(Strategy("fixed", 6), QUICKLY).budget_width is None
 
 

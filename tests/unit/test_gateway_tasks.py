@@ -19,10 +19,12 @@ from headway.engine.strategy import Resting
 from headway.gateway.settings import GatewayOptions, read_settings
 from headway.gateway.tasks import MONEY_S_MAX, TaskGateway
 from headway.gateway.values import GatewayKey, Payer, Upstream
+from headway.pacing.budget import Spend
 from headway.testing import run_virtual
 from headway.work import Attempt, AttemptError, OverBudgetError, Result, WindowEmptyError
 from tests.unit.attempts import Told
 
+TEN = Spend(0, 10)
 BROKEN = Upstream("x", "http://provider.test:not-a-port")
 ENVIRON = {"ANTHROPIC_BASE_URL": "http://provider.test", "PATH": "/nowhere"}
 
@@ -132,47 +134,33 @@ def test_an_attempt_rests_while_it_has_calls_and_is_queued_while_any_waits() -> 
 
 
 class Slow(Struct):
-    """A run that sets nothing aside until it is let, and wants to be asked one at a time."""
+    """A run that sets nothing aside."""
 
     told: Told
-    go: asyncio.Event = field(default_factory=asyncio.Event)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
-    asking: int = 0
-    most: int = 0
 
     def attempt(self) -> Attempt:
         attempt = self.told.attempt("t")
         attempt.reserve = self.reserve
         return attempt
 
-    async def reserve(self, microusd: int, tokens: int = 0, /) -> None:
-        self.asking += 1
-        self.most = max(self.most, self.asking)
+    async def reserve(self, _: Spend) -> None:
         self.asked.set()
-        try:
-            await self.go.wait()
-        finally:
-            self.asking -= 1
-        self.told.reserved.append((microusd, tokens))
+        await asyncio.Event().wait()
 
 
-def test_a_run_is_asked_one_question_at_a_time_even_by_those_who_left() -> None:
+def test_a_call_that_waits_for_money_ends_with_its_attempt() -> None:
     async def main() -> None:
-        told, meter = Told(), gateway()
-        slow = Slow(told)
-        payer = key_of(meter, meter.open(slow.attempt(), print).environment).payer
+        meter, slow = gateway(), Slow(Told())
+        seen = meter.open(slow.attempt(), print)
+        payer = key_of(meter, seen.environment).payer
         assert payer is not None
-        first, second = (asyncio.ensure_future(payer.reserve(n, 0)) for n in (10, 5))
+        waiting = asyncio.ensure_future(payer.reserve(TEN))
         await slow.asked.wait()
-        first.cancel()
-        await asyncio.gather(first, return_exceptions=True)
-        payer.spares(10, 0)  # Its call has ended.
-        slow.go.set()
-        await second
-        assert first.cancelled()
-        assert (slow.most, sum(microusd for microusd, _ in told.reserved)) == (1, 15)
-        await payer.reserve(10, 0)
-        assert sum(microusd for microusd, _ in told.reserved) == 15
+        await seen.close()
+        with pytest.raises(OverBudgetError):
+            await waiting
+        assert seen.stopped is None
         await meter.aclose()
 
     asyncio.run(main())
@@ -187,7 +175,7 @@ def test_money_that_does_not_come_is_not_there() -> None:
         assert payer is not None
         began_s = asyncio.get_running_loop().time()
         with pytest.raises(OverBudgetError, match="others that do not end have the rest"):
-            await payer.reserve(10, 0)
+            await payer.reserve(TEN)
         assert asyncio.get_running_loop().time() - began_s == pytest.approx(MONEY_S_MAX)
         assert stops == ["stop"]
         await meter.aclose()
@@ -201,7 +189,7 @@ def test_an_attempt_that_the_budget_has_no_room_for_is_stopped_once() -> None:
         async with opened.attempt() as (_, seen, _key, payer):
             for _ in range(2):
                 with pytest.raises(OverBudgetError, match="the budget is spent"):
-                    await payer.reserve(10, 0)
+                    await payer.reserve(TEN)
             assert opened.stops == ["stop"]
             assert seen.stopped is not None
 

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from headway.base.values import LimitReading, Reading, Sketch, Tally
 from headway.pacing.admission import Admission, describe
-from headway.pacing.call import Outcome, Request, Spend
-from headway.pacing.memory import AccountTerms, MonthlyBudget, PacingMemory
+from headway.pacing.budget import Budget, Spend
+from headway.pacing.call import Outcome, Request
+from headway.pacing.memory import AccountTerms, PacingMemory
 
 MODEL = "claude-sonnet-4"
 LIMIT = LimitReading("requests", 60.0, 50.0, 40.0, 12.0)
@@ -44,7 +45,7 @@ def spent(admission: Admission) -> dict[str, Spend]:
 
 def test_what_a_key_learned_moves_to_its_organisation_with_calls_budget_and_terms() -> None:
     admission = opened()
-    admission.configure("host#1", AccountTerms(share=0.5, budget=MonthlyBudget(1000.0)), 0.0)
+    admission.configure("host#1", AccountTerms(share=0.5, budget=Budget(1000.0)), 0.0)
     for number in (1, 2):
         assert ask(admission, number, "host#1")
     admission.ask(
@@ -167,7 +168,7 @@ def test_whatever_names_come_up_every_call_settles_once_and_money_adds_up(
         elif what == "part":
             admission.name("work", "", now)
         elif what == "budget":
-            admission.configure(key, AccountTerms(budget=MonthlyBudget(1e6)), now)
+            admission.configure(key, AccountTerms(budget=Budget(1e6)), now)
         decision = admission.decide(now)
         assert not decision.denials
         granted |= {grant.id[1] for grant in decision.grants}

@@ -13,7 +13,7 @@ from headway.journal.journal import Journal
 from headway.mcp import service as handover
 from headway.mcp.service import McpSettings, Service
 from headway.mcp.tools import TOOLS
-from headway.plans.spec import PlanBudget
+from headway.pacing.budget import Budget
 
 
 @pytest.fixture
@@ -59,12 +59,12 @@ def test_runs_of_other_folders_are_not_there_unless_the_user_says_so(home: Path)
 
 
 def test_one_run_gets_no_more_than_the_user_said() -> None:
-    settings = McpSettings("/", most=PlanBudget(microusd=2_000_000))
-    assert settings.budget("$2") == PlanBudget(microusd=2_000_000)
+    settings = McpSettings("/", most=Budget(microusd=2_000_000))
+    assert settings.budget("$2") == Budget(microusd=2_000_000)
     for text in ("$2.01", "500k"):
         with pytest.raises(BadValueError, match="within the \\$2"):
             settings.budget(text)
-    assert McpSettings("/", most=PlanBudget(tokens=10**6)).budget("1M") == PlanBudget(tokens=10**6)
+    assert McpSettings("/", most=Budget(tokens=10**6)).budget("1M") == Budget(tokens=10**6)
 
 
 def test_arguments_are_checked_before_anything_is_done(home: Path) -> None:

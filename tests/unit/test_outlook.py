@@ -6,9 +6,7 @@ import pytest
 
 from headway.base.numbers import date_of, day_of
 from headway.pacing.admission import AdmissionView
-from headway.pacing.budget import BudgetLedger
-from headway.pacing.call import Spend
-from headway.pacing.memory import DaySpend, MonthlyBudget
+from headway.pacing.budget import Budget, DaySpend, Pot, Spend
 from headway.report.health import (
     PACE_DAYS,
     BudgetOutlook,
@@ -23,7 +21,7 @@ NOTHING = Spend()
 
 
 def view_of(
-    amounts: list[float], date: str, budget: MonthlyBudget, spent: Spend | None = None
+    amounts: list[float], date: str, budget: Budget, spent: Spend | None = None
 ) -> AdmissionView:
     """So much on each of the days that end with this one."""
     first = day_of(date) - len(amounts) + 1
@@ -31,12 +29,12 @@ def view_of(
         DaySpend(date_of(first + at), amount, round(amount)) for at, amount in enumerate(amounts)
     )
     month = sum(day.tokens for day in days if day.date[:7] == date[:7])
-    ledger = BudgetLedger(budget, spent or Spend(month, round(month)), Spend(7.0, 7))
+    ledger = Pot(budget, spent or Spend(month, round(month)), Spend(7.0, 7))
     return AdmissionView(date[:7], (), (("", ledger),), (), date, 12, (("", days),))
 
 
 def outlook(amounts: list[float], date: str, budget: float, passed: float = 1.0) -> BudgetOutlook:
-    (found,) = outlooks(view_of(amounts, date, MonthlyBudget(tokens=budget)), passed)
+    (found,) = outlooks(view_of(amounts, date, Budget(tokens=budget)), passed)
     return found
 
 
@@ -66,10 +64,10 @@ def test_the_pace_at_a_months_beginning_is_that_of_the_month_before() -> None:
 
 
 def test_what_was_spent_before_anybody_wrote_it_down_is_told_as_spent_by_then() -> None:
-    view = view_of([100.0, 100.0], "2026-11-16", MonthlyBudget(tokens=5000.0), Spend(1200.0))
+    view = view_of([100.0, 100.0], "2026-11-16", Budget(tokens=5000.0), Spend(1200.0))
     (found,) = outlooks(view, 0.5)
     assert found.past == (("2026-11-14", 1000.0), ("2026-11-15", 1100.0), ("2026-11-16", 1200.0))
-    nothing = view_of([], "2026-11-16", MonthlyBudget(tokens=5000.0), Spend(1200.0))
+    nothing = view_of([], "2026-11-16", Budget(tokens=5000.0), Spend(1200.0))
     (found,) = outlooks(nothing, 0.5)
     assert found.past == (("2026-11-16", 1200.0),)
     assert (found.pace_per_day, found.exhausted_on) == (0.0, None)
@@ -83,9 +81,9 @@ def test_days_without_spending_are_part_of_the_pace() -> None:
 
 
 def test_every_budget_has_an_outlook_of_its_own() -> None:
-    view = view_of([100.0] * 3, "2026-11-16", MonthlyBudget(5000.0, 900))
-    ledger = BudgetLedger(MonthlyBudget(tokens=10.0), NOTHING, NOTHING)
-    free = BudgetLedger(MonthlyBudget(), Spend(5.0), NOTHING)
+    view = view_of([100.0] * 3, "2026-11-16", Budget(5000.0, 900))
+    ledger = Pot(Budget(tokens=10.0), NOTHING, NOTHING)
+    free = Pot(Budget(), Spend(5.0), NOTHING)
     view = AdmissionView(
         "2026-11", (), (*view.ledgers, ("one", ledger), ("two", free)), (), "", 3, view.days
     )
@@ -126,7 +124,7 @@ def test_a_run_that_takes_more_than_a_month_finishes_after_several() -> None:
 
 def test_only_a_budget_that_is_in_the_way_is_blamed() -> None:
     tokens = outlook([100.0] * 16, "2026-11-16", 1650.0)
-    view = view_of([100.0] * 16, "2026-11-16", MonthlyBudget(microusd=1650))
+    view = view_of([100.0] * 16, "2026-11-16", Budget(microusd=1650))
     (money,) = outlooks(view, 1.0)
     enough = Finish(money, 40.0, raised_to(1600 + 7 + 44.0 + 45.0), 1)
     assert finishes([tokens, money], 50.0, 40.0, Spend(50.0, 45)) == ()

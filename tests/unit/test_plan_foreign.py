@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.errors import BadValueError, ForeignPlanError, PlanError
+from headway.pacing.budget import Budget
 from headway.plans.expand import Sources, expand
 from headway.plans.load import is_taken, load_foreign
-from headway.plans.spec import PlanBudget
 from headway.plans.untrusted import (
     MEMBERS_MAX,
     TASKS_MAX,
@@ -174,7 +174,7 @@ BAD = {
         task("prompt: x", f"each: {list(range(MEMBERS_MAX + 1))}"),
     ),
 }  # fmt: skip
-GIVEN = PlanPermissions(models=frozenset(("m",)), budget=PlanBudget(2_000_000, 5_000))
+GIVEN = PlanPermissions(models=frozenset(("m",)), budget=Budget(5_000, 2_000_000))
 
 
 @pytest.mark.parametrize(("message", "text"), [(m, text) for m in BAD for text in BAD[m]])
@@ -229,8 +229,8 @@ def test_what_a_configuration_cannot_allow_is_refused() -> None:
 
 def test_a_budget_is_within_the_users_and_in_its_unit() -> None:
     dollars, tokens = (
-        PlanPermissions(budget=PlanBudget(2_500_000)),
-        PlanPermissions(budget=PlanBudget(tokens=5_000)),
+        PlanPermissions(budget=Budget(microusd=2_500_000)),
+        PlanPermissions(budget=Budget(tokens=5_000)),
     )
     whole, own = task("prompt: x", top="budget: 1k\n"), task("prompt: x", "budget: 1k")
     assert told(whole, dollars)[0].hint == "write `budget: $2.5` or less, or leave it out"
@@ -238,7 +238,7 @@ def test_a_budget_is_within_the_users_and_in_its_unit() -> None:
     assert told(task("prompt: x", top="budget: $1\n"), tokens)[0].hint == (
         "write `budget: 5k` or less, or leave it out"
     )
-    both = PlanPermissions(budget=PlanBudget(2_000_000, 5_000))
+    both = PlanPermissions(budget=Budget(5_000, 2_000_000))
     assert "[$2, 5k]" in (told(task("prompt: x", top="budget: $3\n"), both)[0].hint or "")
 
 

@@ -8,20 +8,14 @@ from pathlib import Path
 import pytest
 
 from headway.errors import ERRORS_SHOWN_MAX, Place, PlanError
+from headway.pacing.budget import Budget
 from headway.plans.grammar import (
     KEYS,
     json_schema,
     keys_of,
 )
 from headway.plans.section import FAULTS_MAX
-from headway.plans.spec import (
-    CommandSpec,
-    Each,
-    PlanBudget,
-    PlanSpec,
-    Prompt,
-    Python,
-)
+from headway.plans.spec import CommandSpec, Each, PlanSpec, Prompt, Python
 from tests.unit.plan_texts import apply_fixes, spec_of
 
 MANUAL = Path(__file__).resolve().parent.parent.parent / "docs" / "plan.md"
@@ -100,7 +94,7 @@ def test_a_whole_plan_becomes_records() -> None:
     a, b, c, d = spec.tasks
     assert (spec.name, spec.strategy, spec.model, spec.file) == ("p", "waves:4", "m", "plan.yaml")
     assert (spec.budget, spec.timeout_s, spec.retries) == (
-        PlanBudget(6_000_000, 5_000_000),
+        Budget(5_000_000, 6_000_000),
         7200.0,
         3,
     )
@@ -109,10 +103,10 @@ def test_a_whole_plan_becomes_records() -> None:
     )  # fmt: skip
     assert b.work == Python("m.n:f")
     assert b.each == Each("items", (1, {"x": [2]}))
-    assert (b.budget, b.reads) == (PlanBudget(tokens=5_000_000), ("x", "y"))
+    assert (b.budget, b.reads) == (Budget(tokens=5_000_000), ("x", "y"))
     assert c.work == Prompt(file="p.md", max_tokens=4000)
     assert (c.needs, c.budget, c.repairs, c.timeout_s) == (
-        ("a", "b"), PlanBudget(microusd=500_000), 0, 90.0,
+        ("a", "b"), Budget(microusd=500_000), 0, 90.0,
     )  # fmt: skip
     assert (d.reduce, d.context_tokens, d.output, d.retries) == ("c", 120_000, "o", 0)
     assert spec.vars == (("tone", "brief"),)
@@ -268,14 +262,14 @@ def test_what_to_write_about_the_state_and_tokens_can_be_pasted(
 @pytest.mark.parametrize(
     ("written", "budget"),
     [
-        ("$6", PlanBudget(6_000_000)),
-        ("5M", PlanBudget(tokens=5_000_000)),
-        ("[$6]", PlanBudget(6_000_000)),
-        ("[0.2k, $6]", PlanBudget(6_000_000, 200)),
-        ("{usd: 6}", PlanBudget(6_000_000)),
+        ("$6", Budget(microusd=6_000_000)),
+        ("5M", Budget(tokens=5_000_000)),
+        ("[$6]", Budget(microusd=6_000_000)),
+        ("[0.2k, $6]", Budget(200, 6_000_000)),
+        ("{usd: 6}", Budget(microusd=6_000_000)),
     ],
 )
-def test_a_budget_is_dollars_tokens_or_both(written: str, budget: PlanBudget) -> None:
+def test_a_budget_is_dollars_tokens_or_both(written: str, budget: Budget) -> None:
     assert plan(task("run: x", f"budget: {written}")).tasks[2].budget == budget
 
 

@@ -23,6 +23,7 @@ from headway.errors import (
     QueueDeadlineError,
     UsageError,
 )
+from headway.pacing.budget import Budget
 from headway.planner.planning import (
     drafted,
     listed,
@@ -32,7 +33,6 @@ from headway.planner.planning import (
 )
 from headway.plans.grammar import KEYS as GRAMMAR
 from headway.plans.load import load_plan
-from headway.plans.spec import PlanBudget
 from headway.plans.untrusted import PlanPermissions, allowance_of
 from tests.unit.planned import GOOD, Author, fenced, wanted
 
@@ -129,7 +129,7 @@ def test_planning_has_a_budget_of_its_own_and_keeps_to_the_users(tmp_path: Path)
         author.plan(tmp_path, budget="1k")
     assert author.sent == []
     draft = author.plan(tmp_path, budget="1M")
-    assert draft.budget == PlanBudget(tokens=1_000_000 - 300)
+    assert draft.budget == Budget(tokens=1_000_000 - 300)
     assert draft.text.startswith("headway: 1\nbudget: 1000k\nmodel: openai/m\nname: good\n")
     assert Author([fenced(GOOD)]).plan(tmp_path).budget is None
 
@@ -185,7 +185,7 @@ def test_what_is_wrong_is_told_once_and_halves_of_characters_are_kept_out_of_fil
 def test_a_plan_can_be_json_or_bare_and_gets_the_users_model(tmp_path: Path, reply: str) -> None:
     draft = Author([reply]).plan(tmp_path, budget="1M")
     spec = draft.loaded.expanded.spec
-    assert (spec.model, spec.budget) == ("openai/m", PlanBudget(tokens=1_000_000))
+    assert (spec.model, spec.budget) == ("openai/m", Budget(tokens=1_000_000))
     assert load_plan(draft.save()).expanded.spec.tasks == spec.tasks
 
 

@@ -15,8 +15,9 @@ from msgspec.structs import fields
 from headway.base import values
 from headway.broker import protocol
 from headway.errors import WireError
+from headway.pacing.budget import Budget
 from headway.pacing.call import Cut, Denied, Granted, Outcome, Request
-from headway.pacing.memory import AccountTerms, MonthlyBudget
+from headway.pacing.memory import AccountTerms
 
 Message = protocol.FromClient | protocol.FromBroker
 FROM_CLIENT, FROM_BROKER = get_args(protocol.FromClient), get_args(protocol.FromBroker)
@@ -52,7 +53,7 @@ OUTCOMES = st.builds(
 TERMS = st.builds(
     AccountTerms,
     limits=st.lists(st.builds(values.Limit, st.just("requests"), AMOUNTS), max_size=2).map(tuple),
-    budget=st.builds(MonthlyBudget, SEEN, st.none() | NUMBERS),
+    budget=st.builds(Budget, SEEN, st.none() | NUMBERS),
 )
 MESSAGES: dict[type[Message], st.SearchStrategy[Message]] = {
     protocol.Hello: st.builds(protocol.Hello, NUMBERS, TEXT, NUMBERS, TEXT),

@@ -24,13 +24,9 @@ from headway.client import admission
 from headway.client.admission import AdmissionPort
 from headway.errors import BrokerUnavailableError, StateFileError, WireError
 from headway.pacing.admission import AdmissionView, describe
-from headway.pacing.budget import MonthlyBudgets
+from headway.pacing.budget import Budget, MonthlyBudgets
 from headway.pacing.call import Cut, Denied, Granted, Outcome, Request
-from headway.pacing.memory import (
-    AccountTerms,
-    MonthlyBudget,
-    PacingMemory,
-)
+from headway.pacing.memory import AccountTerms, PacingMemory
 from tests.unit.one_account import ACCOUNT, BUDGET, CALL, RecordedAdmission
 
 SOFT = Request(ACCOUNT, "anthropic", Sketch("model", size_bytes=100), is_soft=True)
@@ -42,7 +38,7 @@ FULL = Wait("concurrency", inf, "1 in flight")
 class World:
     """A service with everything around it: a clock that is set, replies that are read."""
 
-    def __init__(self, places: int = 1, budget: MonthlyBudget = MonthlyBudget()) -> None:
+    def __init__(self, places: int = 1, budget: Budget = Budget()) -> None:
         self.admission = RecordedAdmission(places, budget)
         self.now = 0.0
         self.replies: list[tuple[str, protocol.FromBroker]] = []
@@ -182,10 +178,10 @@ def test_a_call_is_denied_if_its_money_cannot_be_put_on_the_disk() -> None:
 
 
 @pytest.mark.parametrize(("budget", "tokens", "kept"), [
-    (BUDGET, 900.0, 1), (BUDGET, 1.0, 0), (MonthlyBudget(), 900.0, 0),
+    (BUDGET, 900.0, 1), (BUDGET, 1.0, 0), (Budget(), 900.0, 0),
 ])  # fmt: skip
 def test_more_money_for_an_answer_is_on_the_disk_with_the_next_decision(
-    budget: MonthlyBudget, tokens: float, kept: int
+    budget: Budget, tokens: float, kept: int
 ) -> None:
     here = World(budget=budget)
     here.say("a", *ask(1, request=SOFT))
@@ -223,7 +219,7 @@ def test_a_call_whose_answer_outgrows_the_budget_is_told_once() -> None:
     ("name", "counts"), [("", True), ("one#1", True), ("one#1/model", True), ("one#12", False)]
 )
 def test_a_budget_is_for_an_account_a_group_of_it_or_all(name: str, counts: bool) -> None:
-    terms = (name, AccountTerms(budget=MonthlyBudget(tokens=5.0))), ("one#2", AccountTerms())
+    terms = (name, AccountTerms(budget=Budget(tokens=5.0))), ("one#2", AccountTerms())
     names = MonthlyBudgets(PacingMemory(terms=terms), 0.0).keys
     assert names == {name}
     assert counts_towards("one#1", names) is counts

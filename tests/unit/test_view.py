@@ -6,8 +6,9 @@ from math import inf
 
 from headway.base.values import Limit, LimitReading, Reading, Sketch, Tally, Wait
 from headway.pacing.admission import Admission, ClientCalls, LimitView, describe
+from headway.pacing.budget import Budget
 from headway.pacing.call import Outcome, Request
-from headway.pacing.memory import AccountTerms, MonthlyBudget, PacingMemory
+from headway.pacing.memory import AccountTerms, PacingMemory
 
 CALL = Request("one", "anthropic", Sketch("model", size_bytes=400, max_output_tokens=100))
 
@@ -18,7 +19,7 @@ def _busy() -> Admission:
         Limit("concurrency", 2.0, kind="gauge"),
         Limit("requests", 5.0, kind="sliding"),
     )
-    terms = AccountTerms(limits, 1.0, "smooth", MonthlyBudget(tokens=1e6))
+    terms = AccountTerms(limits, 1.0, "smooth", Budget(tokens=1e6))
     admission.configure("one", terms, 0.0)
     for client, number in (("bob", 1), ("ann", 2), ("ann", 3), ("eve", 4)):
         admission.ask((client, number), CALL, 0.0)
@@ -39,7 +40,7 @@ def test_a_view_shows_the_calls_of_each_client_and_what_the_first_waits_for() ->
         ClientCalls("eve", 0, 1),
     )
     assert (view.month, [key for key, _ in view.terms]) == ("2026-11", ["one"])
-    assert dict(view.ledgers)["one"].budget == MonthlyBudget(tokens=1e6)
+    assert dict(view.ledgers)["one"].budget == Budget(tokens=1e6)
 
 
 def test_a_view_says_how_much_of_each_limit_is_used_and_how_old_that_is() -> None:

@@ -16,10 +16,15 @@ from msgspec import Struct
 
 from headway.base.values import Fault
 from headway.errors import HeadwayError, InternalError
+from headway.pacing.budget import unpriced
+from headway.wire.prices import price_at
 from headway.work import Attempt, AttemptError, OverBudgetError, Result, WindowEmptyError, charged
 
 if TYPE_CHECKING:
+    import asyncio
+
     from headway.engine.strategy import Resting
+    from headway.pacing.estimate import Prices
 
 
 class MeteredUsage(Struct, frozen=True):
@@ -44,6 +49,27 @@ class MeteredUsage(Struct, frozen=True):
     paid: int = 0
     """In a recording: all calls that were answered and paid. Tokens and money are theirs."""
     unpriced: int = 0
+
+
+class PriceLookup:
+    """The prices of models: the data takes half a second to load, and is loaded beside the loop."""
+
+    def __init__(self, look_up: Prices = price_at, is_needed: bool = False) -> None:
+        """`is_needed`: there is a budget in money, towards which every call must count."""
+        self.look_up = look_up
+        self.is_needed = is_needed
+        self._loading: asyncio.Task[object] | None = None
+
+    async def load(self, model: str, name: str = "") -> None:
+        """Wait until the data is there. Raises BudgetReachedError if the price of the model, which
+        the user calls `name`, is needed and not known."""
+        import asyncio
+
+        if self._loading is None:
+            self._loading = asyncio.create_task(asyncio.to_thread(self.look_up, model, 0))
+        await asyncio.shield(self._loading)
+        if self.is_needed and self.look_up(model, 0) is None:
+            raise unpriced(name or model)
 
 
 class Metered(Protocol):

@@ -12,7 +12,6 @@ Laws:
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -26,9 +25,10 @@ from urllib.parse import urlsplit
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from headway.agents.metering import PriceLookup
 from headway.base.values import Fault, FaultKind, Sketch, Tally
 from headway.errors import BadValueError, BudgetReachedError, UsageError
-from headway.pacing.call import Spend
+from headway.pacing.budget import Spend, unpriced
 from headway.pacing.estimate import Prices, ceiling_of, spend_of
 from headway.plans.references import Fitting, Misfit, Schema
 from headway.wire.prices import price_at
@@ -258,7 +258,7 @@ class PromptAgent:
         self._gate = Gate(settings.port, settings.window)
         self._client: httpx2.AsyncClient | None = None
         self._endpoints: dict[str, Endpoint] = {}
-        self._priced: set[str] = set()
+        self._prices = PriceLookup(settings.prices, settings.must_be_priced)
 
     async def aclose(self) -> None:
         client, self._client = self._client, None
@@ -315,7 +315,7 @@ class PromptAgent:
             endpoint.says_completion,
         )  # fmt: skip
         ceiling = await self.ceiling(sketch(Route(endpoint.wire), body), call.model)
-        await attempt.reserve(ceiling.microusd, ceil(ceiling.tokens))
+        await attempt.reserve(ceiling)
         calling = Calling(attempt, (self.settings.run, attempt.name), endpoint.key_variable)
         token = CALLING.set(calling)
         try:
@@ -327,6 +327,7 @@ class PromptAgent:
         if outcome is not None and outcome.fault is not None:
             raise self.lost(outcome.fault, calling, ceiling)
         taken = self.taken(endpoint.model, tally, ceiling)
+        attempt.spare(ceiling.minus(taken.spend))
         reply = _Reply(reader.text, reader.finish == "length", taken)
         if reader.is_damaged or not (reader.finish or reader.is_over):
             fault = Fault("broken", detail="the answer broke off or cannot be read")
@@ -376,14 +377,11 @@ class PromptAgent:
 
     async def ceiling(self, call: Sketch, model: str) -> Spend:
         """The most that a call can take. Raises AttemptError if its price has to be known."""
-        prices = self.settings.prices
-        if call.model not in self._priced:
-            # To load the price data takes half a second, and not on this loop.
-            await asyncio.to_thread(prices, call.model, 0)
-            self._priced.add(call.model)
-        if self.settings.must_be_priced and prices(call.model, 0) is None:
-            raise AttemptError(Fault("request", detail=unpriced(model).render()))
-        return ceiling_of(call, prices)
+        try:
+            await self._prices.load(call.model, model)
+        except BudgetReachedError as error:
+            raise AttemptError(Fault("request", detail=error.render())) from error
+        return ceiling_of(call, self.settings.prices)
 
     def taken(self, model: str, tally: Tally, ceiling: Spend) -> Result:
         spent = spend_of(model, ceiling, tally, self.settings.prices)
@@ -429,13 +427,6 @@ def must_have_ceilings(
     for model in dict.fromkeys(models):
         if prices(endpoint_of(model, environment).model, 0) is None:
             raise unpriced(model)
-
-
-def unpriced(model: str) -> BudgetReachedError:
-    return BudgetReachedError(
-        f"there is a budget, and nobody knows what a call to `{model}` can cost",
-        hint="use a model with a known price, or budget in tokens",
-    )
 
 
 def asked_for(prompt: str, schema: Schema | None) -> str:

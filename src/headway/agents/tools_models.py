@@ -13,7 +13,6 @@ import asyncio
 from collections.abc import Sequence
 from contextvars import ContextVar
 from importlib import import_module
-from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx2
@@ -24,7 +23,7 @@ from headway.agents.gate import CALLING, Calling
 from headway.agents.prompt import CONNECT_S_MAX, DETAIL_CHARS, Endpoint, PromptAgent
 from headway.agents.tools import LoopTool, missing
 from headway.base.values import Fault, FaultKind
-from headway.pacing.call import Spend
+from headway.pacing.budget import Spend
 from headway.wire.read import route, sketch
 from headway.wire.values import Route, WireName
 from headway.work import Attempt, AttemptError, OverBudgetError, Result, WindowEmptyError, charged
@@ -49,26 +48,13 @@ class Outlay(Struct):
     """The most that it can take; nothing before it is sent."""
     ended: Exception | None = None
     """Why it was not sent; SDKs would wrap it."""
-    _microusd: int = 0
-    _tokens: int = 0
-
-    async def cover(self, ceiling: Spend) -> None:
-        """Set aside what the next call can take beyond what is left of earlier ones."""
-        spent = self.spent
-        tokens = round(spent.input_tokens + spent.output_tokens) + spent.extra_tokens
-        tokens += ceil(ceiling.tokens)
-        microusd = max(0, spent.spend_microusd + ceiling.microusd - self._microusd)
-        tokens = max(0, tokens - self._tokens)
-        if microusd or tokens:
-            await self.attempt.reserve(microusd, tokens)
-            self._microusd += microusd
-            self._tokens += tokens
 
     def begin(self, calling: Calling) -> None:
         self.calling, self.ceiling, self.ended = calling, Spend(), None
 
     def pay(self, result: Result) -> None:
         self.spent = charged(self.spent, result)
+        self.attempt.spare(self.ceiling.minus(result.spend))
 
     def lost(self) -> Spend | None:
         """The most that a call took which was sent and whose end is unknown."""
@@ -135,7 +121,7 @@ class LoopModels:
             asked = route(request.method, request.url.path) or Route(endpoint.wire)
             call = sketch(asked, request.content)
             outlay.ceiling = await self._agent.ceiling(call, endpoint.model)
-            await outlay.cover(outlay.ceiling)
+            await outlay.attempt.reserve(outlay.ceiling)
             return await self._agent.http().send(request, stream=True)
         except Ended as ended:
             outlay.ended = ended

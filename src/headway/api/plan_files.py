@@ -26,8 +26,8 @@ from headway.errors import (
 from headway.journal.folder import new_run
 from headway.journal.journal import Journal
 from headway.journal.reader import JournalReader
+from headway.pacing.budget import Budget
 from headway.plans.load import Loaded
-from headway.plans.spec import PlanBudget
 from headway.run.driver import RunOutcome
 from headway.run.filling import value_in
 from headway.run.launch import Launched, launch
@@ -59,14 +59,14 @@ class PlanResults(Struct, frozen=True):
         return f"<PlanResults of {self.run}: {', '.join(self.results)}>"
 
 
-def budget_in(text: str) -> PlanBudget:
+def budget_in(text: str) -> Budget:
     """`$6` is money, `5M` tokens."""
     number = number_of(text.removeprefix("$"))
     if number is None or number <= 0 or not isfinite(number):
         raise BadValueError(f"a budget of {text} is not an amount", hint="write '$6' or 5M")
     if text.startswith("$"):
-        return PlanBudget(microusd=max(1, round(number * 1_000_000)))
-    return PlanBudget(tokens=max(1, round(number)))
+        return Budget(microusd=max(1, round(number * 1_000_000)))
+    return Budget(tokens=max(1, round(number)))
 
 
 class Performed(Struct, frozen=True):

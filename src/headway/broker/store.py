@@ -29,9 +29,9 @@ from headway.base.crash import crash_point
 from headway.errors import WireError
 from headway.journal.shim_log import sync_folder, unlink, write_all, write_file
 from headway.pacing.admission import Admission
-from headway.pacing.budget import DAYS_KEPT
+from headway.pacing.budget import DAYS_KEPT, Claim, DaySpend
 from headway.pacing.estimate import Price
-from headway.pacing.memory import AccountMemory, Claim, DaySpend, PacingMemory
+from headway.pacing.memory import AccountMemory, PacingMemory
 
 HEAD: Final = b"headway memory "
 VERSION: Final = b"3"

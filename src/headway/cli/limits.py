@@ -18,12 +18,13 @@ from headway.base.numbers import number_of, share_of
 from headway.base.values import Limit, LimitKind, Resource
 from headway.cli.main import Body, Commands, add_command, add_commands, add_json, print_json
 from headway.errors import BadValueError, did_you_mean
+from headway.pacing.budget import Budget
 from headway.report.text.terminal import print_lines
 from headway.report.text.words import console_for, glyphs_for
 
 if TYPE_CHECKING:
     from headway.pacing.admission import AdmissionView
-    from headway.pacing.memory import AccountTerms, MonthlyBudget
+    from headway.pacing.memory import AccountTerms
 
 WORDS: Final[dict[str, tuple[Resource, float]]] = {
     "rpm": ("requests", 60.0),
@@ -253,12 +254,11 @@ def _setting(text: str, kind: LimitKind) -> tuple[str, Limit | None]:
     return limit.name, limit
 
 
-def monthly(text: str) -> MonthlyBudget:
+def monthly(text: str) -> Budget:
     """`5M/month` in tokens, `$20/month` in money."""
-    from headway.pacing.memory import MonthlyBudget
 
     if text == NOTHING:
-        return MonthlyBudget()
+        return Budget()
     amount, _, period = text.partition("/")
     number = number_of(amount.removeprefix("$"))
     if number is None or not 0.0 <= number < inf or period not in ("month", ""):
@@ -266,8 +266,8 @@ def monthly(text: str) -> MonthlyBudget:
             f"`{text}` is not a budget", hint="write it like `5M/month` or '$20/month'"
         )
     if amount.startswith("$"):
-        return MonthlyBudget(microusd=round(number * 1e6))
-    return MonthlyBudget(tokens=number)
+        return Budget(microusd=round(number * 1e6))
+    return Budget(tokens=number)
 
 
 def _with_unknown(value: object) -> object:

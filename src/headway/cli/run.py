@@ -17,7 +17,7 @@ from headway.base.locks import look
 from headway.cli.main import Body, add_json
 from headway.config import foreign_allowance, read_configuration
 from headway.errors import BadValueError, UsageError
-from headway.plans.spec import PlanBudget
+from headway.pacing.budget import Budget
 
 if TYPE_CHECKING:
     from headway.journal.journal import Journal
@@ -106,7 +106,7 @@ def begin(
     path: Path,
     parsed: argparse.Namespace,
     environment: Mapping[str, str],
-    budget: PlanBudget | None,
+    budget: Budget | None,
 ) -> int:
     from headway.cli.running import begin_journal
     from headway.engine.record import Header
@@ -281,7 +281,7 @@ def must_be_least(option: str, number: int | None, least: int) -> None:
         raise BadValueError(f"{option} {number} is less than {least}", hint=f"{option} {least + 3}")
 
 
-def budget_of(text: str | None) -> PlanBudget | None:
+def budget_of(text: str | None) -> Budget | None:
     """`$6` is money, `5M` tokens."""
     if text is None:
         return None

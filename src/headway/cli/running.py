@@ -22,8 +22,8 @@ from headway.interrupts import say_on_interrupt
 from headway.journal.file import LEAST_BYTES, free_bytes, full_words
 from headway.journal.folder import new_run
 from headway.journal.journal import Journal
+from headway.pacing.budget import Budget
 from headway.plans.ready import DONE
-from headway.plans.spec import PlanBudget
 from headway.report.progress import TaskNames
 from headway.report.text.words import one_line
 from headway.run.driver import Driver
@@ -192,7 +192,7 @@ def _summary(launched: Launched, header: Header) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _say(launched: Launched, header: Header, budget: PlanBudget | None) -> None:
+def _say(launched: Launched, header: Header, budget: Budget | None) -> None:
     finished, outcome = launched.outcome.finished, launched.outcome
     parts = [f"{finished.finished} done"]
     parts += [

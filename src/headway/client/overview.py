@@ -18,7 +18,7 @@ from headway.broker.protocol import About
 from headway.broker.store import open_admission, recall
 from headway.errors import BadValueError, did_you_mean
 from headway.pacing.admission import AccountView, AdmissionView, describe
-from headway.pacing.budget import BudgetLedger
+from headway.pacing.budget import Pot
 from headway.pacing.estimate import Price
 from headway.pacing.memory import EVERY_ACCOUNT, AccountMemory, model_group
 from headway.report.health import condition_of
@@ -27,7 +27,7 @@ from headway.report.options import AccountGuess, AccountState, remembered_accoun
 
 def account_in(
     environ: Mapping[str, str], account: str = "", model: str = ""
-) -> tuple[AccountGuess, BudgetLedger | None]:
+) -> tuple[AccountGuess, Pot | None]:
     """The account that is meant, or else the one used most, and the budget of its calls."""
     view, kept = overview(environ).view, recall(folders(environ).memory)
     lanes = [lane for lane in view.accounts if _is_meant(lane, account, model)]
@@ -66,7 +66,7 @@ def _samples(lane: AccountMemory) -> float:
     return sum(weight for _, weight, _, _ in lane.profile.curves[1])
 
 
-def _ledger(view: AdmissionView, account: str) -> BudgetLedger | None:
+def _ledger(view: AdmissionView, account: str) -> Pot | None:
     ledgers = dict(view.ledgers)
     for key in (account, EVERY_ACCOUNT):
         ledger = ledgers.get(key)

@@ -43,9 +43,10 @@ from headway.gateway.recording import Recording
 from headway.gateway.replay import CUT_OFF, NOT_SENT, RecordedReply
 from headway.gateway.reply import ClientReply, fields_of
 from headway.gateway.request_match import CanonicalCall, canonical_call
-from headway.gateway.spending import Spending
 from headway.gateway.values import CallEnded, Pairs, Passed, Payer, Turned, Upstream
+from headway.pacing.budget import NOTHING, Spend, grown
 from headway.pacing.call import Outcome, Request
+from headway.pacing.estimate import spend_on
 from headway.pacing.refusal import BODY_BYTES_MAX
 from headway.wire.values import WireName
 from headway.work import OverBudgetError
@@ -278,9 +279,9 @@ class GatewayCall:
     """One call. Made and used within one event loop; `answer` is called once."""
 
     __slots__ = (
-        "_began_s", "_body", "_caller", "_exchange", "_first_byte_s", "_form", "_gateway",
+        "_began_s", "_body", "_caller", "_claim", "_exchange", "_first_byte_s", "_form", "_gateway",
         "_headers", "_key", "_noted", "_number", "_passed", "_payer", "_recording", "_reply",
-        "_sent_s", "_spending", "_upstream", "_use", "_was_held", "_wire",
+        "_sent_s", "_upstream", "_use", "_was_held", "_wire",
     )  # fmt: skip
 
     def __init__(
@@ -324,7 +325,8 @@ class GatewayCall:
         self._key, self._payer, self._passed = key, key.payer, passed
         self._caller, self._body = caller, body
         self._use: Use = account, sketch.model
-        self._spending: Spending | None = None
+        self._claim = NOTHING
+        """What the run has set aside for it."""
         self._noted: WatchedPermit | None = None
         self._recording: Recording | None = None
         self._number = 0
@@ -337,11 +339,10 @@ class GatewayCall:
             return gateway.refused(self._wire, DRAINING)
         if self._payer is not None:
             try:
-                price_at = await gateway.prices.of(self._use[1])
+                await gateway.prices.load(self._use[1])
             except HeadwayError as error:
                 over = Turned(402, "budget", error.message, error.hint or "")
                 return gateway.refused(self._wire, over)
-            self._spending = Spending(self._payer, price_at)
         kept = None if gateway.tape is None or form is None else gateway.tape.find(form)
         self._began_s = self._sent_s = time.monotonic()
         self._number = gateway.ledger.entered(self._key.name, self._caller.name, self._began_s)
@@ -421,16 +422,25 @@ class GatewayCall:
         self._was_held |= is_resent or bool(ticket.waited_for)
         noted = self._noted = WatchedPermit(ticket, self._read)
         self._exchange.granted(noted)
-        if self._spending is not None and payer is not None:
-            expected = ticket.expected
-            cost = self._spending.before(expected.input_tokens, expected.output_tokens)
+        if payer is not None:
+            whole = self._claim.at_least(self._cost_of(max(1.0, ticket.expected.output_tokens)))
             try:
-                await payer.reserve(cost.microusd, cost.tokens)
+                await self._set_aside(payer, whole)
             except BaseException:
                 noted.settle(UNUSED)
                 raise
         self._sent_s = time.monotonic()
         self._gateway.ledger.sent(self._number, self._sent_s)
+
+    def _cost_of(self, output_tokens: float) -> Spend:
+        """The expected cost of the call with an answer of this length."""
+        given = 0.0 if self._noted is None else self._noted.expected.input_tokens
+        tally = Tally(float(ceil(given)), 0.0, float(ceil(output_tokens)))
+        return spend_on(self._use[1], tally, self._gateway.prices.look_up)
+
+    async def _set_aside(self, payer: Payer, whole: Spend) -> None:
+        await payer.reserve(whole.minus(self._claim))
+        self._claim = whole
 
     async def _in_line(self) -> HeldPermit:
         """The permit. A client that goes away leaves its place for a moment."""
@@ -551,18 +561,18 @@ class GatewayCall:
 
     async def _cut_off(self, data: bytes) -> web.StreamResponse | None:
         """End an answer that outgrew a budget; set more of the run's aside while there is some."""
-        spending, noted, payer = self._spending, self._noted, self._payer
+        noted, payer = self._noted, self._payer
         cut = None if noted is None else noted.cut
         if cut is not None:
             status, _, body = hold.given_up(cut, self._wire)
         else:
-            if spending is None or noted is None or payer is None:
+            if noted is None or payer is None:
                 return None
-            cost = spending.grew(noted.output_tokens)
-            if cost is None:
+            whole = next(grown(self._claim, noted.output_tokens, self._cost_of), None)
+            if whole is None:
                 return None
             try:
-                await payer.reserve(cost.microusd, cost.tokens)
+                await self._set_aside(payer, whole)
                 return None
             except OverBudgetError as error:
                 told = _too_dear(error)
@@ -595,8 +605,10 @@ class GatewayCall:
             self._gateway.fatal.ended(self._use, outcome.fault)
         # Prices are looked up for the calls of tasks only.
         microusd = None if outcome.how == "used" else 0
-        if self._spending is not None:
-            microusd = self._spending.cost(tally)
+        if self._payer is not None:
+            spent = spend_on(self._use[1], tally, self._gateway.prices.look_up)
+            self._payer.spare(self._claim.minus(spent))
+            microusd = None if spent.unpriced else spent.microusd
         totals = self._key.totals or MeteredUsage()
         self._key.totals = replace(
             totals,

@@ -29,6 +29,7 @@ from aiohttp.web_protocol import RequestHandler
 from msgspec.structs import replace
 
 from headway.agents.gate import Fatal
+from headway.agents.metering import PriceLookup
 from headway.base import process_tree as kin
 from headway.base.folders import Folders
 from headway.client.accounts import KnownDialects, host_name
@@ -43,7 +44,6 @@ from headway.gateway.recording import Recorder, doubts_of
 from headway.gateway.replay import Tape
 from headway.gateway.reply import fields_of, refusal_of, write_reply
 from headway.gateway.settings import GatewaySettings
-from headway.gateway.spending import Prices
 from headway.gateway.values import Passed, Turned, Upstream
 from headway.interrupts import END_S
 from headway.wire.read import sketch
@@ -81,7 +81,7 @@ class Gateway:
 
     def __init__(
         self, settings: GatewaySettings, keys: Keyring, *, admission: Port | None = None,
-        prices: Prices | None = None,
+        prices: PriceLookup | None = None,
     ) -> None:  # fmt: skip
         """`admission` admits calls; `None` is the broker, over a line of the gateway's own."""
         self._own: AdmissionPort | None = None
@@ -92,7 +92,7 @@ class Gateway:
         self.settings = settings
         self.keys = keys
         self.admission = admission
-        self.prices = Prices() if prices is None else prices
+        self.prices = PriceLookup() if prices is None else prices
         self.ledger = GatewayLedger(time.monotonic())
         self.sender = Sender()
         self.voices = KnownDialects()

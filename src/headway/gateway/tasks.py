@@ -21,16 +21,15 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from headway.agents.metering import MeteredUsage
+from headway.agents.metering import MeteredUsage, PriceLookup
 from headway.client.accounts import GATEWAY_VARIABLE
-from headway.engine.budget import NOTHING, Cost
 from headway.engine.strategy import Resting
 from headway.errors import StateFileError
 from headway.gateway import environment
 from headway.gateway.guard import Keyring
 from headway.gateway.settings import VARIABLES, GatewayOptions, GatewaySettings, leads_to_gateway
-from headway.gateway.spending import Prices
 from headway.gateway.values import GatewayKey
+from headway.pacing.budget import Spend
 from headway.work import Attempt, OverBudgetError, WindowEmptyError
 
 if TYPE_CHECKING:
@@ -71,10 +70,9 @@ class _Metered:
         """Set while a client that was sent away has not called again."""
         self._is_doomed = False
         """The run does not wait for the window that is empty: the next call has no answer."""
-        self._one_by_one = asyncio.Lock()
-        self._requests: set[asyncio.Task[None]] = set()
-        self._wanted = self._reserved = NOTHING
-        """What the calls are expected to cost, and what the run has set aside for this attempt."""
+        self._limits: set[asyncio.Timeout] = set()
+        """Of calls that wait for the budget."""
+        self.spare = attempt.spare
         self._is_closed = False
         self.stopped: OverBudgetError | None = None
         self.empty: WindowEmptyError | None = None
@@ -113,48 +111,29 @@ class _Metered:
             self._rest = None
             self._attempt.clock.start()
 
-    async def reserve(self, microusd: int, tokens: int, /) -> None:
-        self.spares(-microusd, -tokens)
+    async def reserve(self, more: Spend) -> None:
         if self.stopped is not None:
             raise self.stopped
         if self._is_closed:
             # A process that outlived its attempt: its money would never be settled.
             raise OverBudgetError("the attempt that this call is charged to has ended")
-        if self._lacking() != NOTHING:
-            request = asyncio.ensure_future(self._request())
-            self._requests.add(request)
-            request.add_done_callback(self._requested)
-            await asyncio.shield(request)
+        limit = asyncio.timeout(MONEY_S_MAX)
+        self._limits.add(limit)
+        try:
+            async with limit:
+                await self._attempt.reserve(more)
+        except (OverBudgetError, TimeoutError) as error:
+            why = f"the budget has no room for {more}: others that do not end have the rest"
+            over = OverBudgetError(why) if isinstance(error, TimeoutError) else error
+            self._give_up(over)
+            raise over from None
+        finally:
+            self._limits.discard(limit)
 
-    def spares(self, microusd: int, tokens: int, /) -> None:
-        self._wanted = self._wanted.minus(Cost(microusd, tokens))
-
-    def _lacking(self) -> Cost:
-        lacks = self._wanted.minus(self._reserved)
-        return Cost(max(0, lacks.microusd), max(0, lacks.tokens))
-
-    async def _request(self) -> None:
-        """One request at a time: each asks for all that is lacking then."""
-        async with self._one_by_one:
-            lacking = self._lacking()
-            if lacking == NOTHING:
-                return
-            try:
-                async with asyncio.timeout(MONEY_S_MAX):
-                    await self._attempt.reserve(lacking.microusd, lacking.tokens)
-            except (OverBudgetError, TimeoutError) as error:
-                why = f"the budget has no room for {lacking}: others that do not end have the rest"
-                over = OverBudgetError(why) if isinstance(error, TimeoutError) else error
-                if self.stopped is None:
-                    self.stopped = over
-                    self._end()
-                raise over from None
-            self._reserved = self._reserved.plus(lacking)
-
-    def _requested(self, request: asyncio.Task[None]) -> None:
-        self._requests.discard(request)
-        if not request.cancelled():
-            request.exception()  # It was raised in the caller, or the caller is gone.
+    def _give_up(self, over: OverBudgetError) -> None:
+        if not self._is_closed:
+            self.stopped = self.stopped or over
+            self._end()
 
     def window(self, resets_at_s: float, detail: str) -> None:
         self.empty = WindowEmptyError(resets_at_s, detail)
@@ -182,11 +161,10 @@ class _Metered:
     async def close(self) -> MeteredUsage:
         self._keys.end(self.key)
         self._is_closed = True
-        requests = list(self._requests)
-        for request in requests:
-            request.cancel()
-        await asyncio.gather(*requests, return_exceptions=True)
         loop = asyncio.get_running_loop()
+        for limit in self._limits:
+            if not limit.expired():
+                limit.reschedule(loop.time())
         until_s = loop.time() + LAST_S_MAX
         while self.key.in_flight and loop.time() < until_s:
             await asyncio.sleep(LOOK_S)
@@ -200,7 +178,8 @@ class TaskGateway:
 
     def __init__(
         self, run: str, folder: str, run_folder: str, environ: Mapping[str, str],
-        settings: GatewaySettings, *, prices: Prices | None = None, admission: Port | None = None,
+        settings: GatewaySettings, *, prices: PriceLookup | None = None,
+        admission: Port | None = None,
     ) -> None:  # fmt: skip
         """Commands run in `folder`; their homes are made in `run_folder`."""
         self._run = run
@@ -211,7 +190,7 @@ class TaskGateway:
         self._environment: dict[str, str] = {}
         """Of all commands, with `TOKEN` in place of their token."""
         self._settings = settings
-        self._prices = Prices() if prices is None else prices
+        self._prices = PriceLookup() if prices is None else prices
         self._admission = admission
         self._keys = Keyring()
         self._window: Window | None = None

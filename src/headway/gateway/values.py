@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from headway.agents.metering import MeteredUsage
 from headway.base.values import Fault, Tally
+from headway.pacing.budget import Spend
 from headway.wire.values import Route
 
 Pairs = tuple[tuple[bytes, bytes], ...]
@@ -47,10 +48,10 @@ class Payer(Protocol):
     def rests(self, seconds: float) -> None:
         """A client was sent away, or left: the seconds within which it calls again."""
 
-    def reserve(self, microusd: int, tokens: int, /) -> Awaitable[None]:
+    def reserve(self, more: Spend) -> Awaitable[None]:
         """Set aside so much more for this task; raises OverBudgetError."""
 
-    def spares(self, microusd: int, tokens: int, /) -> None:
+    def spare(self, left: Spend) -> None:
         """A call ended and left so much of what was set aside for it; negative if it took more."""
 
     def window(self, resets_at_s: float, detail: str) -> None:

@@ -32,10 +32,10 @@ from headway.errors import BadValueError, HeadwayError, PlanError, StateFileErro
 from headway.journal.folder import LAST, RunPlace, list_runs, new_run
 from headway.journal.journal import Journal
 from headway.journal.reader import JournalReader
+from headway.pacing.budget import Budget
 from headway.plans.check import check
 from headway.plans.document import absent
 from headway.plans.load import Loaded, load_foreign
-from headway.plans.spec import PlanBudget
 from headway.plans.untrusted import PlanPermissions
 from headway.report.progress import TimeLeft
 from headway.report.text.check import refusal_of
@@ -74,7 +74,7 @@ class McpSettings(Struct, frozen=True):
     """Also runs that were started in other folders."""
     sim: str | None = None
     """Runs use the simulated provider, with this script; None: the real ones."""
-    most: PlanBudget | None = None
+    most: Budget | None = None
     """The most that one run may be given."""
 
     def folder(self, name: str) -> Path:
@@ -115,7 +115,7 @@ class McpSettings(Struct, frozen=True):
             raise BadValueError("`model` must be the name of a model", hint="provider/model")
         return name
 
-    def allowance(self, budget: PlanBudget | None = None) -> PlanPermissions:
+    def allowance(self, budget: Budget | None = None) -> PlanPermissions:
         """What a plan may contain: what the user's configuration says."""
         return replace(foreign_allowance(os.environ), budget=budget)
 
@@ -123,7 +123,7 @@ class McpSettings(Struct, frozen=True):
         """What a run will see of the keys."""
         return {**os.environ, **SIMULATED} if self.sim is not None else dict(os.environ)
 
-    def budget(self, text: str) -> PlanBudget:
+    def budget(self, text: str) -> Budget:
         """`$2` is dollars, `500k` tokens; not more than the user said."""
         budget = budget_in(text)
         most = self.most
@@ -154,7 +154,7 @@ class McpSettings(Struct, frozen=True):
             return False
 
 
-def budget_in(text: str) -> PlanBudget:
+def budget_in(text: str) -> Budget:
     """An amount as callers write it."""
     amount = text.strip()
     try:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
+from functools import partial
 from math import inf
 from typing import Final, Literal
 
@@ -23,8 +24,8 @@ from msgspec.structs import replace
 from headway.base.values import Fault, FaultKind, Limit, Reading, SettledAs, Usage, Wait
 from headway.errors import AccountClosedError, BudgetReachedError, DemandTooLargeError, HeadwayError
 from headway.pacing.account import AccountConfig
-from headway.pacing.budget import STEP_SHARE, STEP_TOKENS, BudgetLedger, MonthlyBudgets, no_room
-from headway.pacing.call import Call, CallId, Cut, Denied, Granted, Outcome, Request, Spend
+from headway.pacing.budget import ALL, DaySpend, MonthlyBudgets, Pot, Spend, unpriced
+from headway.pacing.call import Call, CallId, Cut, Denied, Granted, Outcome, Request
 from headway.pacing.calls import AccountCalls
 from headway.pacing.estimate import Estimates, Prices
 from headway.pacing.headers import DIALECTS, PLAIN, Dialect
@@ -36,8 +37,6 @@ from headway.pacing.memory import (
     AccountTerms,
     Chronicle,
     ChronicleMemory,
-    Claim,
-    DaySpend,
     PacingMemory,
     account_of,
     joined,
@@ -359,9 +358,10 @@ class Admission:
         self._owned(call, outcome.reading.owner, now)
         account, request = self._change(call), call.request
         ran, tally = outcome.how == "used", outcome.tally
+        claim = self.budgets.held(id)
         if request.is_soft:
-            call.claim = self._owed(call, tally.output_tokens)
-        spend = self._estimates.spend(request.sketch, call.claim, tally, request.is_soft)
+            claim = claim.at_least(self._estimates.grown(request.sketch, tally.output_tokens))
+        spend = self._estimates.spend(request.sketch, claim, tally, request.is_soft)
         usage = self._estimates.usage(call.demand, tally, spend, account.speak(outcome.dialect))
         is_whole = ran and outcome.fault is None
         self._estimates.ended(id, request.sketch, tally if is_whole else None)
@@ -386,8 +386,7 @@ class Admission:
         if id in self._calls:
             return False
         call = self._open(id, request, now)
-        claim = Claim(id, call.account[0], self._size(call, now))
-        call.claim = self.budgets.adopt(claim)
+        self.budgets.adopt(id, call.account[0], self._size(call, now))
         account = self._change(call)
         account.adopt(call, now - age_s, account.known_s, now)
         self._sent(call, now)
@@ -398,17 +397,16 @@ class Admission:
         self._terms[key] = terms
         self._changed_terms[key] = None
         self._reterm(now)
-        if not self.budgets.budget(key, terms.budget):
+        if not self.budgets.set_budget(key, terms.budget):
             return
         waiting = [call for call in self._calls.values() if not call.is_sent and not call.parked]
         for call in self._calls.values():
             if call.is_sent:
                 # Where the budget is the first in money, no price was claimed for it.
-                request, claim = call.request, call.claim
+                request = call.request
                 most = self._estimates.claim(request.sketch, call.demand, request.is_soft)
-                tokens = max(claim.tokens, most.tokens)
-                money = max(claim.microusd, most.microusd)
-                self._keep(call, Spend(tokens, money, most.unpriced))
+                whole = most.at_least(self.budgets.held(call.id))
+                self.budgets.hold(call.id, whole, (call.account[0], ALL))
         # Calls in the queue go through every door again.
         for call in waiting:
             if self._denials.pop(call.id, None) is None:
@@ -589,24 +587,24 @@ class Admission:
         if call.beginning is not None:
             until_s = self._leaders.until_s(call.beginning, call.id, call.asked_s, now)
             if until_s > now:
+                self.budgets.leave(call.id)
                 self._park(call, FOLLOWS)
                 return until_s
         claim, account = self._size(call, now), self._accounts[call.account]
-        if self.budgets.keys:
-            room = self.budgets.room(account.name, claim)
-            refusal = self._unbounded(call)
-            if refusal is None and room == "never":
-                refusal = self._too_dear(call, claim)
-            if refusal is not None:
-                self._unpark(call)
-                self._deny(call, refusal)
-                return inf
-            if room == "later" or (call.parked is not BUDGETED and account.name in self._parked):
+        refusal = self._unbounded(call) if self.budgets.keys else None
+        if refusal is None:
+            room = self.budgets.claim(call.id, claim, (account.name, ALL))
+            if room == "later":
                 self._park(call, BUDGETED)
                 return inf
-        if call.parked is not None:
-            self._unpark(call)
-        self._keep(call, claim)
+            if room == "never":
+                about = "about" if call.request.is_soft else "up to"
+                refusal = self.budgets.no_room(account.name, f"a call of {about} {claim}")
+        self._unpark(call)
+        if refusal is not None:
+            self.budgets.leave(call.id)
+            self._deny(call, refusal)
+            return inf
         if now - account.closed_s >= REOPEN_S:
             # Long after an account was closed, one call may find out whether it still is.
             account.closed_s = inf
@@ -640,11 +638,10 @@ class Admission:
 
     def _withdraw(self, call: Call) -> None:
         """Leave the door or the queue."""
-        if call.parked is not None:
-            self._unpark(call)
-            return
-        self._accounts[call.account].leave(call)
         self.budgets.settle(call.id, None)
+        if call.parked is None:
+            self._accounts[call.account].leave(call)
+        self._unpark(call)
 
     def _park(self, call: Call, why: Wait) -> None:
         """Wait at a door, behind those who do; a call that waits there keeps its place."""
@@ -680,13 +677,11 @@ class Admission:
     def _unbounded(self, call: Call) -> BudgetReachedError | None:
         """Why a budget has to refuse a call: it has no price, or its answer has no end."""
         request = call.request
-        budgets = self.budgets.of(call.account[0])
+        pots, keys = self.budgets.pots, self.budgets.keys
+        budgets = [pots[key].budget for key in (call.account[0], ALL) if key in keys]
         in_money = any(budget.microusd is not None for budget in budgets)
         if in_money and not self._estimates.has_price(request.sketch):
-            return BudgetReachedError(
-                f"there is a budget in money, and no price is known for {request.sketch.model}",
-                hint="use a model with a known price, or budget in tokens",
-            )
+            return unpriced(request.sketch.model)
         if not budgets or request.is_soft or request.sketch.max_output_tokens is not None:
             return None
         return BudgetReachedError(
@@ -695,52 +690,20 @@ class Admission:
             "maxOutputTokens)",
         )
 
-    def _too_dear(self, call: Call, claim: Spend) -> BudgetReachedError:
-        what = f"{claim.tokens:,.0f} tokens"
-        if claim.microusd:
-            what += f", ${claim.microusd / 1e6:,.4f}"
-        request = call.request
-        about = "about" if request.is_soft else "up to"
-        return no_room(self.budgets, call.account[0], f"a call of {about} {what}")
-
     def _grew(self, call: Call, output_tokens: float) -> bool:
         """An answer has so many tokens by now; True if more is kept for it than before."""
-        owed = self._owed(call, output_tokens)
-        if owed == call.claim:
-            return False
-        kept = None if call.is_cut else self._with_room(call, output_tokens)
-        if kept is None and not call.is_cut:
+        sketch = call.request.sketch
+        most = output_tokens if call.is_cut else sketch.max_output_tokens
+        cost_of = partial(self._estimates.grown, sketch)
+        room = self.budgets.grow(
+            call.id, output_tokens, cost_of, inf if most is None else float(most)
+        )
+        if room == "never" and not call.is_cut:
             call.is_cut = True
             what = f"more of this answer, which was ended at {output_tokens:,.0f} tokens"
-            error = no_room(self.budgets, call.account[0], what)
+            error = self.budgets.no_room(call.account[0], what)
             self._cuts[call.id] = Cut(call.id, error.message, error.hint or "")
-        self._keep(call, kept or owed)
-        return True
-
-    def _owed(self, call: Call, output_tokens: float) -> Spend:
-        """What is kept for a call, or what it costs with so long an answer if that is more."""
-        claim, known = call.claim, self._estimates.grown(call.request.sketch, output_tokens)
-        return Spend(
-            max(claim.tokens, known.tokens), max(claim.microusd, known.microusd), claim.unpriced
-        )
-
-    def _with_room(self, call: Call, output_tokens: float) -> Spend | None:
-        """What to keep for a longer answer: a large step ahead, or else a small one; or none."""
-        request = call.request
-        most = request.sketch.max_output_tokens
-        longest = inf if most is None else float(most)
-        for step in (max(STEP_TOKENS, STEP_SHARE * output_tokens), STEP_TOKENS):
-            tokens = max(output_tokens, min(output_tokens + step, longest))
-            whole = self._owed(call, tokens)
-            if self.budgets.room(call.account[0], whole.minus(call.claim)) == "yes":
-                return whole
-        return None
-
-    def _keep(self, call: Call, spend: Spend) -> None:
-        call.claim = spend
-        if call.is_sent:
-            self.budgets.changed_claims[call.id] = None
-        self.budgets.claim(Claim(call.id, call.account[0], spend))
+        return room is not None
 
     def _deny_hopeless(self, account: ManagedAccount, wait: Wait, first: Call) -> None:
         """Deny calls that wait and that no time and no event will help."""
@@ -823,7 +786,7 @@ class AdmissionView(Struct, frozen=True, rename={"accounts": "lanes"}):
 
     month: str
     accounts: tuple[AccountView, ...]
-    ledgers: tuple[tuple[str, BudgetLedger], ...]
+    ledgers: tuple[tuple[str, Pot], ...]
     terms: tuple[tuple[str, AccountTerms], ...]
     date: str = ""
     hour: int = HOUR_UNKNOWN

@@ -1,39 +1,46 @@
-"""Budgets of a month, of each account and of all together.
+"""Budgets: what may be spent, what was spent, and what is set aside for calls in flight.
+
+A pot is one budget by its name: of a run or a group of its tasks, of a month's account or of all
+accounts. A holder, an attempt of a run or a call of a month, claims before it spends.
 
 Laws:
-- A call counts towards the budget of its account and towards the common one, in that order.
-- A call of a former process whose client does not come back is paid as it was claimed; a client
-  that comes back later does not pay twice.
-- A budget is for a calendar month; what is in flight at midnight counts in the new one.
+- All or nothing: a claim is made in every pot that it counts towards, or in none.
+- Hard claims are the most that a call can cost: spent + claimed never exceeds a budget, to the
+  micro-dollar and to the token, unless a call cost more than was claimed.
+- Soft claims are the expected cost. They grow a step ahead of the answer; an answer without room
+  for another step is cut. Spending exceeds a budget by at most what each call in flight has added
+  to its answer since its last report.
+- A claim is settled exactly once; what was claimed and not used is free again.
+- Holders are served in the order of asking: a small claim does not pass a larger one that waits
+  for the same pot. One that already holds something goes before those that hold nothing, because
+  they wait for it.
+- There is no deadlock: as long as a holder is answered `later`, some other one that holds a claim
+  does not wait and will give it back. After `later` it asks again when another one is settled.
+- A month's claims of a former process whose client does not come back are paid as they were
+  claimed; a client that comes back later does not pay twice.
+- A month's budget is for a calendar month; what is in flight at midnight counts in the new one.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from itertools import takewhile
 from math import inf
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
 from headway.base.numbers import next_month
 from headway.errors import BudgetReachedError
-from headway.pacing.call import CallId, Spend
-from headway.pacing.memory import EVERY_ACCOUNT, Claim, DaySpend, MonthlyBudget, PacingMemory
+from headway.pacing.call import CallId
 
-Room = Literal["yes", "later", "never"]
-"""Whether a budget has room: now, perhaps when calls in flight turn out cheaper, or not at all."""
+if TYPE_CHECKING:
+    from headway.pacing.memory import PacingMemory
 
-
-class BudgetLedger(Struct):
-    """One budget, or the absence of one, and everything that counts towards it."""
-
-    budget: MonthlyBudget = MonthlyBudget()
-    spent: Spend = Spend()
-    claimed: Spend = Spend()
-    claims: int = 0
-
+ALL: Final = ""
+"""The name of the pot that everything counts towards."""
 
 CLAIM_S: Final = 10.0
 """Clients of a broker that was killed are back within a second; after this long they are gone."""
@@ -41,17 +48,276 @@ CLAIM_S: Final = 10.0
 DAYS_KEPT: Final = 40
 """Days with spending: the whole of this month, and a week before it for the pace."""
 
+STEP_TOKENS: Final = 256
+"""What is set aside for an answer grows by at least so many tokens: each time is a write..."""
 
-class MonthlyBudgets:
-    """What was spent on which day, and what may still be."""
+STEP_SHARE: Final = 0.5
+"""...and by so much of the answer, where there is room: a long one grows a few times."""
 
-    def __init__(self, memory: PacingMemory, now: float) -> None:
-        self.month = memory.month
-        self.date = ""
+Room = Literal["yes", "later", "never"]
+"""Whether a budget has room: now, perhaps when calls in flight turn out cheaper, or not at all."""
+
+Holder = TypeVar("Holder", bound=Hashable)
+
+
+class Spend(Struct, frozen=True):
+    """What something takes of a budget."""
+
+    tokens: float = 0.0
+    microusd: int = 0
+    unpriced: int = 0
+    """Calls whose price is unknown: `microusd` does not contain their cost."""
+
+    def plus(self, other: Spend) -> Spend:
+        return Spend(
+            self.tokens + other.tokens, self.microusd + other.microusd,
+            self.unpriced + other.unpriced,
+        )  # fmt: skip
+
+    def minus(self, other: Spend) -> Spend:
+        return self.plus(Spend(-other.tokens, -other.microusd, -other.unpriced))
+
+    def at_least(self, other: Spend) -> Spend:
+        """The larger of both in tokens and in money."""
+        tokens, microusd = max(self.tokens, other.tokens), max(self.microusd, other.microusd)
+        return Spend(tokens, microusd, self.unpriced)
+
+    def __str__(self) -> str:
+        money = f", ${self.microusd / 1e6:,.4f}" if self.microusd else ""
+        return f"{self.tokens:,.0f} tokens{money}"
+
+
+NOTHING: Final = Spend()
+
+
+class Budget(Struct, frozen=True):
+    """The most that a user wants to spend. `None` is no limit."""
+
+    tokens: int | float | None = None
+    microusd: int | None = None
+
+    def left(self, spent: Spend) -> Budget:
+        """What is left of it, at least one token or micro-dollar."""
+        tokens = None if self.tokens is None else max(1, self.tokens - spent.tokens)
+        money = None if self.microusd is None else max(1, self.microusd - spent.microusd)
+        return Budget(tokens, money)
+
+
+NO_BUDGET: Final = Budget()
+
+
+class Claim(Struct, frozen=True):
+    """What a call in flight may still take of the budgets; no other call may have it."""
+
+    id: CallId
+    account: str
+    spend: Spend
+
+
+class DaySpend(Struct, frozen=True):
+    """What was spent on one day, like 2026-11-16."""
+
+    date: str
+    tokens: float = 0.0
+    microusd: int = 0
+    unpriced: int = 0
+
+
+class Pot(Struct):
+    """One budget, or the absence of one, and everything that counts towards it."""
+
+    budget: Budget = NO_BUDGET
+    spent: Spend = NOTHING
+    claimed: Spend = NOTHING
+    claims: int = 0
+
+    def lacks(self, need: Spend, claimed: Spend) -> bool:
+        """Whether there is no room for `need` beside what is spent and `claimed`."""
+        tokens, microusd = self.budget.tokens, self.budget.microusd
+        return (
+            tokens is not None and self.spent.tokens + claimed.tokens + need.tokens > tokens
+        ) or (
+            microusd is not None
+            and self.spent.microusd + claimed.microusd + need.microusd > microusd
+        )
+
+    def words(self, whose: str) -> Iterator[str]:
+        """What the budget is and what is left of it."""
+        tokens, microusd = self.budget.tokens, self.budget.microusd
+        if tokens is not None:
+            left = max(0.0, tokens - self.spent.tokens)
+            yield f"{tokens:,.0f} tokens for {whose} ({left:,.0f} left)"
+        if microusd is not None:
+            dollars = max(0, microusd - self.spent.microusd) / 1e6
+            yield f"${microusd / 1e6:,.2f} for {whose} (${dollars:,.4f} left)"
+
+
+class Budgets(Generic[Holder]):
+    """Pots by name, the claims in them, and the line of holders that wait for room."""
+
+    whose_all: str = "the run"
+
+    def __init__(self, budgets: Mapping[str, Budget]) -> None:
+        self.pots: defaultdict[str, Pot] = defaultdict(Pot)
         self.keys: frozenset[str] = frozenset()
-        """The accounts that have a budget."""
+        """The pots that have a budget."""
         self.in_money = False
         """Whether one of the budgets is in money."""
+        self._claims: dict[Holder, tuple[Spend, tuple[str, ...]]] = {}
+        self._line: dict[Holder, tuple[Spend, tuple[str, ...]]] = {}
+        """What each waits for, in the order in which they are served."""
+        for name, budget in budgets.items():
+            self.set_budget(name, budget)
+
+    def set_budget(self, name: str, budget: Budget) -> bool:
+        """The user set a budget; True if that changes it."""
+        pot = self.pots[name]
+        changed = pot.budget != budget
+        pot.budget = budget
+        self.keys = frozenset(key for key, one in self.pots.items() if one.budget != NO_BUDGET)
+        self.in_money = any(one.budget.microusd is not None for one in self.pots.values())
+        return changed
+
+    def held(self, id: Holder) -> Spend:
+        return self._claims[id][0] if id in self._claims else NOTHING
+
+    def claim(self, id: Holder, whole: Spend, names: tuple[str, ...] = (ALL,)) -> Room:
+        """Set this much aside for a holder, in place of the less that it holds, or wait in line."""
+        held = self.held(id)
+        whole = held.at_least(whole) if id in self._claims else whole
+        limited = tuple([name for name in names if name in self.keys]) if self.keys else ()
+        if limited and not (id in self._claims and whole == held):
+            room = self._ask(id, whole.minus(held), limited)
+            if room != "yes":
+                return room
+        self.hold(id, whole, names)
+        return "yes"
+
+    def hold(self, id: Holder, whole: Spend, names: tuple[str, ...] = (ALL,)) -> None:
+        """Set this much aside in place of what was, whether there is room or not."""
+        known = self._claims.get(id)
+        self._claims[id] = whole, names
+        if known is not None:
+            self._count(*known, -1)
+        self._count(whole, names, 1)
+
+    def grow(
+        self, id: Holder, output_tokens: float, cost_of: Callable[[float], Spend], longest: float
+    ) -> Room | None:
+        """The answer to a soft claim has so many tokens. `yes`: the claim is a step ahead of it;
+        `never`: it is what is owed by now, and the answer is to be cut; None: enough is claimed."""
+        claim, names = self._claims[id]
+        for whole in grown(claim, output_tokens, cost_of, longest):
+            need = whole.minus(claim)
+            if not any(self.pots[name].lacks(need, self.pots[name].claimed) for name in names):
+                self.hold(id, whole, names)
+                return "yes"
+        owed = claim.at_least(cost_of(output_tokens))
+        if owed == claim:
+            return None
+        self.hold(id, owed, names)
+        return "never"
+
+    def leave(self, id: Holder) -> bool:
+        """Wait no longer; True if that may let others go."""
+        return self._line.pop(id, None) is not None
+
+    def settle(self, id: Holder, used: Spend | None) -> bool:
+        """A holder took this, or nothing, and has ended; only the first time does anything."""
+        self.leave(id)
+        held = self._claims.pop(id, None)
+        if held is None:
+            return False
+        self._count(*held, -1)
+        if used is not None:
+            self.spend(used, held[1])
+        return True
+
+    def spend(self, used: Spend, names: tuple[str, ...]) -> None:
+        """This was spent; less than nothing, where too much was counted."""
+        for name in names:
+            self.pots[name].spent = self.pots[name].spent.plus(used)
+
+    def describe(self, names: tuple[str, ...]) -> str:
+        """The budgets of these pots in words, and what is left of each."""
+        whose = {ALL: self.whose_all}
+        pots = [(self.pots[name], whose.get(name, name)) for name in names if name in self.keys]
+        return ", ".join([words for pot, name in pots for words in pot.words(name)])
+
+    def _ask(self, id: Holder, need: Spend, names: tuple[str, ...]) -> Room:
+        """Whether it is the turn of a holder, and there is room; `later`: it is in the line."""
+        if id not in self._line and id in self._claims:
+            self._line[id] = need, names
+            for other in [one for one in self._line if one not in self._claims]:
+                self._line[other] = self._line.pop(other)
+        self._line[id] = need, names
+        room = self._room(id, need, names)
+        if room != "later":
+            del self._line[id]
+        return room
+
+    def _room(self, id: Holder, need: Spend, names: tuple[str, ...]) -> Room:
+        if self._is_hopeless(id, need, names):
+            return "never"
+        may_wait = self._may_give_back(id)
+        short: set[str] = set()
+        ahead: dict[str, Spend] = {}
+        """Pots too empty for holders before this one in line, and what the other ones take."""
+        for other, (wants, pots) in takewhile(lambda one: one[0] != id, self._line.items()):
+            if self._is_hopeless(other, wants, pots):
+                continue
+            tight = self._tight(wants, pots, ahead)
+            short |= tight
+            if may_wait and not short.isdisjoint(names):
+                return "later"
+            if not tight:
+                for name in pots:
+                    ahead[name] = ahead.get(name, NOTHING).plus(wants)
+        tight = self._tight(need, names, ahead)
+        if not tight and short.isdisjoint(names):
+            return "yes"
+        if ahead or may_wait:
+            return "later"
+        # Every holder waits for more: one of them has to fail, unless this one needs no more room.
+        return "never" if tight else "yes"
+
+    def _is_hopeless(self, id: Holder, need: Spend, names: tuple[str, ...]) -> bool:
+        """Whether there is no room however little the others cost."""
+        held = self.held(id)
+        return any(self.pots[name].lacks(need, held) for name in names)
+
+    def _may_give_back(self, id: Holder) -> bool:
+        """Whether something will end that this one can wait for."""
+        if id not in self._claims:
+            return bool(self._claims)
+        return any(other not in self._line for other in self._claims)
+
+    def _tight(self, need: Spend, names: tuple[str, ...], ahead: Mapping[str, Spend]) -> set[str]:
+        """The pots without room beside what is claimed and what those ahead will take."""
+        pots = self.pots
+        return {
+            name for name in names
+            if pots[name].lacks(need, pots[name].claimed.plus(ahead.get(name, NOTHING)))
+        }  # fmt: skip
+
+    def _count(self, claim: Spend, names: tuple[str, ...], sign: int) -> None:
+        for name in names:
+            pot = self.pots[name]
+            pot.claims += sign
+            claimed = pot.claimed.plus(claim) if sign > 0 else pot.claimed.minus(claim)
+            # Sums of floats drift: with nothing in flight, nothing is claimed.
+            pot.claimed = claimed if pot.claims else NOTHING
+
+
+class MonthlyBudgets(Budgets[CallId]):
+    """Budgets of a month: what accounts spent on which day, and what they may still spend."""
+
+    whose_all = "all accounts"
+
+    def __init__(self, memory: PacingMemory, now: float) -> None:
+        super().__init__({})
+        self.month = memory.month
+        self.date = ""
         self.orphans: dict[CallId, Claim] = {}
         """Claims of a former process whose clients are not back yet."""
         self._days = {
@@ -61,96 +327,60 @@ class MonthlyBudgets:
         self.changed_claims: dict[CallId, None] = {}
         self._changed_days: dict[tuple[str, str], None] = {}
         """What is not in the memory as it was last taken, in order."""
-        self._ledgers: defaultdict[str, BudgetLedger] = defaultdict(BudgetLedger)
-        for key, spent in memory.spent:
-            self._ledgers[key].spent = spent
-        self._claims: dict[CallId, Claim] = {}
         self._paid: dict[CallId, Claim] = {}
         """Those whose clients did not come back in time."""
         self._orphans_until_s = now + CLAIM_S
+        for key, spent in memory.spent:
+            self.pots[key].spent = spent
         for key, terms in memory.terms:
-            self.budget(key, terms.budget)
+            self.set_budget(key, terms.budget)
         for claim in memory.claims:
-            self.claim(claim)
+            self.hold(claim.id, claim.spend, (claim.account, ALL))
         self.orphans = {claim.id: claim for claim in memory.claims}
 
-    def budget(self, key: str, budget: MonthlyBudget) -> bool:
-        """The user set a budget for an account, or for all; True if that changes it."""
-        ledger = self._ledgers[key]
-        changed = ledger.budget != budget
-        ledger.budget = budget
-        ledgers = self._ledgers.items()
-        self.keys = frozenset(key for key, one in ledgers if one.budget != MonthlyBudget())
-        self.in_money = any(one.budget.microusd is not None for _, one in ledgers)
-        return changed
+    def hold(self, id: CallId, whole: Spend, names: tuple[str, ...] = (ALL,)) -> None:
+        self.orphans.pop(id, None)
+        self.changed_claims[id] = None
+        super().hold(id, whole, names)
+
+    def settle(self, id: CallId, used: Spend | None) -> bool:
+        self.orphans.pop(id, None)
+        self.changed_claims[id] = None
+        return super().settle(id, used)
 
     def rename(self, old: str, new: str) -> None:
         """What one account spent and claimed counts for another, and so does its budget if that
         has none."""
-        ledger = self._ledgers.pop(old, BudgetLedger())
-        other = self._ledgers[new]
-        other.spent = other.spent.plus(ledger.spent)
-        other.claimed, other.claims = (
-            other.claimed.plus(ledger.claimed),
-            other.claims + ledger.claims,
-        )
+        pot, other = self.pots.pop(old, Pot()), self.pots[new]
+        other.spent, other.claimed = other.spent.plus(pot.spent), other.claimed.plus(pot.claimed)
+        other.claims += pot.claims
         days = self._days.setdefault(new, {})
         for date, spend in self._days.pop(old, {}).items():
-            days[date] = days.get(date, Spend()).plus(spend)
-        for claims in (self._claims, self.orphans, self._paid):
+            days[date] = days.get(date, NOTHING).plus(spend)
+        for id, (spend, names) in self._claims.items():
+            self._claims[id] = spend, tuple([new if name == old else name for name in names])
+        for claims in (self.orphans, self._paid):
             for id, claim in claims.items():
                 if claim.account == old:
                     claims[id] = replace(claim, account=new)
-        self.budget(new, ledger.budget if other.budget == MonthlyBudget() else other.budget)
+        self.set_budget(new, pot.budget if other.budget == NO_BUDGET else other.budget)
 
-    def of(self, account: str) -> list[MonthlyBudget]:
-        """The budgets that a call of this account counts towards."""
-        return [self._ledgers[key].budget for key in (account, EVERY_ACCOUNT) if key in self.keys]
+    def spend(self, used: Spend, names: tuple[str, ...]) -> None:
+        super().spend(used, names)
+        for name in names:
+            self._changed_days[name, self.date] = None
+            days = self._days.setdefault(name, {})
+            days[self.date] = days.get(self.date, NOTHING).plus(used)
+            if len(days) > DAYS_KEPT:
+                del days[min(days)]
 
-    def room(self, account: str, need: Spend) -> Room:
-        """Whether so much more may be claimed."""
-        room: Room = "yes"
-        for key in (account, EVERY_ACCOUNT):
-            if key not in self.keys:
-                continue
-            one = self._ledgers[key]
-            for most, spent, claimed in (
-                (one.budget.tokens, one.spent.tokens + need.tokens, one.claimed.tokens),
-                (one.budget.microusd, one.spent.microusd + need.microusd, one.claimed.microusd),
-            ):
-                if most is not None and spent > most:
-                    return "never"
-                if most is not None and spent + claimed > most:
-                    room = "later"
-        return room
-
-    def claim(self, claim: Claim) -> None:
-        """Keep this for a call, in place of what was kept for it."""
-        self.orphans.pop(claim.id, None)
-        known = self._claims.get(claim.id)
-        self._claims[claim.id] = claim
-        if known is not None:
-            self._hold(known, -1)
-        self._hold(claim, 1)
-
-    def adopt(self, claim: Claim) -> Spend:
+    def adopt(self, id: CallId, account: str, whole: Spend) -> None:
         """A call of a former process goes on, at what that process kept for it if it is known."""
-        paid = self._paid.pop(claim.id, None)
+        paid = self._paid.pop(id, None)
         if paid is not None:
-            self._spend(paid.account, Spend().minus(paid.spend))
-        known = paid or self.orphans.get(claim.id, claim)
-        self.claim(replace(claim, spend=known.spend))
-        return known.spend
-
-    def settle(self, call: CallId, used: Spend | None) -> None:
-        """A call cost this, or nothing."""
-        claim = self._claims.pop(call, None)
-        self.orphans.pop(call, None)
-        if claim is not None:
-            self.changed_claims[call] = None
-            self._hold(claim, -1)
-            if used is not None:
-                self._spend(claim.account, used)
+            self.spend(NOTHING.minus(paid.spend), (paid.account, ALL))
+        known = paid or self.orphans.get(id)
+        self.hold(id, whole if known is None else known.spend, (account, ALL))
 
     def expire(self, now: float) -> float:
         """Count orphaned claims as paid when their time is over; returns when that is."""
@@ -166,33 +396,35 @@ class MonthlyBudgets:
         if month != self.month:
             self.month = month
             self._paid.clear()
-            for key, ledger in self._ledgers.items():
-                ledger.spent = Spend()
-                self._changed_days[key, date] = None
+            for name, pot in self.pots.items():
+                pot.spent = NOTHING
+                self._changed_days[name, date] = None
 
     def spent(self) -> tuple[tuple[str, Spend], ...]:
-        return tuple((key, ledger.spent) for key, ledger in self._ledgers.items())
+        return tuple((key, pot.spent) for key, pot in self.pots.items())
 
     def memory(self, is_whole: bool, is_out: Callable[[CallId], bool]) -> PacingMemory:
         """All that outlives this process, or what changed since this was last called. Claims of
         calls that are not out count for nothing."""
+        from headway.pacing.memory import PacingMemory
+
         days, self._changed_days = self._changed_days, {}
         ids, self.changed_claims = self.changed_claims, {}
-        known = self._claims
         if is_whole:
             return PacingMemory(
                 self.month, spent=self.spent(), days=self.days(),
-                claims=tuple([claim for id, claim in known.items() if is_out(id)]),
+                claims=tuple([claim for claim in self.claims() if is_out(claim.id)]),
             )  # fmt: skip
+        known = {id: self._claims[id] for id in ids if id in self._claims and is_out(id)}
         return PacingMemory(
             self.month,
-            spent=tuple([(key, self._ledgers[key].spent) for key, _ in days]),
-            claims=tuple([known[id] for id in ids if id in known and is_out(id)]),
+            spent=tuple([(key, self.pots[key].spent) for key, _ in days]),
+            claims=tuple([Claim(id, names[0], spend) for id, (spend, names) in known.items()]),
             days=tuple([
                 (key, (DaySpend(date, *astuple(self._days[key][date])),))
                 for key, date in days if date in self._days.get(key, ())
             ]),
-            ended=tuple([id for id in ids if id not in known or not is_out(id)]),
+            ended=tuple([id for id in ids if id not in known]),
         )  # fmt: skip
 
     def days(self) -> tuple[tuple[str, tuple[DaySpend, ...]], ...]:
@@ -203,59 +435,36 @@ class MonthlyBudgets:
         ])  # fmt: skip
 
     def claims(self) -> tuple[Claim, ...]:
-        return tuple(self._claims.values())
+        return tuple([Claim(id, names[0], spend) for id, (spend, names) in self._claims.items()])
 
-    def ledgers(self) -> tuple[tuple[str, BudgetLedger], ...]:
+    def ledgers(self) -> tuple[tuple[str, Pot], ...]:
         """Every budget, or account without one, as it stands."""
-        return tuple([(key, replace(one)) for key, one in self._ledgers.items()])
+        return tuple([(key, replace(pot)) for key, pot in self.pots.items()])
 
-    def _hold(self, claim: Claim, sign: int) -> None:
-        """Set what a call may cost aside, or let go of it."""
-        for key in (claim.account, EVERY_ACCOUNT):
-            one = self._ledgers[key]
-            one.claims += sign
-            held = one.claimed.plus(claim.spend) if sign > 0 else one.claimed.minus(claim.spend)
-            # Sums of floats drift: with nothing in flight, nothing is claimed.
-            one.claimed = held if one.claims else Spend()
-
-    def _spend(self, account: str, more: Spend) -> None:
-        """An account spent this today; less than nothing, where too much was counted."""
-        for key in (account, EVERY_ACCOUNT):
-            self._ledgers[key].spent = self._ledgers[key].spent.plus(more)
-            self._changed_days[key, self.date] = None
-            days = self._days.setdefault(key, {})
-            days[self.date] = days.get(self.date, Spend()).plus(more)
-            if len(days) > DAYS_KEPT:
-                del days[min(days)]
+    def no_room(self, account: str, what: str) -> BudgetReachedError:
+        """The error of a call that needs more than a budget has."""
+        turns = f"; the month turns on {next_month(self.month)}" if self.month else ""
+        return BudgetReachedError(
+            f"this month's budget has no room for {what}",
+            hint=f"it is {self.describe((account, ALL))}{turns}: see `headway limits`; raise it "
+            "with `headway limits budget AMOUNT/month`",
+        )
 
 
-def named(purse: MonthlyBudgets, account: str) -> str:
-    """The budgets of an account in words: what is left of each, and when the month turns."""
-    ledgers, told = dict(purse.ledgers()), list[str]()
-    for key, whose in ((account, account), (EVERY_ACCOUNT, "all accounts")):
-        one = ledgers.get(key, BudgetLedger())
-        tokens, microusd = one.budget.tokens, one.budget.microusd
-        if tokens is not None:
-            left = max(0.0, tokens - one.spent.tokens)
-            told.append(f"{tokens:,.0f} tokens for {whose} ({left:,.0f} left)")
-        if microusd is not None:
-            dollars = max(0, microusd - one.spent.microusd) / 1e6
-            told.append(f"${microusd / 1e6:,.2f} for {whose} (${dollars:,.4f} left)")
-    turns = f"; the month turns on {next_month(purse.month)}" if told and purse.month else ""
-    return ", ".join(told) + turns
+def grown(
+    claim: Spend, output_tokens: float, cost_of: Callable[[float], Spend], longest: float = inf
+) -> Iterator[Spend]:
+    """Soft claims that cover an answer of this length and a step ahead of it: a large one, or else
+    a small one. None if `claim` covers the answer."""
+    if claim.at_least(cost_of(output_tokens)) != claim:
+        for step in (max(STEP_TOKENS, STEP_SHARE * output_tokens), STEP_TOKENS):
+            ahead = max(output_tokens, min(output_tokens + step, longest))
+            yield claim.at_least(cost_of(ahead))
 
 
-STEP_TOKENS: Final = 256
-"""What is set aside for an answer grows by at least so many tokens: each time is a write..."""
-
-STEP_SHARE: Final = 0.5
-"""...and by so much of the answer, where there is room: a long one grows a few times."""
-
-
-def no_room(purse: MonthlyBudgets, account: str, what: str) -> BudgetReachedError:
-    """The error of a call that needs more than a budget has."""
+def unpriced(model: str) -> BudgetReachedError:
+    """The error of a call that a budget in money cannot count."""
     return BudgetReachedError(
-        f"this month's budget has no room for {what}",
-        hint=f"it is {named(purse, account)}: see `headway limits`; raise it with "
-        "`headway limits budget AMOUNT/month`",
+        f"there is a budget in money, and no price is known for `{model}`",
+        hint="use a model with a known price, or budget in tokens",
     )

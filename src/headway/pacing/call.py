@@ -60,24 +60,6 @@ class Outcome(Struct, frozen=True):
     dialect: str = ""
 
 
-class Spend(Struct, frozen=True):
-    """What a call takes of a budget."""
-
-    tokens: float = 0.0
-    microusd: int = 0
-    unpriced: int = 0
-    """Calls whose price is unknown: `microusd` does not contain their cost."""
-
-    def plus(self, other: Spend) -> Spend:
-        return Spend(
-            self.tokens + other.tokens, self.microusd + other.microusd,
-            self.unpriced + other.unpriced,
-        )  # fmt: skip
-
-    def minus(self, other: Spend) -> Spend:
-        return self.plus(Spend(-other.tokens, -other.microusd, -other.unpriced))
-
-
 class WaitVersion(NamedTuple):
     """How long a queue had waited for what when it began to wait for something else."""
 
@@ -109,7 +91,6 @@ class Call(Struct, eq=False):
     """For how long it takes the whole of its scarcest limit, as its flow was charged."""
     beginning: tuple[str, str] | None = None
     """What the provider may keep of it in its prompt cache."""
-    claim: Spend = Spend()
     is_cut: bool = False
     """Its answer outgrew the budget and is to be ended."""
     parked: Wait | None = None

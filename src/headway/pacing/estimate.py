@@ -23,7 +23,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from headway.base.values import Amounts, Demand, Sketch, Tally, Usage
-from headway.pacing.call import CallId, Spend
+from headway.pacing.budget import Spend
+from headway.pacing.call import CallId
 from headway.pacing.headers import Dialect
 
 K = TypeVar("K")
@@ -424,8 +425,8 @@ class Estimates:
         if is_warm and dialect.input_charge == "uncached":
             counted = max(1.0, tokens_in - self._input_tokens(sketch, sketch.prefix_bytes, 0))
         claim = ceiling_of(sketch, self._prices, ceil(INPUT_DOUBT * tokens_in))
-        cost = 0 if claim.unpriced else self._cost(sketch, tokens_in, tokens_out)
-        expected = Amounts(counted, tokens_out, cost)
+        spend = spend_on(sketch.model, Tally(tokens_in, 0.0, tokens_out), self._prices)
+        expected = Amounts(counted, tokens_out, spend.microusd)
         highest = Amounts(INPUT_DOUBT * counted, reserved, claim.microusd)
         return Demand(expected, highest, sketch.kind, sketch.is_whole), claim
 
@@ -439,8 +440,7 @@ class Estimates:
     def grown(self, sketch: Sketch, output_tokens: float) -> Spend:
         """What the call takes of a budget with an answer of this length."""
         tokens_in = INPUT_DOUBT * self._input_tokens(sketch, sketch.size_bytes, sketch.messages)
-        cost = self._cost(sketch, tokens_in, output_tokens)
-        return Spend(tokens_in + output_tokens, cost, int(not self.has_price(sketch)))
+        return spend_on(sketch.model, Tally(tokens_in, 0.0, output_tokens), self._prices)
 
     def has_price(self, sketch: Sketch) -> bool:
         """Whether the price of the call is known."""
@@ -478,19 +478,22 @@ class Estimates:
     def _input_tokens(self, sketch: Sketch, size_bytes: int, messages: int) -> float:
         return self._inputs.estimate(sketch.model, sketch.content, max(0, size_bytes), messages)
 
-    def _cost(self, sketch: Sketch, input_tokens: float, output_tokens: float) -> int:
-        price = self._prices(sketch.model, ceil(input_tokens))
-        return 0 if price is None else price.cost_microusd(Amounts(input_tokens, output_tokens))
-
 
 def spend_of(model: str, ceiling: Spend, tally: Tally, prices: Prices) -> Spend:
     """What a call took: its ceiling, unless its input and all of its answer were reported."""
     read = tally.input_tokens + tally.cache_read_tokens
     if tally.known != "reported" or not read:
         return ceiling
+    return spend_on(model, tally, prices)
+
+
+def spend_on(model: str, tally: Tally, prices: Prices) -> Spend:
+    """What a call with these tokens takes of a budget."""
+    read = tally.input_tokens + tally.cache_read_tokens
+    tokens = read + tally.output_tokens
     price = prices(model, ceil(read))
     cost = 0 if price is None else price.cost_of(tally)
-    return Spend(read + tally.output_tokens, cost, int(price is None))
+    return Spend(tokens, cost, int(price is None and tokens > 0.0))
 
 
 def ceiling_of(sketch: Sketch, prices: Prices, expected_in: int = 0) -> Spend:

@@ -21,7 +21,8 @@ from msgspec.structs import astuple, replace
 
 from headway.base.values import DAY_S, MINUTE_S, Amounts, FaultKind, Limit, LimitReading
 from headway.pacing.account import Profile
-from headway.pacing.call import CallId, Spend
+from headway.pacing.budget import ALL, Budget, Claim, DaySpend, Spend
+from headway.pacing.call import CallId
 from headway.pacing.limits import is_about
 from headway.pacing.windows import WindowState
 
@@ -249,7 +250,7 @@ def _rows(memory: ChronicleMemory) -> tuple[Row, ...]:
 
 # What a user sets for an account, what is learned of it, and all of both that outlives a process.
 
-EVERY_ACCOUNT: Final = ""
+EVERY_ACCOUNT: Final = ALL
 """The name under which terms for all accounts together are kept."""
 
 MODELS_KEPT: Final = 1024
@@ -259,13 +260,6 @@ _DATED: Final = re.compile(r"[-@](?:20\d{6}|20\d\d-\d\d-\d\d|latest)$")
 _CLAUDE: Final = re.compile(r"claude-(?:(\d+)(?:[-.]\d+)?-)?(opus|sonnet|haiku)(?:-(\d+))?")
 
 
-class MonthlyBudget(Struct, frozen=True):
-    """The most that a user wants to spend in a calendar month. `None` is no budget."""
-
-    tokens: float | None = None
-    microusd: int | None = None
-
-
 class AccountTerms(Struct, frozen=True):
     """What a user set for an account, for one model group of it, or for every account."""
 
@@ -273,16 +267,8 @@ class AccountTerms(Struct, frozen=True):
     share: float = 1.0
     """The ceiling: at most this share of every limit is used."""
     pace: Literal["fast", "smooth"] = "fast"
-    budget: MonthlyBudget = MonthlyBudget()
-
-
-class DaySpend(Struct, frozen=True):
-    """What was spent on one day, like 2026-11-16."""
-
-    date: str
-    tokens: float = 0.0
-    microusd: int = 0
-    unpriced: int = 0
+    budget: Budget = Budget()
+    """For a calendar month."""
 
 
 class AccountMemory(Struct, frozen=True):
@@ -299,14 +285,6 @@ class AccountMemory(Struct, frozen=True):
     """How each usage window stood."""
     age_s: float = 0.0
     """How much older this is than the rest of the memory: accounts are written when they change."""
-
-
-class Claim(Struct, frozen=True):
-    """What a call in flight may still take of the budgets; no other call may have it."""
-
-    id: CallId
-    account: str
-    spend: Spend
 
 
 class PacingMemory(Struct, frozen=True, omit_defaults=True):

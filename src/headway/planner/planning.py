@@ -46,11 +46,11 @@ from headway.errors import (
     PlanTooLargeError,
     UsageError,
 )
+from headway.pacing.budget import Budget
 from headway.plans.document import UnusableError
 from headway.plans.grammar import KEYS
 from headway.plans.graph import Graph, TaskGroup
 from headway.plans.load import Folder, Loaded, load_foreign
-from headway.plans.spec import PlanBudget
 from headway.plans.untrusted import (
     AGAIN_MAX,
     ANSWER_TOKENS_MAX,
@@ -280,7 +280,7 @@ class Draft(Struct, frozen=True):
     loaded: Loaded
     took: Result = Result(b"")
     """What it took to write it: calls, tokens, micro-dollars."""
-    budget: PlanBudget | None = None
+    budget: Budget | None = None
     """What is left of the budget that was given."""
 
     def __repr__(self) -> str:
@@ -312,12 +312,12 @@ class Draft(Struct, frozen=True):
         write_new(place, self.text, force)
         return place
 
-    def run(self, *, budget: str | PlanBudget | None = None, name: str = NAME) -> PlanResults:
+    def run(self, *, budget: str | Budget | None = None, name: str = NAME) -> PlanResults:
         """Perform it to its end, durably; TasksFailedError if something failed."""
         return wait_for(self.run_async(budget=budget, name=name), "draft.run_async")
 
     async def run_async(
-        self, *, budget: str | PlanBudget | None = None, name: str = NAME
+        self, *, budget: str | Budget | None = None, name: str = NAME
     ) -> PlanResults:
         """`run`, for code that runs in an event loop."""
         most = budget_in(budget) if isinstance(budget, str) else budget or self.budget
@@ -408,7 +408,7 @@ class Goal(Struct, frozen=True):
     """How many are not named."""
     models: tuple[str, ...] = ()
     """Others that its prompts may ask."""
-    budget: PlanBudget | None = None
+    budget: Budget | None = None
     """For the planning and the run together."""
     allowance: PlanPermissions = PlanPermissions()
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
@@ -500,14 +500,15 @@ async def drafted(
                 Graph((TaskGroup("plan", 1),)),
                 (work,),
                 Rules(parse("fixed:1"), 3, is_patient=True),
-                goal.budget or PlanBudget(tokens=PLANNING_TOKENS_MAX),
+                goal.budget or Budget(tokens=PLANNING_TOKENS_MAX),
                 waits_until_s=waits_until_s,
             )
         )
     if work.result is None or work.accepted is None:
         raise _failed(done, work)
     text, loaded = work.accepted
-    return Draft(text, loaded, work.result, _left(goal.budget, work.result))
+    left = None if goal.budget is None else goal.budget.left(work.result.spend)
+    return Draft(text, loaded, work.result, left)
 
 
 class _Planning(Work):
@@ -555,15 +556,6 @@ class _Planning(Work):
             self._tell(f"refused: {error.code}: {error.message}{more}")
             return error.render()
         return None
-
-
-def _left(budget: PlanBudget | None, took: Result) -> PlanBudget | None:
-    if budget is None:
-        return None
-    if budget.microusd is not None:
-        return PlanBudget(max(1, budget.microusd - took.spend_microusd))
-    tokens = round(took.input_tokens + took.output_tokens) + took.extra_tokens
-    return PlanBudget(tokens=max(1, (budget.tokens or 0) - tokens))
 
 
 def _failed(done: Launched, work: _Planning) -> PlanError:

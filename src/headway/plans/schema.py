@@ -15,6 +15,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from headway.errors import Fix, PlanShapeError, PlanValueError, nearest
+from headway.pacing.budget import Budget
 from headway.plans.grammar import (  # fmt: skip
     AGENT,
     NAME_CHARS_MAX,
@@ -56,7 +57,6 @@ from headway.plans.spec import (  # fmt: skip
     Keyed,
     Leaf,
     Located,
-    PlanBudget,
     PlanSpec,
     Prompt,
     Python,
@@ -397,14 +397,14 @@ def _check_variables(task: TaskSpec, faults: PlanFaults) -> None:
         faults.add(PlanShapeError, task.spot("vars").key, message, hint, fix)
 
 
-def _budget(section: Section, path: str, faults: PlanFaults) -> PlanBudget | None:
+def _budget(section: Section, path: str, faults: PlanFaults) -> Budget | None:
     node = section.node("budget")
     match node:
         case None:
             return None
         case Keyed(pairs=((Leaf(text="usd"), _),)):
             inner = f"{path}.budget" if path else "budget"
-            return PlanBudget(
+            return Budget(
                 Section(node, "budget", inner, faults).read(
                     "usd", money_of, "an amount of dollars above 0"
                 )
@@ -419,7 +419,7 @@ def _budget(section: Section, path: str, faults: PlanFaults) -> PlanBudget | Non
     return None
 
 
-def _amounts(nodes: tuple[Located, ...]) -> PlanBudget | None:
+def _amounts(nodes: tuple[Located, ...]) -> Budget | None:
     """Dollars, tokens, or one of each; `None` if it is anything else."""
     dollars: list[int] = []
     tokens: list[int] = []
@@ -433,4 +433,4 @@ def _amounts(nodes: tuple[Located, ...]) -> PlanBudget | None:
             return None
     if not nodes or len(dollars) > 1 or len(tokens) > 1:
         return None
-    return PlanBudget(dollars[0] if dollars else None, tokens[0] if tokens else None)
+    return Budget(tokens[0] if tokens else None, dollars[0] if dollars else None)

@@ -10,6 +10,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from headway.errors import Fix, Place, nearest
+from headway.pacing.budget import Budget
 from headway.plans.resources import ACTS, SCHEME, Channel
 
 Scalar = str | int | float | bool | None
@@ -120,13 +121,6 @@ class Python(Struct, frozen=True):
     target: str
 
 
-class PlanBudget(Struct, frozen=True):
-    """The most that may be spent: micro-dollars, tokens, or both."""
-
-    microusd: int | None = None
-    tokens: int | None = None
-
-
 class TaskSpec(Struct, frozen=True):
     """One entry under `tasks`."""
 
@@ -157,7 +151,7 @@ class TaskSpec(Struct, frozen=True):
     queue: str = ""
     timeout_s: float | None = None
     retries: int | None = None
-    budget: PlanBudget | None = None
+    budget: Budget | None = None
     priority: float = 0.0
     body: Place = Place(0, 0)
     """Of its first key: where another one can be added."""
@@ -243,7 +237,7 @@ class PlanSpec(Struct, frozen=True):
     name: str
     tasks: tuple[TaskSpec, ...]
     vars: tuple[tuple[str, Value], ...] = ()
-    budget: PlanBudget | None = None
+    budget: Budget | None = None
     strategy: str = ""
     """As the engine knows it: `adaptive`, `waves:4`."""
     model: str = ""

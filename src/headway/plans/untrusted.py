@@ -19,6 +19,7 @@ from typing import Final
 from msgspec import Struct
 
 from headway.errors import BadValueError, Fix, ForeignPlanError, Place, did_you_mean
+from headway.pacing.budget import Budget
 from headway.plans.expand import ExpandedPlan, GroupPlan, Member, Members
 from headway.plans.grammar import TARGET
 from headway.plans.resources import fixed_part, inside
@@ -26,7 +27,6 @@ from headway.plans.section import PlanFaults, shown
 from headway.plans.spec import (  # fmt: skip
     LOOP,
     CommandSpec,
-    PlanBudget,
     PlanSpec,
     Prompt,
     Python,
@@ -149,7 +149,7 @@ class PlanPermissions(Struct, frozen=True):
     """Of `WORKS`."""
     models: frozenset[str] = frozenset()
     """Models that it may ask; without any, all."""
-    budget: PlanBudget | None = None
+    budget: Budget | None = None
     """The most that its own budgets may say."""
 
 
@@ -316,7 +316,7 @@ class _Judge(Struct, frozen=True):
                     message = f"`{shown(text)}` in `{path}.{key}` {problem}"
                     self._note(task.spot(key).value, message, _better(key))
 
-    def _budget(self, path: str, budget: PlanBudget | None, place: Place) -> None:
+    def _budget(self, path: str, budget: Budget | None, place: Place) -> None:
         most = self.allowance.budget
         if budget is None or most is None:
             return
@@ -424,7 +424,7 @@ def _pattern(group: GroupPlan, template: Template, member: Member) -> str:
     return template.render(value)
 
 
-def written_budget(budget: PlanBudget) -> str:
+def written_budget(budget: Budget) -> str:
     """A budget as a plan says it."""
     dollars = [] if budget.microusd is None else [f"${budget.microusd / 1e6:.6f}".rstrip("0")]
     tokens = [] if budget.tokens is None else [f"{budget.tokens / 1e3:.15g}k"]

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from headway.base.numbers import date_of, day_of, next_month
 from headway.pacing.admission import AccountView, AdmissionView
-from headway.pacing.call import Spend
+from headway.pacing.budget import Spend
 from headway.pacing.memory import HOUR_UNKNOWN, Spell, hours_of, lately, total, without
 
 Level = Literal["good", "watch", "bad"]

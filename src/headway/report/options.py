@@ -21,11 +21,11 @@ from headway.engine.state import Rules
 from headway.engine.strategy import Strategy
 from headway.pacing.account import AccountConfig, Profile
 from headway.pacing.admission import AccountView
-from headway.pacing.call import Spend
+from headway.pacing.budget import Budget, Spend
 from headway.pacing.calls import AccountCalls
 from headway.pacing.estimate import OutputLength, Price
 from headway.pacing.headers import DIALECTS, PLAIN
-from headway.pacing.memory import AccountMemory, MonthlyBudget
+from headway.pacing.memory import AccountMemory
 from headway.pacing.width import ELASTIC, Curve
 from headway.plans.graph import Graph, Task
 from headway.report.bound import bound
@@ -78,7 +78,7 @@ class Situation(Struct, frozen=True):
     shape: Shape = "slices"
     coupled: float | None = None
     """Share of the agents that need what another one found; None: as the shape says."""
-    budget: MonthlyBudget = MonthlyBudget()
+    budget: Budget = Budget()
     spent: Spend = Spend()
     state: AccountState = field(default_factory=AccountState)
 

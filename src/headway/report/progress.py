@@ -128,7 +128,7 @@ class TaskNames(Struct, frozen=True):
     group_of: Callable[[int], int]
     label: Callable[[int], str]
     budget_microusd: int | None = None
-    budget_tokens: int | None = None
+    budget_tokens: float | None = None
     foreseen_s: float | None = None
     """What the whole run was foreseen to take."""
 

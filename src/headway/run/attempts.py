@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterator, Sequence
 from functools import partial
-from math import inf
+from math import ceil, inf
 from threading import RLock
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -25,10 +25,9 @@ from headway.base.crash import crash_point
 from headway.base.digest import digest
 from headway.base.values import Fault, FaultKind
 from headway.engine import events as ev
-from headway.engine.budget import NOTHING as UNPAID
-from headway.engine.budget import Cost, Later, Never
 from headway.engine.engine import CALLS, is_current, is_last, outcome
 from headway.engine.record import JournalEntry, MoneyReserved, ReplyKept, TaskRow, fold
+from headway.pacing.budget import ALL, NOTHING, Spend
 from headway.plans.ready import DONE
 from headway.run.results import needed_members
 from headway.state.coherence import Breach
@@ -46,6 +45,7 @@ from headway.work import (
 )
 
 if TYPE_CHECKING:
+    from headway.pacing.budget import Budgets
     from headway.run.driver import Driver, RunSetup
 
 NO_RESULT: Final = Result(b"")
@@ -66,8 +66,8 @@ class ActiveAttempt(Attempt):
     """An attempt that has started and not ended. Its verbs are methods: most attempts use none."""
 
     __slots__ = (
-        "_attempts", "_clock", "called_back", "group", "is_abandoned", "is_sent", "reserved", "row",
-        "runner",
+        "_attempts", "_clock", "called_back", "durable", "group", "is_abandoned", "is_sent",
+        "reserved", "row", "runner", "wanted",
     )  # fmt: skip
 
     def __init__(self, attempts: Attempts, task: int, group: int, member: int) -> None:
@@ -79,10 +79,13 @@ class ActiveAttempt(Attempt):
         self.row = attempts.rows.pop(task, None) or attempts.saved.rows.get(self.key)
         """None until its first event is written."""
         self.inputs, self.journalled, self.kept = b"", 0, ()
-        self.charged = self.reserved = UNPAID
+        self.charged = self.reserved = self.wanted = NOTHING
+        """`reserved`: what the journal has of its claims; `wanted`: what its calls need."""
+        self.durable: asyncio.Future[None] | None = None
+        """When the journal has it."""
         if self.row is not None:
             self.journalled = self.row.attempt - (self.row.state == "started")
-            self.charged = Cost(self.row.reserved_microusd, self.row.reserved_tokens)
+            self.charged = Spend(self.row.reserved_tokens, self.row.reserved_microusd)
         self.snapshot, self.lock = None, attempts.lock
         self.runner: asyncio.Task[None] | None = None
         self.called_back = ""
@@ -118,8 +121,11 @@ class ActiveAttempt(Attempt):
         driver = self._attempts.driver
         driver.feed(ev.CallAdmitted(self.task, driver.clock(), why))
 
-    def reserve(self, microusd: int, tokens: int = 0, /) -> Awaitable[None]:
-        return self._attempts.reserve(self, Cost(microusd, tokens))
+    def reserve(self, more: Spend) -> Awaitable[None]:
+        return self._attempts.reserve(self, more)
+
+    def spare(self, left: Spend) -> None:
+        self.wanted = self.wanted.minus(left)
 
     def keep(self, reply: bytes) -> Awaitable[None]:
         return self._attempts.keep_reply(self, reply)
@@ -150,7 +156,6 @@ class Attempts:
         self.active: dict[int, ActiveAttempt] = {}
         self.failures: dict[int, Fault] = {}
         self.rows: dict[int, TaskRow] = {}
-        self._holders: set[int] = set()
         self._waiters: list[asyncio.Future[None]] = []
         self.ending = 0
         self._durables: list[Durable] = []
@@ -251,30 +256,37 @@ class Attempts:
         for one in needed_members(need, member, ready_set.numbers):
             yield self.works[need.group], need.group, one, states[first + one] == DONE
 
-    async def reserve(self, active: ActiveAttempt, most: Cost) -> None:
+    async def reserve(self, active: ActiveAttempt, more: Spend) -> None:
         """Set money aside, and make that durable before it can be spent.
 
         Without a budget it is noted all the same: the run may be resumed with one.
         """
-        purse, task = self._setup.purse, active.task
-        if purse is not None:
-            self._holders.add(task)
-            name = self._setup.graph.groups[active.group].name
-            while isinstance(
-                answer := purse.reserve(task, most.microusd, most.tokens, name), Later
-            ):
+        budgets, task = self._setup.budgets, active.task
+        names = pots_of(budgets, self._setup.graph.groups[active.group].name)
+        active.wanted = active.wanted.plus(more)
+        try:
+            while (room := budgets.claim(task, active.wanted, names)) == "later":
                 waiter = asyncio.get_running_loop().create_future()
                 self._waiters.append(waiter)
                 with active.clock.stopped():
                     await waiter
-            if isinstance(answer, Never):
-                raise OverBudgetError(answer.reason)
-        all_of_it = active.reserved = active.reserved.plus(most)
-        now = self._setup.clock()
-        fact = MoneyReserved(task, active.number, now, all_of_it.microusd, all_of_it.tokens)
-        durable = self._written(active, fact)
-        if purse is not None:
-            await durable
+            held = budgets.held(task)
+            if room == "never":
+                need = active.wanted.minus(held)
+                why = f"the budget has no room for a call of up to {need}"
+                raise OverBudgetError(f"{why}: it is {budgets.describe(names)}")
+            if held != active.reserved:
+                active.reserved, now = held, self._setup.clock()
+                tokens = ceil(held.tokens)
+                fact = MoneyReserved(task, active.number, now, held.microusd, tokens)
+                active.durable = self._written(active, fact)
+            if budgets.keys and active.durable is not None:
+                await asyncio.shield(active.durable)
+        except BaseException:
+            active.wanted = active.wanted.minus(more)
+            if budgets.leave(task):
+                self._wake()
+            raise
         crash_point("reserved")
 
     async def keep_reply(self, active: ActiveAttempt, reply: bytes) -> None:
@@ -291,22 +303,18 @@ class Attempts:
         self._setup.record.write((active.folded(fact, *bodies),), partial(fulfil, durable))
         return durable
 
-    def _settle(self, active: ActiveAttempt, result: Result, is_in_doubt: bool = False) -> Cost:
+    def _settle(self, active: ActiveAttempt, result: Result, is_in_doubt: bool = False) -> Spend:
         """An attempt has ended: what it cost, and others may have the rest of its money."""
-        tokens = round(result.input_tokens + result.output_tokens) + result.extra_tokens
-        spent = Cost(result.spend_microusd, tokens)
-        if is_in_doubt:
-            reserved = active.reserved
-            spent = Cost(max(spent.microusd, reserved.microusd), max(tokens, reserved.tokens))
-        purse = self._setup.purse
-        if purse is None or active.task not in self._holders:
-            return spent
-        self._holders.discard(active.task)
-        purse.settle(active.task, spent.microusd, spent.tokens)
+        spent = result.spend.at_least(active.reserved) if is_in_doubt else result.spend
+        if self._setup.budgets.settle(active.task, spent):
+            self._wake()
+        return spent
+
+    def _wake(self) -> None:
+        """Attempts that wait for the budget ask again, in order."""
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             fulfil(waiter)
-        return spent
 
     # How an attempt goes and ends.
 
@@ -412,8 +420,7 @@ class Attempts:
         groups: dict[int, None] = {}
         for active, event, result in durables:
             group = active.group
-            if active.task in self._holders:
-                self._settle(active, result)
+            self._settle(active, result)
             is_held = isinstance(event, ev.TaskProposed)
             body = None if is_held else result.body
             if works[group].publishes and (problem := driver.publish(group, active.member, body)):
@@ -538,6 +545,13 @@ class Attempts:
             self.driver.ended(group)
 
 
+def pots_of(budgets: Budgets[int], group: str) -> tuple[str, ...]:
+    """The budgets that a group counts towards; `verdict/1`, which brings results together for
+    `verdict`, counts towards that one."""
+    name = group if group in budgets.keys else group.partition("/")[0]
+    return (ALL, name) if name in budgets.keys else (ALL,)
+
+
 def _unshown(active: ActiveAttempt, ending: ev.Ending, problem: str) -> ev.Failed:
     """A task whose result is paid for and kept, and cannot be shown: a resume shows it."""
     kept = ev.Ending(ending.body, ending.inputs, exit_code=ending.exit_code, access=ending.access)
@@ -545,12 +559,16 @@ def _unshown(active: ActiveAttempt, ending: ev.Ending, problem: str) -> ev.Faile
 
 
 def _ending(
-    result: Result, body: bytes, inputs: bytes, spent: Cost | None = None, is_in_doubt: bool = False
+    result: Result,
+    body: bytes,
+    inputs: bytes,
+    spent: Spend | None = None,
+    is_in_doubt: bool = False,
 ) -> ev.Ending:
     money, extra = result.spend_microusd, result.extra_tokens
     if spent is not None:
         money, counted = spent.microusd, round(result.input_tokens + result.output_tokens)
-        extra = spent.tokens - counted
+        extra = ceil(spent.tokens) - counted
     return ev.Ending(
         body, inputs, result.input_tokens, result.output_tokens, money, result.calls,
         result.exit_code, is_in_doubt, extra_tokens=extra, unpriced=result.unpriced,

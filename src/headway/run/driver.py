@@ -21,12 +21,11 @@ from functools import partial
 from math import inf
 from typing import Final, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from headway.base.values import DAY_S
 from headway.engine import events as ev
-from headway.engine.budget import RunBudget
 from headway.engine.engine import Step, advance, begin, step
 from headway.engine.record import JournalEntry
 from headway.engine.state import Rules, State
@@ -34,6 +33,7 @@ from headway.engine.strategy import LocalLaw, Resting
 from headway.errors import HeadwayError, JournalError
 from headway.journal.file import FULL
 from headway.journal.memory import Record
+from headway.pacing.budget import Budgets
 from headway.plans.graph import Graph
 from headway.plans.ready import DONE, FAILED, LOST
 from headway.run.attempts import Attempts
@@ -188,7 +188,7 @@ class RunSetup(Struct, frozen=True):
     record: Record
     clock: Callable[[], float]
     saved: Saved = Saved()
-    purse: RunBudget | None = None
+    budgets: Budgets[int] = field(default_factory=lambda: Budgets({}))
     waits_until_s: float | None = None
     """Until when the run may wait for a usage window, by the clock: `-inf` is not at all; `None`,
     for one that is filled within a day."""

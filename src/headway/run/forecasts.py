@@ -31,10 +31,9 @@ from headway.journal.reader import JournalReader
 from headway.pacing import memory as learned
 from headway.pacing.account import Profile
 from headway.pacing.admission import terms_of
-from headway.pacing.call import Spend
+from headway.pacing.budget import Budget, Spend
 from headway.pacing.headers import PLAIN
 from headway.plans.expand import ExpandedPlan
-from headway.plans.spec import PlanBudget
 from headway.report.forecast import (
     FULL,
     MONEY,
@@ -246,7 +245,7 @@ class Prospect(Struct, frozen=True):
     knowledge: Knowledge
     memory: learned.PacingMemory
     account: str
-    budget: PlanBudget | None = None
+    budget: Budget | None = None
     assumed: tuple[str, ...] = ()
 
     def foresee(self, strategy: Strategy, depth: Depth = FULL) -> Foreseen:
@@ -293,7 +292,7 @@ class Prospect(Struct, frozen=True):
     def _portions(self, found: Foreseen) -> tuple[Portion, ...]:
         spent, month = dict(self.memory.spent), self.memory.month
         portions: list[Portion] = []
-        budgets: list[tuple[str, learned.MonthlyBudget | PlanBudget, Spend]] = [
+        budgets: list[tuple[str, Budget, Spend]] = [
             (f"{key or 'all accounts'} in {month}", terms.budget, spent.get(key, Spend()))
             for key, terms in self.memory.terms
             if key in (learned.EVERY_ACCOUNT, self.account)
@@ -314,7 +313,7 @@ def prospect_of(
     expanded: ExpandedPlan,
     path: Path,
     environment: Mapping[str, str],
-    budget: PlanBudget | None = None,
+    budget: Budget | None = None,
 ) -> Prospect:
     place = folders(environment)
     earlier = _earlier(place, path)
@@ -346,7 +345,7 @@ def prospect_of(
 
 def foreseen_plan(
     expanded: ExpandedPlan, path: Path, environment: Mapping[str, str], strategy: str,
-    budget: PlanBudget | None = None, depth: Depth = FULL,
+    budget: Budget | None = None, depth: Depth = FULL,
 ) -> Foreseen | None:  # fmt: skip
     """What a plan will take; None if it asks no model and nothing of it was measured."""
     prospect = prospect_of(expanded, path, environment, budget)

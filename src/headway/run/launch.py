@@ -21,7 +21,6 @@ from msgspec import Struct, field
 from headway.base.clock import wall_s
 from headway.base.locks import look
 from headway.base.values import DAY_S, HOUR_S, MINUTE_S
-from headway.engine.budget import Cost, RunBudget
 from headway.engine.effects import Asker
 from headway.engine.events import Event
 from headway.engine.record import EFFECTS, TaskRow
@@ -34,8 +33,9 @@ from headway.journal.folder import keep_shape
 from headway.journal.journal import Journal
 from headway.journal.memory import NullJournal, Record
 from headway.journal.reader import JournalReader
+from headway.pacing.budget import ALL, Budget, Budgets, Spend
 from headway.plans.graph import Graph
-from headway.plans.spec import PlanBudget
+from headway.run.attempts import pots_of
 from headway.run.driver import Driver, RunOutcome, RunSetup, own_overhead
 from headway.run.results import Saved, readable_rows
 from headway.state.coherence import Coherence
@@ -185,8 +185,8 @@ class Launch(Struct, frozen=True):
     graph: Graph
     works: Sequence[Work]
     rules: Rules = Rules()
-    budget: PlanBudget | None = None
-    group_budgets: Mapping[str, PlanBudget] = field(default_factory=dict)
+    budget: Budget | None = None
+    group_budgets: Mapping[str, Budget] = field(default_factory=dict)
     waits_until_s: float | None = None
     watch: Callable[[Sequence[Event]], None] | None = None
     meets: tuple[Callable[[Driver], None], ...] = ()
@@ -246,7 +246,7 @@ async def launch(
     driver = Driver(
         RunSetup(
             run.graph, run.works, run.rules, record, wall_s, saved,
-            _purse(run, rows.values()), run.waits_until_s, run.watch, run.resting,
+            _budgets(run, rows.values()), run.waits_until_s, run.watch, run.resting,
             None if run.sharing is None else run.sharing.coherence, outbox, pauses.full_disk,
             None if journal is None else own_overhead(),
         )
@@ -292,17 +292,14 @@ def _now(outbox: Outbox, attempt: Attempt, act: Act, number: int) -> None:
     outbox.now(Asker(attempt.task, attempt.key, attempt.name), number, act)
 
 
-def _purse(run: Launch, rows: Iterable[TaskRow]) -> RunBudget | None:
+def _budgets(run: Launch, rows: Iterable[TaskRow]) -> Budgets[int]:
     """What may be spent, less what was; what was in flight at an end is charged as if all used."""
-    if run.budget is None and not run.group_budgets:
-        return None
-    purse = RunBudget(run.budget or PlanBudget(), run.group_budgets)
-    for row in rows:
-        spent = Cost(
-            row.spent_microusd + row.reserved_microusd, row.spent_tokens + row.reserved_tokens
-        )
-        purse.restore(spent, row.name.partition("[")[0])
-    return purse
+    budgets: Budgets[int] = Budgets({ALL: run.budget or Budget(), **run.group_budgets})
+    for row in rows if budgets.keys else ():
+        tokens = row.spent_tokens + row.reserved_tokens
+        spent = Spend(tokens, row.spent_microusd + row.reserved_microusd)
+        budgets.spend(spent, pots_of(budgets, row.name.partition("[")[0]))
+    return budgets
 
 
 class _Pauses(Struct):

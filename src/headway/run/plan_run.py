@@ -18,13 +18,14 @@ from headway.base import codec
 from headway.base.digest import digest
 from headway.errors import SourceError, UsageError, WireError
 from headway.journal.folder import keep_file, keep_source, kept_source
+from headway.pacing.budget import Budget
 from headway.plans.expand import ExpandedPlan, GroupPlan, graph_of, prompt_bytes
 from headway.plans.fan_in import FanInShape, shapes_of, with_levels
 from headway.plans.graph import Graph
 from headway.plans.references import check_named
 from headway.plans.section import where
 from headway.plans.sharing import targets_of
-from headway.plans.spec import PlanBudget, PlanSpec, Prompt
+from headway.plans.spec import PlanSpec, Prompt
 from headway.run.agent_tasks import has_programs, models_in, must_be_there, must_have_providers
 from headway.run.reduce import InnerWork, inner_works, reducer
 from headway.run.run_context import Crew
@@ -57,7 +58,7 @@ class PlanSource(Struct, frozen=True):
     strategy: str = "adaptive"
     jobs: float | None = None
     retries: int | None = None
-    budget: PlanBudget | None = None
+    budget: Budget | None = None
     model: str = ""
     may_leave: bool = False
     sim: str | None = None

@@ -212,8 +212,6 @@ class Reducing(Struct):
     is_in_doubt: bool = False
     parts: list[ReductionText] = field(default_factory=list)
     voices: ParallelCalls = field(default_factory=ParallelCalls)
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Money is set aside for one call after another: an attempt has one place in that line."""
     places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CALLS_MAX))
 
     @classmethod
@@ -291,13 +289,9 @@ class Reducing(Struct):
         attempt = self.attempt
         return Attempt(
             attempt.task, attempt.member, attempt.number, attempt.key, attempt.name, attempt.needed,
-            partial(become, "waiting"), partial(become, "going"), self._reserve, attempt.keep,
-            attempt.inputs, is_last=attempt.is_last, clock=attempt.clock,
+            partial(become, "waiting"), partial(become, "going"), attempt.reserve, attempt.keep,
+            attempt.inputs, spare=attempt.spare, is_last=attempt.is_last, clock=attempt.clock,
         )  # fmt: skip
-
-    async def _reserve(self, microusd: int, tokens: int = 0, /) -> None:
-        async with self.turn:
-            await self.attempt.reserve(microusd, tokens)
 
 
 def inner_works(plans: Plans, crew: Crew, shapes: Sequence[FanInShape]) -> tuple[InnerWork, ...]:

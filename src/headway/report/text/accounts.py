@@ -16,7 +16,7 @@ from headway.base.numbers import short
 from headway.base.values import DAY_S, MINUTE_S
 from headway.broker.protocol import About
 from headway.pacing.admission import AccountView, AdmissionView, LimitView
-from headway.pacing.budget import BudgetLedger
+from headway.pacing.budget import Pot
 from headway.report.health import BudgetOutlook, Finish, Unit, lasting
 from headway.report.text.terminal import print_lines
 from headway.report.text.words import MICRO, cost, count, duration
@@ -116,7 +116,7 @@ def _budgets(view: AdmissionView) -> Iterator[str]:
             yield f"{spent}, no budget"
 
 
-def _spent(ledger: BudgetLedger) -> str:
+def _spent(ledger: Pot) -> str:
     spent = f"{short(ledger.spent.tokens)} tokens"
     # Without a budget in money the broker looks up no price: then no cost is shown.
     if ledger.spent.microusd or ledger.budget.microusd is not None:

@@ -21,7 +21,7 @@ from headway.engine.record import TaskRow
 from headway.errors import HeadwayError, WireError
 from headway.journal.reader import JournalReader
 from headway.pacing.admission import AccountView, AdmissionView
-from headway.pacing.call import Spend
+from headway.pacing.budget import Spend
 from headway.pacing.memory import EVERY_ACCOUNT, HOUR_UNKNOWN, Spell, hours_of
 from headway.plans.graph import Graph
 from headway.report import health as judged
