@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -13,13 +14,17 @@ import pytest
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from headway.agents.metering import Metered, MeteredUsage, metered
-from headway.base.values import Fault
+from headway.agents.metering import Metered, MeteredUsage, PriceLookup, metered
+from headway.base.values import Amounts, Fault, Tally
 from headway.engine.strategy import Resting
+from headway.errors import BudgetReachedError
+from headway.gateway.call import counted
 from headway.gateway.settings import GatewayOptions, read_settings
 from headway.gateway.tasks import MONEY_S_MAX, TaskGateway
 from headway.gateway.values import GatewayKey, Payer, Upstream
 from headway.pacing.budget import Spend
+from headway.pacing.call import Outcome
+from headway.pacing.estimate import Price
 from headway.testing import run_virtual
 from headway.work import Attempt, AttemptError, OverBudgetError, Result, WindowEmptyError
 from tests.unit.attempts import Told
@@ -214,5 +219,44 @@ def test_a_command_that_failed_at_an_empty_window_is_put_back() -> None:
         assert empty.value.result is not None
         assert empty.value.result.calls == 2
         await meter.aclose()
+
+    asyncio.run(main())
+
+
+EXPECTED = Amounts(1000, 100)
+
+
+@pytest.mark.parametrize(
+    ("seen", "is_finished", "counted_as"),
+    [
+        (Tally(0, 0, 0, "unknown"), False, (1000, 0, 100)),
+        (Tally(10, 0, 3, "estimated"), False, (1000, 0, 100)),
+        (Tally(2000, 0, 300, "estimated"), False, (2000, 0, 300)),
+        (Tally(0, 200, 200, "estimated"), False, (800, 200, 200)),
+        (Tally(0, 0, 3, "estimated"), True, (1000, 0, 3)),
+        (Tally(10, 0, 3, "reported"), False, (10, 0, 3)),
+    ],
+)
+def test_what_was_not_reported_is_counted_as_expected_or_as_seen(
+    seen: Tally, is_finished: bool, counted_as: tuple[int, int, int]
+) -> None:
+    found = counted(Outcome("used", seen), EXPECTED, is_finished)
+    assert (found.input_tokens, found.cache_read_tokens, found.output_tokens) == counted_as
+
+
+def test_price_data_is_loaded_once_and_beside_the_loop() -> None:
+    threads: list[bool] = []
+
+    def look_up(_: str, __: int) -> Price | None:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return None
+
+    async def main() -> None:
+        prices = PriceLookup(look_up)
+        await asyncio.gather(*(prices.load(f"m{n}") for n in range(5)))
+        assert threads == [False]
+        prices.is_needed = True
+        with pytest.raises(BudgetReachedError, match="no price is known for `my-model`"):
+            await prices.load("m0", "my-model")
 
     asyncio.run(main())

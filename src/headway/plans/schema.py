@@ -405,7 +405,7 @@ def _budget(section: Section, path: str, faults: PlanFaults) -> Budget | None:
         case Keyed(pairs=((Leaf(text="usd"), _),)):
             inner = f"{path}.budget" if path else "budget"
             return Budget(
-                Section(node, "budget", inner, faults).read(
+                microusd=Section(node, "budget", inner, faults).read(
                     "usd", money_of, "an amount of dollars above 0"
                 )
             )
