@@ -325,12 +325,6 @@ class BrokerUnavailableError(InternalError):
     exit_code = 69
 
 
-class UnknownPermitError(InternalError):
-    """A permit was settled that is not held: it was never granted, or was settled before."""
-
-    code = "HW202"
-
-
 def nearest(word: str, choices: Iterable[str], cutoff: float = 0.6) -> str:
     """The choice that was probably meant, or empty; of many, one that begins alike."""
     from difflib import get_close_matches

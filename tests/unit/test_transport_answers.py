@@ -12,6 +12,7 @@ import pytest
 import headway
 from headway.base.values import Sketch, Tally
 from headway.client.exchange import ALIVE_S, PROGRESS_S, Exchange
+from headway.pacing.budget import STEP_TOKENS
 from headway.pacing.call import Request
 from headway.testing import FakeAdmission
 from headway.wire.read import FORMATS
@@ -170,6 +171,9 @@ def test_growth_is_told_in_steps_and_silence_is_told_to_be_alive() -> None:
     exchange.fed(PING)
     assert len(ticket.progress) == 2
     assert ticket.signs_of_life == 1
+    # A step of a soft claim is told at once.
+    exchange.fed(pieces[0] * STEP_TOKENS)
+    assert len(ticket.progress) == 3
     exchange.fed(closing)
     assert exchange._ticket is None
     assert ticket.outcome.how == "used"

@@ -31,6 +31,7 @@ from headway.base.fields import dumped, object_fields
 from headway.base.values import Amounts, Fault, FaultKind, Reading, SettledAs, Tally, Wait
 from headway.client import accounts
 from headway.client.accounts import VOICES, KnownDialects
+from headway.pacing.budget import STEP_TOKENS
 from headway.pacing.call import Outcome, Request
 from headway.pacing.headers import Headers, as_text
 from headway.wire.answer import error_body
@@ -167,7 +168,8 @@ RESENDS_MAX: Final = 50
 """Then the caller sees the last refusal. An account that refuses is held, so that this is rare."""
 PROGRESS_TOKENS: Final = 10.0
 PROGRESS_S: Final = 0.2
-"""Growth is reported in steps of this size, and at most this often."""
+"""Growth is reported in steps of this size, and at most this often; the growth of a soft claim at
+once, so that a budget is exceeded by no more."""
 ALIVE_S: Final = 30.0
 """Bytes that add no text (pings, hidden thoughts) are told this often: the call is not stuck."""
 ASK_S: Final = 0.1
@@ -318,10 +320,11 @@ class Exchange:
             self._settle("used", reader.tally, reader.fault)
             return
         tokens, now = reader.output_tokens, self._clock()
-        if tokens - self._told_tokens >= PROGRESS_TOKENS and now - self._told_s >= PROGRESS_S:
+        growth, since_s = tokens - self._told_tokens, now - self._told_s
+        if growth >= STEP_TOKENS or (growth >= PROGRESS_TOKENS and since_s >= PROGRESS_S):
             self._told_tokens, self._told_s = tokens, now
             ticket.progressed(tokens)
-        elif now - self._told_s >= ALIVE_S:
+        elif since_s >= ALIVE_S:
             self._told_s = now
             ticket.still_alive()
 

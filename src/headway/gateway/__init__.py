@@ -1,5 +1,5 @@
 """How are unmodified agents paced? A local endpoint.
 
 Reading order: `values`, `settings`, `guard`, `server`, `call`, `reply`, `counters`, `daemon`;
-`tasks`, `spending`; `recording`, `replay`, `request_match`; `environment`.
+`tasks`; `recording`, `replay`, `request_match`; `environment`.
 """

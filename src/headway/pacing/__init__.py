@@ -2,5 +2,5 @@
 
 Reading order: `call` (the records), `meters`, `streams`, `limits` (one limit); `width`,
 `hidden_limits`, `windows`, `account` (what is known of one account); `queue`, `calls` (its calls);
-`admission`, `budget` (all accounts); `headers`, `refusal`, `estimate`, `memory`.
+`budget` (also of runs), `admission` (all accounts); `headers`, `refusal`, `estimate`, `memory`.
 """
