@@ -84,7 +84,7 @@ def memory_mb(pid: int) -> float:
 @contextmanager
 def upstream() -> Iterator[int]:
     """The provider; its port."""
-    with _process([sys.executable, "-m", "bench.gateway_ends", "upstream"]) as process:
+    with process_of([sys.executable, "-m", "bench.gateway_ends", "upstream"]) as process:
         yield _port_said(process)
 
 
@@ -99,7 +99,7 @@ def floor(way: str, port: int, python: str) -> Iterator[Server]:
     """A bare pass-through."""
     command = [python, "-m", "bench.gateway_floor", way, str(port)]
     began_s = time.perf_counter()
-    with _process(command) as process:
+    with process_of(command) as process:
         server = Server(_port_said(process), f"{PREFIX}/v1/chat/completions", f"{PREFIX}/counts",
                         partial(_tree, process.pid))  # fmt: skip
         yield _started(server, began_s, process)
@@ -134,7 +134,7 @@ def litellm(port: int, python: str) -> Iterator[Server]:
         quiet = {"LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True",
                  "LITELLM_MODE": "PRODUCTION", "HOME": folder}  # fmt: skip
         began_s = time.perf_counter()
-        with _process(command, quiet, is_heard=False) as process:
+        with process_of(command, quiet, is_heard=False) as process:
             server = Server(own, "/v1/chat/completions", "/health/liveliness",
                             partial(_tree, process.pid))  # fmt: skip
             yield _started(server, began_s, process)
@@ -155,8 +155,8 @@ def headway(
         arguments = ["--port", str(own), "--upstream", f"http://127.0.0.1:{port}", "--drain", "0"]
         began_s = time.perf_counter()
         try:
-            with _process([*command, *arguments], home, is_heard=False) as process:
-                token = _token(Path(folder) / "run" / "gateway.json", process)
+            with process_of([*command, *arguments], home, is_heard=False) as process:
+                token = token_in(Path(folder) / "run" / "gateway.json", process)
 
                 def pids() -> list[int]:
                     return list(dict.fromkeys((*_tree(process.pid), *brokers(folder))))
@@ -171,7 +171,7 @@ def headway(
                 end(pid)
 
 
-def _token(path: Path, process: subprocess.Popen[bytes]) -> str:
+def token_in(path: Path, process: subprocess.Popen[bytes]) -> str:
     """As the gateway publishes it for its own user."""
     until_s = time.monotonic() + START_S_MAX
     while process.poll() is None and time.monotonic() < until_s:
@@ -294,7 +294,7 @@ def _port_said(process: subprocess.Popen[bytes]) -> int:
 
 
 @contextmanager
-def _process(
+def process_of(
     command: Sequence[str], more: dict[str, str] | None = None, *, is_heard: bool = True
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A process that ends with the block; what it complained about goes with an error."""

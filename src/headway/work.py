@@ -18,7 +18,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from headway.base.values import Fault
+from headway.base.values import NO_CACHE, CacheTokens, Fault
 from headway.errors import InternalError
 from headway.pacing.budget import NOTHING, Spend
 from headway.state.shared import Snapshot
@@ -45,6 +45,7 @@ class Result(Struct, frozen=True):
     """What it counts towards a budget in tokens on top of input and output (see `Ending`)."""
     unpriced: int = 0
     """Calls whose price is unknown: `spend_microusd` does not contain their cost."""
+    cache: CacheTokens = NO_CACHE
 
     @property
     def spend(self) -> Spend:
@@ -55,6 +56,7 @@ class Result(Struct, frozen=True):
 
 CONSUMED: Final = (
     "input_tokens", "output_tokens", "spend_microusd", "calls", "extra_tokens", "unpriced",
+    "cache",
 )  # fmt: skip
 
 

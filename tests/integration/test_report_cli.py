@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headway.base.values import Fault
+from headway.base.values import CacheTokens, Fault
 from headway.engine.events import (
     CallAdmitted,
     CallWaited,
@@ -158,16 +158,20 @@ def test_refusals_and_what_was_paid_twice_are_counted(shell: Shell) -> None:
     writer.tell(CallAdmitted(0, BEGAN_S + 1.0))
     writer.tell(CallWaited(0, BEGAN_S + 1.5, "rate: input"))
     writer.tell(CallAdmitted(0, BEGAN_S + 9.0, "input/60s"))
-    lost = Ending(b"", b"", 900.0, 100.0, 4000, 1)
+    cache = CacheTokens(700.0, 200.0, 150.0)
+    lost = Ending(b"", b"", 900.0, 100.0, 4000, 1, cache=cache)
     writer.tell(TaskDelayed(0, 1, BEGAN_S + 10.0, BEGAN_S + 11.0, Fault("broken"), lost))
     writer.tell(TaskSkipped(3, BEGAN_S + 11.0, 0))
     writer.finished(0, 11.0, 12.0, b"x").close()
     found = shell("report").stdout
     assert "  refused   1 call refused (1 rate: input), 1 retried" in found
     assert "  twice     1k tokens, $0.0040 paid for attempts that gave nothing" in found
+    words = "700 tokens read from prompt caches, 200 written, 150 of them twice"
+    assert f"  cache     {words}" in found
     assert "bound by refusals, 67% of the time" in found
     told = reported(shell)
     assert (told["refused"], told["lost"]) == ({"rate: input": 1}, {"tokens": 1000, "usd": 0.004})
+    assert (told["cache_read_tokens"], told["cache_rewrite_tokens"]) == (700, 150)
 
 
 def test_one_hung_task_is_named_as_what_bound_the_run(shell: Shell) -> None:

@@ -16,7 +16,7 @@ from headway.agents import toolloop as tools_memory
 from headway.agents.toolloop import IN_DOUBT
 from headway.agents.tools import FileTools
 from headway.agents.tools_mcp import McpServer
-from headway.base.values import Limit
+from headway.base.values import CacheTokens, Limit
 from headway.client.admission import AdmissionPort
 from headway.sim import models as simulated
 from headway.sim.account import Terms, UsageWindow
@@ -80,6 +80,17 @@ def test_a_file_is_edited_by_tools_and_every_call_is_paid(scene: Scene, wire: st
     # Never more is set aside than what was paid and the most that one call can take.
     assert result.spend_microusd < sum(money for money, _ in told.reserved) < 4 * 85_000
     assert told.said[:6] == ["reserve", "waits", "goes", "keep", "keep", "reserve"]
+
+
+def test_a_loop_reads_its_earlier_turns_from_the_providers_cache(scene: Scene) -> None:
+    prompt = f"Run `echo x`, then `echo y`. {'Be exact. ' * 800}"
+    result = scene.perform(scene.call(prompt, "anthropic"), Told())
+    told = scene.account()["reported"]
+    assert result.calls == 3
+    assert result.cache == CacheTokens(told["cache_read_tokens"], told["cache_write_tokens"])
+    # Each turn reads all that the turns before it have written.
+    assert result.cache.read > 1.9 * result.cache.written > 5000
+    assert told["cache_rewrite_tokens"] == 0
 
 
 @pytest.mark.parametrize("wire", WIRES[:2])

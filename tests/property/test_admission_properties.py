@@ -164,7 +164,7 @@ class Outside(RuleBasedStateMachine):
         admission = self.admission
         assert (admission._calls, admission._parked) == ({}, {})
         assert not admission._estimates.outputs._calls
-        assert all(one.leader is None for one in admission._leaders._cached.values())
+        assert all(one.leader is None for one in admission._caches._cached.values())
         assert self.admission.budgets.claims() == ()
         assert all(ledger.claimed == Spend() for _, ledger in admission.budgets.ledgers())
         for account in self.admission.accounts:

@@ -111,8 +111,8 @@ followers wait for the first byte of their leader: wide
     leave 3 = prompt cache inf; began 1 1;
     decide 1 = 2; end 1 2; end 2 2; end 4 2; clean = True
 beginning leads again when the cache has forgotten it: wide
-    ask 1 0 prefix=p; decide 0 = 1; began 1 1; end 1 2; ask 2,3 270 prefix=p; decide 270 = 2,3;
-    unused 2 270; unused 3 270; ask 4,5 271 prefix=p; decide 271 = 4
+    ask 1 0 prefix=p; decide 0 = 1; began 1 1; end 1 2; ask 2,3 269 prefix=p; decide 269 = 2,3;
+    unused 2 269; unused 3 269; ask 4,5 271 prefix=p; decide 271 = 4
 followers do not wait for ever: slots=1
     ask 9 0; decide 0 = 9; ask 1,2 0 prefix=p; decide 0 = -; decision.wake_s = 30; parked = 1;
     decide 30 = -; parked = 0

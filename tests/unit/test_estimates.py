@@ -32,13 +32,13 @@ def _estimates() -> Estimates:
 
 
 def test_a_demand_is_expected_and_at_most() -> None:
-    demand = _estimates().size(CALL, ANTHROPIC, is_warm=False)[0]
+    demand = _estimates().size(CALL, ANTHROPIC, cached_bytes=0)[0]
     assert demand.expected == Amounts(1004.0, OUTPUT_TOKENS_PRIOR, 1004 * 3 + 500 * 15)
     assert demand.ceiling == Amounts(INPUT_DOUBT * 1004.0, 1000.0, 4100 * 3 + 1000 * 15)
 
 
 def test_a_call_that_names_no_longest_answer_may_grow_to_the_longest() -> None:
-    demand = _estimates().size(Sketch("known", size_bytes=4000), ANTHROPIC, is_warm=False)[0]
+    demand = _estimates().size(Sketch("known", size_bytes=4000), ANTHROPIC, cached_bytes=0)[0]
     assert demand.ceiling.output_tokens == UNDECLARED * OUTPUT_TOKENS_PRIOR
     assert demand.ceiling.spend_microusd == 1205 * 3 + OUTPUT_TOKENS_MAX * 15
 
@@ -46,22 +46,26 @@ def test_a_call_that_names_no_longest_answer_may_grow_to_the_longest() -> None:
 @pytest.mark.parametrize(("asked", "reserved"), [(-5, 0.0), (10**30, float(OUTPUT_TOKENS_MAX))])
 def test_nobody_reserves_what_no_model_can_answer(asked: int, reserved: float) -> None:
     sketch = Sketch("known", size_bytes=4000, max_output_tokens=asked)
-    demand = _estimates().size(sketch, CEREBRAS, is_warm=False)[0]
+    demand = _estimates().size(sketch, CEREBRAS, cached_bytes=0)[0]
     assert demand.ceiling.output_tokens == reserved
     assert 0.0 <= demand.expected.output_tokens <= reserved
 
 
 def test_what_is_in_the_cache_does_not_count_where_it_does_not() -> None:
     estimates = _estimates()
-    cold = estimates.size(CACHED, ANTHROPIC, is_warm=False)[0].expected.input_tokens
-    warm = estimates.size(CACHED, ANTHROPIC, is_warm=True)[0].expected.input_tokens
-    counted = estimates.size(CACHED, CEREBRAS, is_warm=True)[0].expected.input_tokens
+    cold = estimates.size(CACHED, ANTHROPIC, cached_bytes=0)[0].expected.input_tokens
+    warm = estimates.size(CACHED, ANTHROPIC, cached_bytes=CACHED.prefix_bytes)[
+        0
+    ].expected.input_tokens
+    counted = estimates.size(CACHED, CEREBRAS, cached_bytes=CACHED.prefix_bytes)[
+        0
+    ].expected.input_tokens
     assert (cold, warm, counted) == (1004.0, 254.0, 1004.0)
 
 
 def test_a_hard_claim_is_every_byte_as_a_token_and_the_longest_answer() -> None:
     estimates = _estimates()
-    demand = estimates.size(CACHED, ANTHROPIC, is_warm=True)[0]
+    demand = estimates.size(CACHED, ANTHROPIC, cached_bytes=CACHED.prefix_bytes)[0]
     assert estimates.claim(CACHED, demand) == Spend(5100.0, 4100 * 3 + 1000 * 15)
     many = replace(CALL, max_output_tokens=4 * OUTPUT_TOKENS_MAX)
     assert estimates.claim(many, demand).tokens == 4100.0 + 4 * OUTPUT_TOKENS_MAX
@@ -70,13 +74,13 @@ def test_a_hard_claim_is_every_byte_as_a_token_and_the_longest_answer() -> None:
 def test_a_claim_is_no_less_than_what_is_expected_of_what_is_not_text() -> None:
     estimates = _estimates()
     image = Sketch("known", "media", size_bytes=5000, most_input_tokens=80, max_output_tokens=10)
-    demand = estimates.size(image, ANTHROPIC, is_warm=False)[0]
+    demand = estimates.size(image, ANTHROPIC, cached_bytes=0)[0]
     assert estimates.claim(image, demand).tokens == ceil(INPUT_DOUBT * 1504.0) + 10.0
 
 
 def test_a_long_input_is_claimed_and_paid_at_its_own_price() -> None:
     estimates = Estimates(lambda _, tokens: Price(2, 2) if tokens <= 1000 else Price(4, 4))
-    demand = estimates.size(CALL, ANTHROPIC, is_warm=False)[0]
+    demand = estimates.size(CALL, ANTHROPIC, cached_bytes=0)[0]
     assert estimates.claim(CALL, demand).microusd == Price(4, 4).cost_microusd(Amounts(4100, 1000))
     tally = Tally(900.0, 200.0, 10**6)
     assert estimates.spend(CALL, Spend(), tally).microusd == Price(4, 4).cost_of(tally)
@@ -84,7 +88,7 @@ def test_a_long_input_is_claimed_and_paid_at_its_own_price() -> None:
 
 def test_a_claim_is_for_what_writing_into_the_cache_can_cost() -> None:
     estimates = Estimates(lambda *_: Price(3_000_000, 15_000_000, 300_000, 3_750_000, 6_000_000))
-    demand = estimates.size(CACHED, ANTHROPIC, is_warm=False)[0]
+    demand = estimates.size(CACHED, ANTHROPIC, cached_bytes=0)[0]
     tally = Tally(1004, 0, 1000, cache_write_tokens=750, long_write_tokens=750)
     claim = estimates.claim(CACHED, demand)
     assert claim.microusd == 4100 * 6 + 1000 * 15
@@ -93,7 +97,7 @@ def test_a_claim_is_for_what_writing_into_the_cache_can_cost() -> None:
 
 def test_a_soft_claim_is_for_the_expected_answer_and_for_something() -> None:
     estimates = _estimates()
-    demand = estimates.size(CALL, ANTHROPIC, is_warm=False)[0]
+    demand = estimates.size(CALL, ANTHROPIC, cached_bytes=0)[0]
     soft = estimates.claim(CALL, demand, is_soft=True)
     assert soft == Spend(1204.8 + OUTPUT_TOKENS_PRIOR, 1205 * 3 + 500 * 15)
     assert soft == estimates.grown(CALL, OUTPUT_TOKENS_PRIOR)
@@ -103,7 +107,7 @@ def test_a_soft_claim_is_for_the_expected_answer_and_for_something() -> None:
 
 def test_only_reported_whole_answers_teach() -> None:
     estimates = _estimates()
-    demand = estimates.size(CALL, ANTHROPIC, is_warm=False)[0]
+    demand = estimates.size(CALL, ANTHROPIC, cached_bytes=0)[0]
     for number, tally in enumerate([None, Tally(9.0, 0.0, 9.0, "estimated")]):
         estimates.outputs.started(("a", number), demand.kind, demand.expected.input_tokens)
         estimates.outputs.progressed(number, 5.0)
@@ -111,7 +115,7 @@ def test_only_reported_whole_answers_teach() -> None:
     assert not estimates._inputs._ratios
     estimates.outputs.started(("a", 3), demand.kind, demand.expected.input_tokens)
     estimates.ended(("a", 3), CALL, Tally(1500.0, 508.0, 90.0))
-    again = estimates.size(CALL, ANTHROPIC, is_warm=False)[0].expected
+    again = estimates.size(CALL, ANTHROPIC, cached_bytes=0)[0].expected
     assert again.input_tokens > 1400.0
     assert again.output_tokens < 400.0
 

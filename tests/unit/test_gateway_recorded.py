@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from headway.agents.metering import MeteredUsage
+from headway.base.values import CacheTokens
 from headway.gateway.recording import Recorder, recorded_in
 from headway.gateway.replay import CUT_OFF, NOT_SENT, RecordedReply
 from headway.gateway.request_match import CanonicalCall
@@ -60,9 +61,12 @@ def test_calls_are_counted_by_name_each_once_and_what_may_have_been_paid_with_th
 ) -> None:
     recorded(tmp_path / "calls.hwr")
     found = recorded_in(str(tmp_path / "calls.hwr"))
-    taken = MeteredUsage(4, 36.0, 15.0, in_flight=2, paid=3, unpriced=3)
+    once = CacheTokens(2.0, 4.0)
+    thrice = once + once + once
+    taken = MeteredUsage(4, 36.0, 15.0, in_flight=2, paid=3, unpriced=3, cache=thrice)
     assert found["a~1"] == taken, "what came again is free"
-    assert found["a~2"] == found["b~1"] == MeteredUsage(1, 12.0, 5.0, paid=1, unpriced=1)
+    taken = MeteredUsage(1, 12.0, 5.0, paid=1, unpriced=1, cache=once)
+    assert found["a~2"] == found["b~1"] == taken
 
 
 def test_what_was_recorded_has_the_price_of_its_model(tmp_path: Path) -> None:

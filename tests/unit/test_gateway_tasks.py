@@ -86,7 +86,7 @@ def test_a_command_is_told_where_its_key_opens() -> None:
             assert told["ANTHROPIC_BASE_URL"].startswith("http://127.0.0.1:")
             assert told["ANTHROPIC_BASE_URL"].endswith(f"/{key.token}/anthropic")
             assert told["OPENAI_BASE_URL"].endswith(f"/{key.token}/openai/v1")
-            assert (key.name, key.path) == ("review[a]", ("run-1", "review[a]"))
+            assert (key.name, key.path) == ("review[a]", ("run-1",))
             port = urlsplit(told["HEADWAY_GATEWAY"]).port
             with socket.create_connection(("127.0.0.1", port or 0)):
                 pass  # Somebody listens, although nothing serves yet.

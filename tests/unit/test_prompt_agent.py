@@ -99,7 +99,7 @@ def test_an_answer_is_the_result_and_its_usage_is_what_it_took() -> None:
     assert (result.input_tokens, result.output_tokens, result.calls) == (12, 34, 1)
     assert result.spend_microusd == 12 * 3 + 34 * 15
     assert bench.told.said == ["reserve", "waits", "goes"]
-    assert [call.path for call in bench.admission.calls] == [("run-1", "review[a]")]
+    assert [call.path for call in bench.admission.calls] == [("run-1",)]
     assert bench.sent() == {
         "model": "claude-x", "max_tokens": 100, "stream": True,
         "messages": [{"role": "user", "content": "say it"}],

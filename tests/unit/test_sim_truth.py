@@ -7,7 +7,7 @@ import pytest
 from headway.base.values import Limit
 from headway.sim import truth as record
 from headway.sim.account import Needs, SimulatedAccount, Terms
-from headway.sim.delivery import TTL_S, PromptCache
+from headway.sim.provider import PromptCache
 from headway.sim.truth import Truth, Visit, audit
 
 
@@ -68,10 +68,13 @@ def test_forgetting_keeps_the_calls_in_flight() -> None:
 
 
 def test_a_beginning_is_read_for_five_minutes_after_its_last_use() -> None:
-    cache, place = PromptCache(), ("k", "m", "digest")
-    assert not cache.read(place, 0.0)
-    cache.write(place, 10.0)
-    assert cache.read(place, 10.0 + TTL_S - 1)
-    assert cache.read(place, 10.0 + 2 * TTL_S - 2)
-    assert not cache.read(place, 10.0 + 4 * TTL_S)
-    assert not cache.read(("other", "m", "digest"), 11.0)
+    cache, prompt = PromptCache(), ((("k", "m", "digest"), 2000),)
+    longer = ((("k", "m", "longer"), 3000), *prompt)
+    assert cache.read(prompt, 0.0) == (0, 2000, 0)
+    cache.write(prompt, 300.0, 10.0)
+    assert cache.read(prompt, 309.0) == (2000, 0, 0)
+    assert cache.read(longer, 309.0) == (2000, 1000, 0)
+    cache.write(longer, 300.0, 309.0)
+    assert cache.read(longer, 608.0) == (3000, 0, 0)
+    assert cache.read(longer, 609.0) == (0, 3000, 3000)
+    assert cache.read(((("other", "m", "digest"), 2000),), 11.0) == (0, 2000, 0)

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 import headway
-from headway.base.values import Sketch, Tally
+from headway.base.values import CacheTokens, Sketch, Tally
 from headway.client.exchange import ALIVE_S, PROGRESS_S, Exchange
 from headway.pacing.budget import STEP_TOKENS
 from headway.pacing.call import Request
@@ -19,6 +19,7 @@ from headway.wire.read import FORMATS
 from headway.wire.values import WireName
 from tests.unit.paced_provider import ANSWER, HEADERS, HOST, Body, PacedProvider, events
 
+LONG = "All the world's a stage. " * 400
 PING = b"event: ping\ndata: {}\n\n"
 USED = Tally(12, 0, 34)
 WIRES: tuple[WireName, ...] = ("anthropic", "openai-chat", "openai-responses")
@@ -177,3 +178,23 @@ def test_growth_is_told_in_steps_and_silence_is_told_to_be_alive() -> None:
     exchange.fed(closing)
     assert exchange._ticket is None
     assert ticket.outcome.how == "used"
+
+
+def test_what_a_cache_has_forgotten_of_a_conversation_is_told_as_written_twice() -> None:
+    mark = {"type": "ephemeral"}
+    said = [{"role": "user", "content": LONG}]
+    tallies = []
+    for read, written in ((0, 2000), (2000, 100), (0, 2200), (1500, 750)):
+        usage = {"input_tokens": 5, "output_tokens": 7, "cache_read_input_tokens": read,
+                 "cache_creation_input_tokens": written}  # fmt: skip
+        whole = {"type": "message", "content": [], "stop_reason": "end_turn", "usage": usage}
+        admission = FakeAdmission()
+        transport = httpx2.MockTransport(lambda _, whole=whole: httpx2.Response(200, json=whole))
+        client = httpx2.Client(transport=transport)
+        with headway.pace(client, admission=admission) as paced:
+            body = {"model": "m", "max_tokens": 9, "messages": said, "cache_control": mark}
+            paced.post(HOST + PATHS["anthropic"], json=body)
+        tallies.append(admission.tickets[0].outcome.tally)
+        said += [{"role": "assistant", "content": "Go on."}, {"role": "user", "content": "More."}]
+    assert [tally.rewrite_tokens for tally in tallies] == [0.0, 0.0, 2100.0, 700.0]
+    assert tallies[2].cache == CacheTokens(0.0, 2200.0, 2100.0)

@@ -244,11 +244,68 @@ def test_openai_keeps_a_long_beginning_by_itself(one: Route) -> None:
         name = "input" if one is RESPONSES else "messages"
         return seen(one, **{name: messages}, **body)
 
-    assert call("a").prefix == call("b").prefix != ""
-    assert call("a").prefix != call("a", prompt_cache_key="key").prefix != ""
-    assert call("a").prefix != call("a", tools=[TOOL]).prefix
-    assert call(LONG, system="short").prefix == ""
-    assert len(LONG) * 0.8 < call("a").prefix_bytes < call("a").size_bytes
+    assert call("a").shared == call("b").shared != ""
+    assert call("a").shared != call("a", prompt_cache_key="key").shared != ""
+    assert call("a").shared != call("a", tools=[TOOL]).shared
+    assert call(LONG, system="short").shared == ""
+    assert len(LONG) * 0.8 < call("a").shared_bytes < call("a").prefix_bytes == call("a").size_bytes
+
+
+TURNS = {
+    MESSAGES: (
+        {"role": "user", "content": LONG},
+        {"role": "assistant", "content": [
+            {"type": "text", "text": "two tools"},
+            {"type": "tool_use", "id": "t1", "name": "ls", "input": {"path": "a"}},
+            {"type": "tool_use", "id": "t2", "name": "ls", "input": {"path": "b"}},
+        ]},
+        {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "t1", "content": "one"},
+            {"type": "tool_result", "tool_use_id": "t2", "content": "two"},
+        ]},
+        {"role": "assistant", "content": "done"},
+        {"role": "user", "content": "and now?"},
+    ),
+    CHAT: (
+        {"role": "user", "content": LONG},
+        {"role": "assistant", "tool_calls": [
+            {"id": "t1", "function": {"name": "ls", "arguments": "a"}},
+            {"id": "t2", "function": {"name": "ls", "arguments": "b"}},
+        ]},
+        {"role": "tool", "tool_call_id": "t1", "content": "one"},
+        {"role": "tool", "tool_call_id": "t2", "content": "two"},
+        {"role": "assistant", "content": "done"},
+        {"role": "user", "content": "and now?"},
+    ),
+    RESPONSES: (
+        {"role": "user", "content": LONG},
+        {"type": "reasoning", "summary": [], "encrypted_content": "S"},
+        {"type": "function_call", "call_id": "t1", "name": "ls", "arguments": "a"},
+        {"type": "function_call_output", "call_id": "t1", "output": "one"},
+        {"type": "message", "role": "assistant", "content": "done"},
+        {"role": "user", "content": "and now?"},
+    ),
+}  # fmt: skip
+"""A conversation; a call was made with all up to each thing that a model did not say."""
+
+
+@pytest.mark.parametrize("one", list(TURNS))
+def test_a_prompt_shows_which_prompts_it_continues(one: Route) -> None:
+    messages, name = TURNS[one], "input" if one is RESPONSES else "messages"
+    mark = {"cache_control": {"type": "ephemeral", "ttl": "1h"}} if one is MESSAGES else {}
+
+    def call(number: int, *others: Any, **body: Any) -> Sketch:
+        return seen(one, **{name: [*messages[:number], *others]}, **mark, **body)
+
+    first, last = call(1), call(len(messages))
+    second = call(3 if one is MESSAGES else 4)
+    assert last.turns == ((second.prefix, second.prefix_bytes), (first.prefix, first.prefix_bytes))
+    assert second.turns == last.turns[1:]
+    assert first.turns == ()
+    # Other settings, another question: no continuation.
+    assert first.prefix not in dict(call(1, *user("b")).turns)
+    assert first.prefix not in dict(call(len(messages), tools=[TOOL]).turns)
+    assert last.keeps_s == (3600.0 if one is MESSAGES else 300.0)
 
 
 def test_openai_can_be_told_where_the_beginning_ends() -> None:

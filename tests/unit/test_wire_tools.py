@@ -145,6 +145,22 @@ def test_a_call_is_read_by_its_provider_as_it_was_meant(wire: WireName) -> None:
     assert read < sketch(Route(wire), body).most_input_tokens < read + 300
 
 
+@pytest.mark.parametrize("wire", WIRES[:2])
+def test_the_providers_cache_keeps_what_the_prompts_of_a_group_share(wire: WireName) -> None:
+    shared = "Rules: " + "be exact. " * 500
+    bodies = [
+        body_of(wire, "m", (("user", shared + end),), 99, shared_chars=len(shared))
+        for end in ("a", "b", "")
+    ]
+    found = [sketch(Route(wire), body) for body in bodies]
+    if wire == "anthropic":
+        assert len({one.prefix for one in found}) == 1
+        assert found[2].prefix_bytes == found[2].size_bytes < found[0].size_bytes
+        assert conversation(Route(wire), bodies[0]).turns == (("user", f"{shared}\na"),)
+    short = body_of(wire, "m", (("user", "short"),), 99, shared_chars=5)
+    assert short == body_of(wire, "m", (("user", "short"),), 99)
+
+
 def test_openai_itself_wants_another_name_for_the_longest_answer() -> None:
     body = json.loads(body_of("openai-chat", "m", (("user", "x"),), 9, "", True))
     assert body["max_completion_tokens"] == 9

@@ -1,7 +1,7 @@
 """Admission for the calls that headway makes itself: reports waits and settles each permit.
 
 Laws:
-- Every call is admitted under the path of its own attempt, whichever connection it goes through.
+- Every call is admitted under the path of its own run, whichever connection it goes through.
 - A call that waits behind an empty usage window is ended within seconds.
 - A final refusal of admission becomes the attempt's own error; nothing here makes a response of it.
 - After `FATAL_MAX` answers in a row that say the same of all calls to a model (a wrong key, name

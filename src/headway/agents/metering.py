@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from headway.base.values import Fault
+from headway.base.values import NO_CACHE, CacheTokens, Fault
 from headway.errors import HeadwayError, InternalError
 from headway.pacing.budget import unpriced
 from headway.wire.prices import price_at
@@ -36,7 +36,7 @@ class MeteredUsage(Struct, frozen=True):
     def on(self, result: Result) -> Result:
         taken = Result(
             b"", None, self.input_tokens, self.output_tokens, self.microusd, self.calls,
-            extra_tokens=-self.charged_tokens, unpriced=self.unpriced,
+            extra_tokens=-self.charged_tokens, unpriced=self.unpriced, cache=self.cache,
         )  # fmt: skip
         return charged(result, taken) if self.calls else result
 
@@ -49,6 +49,7 @@ class MeteredUsage(Struct, frozen=True):
     paid: int = 0
     """In a recording: all calls that were answered and paid. Tokens and money are theirs."""
     unpriced: int = 0
+    cache: CacheTokens = NO_CACHE
 
 
 class PriceLookup:

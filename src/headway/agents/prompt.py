@@ -224,11 +224,13 @@ class PromptCall(Struct, frozen=True):
     schema: Schema | None = None
     verify: Verify | None = None
     repairs: int = 1
+    shared_chars: int = 0
+    """With which the prompts of its group begin."""
 
 
 class PromptSettings(Struct, frozen=True):
     run: str
-    """Fairness is between runs, and within a run between its tasks."""
+    """Fairness is between runs; within one, `pacing/prompt_cache.py` orders the calls."""
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     port: Port | None = None
     """Admits calls; `None` is the process's own port."""
@@ -312,11 +314,11 @@ class PromptAgent:
         endpoint = self.endpoint(call.model)
         body = body_of(
             endpoint.wire, endpoint.model, turns, call.max_tokens or MAX_TOKENS, call.system,
-            endpoint.says_completion,
+            endpoint.says_completion, call.shared_chars,
         )  # fmt: skip
         ceiling = await self.ceiling(sketch(Route(endpoint.wire), body), call.model)
         await attempt.reserve(ceiling)
-        calling = Calling(attempt, (self.settings.run, attempt.name), endpoint.key_variable)
+        calling = Calling(attempt, (self.settings.run,), endpoint.key_variable)
         token = CALLING.set(calling)
         try:
             reader = await self._sent(endpoint, body, calling, ceiling)
@@ -389,7 +391,7 @@ class PromptAgent:
         extra = ceil(spent.tokens) - round(read + output_tokens)
         return Result(
             b"", None, read, output_tokens, spent.microusd, 1, extra_tokens=max(0, extra),
-            unpriced=spent.unpriced,
+            unpriced=spent.unpriced, cache=tally.cache,
         )  # fmt: skip
 
     def http(self) -> httpx2.AsyncClient:

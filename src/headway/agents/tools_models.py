@@ -91,12 +91,12 @@ class LoopModels:
         """One call; earlier usage of the attempt is not in the errors that it raises."""
         model = await self._model(name)
         endpoint = self._agent.endpoint(name)
-        path = (self._agent.settings.run, outlay.attempt.name)
-        calling = Calling(outlay.attempt, path, endpoint.key_variable)
+        run = self._agent.settings.run
+        calling = Calling(outlay.attempt, (run,), endpoint.key_variable)
         outlay.begin(calling)
         tokens = CALLING.set(calling), _SENDING.set((endpoint, outlay))
         try:
-            response = await model.request(messages, {"max_tokens": max_tokens}, _parameters(tools))
+            response = await model.request(messages, _settings(max_tokens), _parameters(tools))
         except Exception as error:
             # The boundary to pydantic-ai and the SDKs, which have errors of many kinds.
             raise outlay.ended or self._lost(error, calling, outlay.ceiling) from error
@@ -199,6 +199,13 @@ def _made(
     says = OpenAIModelProfile(openai_chat_supports_max_completion_tokens=endpoint.says_completion)
     profile = merge_profile(openai_model_profile(endpoint.model), says)
     return OpenAIChatModel(endpoint.model, provider=provider, profile=profile)
+
+
+def _settings(max_tokens: int) -> Any:
+    """Anthropic is asked to keep the instructions, and the conversation for its next turn; other
+    providers do so by themselves."""
+    kept = dict.fromkeys(("anthropic_cache_instructions", "anthropic_cache_messages"), True)
+    return {"max_tokens": max_tokens, **kept}
 
 
 def _parameters(tools: Sequence[LoopTool]) -> Any:

@@ -51,6 +51,9 @@ MINUTE_S: Final = 60.0
 HOUR_S: Final = 3600.0
 DAY_S: Final = 86400.0
 
+CACHE_S: Final = 300.0
+"""How long prompt caches keep a beginning without use, unless more is asked for."""
+
 
 class Limit(Struct, frozen=True):
     """A number that the provider enforces, and how it counts towards it."""
@@ -171,12 +174,37 @@ class Sketch(Struct, frozen=True):
     prefix: str = ""
     """A digest of the beginning that the provider can keep in its prompt cache, if there is one."""
     prefix_bytes: int = 0
+    turns: tuple[tuple[str, int], ...] = ()
+    """Digests and bytes of shorter beginnings, the longest first: prompts of the same conversation
+    before this one ended there."""
+    shared: str = ""
+    """A digest of the instructions that the provider can keep: other conversations begin so too."""
+    shared_bytes: int = 0
+    keeps_s: float = CACHE_S
+    """How long the provider keeps them without use."""
     is_whole: bool = False
     """The answer does not stream."""
     most_input_tokens: int = 0
     """The most that its text can be counted as, a token per byte; what is not text is estimated."""
     may_write_cache: bool = False
     """Whether the provider may charge its input for being written into a prompt cache."""
+
+
+class CacheTokens(Struct, frozen=True, omit_defaults=True):
+    """What calls read from prompt caches and wrote into them."""
+
+    read: float = 0.0
+    written: float = 0.0
+    rewritten: float = 0.0
+    """Of those written, the ones that a conversation had written before: its cache had expired."""
+
+    def __add__(self, other: CacheTokens) -> CacheTokens:
+        return CacheTokens(
+            self.read + other.read, self.written + other.written, self.rewritten + other.rewritten
+        )
+
+
+NO_CACHE: Final = CacheTokens()
 
 
 class Tally(Struct, frozen=True):
@@ -191,3 +219,9 @@ class Tally(Struct, frozen=True):
     """Of the input, those that were written into the prompt cache, which costs more."""
     long_write_tokens: float = 0.0
     """Of these, the ones that are kept for an hour, which costs still more."""
+    rewrite_tokens: float = 0.0
+    """Of those written, the ones that an earlier call of the conversation had written."""
+
+    @property
+    def cache(self) -> CacheTokens:
+        return CacheTokens(self.cache_read_tokens, self.cache_write_tokens, self.rewrite_tokens)

@@ -33,6 +33,7 @@ from headway.client import accounts
 from headway.client.accounts import VOICES, KnownDialects
 from headway.pacing.budget import STEP_TOKENS
 from headway.pacing.call import Outcome, Request
+from headway.pacing.estimate import remember
 from headway.pacing.headers import Headers, as_text
 from headway.wire.answer import error_body
 from headway.wire.read import AnswerReader, route, sketch
@@ -408,7 +409,24 @@ class Exchange:
         """End the permit. What an answer's headers said was told when it began."""
         ticket, self._ticket = self._ticket, None
         if ticket is not None:
+            if tally.cache_write_tokens and self.call.sketch.prefix:
+                tally = _with_rewritten(self.call, tally)
             ticket.settle(Outcome(how, tally, fault, reading, self._dialect))
+
+
+_KEPT: Final[dict[tuple[str, str], float]] = {}
+"""By account and digest of a prompt, the tokens that a prompt cache had of it."""
+
+
+def _with_rewritten(call: Request, tally: Tally) -> Tally:
+    """The same, with the tokens that the cache had of the conversation and did not give."""
+    sketch, account = call.sketch, call.account
+    digests = (sketch.prefix, *[digest for digest, _ in sketch.turns])
+    had = next(filter(None, [_KEPT.get((account, digest)) for digest in digests]), 0.0)
+    kept = remember(_KEPT, (account, sketch.prefix), float)
+    _KEPT[account, sketch.prefix] = max(kept, tally.cache_read_tokens + tally.cache_write_tokens)
+    again = min(tally.cache_write_tokens, max(0.0, had - tally.cache_read_tokens))
+    return replace(tally, rewrite_tokens=again) if again else tally
 
 
 def refusal_words(fault: Fault) -> str:

@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from headway.base.values import Fault
+from headway.base.values import NO_CACHE, CacheTokens, Fault
 from headway.state.shared import Act
 
 VERSION: Final = 1
@@ -40,6 +40,7 @@ class Ending(Struct, frozen=True, omit_defaults=True):
     was set aside for it; less, where an interrupted attempt was charged with the same calls."""
     unpriced: int = 0
     """Calls whose price is unknown: `spend_microusd` does not contain their cost."""
+    cache: CacheTokens = NO_CACHE
 
     @property
     def spend_tokens(self) -> int:

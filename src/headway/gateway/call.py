@@ -304,9 +304,10 @@ class GatewayCall:
             self._form = canonical_call(
                 key.name, caller, wire, upstream.name, sketch.model, passed.path, headers, plain,
             )  # fmt: skip
-        # The flow: key, size class, conversation. A title does not wait behind large calls.
+        # The flow: run, size class, program. A title does not wait behind large calls; the sessions
+        # of a program are conversations, whose order follows from the prompt cache.
         size = "small" if sketch.size_bytes <= SMALL_BYTES_MAX else "large"
-        path = (*key.path[:1], size, *key.path[1:], f"{caller.name}:{caller.session}")
+        path = (*key.path, size, caller.name)
         # Agents declare the longest answer there is: what they use is claimed as it comes.
         call = Request(
             account, gateway.voices.expected(account, wire).name, sketch, path,
@@ -617,6 +618,7 @@ class GatewayCall:
             output_tokens=totals.output_tokens + tally.output_tokens,
             microusd=totals.microusd + (microusd or 0),
             unpriced=totals.unpriced + (microusd is None),
+            cache=totals.cache + tally.cache,
         )
         self._end(self._reply.status, tally, outcome.fault, microusd)
 

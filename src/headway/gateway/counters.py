@@ -88,6 +88,9 @@ class Sums(Struct):
     input_tokens: float = 0.0
     """Without those read from the prompt cache."""
     cache_read_tokens: float = 0.0
+    cache_write_tokens: float = 0.0
+    cache_rewrite_tokens: float = 0.0
+    """Of those written, the ones that a conversation had written before."""
     output_tokens: float = 0.0
     spend_microusd: int = 0
     held: int = 0
@@ -109,6 +112,8 @@ class Sums(Struct):
             return
         self.input_tokens += call.tally.input_tokens
         self.cache_read_tokens += call.tally.cache_read_tokens
+        self.cache_write_tokens += call.tally.cache_write_tokens
+        self.cache_rewrite_tokens += call.tally.rewrite_tokens
         self.output_tokens += call.tally.output_tokens
         self.spend_microusd += call.microusd or 0
         self.unpriced += call.microusd is None
@@ -265,7 +270,7 @@ class GatewayLedger:
         ]
         tokens = [
             ("", (*labels, ("kind", kind)), value)
-            for kind in ("input", "cache_read", "output")
+            for kind in ("input", "cache_read", "cache_write", "cache_rewrite", "output")
             for _, labels, value in self._series(f"{kind}_tokens")
         ]
         spreads = (

@@ -28,7 +28,7 @@ from msgspec.structs import asdict
 
 from headway.agents.metering import MeteredUsage
 from headway.base.fields import Fields, text_of
-from headway.base.values import Fault, Tally
+from headway.base.values import NO_CACHE, Fault, Tally
 from headway.errors import StateFileError
 from headway.gateway import replay
 from headway.gateway.request_match import CanonicalCall, unmeasured
@@ -90,6 +90,7 @@ def _sum(calls: list[replay.RecordedCall]) -> MeteredUsage:
         in_flight=in_flight,
         paid=len(paid),
         unpriced=sum(price_at(model, 0) is None for model, _ in paid),
+        cache=sum((tally.cache for _, tally in paid), NO_CACHE),
     )
 
 

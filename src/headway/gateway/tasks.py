@@ -155,7 +155,7 @@ class _Metered:
             totals.output_tokens + carried.output_tokens,
             totals.microusd + carried.microusd, replayed=totals.replayed,
             charged_tokens=carried.charged_tokens,
-            unpriced=totals.unpriced + carried.unpriced,
+            unpriced=totals.unpriced + carried.unpriced, cache=totals.cache + carried.cache,
         )  # fmt: skip
 
     async def close(self) -> MeteredUsage:
@@ -221,7 +221,7 @@ class TaskGateway:
         if self._settings.record is not None:
             # A name that is not in the recording: its calls are answered by the provider.
             name = f"{name}~attempt {attempt.number}"
-        key = opened.key = self._keys.issue(name, (self._run, attempt.name), payer=opened)
+        key = opened.key = self._keys.issue(name, (self._run,), payer=opened)
         upstreams = self._settings.upstreams
         told = {one: value.replace(TOKEN, key.token) for one, value in self._environment.items()}
         urls = environment.base_urls(self._url, key.token, upstreams)

@@ -21,11 +21,20 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from headway.base.values import Fault, FaultKind, Limit, Reading, SettledAs, Usage, Wait
+from headway.base.values import (
+    CACHE_S,
+    Fault,
+    FaultKind,
+    Limit,
+    Reading,
+    SettledAs,
+    Usage,
+    Wait,
+)
 from headway.errors import AccountClosedError, BudgetReachedError, DemandTooLargeError, HeadwayError
 from headway.pacing.account import AccountConfig
 from headway.pacing.budget import ALL, DaySpend, MonthlyBudgets, Pot, Spend, unpriced
-from headway.pacing.call import Call, CallId, Cut, Denied, Granted, Outcome, Request
+from headway.pacing.call import Beginning, Call, CallId, Cut, Denied, Granted, Outcome, Request
 from headway.pacing.calls import AccountCalls
 from headway.pacing.estimate import Estimates, Prices
 from headway.pacing.headers import DIALECTS, PLAIN, Dialect
@@ -42,15 +51,11 @@ from headway.pacing.memory import (
     joined,
     model_group,
 )
-from headway.pacing.queue import Leaders
+from headway.pacing.prompt_cache import COLD_LIVES, PromptCaches, beginnings
 from headway.pacing.windows import Allowances, WindowState
 
 REOPEN_S: Final = 30.0
 """A closed account is tried again this often: paying needs no restart."""
-
-RESENT_FIRST: Final = (0.0,)
-SENT_ONCE: Final = (1.0,)
-"""A call that was sent and refused comes before those of its flow that were not."""
 
 CLOSING: Final[tuple[FaultKind, ...]] = ("billing", "spend_cap")
 """Faults after which an account takes no calls until it is paid."""
@@ -66,7 +71,7 @@ OWNERS_MAX: Final = 4096
 
 MemoryPart = Literal["all", "changes", "money"]
 
-Door = tuple[str, str] | str
+Door = Beginning | str
 """What parked calls wait for together: a beginning, or an account's budget."""
 
 
@@ -241,7 +246,7 @@ class Admission:
         """Whether accounts were renamed since: only the whole memory shows that."""
         self.budgets = MonthlyBudgets(memory, now)
         self._estimates = Estimates(prices)
-        self._leaders = Leaders()
+        self._caches = PromptCaches()
         self.unsent = 0
         """How many calls were not sent and not denied yet."""
         self._calls: dict[CallId, Call] = {}
@@ -338,8 +343,8 @@ class Admission:
         account.speak(dialect)
         call.answered_s = now
         account.first_byte(call, reading, now)
-        if call.beginning is not None:
-            self._leaders.answered(call.beginning, now)
+        if call.beginnings:
+            self._caches.answered(call)
 
     def progress(self, id: CallId, output_tokens: float, now: float) -> bool:
         """An answer has grown to so many tokens; True if more is claimed for it than before."""
@@ -565,11 +570,11 @@ class Admission:
         account = name, model_group(request.sketch.model)
         if account not in self._accounts:
             self._make(account, request.dialect, now)
-        prefix = request.sketch.prefix
+        # A call that was sent and refused comes before those of its flow that were not.
+        rank = (now,) if request.is_resent else (now + COLD_LIVES * CACHE_S,)
         call = Call(
-            id, now, request.path or (id[0],), RESENT_FIRST if request.is_resent else SENT_ONCE,
-            request=request, account=account,
-            beginning=("/".join(account), prefix) if prefix else None,
+            id, now, request.path or (id[0],), rank, request=request, account=account,
+            beginnings=beginnings(account, request.sketch) if request.sketch.prefix else (),
         )  # fmt: skip
         self._calls[id] = call
         self.unsent += 1
@@ -579,15 +584,18 @@ class Admission:
         del self._calls[call.id]
         self._cuts.pop(call.id, None)
         self.unsent -= call.sent_s == inf
-        if call.beginning is not None:
-            self._leaders.ended(call.beginning, call.id)
+        if call.beginnings:
+            self._caches.ended(call)
 
     def _enter(self, call: Call, now: float) -> float:
         """Go as far as possible; returns when to try again, inf if only an event helps."""
-        if call.beginning is not None:
-            until_s = self._leaders.until_s(call.beginning, call.id, call.asked_s, now)
-            if until_s > now:
+        if call.beginnings:
+            follows, until_s = self._caches.leads(call, now)
+            if follows is not None:
                 self.budgets.leave(call.id)
+                if call.follows != follows:
+                    self._unpark(call)
+                    call.follows = follows
                 self._park(call, FOLLOWS)
                 return until_s
         claim, account = self._size(call, now), self._accounts[call.account]
@@ -615,10 +623,10 @@ class Admission:
 
     def _size(self, call: Call, now: float) -> Spend:
         """Estimate what a call will consume, by all that is known now; what to claim for it."""
-        is_warm = call.beginning is not None and self._leaders.is_warm(call.beginning, now)
-        dialect = self._accounts[call.account].account.config.dialect
         request = call.request
-        call.demand, most = self._estimates.size(request.sketch, dialect, is_warm)
+        cached_bytes = self._caches.look(call, now) if call.beginnings else 0
+        dialect = self._accounts[call.account].account.config.dialect
+        call.demand, most = self._estimates.size(request.sketch, dialect, cached_bytes)
         call.sized_s = now
         return self._estimates.claim(request.sketch, call.demand, True) if request.is_soft else most
 
@@ -633,8 +641,8 @@ class Admission:
         self._estimates.outputs.started(
             call.id, call.demand.kind, call.demand.expected.input_tokens
         )
-        if call.beginning is not None:
-            self._leaders.sent(call.beginning, call.id, now)
+        if call.beginnings:
+            self._caches.sent(call, now)
 
     def _withdraw(self, call: Call) -> None:
         """Leave the door or the queue."""
@@ -671,8 +679,8 @@ class Admission:
 
     def _deny(self, call: Call, error: HeadwayError) -> None:
         self._denials[call.id] = Denied(call.id, error.code, error.message, error.hint or "")
-        if call.beginning is not None:
-            self._leaders.ended(call.beginning, call.id)
+        if call.beginnings:
+            self._caches.ended(call)
 
     def _unbounded(self, call: Call) -> BudgetReachedError | None:
         """Why a budget has to refuse a call: it has no price, or its answer has no end."""
@@ -727,7 +735,7 @@ class Admission:
 
 
 def _door(call: Call) -> Door:
-    return (call.parked is FOLLOWS and call.beginning) or call.account[0]
+    return (call.parked is FOLLOWS and call.follows) or call.account[0]
 
 
 # What a person is told of their accounts: limits, from where, how old, used now, by whom.

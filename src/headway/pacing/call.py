@@ -26,6 +26,9 @@ from headway.pacing.meters import PlannedStream
 CallId = tuple[str, int]
 """(client, number)."""
 
+Beginning = tuple[str, str]
+"""(account and model group, digest): prompt caches are not shared between either."""
+
 UNKNOWN: Final = Demand(Amounts(), Amounts())
 NO_STREAM: Final = PlannedStream(0.0, 1e-3, 0.0)
 
@@ -79,7 +82,7 @@ class Call(Struct, eq=False):
     path: tuple[str, ...] = ("",)
     """The flow that it belongs to."""
     rank: tuple[float, ...] = ()
-    """Its urgency within its flow: the lowest goes first."""
+    """Its urgency within its flow, a deadline: the lowest goes first."""
     demand: Demand = UNKNOWN
     request: Request = NO_REQUEST
     """Of a rehearsal there is none: demands are given."""
@@ -89,8 +92,10 @@ class Call(Struct, eq=False):
     """When its demand was last estimated."""
     cost_s: float = 0.0
     """For how long it takes the whole of its scarcest limit, as its flow was charged."""
-    beginning: tuple[str, str] | None = None
-    """What the provider may keep of it in its prompt cache."""
+    beginnings: tuple[Beginning, ...] = ()
+    """What the provider may keep of it in its prompt cache: its instructions, and all of it."""
+    follows: Beginning | None = None
+    """Of these, the one that it waits for another call to write."""
     is_cut: bool = False
     """Its answer outgrew the budget and is to be ended."""
     parked: Wait | None = None

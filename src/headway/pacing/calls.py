@@ -126,7 +126,13 @@ class AccountCalls:
         wait: Wait | None = None
         while (call := self._next or queue.head()) is not None:
             if size is not None and now - call.sized_s > RESIZE_S:
+                rank = call.rank
                 size(call)
+                if call.rank > rank and call is not self._next:
+                    # What it hurried for is lost: it gives way to others.
+                    self._queue.remove(call.place)
+                    self._line_up(call)
+                    continue
             stream = account.speed.plan(call.demand.expected.output_tokens, now)
             wait = account.wait(call.demand, stream, self.queued, now)
             if wait is not None:

@@ -412,9 +412,9 @@ class Estimates:
         self._inputs = InputRatio()
         self.outputs = OutputLength()
 
-    def size(self, sketch: Sketch, dialect: Dialect, is_warm: bool) -> tuple[Demand, Spend]:
-        """What the call will probably and at most consume, and the most that it can take of a
-        budget; of that, what is not text counts as expected."""
+    def size(self, sketch: Sketch, dialect: Dialect, cached_bytes: int) -> tuple[Demand, Spend]:
+        """What the call will probably and at most consume if so much of it is read from a cache,
+        and the most that it can take of a budget; of that, what is not text counts as expected."""
         tokens_in = self._input_tokens(sketch, sketch.size_bytes, sketch.messages)
         most = sketch.max_output_tokens
         # A call that asks for more is refused, and reserves nothing until then.
@@ -422,8 +422,8 @@ class Estimates:
         tokens_out = self.outputs.expect(sketch.kind, tokens_in, float(ceiling))
         reserved = float(ceiling) if most is not None else UNDECLARED * tokens_out
         counted = tokens_in
-        if is_warm and dialect.input_charge == "uncached":
-            counted = max(1.0, tokens_in - self._input_tokens(sketch, sketch.prefix_bytes, 0))
+        if cached_bytes and dialect.input_charge == "uncached":
+            counted = max(1.0, tokens_in - self._input_tokens(sketch, cached_bytes, 0))
         claim = ceiling_of(sketch, self._prices, ceil(INPUT_DOUBT * tokens_in))
         spend = spend_on(sketch.model, Tally(tokens_in, 0.0, tokens_out), self._prices)
         expected = Amounts(counted, tokens_out, spend.microusd)

@@ -25,8 +25,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from msgspec import Struct, field
 
 from headway.errors import BadValueError, InternalError
-from headway.pacing.call import CallId, WaitVersion
-from headway.pacing.estimate import remember
+from headway.pacing.call import WaitVersion
 
 T = TypeVar("T")
 
@@ -287,64 +286,3 @@ class WaitTimes:
                 waited[version.cause] = waited.get(version.cause, 0.0) + part_s
         cause = max(waited, key=waited.__getitem__, default="")
         return cause if cause and waited[cause] > 0.0 else ""
-
-
-WARM_S: Final = 270.0
-"""Caches forget after five minutes without use; half a minute is left for the way."""
-
-LEADER_S_MAX: Final = 10.0
-"""A leader that was sent this long ago is not waited for any longer..."""
-
-FOLLOWER_S_MAX: Final = 30.0
-"""...and no call waits for longer than this, whether or not the leader was sent."""
-
-Beginning = tuple[str, str]
-"""(account and model group, digest): caches are not shared between either."""
-
-
-class _Cached(Struct):
-    """One beginning: until when it can be read, or who is about to write it."""
-
-    warm_until_s: float = -inf
-    leader: CallId | None = None
-    sent_s: float = inf
-
-
-class Leaders:
-    """Every beginning that was seen lately; the one used least recently is forgotten first."""
-
-    def __init__(self) -> None:
-        self._cached: dict[Beginning, _Cached] = {}
-
-    def is_warm(self, beginning: Beginning, now: float) -> bool:
-        """Whether the provider can read this beginning from its cache."""
-        cached = self._cached.get(beginning)
-        return cached is not None and now < cached.warm_until_s
-
-    def until_s(self, beginning: Beginning, call: CallId, asked_s: float, now: float) -> float:
-        """When the call may go at the latest: `now` for a leader, or without one."""
-        cached = remember(self._cached, beginning, _Cached)
-        if now < cached.warm_until_s:
-            return now
-        if cached.leader is None:
-            cached.leader, cached.sent_s = call, inf
-        if cached.leader == call:
-            return now
-        return max(now, min(cached.sent_s + LEADER_S_MAX, asked_s + FOLLOWER_S_MAX))
-
-    def sent(self, beginning: Beginning, call: CallId, now: float) -> None:
-        """A call was granted its permit."""
-        cached = self._cached.get(beginning)
-        if cached is not None and cached.leader == call:
-            cached.sent_s = now
-
-    def answered(self, beginning: Beginning, now: float) -> None:
-        """A first byte: the beginning is in the cache from now on."""
-        cached = remember(self._cached, beginning, _Cached)
-        cached.warm_until_s, cached.leader = now + WARM_S, None
-
-    def ended(self, beginning: Beginning, call: CallId) -> None:
-        """A call is over: others need not wait for it any more."""
-        cached = self._cached.get(beginning)
-        if cached is not None and cached.leader == call:
-            cached.leader, cached.sent_s = None, inf

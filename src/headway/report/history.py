@@ -21,7 +21,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from headway.base.numbers import percentile
-from headway.base.values import FaultKind
+from headway.base.values import NO_CACHE, CacheTokens, FaultKind
 from headway.engine.events import (
     CallAdmitted,
     CallWaited,
@@ -192,6 +192,7 @@ class AttemptUsage(Struct):
     microusd: int = 0
     unpriced: int = 0
     """Calls whose price is unknown: `microusd` does not contain their cost."""
+    cache: CacheTokens = NO_CACHE
 
     @property
     def tokens(self) -> float:
@@ -202,6 +203,7 @@ class AttemptUsage(Struct):
         self.input_tokens += ending.input_tokens
         self.output_tokens += ending.output_tokens
         self.unpriced += ending.unpriced
+        self.cache += ending.cache
         self.microusd += ending.spend_microusd if isinstance(ending, Ending) else ending.microusd
 
 

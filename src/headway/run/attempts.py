@@ -572,4 +572,5 @@ def _ending(
     return ev.Ending(
         body, inputs, result.input_tokens, result.output_tokens, money, result.calls,
         result.exit_code, is_in_doubt, extra_tokens=extra, unpriced=result.unpriced,
+        cache=result.cache,
     )  # fmt: skip

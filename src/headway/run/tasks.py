@@ -182,10 +182,12 @@ class TaskWork:
             ask = partial(self._asked, work, filling)
             return await perform_reduction(filling, expanded, self._crew, self._plans.shapes, ask)
         source = expanded.sources.files[filling.text(work.file)] if work.file else work.text
-        return await self._asked(work, filling, filling.text(source), work.max_tokens)
+        # Where the first hole is, the prompts of a group begin to differ.
+        shared = 0 if self.group.count == 1 else max(0, source.find("{{"))
+        return await self._asked(work, filling, filling.text(source), work.max_tokens, shared)
 
     async def _asked(
-        self, work: Prompt, filling: Filling, text: str, max_tokens: int | None
+        self, work: Prompt, filling: Filling, text: str, max_tokens: int | None, shared: int = 0
     ) -> Result:
         from headway.agents.prompt import PromptCall
 
@@ -200,8 +202,9 @@ class TaskWork:
             )  # fmt: skip
             return await perform_agent(work.agent, call, filling, max_tokens, self._crew)
         asked = PromptCall(
-            text, model, max_tokens, schema=schema, repairs=task.repairs, verify=verify
-        )
+            text, model, max_tokens, schema=schema, repairs=task.repairs, verify=verify,
+            shared_chars=shared,
+        )  # fmt: skip
         agent = await self._crew.prompts()
         if filling.share is not None:
             filling.share.prompted(text)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 import zlib
 from asyncio import AbstractEventLoop, Future, TimerHandle, get_running_loop
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Final
@@ -25,7 +24,9 @@ from headway.errors import BadValueError, did_you_mean
 from headway.sim import headers as speech
 from headway.sim.draw import uniform
 from headway.sim.provider import (
+    CachedPrompt,
     FirstByte,
+    PromptCache,
     Provider,
     ProviderSpec,
     Refused,
@@ -42,39 +43,6 @@ FLUSH_S: Final = 0.05
 
 FLUSH_PER_STREAM_S: Final = 0.0005
 """...and when there are many, so much later for each: at most 2,000 writes a second in all."""
-
-
-TTL_S: Final = 300.0
-
-TOKENS_MIN: Final = 1024
-"""Shorter beginnings are not kept, as at the real providers."""
-
-ENTRIES_MAX: Final = 100_000
-"""What was used the longest ago is forgotten first."""
-
-Place = tuple[str, str, str]
-"""Account, model, digest of the beginning."""
-
-
-class PromptCache:
-    """Beginnings that were read before, by account and model."""
-
-    def __init__(self) -> None:
-        self._until: OrderedDict[Place, float] = OrderedDict()
-
-    def read(self, place: Place, now: float) -> bool:
-        """Whether a beginning is there; if so it stays for longer."""
-        if self._until.get(place, 0.0) <= now:
-            return False
-        self.write(place, now)
-        return True
-
-    def write(self, place: Place, now: float) -> None:
-        """A call that began so has sent its first byte."""
-        self._until[place] = now + TTL_S
-        self._until.move_to_end(place)
-        if len(self._until) > ENTRIES_MAX:
-            self._until.popitem(last=False)
 
 
 HEADER: Final = "x-sim-fault"
@@ -240,7 +208,8 @@ class ServedCall(Struct, eq=False):
     pieces: list[str]
     visit: Visit
     call: SimulatedCall
-    place: Place
+    prompt: CachedPrompt
+    keeps_s: float
     reading: Reading | None = None
     """The limits as of admission; here as soon as the first byte is."""
     reached: int = 0
@@ -306,8 +275,7 @@ class Clockwork:
         while served.reading is None:
             await served.changed()
         served.visit.first_byte_s = self.now()
-        if served.visit.cache_write_tokens:
-            self.cache.write(served.place, self.now())
+        self.cache.write(served.prompt, served.keeps_s, self.now())
         return served.reading
 
     def over(self, served: ServedCall, how: str) -> None:

@@ -11,13 +11,14 @@ Laws:
 from __future__ import annotations
 
 import heapq
+from collections import OrderedDict
 from math import inf
 from typing import Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from headway.base.values import Fault, FaultKind, LimitReading, Reading, Resource
+from headway.base.values import Fault, FaultKind, LimitReading, Reading, Resource, Sketch
 from headway.sim.account import Needs, SimulatedAccount, Terms
 from headway.sim.draw import uniform
 
@@ -94,6 +95,57 @@ class SimulatedCall(Struct, frozen=True):
     spend_microusd: float = 0.0
     is_whole: bool = False
     """The answer is not streamed: headers and text arrive together at its end."""
+
+
+CACHED_TOKENS_MIN: Final = 1024
+"""Shorter beginnings are not kept, as at the real providers."""
+
+CACHE_ENTRIES_MAX: Final = 100_000
+"""What was used the longest ago is forgotten first."""
+
+CachePlace = tuple[str, str, str]
+"""Account, model, digest of the beginning."""
+
+CachedPrompt = tuple[tuple[CachePlace, int], ...]
+"""Beginnings of a prompt and their tokens, the longest first."""
+
+
+def cached_prompt(sketch: Sketch, account: str, input_tokens: int) -> CachedPrompt:
+    """What the cache can keep of a prompt of so many tokens."""
+    found: dict[CachePlace, int] = {}
+    for digest, size_bytes in (
+        (sketch.prefix, sketch.prefix_bytes),
+        *sketch.turns,
+        (sketch.shared, sketch.shared_bytes),
+    ):
+        tokens = min(input_tokens - 1, round(input_tokens * size_bytes / max(1, sketch.size_bytes)))
+        if digest and tokens >= CACHED_TOKENS_MIN:
+            found[account, sketch.model, digest] = tokens
+    return tuple(found.items())
+
+
+class PromptCache:
+    """Beginnings of prompts, each for as long as its last call asked for, from its last use on."""
+
+    def __init__(self) -> None:
+        self._until_s: OrderedDict[CachePlace, float] = OrderedDict()
+
+    def read(self, prompt: CachedPrompt, now: float) -> tuple[int, int, int]:
+        """Tokens that are read, those to be written, and of these the ones written before."""
+        read = known = 0
+        for place, tokens in reversed(prompt):
+            if place in self._until_s:
+                known = tokens
+                read = tokens if now < self._until_s[place] else read
+        return read, (prompt[0][1] if prompt else 0) - read, max(0, known - read)
+
+    def write(self, prompt: CachedPrompt, keeps_s: float, now: float) -> None:
+        """A call with this prompt has sent its first byte."""
+        for place, _ in prompt:
+            self._until_s[place] = now + keeps_s
+            self._until_s.move_to_end(place)
+        while len(self._until_s) > CACHE_ENTRIES_MAX:
+            self._until_s.popitem(last=False)
 
 
 class Refused(Struct, frozen=True):

@@ -37,7 +37,6 @@ from headway.sim.delivery import (  # fmt: skip
     JSON,
     NEVER,
     SLOW_START,
-    TOKENS_MIN,
     Clockwork,
     ServedCall,
     Speaker,
@@ -46,7 +45,7 @@ from headway.sim.delivery import (  # fmt: skip
     parse_kinds,
 )
 from headway.sim.models import NAMES, SimulatedModels
-from headway.sim.provider import ProviderSpec, SimulatedCall
+from headway.sim.provider import ProviderSpec, SimulatedCall, cached_prompt
 from headway.sim.truth import (
     ACCOUNTS_MAX,
     ARRIVALS_MAX,
@@ -211,14 +210,12 @@ class SimServer:
         self._truth.came(visit)
         most = said.max_output_tokens
         kept = reply.within(most)
-        place = (key, said.model, sketch.prefix)
-        total = visit.input_tokens = input_tokens(said)
-        share = sketch.prefix_bytes / sketch.size_bytes if sketch.size_bytes else 0.0
-        cached = min(total - 1, round(total * share)) if sketch.prefix else 0
-        if cached >= TOKENS_MIN and self._clockwork.cache.read(place, visit.at_s):
-            visit.cache_read_tokens, visit.input_tokens = cached, total - cached
-        elif cached >= TOKENS_MIN:
-            visit.cache_write_tokens = cached
+        total = input_tokens(said)
+        prompt = cached_prompt(sketch, key, total)
+        visit.cache_read_tokens, visit.cache_write_tokens, visit.cache_rewrite_tokens = (
+            self._clockwork.cache.read(prompt, visit.at_s)
+        )
+        visit.input_tokens = total - visit.cache_read_tokens
         answer = Answer(
             f"{_ID_PREFIX[wire]}{number:024x}", said.model, "".join(kept.pieces),
             visit.input_tokens, kept.tokens, visit.cache_read_tokens,
@@ -231,7 +228,8 @@ class SimServer:
         luck = NEVER if "hang" in kinds else SLOW_START if "slow-start" in kinds else 1.0
         most_tokens = float(most or OUTPUT_TOKENS_MAX)
         call = SimulatedCall(number, float(total), float(kept.tokens), most_tokens, luck)
-        return ServedCall(request, speaker, said, answer, kept.pieces, visit, call, place)
+        return ServedCall(request, speaker, said, answer, kept.pieces, visit, call, prompt,
+                          sketch.keeps_s)  # fmt: skip
 
     def _speaker(self, route: Route) -> Speaker:
         dialect = self._options.dialect

@@ -90,7 +90,10 @@ TOLERANCE: Final = 0.001
 """Share of a limit below which an excess is a matter of rounding."""
 
 
-REPORTED: Final = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens")
+REPORTED: Final = (
+    "input_tokens", "cache_read_tokens", "cache_write_tokens", "cache_rewrite_tokens",
+    "output_tokens",
+)  # fmt: skip
 CHARGED: Final[tuple[Resource, ...]] = ("requests", "input", "output", "spend")
 
 
@@ -117,6 +120,8 @@ class Visit(Struct):
     input_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
+    cache_rewrite_tokens: int = 0
+    """Of those written, the ones that were written before and forgotten."""
     output_tokens: int = 0
     """What was reported to the client; of a call that ended early, what was written."""
     body: str = ""
@@ -158,7 +163,8 @@ class AccountTruth(Struct):
     cache_reads: int = 0
     cache_writes: int = 0
     reported: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REPORTED, 0))
-    """Tokens as whole answers reported them to clients, input without those of the cache."""
+    """Tokens as whole answers reported them to clients, input without those of the cache; how many
+    were written again is reported only here."""
     charged: dict[Resource, float] = field(default_factory=lambda: dict.fromkeys(CHARGED, 0.0))
     """What was taken from the account's limits, less refunds."""
     limits: list[Worst] = field(default_factory=list)

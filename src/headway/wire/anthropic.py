@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from msgspec.structs import replace
+
 from headway.base.fields import (
     Fields,
     dumped,
@@ -16,6 +18,8 @@ from headway.base.fields import (
     tokens,
     whole_tokens,
 )
+from headway.base.numbers import seconds_of
+from headway.base.values import CACHE_S
 from headway.wire.request import (
     TOOL,
     RequestContent,
@@ -61,7 +65,7 @@ def asked(body: Fields, _model: str, _streams: bool) -> RequestContent | None:
     parts: list[RequestPart] = []
     for tool in tools:
         read = json_text(without(tool, "cache_control"))
-        parts.append(RequestPart("tools", read, ends_prefix=_is_marked(tool)))
+        parts.append(RequestPart("tools", read, keeps_s=_keeps_s(tool)))
     if "system" in body:
         parts += _parts("system", body["system"], 0)
     for number, message in enumerate(messages, 1):
@@ -71,9 +75,7 @@ def asked(body: Fields, _model: str, _streams: bool) -> RequestContent | None:
     if parts and body.get("cache_control"):
         # The automatic form marks the last block that can be kept.
         last = parts[-1]
-        parts[-1] = RequestPart(
-            last.role, last.text, last.media, last.media_bytes, True, last.message
-        )
+        parts[-1] = replace(last, keeps_s=_keeps_s(body))
     settings = [body.get("thinking"), body.get("output_config"), body.get("tool_choice")]
     schema: object = None
     if settings[1]:
@@ -86,8 +88,12 @@ def asked(body: Fields, _model: str, _streams: bool) -> RequestContent | None:
     )  # fmt: skip
 
 
-def _is_marked(block: Fields) -> bool:
-    return bool(block.get("cache_control"))
+def _keeps_s(block: Fields) -> float:
+    """How long all up to here is to be kept: `5m`, `1h`; 0 if that is not asked for."""
+    marked = block.get("cache_control")
+    if not marked:
+        return 0.0
+    return seconds_of(text_of(object_fields(marked).get("ttl"))) or CACHE_S
 
 
 def _parts(role: str, content: object, message: int) -> list[RequestPart]:
@@ -103,27 +109,27 @@ def _parts(role: str, content: object, message: int) -> list[RequestPart]:
 
 
 def _block_parts(role: str, block: Fields, message: int) -> Iterator[RequestPart]:
-    kind, is_marked = block.get("type"), _is_marked(block)
+    kind, keeps_s = block.get("type"), _keeps_s(block)
     source = object_fields(block.get("source"))
     data = text_of(source.get("data")) or json_text(source)
     if kind == "text":
-        yield RequestPart(role, text_of(block.get("text")), "", 0, is_marked, message)
+        yield RequestPart(role, text_of(block.get("text")), "", 0, keeps_s, message)
     elif kind == "image":
-        yield image(role, data, message, is_marked)
+        yield image(role, data, message, keeps_s)
     elif kind == "document" and source.get("type") not in ("text", "content"):
-        yield document(role, data, message, is_marked)
+        yield document(role, data, message, keeps_s)
     elif kind in ("document", "tool_result", "search_result"):
         # Their text is inside; a result that is a list can hold images too.
         inner = source.get("data") or source.get("content") or block.get("content")
         role = TOOL if kind == "tool_result" else role
         yield from _parts(role, inner, message)
-        yield RequestPart(role, text_of(block.get("title")), "", 0, is_marked, message)
+        yield RequestPart(role, text_of(block.get("title")), "", 0, keeps_s, message)
     elif kind == "thinking":
-        yield RequestPart(role, text_of(block.get("thinking")), "", 0, is_marked, message)
+        yield RequestPart(role, text_of(block.get("thinking")), "", 0, keeps_s, message)
     elif kind == "redacted_thinking":
-        yield RequestPart(role, "", text_of(block.get("data")), 0, is_marked, message)
+        yield RequestPart(role, "", text_of(block.get("data")), 0, keeps_s, message)
     else:
-        yield RequestPart(role, json_text(without(block, *_UNREAD)), "", 0, is_marked, message)
+        yield RequestPart(role, json_text(without(block, *_UNREAD)), "", 0, keeps_s, message)
 
 
 def hear(heard: AnswerSoFar, found: Event) -> None:

@@ -16,6 +16,7 @@ from headway.base.fields import (
     tokens,
     whole_tokens,
 )
+from headway.base.values import CACHE_S
 from headway.wire.request import RequestContent, RequestPart, document, image, json_text
 from headway.wire.stream import Event, event
 from headway.wire.values import Answer, AnswerSoFar, ToolUse, input_and_cached, usage_in
@@ -88,17 +89,17 @@ def _message_parts(message: Fields, number: int) -> Iterator[RequestPart]:
 
 def _block_part(role: str, block: Fields, number: int) -> RequestPart:
     kind = block.get("type")
-    ends_prefix = bool(block.get("prompt_cache_breakpoint"))
+    keeps_s = CACHE_S if block.get("prompt_cache_breakpoint") else 0.0
     if kind == "image_url":
         inner = block.get("image_url")
         address = text_of(inner) or text_of(object_fields(inner).get("url"))
-        return image(role, address, number, ends_prefix)
+        return image(role, address, number, keeps_s)
     if kind == "input_audio":
-        return image(role, json_text(block.get("input_audio")), number, ends_prefix)
+        return image(role, json_text(block.get("input_audio")), number, keeps_s)
     if kind == "file":
-        return document(role, json_text(block.get("file")), number, ends_prefix)
+        return document(role, json_text(block.get("file")), number, keeps_s)
     said = text_of(block.get("text")) or text_of(block.get("refusal"))
-    return RequestPart(role, said, "", 0, ends_prefix, number)
+    return RequestPart(role, said, "", 0, keeps_s, number)
 
 
 def hear(heard: AnswerSoFar, found: Event) -> None:

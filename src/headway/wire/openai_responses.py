@@ -16,6 +16,7 @@ from headway.base.fields import (
     tokens,
     whole_tokens,
 )
+from headway.base.values import CACHE_S
 from headway.wire.request import (
     TOOL,
     RequestContent,
@@ -109,14 +110,14 @@ def _item_parts(item: Fields, number: int) -> Iterator[RequestPart]:
 
 def _block_part(role: str, block: Fields, number: int) -> RequestPart:
     kind = block.get("type")
-    ends_prefix = bool(block.get("prompt_cache_breakpoint"))
+    keeps_s = CACHE_S if block.get("prompt_cache_breakpoint") else 0.0
     if kind == "input_image":
         data = text_of(block.get("image_url")) or text_of(block.get("file_id"))
-        return image(role, data, number, ends_prefix)
+        return image(role, data, number, keeps_s)
     if kind == "input_file":
-        return document(role, json_text(block), number, ends_prefix)
+        return document(role, json_text(block), number, keeps_s)
     said = text_of(block.get("text")) or text_of(block.get("refusal"))
-    return RequestPart(role, said, "", 0, ends_prefix, number)
+    return RequestPart(role, said, "", 0, keeps_s, number)
 
 
 def hear(heard: AnswerSoFar, found: Event) -> None:

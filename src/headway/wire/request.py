@@ -19,7 +19,7 @@ from unicodedata import normalize
 from msgspec import Struct
 
 from headway.base.fields import Fields, dumped, parsed
-from headway.base.values import Sketch
+from headway.base.values import CACHE_S, Sketch
 from headway.errors import InternalError
 from headway.wire.values import Conversation, WireName, weighed_bytes
 
@@ -131,6 +131,14 @@ OVERHEAD_TOKENS: Final = 64
 each turn is longer than the 3 to 8 tokens that mark it."""
 TOOLS_TOKENS: Final = 1_000
 """What providers add about tools and schemas beside their JSON: up to 530 tokens (Anthropic)."""
+INSTRUCTIONS: Final = ("tools", "system")
+REPLIES: Final = ("assistant", "model")
+"""The roles of what a model said: before it, the prompt of an earlier call ended."""
+TURNS_MAX: Final = 2
+"""Earlier prompts of a conversation that are looked for: the last one, and the one before where the
+last was not kept."""
+Beginning = tuple[str, int]
+"""Digest and bytes; an empty digest where it is too short to be kept."""
 TOOL: Final = "tool"
 """The role of what a tool gave, on every wire."""
 DIGEST_BYTES: Final = 8
@@ -144,8 +152,8 @@ class RequestPart(Struct, frozen=True):
     media: str = ""
     """The data or the address of what is not text; only its digest is ever used."""
     media_bytes: int = 0
-    ends_prefix: bool = False
-    """The provider is asked to keep everything up to here."""
+    keeps_s: float = 0.0
+    """How long the provider is asked to keep everything up to here; 0 if it is not."""
     message: int = 0
     """Which message it belongs to, from 1; tools and system belong to none."""
 
@@ -174,14 +182,14 @@ def sketch_of(asked: RequestContent, body: bytes) -> Sketch:
     sizes: list[int] = []
     told: list[RequestPart] = []
     media_bytes = messages = marked = 0
-    has_system = False
+    has_system, keeps_s = False, CACHE_S
     for place, part in enumerate(asked.parts, 1):
         sizes.append(part.media_bytes + weighed_bytes(part.text, content))
         media_bytes += part.media_bytes
         messages = max(messages, part.message)
-        if part.ends_prefix:
-            marked = place
-        if part.role in ("tools", "system"):
+        if part.keeps_s:
+            marked, keeps_s = place, part.keeps_s
+        if part.role in INSTRUCTIONS:
             told.append(part)
             has_system = has_system or (part.role == "system" and part.message == 0)
     total_bytes = sum(sizes)
@@ -190,11 +198,8 @@ def sketch_of(asked: RequestContent, body: bytes) -> Sketch:
     if asked.is_continued:
         content = "continued"
     if asked.caches_by_itself and not marked:
-        roles = [part.role in ("tools", "system") for part in asked.parts]
-        marked = roles.index(False) if False in roles else len(roles)
-    prefix, prefix_bytes = "", sum(sizes[:marked])
-    if prefix_bytes >= CACHEABLE_BYTES_MIN:
-        prefix = _digest((asked.model, asked.cache_key), asked.parts[:marked])
+        marked = len(asked.parts)
+    (prefix, prefix_bytes), turns, (shared, shared_bytes) = _beginnings(asked, sizes, marked)
     # Calls with the same model, system prompt, tools and settings answer at similar length.
     kind = f"{asked.model}#{_digest((asked.effort, str(asked.choices)), told)[:8]}"
     limit = asked.max_output_tokens
@@ -202,9 +207,36 @@ def sketch_of(asked: RequestContent, body: bytes) -> Sketch:
         model=asked.model, content=content, size_bytes=total_bytes,
         messages=max(1, messages + has_system), most_input_tokens=_most_input(asked, body),
         max_output_tokens=None if limit is None else limit * asked.choices, kind=kind,
-        prefix=prefix, prefix_bytes=prefix_bytes if prefix else 0,
+        prefix=prefix, prefix_bytes=prefix_bytes, turns=turns,
+        shared=shared, shared_bytes=shared_bytes, keeps_s=keeps_s,
         may_write_cache=asked.caches_by_itself or marked > 0, is_whole=not asked.streams,
     )  # fmt: skip
+
+
+def _beginnings(
+    asked: RequestContent, sizes: list[int], marked: int
+) -> tuple[Beginning, tuple[Beginning, ...], Beginning]:
+    """What the provider can keep of a prompt that is kept up to `marked`: all of that; up to where
+    earlier prompts of the conversation ended, which is before a reply; the instructions."""
+    parts = asked.parts[:marked]
+    is_told = [part.role in INSTRUCTIONS for part in parts]
+    shared = is_told.index(False) if False in is_told else marked
+    if not (asked.caches_by_itself or any(part.keeps_s for part in parts[:shared])):
+        shared = 0
+    ends = [
+        place
+        for place in range(1, marked)
+        if parts[place].role in REPLIES and parts[place - 1].role not in REPLIES
+    ][-TURNS_MAX:]
+    at = dict.fromkeys((marked, shared, *ends), ("", 0))
+    digest, size = _start((asked.model, asked.cache_key)), 0
+    for place, part in enumerate(parts, 1):
+        _add(digest, (part.role, part.text, part.media))
+        size += sizes[place - 1]
+        if place in at and size >= CACHEABLE_BYTES_MIN:
+            at[place] = digest.copy().hexdigest(), size
+    turns = tuple([at[place] for place in reversed(ends) if at[place][0] and place != shared])
+    return at[marked], turns, at[shared]
 
 
 def conversation_of(asked: RequestContent) -> Conversation:
@@ -212,7 +244,7 @@ def conversation_of(asked: RequestContent) -> Conversation:
     turns: dict[tuple[int, bool], tuple[str, list[str]]] = {}
     system: list[str] = []
     for part in asked.parts:
-        if part.role in ("tools", "system"):
+        if part.role in INSTRUCTIONS:
             system.append(part.text)
         else:
             place = part.message, part.role == TOOL
@@ -236,13 +268,13 @@ def without(block: Fields, *names: str) -> Fields:
     return {name: value for name, value in block.items() if name not in names}
 
 
-def image(role: str, data: str, message: int, ends_prefix: bool = False) -> RequestPart:
-    return RequestPart(role, "", data, IMAGE_BYTES, ends_prefix, message)
+def image(role: str, data: str, message: int, keeps_s: float = 0.0) -> RequestPart:
+    return RequestPart(role, "", data, IMAGE_BYTES, keeps_s, message)
 
 
-def document(role: str, data: str, message: int, ends_prefix: bool = False) -> RequestPart:
+def document(role: str, data: str, message: int, keeps_s: float = 0.0) -> RequestPart:
     pages = min(PAGES_MAX, len(data) // DATA_PER_PAGE_BYTES + 1)
-    return RequestPart(role, "", data, PAGE_BYTES * pages, ends_prefix, message)
+    return RequestPart(role, "", data, PAGE_BYTES * pages, keeps_s, message)
 
 
 def _most_input(asked: RequestContent, body: bytes) -> int:
@@ -264,29 +296,48 @@ def _most_input(asked: RequestContent, body: bytes) -> int:
 
 def _digest(words: Sequence[str], parts: Iterable[RequestPart]) -> str:
     """16 hex digits over words and parts, each with its length, so that no two can be confused."""
-    digest, whole = blake2b(digest_size=DIGEST_BYTES), [*words]
+    digest = _start(words)
     for part in parts:
-        whole += (part.role, part.text, part.media)
-    for word in whole:
+        _add(digest, (part.role, part.text, part.media))
+    return digest.hexdigest()
+
+
+def _start(words: Iterable[str]) -> blake2b:
+    digest = blake2b(digest_size=DIGEST_BYTES)
+    _add(digest, words)
+    return digest
+
+
+def _add(digest: blake2b, words: Iterable[str]) -> None:
+    for word in words:
         data = word.encode("utf-8", "surrogatepass")
         digest.update(len(data).to_bytes(8, "big"))
         digest.update(data)
-    return digest.hexdigest()
 
 
 # Calls as headway makes them itself: the body of a request in its provider's format.
 
+MARK: Final = {"type": "ephemeral"}
+"""Anthropic keeps everything up to where it stands, for `CACHE_S`."""
 VERSION: Final = "2023-06-01"
 """Of Anthropic Messages; a call names it in the header `anthropic-version`."""
 
 
 def body_of(
     wire: WireName, model: str, turns: Iterable[tuple[str, str]], max_tokens: int, system: str = "",
-    says_completion: bool = False,
+    says_completion: bool = False, shared_chars: int = 0,
 ) -> bytes:  # fmt: skip
-    """`turns` are (role, text). OpenAI itself wants `max_completion_tokens` (`says_completion`)."""
-    messages = [{"role": role, "content": text} for role, text in turns]
+    """`turns` are (role, text). OpenAI itself wants `max_completion_tokens` (`says_completion`).
+
+    The first text begins with `shared_chars` that other calls begin with too: if they are many,
+    the provider is asked to keep them. OpenAI does so by itself."""
+    messages: list[Fields] = [{"role": role, "content": text} for role, text in turns]
     if wire == "anthropic":
+        if shared_chars >= CACHEABLE_BYTES_MIN:
+            text = str(messages[0]["content"])
+            head: Fields = {"type": "text", "text": text[:shared_chars], "cache_control": MARK}
+            rest: Fields = {"type": "text", "text": text[shared_chars:]}
+            messages[0]["content"] = [head, rest] if text[shared_chars:] else [head]
         body: Fields = {"model": model, "max_tokens": max_tokens}
         if system:
             body["system"] = system

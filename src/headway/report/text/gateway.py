@@ -51,6 +51,10 @@ def _sums(sums: dict[str, Any]) -> str:
         count(sums["calls"], "call"), f"{short(sums['input_tokens'])}{cached} tokens in",
         f"{short(sums['output_tokens'])} out",
     ]  # fmt: skip
+    if written := sums["cache_write_tokens"]:
+        twice = sums["cache_rewrite_tokens"]
+        again = f" ({short(twice)} of it twice)" if twice else ""
+        parts.append(f"{short(written)} written into the cache{again}")
     if sums["spend_microusd"] or sums["unpriced"]:
         parts.append(cost(sums["spend_microusd"], sums["unpriced"]))
     words = (("held", "held"), ("refusals_absorbed", "refusals absorbed"), ("failed", "failed"),

@@ -19,6 +19,7 @@ from rich.text import Text
 
 from headway.base.codec import as_dict
 from headway.base.numbers import short
+from headway.base.values import CacheTokens
 from headway.engine.record import Header
 from headway.engine.strategy import ADAPTIVE, parse
 from headway.errors import HeadwayError
@@ -36,6 +37,7 @@ from headway.report.history import (
     verdict,
 )
 from headway.report.text.accounts import PERIODS
+from headway.report.text.results import cache_json
 from headway.report.text.runs import STYLES, Glance, count_words, look, state_folder, title_line
 from headway.report.text.table import bound_words
 from headway.report.text.terminal import LABEL_CELLS, block, labelled
@@ -495,6 +497,8 @@ def report_lines(run: Afterwards, width: int) -> Iterator[Text]:
         yield Text()
     yield from _folded("headway", [_overhead_words(run)], width)
     yield from _folded("refused", [refusal_words(run)], width)
+    if run.taken.cache.read or run.taken.cache.written:
+        yield from _folded("cache", [cache_words(run.taken.cache)], width)
     yield from _folded("twice", [_twice_words(run)], width)
     yield from block("groups", _group_lines(run))
     yield from _folded("slowest", [slow_words(run, slow) for slow in run.slow], width)
@@ -513,6 +517,13 @@ def _took_words(run: Afterwards) -> str:
     if run.numbers.parts > 1:
         words += f"; resumed {count(run.numbers.parts - 1, 'time')}, the time between left out"
     return words
+
+
+def cache_words(cache: CacheTokens) -> str:
+    """`1.2M tokens read from prompt caches, 90k written, none of them twice`."""
+    twice = f"{short(cache.rewritten)} of them twice" if cache.rewritten else "none of them twice"
+    written = f"{short(cache.written)} written, {twice}"
+    return f"{short(cache.read)} tokens read from prompt caches, {written}"
 
 
 def _foreseen_lines(run: Afterwards) -> list[str]:
@@ -723,5 +734,5 @@ def _usage_json(taken: AttemptUsage) -> dict[str, object]:
     return {
         "calls": taken.calls, "input_tokens": round(taken.input_tokens),
         "output_tokens": round(taken.output_tokens),
-        "usd": known_usd(taken.microusd, taken.unpriced),
+        "usd": known_usd(taken.microusd, taken.unpriced), **cache_json(taken.cache),
     }  # fmt: skip

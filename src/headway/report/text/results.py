@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TextIO
 
+from headway.base.values import CacheTokens
 from headway.engine.record import TaskRow
 from headway.errors import StateFileError
 from headway.journal.reader import JournalReader
@@ -32,7 +33,7 @@ OBEYED: Final = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 COLUMNS: Final = (
     "task", "state", "output", "attempts", "input_tokens", "output_tokens", "usd", "seconds",
-    "reason",
+    "reason", "cache_read_tokens", "cache_write_tokens", "cache_rewrite_tokens",
 )  # fmt: skip
 
 NAME_MAX: Final = 120
@@ -76,6 +77,13 @@ def _numbers(reader: JournalReader) -> dict[bytes, int]:
     return numbers
 
 
+def cache_json(cache: CacheTokens) -> dict[str, object]:
+    return {
+        "cache_read_tokens": round(cache.read), "cache_write_tokens": round(cache.written),
+        "cache_rewrite_tokens": round(cache.rewritten),
+    }  # fmt: skip
+
+
 def as_json(gave: Gave, *, is_parsed: bool) -> dict[str, object]:
     row, body = gave
     output: object = None if body is None else body.decode("utf-8", "replace")
@@ -90,6 +98,7 @@ def as_json(gave: Gave, *, is_parsed: bool) -> dict[str, object]:
         "input_tokens": round(row.ending.input_tokens),
         "output_tokens": round(row.ending.output_tokens),
         "usd": known_usd(row.spent_microusd, row.unpriced),
+        **cache_json(row.ending.cache),
         "seconds": round(max(0.0, row.ended_s - row.started_s), 3) if row.started_s else 0.0,
     }
     if row.ending.exit_code is not None:
