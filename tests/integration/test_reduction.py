@@ -193,7 +193,7 @@ def test_inner_calls_count_towards_the_budget_of_their_task(here: Scene) -> None
     here.plan([(number, 300) for number in range(24)], more)
     said = here("run", "plan.yaml")
     assert said.code == 4
-    assert "the budget of `verdict` is 6,000 tokens" in said.err
+    assert "it is 6,000 tokens for verdict (" in said.err
     rows = here.rows()
     assert rows["probe[i23, 300 words]"] == "finished"
     assert here("resume", "last", "--budget", "5M").code == 4, "the task's own budget stands"
