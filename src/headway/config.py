@@ -40,6 +40,7 @@ class Configuration(Struct, frozen=True):
     ask_above_usd: float = 5.0
     strategy: str = "adaptive"
     wait: str = ""
+    window_share: str = ""
     keep_results: bool = True
     foreign_agents: str = ""
     foreign_works: str = ""
@@ -51,6 +52,8 @@ ABOUT: Final = {
     "ask_above_usd": "ask before a run without a budget that may cost more than this",
     "strategy": "adaptive, fixed:N, waves:N or all-at-once",
     "wait": "for an empty usage window: no, forever, or a time like 2h; a day, if not said",
+    "window_share": "the most that a run takes of each usage window, like 30%; if not said, 80% of "
+    "one shorter than a day and 50% of a longer one",
     "keep_results": "keep what tasks gave in the journal; off: only that they gave it",
     "foreign_agents": "agents that plans by agents may use: claude, codex, tools:files",
     "foreign_works": "what plans by agents may execute: run, python",

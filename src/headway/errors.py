@@ -176,7 +176,7 @@ class SourceError(PlanError):
 
 
 class PlanTooLargeError(PlanError):
-    """The plan has more tasks or files than a run can hold."""
+    """The plan is too large: for a run, or for the time that it is given."""
 
     code = "HW012"
 

@@ -418,8 +418,8 @@ def test_the_end_of_a_usage_window_is_not_tried_early() -> None:
     full = LimitReading("tokens", 18_000.0, None, None, 600.0, 1.0, "5h", is_empty=True)
     refusal = Fault("rate", None, 600.0)
     scene.calls.settle(scene.known[0], "throttled", NOTHING, 0.0, refusal, Reading((full,)))
-    assert scene.held(0.0) == "usage/5h 600 usage window 5h is 100% used"
-    scene.go(600.0)
+    assert scene.held(0.0) == "usage/5h 601 usage window 5h is 100% used"
+    scene.go(601.0)
 
 
 def test_what_a_user_configured_is_true_and_the_rest_comes_from_the_profile() -> None:

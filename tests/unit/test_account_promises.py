@@ -213,5 +213,5 @@ def test_a_usage_window_is_used_up_to_the_users_share_and_again_after_its_reset(
     calls.first_byte(call, Reading((told,)), 1.0)
     _asked(calls, 1, _demand())
     decision = calls.decide(2.0)
-    assert decision.wait == Wait("usage/5h", 601.0, "usage window 5h is 50% used")
+    assert decision.wait == Wait("usage/5h", 602.0, "usage window 5h is 50% used")
     assert len(calls.decide(decision.wake_s).sent) == 1

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from headway.base.values import LimitReading
 from headway.pacing.headers import window_name
-from headway.pacing.windows import MEMORY, RISE_MIN, STEP, Allowances, WindowState
+from headway.pacing.windows import MEMORY, RESET_STEP_S, RISE_MIN, STEP, Allowances, WindowState
 
 FIVE_HOURS_S = 18_000.0
 WEEK_S = 7 * 86_400.0
 
 
-MODEL = "model"
+MODEL, RUN = "model", "run"
 
 
 def usage(used: float, period_s: float, reset_s: float) -> LimitReading:
@@ -41,10 +41,10 @@ def test_a_window_holds_what_we_used_while_its_share_rose() -> None:
     windows = Allowances()
     observe(windows, usage(0.30, FIVE_HOURS_S, 9_000.0), 0.0)
     assert only(windows, 0.0).size_tokens is None
-    windows.settle(MODEL, 50_000.0)
+    windows.use(MODEL, 50_000.0, RUN, 0.0)
     observe(windows, usage(0.35, FIVE_HOURS_S, 8_000.0), 1_000.0)
     # What ends after the reading is not in it yet.
-    windows.settle(MODEL, 9_999.0)
+    windows.use(MODEL, 9_999.0, RUN, 0.0)
     found = only(windows, 1_000.0)
     assert found.name == "5h"
     assert found.size_tokens == pytest.approx(1e6)
@@ -55,7 +55,7 @@ def test_a_window_holds_what_we_used_while_its_share_rose() -> None:
 def test_a_small_rise_says_nothing_of_the_size() -> None:
     windows = Allowances()
     observe(windows, usage(0.10, FIVE_HOURS_S, 9_000.0), 0.0)
-    windows.settle(MODEL, 10_000.0)
+    windows.use(MODEL, 10_000.0, RUN, 0.0)
     observe(windows, usage(0.10 + RISE_MIN - STEP, FIVE_HOURS_S, 9_000.0), 0.0)
     assert only(windows, 0.0).size_tokens is None
     assert WindowState("5h", FIVE_HOURS_S, 0.5, 60.0, 0.0, 0.5).size_tokens is None
@@ -65,14 +65,14 @@ def test_a_small_rise_says_nothing_of_the_size() -> None:
 def test_a_new_window_begins_anew_and_the_old_one_counts_by_half() -> None:
     windows = Allowances()
     observe(windows, usage(0.0, FIVE_HOURS_S, 100.0), 0.0)
-    windows.settle(MODEL, 40_000.0)
+    windows.use(MODEL, 40_000.0, RUN, 0.0)
     observe(windows, usage(0.4, FIVE_HOURS_S, 50.0), 50.0)
     # The next one: the share went down, and what was used before is not its own.
-    windows.settle(MODEL, 5_000.0)
+    windows.use(MODEL, 5_000.0, RUN, 0.0)
     observe(windows, usage(0.1, FIVE_HOURS_S, FIVE_HOURS_S), 110.0)
     kept = only(windows, 110.0)
     assert (kept.tokens, kept.rise) == pytest.approx((MEMORY * 40_000.0, MEMORY * 0.4))
-    windows.settle(MODEL, 20_000.0)
+    windows.use(MODEL, 20_000.0, RUN, 0.0)
     observe(windows, usage(0.2, FIVE_HOURS_S, FIVE_HOURS_S), 120.0)
     assert only(windows, 120.0).size_tokens == pytest.approx((20_000 + 20_000) / (0.2 + 0.1))
 
@@ -86,7 +86,7 @@ def test_a_window_that_is_over_is_empty() -> None:
 def test_what_was_before_is_known_and_one_call_finds_out_whether_it_still_is() -> None:
     before = Allowances()
     observe(before, usage(0.5, FIVE_HOURS_S, 9_000.0), 0.0)
-    before.settle(MODEL, 60_000.0)
+    before.use(MODEL, 60_000.0, RUN, 0.0)
     observe(before, usage(1.0, FIVE_HOURS_S, 8_000.0), 1_000.0)
     windows = Allowances()
     windows.restore(before.statistics(1_000.0), 1_000.0)
@@ -95,7 +95,7 @@ def test_what_was_before_is_known_and_one_call_finds_out_whether_it_still_is() -
     assert found.size_tokens == pytest.approx(120_000.0)
     assert windows.wait(MODEL, 1.0, 3_000.0) is None
     observe(windows, usage(1.0, FIVE_HOURS_S, 5_900.0), 3_100.0)
-    assert until_s(windows, 3_100.0) == 9_000.0
+    assert until_s(windows, 3_100.0) == 9_000.0 + RESET_STEP_S
 
 
 @given(
@@ -109,7 +109,7 @@ def test_a_size_is_never_far_off_and_neighbours_make_it_look_smaller(
     windows, used = Allowances(), 0.0
     observe(windows, usage(0.0, FIVE_HOURS_S, 9_000.0), 0.0)
     for call in calls:
-        windows.settle(MODEL, call * size)
+        windows.use(MODEL, call * size, RUN, 0.0)
         used += call + others
         observe(windows, usage(int(used / STEP) * STEP, FIVE_HOURS_S, 9_000.0), 0.0)
     found = only(windows, 0.0)

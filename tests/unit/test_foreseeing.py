@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+import os
+from datetime import datetime
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from headway.base.folders import folders
-from headway.broker.store import StoredMemory
+from headway.broker.store import Store, StoredMemory
 from headway.engine.strategy import Strategy
 from headway.errors import WireError
 from headway.journal.folder import list_runs
+from headway.pacing import memory as learned
 from headway.pacing.account import Profile
 from headway.pacing.budget import Budget, Spend
 from headway.pacing.memory import AccountMemory, AccountTerms, PacingMemory
-from headway.pacing.windows import WindowState
+from headway.pacing.windows import RUN_SHARES, WindowState
 from headway.plans.load import plan_from
 from headway.report.forecast import MONEY, Depth
+from headway.report.text.forecast import late_words, start_words
 from headway.run.forecasts import (
     RUN_BUDGET,
+    PlannedStart,
     Prospect,
     earlier_plans,
     foreseen_each,
     known_account,
     prospect_of,
+    start_of,
 )
-from headway.run.plan_run import ObservedTasks
+from headway.run.plan_run import ObservedTasks, PlanSource
 from tests.integration.strangers_shell import Stranger
 
 QUICKLY = Depth(8, 30, 10, 20)
@@ -207,3 +213,59 @@ def test_commands_for_many_inputs_are_foreseen_by_the_runs_before(tmp_path: Path
     # Such runs tell nothing of plans.
     runs = list_runs(folders(environment).state)
     assert earlier_plans(runs, str(tmp_path / "plan.yaml")).runs == 0
+
+
+NOON_S = datetime(2026, 11, 18, 12, 30).timestamp()
+BUSY = learned.Spell(answered=60, rate=40, output_tokens=6_000, begun=60, first_byte_us=6e7)
+QUIET = learned.Spell(answered=100, output_tokens=10_000, begun=100, first_byte_us=5e7)
+
+
+def store(
+    home: dict[str, str], folder: Path, *windows: WindowState, quiet: tuple[int, ...] = ()
+) -> None:
+    """What a broker has stored: usage windows, and hours of the day of which some are `quiet`."""
+    hours = [(float(hour), 0.0, *astuple(QUIET if hour in quiet else BUSY)) for hour in range(24)]
+    lane = AccountMemory(
+        prospect(home, folder).account, learned.model_group("claude-haiku-4-5"), "anthropic",
+        Profile(), chronicle=learned.ChronicleMemory(hours=tuple(hours)), windows=windows,
+    )  # fmt: skip
+    os.makedirs(os.path.dirname(folders(home).memory), exist_ok=True)
+    Store(folders(home).memory).write(PacingMemory(accounts=(lane,)))
+
+
+def start(home: dict[str, str], folder: Path, by: str | None, quiet: bool = False) -> PlannedStart:
+    text = f"headway: 1\nmodel: {MODEL}\ntasks:\n{TASKS}"
+    source = PlanSource(str(folder / "plan.yaml"), text)
+    return start_of(plan_from(text, folder).expanded, source, home, by, quiet, NOON_S)
+
+
+def test_a_run_takes_more_of_a_window_to_end_in_time_and_is_refused_where_that_is_too_little(
+    home: dict[str, str], tmp_path: Path
+) -> None:
+    tokens = prospect(home, tmp_path).foresee(Strategy("adaptive"), QUICKLY).tokens.high
+    store(home, tmp_path, WindowState("5h", 18_000.0, 0.0, 18_000.0, 0.55 * tokens, 0.5))
+    # A window holds 1.1 times the plan: with the usual share it needs two.
+    assert start(home, tmp_path, "in 6h").shares == RUN_SHARES
+    assert start(home, tmp_path, "in 4h").shares == pytest.approx((0.95, 0.95))
+    soon = start(home, tmp_path, "in 2s")
+    assert soon.is_late
+    assert soon.shares == (1.0, 1.0)
+    message, hint = late_words(soon)
+    assert message.startswith("the plan cannot end by 2026-11-18 12:30, even with all of each")
+    assert hint == "--finish-by '2026-11-18 12:30'"
+    (line,) = start_words(replace(start(home, tmp_path, None), shares=(0.9, 0.9)))
+    assert line.startswith("takes up to 90% of each usage window shorter than a day and 90%")
+
+
+def test_a_run_waits_for_quiet_hours_unless_it_could_not_end_in_time(
+    home: dict[str, str], tmp_path: Path
+) -> None:
+    store(home, tmp_path, quiet=(20, 21, 22))
+    assert start(home, tmp_path, None).at_s == NOON_S
+    assert start(home, tmp_path, None, quiet=True).at_s == NOON_S + 7.5 * 3_600.0
+    assert start(home, tmp_path, "21:00", quiet=True).at_s == NOON_S + 7.5 * 3_600.0
+    early = start(home, tmp_path, "18:00", quiet=True)
+    assert early.time_s is not None
+    assert early.at_s == pytest.approx(NOON_S + 5.5 * 3_600.0 - early.time_s.high)
+    store(home, tmp_path)
+    assert start(home, tmp_path, None, quiet=True).quiet_s is None

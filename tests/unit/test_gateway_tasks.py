@@ -25,6 +25,7 @@ from headway.gateway.values import GatewayKey, Payer, Upstream
 from headway.pacing.budget import Spend
 from headway.pacing.call import Outcome
 from headway.pacing.estimate import Price
+from headway.pacing.windows import RUN_SHARES
 from headway.testing import run_virtual
 from headway.work import Attempt, AttemptError, OverBudgetError, Result, WindowEmptyError
 from tests.unit.attempts import Told
@@ -55,7 +56,7 @@ class Opened(Struct):
     @asynccontextmanager
     async def attempt(self) -> AsyncIterator[tuple[TaskGateway, Metered, GatewayKey, Payer]]:
         meter = gateway()
-        meter.meet(self.window, False)
+        meter.meet(self.window, False, RUN_SHARES)
         try:
             seen = meter.open(self.told.attempt("review[a]"), lambda: self.stops.append("stop"))
             key = key_of(meter, seen.environment)
@@ -204,7 +205,7 @@ def test_an_attempt_that_the_budget_has_no_room_for_is_stopped_once() -> None:
 def test_a_command_that_failed_at_an_empty_window_is_put_back() -> None:
     async def main() -> None:
         meter = gateway()
-        meter.meet(lambda *_: True, False)
+        meter.meet(lambda *_: True, False, RUN_SHARES)
 
         async def bad(told: Mapping[str, str]) -> Result:
             key = key_of(meter, told)

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from headway import errors
 from headway.base.clock import now_s
 from headway.base.values import Amounts, Fault, FaultKind, Reading, Wait
-from headway.pacing.windows import UNTOLD_S, binds_all
+from headway.pacing.windows import UNTOLD_S, Shares, binds_all
 from headway.work import Attempt, AttemptError, OverBudgetError, WindowEmptyError
 
 if TYPE_CHECKING:
@@ -121,10 +121,14 @@ class Fatal:
 
 
 class Gate:
-    __slots__ = ("_inner", "_window", "fatal")
+    __slots__ = ("_inner", "_shares", "_window", "fatal")
 
-    def __init__(self, inner: Port | None, window: Window | None) -> None:
+    def __init__(
+        self, inner: Port | None, window: Window | None, shares: Shares | None = None
+    ) -> None:
+        """`shares`: the most that the run takes of each usage window."""
         self._inner = inner
+        self._shares = shares
         self._window: Window = window or (lambda *_: None)
         self.fatal: Final = Fatal()
 
@@ -145,7 +149,9 @@ class Gate:
         before = calling.outcome.fault if calling.outcome is not None else None
         calling.attempt.waits("" if before is None else refusal_words(before))
         with calling.attempt.clock.stopped(is_refused=before is not None):
-            held = await self._asked(replace(request, path=calling.path))
+            held = await self._asked(
+                replace(request, path=calling.path, window_shares=self._shares)
+            )
         try:
             self._must_be_open(use, calling)
             calling.attempt.goes(held.waited_for)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from headway.engine.strategy import Resting
     from headway.pacing.estimate import Prices
+    from headway.pacing.windows import Shares
 
 
 class MeteredUsage(Struct, frozen=True):
@@ -97,7 +98,9 @@ class CallMeter(Protocol):
     def open(self, attempt: Attempt, stop: Callable[[], object]) -> Metered:
         """An attempt begins; `stop` ends its command. Raises HeadwayError or OSError."""
 
-    def meet(self, window: Callable[[float, str], bool], must_be_priced: bool) -> None:
+    def meet(
+        self, window: Callable[[float, str], bool], must_be_priced: bool, shares: Shares
+    ) -> None:
         """Before anything starts: `window` takes an empty usage window (until when, a description)
         and returns whether the run waits for it; `must_be_priced`: there is a budget in money."""
 

@@ -30,6 +30,7 @@ from headway.base.values import Fault, FaultKind, Sketch, Tally
 from headway.errors import BadValueError, BudgetReachedError, UsageError
 from headway.pacing.budget import Spend, unpriced
 from headway.pacing.estimate import Prices, ceiling_of, spend_of
+from headway.pacing.windows import Shares
 from headway.plans.references import Fitting, Misfit, Schema
 from headway.wire.prices import price_at
 from headway.wire.values import Route, WireName
@@ -242,6 +243,8 @@ class PromptSettings(Struct, frozen=True):
     headers: Mapping[str, str] = field(default_factory=dict)
     quiet_s: float = QUIET_S_MAX
     transport: httpx2.AsyncBaseTransport | None = None
+    window_shares: Shares | None = None
+    """The most that the run takes of each usage window; outside of a run there is no such share."""
 
 
 class _Reply(Struct, frozen=True):
@@ -257,7 +260,7 @@ class PromptAgent:
         from headway.agents.gate import Gate
 
         self.settings: Final = settings
-        self._gate = Gate(settings.port, settings.window)
+        self._gate = Gate(settings.port, settings.window, settings.window_shares)
         self._client: httpx2.AsyncClient | None = None
         self._endpoints: dict[str, Endpoint] = {}
         self._prices = PriceLookup(settings.prices, settings.must_be_priced)

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+import time
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -68,9 +69,14 @@ def _check(parsed: argparse.Namespace) -> int:
     found = None
     if parsed.forecast:
         from headway.run.forecasts import foreseen_plan
+        from headway.run.launch import shares_in
 
-        strategy = spec.strategy or read_configuration(os.environ).values.strategy
-        found = foreseen_plan(loaded.expanded, Path(parsed.plan), os.environ, strategy)
+        settings = read_configuration(os.environ).values
+        shares = shares_in("" if spec.window_share else settings.window_share, "window_share =")
+        found = foreseen_plan(
+            loaded.expanded, Path(parsed.plan), os.environ, spec.strategy or settings.strategy,
+            shares=shares,
+        )  # fmt: skip
     if parsed.json:
         print_json({**as_dict(report), "forecast": None if found is None else as_dict(found)})
     else:
@@ -78,5 +84,5 @@ def _check(parsed: argparse.Namespace) -> int:
         if parsed.forecast:
             from headway.report.text.forecast import foretold
 
-            print("", *foretold(found), sep="\n")
+            print("", *foretold(found, time.time()), sep="\n")
     return REFUSED if parsed.strict and report.warnings else 0

@@ -20,6 +20,7 @@ from headway.engine.events import Event, TaskFailed, TaskFinished, TaskReused
 from headway.engine.record import Header
 from headway.engine.strategy import ADAPTIVE
 from headway.errors import BadValueError, UsageError
+from headway.pacing.windows import RUN_SHARES
 from headway.plans.each import ValueSource, arrange, lines, parse
 from headway.report.text.outputs import Outputs
 from headway.run.each import EachSource, EachWork
@@ -43,7 +44,8 @@ examples:
 replacement strings: {} the input; {.} without its extension; {/} its name; {//} its folder;
   {/.} its name without extension; {#} its number; {1} {2.} ... of one source
 inputs: ::: values, :::: files with a value on each line (- is the pipe), :::+ ::::+ linked
-exit codes: 0 all done, 1 some failed, 2 usage, 130 interrupted (go on with `headway resume`)
+exit codes: 0 all done, 1 some failed, 2 usage, 75 usage window empty, 130 interrupted; the last
+            two go on with `headway resume`
 """
 
 
@@ -66,14 +68,19 @@ def main(arguments: Sequence[str]) -> int:
         for member in range(plan.count()):
             sys.stdout.buffer.write(os.fsencode(f"{plan.display(member)}\n"))
         return 0
+    from headway.cli.run import deadline_of
     from headway.cli.running import Show
 
     Outputs(source, sys.stdout.buffer, sys.stderr.buffer)  # Refused here, it leaves no run behind.
     wants_view = bool(parsed.eta or parsed.bar or parsed.progress)
-    return perform(source, _journal(parsed, source), Show(wants_view, wants_view, parsed.json))
+    waits_until_s = deadline_of(parsed)  # As above.
+    show = Show(wants_view, wants_view, parsed.json)
+    return perform(source, _journal(parsed, source), show, waits_until_s)
 
 
-def perform(source: EachSource, journal: Journal, show: Show) -> int:
+def perform(
+    source: EachSource, journal: Journal, show: Show, waits_until_s: float | None = None
+) -> int:
     from headway.cli.running import conduct, meter_of
     from headway.engine.state import Rules
     from headway.plans.graph import Graph, TaskGroup
@@ -96,9 +103,10 @@ def perform(source: EachSource, journal: Journal, show: Show) -> int:
                 done = work.ended.pop(event.task, None)
                 outputs.ended(event.task, done, nullcontext if watcher is None else watcher.aside)
 
-    run = Launch(graph, (work,), rules, closes=(shim.close,))
+    run = Launch(graph, (work,), rules, waits_until_s=waits_until_s, closes=(shim.close,))
     if meter is not None:
-        meets = (lambda driver: meter.meet(driver.window_empty, False),)
+        shares = source.window_shares or RUN_SHARES
+        meets = (lambda driver: meter.meet(driver.window_empty, False, shares),)
         closes = (shim.close, meter.aclose)
         run = replace(run, meets=meets, closes=closes, resting=meter.resting)
     return conduct(run, journal, show, told, lambda: outputs.close(nullcontext))
@@ -132,6 +140,8 @@ def _joined(arguments: list[str]) -> list[str]:
 
 
 def _parser() -> Parser:
+    from headway.cli.run import add_windows
+
     parser = Parser(
         prog="headway each",
         usage="headway each [options] COMMAND... [::: INPUT...] [:::: FILE...]",
@@ -157,6 +167,7 @@ def _parser() -> Parser:
     add("--joblog", metavar="FILE", default="", help="a line for each command that ended")
     add("--results", metavar="DIR", default="", help="keep stdout and stderr of each in a folder")
     add("--resume", action="store_true", help="go on with the last run of the same command")
+    add_windows(parser)
     add("--no-gateway", action="store_true", help="leave the commands' model calls alone")
     add("--eta", action="store_true", help="show the view of a run on a terminal")
     add("--bar", action="store_true", help=argparse.SUPPRESS)
@@ -167,6 +178,8 @@ def _parser() -> Parser:
 
 
 def _source(parsed: argparse.Namespace, words: list[str]) -> EachSource:
+    from headway.cli.run import window_shares_of
+
     template, named = parse(words)
     sources: list[ValueSource] = [
         *((_file_values(name, parsed), False) for name in parsed.arg_file or ()),
@@ -185,6 +198,7 @@ def _source(parsed: argparse.Namespace, words: list[str]) -> EachSource:
         max(0, parsed.retries), _timeout(parsed.timeout), parsed.halt, parsed.keep_order,
         parsed.tag, parsed.joblog and os.path.abspath(parsed.joblog),
         parsed.results and os.path.abspath(parsed.results), not parsed.no_gateway,
+        window_shares_of(parsed),
     )  # fmt: skip
 
 

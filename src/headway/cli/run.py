@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,11 +17,12 @@ from msgspec.structs import replace
 from headway.base.locks import look
 from headway.cli.main import Body, add_json
 from headway.config import foreign_allowance, read_configuration
-from headway.errors import BadValueError, UsageError
+from headway.errors import BadValueError, PlanTooLargeError, UsageError
 from headway.pacing.budget import Budget
 
 if TYPE_CHECKING:
     from headway.journal.journal import Journal
+    from headway.pacing.windows import Shares
     from headway.plans.expand import ExpandedPlan
     from headway.plans.load import Loaded
     from headway.run.detector import Detector
@@ -31,6 +33,8 @@ examples:
   headway run plan.yaml
   headway run plan.yaml --budget '$6'                stop before a seventh dollar could be spent
   headway run plan.yaml --budget 5M --no-wait        tokens; ends with 75 at an empty usage window
+  headway run plan.yaml --window-share 30%% --wait 3d    of each usage window, over several of them
+  headway run plan.yaml --finish-by 18:00 --when quiet
   headway run plan.yaml -j 8 --strategy waves:4
   headway run plan.yaml --forecast                   first the expected time beside the least
   headway run plan.yaml --sim script.yaml            against the simulated provider, free of charge
@@ -62,6 +66,11 @@ def arguments(parser: argparse.ArgumentParser) -> Body:
     add("--model", default="", metavar="M", help="for prompts that name none")
     add("--outside", action="store_true", help="allow paths outside of the plan's folder")
     add("--forecast", action="store_true", help="first the expected time and cost")
+    add("--finish-by", metavar="TIME",
+        help="end by 18:00, '2026-11-20 09:00' or 'in 6h': take more of usage windows if that is "
+        "needed, and do not start if it is not enough")  # fmt: skip
+    add("--when", choices=("now", "quiet"), default="now",
+        help="quiet: begin in hours that are quiet on the account, within --finish-by")  # fmt: skip
     add_common(parser)
     parser.set_defaults(is_foreign=False)
     return _run
@@ -70,13 +79,7 @@ def arguments(parser: argparse.ArgumentParser) -> Body:
 def add_common(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--budget", metavar="B", help="the most to spend: '$6', or tokens: 5M")
-    add(
-        "--wait",
-        metavar="TIME",
-        help="wait at most so long for a usage window: 6h, 3d, forever; a day, if not said",
-    )
-    add("--until", metavar="TIME", help="wait for a usage window until 18:00")
-    add("--no-wait", action="store_true", help="do not wait for a usage window")
+    add_windows(parser)
     add("--sim", nargs="?", const="", metavar="SCRIPT",
         help="use the simulated provider; its models follow a script")  # fmt: skip
     add("--detect", default="warn", choices=("warn", "enforce", "learn", "off"),
@@ -86,6 +89,22 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     add("--yes", action="store_true", help="do not ask, whatever it may cost")
     add("--quiet", "-q", action="store_true", help="show nothing while it runs")
     add_json(parser, "a summary for a program, on stdout")
+
+
+def add_windows(parser: argparse.ArgumentParser) -> None:
+    """How a run uses the usage windows of a login."""
+    parser.set_defaults(finish_by=None, when="now")
+    add = parser.add_argument
+    add(
+        "--wait",
+        metavar="TIME",
+        help="wait at most so long for a usage window: 6h, 3d, forever; a day, if not said",
+    )
+    add("--until", metavar="TIME", help="wait for a usage window until 18:00")
+    add("--no-wait", action="store_true", help="do not wait for a usage window: exit code 75")
+    add("--window-share", default="", metavar="SHARE",
+        help="take at most 30%% of each usage window; if not said, 80%% of one shorter than a day, "
+        "50%% of a longer one")  # fmt: skip
 
 
 def _run(parsed: argparse.Namespace) -> int:
@@ -118,9 +137,12 @@ def begin(
         parsed.retries, budget, parsed.model, parsed.outside,
         os.path.abspath(parsed.sim) if parsed.sim else parsed.sim,
         files_digest(loaded.expanded), not parsed.no_gateway, parsed.is_foreign,
+        window_shares_of(parsed, loaded.expanded.spec.window_share),
     )  # fmt: skip
+    source, starts = planned_start(loaded, source, parsed, environment)
     # Refused here, it leaves no run behind that could not be resumed either.
     run = ready_run(loaded, source, parsed, environment)
+    run = replace(run, launch=replace(run.launch, starts=starts))
     must_be_worth_it(loaded, source, parsed, environment)
     name, folder = loaded.expanded.spec.name or path.stem, str(loaded.folder.resolve())
     keeps, encoded = settings.keep_results, source.encoded()
@@ -167,7 +189,7 @@ def perform(run: PlanRun, source: PlanSource, journal: Journal, parsed: argparse
         foreseen = foresee_run(run, source, journal.folder)
         foreseen_s = None if foreseen is None else foreseen.time_s.mid
         if is_shown and not parsed.json:
-            print(*foretold(foreseen), sep="\n", file=sys.stderr)
+            print(*foretold(foreseen, time.time()), sep="\n", file=sys.stderr)
     detector = detector_of(parsed.detect, run, journal.folder)
     show = Show(is_shown, is_shown, parsed.json, is_shown, foreseen_s)
     code = conduct(
@@ -292,13 +314,50 @@ def budget_of(text: str | None) -> Budget | None:
 
 def deadline_of(parsed: argparse.Namespace) -> float | None:
     """Until when a usage window is waited for: as the command line says, or the configuration."""
-    from headway.run.launch import deadline_s
+    from headway.run.launch import deadline_s, moment_s
 
     now_s = time.time()
     if parsed.wait or parsed.until or parsed.no_wait:
         return deadline_s(parsed.wait, parsed.until, parsed.no_wait, now_s)
+    if parsed.finish_by:
+        return moment_s(parsed.finish_by, now_s)
     wait = read_configuration(os.environ).values.wait
     return deadline_s(None if wait in ("", "no") else wait, None, wait == "no", now_s)
+
+
+def window_shares_of(parsed: argparse.Namespace, planned: float | None = None) -> Shares | None:
+    """The most that a run takes of each usage window: as the command line says, or the
+    configuration where the plan says nothing."""
+    from headway.run.launch import shares_in
+
+    if parsed.window_share or planned is not None:
+        return shares_in(parsed.window_share, "--window-share")
+    return shares_in(read_configuration(os.environ).values.window_share, "window_share =")
+
+
+def planned_start(
+    loaded: Loaded, source: PlanSource, parsed: argparse.Namespace, environment: Mapping[str, str]
+) -> tuple[PlanSource, tuple[float, str]]:
+    """With `--finish-by` and `--when`: the source with its shares of usage windows; when the first
+    task may start, and why not before. Raises PlanTooLargeError if it cannot end in time."""
+    is_quiet = parsed.when == "quiet"
+    if not parsed.finish_by and not is_quiet:
+        return source, (-inf, "")
+    from headway.report.text.forecast import late_words, start_words
+    from headway.run.forecasts import start_of
+
+    now_s = time.time()
+    start = start_of(loaded.expanded, source, environment, parsed.finish_by, is_quiet, now_s)
+    if start.is_late:
+        message, hint = late_words(start)
+        raise PlanTooLargeError(message, hint=hint)
+    for line in start_words(start):
+        print(line, file=sys.stderr)
+    source = replace(source, window_shares=start.shares)
+    if is_quiet and start.quiet_s is None:
+        print("no hour is known to be quieter than this one", file=sys.stderr)
+    why = "quiet hours begin then" if start.at_s == start.quiet_s else "later it is not in time"
+    return source, (start.at_s, why)
 
 
 def resume(parser: argparse.ArgumentParser) -> Body:
@@ -358,7 +417,10 @@ def _resume_each(journal: Journal, parsed: argparse.Namespace) -> int:
     source = EachSource.decoded(kept_source(journal.folder, journal.header.source))
     if parsed.no_gateway:
         source = replace(source, has_gateway=False)
-    return perform(source, journal, Show(view=False, summary=False, is_json=parsed.json))
+    if parsed.window_share:
+        source = replace(source, window_shares=window_shares_of(parsed))
+    show = Show(view=False, summary=False, is_json=parsed.json)
+    return perform(source, journal, show, deadline_of(parsed))
 
 
 def _resume_plan(journal: Journal, parsed: argparse.Namespace) -> int:
@@ -372,6 +434,8 @@ def _resume_plan(journal: Journal, parsed: argparse.Namespace) -> int:
         source = replace(source, budget=budget_of(parsed.budget))
     if parsed.no_gateway:
         source = replace(source, has_gateway=False)
+    if parsed.window_share:
+        source = replace(source, window_shares=window_shares_of(parsed))
     if parsed.sim is None:
         # What began on the simulated provider does not go on, paid, with a real one.
         parsed.sim = source.sim

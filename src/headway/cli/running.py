@@ -115,7 +115,7 @@ def conduct(
         nonlocal watcher, performer
         performer = driver
         if show.view and not show.is_json:
-            watcher = _watcher(run, journal.header.name, driver, show.foreseen_s)
+            watcher = _watcher(run, journal.header, driver, show.foreseen_s)
 
     async def perform() -> Launched:
         return await launch(replace(run, watch=watch, heeds_signals=True), journal, began)
@@ -161,7 +161,7 @@ def _restored(driver: Driver | None, events: Sequence[Event]) -> list[int]:
     return [ready_set.states[span.start : span.stop].count(DONE) for span in spans]
 
 
-def _watcher(run: Launch, title: str, driver: Driver, foreseen_s: float | None) -> Watcher:
+def _watcher(run: Launch, header: Header, driver: Driver, foreseen_s: float | None) -> Watcher:
     from headway.report.text.lines import watcher_for
 
     state = driver.state
@@ -172,11 +172,11 @@ def _watcher(run: Launch, title: str, driver: Driver, foreseen_s: float | None) 
 
     budget = run.budget
     cast = TaskNames(
-        title, tuple(group.name for group in run.graph.groups),
+        header.name, tuple(group.name for group in run.graph.groups),
         tuple(group.count for group in run.graph.groups),
         state.ready_set.numbers.group_of, label,
         budget.microusd if budget is not None else None,
-        budget.tokens if budget is not None else None, foreseen_s,
+        budget.tokens if budget is not None else None, foreseen_s, header.run,
     )  # fmt: skip
     return watcher_for(sys.stderr, cast, sees_calls=run.sees_calls)
 

@@ -355,7 +355,11 @@ def _skips(state: State, event: ev.TaskFailed) -> list[ev.Event]:
 
 def _about_the_run(state: State, happened: ev.Input, now: float) -> list[ev.Event]:
     if isinstance(happened, ev.Began):
-        return [] if state.is_begun else [ev.RunBegan(now, state.rules.strategy.name)]
+        if state.is_begun:
+            return []
+        held = [ev.RunHeld(now, state.held_until_s, state.hold_reason)]
+        begun = ev.RunBegan(now, state.rules.strategy.name)
+        return [begun, *(held if now < state.held_until_s else ())]
     if isinstance(happened, ev.Expanded):
         return _expansion(state, happened, now)
     if isinstance(happened, ev.RunStopping):

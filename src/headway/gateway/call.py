@@ -312,6 +312,7 @@ class GatewayCall:
         call = Request(
             account, gateway.voices.expected(account, wire).name, sketch, path,
             sent.get(RETRY_COUNT, "0") != "0", is_soft=True, login=login,
+            window_shares=key.window_shares,
         )  # fmt: skip
         wait_s = settings.wait_s
         if wait_s is None:

@@ -30,6 +30,7 @@ from headway.gateway.guard import Keyring
 from headway.gateway.settings import VARIABLES, GatewayOptions, GatewaySettings, leads_to_gateway
 from headway.gateway.values import GatewayKey
 from headway.pacing.budget import Spend
+from headway.pacing.windows import Shares
 from headway.work import Attempt, OverBudgetError, WindowEmptyError
 
 if TYPE_CHECKING:
@@ -194,6 +195,7 @@ class TaskGateway:
         self._admission = admission
         self._keys = Keyring()
         self._window: Window | None = None
+        self._shares: Shares | None = None
         self._listening: socket.socket | None = None
         self._starting: asyncio.Task[None] | None = None
         self._gateway: Gateway | None = None
@@ -204,9 +206,10 @@ class TaskGateway:
         self._recent: set[str] = set()
         """Names that have recorded calls since then."""
 
-    def meet(self, window: Window, must_be_priced: bool) -> None:
-        """`window` takes empty usage windows; `must_be_priced`: there is a budget in money."""
-        self._window = window
+    def meet(self, window: Window, must_be_priced: bool, shares: Shares) -> None:
+        """`window` takes empty usage windows, of each of which the run takes at most its `shares`;
+        `must_be_priced`: there is a budget in money."""
+        self._window, self._shares = window, shares
         self._prices.is_needed = must_be_priced
 
     def open(self, attempt: Attempt, stop: Callable[[], object]) -> _Metered:
@@ -222,6 +225,7 @@ class TaskGateway:
             # A name that is not in the recording: its calls are answered by the provider.
             name = f"{name}~attempt {attempt.number}"
         key = opened.key = self._keys.issue(name, (self._run,), payer=opened)
+        key.window_shares = self._shares
         upstreams = self._settings.upstreams
         told = {one: value.replace(TOKEN, key.token) for one, value in self._environment.items()}
         urls = environment.base_urls(self._url, key.token, upstreams)

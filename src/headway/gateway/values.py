@@ -10,6 +10,7 @@ from msgspec import Struct
 from headway.agents.metering import MeteredUsage
 from headway.base.values import Fault, Tally
 from headway.pacing.budget import Spend
+from headway.pacing.windows import Shares
 from headway.wire.values import Route
 
 Pairs = tuple[tuple[bytes, bytes], ...]
@@ -65,6 +66,8 @@ class GatewayKey(Struct, eq=False):
     path: tuple[str, ...] = ()
     """The flow of its calls: fairness is between flows. Its sessions are flows below it."""
     payer: Payer | None = None
+    window_shares: Shares | None = None
+    """The most that the run of its path takes of each usage window."""
     totals: MeteredUsage | None = None
     in_flight: int = 0
     is_over: bool = False

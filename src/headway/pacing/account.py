@@ -370,9 +370,6 @@ class Account:
         self, demand: Demand, stream: PlannedStream, sent_s: float, usage: Usage, now: float
     ) -> None:
         self.pauses.ended(now)
-        if self.allowances.windows:
-            tokens = usage.amounts.input_tokens + usage.amounts.output_tokens
-            self.allowances.settle(self.group, tokens)
         for limit in self.limits:
             limit.settle(demand, stream, sent_s, usage, now)
         if self.hidden is not None:

@@ -176,6 +176,7 @@ class ManagedAccount(AccountCalls):
             for call in one.in_flight.values():
                 fresh.adopt(call, call.sent_s, known_s, now)
             for call in one.waiting:
+                call.held = None
                 fresh.ask(call)
         fresh.granted, fresh.refused = (
             sum(one.granted for one in both), sum(one.refused for one in both)
@@ -284,7 +285,7 @@ class Admission:
         call = self._calls.get(id)
         if call is None or call.is_sent:
             return None
-        return call.parked or self._accounts[call.account].wait
+        return call.parked or call.held or self._accounts[call.account].wait
 
     def account_of(self, id: CallId) -> str:
         """The account of a call that waits or is in flight."""
@@ -545,7 +546,7 @@ class Admission:
         """An account that is new; one that is idle may have to go."""
         if len(self._accounts) >= ACCOUNTS_MAX:
             accounts = self._accounts.items()
-            idle = [name for name, one in accounts if not one.queued and not one.in_flight]
+            idle = [name for name, one in accounts if not one.waiting and not one.in_flight]
             for name in idle[:1]:
                 del self._accounts[name]
                 self._changed[name] = None

@@ -22,6 +22,7 @@ from headway.base.values import (
     Wait,
 )
 from headway.pacing.meters import PlannedStream
+from headway.pacing.windows import Shares
 
 CallId = tuple[str, int]
 """(client, number)."""
@@ -48,6 +49,8 @@ class Request(Struct, frozen=True):
     it grows, in place of the highest."""
     login: str = ""
     """Of its key, which is a token that changes; empty, where the key stays."""
+    window_shares: Shares | None = None
+    """The most that its run, the first of its path, takes of each usage window; no run: none."""
 
 
 NO_REQUEST: Final = Request("", "", Sketch(""))
@@ -100,6 +103,8 @@ class Call(Struct, eq=False):
     """Its answer outgrew the budget and is to be ended."""
     parked: Wait | None = None
     """What it waits for before it may join the queue."""
+    held: Wait | None = None
+    """The usage window of which its run has taken its share."""
     place: int = 0
     """In the queue, or where it was."""
     joined: WaitVersion = NOT_JOINED
@@ -112,6 +117,8 @@ class Call(Struct, eq=False):
     stream: PlannedStream = NO_STREAM
     levels: tuple[float, ...] = ()
     """What the limits showed when it was charged."""
+    counted: float = 0.0
+    """Tokens that count towards usage windows already."""
     company: int = 0
     """Calls in flight when it was sent, itself included."""
     integral: float = 0.0
@@ -120,6 +127,11 @@ class Call(Struct, eq=False):
     seen_s: float | None = None
     """When its answer was last seen to move, with so many tokens by then."""
     seen_tokens: float = 0.0
+
+    @property
+    def run(self) -> str:
+        """The run that it counts towards; empty for a client that is none."""
+        return "" if self.request.window_shares is None else self.path[0]
 
     @property
     def is_sent(self) -> bool:

@@ -6,7 +6,9 @@ Laws:
   answer can change. Nothing polls; the last decision stands until something happens.
 - A call is settled exactly once: used, unused or throttled. Settling it again does nothing.
 - Work-conserving: what may be spent is spent at once, unless the user asked for a smooth flow.
-- A blocked call is passed only by calls that do not move its own start.
+- A blocked call is passed only by calls that do not move its own start. Calls of a run that has
+  taken its share of a usage window leave the queue until its reset: no other call waits
+  for them.
 - No refusal is retried inside its permit: the permit ends, the call asks again.
 """
 
@@ -19,7 +21,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from headway.base.values import Fault, Reading, SettledAs, Usage, Wait
+from headway.base.values import Amounts, Fault, Reading, SettledAs, Usage, Wait
 from headway.pacing.account import Account, AccountConfig
 from headway.pacing.call import Call, CallId
 from headway.pacing.meters import Bucket, PlannedStream
@@ -74,6 +76,8 @@ class AccountCalls:
         self._queue: FairQueue[Call] = FairQueue()
         self._next: Call | None = None
         """The only call that waits: it needs no place in the queue, and most calls never do."""
+        self._held: dict[str, dict[CallId, Call]] = {}
+        """By run, the calls that wait for a usage window of which it has taken its share."""
         self._waits = WaitTimes()
         self._ends: list[tuple[float, int, Call]] = []
         """When streams in flight are planned to end."""
@@ -84,13 +88,14 @@ class AccountCalls:
 
     @property
     def queued(self) -> int:
-        """How many calls wait."""
+        """How many calls wait in the queue."""
         return len(self._queue) + (self._next is not None)
 
     @property
     def waiting(self) -> list[Call]:
-        """Calls that wait, in order of arrival."""
-        return self._queue.items() if self._next is None else [self._next]
+        """Calls that wait, in order of arrival; those of held runs last."""
+        queued = self._queue.items() if self._next is None else [self._next]
+        return [*queued, *(call for held in self._held.values() for call in held.values())]
 
     def ask(self, call: Call) -> None:
         """Wait for a permit."""
@@ -104,7 +109,12 @@ class AccountCalls:
     def leave(self, call: Call) -> None:
         """Stop waiting."""
         self._stands = None
-        if call is self._next:
+        if call.held is not None:
+            call.held, held = None, self._held[call.run]
+            del held[call.id]
+            if not held:
+                del self._held[call.run]
+        elif call is self._next:
             self._next = None
         else:
             self._queue.remove(call.place)
@@ -124,7 +134,14 @@ class AccountCalls:
         account, queue = self.account, self._queue
         sent: list[Call] = []
         wait: Wait | None = None
+        released_s = self._release_held(now) if self._held else inf
         while (call := self._next or queue.head()) is not None:
+            if windows.windows and call.run and (held := self._share_wait(call, now)) is not None:
+                self.leave(call)
+                call.held, call.waited_for = held, held.resource
+                self._held.setdefault(call.run, {})[call.id] = call
+                released_s = min(released_s, held.until_s)
+                continue
             if size is not None and now - call.sized_s > RESIZE_S:
                 rank = call.rank
                 size(call)
@@ -141,11 +158,14 @@ class AccountCalls:
                 break
             self._send(call, stream, now)
             sent.append(call)
+        if call is None and self._held:
+            call = next(iter(next(iter(self._held.values())).values()))
+            wait = call.held
         self.wait = wait
         self._waits.note(self._cause(wait), now)
         wake_s = inf if wait is None else max(wait.until_s, now + WAKE_S_MIN)
         if wait is not None and windows.windows:
-            wake_s = min(wake_s, windows.next_probe_s(now))
+            wake_s = min(wake_s, windows.next_probe_s(now), released_s)
         self._seen = windows.changes
         self._stands = NOTHING_WAITS if call is None else Decision((), wait, wake_s, call)
         return Decision(tuple(sent), wait, wake_s, call) if sent else self._stands
@@ -208,6 +228,10 @@ class AccountCalls:
             account.settle(demand, call.stream, call.sent_s, usage, now)
         else:
             account.give_back(demand, call.stream, call.sent_s, how, now)
+        if account.allowances.windows:
+            used = usage.amounts if how == "used" else Amounts()
+            tokens = used.input_tokens + used.output_tokens - call.counted
+            account.allowances.use(account.group, tokens, call.run, now)
         if self._queue or self._next is not None:
             self._line_up()
             charged_s = call.cost_s or account.cost_s(demand.expected)
@@ -218,6 +242,31 @@ class AccountCalls:
             self._observe(call, reading, now, now, is_refusal=True)
             account.failed(demand, call.sent_s, fault, reading, now)
         return True
+
+    def _share_wait(self, call: Call, now: float) -> Wait | None:
+        shares, account = call.request.window_shares, self.account
+        if shares is None:
+            return None
+        in_flight = sum(
+            one.demand.expected.input_tokens + one.demand.expected.output_tokens - one.counted
+            for one in self.in_flight.values()
+            if one.run == call.run
+        )
+        return account.allowances.share_wait(call.run, shares, in_flight, account.group, now)
+
+    def _release_held(self, now: float) -> float:
+        """Calls of runs that may go on join the queue; returns when the next ones may."""
+        until_s = inf
+        for run, held in list(self._held.items()):
+            wait = self._share_wait(next(iter(held.values())), now)
+            if wait is not None:
+                until_s = min(until_s, wait.until_s)
+                continue
+            del self._held[run]
+            for call in held.values():
+                call.held, call.joined = None, self._waits.now
+            self._line_up(*held.values())
+        return until_s
 
     def _line_up(self, *others: Call) -> None:
         """The call that waits alone joins the queue: fairness begins with a second one."""
@@ -240,6 +289,9 @@ class AccountCalls:
         if account.pauses.is_trying:
             call.waited_for = "connection"
         call.sent_s, call.stream = now, stream
+        if account.allowances.windows:
+            call.counted = call.demand.expected.input_tokens
+            account.allowances.use(account.group, call.counted, call.run, now)
         self._enter(call, now)
 
     def _enter(self, call: Call, now: float) -> None:
@@ -329,6 +381,8 @@ class AccountCalls:
         if wait.until_s < inf and all(isinstance(meter, Bucket) for meter in blocking):
             return passed
         for other in self._queue.peek(BACKFILL_MAX)[1:]:
+            if other.run and self._share_wait(other, now) is not None:
+                continue
             plan = account.speed.plan(other.demand.expected.output_tokens, now)
             if account.wait(other.demand, plan, self.queued, now) is not None:
                 continue

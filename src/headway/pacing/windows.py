@@ -9,6 +9,12 @@ Laws:
 - A window holds what we used while its share rose, divided by that rise. What others use
   meanwhile makes it look smaller, never larger.
 - Shares are rounded to hundredths: a rise of less than `RISE_MIN` gives no size.
+- A rise is taken by our flows in proportion to what each used meanwhile: input counts when a call
+  is sent, output when it ends. A rise after `IDLE_S`
+  without any call of ours is the use of others. What no reading shows yet counts by the size.
+- A run that has taken its share of a window makes no more calls that the window binds until its
+  reset; other flows go on. Its calls in flight count as they are expected: it exceeds its share by
+  what they use beyond that or, while the size is unknown, by all of them.
 """
 
 from __future__ import annotations
@@ -37,6 +43,28 @@ PROBE_S: Final = 900.0
 UNTOLD_S: Final = DAY_S
 """How long an empty window holds of which neither reset nor period is told."""
 
+IDLE_S: Final = 60.0
+"""A run's next call follows sooner; somebody who works elsewhere uses a few hundredths an hour."""
+
+RESET_STEP_S: Final = 1.0
+"""Resets are written in whole seconds, rounded down: a call that is sent at the second itself is
+refused, with the same reset, and so is each one after it until the second is over."""
+
+RUNS_MAX: Final = 64
+"""Runs whose part of a window is kept; a week has room for more than any machine performs."""
+
+Shares = tuple[float, float]
+"""The most that a run takes of a window: of one shorter than a day, of a longer one."""
+
+RUN_SHARES: Final[Shares] = (0.8, 0.5)
+"""Of a login, if nothing is set: the person that it belongs to works with it, too."""
+
+
+def shares_of(share: float | None) -> Shares:
+    """The shares of a run; the usual ones, if none is set."""
+    return RUN_SHARES if share is None else (share, share)
+
+
 _EVERY_MODEL: Final = re.compile(r"[0-9]+[mhd]|usage|unified|primary|secondary")
 
 
@@ -57,6 +85,12 @@ class WindowState(Struct, frozen=True):
     is_empty: bool = False
     models: tuple[str, ...] = ()
     """Those that it binds; none: all of the account."""
+    runs: tuple[tuple[str, float], ...] = ()
+    """What runs have taken of it since its last reset, as shares."""
+
+    @property
+    def is_long(self) -> bool:
+        return (self.period_s or self.resets_s) >= DAY_S
 
     @property
     def size_tokens(self) -> float | None:
@@ -83,8 +117,57 @@ class _Window(Struct):
     models: set[str] = field(default_factory=set)
     unread_tokens: float = 0.0
     """What we used since a response last showed it."""
+    taken: dict[str, float] = field(default_factory=dict)
+    """By run, the share that it has taken since the last reset; of other flows under `""`."""
+    unseen: dict[str, float] = field(default_factory=dict)
+    """By run, the tokens that it used since the share last rose."""
+    pending: float = 0.0
+    """A rise that no call explains yet which has ended."""
+    is_over: bool = False
+    """Whether it was ended by the clock, and no reading of the next one has come yet."""
+    is_stale: bool = False
+    """Whether the next reading contains what others used while we were idle."""
     probe_s: float = inf
     """When one call tries whether it is as it was."""
+
+    def rose(self, rise: float) -> None:
+        """Attribute a rise to the flows of which calls ended meanwhile."""
+        self.pending += rise
+        total = sum(self.unseen.values())
+        if self.pending > 0.0 and total > 0.0:
+            for run, tokens in self.unseen.items():
+                self._take(run, self.pending * tokens / total)
+            # What the rounding of this reading hides is shown by the next one.
+            hidden = min(STEP, max(0.0, self.share_of(total) - self.pending))
+            part = hidden / self.share_of(total) if hidden > 0.0 else 0.0
+            self.unseen = {run: part * tokens for run, tokens in self.unseen.items() if part}
+            self.pending = 0.0
+
+    def skip(self) -> None:
+        """Others made a rise that a reading shows: what we used before counts by the size."""
+        for run, tokens in self.unseen.items():
+            self._take(run, self.share_of(tokens))
+        self.unseen.clear()
+        self.pending = 0.0
+
+    def end(self) -> None:
+        """It is over: what was taken of it, and what no reading shows of it, is no more."""
+        if not self.is_over:
+            self.taken.clear()
+            self.unseen.clear()
+            self.pending = 0.0
+        self.is_over = False
+
+    def share_of(self, tokens: float) -> float:
+        return tokens * self.rise / self.tokens if self.rise >= RISE_MIN and self.tokens else 0.0
+
+    def taken_by(self, run: str) -> float:
+        return self.taken.get(run, 0.0) + self.share_of(self.unseen.get(run, 0.0))
+
+    def _take(self, run: str, share: float) -> None:
+        self.taken[run] = self.taken.pop(run, 0.0) + share
+        if len(self.taken) > RUNS_MAX:
+            del self.taken[next(iter(self.taken))]
 
 
 class Allowances:
@@ -98,20 +181,47 @@ class Allowances:
         """The most that the user allows in flight."""
         self.changes = 0
         """How often anything changed: decisions from before do not stand."""
+        self._used_s = -inf
+        """When a call of ours was last sent or ended."""
 
     def wait(self, model: str, share: float, now: float) -> Wait | None:
         """The window that holds calls to this model back now; the one that resets last."""
         last: Wait | None = None
         for name, window in self.windows.items():
             is_full = window.is_empty or (share < 1.0 and window.used >= share)
-            if not (is_full and now < min(window.resets_at_s, window.probe_s)):
+            until_s = window.resets_at_s + RESET_STEP_S
+            if not (is_full and now < min(until_s, window.probe_s)):
                 continue
             if not _binds(name, window, model):
                 continue
-            if last is None or window.resets_at_s > last.until_s:
-                binds = "usage" if binds_all(name) else "one model"
+            if last is None or until_s > last.until_s:
                 why = f"usage window {name} is {window.used:.0%} used"
-                last = Wait(f"{binds}/{name}", window.resets_at_s, why)
+                last = Wait(_resource(name), until_s, why)
+        return last
+
+    def share_wait(
+        self, run: str, shares: Shares, in_flight: float, model: str, now: float
+    ) -> Wait | None:
+        """The window of which this run has taken its share, or takes it with so many tokens that
+        its calls in flight are expected to use; the one that resets last."""
+        last: Wait | None = None
+        for name, window in self.windows.items():
+            until_s = window.resets_at_s + RESET_STEP_S
+            if now >= until_s or not _binds(name, window, model):
+                continue
+            share = shares[(window.period_s or window.resets_at_s - now) >= DAY_S]
+            if share >= 1.0:
+                continue
+            taken, resource = window.taken_by(run), _resource(name)
+            why = f"usage window {name}: this run has used its {share:.0%} share"
+            doubt = STEP / max(STEP, window.rise)
+            if taken < share <= taken + window.share_of(in_flight) * (1.0 + doubt):
+                resource = f"calls in flight/{name}"
+                why = f"usage window {name}: calls in flight use up this run's {share:.0%} share"
+            elif taken < share:
+                continue
+            if last is None or until_s > last.until_s:
+                last = Wait(resource, until_s, why)
         return last
 
     def next_probe_s(self, now: float) -> float:
@@ -120,7 +230,9 @@ class Allowances:
 
     def sent(self, now: float) -> None:
         """A call leaves: if it tries an empty window, the next try is later."""
+        is_idle, self._used_s = now - self._used_s > IDLE_S, now
         for window in self.windows.values():
+            window.is_stale = window.is_stale or is_idle
             if now >= window.probe_s:
                 window.probe_s = now + PROBE_S
                 self.changes += 1
@@ -134,10 +246,19 @@ class Allowances:
         window = self.windows.setdefault(told.window, _Window(used, resets_at_s))
         if now >= window.resets_at_s or used < window.used - STEP / 2.0:
             window.tokens, window.rise = MEMORY * window.tokens, MEMORY * window.rise
+            window.end()
+            # Others may have used the new one before us: of its share, ours is what we sent.
+            window.rose(min(used, window.share_of(sum(window.unseen.values()))))
+        elif window.is_stale:
+            window.skip()
         else:
             window.tokens += window.unread_tokens
             window.rise += used - window.used
-        window.used, window.resets_at_s, window.period_s = used, resets_at_s, told.period_s
+            window.rose(used - window.used)
+        window.is_stale = False
+        window.used, window.resets_at_s = used, resets_at_s
+        # Without a period in its name or headers, a window lasts as long as its longest reset.
+        window.period_s = told.period_s or max(window.period_s or 0.0, told.reset_s or 0.0) or None
         window.unread_tokens, window.is_empty = 0.0, told.is_empty
         if told.is_empty:
             window.models.add(model)
@@ -146,11 +267,16 @@ class Allowances:
         elif window.probe_s == inf:
             window.probe_s = now + PROBE_S
 
-    def settle(self, model: str, tokens: float) -> None:
-        """A call to this model used this many tokens."""
+    def use(self, model: str, tokens: float, run: str, now: float) -> None:
+        """A call to this model, of this run or of none, uses this many tokens more."""
+        self._used_s = now
         for name, window in self.windows.items():
             if _binds(name, window, model):
-                window.unread_tokens += tokens
+                if now >= window.resets_at_s and not window.is_over:
+                    window.end()
+                    window.is_over = True
+                window.unread_tokens = max(0.0, window.unread_tokens + tokens)
+                window.unseen[run] = max(0.0, window.unseen.get(run, 0.0) + tokens)
 
     def refresh(self) -> None:
         """People bought more, or a reset moved: one call finds out."""
@@ -162,7 +288,8 @@ class Allowances:
         """Go on from where windows stood at `at_s`; what is known already stays."""
         for one in kept:
             window = _Window(one.used, at_s + one.resets_s, one.period_s, one.tokens, one.rise,
-                             one.is_empty, set(one.models), probe_s=-inf)  # fmt: skip
+                             one.is_empty, set(one.models), taken=dict(one.runs), is_stale=True,
+                             probe_s=-inf)  # fmt: skip
             self.windows.setdefault(one.name, window)
 
     def statistics(self, now: float) -> tuple[WindowState, ...]:
@@ -171,10 +298,11 @@ class Allowances:
         for name, one in self.windows.items():
             is_over = now >= one.resets_at_s
             models = () if binds_all(name) else tuple(sorted(one.models))
+            runs = [(run, one.taken_by(run)) for run in {**one.taken, **one.unseen} if run]
             found.append(WindowState(
                 name, one.period_s, 0.0 if is_over else one.used,
                 max(0.0, one.resets_at_s - now), one.tokens, one.rise,
-                one.is_empty and not is_over, models,
+                one.is_empty and not is_over, models, () if is_over else tuple(runs),
             ))  # fmt: skip
         return tuple(found)
 
@@ -182,6 +310,10 @@ class Allowances:
 def binds_all(name: str) -> bool:
     """Whether a window of this name is one of all models."""
     return _EVERY_MODEL.fullmatch(name) is not None
+
+
+def _resource(name: str) -> str:
+    return f"{'usage' if binds_all(name) else 'one model'}/{name}"
 
 
 def _binds(name: str, window: _Window, model: str) -> bool:

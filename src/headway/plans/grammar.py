@@ -81,6 +81,9 @@ KEYS: Final = (
         '{"hello": {"run": "echo hello"}}'),
     PlanKey("strategy", ("plan",), "strategy",
         "how many tasks are active: adaptive, waves(N), fixed(N), all-at-once", '"adaptive"'),
+    PlanKey("window_share", ("plan",), "share",
+        "the most that a run takes of each usage window; otherwise 80% of one shorter than a day, "
+        "50% of a longer one", '"30%"'),
     PlanKey("state", ("plan",), "state",
         "keys of the shared state: value, append, set, counter, max, reduce(F) or effect(F)",
         '{"total": "counter"}'),
@@ -207,6 +210,10 @@ _SCHEMAS: Final[Mapping[str, Shape]] = {
     "agent": _text(AGENT),
     "permissions": {"enum": list(PERMISSIONS)},
     "quorum": _any_of(_COUNT, _text(r"^([1-9][0-9]?|100)%$")),
+    "share": _any_of(
+        {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+        _text(r"^([0-9]+(\.[0-9]+)?%|0?\.[0-9]+|1)$"),
+    ),
     "duration": _text(r"^[0-9]+(\.[0-9]+)?[smhd]$"),
     "count": {"type": "integer", "minimum": 0, "maximum": 100},
     "priority": {"type": "number"},

@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from headway.base.numbers import share_of
 from headway.errors import Fix, PlanShapeError, PlanValueError, nearest
 from headway.pacing.budget import Budget
 from headway.plans.grammar import (  # fmt: skip
@@ -115,6 +116,7 @@ def plan_of(document: Document) -> PlanSpec:
         vars=_vars(section, "vars", faults),
         budget=_budget(section, "", faults),
         strategy=_strategy(section),
+        window_share=section.read("window_share", share_of, "a share above 0, up to 100%", "%"),
         model=section.text("model"),
         timeout_s=section.duration("timeout"),
         retries=section.whole("retries", 0, COUNT_MAX),

@@ -240,6 +240,8 @@ class PlanSpec(Struct, frozen=True):
     budget: Budget | None = None
     strategy: str = ""
     """As the engine knows it: `adaptive`, `waves:4`."""
+    window_share: float | None = None
+    """The most that a run takes of each usage window."""
     model: str = ""
     timeout_s: float | None = None
     retries: int | None = None

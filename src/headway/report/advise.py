@@ -324,7 +324,8 @@ def _when(facts: RuleFacts, best: Option) -> tuple[When, str]:
         left = max(portion.left for portion in budgets)
         return "later", f"what is left of the month's budget ({left:,.0f}) does not pay for a run"
     for window in best.foreseen.portions:
-        if window.resets_s is not None and window.takes.mid > window.left:
+        whole = min(window.of, window.room)
+        if window.resets_s is not None and window.left < window.takes.mid <= whole:
             until = f"it resets in {window.resets_s / HOUR_S:.1f} h"
             return "later", f"a run takes more than is left of the {window.name}; {until}"
     if best.time_s == inf:

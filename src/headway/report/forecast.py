@@ -25,6 +25,7 @@ from headway.pacing.admission import ManagedAccount
 from headway.pacing.estimate import InputRatio, OutputLength, Price
 from headway.pacing.headers import DIALECTS, PLAIN
 from headway.pacing.memory import AccountMemory, AccountTerms, ChronicleMemory, lately, minutes_seen
+from headway.pacing.windows import UNTOLD_S, Shares, WindowState
 from headway.report.bound import Bound, bound
 from headway.report.outline import DrawnPlan, Outline, cropped, drawn, workload_of
 from headway.report.sizes import UNKNOWN, SeenCall, Sizes, Speed, sizes_of, speed_of
@@ -59,10 +60,14 @@ class Portion(Struct, frozen=True):
     takes: SpreadNumber
     resets_s: float | None = None
     """From now, where it is a usage window; a budget does not come back by waiting."""
+    room: float = inf
+    """The run's own share of one window."""
+    windows: int = 1
+    """How many windows, one after another, the run takes a part of."""
 
     @property
     def left(self) -> float:
-        return max(0.0, self.of - self.used)
+        return max(0.0, min(self.of - self.used, self.room))
 
 
 class Foreseen(Struct, frozen=True):
@@ -95,6 +100,8 @@ class Foreseen(Struct, frozen=True):
     budget_width: int | None = None
     """Calls that may be in flight at once for the budgets' sake: each may cost as much as it can
     until it has ended. None: no budget, or one that covers all calls at once."""
+    waits_s: float = 0.0
+    """Of the time, what it probably waits for resets of usage windows."""
 
     @property
     def tokens(self) -> SpreadNumber:
@@ -184,6 +191,48 @@ def path_s(one: DrawnPlan, latency: Latency) -> float:
         calls_s = sum(latency.work_s(call.output_tokens) for call in calls)
         ends.append(begins_s + one.seconds[number] + calls_s)
     return max(ends, default=0.0)
+
+
+# How long work takes that no usage window has room for: a window after another.
+
+WINDOWS_MAX: Final = 10_000
+"""Windows that are followed; a run that needs more of them does not end."""
+
+
+def across_windows(
+    time_s: float, tokens: float, windows: Sequence[WindowState], shares: Shares, ceiling: float
+) -> tuple[float, list[int]]:
+    """The time with all waits for resets, and how many windows of each it takes.
+
+    Work takes `time_s` and `tokens` if nothing has to wait, evenly; sizes are known.
+    """
+    whole = [(one.size_tokens or inf) * min(ceiling, shares[one.is_long]) for one in windows]
+    rooms = [
+        0.0
+        if one.is_empty
+        else max(0.0, min(full, (ceiling - one.used) * (one.size_tokens or inf)))
+        for one, full in zip(windows, whole, strict=True)
+    ]
+    resets_s = [max(one.resets_s, 1.0) for one in windows]
+    began, fresh = [0] * len(windows), [True] * len(windows)
+    now, per_s, left = 0.0, tokens / max(time_s, 1e-9), tokens
+    for _ in range(WINDOWS_MAX):
+        empty = [at for at, room in enumerate(rooms) if room <= 1e-6]
+        if empty:
+            now = max(now, *(resets_s[at] for at in empty))
+        else:
+            took = min(left, *rooms, *((at_s - now) * per_s for at_s in resets_s))
+            now, left = now + took / per_s, left - took
+            rooms = [room - took for room in rooms]
+            began = [count + is_new for count, is_new in zip(began, fresh, strict=True)]
+            fresh = [False] * len(windows)
+            if left <= 1e-6 * tokens:
+                return now, began
+        for at, one in enumerate(windows):
+            while resets_s[at] <= now + 1e-6:
+                resets_s[at] += max(one.period_s or UNTOLD_S, 1.0)
+                rooms[at], fresh[at] = whole[at], True
+    return inf, began
 
 
 # What a plan will cost, before anything is sent: about so much, and at most so much.

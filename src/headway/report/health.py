@@ -20,7 +20,15 @@ from msgspec import Struct
 from headway.base.numbers import date_of, day_of, next_month
 from headway.pacing.admission import AccountView, AdmissionView
 from headway.pacing.budget import Spend
-from headway.pacing.memory import HOUR_UNKNOWN, Spell, hours_of, lately, total, without
+from headway.pacing.memory import (
+    HOUR_UNKNOWN,
+    ChronicleMemory,
+    Spell,
+    hours_of,
+    lately,
+    total,
+    without,
+)
 
 Level = Literal["good", "watch", "bad"]
 
@@ -149,6 +157,14 @@ def hour_words(condition: Condition) -> str:
     return (
         f"between {quiet.from_hour:02}:00 and {quiet.to_hour:02}:00 {', '.join(better)}: start then"
     )
+
+
+def quiet_hours(chronicle: ChronicleMemory, hour: int) -> Quiet | None:
+    """Hours that are better than this one or, if it is not known, than the usual one."""
+    known = hours_of(chronicle)
+    if hour not in _known(known):
+        known[hour] = total(_known(known).values()) if _known(known) else Spell()
+    return _quiet(known, hour)
 
 
 def _refusals(recent: Spell) -> Iterator[Finding]:

@@ -131,6 +131,8 @@ class TaskNames(Struct, frozen=True):
     budget_tokens: float | None = None
     foreseen_s: float | None = None
     """What the whole run was foreseen to take."""
+    run: str = ""
+    """Its id."""
 
 
 class GroupProgress(Struct):

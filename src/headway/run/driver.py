@@ -192,6 +192,8 @@ class RunSetup(Struct, frozen=True):
     waits_until_s: float | None = None
     """Until when the run may wait for a usage window, by the clock: `-inf` is not at all; `None`,
     for one that is filled within a day."""
+    starts: tuple[float, str] = (-inf, "")
+    """When the first task may start, by the clock, and why not before."""
     watch: Callable[[Sequence[ev.Event]], None] | None = None
     resting: Callable[[], Resting] = Resting
     """Which tasks on this machine only wait for a model; none, where that is unknown."""
@@ -213,6 +215,7 @@ class Driver:
     def __init__(self, setup: RunSetup) -> None:
         self._setup = setup
         self.state: State = begin(setup.graph, setup.rules, setup.coherence)
+        self.state.held_until_s, self.state.hold_reason = setup.starts
         self.saved = setup.saved
         self.clock = setup.clock
         self.resting = setup.resting

@@ -15,6 +15,7 @@ from headway.agents.metering import CallMeter, metered
 from headway.base import codec
 from headway.base.digest import digest
 from headway.base.values import Fault
+from headway.pacing.windows import Shares
 from headway.plans.each import ArgumentPlan
 from headway.work import Attempt, AttemptError, Needed, Result
 
@@ -37,6 +38,8 @@ class EachSource(Struct, frozen=True):
     results: str = ""
     has_gateway: bool = True
     """Whether the model calls of its commands are seen and paced."""
+    window_shares: Shares | None = None
+    """The most that it takes of each usage window, where its user has set that."""
 
     def plan(self) -> ArgumentPlan:
         return ArgumentPlan(self.template, self.axes, self.arguments_max, self.column_separator)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from datetime import datetime
 from math import inf
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from headway.agents.prompt import endpoint_of
 from headway.base.codec import decode, encode
@@ -33,6 +34,7 @@ from headway.pacing.account import Profile
 from headway.pacing.admission import terms_of
 from headway.pacing.budget import Budget, Spend
 from headway.pacing.headers import PLAIN
+from headway.pacing.windows import RUN_SHARES, Shares, WindowState, shares_of
 from headway.plans.expand import ExpandedPlan
 from headway.report.forecast import (
     FULL,
@@ -44,13 +46,16 @@ from headway.report.forecast import (
     Knowledge,
     Portion,
     SpreadNumber,
+    across_windows,
     foresee,
 )
+from headway.report.health import quiet_hours
 from headway.report.history import Passages
 from headway.report.outline import Outline, OutlineFacts, OutlinePart, outline_of
 from headway.report.sizes import AnsweredTask, SeenCall, seen_of
 from headway.run.each import EachSource
-from headway.run.plan_run import ObservedTasks, PlanRun, PlanSource
+from headway.run.launch import moment_s
+from headway.run.plan_run import ObservedTasks, PlanRun, PlanSource, plan_shares, with_model
 from headway.wire.prices import price_of
 
 NAME: Final = "forecast.json"
@@ -77,7 +82,7 @@ def foresee_run(run: PlanRun, source: PlanSource, run_folder: str) -> Foreseen |
     try:
         found = foreseen_plan(
             run.plans.expanded, Path(source.path), run.crew.environment, strategy, source.budget,
-            QUICK,
+            QUICK, run.crew.window_shares,
         )  # fmt: skip
     except HeadwayError:
         return None
@@ -232,6 +237,9 @@ def mean(values: Iterable[float]) -> float:
 
 # Forecasts of real plans: what the plan says, what earlier runs showed, what the account allows.
 
+SHARE_STEP: Final = 5
+"""Percent by which the share of usage windows is raised for a run that has to end in time."""
+
 RUN_BUDGET: Final = "the run's budget"
 
 BYTES_PER_TOKEN: Final = 4.0
@@ -247,14 +255,58 @@ class Prospect(Struct, frozen=True):
     account: str
     budget: Budget | None = None
     assumed: tuple[str, ...] = ()
+    shares: Shares = RUN_SHARES
+    """The most that the run takes of each usage window."""
 
     def foresee(self, strategy: Strategy, depth: Depth = FULL) -> Foreseen:
-        found = foresee(self.outline, self.knowledge, strategy, depth=depth)
-        windows, unsized = self._windows(found)
-        assumed = (*self.assumed, *found.assumed, *unsized)
-        portions = (*self._portions(found), *windows)
-        width = self._width(found, portions)
-        return replace(found, portions=portions, assumed=assumed, budget_width=width)
+        return self.over_windows(self.unheld(strategy, depth))
+
+    def in_time(self, strategy: Strategy, within_s: float, depth: Depth) -> tuple[Shares, Foreseen]:
+        """The least shares of usage windows, from those of the plan on, with which nine of ten runs
+        end within a time, and the forecast; all of each window, if no shares are enough."""
+        free, before = self.unheld(strategy, depth), self.shares
+        for percent in range(0, 101, SHARE_STEP):
+            shares = max(before[0], percent / 100.0), max(before[1], percent / 100.0)
+            found = replace(self, shares=shares).over_windows(free)
+            if found.time_s.high <= within_s:
+                break
+        return shares, found
+
+    def unheld(self, strategy: Strategy, depth: Depth) -> Foreseen:
+        """The forecast of a run that waits for no usage window: they last longer than rehearsals
+        should. It is a rough one where nothing was seen."""
+        is_seen = self.knowledge.seen or any(part.seconds for part in self.outline.parts)
+        free = replace(self.knowledge, memory=replace(self.knowledge.memory, windows=()))
+        return foresee(self.outline, free, strategy, depth=depth if is_seen else ROUGH)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to forecast: it asks no model and nothing of it was measured."""
+        return not any(part.asks or part.seconds for part in self.outline.parts)
+
+    def over_windows(self, free: Foreseen) -> Foreseen:
+        """The forecast of a run that waits for nothing, with its waits for usage windows."""
+        windows, assumed = list[WindowState](), [*self.assumed, *free.assumed]
+        for one in self.knowledge.account().account.allowances.statistics(0.0):
+            if one.size_tokens is None:
+                name = f"{one.name} window of {self.account}"
+                assumed.append(f"the {name}, {one.used:.0%} used, is taken to be large enough")
+            else:
+                windows.append(one)
+        found, counts, ceiling = free, [1] * len(windows), self.knowledge.terms.share
+        if windows and free.tokens.mid > 0.0:
+            ends = [
+                across_windows(time_s, tokens, windows, self.shares, ceiling)
+                for time_s, tokens in zip(astuple(free.time_s), astuple(free.tokens), strict=True)
+            ]
+            counts, time_s = ends[1][1], SpreadNumber(*(end_s for end_s, _ in ends))
+            found = replace(free, time_s=time_s, waits_s=time_s.mid - free.time_s.mid)
+        portions = (
+            *self._portions(free),
+            *(self._window(one, free, taken) for one, taken in zip(windows, counts, strict=True)),
+        )
+        width = self._width(free, portions)
+        return replace(found, portions=portions, assumed=tuple(assumed), budget_width=width)
 
     def _width(self, found: Foreseen, portions: tuple[Portion, ...]) -> int | None:
         """How many calls the budgets let be in flight: each is claimed at the most it can cost."""
@@ -273,21 +325,14 @@ class Prospect(Struct, frozen=True):
         least = min(widths, default=inf)
         return None if least >= found.calls.high else int(least)
 
-    def _windows(self, found: Foreseen) -> tuple[list[Portion], list[str]]:
-        """What it takes of every usage window, and a word on those of unknown size."""
-        portions, unsized = list[Portion](), list[str]()
-        for one in self.knowledge.account().account.allowances.statistics(0.0):
-            name, size = f"{one.name} window of {self.account}", one.size_tokens
-            if size is None:
-                unsized.append(f"the {name}, {one.used:.0%} used, is taken to be large enough")
-                continue
-            tokens, doubt = found.tokens, one.doubt
-            takes = SpreadNumber(tokens.low * (1 - doubt), tokens.mid, tokens.high * (1 + doubt))
-            portion = Portion(
-                name, self.knowledge.terms.share * size, one.used * size, takes, one.resets_s
-            )
-            portions.append(portion)
-        return portions, unsized
+    def _window(self, one: WindowState, found: Foreseen, count: int) -> Portion:
+        """What it takes of a usage window of known size."""
+        size, tokens, doubt = one.size_tokens or 0.0, found.tokens, one.doubt
+        takes = SpreadNumber(tokens.low * (1 - doubt), tokens.mid, tokens.high * (1 + doubt))
+        return Portion(
+            f"{one.name} window of {self.account}", self.knowledge.terms.share * size,
+            one.used * size, takes, one.resets_s, self.shares[one.is_long] * size, count,
+        )  # fmt: skip
 
     def _portions(self, found: Foreseen) -> tuple[Portion, ...]:
         spent, month = dict(self.memory.spent), self.memory.month
@@ -314,7 +359,9 @@ def prospect_of(
     path: Path,
     environment: Mapping[str, str],
     budget: Budget | None = None,
+    shares: Shares | None = None,
 ) -> Prospect:
+    """`shares` of usage windows are those of the plan, if none are given."""
     place = folders(environment)
     earlier = _earlier(place, path)
     answers = {
@@ -339,21 +386,70 @@ def prospect_of(
     knowledge, account = known_account(asked.model if asked else "", kept, environment)
     knowledge = replace(knowledge, seen=earlier.seen, learned_from=earlier.words)
     return Prospect(
-        outline, knowledge, kept.memory, account, budget or expanded.spec.budget, assumed
-    )
+        outline, knowledge, kept.memory, account, budget or expanded.spec.budget, assumed,
+        shares or shares_of(expanded.spec.window_share),
+    )  # fmt: skip
 
 
 def foreseen_plan(
     expanded: ExpandedPlan, path: Path, environment: Mapping[str, str], strategy: str,
-    budget: Budget | None = None, depth: Depth = FULL,
+    budget: Budget | None = None, depth: Depth = FULL, shares: Shares | None = None,
 ) -> Foreseen | None:  # fmt: skip
     """What a plan will take; None if it asks no model and nothing of it was measured."""
-    prospect = prospect_of(expanded, path, environment, budget)
-    parts = prospect.outline.parts
-    if not any(part.asks or part.seconds for part in parts):
-        return None
-    is_seen = bool(prospect.knowledge.seen) or any(part.seconds for part in parts)
-    return prospect.foresee(parse(strategy), depth if is_seen else ROUGH)
+    prospect = prospect_of(expanded, path, environment, budget, shares)
+    return None if prospect.is_empty else prospect.foresee(parse(strategy), depth)
+
+
+class PlannedStart(Struct, frozen=True):
+    """When a run begins that has to end by a time, or that waits for quiet hours."""
+
+    now_s: float
+    shares: Shares
+    """The most that it takes of each usage window..."""
+    usual: Shares
+    """...and what it would take if it had no end to keep."""
+    end_s: float = inf
+    """When it has to end..."""
+    time_s: SpreadNumber | None = None
+    """...and how long it probably takes; None if that is not known."""
+    quiet_s: float | None = None
+    """When quiet hours begin; None if none are known, or wanted."""
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it probably cannot end in time."""
+        return self.time_s is not None and self.now_s + self.time_s.mid > self.end_s
+
+    @property
+    def at_s(self) -> float:
+        """When it begins: as early as nine of ten runs must that end in time."""
+        if self.quiet_s is None or (self.time_s is None and self.end_s < inf):
+            return self.now_s
+        latest_s = self.end_s - (0.0 if self.time_s is None else self.time_s.high)
+        return max(self.now_s, min(self.quiet_s, latest_s))
+
+
+def start_of(
+    expanded: ExpandedPlan, source: PlanSource, environment: Mapping[str, str],
+    finish_by: str | None, is_quiet: bool, now_s: float,
+) -> PlannedStart:  # fmt: skip
+    """Choose the start of a run, and its shares of usage windows."""
+    usual = shares = plan_shares(expanded.spec, source)
+    whole = with_model(expanded, source)
+    prospect = prospect_of(whole, Path(source.path), environment, source.budget, usual)
+    end_s, time_s = inf, None
+    if finish_by is not None:
+        end_s = moment_s(finish_by, now_s)
+        if not prospect.is_empty:
+            strategy = parse(expanded.spec.strategy or source.strategy)
+            shares, found = prospect.in_time(strategy, end_s - now_s, QUICK)
+            time_s = found.time_s
+    quiet_s = None
+    if is_quiet:
+        hour = datetime.fromtimestamp(now_s).hour
+        quiet = quiet_hours(prospect.knowledge.memory.chronicle, hour)
+        quiet_s = None if quiet is None else moment_s(f"{quiet.from_hour}:00", now_s)
+    return PlannedStart(now_s, shares, usual, end_s, time_s, quiet_s)
 
 
 def foreseen_each(

@@ -20,6 +20,7 @@ from msgspec import Struct, field
 
 from headway.base.clock import wall_s
 from headway.base.locks import look
+from headway.base.numbers import share_of
 from headway.base.values import DAY_S, HOUR_S, MINUTE_S
 from headway.engine.effects import Asker
 from headway.engine.events import Event
@@ -34,6 +35,7 @@ from headway.journal.journal import Journal
 from headway.journal.memory import NullJournal, Record
 from headway.journal.reader import JournalReader
 from headway.pacing.budget import ALL, Budget, Budgets, Spend
+from headway.pacing.windows import Shares, shares_of
 from headway.plans.graph import Graph
 from headway.run.attempts import pots_of
 from headway.run.driver import Driver, RunOutcome, RunSetup, own_overhead
@@ -120,9 +122,11 @@ def span_s(text: str) -> float:
 
 
 def moment_s(text: str, now_s: float) -> float:
-    """`18:00`: the next time that the clock on the wall shows it; or a date with a time."""
+    """`18:00`: the next time that the clock on the wall shows it; a date with a time; `in 6h`."""
     now = datetime.fromtimestamp(now_s)
     plain = text.strip()
+    if plain.startswith("in "):
+        return now_s + span_s(plain[3:])
     found = _TIME.fullmatch(plain)
     try:
         if found is None:
@@ -132,7 +136,7 @@ def moment_s(text: str, now_s: float) -> float:
         then = now.replace(hour=hour, minute=minute, second=second, microsecond=0)
     except (ValueError, OverflowError):
         raise BadValueError(
-            f"`{text}` is not a time of day", hint="write 18:00 or 2026-11-16T18:00"
+            f"`{text}` is not a time of day", hint="write 18:00, 2026-11-16T18:00 or 'in 6h'"
         ) from None
     if then <= now:
         # Through the calendar and not by 86,400 s: days on which clocks change are not as long.
@@ -152,6 +156,16 @@ def deadline_s(wait: str | None, until: str | None, no_wait: bool, now_s: float)
     if wait is not None:
         return inf if wait == "forever" else now_s + span_s(wait)
     return None if until is None else moment_s(until, now_s)
+
+
+def shares_in(text: str, where: str) -> Shares | None:
+    """`30%`: the most that a run takes of each usage window; nothing, if there is no text."""
+    if not text:
+        return None
+    share = share_of(text.strip())
+    if share is None:
+        raise BadValueError(f"{where} {text} is not a share", hint=f"write {where} 30%")
+    return shares_of(share)
 
 
 EXIT_FAILED: Final = 1
@@ -188,6 +202,8 @@ class Launch(Struct, frozen=True):
     budget: Budget | None = None
     group_budgets: Mapping[str, Budget] = field(default_factory=dict)
     waits_until_s: float | None = None
+    starts: tuple[float, str] = (-inf, "")
+    """When the first task may start, and why not before."""
     watch: Callable[[Sequence[Event]], None] | None = None
     meets: tuple[Callable[[Driver], None], ...] = ()
     """Who wants to know the driver before anything starts."""
@@ -246,7 +262,7 @@ async def launch(
     driver = Driver(
         RunSetup(
             run.graph, run.works, run.rules, record, wall_s, saved,
-            _budgets(run, rows.values()), run.waits_until_s, run.watch, run.resting,
+            _budgets(run, rows.values()), run.waits_until_s, run.starts, run.watch, run.resting,
             None if run.sharing is None else run.sharing.coherence, outbox, pauses.full_disk,
             None if journal is None else own_overhead(),
         )

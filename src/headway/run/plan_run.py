@@ -19,6 +19,7 @@ from headway.base.digest import digest
 from headway.errors import SourceError, UsageError, WireError
 from headway.journal.folder import keep_file, keep_source, kept_source
 from headway.pacing.budget import Budget
+from headway.pacing.windows import RUN_SHARES, Shares, shares_of
 from headway.plans.expand import ExpandedPlan, GroupPlan, graph_of, prompt_bytes
 from headway.plans.fan_in import FanInShape, shapes_of, with_levels
 from headway.plans.graph import Graph
@@ -67,6 +68,8 @@ class PlanSource(Struct, frozen=True):
     has_gateway: bool = True
     is_foreign: bool = False
     """Whether an agent wrote it: it is judged again before files that it names are opened."""
+    window_shares: Shares | None = None
+    """The most that the run takes of each usage window, where its user has set that."""
 
     def encoded(self) -> str:
         return codec.encode(self).decode()
@@ -127,6 +130,7 @@ def plan_run(
     budget = source.budget or spec.budget
     budgets = {g.name: g.task.budget for g in expanded.groups if g.task.budget is not None}
     crew.is_foreign, crew.may_leave = source.is_foreign, source.may_leave
+    crew.window_shares = plan_shares(spec, source)
     crew.must_be_priced = any(
         one is not None and one.microusd is not None for one in (budget, *budgets.values())
     )
@@ -137,6 +141,16 @@ def plan_run(
         sharing=_sharing(graph, spec, crew, source.path),
     )  # fmt: skip
     return PlanRun(launch, plans, works, crew)
+
+
+def plan_shares(spec: PlanSpec, source: PlanSource) -> Shares:
+    """The most that a run takes of each usage window; of a plan by an agent, at most the usual."""
+    if source.window_shares is not None:
+        return source.window_shares
+    short, long = shares_of(spec.window_share)
+    if source.is_foreign:
+        return min(short, RUN_SHARES[0]), min(long, RUN_SHARES[1])
+    return short, long
 
 
 def with_meter(run: PlanRun, meter: CallMeter) -> PlanRun:

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 
 from headway.agents.metering import CallMeter
 from headway.agents.shell import Adopted, Command, ShimClient, shim_key
+from headway.pacing.windows import RUN_SHARES, Shares
 from headway.state.context import Commons
 from headway.state.folder import VIEWS, sweep
 from headway.state.shared import Channels
@@ -40,6 +41,8 @@ class Crew(Struct):
     """Whether links may lead `output` out of the plan's folder."""
     window: Callable[[float, str], object] | None = None
     """Told when an answer shows that the account's usage window is empty."""
+    window_shares: Shares = RUN_SHARES
+    """The most that the run takes of each usage window."""
     meter: CallMeter | None = None
     channels: Channels = field(default_factory=Channels)
     commons: Commons = field(default_factory=Commons)
@@ -73,8 +76,9 @@ class Crew(Struct):
             from headway.agents.prompt import PromptAgent, PromptSettings
 
             settings = PromptSettings(
-                self.run, self.environment, window=self.window, must_be_priced=self.must_be_priced
-            )
+                self.run, self.environment, window=self.window, must_be_priced=self.must_be_priced,
+                window_shares=self.window_shares,
+            )  # fmt: skip
             self._prompts = await self._stack.enter_async_context(aclosing(PromptAgent(settings)))
         return self._prompts
 
@@ -104,7 +108,7 @@ class Crew(Struct):
         """A call that finds the usage window empty tells the run at once."""
         self.window = driver.window_empty
         if self.meter is not None:
-            self.meter.meet(driver.window_empty, self.must_be_priced)
+            self.meter.meet(driver.window_empty, self.must_be_priced, self.window_shares)
 
     async def aclose(self) -> None:
         """End everything that was started; commands first, whose calls are seen to the end."""

@@ -26,6 +26,9 @@ PERIODS: Final = {MINUTE_S: "a minute", DAY_S: "a day", 3600.0: "an hour", 1.0: 
 KEYS_SHOWN: Final = 4
 """Of an account: a login has had many tokens, of which the last ones are of interest."""
 
+RUNS_SHOWN: Final = 5
+"""Runs whose part of a usage window is shown, the last ones."""
+
 NO_ACCOUNTS: Final = (
     "No account has been used yet. Wrap a client with headway.pace(client), make a call, and "
     "look again."
@@ -91,8 +94,25 @@ def _rows(lane: AccountView) -> Iterator[tuple[str, ...]]:
         used = "empty" if window.is_empty else f"{window.used:.0%}"
         resets = f"resets in {duration(window.resets_s)}"
         yield f"{window.name} window{models}", holds, used, "header", resets
+        for run, taken in window.runs[-RUNS_SHOWN:]:
+            yield f"  run {run}", "", f"{taken:.0%}", "", ""
     if not lane.limits:
         yield "none known", "", "", "learned from outcomes", ""
+
+
+def window_lines(lanes: Sequence[AccountView], run: str, tokens_left: float) -> Iterator[str]:
+    """The usage windows of the accounts in use, each once: what is left, and the part of a run that
+    still needs about so many tokens."""
+    windows = {(lane.account, one.name): one for lane in lanes for one in lane.windows}
+    for window in windows.values():
+        size, taken = window.size_tokens, dict(window.runs).get(run)
+        words = f"{window.name} window: {1.0 - window.used:.0%} left"
+        words += f", resets in {duration(window.resets_s)}"
+        if taken is not None:
+            words += f"; this run has taken {taken:.0%}"
+            if size is not None and tokens_left:
+                words += f" and still needs about {tokens_left / size:.0%}"
+        yield words
 
 
 def _age(view: LimitView) -> str:

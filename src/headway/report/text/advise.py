@@ -13,6 +13,7 @@ from rich.text import Text
 from headway.base.numbers import short
 from headway.report.advise import Advice, WidthCurve
 from headway.report.options import HOUR_MICROUSD, Option, waiting_microusd
+from headway.report.text.forecast import portion_words, window_waits
 from headway.report.text.table import bound_words
 from headway.report.text.terminal import print_lines
 from headway.report.text.words import Glyphs, cents, duration, glyphs_for, usd
@@ -95,6 +96,8 @@ def _draw_options(console: Console, advice: Advice) -> None:
         "between `from` and `to`, if sizes are known to a fifth.",
         soft_wrap=True,
     )
+    windows = (one for one in seen.portions if one.resets_s is not None)
+    print_lines(console, (*window_waits(seen, None), *map(portion_words, windows)))
 
 
 def _money(option: Option) -> str:

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
+from time import localtime, strftime
+from typing import TYPE_CHECKING
 
 from headway.base.numbers import short
-from headway.report.forecast import MONEY, Foreseen, Portion
+from headway.report.forecast import MONEY, Foreseen, Portion, SpreadNumber
 from headway.report.text.table import bound_words
 from headway.report.text.words import count, duration, unknown_cost, usd
 
+if TYPE_CHECKING:
+    from headway.run.forecasts import PlannedStart
 
-def foretold(found: Foreseen | None) -> Iterator[str]:
+
+def clock(moment_s: float) -> str:
+    """`2026-11-18 16:40`, by the clock of this machine."""
+    return strftime("%Y-%m-%d %H:%M", localtime(moment_s))
+
+
+def foretold(found: Foreseen | None, now_s: float | None = None) -> Iterator[str]:
+    """With the time of its end, if the run begins at `now_s`."""
     if found is None:
         yield "no forecast: it calls no model by itself and has not run before"
         return
@@ -20,6 +32,7 @@ def foretold(found: Foreseen | None) -> Iterator[str]:
         f"takes about {duration(time_s.mid)} ({duration(time_s.low)} to {duration(time_s.high)} in "
         f"eight of ten runs); at best {least}"
     )
+    yield from window_waits(found, now_s)
     if found.calls.mid > 0.0:
         low, high = short(found.tokens.low), short(found.tokens.high)
         tokens = short(found.tokens.mid) if low == high else f"{low} to {high}"
@@ -27,7 +40,7 @@ def foretold(found: Foreseen | None) -> Iterator[str]:
         refused = f"{found.refused:.0f}" if found.refused >= 0.5 else "no"
         yield f"{found.width:.1f} calls in flight on average, {refused} refusals"
     for portion in found.portions:
-        yield _portion(portion)
+        yield portion_words(portion)
     if found.budget_width is not None:
         width = found.budget_width
         yield (
@@ -41,6 +54,43 @@ def foretold(found: Foreseen | None) -> Iterator[str]:
         yield f"assumed: {sentence}"
 
 
+def window_waits(found: Foreseen, now_s: float | None) -> Iterator[str]:
+    """How long a run waits for usage windows, and when it ends if it begins at `now_s`."""
+    if found.waits_s >= 1.0:
+        is_told = now_s is not None and found.time_s.mid < inf
+        end = f"; it ends at {clock((now_s or 0.0) + found.time_s.mid)}" if is_told else ""
+        yield f"{duration(found.waits_s)} of it are waits for usage windows{end}"
+
+
+def start_words(start: PlannedStart) -> Iterator[str]:
+    """When a run begins and ends, and why with these shares of usage windows."""
+    now_s, time_s = start.now_s, start.time_s
+    if time_s is not None:
+        ends, latest = clock(now_s + time_s.mid), clock(now_s + time_s.high)
+        yield f"ends about {ends}, nine of ten runs by {latest}"
+    elif start.end_s < inf:
+        yield "--finish-by is not checked: the plan calls no model by itself and has not run before"
+    if start.shares != start.usual:
+        yield (
+            f"takes up to {start.shares[0]:.0%} of each usage window shorter than a day and "
+            f"{start.shares[1]:.0%} of a longer one to end in time; usually {start.usual[0]:.0%} "
+            f"and {start.usual[1]:.0%}"
+        )
+    if start.quiet_s is not None and start.at_s < start.quiet_s:
+        yield f"quiet hours begin at {clock(start.quiet_s)}, too late to end in time"
+
+
+def late_words(start: PlannedStart) -> tuple[str, str]:
+    """Why a run cannot end in time, and what to do."""
+    time_s = start.time_s or SpreadNumber(inf, inf, inf)
+    whole = "" if start.shares == start.usual else ", even with all of each usage window"
+    message = f"the plan cannot end by {clock(start.end_s)}{whole}: it takes about "
+    if time_s.high == inf:
+        return f"{message}{duration(time_s.mid)}", "make the plan smaller"
+    end, latest = clock(start.now_s + time_s.mid), clock(start.now_s + time_s.high)
+    return f"{message}{duration(time_s.mid)}, until {end}", f"--finish-by '{latest}'"
+
+
 def _money(found: Foreseen) -> str:
     cost = found.microusd
     if cost is None:
@@ -49,15 +99,20 @@ def _money(found: Foreseen) -> str:
     return f"costs about {usd(round(cost.mid))} ({low} to {high})"
 
 
-def _portion(portion: Portion) -> str:
+def portion_words(portion: Portion) -> str:
     left, share = short(portion.left), portion.takes.mid / max(1.0, portion.of)
     likely = "will" if portion.takes.low > portion.left else "may"
     short_of = f": it {likely} not be enough" if portion.takes.high > portion.left else ""
     if portion.resets_s is not None:
-        wait = f", and the run {likely} wait for that" if short_of else ""
+        if portion.windows > 1:
+            short_of = f": it takes {portion.windows} windows, one after another"
+        elif short_of:
+            short_of += f", and the run {likely} wait for that"
+        whose = " for this run" if portion.room < portion.of - portion.used else ""
         return (
             f"takes {share:.0%} of the {portion.name}, which holds about {short(portion.of)} "
-            f"tokens and has {left} left; it resets in {duration(portion.resets_s)}{short_of}{wait}"
+            f"tokens and has {left} left{whose}; it resets in {duration(portion.resets_s)}"
+            f"{short_of}"
         )
     of, name = f"{short(portion.of)} tokens", portion.name.removeprefix("tokens of ")
     if portion.name.startswith(MONEY):

@@ -27,7 +27,7 @@ from headway.plans.graph import Graph
 from headway.report import health as judged
 from headway.report.health import ORDER, Condition, condition_of, hour_words
 from headway.report.progress import RunProgress, TaskNames, TimeLeft
-from headway.report.text.accounts import NO_ACCOUNTS, whose
+from headway.report.text.accounts import NO_ACCOUNTS, whose, window_lines
 from headway.report.text.runs import Glance
 from headway.report.text.stage import gauge, labelled
 from headway.report.text.terminal import print_lines
@@ -75,6 +75,18 @@ def outlook(
     return progress.rest(limits, glance.now_s), waits
 
 
+def run_windows(glance: Glance, left: int) -> Iterator[str]:
+    """The usage windows of the accounts that a run uses, and its part of each."""
+    summary, run = glance.summary, glance.header.run
+    used = summary.input_tokens + summary.output_tokens
+    each = used / max(1, glance.of("finished"))
+    lanes = [
+        lane for lane in _every_lane()[0]
+        if any(run in dict(window.runs) for window in lane.windows)
+    ]  # fmt: skip
+    return window_lines(lanes, run, each * left)
+
+
 def _is_whole(reader: JournalReader, source: PlanSource) -> bool:
     """Whether all tasks of a plan are known: a group may be found at run time."""
     try:
@@ -85,14 +97,19 @@ def _is_whole(reader: JournalReader, source: PlanSource) -> bool:
 
 
 def _lanes(pid: int | None) -> Sequence[AccountView]:
+    lanes, clients = _every_lane()
+    ids = {client for client, name in clients if name.endswith(f"[{pid}]")}
+    return [lane for lane in lanes if any(one.client in ids for one in lane.clients)]
+
+
+def _every_lane() -> tuple[Sequence[AccountView], Sequence[tuple[str, str]]]:
     from headway.client.admission import admission
 
     try:
         view, about = admission().describe()
     except HeadwayError:
-        return ()  # Without a broker there is no bound, and everything else can still be told.
-    ids = {client for client, name in about.clients if name.endswith(f"[{pid}]")}
-    return [lane for lane in view.accounts if any(one.client in ids for one in lane.clients)]
+        return (), ()  # Without a broker there is no bound; everything else is shown.
+    return view.accounts, about.clients
 
 
 LOOK_S: Final = 2.0

@@ -396,10 +396,12 @@ def status_lines(glance: Glance, reader: JournalReader, width: int) -> Iterator[
     yield from block("reduces", [", ".join(inner)])
     yield from block("time", [_time_words(glance)])
     if verdict.is_live:
-        from headway.report.text.health import outlook, source_of
+        from headway.report.text.health import outlook, run_windows, source_of
         from headway.report.text.stage import rest_words
 
-        yield from block("rest", rest_words(outlook(reader, glance, source_of(reader))[0]))
+        left = outlook(reader, glance, source_of(reader))[0]
+        yield from block("rest", rest_words(left))
+        yield from block("windows", run_windows(glance, left.left))
     yield from block("used", [spent_words(glance)])
     yield from block("again", [stale_words(reader)])
     yield from block("agents", islice(account_lines(reader.folder, 400), LISTED_MAX))
@@ -510,12 +512,13 @@ def as_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
     header, verdict, standing = glance.header, glance.verdict, glance.standing
     summary, known, rest = glance.summary, known_of(reader), {}
     if verdict.is_live:
-        from headway.report.text.health import outlook, source_of
+        from headway.report.text.health import outlook, run_windows, source_of
 
         left, waits_for = outlook(reader, glance, source_of(reader))
         rest = {"eta_s": left.eta_s, "bound_s": left.bound_s, "bound_by": left.binding,
                 "fair_s": left.fair_s, "fair_by": left.fair_binding,
-                "waits_for": waits_for}  # fmt: skip
+                "waits_for": waits_for,
+                "windows": list(run_windows(glance, left.left))}  # fmt: skip
     return {
         "run": header.run, "name": header.name, "kind": header.kind, "folder": header.folder,
         "state": verdict.state, "reason": verdict.reason, "until_s": verdict.until_s,

@@ -18,7 +18,7 @@ from headway.pacing.admission import AccountView, LimitView
 from headway.report import progress
 from headway.report.history import Standing
 from headway.report.progress import GroupProgress, TaskNames, TimeLeft
-from headway.report.text.accounts import PERIODS
+from headway.report.text.accounts import PERIODS, window_lines
 from headway.report.text.table import bound_words
 from headway.report.text.words import Glyphs, clock, cost, count, duration, one_line, usd
 
@@ -56,7 +56,7 @@ class LiveState(Struct, frozen=True):
 
 def picture(view: LiveState) -> list[Text]:
     """The lines of a picture, none wider than its columns."""
-    lines = [_title(view), *_groups(view), *_gauges(view)]
+    lines = [_title(view), *_groups(view), *_gauges(view), *_windows(view)]
     lines += [
         labelled("" if index else "rest", text) for index, text in enumerate(rest_words(view.rest))
     ]
@@ -193,8 +193,16 @@ def _gauges(view: LiveState) -> Iterator[Text]:
         for shown in lane.limits:
             binds = shown.limit.resource == waits_for or shown.limit.name == view.rest.binding
             yield gauge(shown, view.glyphs, binds)
-        if not lane.limits:
+        if not lane.limits and not lane.windows:
             yield Text(" " * (LABEL_CELLS + 2) + "no limit is known: learned from outcomes", "dim")
+
+
+def _windows(view: LiveState) -> Iterator[Text]:
+    counts = view.counts
+    performed = max(1, counts.finished - counts.reused)
+    left = (counts.input_tokens + counts.output_tokens) / performed * view.rest.left
+    for index, words in enumerate(window_lines(view.lanes, view.cast.run, left)):
+        yield labelled("" if index else "windows", words)
 
 
 def gauge(shown: LimitView, glyphs: Glyphs, binds: bool) -> Text:

@@ -1,0 +1,232 @@
+"""Runs over usage windows, in virtual time: what each takes of a window, and when it goes on."""
+
+from __future__ import annotations
+
+import heapq
+from itertools import count, pairwise
+
+import pytest
+
+from headway.base.values import DAY_S, HOUR_S, Fault, Sketch, Tally
+from headway.pacing.admission import Admission
+from headway.pacing.call import CallId, Outcome, Request
+from headway.pacing.headers import decode
+from headway.pacing.memory import PacingMemory
+from headway.pacing.windows import PROBE_S, RUN_SHARES, Shares, WindowState
+from headway.report.forecast import across_windows
+from headway.sim.account import Needs, SimulatedAccount, Terms, UsageWindow
+from headway.sim.headers import headers
+
+WALL_S = 1_800_000_000.59
+"""Windows reset between two whole seconds; headers name whole ones."""
+CALL = Needs(700.0, 300.0)
+TOKENS = 1_000.0
+FIRST_S, LAST_S = 0.5, 4.0
+MODEL = "claude-sonnet-4"
+WIDTH = 6
+
+
+class Day:
+    """Clients of one login: `ask` for calls of 1,000 tokens, then `go` on to a time."""
+
+    def __init__(self, *windows: UsageWindow, voice: str = "anthropic") -> None:
+        self.account = SimulatedAccount(Terms(windows=windows), 0.0)
+        self.admission = Admission(PacingMemory(), lambda model, now: None, 0.0)
+        self.voice, self.now = voice, 0.0
+        self.sent: list[tuple[float, CallId, bool]] = []
+        """When, which, and whether it was let in."""
+        self.done: dict[str, list[float]] = {}
+        self._left: dict[str, list[Request]] = {}
+        self._numbers, self._turns = count(1), count()
+        self._events: list[tuple[float, int, str, CallId]] = []
+
+    def ask(self, run: str, calls: int, shares: Shares | None = None) -> None:
+        """So many calls, `WIDTH` of them at a time."""
+        dialect = "openai" if self.voice == "codex" else "anthropic"
+        sketch = Sketch(MODEL, size_bytes=2_800, max_output_tokens=300)
+        request = Request("login#1", dialect, sketch, (run,), window_shares=shares)
+        self._left[run] = [request] * calls
+        for _ in range(min(WIDTH, calls)):
+            self._next(run)
+
+    def _next(self, run: str) -> None:
+        if self._left[run]:
+            id = (run, next(self._numbers))
+            self.admission.ask(id, self._left[run].pop(), self.now)
+
+    def go(self, until_s: float) -> None:
+        while True:
+            decision = self.admission.decide(self.now)
+            for granted in decision.grants:
+                self._send(granted.id)
+            at_s = min(decision.wake_s, self._events[0][0] if self._events else until_s)
+            if decision.grants:
+                continue
+            if at_s > until_s or (at_s == until_s and not self._events):
+                self.now = until_s
+                return
+            self.now = max(self.now, at_s)
+            while self._events and self._events[0][0] <= self.now:
+                self._happen(*heapq.heappop(self._events)[2:])
+
+    def taken(self, run: str) -> float:
+        """Of the first window, what the calls of a run that are done have really used."""
+        begin_s = self.now - self.now % 18_000.0
+        ended = [at for at in self.done.get(run, ()) if at >= begin_s]
+        return len(ended) * TOKENS / self.account.terms.windows[0].tokens
+
+    def window(self) -> WindowState:
+        return self.admission.accounts[0].account.allowances.statistics(self.now)[0]
+
+    def _later(self, after_s: float, what: str, id: CallId) -> None:
+        heapq.heappush(self._events, (self.now + after_s, next(self._turns), what, id))
+
+    def _send(self, id: CallId) -> None:
+        is_in = self.account.shortage(CALL, self.now) is None
+        self.sent.append((self.now, id, is_in))
+        if is_in:
+            self.account.admit(CALL, self.now, id[0])
+            self._later(FIRST_S, "begin", id)
+            self._later(LAST_S, "end", id)
+        else:
+            self._later(0.1, "refuse", id)
+
+    def _happen(self, what: str, id: CallId) -> None:
+        lines = headers(self.voice, self.account.readings(self.now), WALL_S + self.now, None)
+        reading, now = decode(lines, WALL_S + self.now), self.now
+        dialect = "openai" if self.voice == "codex" else "anthropic"
+        if what == "begin":
+            self.admission.first_byte(id, reading, dialect, now)
+        elif what == "end":
+            self.account.finish(CALL, 300.0, now)
+            tally = Tally(700, 300, known="reported")
+            self.admission.settle(id, Outcome("used", tally, dialect=dialect), now)
+            self.done.setdefault(id[0], []).append(now)
+            self._next(id[0])
+        else:
+            fault = Fault("rate")
+            outcome = Outcome("throttled", fault=fault, reading=reading, dialect=dialect)
+            request = self.admission._calls[id].request
+            self.admission.settle(id, outcome, now)
+            self.admission.ask((id[0], next(self._numbers)), request, now)
+
+
+@pytest.mark.parametrize("voice", ["anthropic", "codex"])
+def test_over_a_day_of_five_hour_windows_no_call_meets_an_empty_one_but_the_probes(
+    voice: str,
+) -> None:
+    day = Day(UsageWindow(100_000.0), UsageWindow(10e6, "7d"), voice=voice)
+    day.ask("client", 450)
+    day.go(DAY_S)
+    assert len(day.done["client"]) == 450
+    refused = [at for at, _, is_in in day.sent if not is_in]
+    for reset_s in (5 * HOUR_S, 10 * HOUR_S, 15 * HOUR_S, 20 * HOUR_S):
+        window = [at for at in refused if reset_s - 5 * HOUR_S <= at < reset_s]
+        assert len(window) <= (5 * HOUR_S / PROBE_S if voice == "anthropic" else 1)
+        assert all(late - early >= PROBE_S - 1e-3 for early, late in pairwise(window))
+        assert not [at for at in window if at > reset_s - 2.0]
+        woken = min(at for at, _, is_in in day.sent if is_in and at >= reset_s)
+        assert woken - reset_s <= 10.0
+    if voice == "codex":
+        assert day.window().name == "5h"
+
+
+def test_a_run_takes_its_share_of_a_window_and_other_clients_go_on() -> None:
+    day = Day(UsageWindow(200_000.0))
+    day.ask("warm", 10)
+    day.go(60.0)
+    day.ask("run", 200, (0.3, 0.3))
+    day.go(1 * HOUR_S)
+    assert 0.28 <= day.taken("run") <= 0.32
+    waiting = next(call for call in day.admission._calls if call[0] == "run")
+    wait = day.admission.why(waiting)
+    assert wait is not None
+    assert wait.reason == "usage window 5h: this run has used its 30% share"
+    assert wait.until_s == pytest.approx(5 * HOUR_S, abs=2.0)
+    day.ask("person", 60)
+    day.go(2 * HOUR_S)
+    assert len(day.done["person"]) == 60
+    day.go(5 * HOUR_S + 10.0)
+    assert min(at for at, id, _ in day.sent if id[0] == "run" and at > HOUR_S) <= 5 * HOUR_S + 10.0
+    day.go(9 * HOUR_S)
+    assert 0.28 <= day.taken("run") <= 0.32
+
+
+def test_the_use_of_others_is_not_the_run_s() -> None:
+    day = Day(UsageWindow(200_000.0))
+    day.ask("warm", 10)
+    day.go(60.0)
+    day.ask("run", 10, (0.3, 0.3))
+    day.go(HOUR_S)
+    for _ in range(60):  # Elsewhere: no call of ours.
+        day.account.admit(CALL, day.now, "other")
+        day.account.finish(CALL, 300.0, day.now)
+    day.ask("run", 200, (0.3, 0.3))
+    day.go(2 * HOUR_S)
+    assert 0.28 <= day.taken("run") <= 0.32
+
+
+def test_two_runs_of_one_account_have_a_share_each_and_a_broker_that_restarts_goes_on() -> None:
+    day = Day(UsageWindow(200_000.0))
+    day.ask("warm", 10)
+    day.go(60.0)
+    day.ask("a", 100, (0.2, 0.2))
+    day.ask("b", 100, (0.3, 0.3))
+    day.go(HOUR_S)
+    assert 0.18 <= day.taken("a") <= 0.23
+    assert 0.28 <= day.taken("b") <= 0.33
+    assert dict(day.window().runs)["a"] == pytest.approx(day.taken("a"), abs=0.03)
+    memory, before = day.admission.memory(day.now), len(day.done["a"])
+    day.admission = Admission(memory, lambda model, now: None, day.now)
+    day.ask("a", 20, (0.2, 0.2))
+    day.go(2 * HOUR_S)
+    assert len(day.done["a"]) == before
+
+
+def test_of_a_login_a_run_takes_most_of_a_short_window_and_half_of_a_long_one() -> None:
+    short, long = Day(UsageWindow(100_000.0)), Day(UsageWindow(100_000.0, "7d"))
+    for day, share in ((short, 0.8), (long, 0.5)):
+        day.ask("warm", 6)
+        day.go(60.0)
+        day.ask("run", 100, RUN_SHARES)
+        day.go(4 * HOUR_S)
+        assert day.taken("run") == pytest.approx(share, abs=0.04)
+
+
+def test_a_window_of_an_unknown_name_holds_a_run_by_its_share_too() -> None:
+    day = Day(UsageWindow(100_000.0, "lunar", 2 * HOUR_S))
+    day.ask("warm", 6)
+    day.go(60.0)
+    day.ask("run", 100, (0.3, 0.3))
+    day.go(HOUR_S)
+    # What a window of unknown models binds is seen when it refuses: until then it holds no call.
+    assert len(day.done["run"]) > 90
+    assert day.window().name == "lunar"
+
+
+@pytest.mark.parametrize(("calls", "shares"), [(400, RUN_SHARES), (150, (0.3, 0.3))])
+def test_a_plan_over_three_windows_ends_when_it_was_foreseen(calls: int, shares: Shares) -> None:
+    day = Day(UsageWindow(170_000.0))
+    day.ask("warm", 10)
+    day.go(60.0)
+    windows, began_s = [day.window()], day.now
+    busy_s = calls * LAST_S / WIDTH
+    foreseen_s, counts = across_windows(busy_s, calls * TOKENS, windows, shares, 1.0)
+    day.ask("run", calls, shares)
+    day.go(DAY_S)
+    assert len(day.done["run"]) == calls
+    took_s = day.done["run"][-1] - began_s
+    assert counts == [1 + int(day.done["run"][-1] // (5 * HOUR_S))] == [3]
+    assert foreseen_s == pytest.approx(took_s, rel=0.1)
+
+
+def test_a_run_waits_for_the_window_that_resets_last_and_never_ends_without_room() -> None:
+    short = WindowState("5h", 5 * HOUR_S, 0.0, HOUR_S, 1_000.0, 0.1)
+    long = WindowState("7d", 7 * DAY_S, 0.9, 2 * DAY_S, 5_000.0, 0.1)
+    took_s, counts = across_windows(60.0, 20_000.0, [short, long], (1.0, 1.0), 1.0)
+    # 5,000 are left of the week; then a window of 10,000 after another.
+    assert 2 * DAY_S < took_s < 2 * DAY_S + 10 * HOUR_S
+    assert counts[1] == 2
+    assert across_windows(60.0, 20_000.0, [short], (1.0, 1.0), 0.0)[0] == float("inf")
+    took_s, counts = across_windows(60.0, 500.0, [short], (1.0, 1.0), 1.0)
+    assert (round(took_s, 6), counts) == (60.0, [1])
