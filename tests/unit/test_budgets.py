@@ -105,6 +105,19 @@ def test_an_adopted_call_keeps_its_claim_and_does_not_pay_twice(is_late: bool) -
     assert _taken(purse) == (34.0, 7.0)
 
 
+def test_an_account_takes_what_was_spent_and_claimed_under_another_name() -> None:
+    purse = MonthlyBudgets(CLAIMS, 0.0)
+    purse.hold(("new", 1), Spend(5.0), ("two", ALL))
+    purse.rename("one", "two")
+    assert _taken(purse, "two") == _taken(purse, ALL) == (10.0, 55.0)
+    assert [claim.account for claim in purse.claims()] == ["two"] * 3
+    purse.expire(CLAIM_S)
+    purse.rename("two", "three")
+    purse.adopt(A, "three", Spend(1.0))
+    assert _taken(purse, "three") == (30.0, 35.0)
+    assert purse.keys == {"three"}
+
+
 def test_a_month_begins_with_nothing_spent_and_everything_in_flight() -> None:
     purse = MonthlyBudgets(CLAIMS, 0.0)
     purse.turn("2026-11")
@@ -195,6 +208,11 @@ def test_one_that_leaves_the_line_lets_the_next_one_go() -> None:
     assert tight.leave(2)
     assert not tight.leave(2)
     assert ask(tight, 3, 40) == "yes"
+    # So does one for which there is no budget any more.
+    assert ask(tight, 4, 70) == "later"
+    tight.set_budget(ALL, Budget())
+    assert ask(tight, 4, 70) == "yes"
+    assert not tight.leave(4)
 
 
 def test_a_group_has_a_budget_beside_that_of_the_run() -> None:

@@ -190,6 +190,7 @@ class Budgets(Generic[Holder]):
             room = self._ask(id, whole.minus(held), limited)
             if room != "yes":
                 return room
+        self.leave(id)
         self.hold(id, whole, names)
         return "yes"
 
@@ -252,8 +253,8 @@ class Budgets(Generic[Holder]):
                 self._line[other] = self._line.pop(other)
         self._line[id] = need, names
         room = self._room(id, need, names)
-        if room != "later":
-            del self._line[id]
+        if room == "never":
+            self.leave(id)
         return room
 
     def _room(self, id: Holder, need: Spend, names: tuple[str, ...]) -> Room:
@@ -360,9 +361,8 @@ class MonthlyBudgets(Budgets[CallId]):
         for id, (spend, names) in self._claims.items():
             self._claims[id] = spend, tuple([new if name == old else name for name in names])
         for claims in (self.orphans, self._paid):
-            for id, claim in claims.items():
-                if claim.account == old:
-                    claims[id] = replace(claim, account=new)
+            moved = [claim for claim in claims.values() if claim.account == old]
+            claims.update({claim.id: replace(claim, account=new) for claim in moved})
         self.set_budget(new, pot.budget if other.budget == NO_BUDGET else other.budget)
 
     def spend(self, used: Spend, names: tuple[str, ...]) -> None:
