@@ -361,6 +361,24 @@ def test_a_failure_in_the_middle_of_an_answer_begins_no_second_response() -> Non
     assert b"the disk is full" in heard
 
 
+def test_calls_of_a_person_are_marked_and_those_of_tasks_never() -> None:
+    admission, keys = FakeAdmission(), Keyring()
+    mine, asked = keys.issue("mine"), keys.issue("asked", is_interactive=True)
+    of_task = keys.issue("t", ("r", "t"), payer=Payer(), is_interactive=True)
+    terminal, piped = "claude-cli/2.1.325 (external, cli)", "claude-cli/2.1.325 (external, sdk-cli)"
+    with provider(says(WHOLE)) as raw:
+        settings = GatewaySettings({"anthropic": Upstream("anthropic", raw.url)})
+        with serving(settings, keys, admission) as gateway:
+            for key in (mine, asked, of_task):
+                for agent in (terminal, piped, "curl/8"):
+                    words = body(f"{key.name} {agent}")
+                    at = f"{gateway.url}/{key.token}"
+                    with post(at, words, f"user-agent: {agent}") as line:
+                        read_all(line)
+    marked = [call.is_interactive for call in admission.calls]
+    assert marked == [True, False, False, True, False, True, False, False, False]
+
+
 def test_a_client_that_takes_nothing_is_not_the_providers_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

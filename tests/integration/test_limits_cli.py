@@ -14,6 +14,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from msgspec.structs import replace
 
 from headway.base.values import Fault, LimitReading, Reading
 from headway.errors import HeadwayError
@@ -86,6 +87,7 @@ def test_a_budget_of_tokens_is_kept_by_the_month_and_refuses_what_exceeds_it(her
 @pytest.mark.parametrize(
     ("words", "says"),
     [(("ceiling", "150%"), "at most 100 %"), (("set", "rmp=5"), "did you mean `rpm`"),
+     (("reserve", "100%"), "below 100 %"),
      (("set", "rpm"), "at least 1"), (("budget", "5M/week"), "not a budget"),
      (("set", "rpm=5", "--model", "x"), "--account"),
      (("set", "rpm=5", "--account", "nobody"), "was used here yet"),
@@ -157,3 +159,12 @@ def test_a_budget_is_drawn_by_day_and_written_as_a_picture(here: Home, tmp_path:
     refused = headway("limits", "burn-down", "--svg", str(tmp_path / "no" / "where.svg"))
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "cannot be written" in refused.stderr
+
+
+def test_a_reserve_is_kept_for_interactive_calls_and_shown(here: Home) -> None:
+    here.port().admit(replace(CALL, is_interactive=True), 10.0).settle(USED)
+    shown = headway("limits", "reserve", "20%").stdout
+    assert "20% kept for interactive calls" in shown
+    assert "1 interactive session active; runs leave room for it" in shown
+    found = told("limits", "reserve", "0")["lanes"][0]
+    assert (found["reserve"], found["interactive"]) == (0.0, 1)

@@ -36,6 +36,34 @@ GEMINI_CLI: Pairs = (
 )
 
 
+CLAUDE_TERMINAL = b"claude-cli/2.1.325 (external, cli)"
+CODEX_TERMINAL = b"codex-tui/0.166.0 (Debian 12.0.0; x86_64) xterm-256color (codex-tui; 0.166.0)"
+OPENCODE_TERMINAL = b'{"tools":[{"function":{"name":"question","description":"ask"}}]}'
+OPENCODE_RUN = b'{"tools":[{"function":{"name":"glob","description":"a question"}}]}'
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "expected"),
+    [
+        (((b"User-Agent", CLAUDE_TERMINAL),), b"", True),
+        (((b"User-Agent", b"claude-cli/2.1.325 (external, claude-vscode)"),), b"", True),
+        (((b"User-Agent", b"claude-cli/2.1.325 (external, sdk-py, agent-sdk/0.1)"),), b"", False),
+        (((b"User-Agent", b"claude-cli/2.1.325"),), b"", False),
+        (CLAUDE_CODE, b"", False),
+        (((b"User-Agent", CODEX_TERMINAL),), b"", True),
+        (((b"User-Agent", b"codex_cli_rs/0.50.0 (Debian)"),), b"", True),
+        (CODEX, b"", False),
+        (OPENCODE, OPENCODE_TERMINAL, True),
+        (OPENCODE, OPENCODE_RUN, None),
+        (((b"User-Agent", b"OpenAI/Python 3.49.0"),), OPENCODE_TERMINAL, None),
+    ],
+)
+def test_a_person_is_recognised_by_how_an_agent_was_started(
+    headers: Pairs, body: bytes, expected: bool | None
+) -> None:
+    assert guard.caller_of(headers, body).is_interactive is expected
+
+
 def agent(text: bytes, *more: tuple[bytes, bytes]) -> Caller:
     return guard.caller_of(((b"user-agent", text), *more))
 

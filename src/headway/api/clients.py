@@ -35,6 +35,7 @@ def pace(
     wait_s: float | None = None,
     path: tuple[str, ...] = (),
     unpaced: bool = False,
+    interactive: bool = False,
     admission: Port | None = None,
 ) -> Client:
     """The same client, now paced: each call is sent the moment that the account's limits allow.
@@ -45,10 +46,11 @@ def pace(
     `wait_s` is how long a call may wait for its turn (default: `HEADWAY_WAIT`, or as long as it
     takes); then the SDK raises its own `RateLimitError`. `path` names the flow that the calls
     belong to, for fairness. `unpaced` sends calls all the same when no broker can be reached.
+    `interactive`: a person waits for the answers, so these calls go before those of runs.
     `admission` is who admits, if not this process's own port.
     """
     waits_s = _wait_of_environment() if wait_s is None else _checked(wait_s, "wait_s")
-    pacing = Pacing(waits_s, tuple(path), unpaced, admission)
+    pacing = Pacing(waits_s, tuple(path), unpaced, admission, is_interactive=interactive)
     http_clients = list(_http_clients(client, pacing, STEPS_MAX))
     if not http_clients:
         kind = f"{type(client).__module__}.{type(client).__qualname__}"

@@ -100,6 +100,8 @@ class Demand(Struct, frozen=True):
     """Calls of one kind share learned ratios and output lengths."""
     is_whole: bool = False
     """The answer comes in one piece: nothing of it is seen before its end."""
+    is_interactive: bool = False
+    """A person waits for the answer."""
 
 
 class Usage(Struct, frozen=True):

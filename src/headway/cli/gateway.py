@@ -41,6 +41,7 @@ examples:
   headway gateway --upstream http://127.0.0.1:8080 -- claude -p hello
   headway gateway --upstream groq=https://api.groq.com/openai/v1 --key groq=GROQ_API_KEY
   headway gateway --record calls.hwr -- claude -p hello
+  headway gateway --interactive -- my-agent  you wait for it: its calls go before those of runs
 
 Calls are held until the account has room for them, and are never refused for being many.
 """
@@ -74,6 +75,9 @@ def main(arguments: Sequence[str]) -> int:
             raise UsageError(f"`headway gateway {parsed.command}` takes no command after `--`")
         run: Body = parsed.run
         return run(parsed)
+    if parsed.interactive and not command:
+        hint = "headway gateway --interactive -- my-agent"
+        raise UsageError("`--interactive` is for a command after `--`", hint=hint)
     return _accompany(parsed, command) if command else _serve(parsed)
 
 
@@ -95,6 +99,8 @@ def options(parser: argparse.ArgumentParser) -> None:
     add("--drain", metavar="TIME", default=DRAIN,
         help=f"how long calls in flight may take at the end (default: {DRAIN})")  # fmt: skip
     add("--detach", action="store_true", help="return when it listens")
+    add("--interactive", action="store_true",
+        help="you wait for the command: its calls go before those of runs")  # fmt: skip
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     env = commands.add_parser("env", help="the variables that point clients at your gateway")
     env.add_argument("--shell", choices=SHELLS, default="sh", help=f"{', '.join(SHELLS)}")
@@ -264,6 +270,7 @@ def _options(parsed: argparse.Namespace, port: str | None) -> GatewayOptions:
     return GatewayOptions(
         tuple(parsed.upstream), tuple(parsed.key), parsed.host, parsed.port or port,
         parsed.wait, parsed.silent, parsed.record, parsed.replay, parsed.drain,
+        parsed.interactive,
     )  # fmt: skip
 
 

@@ -49,6 +49,7 @@ examples:
   headway limits set rpm=none                      forget what was set; learn it from headers
   headway limits ceiling 50%                       use at most half of every limit
   headway limits name anthropic#1a2b3c4d work      accounts of one name are one account
+  headway limits reserve 20%                       keep a fifth for interactive calls; 0: nothing
   headway limits refresh                           more was bought: try an empty usage window
   headway limits budget 5M/month                   tokens
   headway limits budget '$20/month'                money; needs headway[prices]
@@ -69,6 +70,8 @@ def arguments(parser: argparse.ArgumentParser) -> Body:
                         help="how the provider counts (default: bucket)")  # fmt: skip
     ceiling = _command(commands, "ceiling", "the share of every limit to use at most", _ceiling)
     ceiling.add_argument("share", metavar="SHARE", help="like 50%%; 100%% takes it back")
+    reserve = _command(commands, "reserve", "the share kept for interactive calls", _reserve)
+    reserve.add_argument("share", metavar="SHARE", help="like 20%%; 0 takes it back")
     budget = _command(commands, "budget", "what may be spent in a calendar month", _budget)
     budget.add_argument("amount", metavar="AMOUNT/month", help="5M/month, '$20/month' or none")
     again = _command(commands, "refresh", "try empty usage windows: more was bought", _refresh)
@@ -81,9 +84,9 @@ def arguments(parser: argparse.ArgumentParser) -> Body:
     )
     plot = _command(commands, "burn-down", "what is left of a budget, by day", _burn_down)
     plot.add_argument("--svg", metavar="FILE", default="", help="write a picture; `-` for stdout")
-    for scoped in (change, ceiling, budget, again, plot):
+    for scoped in (change, ceiling, reserve, budget, again, plot):
         scoped.add_argument("--account", metavar="NAME", default="", help="default: every account")
-    for scoped in (change, ceiling):
+    for scoped in (change, ceiling, reserve):
         scoped.add_argument("--model", metavar="GROUP", default="", help="one model group of it")
     return _show
 
@@ -168,7 +171,27 @@ def _ceiling(parsed: argparse.Namespace) -> int:
             f"a ceiling is above 0 % and at most 100 %, and `{parsed.share}` is not",
             hint="write it like `headway limits ceiling 50%`",
         )
-    return _change(parsed, lambda terms: replace(terms, share=share))
+    return _change(parsed, lambda terms: _leaves_some(replace(terms, share=share)))
+
+
+def _reserve(parsed: argparse.Namespace) -> int:
+    share = 0.0 if parsed.share in ("0", "0%", NOTHING) else share_of(parsed.share)
+    if share is None or share >= 1.0:
+        raise BadValueError(
+            f"a reserve is at least 0 % and below 100 %, and `{parsed.share}` is not",
+            hint="write it like `headway limits reserve 20%`",
+        )
+    return _change(parsed, lambda terms: _leaves_some(replace(terms, reserve=share)))
+
+
+def _leaves_some(terms: AccountTerms) -> AccountTerms:
+    if terms.reserve >= terms.share:
+        raise BadValueError(
+            f"a reserve of {terms.reserve:.0%} leaves runs nothing of a ceiling of "
+            f"{terms.share:.0%}",
+            hint="lower the reserve with `headway limits reserve`, or raise the ceiling",
+        )
+    return terms
 
 
 def _refresh(parsed: argparse.Namespace) -> int:

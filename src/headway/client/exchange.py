@@ -65,6 +65,8 @@ class Pacing(Struct, frozen=True):
     voices: KnownDialects = VOICES
     broken_max: int = BROKEN_MAX
     """0 where a budget was set aside for one sending: one that broke may have to be paid."""
+    is_interactive: bool = False
+    """Whether a person waits for the answers."""
 
     def port(self) -> Port:
         """What admits calls in this process: after a fork, another one."""
@@ -120,7 +122,10 @@ def open_exchange(request: httpx2.Request, pacing: Pacing) -> Exchange | None:
     tell = TELL_PROMPT.get()
     if tell is not None and not is_resent:
         tell(body)
-    call = Request(account, dialect, seen, pacing.path, is_resent, login=login)
+    call = Request(
+        account, dialect, seen, pacing.path, is_resent, login=login,
+        is_interactive=pacing.is_interactive,
+    )  # fmt: skip
     return Exchange(call, asked.wire, pacing.wait_s, pacing.voices, broken_max=pacing.broken_max)
 
 

@@ -295,7 +295,7 @@ class GatewayCall:
         sent = fields_of(self._headers)
         host, query = gateway.hosts[upstream.name], passed.path.partition("?")[2]
         account, login = account_name(host, sent, query, plain)
-        caller = guard.caller_of(headers)
+        caller = guard.caller_of(headers, plain)
         if settings.silent_s is not None:
             beat_s = min(caller.beat_s, settings.silent_s)
             caller = replace(caller, silent_s=settings.silent_s, beat_s=beat_s)
@@ -307,12 +307,15 @@ class GatewayCall:
         # The flow: run, size class, program. A title does not wait behind large calls; the sessions
         # of a program are conversations, whose order follows from the prompt cache.
         size = "small" if sketch.size_bytes <= SMALL_BYTES_MAX else "large"
-        path = (*key.path, size, caller.name)
+        is_personal = key.is_interactive if caller.is_interactive is None else caller.is_interactive
+        is_personal = is_personal and key.payer is None
+        session = f":{caller.session}" if is_personal else ""
+        path = (*key.path, size, f"{caller.name}{session}")
         # Agents declare the longest answer there is: what they use is claimed as it comes.
         call = Request(
             account, gateway.voices.expected(account, wire).name, sketch, path,
             sent.get(RETRY_COUNT, "0") != "0", is_soft=True, login=login,
-            window_shares=key.window_shares,
+            window_shares=key.window_shares, is_interactive=is_personal,
         )  # fmt: skip
         wait_s = settings.wait_s
         if wait_s is None:

@@ -51,7 +51,7 @@ class Keyring:
 
     def issue(
         self, name: str, path: tuple[str, ...] = (), *, token: str | None = None,
-        payer: Payer | None = None,
+        payer: Payer | None = None, is_interactive: bool = False,
     ) -> GatewayKey:  # fmt: skip
         """A new key; with `token` one that is known already, as that of a gateway that restarts."""
         if len(self._keys) >= self._keys_max:
@@ -70,7 +70,9 @@ class Keyring:
         place = self._place(found)
         if place in self._keys:
             raise BadValueError("two keys of the gateway have one token", where=name)
-        key = self._keys[place] = GatewayKey(found, name, path, payer=payer)
+        key = self._keys[place] = GatewayKey(
+            found, name, path, payer=payer, is_interactive=is_interactive
+        )
         return key
 
     def find(self, token: str) -> GatewayKey | None:
@@ -532,13 +534,28 @@ _PRODUCT: Final = re.compile(rb"([A-Za-z0-9_.-]{1,40})/(?:([A-Za-z]{1,12}) )?([A
 """`claude-cli/2.1.325 (external)`, `OpenAI/Python 3.49.0`, `GeminiCLI-tui/0.61.0/model (linux)`."""
 _UNPRINTABLE: Final = re.compile(r"[^!-~]+")
 
+_CLAUDE_ENTRY: Final = re.compile(rb"claude-[a-z]+/\S* \(external, ([a-z_-]+)")
+"""`(external, cli)` is Claude Code at a terminal, `(external, sdk-cli)` is `claude -p`."""
 
-def caller_of(headers: Pairs) -> Caller:
+_UNATTENDED: Final = (b"sdk", b"mcp", b"remote_trigger", b"claude-code-github-action")
+"""How the entry points of Claude Code begin that no person watches."""
+
+_CODEX_UNATTENDED: Final = (b"codex_exec", b"codex_sdk", b"codex_mcp")
+"""How `codex exec` and the SDK call themselves; Codex at a terminal is `codex-tui` (0.166) or
+`codex_cli_rs`, in an editor `codex_vscode`."""
+
+_OPENCODE_ASKS: Final = re.compile(rb'"name"\s*:\s*"question"')
+"""opencode sends the same headers at a terminal and as `opencode run`; only at a terminal the model
+has the tool that asks the user (1.18). Its titles and sub-agents have not."""
+
+
+def caller_of(headers: Pairs, body: bytes = b"") -> Caller:
     """The program that sends a request with these headers."""
     said: dict[bytes, bytes] = {}
     for name, value in headers:
         said.setdefault(name.lower(), value.strip())
     program, version = _program(said)
+    is_interactive = _is_interactive(program.name, said.get(b"user-agent", b"").lower(), body)
     timeout_s = min(_timeouts(said), default=TIMEOUT_S_MAX)
     bearable_s = min(SILENT_SHARE * timeout_s, timeout_s - MARGIN_S)
     bearable_s = max(SILENT_SHARE_MIN * timeout_s, bearable_s)
@@ -549,7 +566,20 @@ def caller_of(headers: Pairs) -> Caller:
         session=next(filter(None, sessions), ""),
         silent_s=max(SILENT_S_MIN, min(program.silent_s, bearable_s)),
         beat_s=max(BEAT_S_MIN, min(program.beat_s, BEAT_SHARE * timeout_s)),
+        is_interactive=is_interactive,
     )
+
+
+def _is_interactive(program: str, agent: bytes, body: bytes) -> bool | None:
+    """Whether a person sits before a coding agent; `None` for other programs."""
+    if program == "claude-code":
+        entry = _CLAUDE_ENTRY.match(agent[:AGENT_BYTES_MAX])
+        return entry is not None and not entry[1].startswith(_UNATTENDED)
+    if program == "codex":
+        return not agent.startswith(_CODEX_UNATTENDED)
+    if program == "opencode":
+        return True if _OPENCODE_ASKS.search(body) else None
+    return None
 
 
 def _program(said: dict[bytes, bytes]) -> tuple[Caller, str]:

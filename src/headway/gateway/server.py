@@ -391,7 +391,7 @@ async def accompany(
 ) -> int:
     """Run a command under a gateway of its own; `variables` makes its environment."""
     keys = Keyring()
-    key = keys.issue("default")
+    key = keys.issue("default", is_interactive=settings.is_interactive)
     gateway = Gateway(settings, keys)
     await gateway.start()
     with _notices(gateway, say):

@@ -79,6 +79,8 @@ class GatewaySettings(Struct, frozen=True):
     home: str = ""
     """The path of the throw-away home of its agents, which recordings keep."""
     drain_s: float = 0.0
+    is_interactive: bool = False
+    """A person waits for the answers of the command that it accompanies."""
 
 
 class GatewayOptions(Struct, frozen=True):
@@ -94,6 +96,7 @@ class GatewayOptions(Struct, frozen=True):
     record: str | None = None
     replay: str | None = None
     drain: str = "0"
+    is_interactive: bool = False
 
     @property
     def needs_own(self) -> bool:
@@ -128,6 +131,7 @@ def read_settings(options: GatewayOptions, environ: Mapping[str, str]) -> Gatewa
         PORT_DEFAULT if options.port is None else _port(options.port), options.port is not None,
         wait_s=_time_s("--wait", options.wait), silent_s=_time_s("--silent", options.silent),
         record=record, replay=replay, drain_s=_drain_s(options.drain),
+        is_interactive=options.is_interactive,
     )  # fmt: skip
 
 

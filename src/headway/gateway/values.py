@@ -70,6 +70,8 @@ class GatewayKey(Struct, eq=False):
     """The most that the run of its path takes of each usage window."""
     totals: MeteredUsage | None = None
     in_flight: int = 0
+    is_interactive: bool = False
+    """A person waits for the answers of programs that do not show it themselves."""
     is_over: bool = False
     """The attempt that it was made for has ended: it opens nothing any more."""
 
@@ -105,6 +107,8 @@ class Caller(Struct, frozen=True):
     version: str = ""
     session: str = ""
     """What it calls its own conversation; nothing where it does not say."""
+    is_interactive: bool | None = None
+    """Whether a person waits for its answers; `None` where its headers do not show it."""
 
 
 class CallEnded(Struct, frozen=True):

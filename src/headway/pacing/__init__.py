@@ -1,6 +1,6 @@
 """When may a call be sent? Pure: the time is an argument.
 
-Reading order: `call` (the records), `meters`, `streams`, `limits` (one limit); `width`,
+Reading order: `call` (the records), `meters`, `streams`, `presence`, `limits` (one limit); `width`,
 `hidden_limits`, `windows`, `account` (what is known of one account); `queue`, `prompt_cache`,
 `calls` (its calls); `budget` (also of runs), `admission` (all accounts); `headers`, `refusal`,
 `estimate`, `memory`.

@@ -4,6 +4,7 @@ Laws:
 - Every limit is checked first, every limit is charged after.
 - What a user configured is true; readings correct what was learned; outcomes teach the rest.
 - A fault teaches what it names and nothing else: a wrong request pauses no other call.
+- An interactive call waits for what the provider enforces, not for how runs find out what that is.
 - While the provider cannot be reached, one call at a time finds out whether it is back. After a
   connection broke, the next call goes alone, unless other answers go on.
 """
@@ -36,11 +37,11 @@ from headway.pacing.hidden_limits import HiddenLimits, KnownRate, RetryAdvice
 from headway.pacing.limits import (
     WAIT_UNTOLD_S,
     ChargingRule,
-    PeriodEvidence,
     TrackedLimit,
     is_about,
 )
 from headway.pacing.meters import Bucket, FixedWindow, PlannedStream
+from headway.pacing.presence import Presence
 from headway.pacing.streams import FlowingBucket
 from headway.pacing.width import (
     FIRST_BYTE_S,
@@ -212,6 +213,9 @@ class Pauses:
         self._reason = "a burst was refused"
 
 
+PLACE_LEFT: Final = "room for an interactive session"
+"""Why a call of a run is not sent although the account would take one more at once."""
+
 SMOOTH_S: Final = 1.0
 """A smooth flow may bunch at most this many seconds of a limit."""
 
@@ -250,6 +254,8 @@ class AccountConfig(Struct, frozen=True):
     pace: Literal["fast", "smooth"] = "fast"
     """Fast spends a burst at once; smooth spaces calls evenly."""
     profile: Profile | None = None
+    reserve: float = 0.0
+    """Of the share, what only interactive calls use."""
 
 
 class Account:
@@ -266,6 +272,7 @@ class Account:
         self.allowances = Allowances() if allowances is None else allowances
         """Of all model groups of the account."""
         self.group = group
+        self.presence = Presence()
         self.advice = RetryAdvice()
         self._let_in_s = -inf
         """When a call was last let in."""
@@ -290,26 +297,39 @@ class Account:
         in_flight = self.speed.in_flight
         held = self.pauses.wait(in_flight, now)
         if held is None and self.allowances.windows:
-            held = self.allowances.wait(self.group, self.config.share, now)
+            reserve = 0.0 if demand.is_interactive else self.config.reserve
+            held = self.allowances.wait(self.group, self.config.share, now, reserve)
         if held is not None:
             return held
-        width = self.width.limit(in_flight, waiting, demand.is_whole, now)
+        is_interactive = demand.is_interactive
+        leaves_room = now < self.presence.until_s and not is_interactive
+        if is_interactive:
+            width = self.width.firm
+        else:
+            width = self.width.limit(in_flight, waiting, demand.is_whole, now)
+            if leaves_room or self.config.reserve:
+                width = min(width, self._width_for_runs(leaves_room))
         if in_flight >= width:
             # A try that is due or under way ends with an answer, not with a time.
             probe_s = self.width.next_probe_s(width, now)
             until_s = probe_s if probe_s > now else inf
-            return Wait("concurrency", until_s, f"{in_flight} in flight")
+            is_left = leaves_room and in_flight < self.width.firm
+            why = PLACE_LEFT if is_left else f"{in_flight} in flight"
+            return Wait("concurrency", until_s, why)
         shared = self.allowances
-        if shared.in_flight >= shared.slots:
-            return Wait("concurrency", inf, f"{shared.in_flight} in flight on the account")
-        ventures_s = self.width.departs_s(in_flight, now)
-        if ventures_s > now:
-            return Wait("concurrency", ventures_s, "more than were ever in flight")
-        if self.ramp.most < inf and (departs_s := self.ramp.when(now)) > now:
-            return Wait("burst", departs_s, "a burst was refused")
+        if shared.in_flight >= (max(1.0, shared.slots - 1.0) if leaves_room else shared.slots):
+            is_left = shared.in_flight < shared.slots
+            why = PLACE_LEFT if is_left else f"{shared.in_flight} in flight on the account"
+            return Wait("concurrency", inf, why)
+        if not is_interactive:
+            ventures_s = self.width.departs_s(in_flight, now)
+            if ventures_s > now:
+                return Wait("concurrency", ventures_s, "more than were ever in flight")
+            if self.ramp.most < inf and (departs_s := self.ramp.when(now)) > now:
+                return Wait("burst", departs_s, "a burst was refused")
         latest: Wait | None = None
         for limit in self.limits:
-            wait = limit.wait(demand, stream, now)
+            wait = limit.wait(demand, stream, now, limit.room(now) if leaves_room else 0.0)
             if wait is not None and (latest is None or wait.until_s > latest.until_s):
                 latest = wait
         if latest is None and self.hidden is not None:
@@ -321,6 +341,14 @@ class Account:
             return Wait("account", patient_s, "call after call was refused")
         return latest
 
+    def _width_for_runs(self, leaves_room: bool) -> float:
+        """How many may be in flight in all for a call that is not interactive to join them: places
+        are left for a person, less those that interactive calls hold; runs always have one."""
+        most, persons = self.width.firm, self.presence.in_flight
+        kept = most * self.config.reserve / self.config.share if most < inf else 0.0
+        left = max(1.0 if leaves_room else 0.0, kept) - persons
+        return inf if left <= 0.0 else max(persons + 1.0, most - left)
+
     def can_ever(self, demand: Demand) -> bool:
         """Whether the call can be admitted at all, however long it waits."""
         return all(limit.can_ever(demand) for limit in self.limits)
@@ -329,6 +357,8 @@ class Account:
         """Take the call's share of everything; returns the levels for later comparison."""
         self.ramp.sent(now)
         self.pauses.sent(now)
+        if demand.is_interactive:
+            self.presence.in_flight += 1
         if self.allowances.windows:
             self.allowances.sent(now)
         self.width.sent(self.speed.in_flight + 1, now)
@@ -346,16 +376,19 @@ class Account:
     ) -> None:
         """A call that was sent under another process's permit; levels known at `known_s` contain
         the charges of calls sent before, and what their answers had produced by then."""
+        self.presence.in_flight += demand.is_interactive
         flowed = stream.produced(now) - stream.produced(known_s)
         for limit in self.limits:
             limit.join(demand, stream, sent_s > known_s, now)
             if isinstance(limit.meter, FlowingBucket):
                 limit.meter.charge(flowed, now)
 
-    def replan(self, before: PlannedStream, after: PlannedStream, now: float) -> None:
+    def replan(
+        self, before: PlannedStream, after: PlannedStream, now: float, is_interactive: bool = False
+    ) -> None:
         """A stream is not where it was planned to be."""
         for limit in self.limits:
-            limit.plan(before, after, now)
+            limit.plan(before, after, now, is_interactive)
 
     def answered(self, sent_s: float, company: int, now: float) -> None:
         """A call was let in, with `company` in flight when it was sent, itself included."""
@@ -370,6 +403,8 @@ class Account:
         self, demand: Demand, stream: PlannedStream, sent_s: float, usage: Usage, now: float
     ) -> None:
         self.pauses.ended(now)
+        if demand.is_interactive:
+            self.presence.in_flight -= 1
         for limit in self.limits:
             limit.settle(demand, stream, sent_s, usage, now)
         if self.hidden is not None:
@@ -382,6 +417,7 @@ class Account:
     ) -> None:
         """The call did not run. A refusal stays charged where the provider counts it."""
         self.pauses.ended()
+        self.presence.in_flight -= demand.is_interactive
         self.ramp.returned()
         if self.hidden is not None:
             self.hidden.returned(demand, sent_s)
@@ -449,7 +485,7 @@ class Account:
             heeded = told if is_refusal else tracked.heeded(told)
             revised = None if is_refusal else tracked.revised(heeded, demand, at_s, now)
             if revised is not None:
-                fresh = self._follow(revised, tracked.evidence, heeded, at_s, now)
+                fresh = self._follow(revised, tracked, heeded, at_s, now)
                 self.limits[known] = fresh
                 found.append(fresh)
             else:
@@ -511,11 +547,12 @@ class Account:
         return told
 
     def _follow(
-        self, limit: Limit, evidence: PeriodEvidence | None, told: LimitReading, at_s: float,
+        self, limit: Limit, replaced: TrackedLimit | None, told: LimitReading, at_s: float,
         now: float,
     ) -> TrackedLimit:  # fmt: skip
         tracked = _tracked(limit, self.config, now)
-        tracked.evidence = evidence
+        if replaced is not None:
+            tracked.evidence, tracked.personal = replaced.evidence, replaced.personal
         tracked.adopt(told, at_s, now)
         return tracked
 
@@ -564,6 +601,10 @@ class Account:
         return is_early
 
 
+def _tokens(amounts: Amounts) -> float:
+    return amounts.input_tokens + amounts.output_tokens
+
+
 def _tracked(limit: Limit, config: AccountConfig, now: float) -> TrackedLimit:
     """A limit as the user wants it used: evenly if asked for, up to a share of it."""
     if config.pace == "smooth" and limit.kind == "bucket":
@@ -573,7 +614,7 @@ def _tracked(limit: Limit, config: AccountConfig, now: float) -> TrackedLimit:
     charging = config.dialect.charging
     if config.profile is not None and limit.name in config.profile.kept:
         charging = "kept"
-    tracked = TrackedLimit(limit, charging, config.share, rounding, now)
+    tracked = TrackedLimit(limit, charging, config.share, rounding, now, config.reserve)
     tracked.burst_s = SMOOTH_S if config.pace == "smooth" else inf
     tracked.is_published = config.dialect.limit_kind is not None
     return tracked
@@ -604,8 +645,11 @@ def _restore(tracked: TrackedLimit, told: LimitReading, at_s: float, now: float)
         tracked.meter.charge(ours, at_s)
     if told.utilization is not None:
         ours = told.utilization * max(1.0, amount)
-    if ceiling is not None and (limit.kind == "gauge" or now - at_s < limit.period_s):
-        ceiling.charge(ours, now)
+    if limit.kind == "gauge" or now - at_s < limit.period_s:
+        # Whose it was is not known: it is taken to have been the runs'.
+        for own in (ceiling, tracked.others):
+            if own is not None:
+                own.charge(ours, now)
 
 
 def _named_period(told: LimitReading, dialect: Dialect) -> float | None:

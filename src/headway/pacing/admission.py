@@ -95,7 +95,9 @@ class ManagedAccount(AccountCalls):
         """With a memory it goes on from where it stood at `known_s`. Model groups of one account
         share its usage windows."""
         profile = None if memory is None else memory.profile
-        config = AccountConfig(dialect, terms.limits, terms.share, terms.pace, profile)
+        config = AccountConfig(
+            dialect, terms.limits, terms.share, terms.pace, profile, terms.reserve
+        )
         super().__init__(config, now, allowances, group)
         self.name, self.group = name, group
         self.terms = terms
@@ -168,6 +170,8 @@ class ManagedAccount(AccountCalls):
         if other is None:
             fresh.chronicle = self.chronicle
         both = (self,) if other is None else (self, other)
+        fresh.account.presence = (other or self).account.presence
+        fresh.account.presence.in_flight = 0
         for one in both:
             one.account.allowances.in_flight -= len(one.in_flight)
         for one in both:
@@ -590,7 +594,7 @@ class Admission:
 
     def _enter(self, call: Call, now: float) -> float:
         """Go as far as possible; returns when to try again, inf if only an event helps."""
-        if call.beginnings:
+        if call.beginnings and not call.request.is_interactive:
             follows, until_s = self._caches.leads(call, now)
             if follows is not None:
                 self.budgets.leave(call.id)
@@ -628,6 +632,8 @@ class Admission:
         cached_bytes = self._caches.look(call, now) if call.beginnings else 0
         dialect = self._accounts[call.account].account.config.dialect
         call.demand, most = self._estimates.size(request.sketch, dialect, cached_bytes)
+        if request.is_interactive:
+            call.demand = replace(call.demand, is_interactive=True)
         call.sized_s = now
         return self._estimates.claim(request.sketch, call.demand, True) if request.is_soft else most
 
@@ -788,6 +794,10 @@ class AccountView(Struct, frozen=True, rename={"clients": "callers"}):
     """What happened lately, and usually at which hour; `report/health.py` says what it means."""
     windows: tuple[WindowState, ...] = ()
     """Usage windows, known by the share that is used."""
+    reserve: float = 0.0
+    """The part of the share that is kept for interactive calls."""
+    interactive: int = 0
+    """Interactive sessions that are active: runs leave room for them."""
 
 
 class AdmissionView(Struct, frozen=True, rename={"accounts": "lanes"}):
@@ -827,6 +837,7 @@ def _account_view(managed: ManagedAccount, now: float) -> AccountView:
         managed.granted, managed.refused, managed.wait,
         tuple([ClientCalls(who, flying[who], waiting[who]) for who in sorted(flying | waiting)]),
         managed.chronicle.memory(now), account.allowances.statistics(now),
+        terms.reserve, account.presence.sessions(now),
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from headway.base.values import (
     Wait,
 )
 from headway.pacing.meters import PlannedStream
-from headway.pacing.windows import Shares
+from headway.pacing.windows import PERSON, Shares
 
 CallId = tuple[str, int]
 """(client, number)."""
@@ -51,6 +51,8 @@ class Request(Struct, frozen=True):
     """Of its key, which is a token that changes; empty, where the key stays."""
     window_shares: Shares | None = None
     """The most that its run, the first of its path, takes of each usage window; no run: none."""
+    is_interactive: bool = False
+    """A person waits for the answer: it goes before the calls of runs."""
 
 
 NO_REQUEST: Final = Request("", "", Sketch(""))
@@ -130,7 +132,9 @@ class Call(Struct, eq=False):
 
     @property
     def run(self) -> str:
-        """The run that it counts towards; empty for a client that is none."""
+        """The run that it counts towards, or the person; empty for any other client."""
+        if self.demand.is_interactive:
+            return PERSON
         return "" if self.request.window_shares is None else self.path[0]
 
     @property

@@ -22,7 +22,7 @@ from typing import Final
 from msgspec import Struct
 
 from headway.base.values import Amounts, Fault, Reading, SettledAs, Usage, Wait
-from headway.pacing.account import Account, AccountConfig
+from headway.pacing.account import PLACE_LEFT, Account, AccountConfig
 from headway.pacing.call import Call, CallId
 from headway.pacing.meters import Bucket, PlannedStream
 from headway.pacing.queue import FairQueue, WaitTimes
@@ -100,6 +100,8 @@ class AccountCalls:
     def ask(self, call: Call) -> None:
         """Wait for a permit."""
         self._stands = None
+        if call.demand.is_interactive:
+            self.account.presence.note(call.path[-1], call.asked_s)
         call.joined = self._waits.now
         if self._next is None and not self._queue:
             self._next = call
@@ -164,8 +166,11 @@ class AccountCalls:
         self.wait = wait
         self._waits.note(self._cause(wait), now)
         wake_s = inf if wait is None else max(wait.until_s, now + WAKE_S_MIN)
-        if wait is not None and windows.windows:
-            wake_s = min(wake_s, windows.next_probe_s(now), released_s)
+        if wait is not None:
+            if windows.windows:
+                wake_s = min(wake_s, windows.next_probe_s(now), released_s)
+            if now < account.presence.until_s:
+                wake_s = min(wake_s, account.presence.until_s)
         self._seen = windows.changes
         self._stands = NOTHING_WAITS if call is None else Decision((), wait, wake_s, call)
         return Decision(tuple(sent), wait, wake_s, call) if sent else self._stands
@@ -221,6 +226,8 @@ class AccountCalls:
         shared.in_flight -= 1
         if shared.slots < inf:
             shared.changes += 1
+        if demand.is_interactive:
+            account.presence.note(call.path[-1], now)
         if how == "used" and fault is None:
             self._ended(call, usage.amounts.output_tokens, now)
         account.speed.leave(now)
@@ -236,7 +243,7 @@ class AccountCalls:
             self._line_up()
             charged_s = call.cost_s or account.cost_s(demand.expected)
             cost_s = account.cost_s(usage.amounts) if how == "used" else 0.0
-            self._queue.correct(call.path, cost_s - charged_s)
+            self._queue.correct(call.path, cost_s - charged_s, demand.is_interactive)
         if fault is not None:
             self.refused += how == "throttled"
             self._observe(call, reading, now, now, is_refusal=True)
@@ -272,7 +279,8 @@ class AccountCalls:
         """The call that waits alone joins the queue: fairness begins with a second one."""
         for call in (*([] if self._next is None else [self._next]), *others):
             call.cost_s = self.account.cost_s(call.demand.expected)
-            call.place = self._queue.push(call.path, call.rank, call.cost_s, call)
+            is_first = call.demand.is_interactive
+            call.place = self._queue.push(call.path, call.rank, call.cost_s, call, is_first)
         self._next = None
 
     def _send(self, call: Call, stream: PlannedStream, now: float) -> None:
@@ -356,7 +364,7 @@ class AccountCalls:
             self._replan(call, PlannedStream(stream.from_s, now + longer_s, tokens), now)
 
     def _replan(self, call: Call, stream: PlannedStream, now: float) -> None:
-        self.account.replan(call.stream, stream, now)
+        self.account.replan(call.stream, stream, now, call.demand.is_interactive)
         call.stream = stream
         self._plan_end(call)
 
@@ -368,7 +376,7 @@ class AccountCalls:
         """What the queue waits for; a width may be the account's, or only as far as it grew."""
         if wait is None:
             return ""
-        if wait.resource == "concurrency":
+        if wait.resource == "concurrency" and wait.reason != PLACE_LEFT:
             return self.account.width.cause(self.account.speed.in_flight)
         return wait.resource
 

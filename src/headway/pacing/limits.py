@@ -7,7 +7,8 @@ Laws:
 - A difference found in the past is carried to the present as a shift. Nothing is replayed.
 - What a user configured is exact. Of a learned limit, readings correct level, size, period and how
   it counts; a refusal corrects the level.
-- A user's ceiling is a second limit of ours: at most that share of the limit in any period.
+- A user's ceiling is a second limit of ours: at most that share of the limit in any period. What
+  is reserved for interactive calls is a third one, that only the other calls count towards.
 """
 
 from __future__ import annotations
@@ -33,11 +34,13 @@ from headway.pacing.meters import (
     NEARLY_FULL,
     Bucket,
     FixedWindow,
+    Gauge,
     Meter,
     PlannedStream,
     SlidingWindow,
     meter_of,
 )
+from headway.pacing.presence import PersonalNeed
 from headway.pacing.streams import BIN_S, FlowingBucket, FlowingWindow, flowing_meter
 
 
@@ -298,9 +301,22 @@ EDGE_MOVED_S: Final = 1.5
 class TrackedLimit:
     """A limit, counted from this side and corrected by what the provider says."""
 
+    is_published = False
+    """Whether its provider says how it counts."""
+    evidence: PeriodEvidence | None = None
+    is_untold = False
+    """Whether no header and no convention names its period."""
+    tells_full = True
+    """Whether its resets are when it is full. Some tell when the next call may come: 0 while
+    anything is left."""
+    shared = False
+    """Whether others are known to draw on it."""
+
     def __init__(
-        self, limit: Limit, charging: Charging, share: float, rounding: float, now: float
-    ) -> None:
+        self, limit: Limit, charging: Charging, share: float, rounding: float, now: float,
+        reserve: float = 0.0,
+    ) -> None:  # fmt: skip
+        """Calls that are not interactive use `reserve` less than the share."""
         self.limit = limit
         self.rule = ChargingRule(limit.resource, charging)
         flows = self.rule.flows
@@ -309,24 +325,22 @@ class TrackedLimit:
         self.meter = flowing_meter(counted, now) if flows else meter_of(counted, now)
         """What the provider counts with; readings correct it."""
         self.ceiling = _ceiling_of(limit, flows, share, now) if share < 1 else None
-        self._meters = (self.meter,) if self.ceiling is None else (self.meter, self.ceiling)
+        self.others: Meter | None = None
+        """What calls that are not interactive may use, where something is reserved."""
+        if reserve > 0:
+            self.others = _ceiling_of(limit, flows, max(0.0, share - reserve), now)
+        self.personal = PersonalNeed()
+        own = tuple([one for one in (self.ceiling, self.others) if one is not None])
+        self._own = (own, () if self.ceiling is None else (self.ceiling,))
+        """The ceilings that calls of runs, and interactive ones, count towards."""
+        self._meters = tuple([(self.meter, *each) for each in self._own])
         self._refills = isinstance(self.meter, FlowingBucket)
         """Whether answers take of it as they are produced, and it refills meanwhile."""
-        self._has_plenty = isinstance(self.meter, Bucket) and self.ceiling is None
+        self._has_plenty = isinstance(self.meter, Bucket) and not own
         """Whether a look at the level may be enough: no floor is above its share."""
         self.rounding = rounding
         """By how much a reading of this limit may be off."""
         self.exact = limit.source == "configured"
-        self.is_published = False
-        """Whether its provider says how it counts."""
-        self.evidence: PeriodEvidence | None = None
-        self.is_untold = False
-        """Whether no header and no convention names its period."""
-        self.tells_full = True
-        """Whether its resets are when it is full. Some tell when the next call may come: 0 while
-        anything is left."""
-        self.shared = False
-        """Whether others are known to draw on it."""
         self.shift = 0.0
         """All corrections of the level so far."""
         self.mean_need = 0.0
@@ -384,9 +398,7 @@ class TrackedLimit:
 
     def can_ever(self, demand: Demand) -> bool:
         """Whether the call passes once all others have ended and time has mended the rest."""
-        whole = self.meter.size
-        if self.ceiling is not None:
-            whole = min(whole, self.ceiling.size)
+        whole = min([self.meter.size, *(one.size for one in self._own[demand.is_interactive])])
         is_firm = self.limit.resource == "spend"
         return whole > 0 and not (is_firm and demand.ceiling.spend_microusd > whole)
 
@@ -395,28 +407,45 @@ class TrackedLimit:
         rate = self.limit.rate_per_s
         return self.rule.whole(amounts) / rate if rate > 0 else 0.0
 
-    def wait(self, demand: Demand, stream: PlannedStream, now: float) -> Wait | None:
-        """What holds the call back at this limit, and until when, inf if time alone does not help;
-        or None if it may pass now."""
+    def room(self, now: float) -> float:
+        """What is to be left for the next call of a person who is active."""
+        meter, personal, period_s = self.meter, self.personal, self.limit.period_s
+        if isinstance(meter, Gauge):
+            return 0.0
+        if isinstance(meter, Bucket):
+            return personal.largest
+        if isinstance(meter, FixedWindow):
+            meter.available(now)
+            room = personal.within(meter.boundary_s - now)
+        else:
+            room = personal.within(period_s) - personal.taken_since(now - period_s)
+        return max(personal.largest, min(room, DRAW_FLOOR * meter.size))
+
+    def wait(
+        self, demand: Demand, stream: PlannedStream, now: float, room: float = 0.0
+    ) -> Wait | None:
+        """What holds the call back at this limit if it has to leave so much room, and until when,
+        inf if time alone does not help; or None if it may pass now."""
         if now < self._blocked_s:
             return Wait(self.limit.name, self._blocked_s, "refilling")
         need, later, meter = self.rule.need(demand), self.rule.later(demand, stream), self.meter
         if self._has_plenty:
-            left = meter.level(now) - need - later - meter.planned
+            left = meter.level(now) - need - later - meter.planned - room
             if left >= FLOOR_SHARE * meter.size > 0:
                 return None
         if not self.can_ever(demand):
             return Wait(self.limit.name, inf, "one call exceeds all that there ever is")
-        until_s = meter.fits_s(need, later, stream, self.floor(), now)
+        until_s = meter.fits_s(need, later, stream, self.floor() + room, now)
         if need > meter.size and isinstance(meter, Bucket):
             # It has to be full, and may be so later than by our estimate of the last call.
             self._full_s = min(self._full_s, now) if until_s <= now else inf
             if until_s <= now:
                 error = ERROR_SPREADS * sqrt(self._variance)
                 until_s = self._full_s + error / self.limit.rate_per_s
-        if self.ceiling is not None:
-            # A ceiling is our own: no other takes of it, and no reading corrects it.
-            until_s = max(until_s, self.ceiling.fits_s(need, later, stream, 0.0, now))
+        for own in self._own[demand.is_interactive]:
+            # A ceiling is our own: no neighbour takes of it, and no reading corrects it.
+            left = room if own is self.ceiling else 0.0
+            until_s = max(until_s, own.fits_s(need, later, stream, left, now))
         if until_s <= now:
             return None
         reason = "refilling" if until_s < inf else "calls in flight may use up the rest"
@@ -431,21 +460,26 @@ class TrackedLimit:
             self._variance = (max(0.0, doubt) / CEILING_SPREADS) ** 2
         counted = need or later
         self.mean_need += MEMORY * (counted - self.mean_need) if self.mean_need else counted
-        if self.ceiling is not None:
-            self.ceiling.begin(need, later, stream, now)
+        if demand.is_interactive:
+            self.personal.note(counted, now)
+        if self._own[False]:
+            for own in self._own[demand.is_interactive]:
+                own.begin(need, later, stream, now)
         return self.meter.begin(need, later, stream, now) + self.shift
 
     def join(self, demand: Demand, stream: PlannedStream, charged: bool, now: float) -> None:
         """A call that was in flight before this limit was known."""
         self._in_flight += 1
         need = self.rule.need(demand) if charged else 0.0
-        for meter in self._meters:
+        for meter in self._meters[demand.is_interactive]:
             meter.begin(need, self.rule.later(demand, stream), stream, now)
 
-    def plan(self, before: PlannedStream, after: PlannedStream, now: float) -> None:
+    def plan(
+        self, before: PlannedStream, after: PlannedStream, now: float, is_interactive: bool = False
+    ) -> None:
         """A stream turned out to be earlier, later, shorter or longer than planned."""
         if self.rule.flows:
-            for meter in self._meters:
+            for meter in self._meters[is_interactive]:
                 meter.plan(before, after, now)
 
     def give_back(
@@ -453,8 +487,10 @@ class TrackedLimit:
     ) -> None:
         """The call never ran: what it took comes back, unless the provider counts it anyway."""
         extra = 0.0 if is_counted else -self.rule.need(demand)
+        if demand.is_interactive:
+            self.personal.withdraw()
         self._in_flight -= 1
-        for meter in self._meters:
+        for meter in self._meters[demand.is_interactive]:
             meter.end(extra, self.rule.later(demand, stream), 0.0, stream, sent_s, now)
 
     def settle(
@@ -473,7 +509,7 @@ class TrackedLimit:
         self._mean_unused += MEMORY * (unused - self._mean_unused) if self._mean_unused else unused
         extra = rule.extra(demand, used, unused)
         later, took = rule.later(demand, stream), rule.used_later(used)
-        for meter in self._meters:
+        for meter in self._meters[demand.is_interactive]:
             meter.end(extra, later, took, stream, sent_s, now)
         if self._ahead > 0.0:
             again = min(self._ahead, max(0.0, took - stream.produced(now)))
@@ -775,8 +811,8 @@ class TrackedLimit:
             meter.resize(self.limit.rate_per_s, meter.size * factor, now)
         else:
             meter.size *= factor
-        if self.ceiling is not None:
-            self.ceiling.size *= factor
+        for own in self._own[False]:
+            own.size *= factor
 
 
 def _ceiling_of(limit: Limit, flows: bool, share: float, now: float) -> Meter:

@@ -269,6 +269,8 @@ class AccountTerms(Struct, frozen=True):
     pace: Literal["fast", "smooth"] = "fast"
     budget: Budget = Budget()
     """For a calendar month."""
+    reserve: float = 0.0
+    """The part of the share that is kept for interactive calls."""
 
 
 class AccountMemory(Struct, frozen=True):

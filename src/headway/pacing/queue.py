@@ -1,6 +1,7 @@
 """Start-time fair queueing between flows, on the dominant resource.
 
 Laws:
+- Two classes. While a waiter of the first class waits, none of the second is the head.
 - Order. A branch serves its backlogged child with the lowest start tag, a leaf its waiter with
   the lowest key; equal tags take turns, equal keys go in order of arrival.
 - Charge. A service moves the start tag of every flow on its path by `cost_s`. So two flows
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
-from itertools import count, islice
+from itertools import chain, count, islice
 from math import inf
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -122,18 +123,23 @@ class FairQueue(Generic[T]):
     may be the beginning of another one."""
 
     def __init__(self) -> None:
-        self._root: _Flow[T] = _Flow(None, None, count(1))
+        self._turns = count(1)
+        self._first_class: _Flow[T] = _Flow(None, None, self._turns)
+        self._root: _Flow[T] = _Flow(None, None, self._turns)
         self._waiters: dict[int, _Waiter[T]] = {}
 
     def __len__(self) -> int:
         return len(self._waiters)
 
-    def push(self, path: tuple[str, ...], key: tuple[float, ...], cost_s: float, item: T) -> int:
+    def push(
+        self, path: tuple[str, ...], key: tuple[float, ...], cost_s: float, item: T,
+        is_first: bool = False,
+    ) -> int:  # fmt: skip
         """Add a waiter to a flow and return its place, by which it can be removed or taken."""
         if not 0.0 <= cost_s < inf:
             raise BadValueError(f"a waiter's cost is {cost_s} s, which no flow can be charged")
-        leaf = self._leaf(path)
-        place = next(self._root.turns)
+        leaf = self._leaf(path, is_first)
+        place = next(self._turns)
         waiter = _Waiter(key, place, cost_s, leaf, item)
         self._waiters[place] = waiter
         heappush(leaf.waiters, waiter)
@@ -178,31 +184,32 @@ class FairQueue(Generic[T]):
     def peek(self, n: int) -> list[T]:
         """The next waiters in fair order, if `LOOK_MAX` entries of each line show them."""
         held: list[_Waiter[T]] = []
-        upcoming = _upcoming(self._root, self._waiters, held)
+        classes = (self._first_class, self._root)
+        upcoming = chain.from_iterable(_upcoming(each, self._waiters, held) for each in classes)
         items = [waiter.item for waiter in islice(upcoming, n)]
         for waiter in held:
             heappush(waiter.leaf.waiters, waiter)
         return items
 
-    def correct(self, path: tuple[str, ...], delta_cost_s: float) -> None:
+    def correct(self, path: tuple[str, ...], delta_cost_s: float, is_first: bool = False) -> None:
         """Charge a flow for what a settled call used beyond its cost, or refund it (negative).
 
         A refund to a flow that is forgotten by now is lost.
         """
         if not -inf < delta_cost_s < inf:
             raise BadValueError(f"a correction is {delta_cost_s} s, which no flow can be charged")
-        self._settle(self._leaf(path), 0, delta_cost_s)
+        self._settle(self._leaf(path, is_first), 0, delta_cost_s)
 
     def _first(self) -> _Waiter[T] | None:
         if not self._waiters:
             return None
-        flow = self._root
+        flow = self._first_class if self._first_class.line else self._root
         while flow.line:
             flow = flow.line[0][2]
         return flow.waiters[0]
 
-    def _leaf(self, path: tuple[str, ...]) -> _Flow[T]:
-        flow = self._root
+    def _leaf(self, path: tuple[str, ...], is_first: bool) -> _Flow[T]:
+        flow = self._first_class if is_first else self._root
         for name in path[:DEPTH_MAX]:
             flow = flow.child(name)
         return flow.child(None)

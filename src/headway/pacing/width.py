@@ -618,6 +618,11 @@ class Width:
                     return float(everything)
         return min(self.allowed, cap)
 
+    @property
+    def firm(self) -> float:
+        """How many the account and its provider are known to take at once: no try of more."""
+        return min(self.cap.limit, self.strain.limit)
+
     def _silent(self, now: float) -> int:
         """How often the time without a sign of any call has doubled from `SILENT_S` on."""
         return int(max(0.0, 1.0 + log2(max(1e-9, (now - self._cold_s) / SILENT_S)) + 1e-9))
@@ -723,7 +728,7 @@ class Width:
 
     def cause(self, in_flight: int) -> WidthCause:
         """What keeps one more from joining so many, where the width does."""
-        if in_flight >= min(self.cap.limit, self.strain.limit):
+        if in_flight >= self.firm:
             return "concurrency"
         has_peak = self._fit is not None and self._fit.width(1.0) < inf
         return "peak" if has_peak else "untried"

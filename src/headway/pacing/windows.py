@@ -5,6 +5,9 @@ Laws:
   reset. Of one that is only remembered, one call finds out whether it was paid since.
 - A window named by a period alone binds all models of the account; one with another name binds
   those that it was seen to refuse. All models of an account share its windows.
+- Where a share is reserved for interactive calls, the others stop when they have used the rest. A
+  rise of the used share is theirs and that of interactive calls by the tokens of both; what these
+  do not explain was used outside, by a person, and so comes off the reserve first.
 - Resets move and people buy more: where a refusal is free, one call in `PROBE_S` finds out.
 - A window holds what we used while its share rose, divided by that rise. What others use
   meanwhile makes it look smaller, never larger.
@@ -30,6 +33,9 @@ from headway.base.values import DAY_S, LimitReading, Wait
 
 RISE_MIN: Final = 0.03
 """A rise of three hundredths is known to a third."""
+
+PERSON: Final = "(interactive)"
+"""The flow of all interactive calls: no run has a name with brackets."""
 
 STEP: Final = 0.01
 """Shares are rounded to this."""
@@ -121,6 +127,8 @@ class _Window(Struct):
     """By run, the share that it has taken since the last reset; of other flows under `""`."""
     unseen: dict[str, float] = field(default_factory=dict)
     """By run, the tokens that it used since the share last rose."""
+    run_tokens: float = 0.0
+    """Of all calls since the last reset that are not interactive."""
     pending: float = 0.0
     """A rise that no call explains yet which has ended."""
     is_over: bool = False
@@ -155,7 +163,7 @@ class _Window(Struct):
         if not self.is_over:
             self.taken.clear()
             self.unseen.clear()
-            self.pending = 0.0
+            self.pending = self.run_tokens = 0.0
         self.is_over = False
 
     def share_of(self, tokens: float) -> float:
@@ -163,6 +171,13 @@ class _Window(Struct):
 
     def taken_by(self, run: str) -> float:
         return self.taken.get(run, 0.0) + self.share_of(self.unseen.get(run, 0.0))
+
+    def taken_by_runs(self) -> float:
+        """What calls have taken that are not interactive: no more than their tokens explain, where
+        that is known. What others used counts as the person's."""
+        taken = sum(self.taken_by(run) for run in {*self.taken, *self.unseen} if run != PERSON)
+        most = self.share_of(self.run_tokens) * (1.0 + STEP / max(STEP, self.rise))
+        return min(taken, most) if most > 0.0 else taken
 
     def _take(self, run: str, share: float) -> None:
         self.taken[run] = self.taken.pop(run, 0.0) + share
@@ -184,18 +199,22 @@ class Allowances:
         self._used_s = -inf
         """When a call of ours was last sent or ended."""
 
-    def wait(self, model: str, share: float, now: float) -> Wait | None:
-        """The window that holds calls to this model back now; the one that resets last."""
+    def wait(self, model: str, share: float, now: float, reserve: float = 0.0) -> Wait | None:
+        """The window that holds calls to this model back now; the one that resets last. For a call
+        that is not interactive, `reserve` of the share is not there."""
         last: Wait | None = None
         for name, window in self.windows.items():
             is_full = window.is_empty or (share < 1.0 and window.used >= share)
+            is_reserved = reserve > 0.0 and window.taken_by_runs() >= share - reserve
             until_s = window.resets_at_s + RESET_STEP_S
-            if not (is_full and now < min(until_s, window.probe_s)):
+            if not (is_full or is_reserved) or now >= min(until_s, window.probe_s):
                 continue
             if not _binds(name, window, model):
                 continue
             if last is None or until_s > last.until_s:
                 why = f"usage window {name} is {window.used:.0%} used"
+                if not is_full:
+                    why += f", and {reserve:.0%} is kept for interactive calls"
                 last = Wait(_resource(name), until_s, why)
         return last
 
@@ -277,6 +296,8 @@ class Allowances:
                     window.is_over = True
                 window.unread_tokens = max(0.0, window.unread_tokens + tokens)
                 window.unseen[run] = max(0.0, window.unseen.get(run, 0.0) + tokens)
+                if run != PERSON:
+                    window.run_tokens = max(0.0, window.run_tokens + tokens)
 
     def refresh(self) -> None:
         """People bought more, or a reset moved: one call finds out."""
@@ -290,6 +311,8 @@ class Allowances:
             window = _Window(one.used, at_s + one.resets_s, one.period_s, one.tokens, one.rise,
                              one.is_empty, set(one.models), taken=dict(one.runs), is_stale=True,
                              probe_s=-inf)  # fmt: skip
+            known = sum(share for run, share in one.runs if run != PERSON)
+            window.run_tokens = known * (one.size_tokens or 0.0)
             self.windows.setdefault(one.name, window)
 
     def statistics(self, now: float) -> tuple[WindowState, ...]:

@@ -8,6 +8,7 @@ from math import inf
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.base.values import Amounts, Demand, Fault, FaultKind, Reading, SettledAs, Usage
 from headway.pacing.call import Call
@@ -97,7 +98,7 @@ class PacedDoor:
         known, most = demand.expected, demand.ceiling
         output = self._lengths.expect(demand.kind, known.input_tokens, int(most.output_tokens))
         amounts = Amounts(known.input_tokens, output, known.spend_microusd)
-        call.demand = Demand(amounts, most, demand.kind, demand.is_whole)
+        call.demand = replace(demand, expected=amounts, ceiling=most)
         call.sized_s = self._now
 
 

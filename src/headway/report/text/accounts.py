@@ -17,6 +17,7 @@ from headway.base.values import DAY_S, MINUTE_S
 from headway.broker.protocol import About
 from headway.pacing.admission import AccountView, AdmissionView, LimitView
 from headway.pacing.budget import Pot
+from headway.pacing.windows import PERSON
 from headway.report.health import BudgetOutlook, Finish, Unit, lasting
 from headway.report.text.terminal import print_lines
 from headway.report.text.words import MICRO, cost, count, duration
@@ -49,6 +50,8 @@ def draw_accounts(
         for row in _rows(lane):
             table.add_row(*row)
         console.print(table)
+        if lane.interactive:
+            console.print(f"  {interactive_words(lane.interactive)}")
         for caller in lane.clients:
             who = names.get(caller.client, caller.client)
             console.print(f"  {who}: {caller.in_flight} in flight, {caller.waiting} waiting")
@@ -78,7 +81,15 @@ def _state(lane: AccountView) -> str:
         said += f", {lane.refused:,} refused"
     if lane.share < 1.0:
         said += f", ceiling {lane.share:.0%}"
+    if lane.reserve:
+        said += f", {lane.reserve:.0%} kept for interactive calls"
     return said if lane.wait is None else f"{said}, waiting for {lane.wait.words}"
+
+
+def interactive_words(sessions: int) -> str:
+    """`1 interactive session active; runs leave room for it`."""
+    room = "it" if sessions == 1 else "them"
+    return f"{count(sessions, 'interactive session')} active; runs leave room for {room}"
 
 
 def _rows(lane: AccountView) -> Iterator[tuple[str, ...]]:
@@ -95,7 +106,8 @@ def _rows(lane: AccountView) -> Iterator[tuple[str, ...]]:
         resets = f"resets in {duration(window.resets_s)}"
         yield f"{window.name} window{models}", holds, used, "header", resets
         for run, taken in window.runs[-RUNS_SHOWN:]:
-            yield f"  run {run}", "", f"{taken:.0%}", "", ""
+            name = "  interactive calls" if run == PERSON else f"  run {run}"
+            yield name, "", f"{taken:.0%}", "", ""
     if not lane.limits:
         yield "none known", "", "", "learned from outcomes", ""
 

@@ -27,7 +27,7 @@ from headway.plans.graph import Graph
 from headway.report import health as judged
 from headway.report.health import ORDER, Condition, condition_of, hour_words
 from headway.report.progress import RunProgress, TaskNames, TimeLeft
-from headway.report.text.accounts import NO_ACCOUNTS, whose, window_lines
+from headway.report.text.accounts import NO_ACCOUNTS, interactive_words, whose, window_lines
 from headway.report.text.runs import Glance
 from headway.report.text.stage import gauge, labelled
 from headway.report.text.terminal import print_lines
@@ -148,6 +148,8 @@ def health_lines(seen: Overview, console: Console) -> Iterator[Text]:
         for shown in lanes[one.account, one.group].limits:
             binds = one.binding in (shown.limit.name, shown.limit.resource)
             yield gauge(shown, glyphs, binds)
+        if sessions := lanes[one.account, one.group].interactive:
+            yield labelled("", interactive_words(sessions))
         yield labelled("lately", _speed_words(one.recent))
         if one.usual.ended:
             yield labelled("usually", _speed_words(one.usual, is_usual=True))
@@ -167,6 +169,7 @@ def health_json(seen: Overview) -> dict[str, object]:
             {
                 **as_dict(one),
                 "headroom": dict(one.headroom),
+                "interactive": lanes[one.account, one.group].interactive,
                 "recent": spell_json(one.recent),
                 "usual": spell_json(one.usual),
                 "advice": hour_words(one),

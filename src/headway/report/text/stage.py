@@ -18,7 +18,7 @@ from headway.pacing.admission import AccountView, LimitView
 from headway.report import progress
 from headway.report.history import Standing
 from headway.report.progress import GroupProgress, TaskNames, TimeLeft
-from headway.report.text.accounts import PERIODS, window_lines
+from headway.report.text.accounts import PERIODS, interactive_words, window_lines
 from headway.report.text.table import bound_words
 from headway.report.text.words import Glyphs, clock, cost, count, duration, one_line, usd
 
@@ -189,6 +189,8 @@ def _gauges(view: LiveState) -> Iterator[Text]:
         width = "" if lane.width == inf else f" of {int(lane.width)}"
         words = f"{lane.account} {lane.group}: {lane.in_flight}{width} in flight"
         yield labelled("quota", words + (f", {waiting} waiting" if waiting else ""))
+        if lane.interactive:
+            yield labelled("", interactive_words(lane.interactive))
         waits_for = "" if lane.wait is None else lane.wait.resource
         for shown in lane.limits:
             binds = shown.limit.resource == waits_for or shown.limit.name == view.rest.binding
