@@ -9,8 +9,9 @@ import sys
 from typing import Final
 
 from bench.results import ROOT
+from headway.base.values import Budget, Spend
 from headway.pacing.admission import AdmissionView
-from headway.pacing.budget import Budget, DaySpend, Pot, Spend
+from headway.pacing.budget import DaySpend, Pot
 from headway.report.health import BudgetOutlook, outlooks
 from headway.report.text.burndown import svg, terminal
 from headway.report.text.words import Glyphs

@@ -58,7 +58,7 @@ terms = (("", terms),) if has_budget else ()
 admission = Admission(PacingMemory(terms=terms, accounts=kept), lambda *_: None, now)
 admission.budgets.turn("2026-11-16")
 people = [f"{number}-{number:08x}" for number in range(clients)]
-path = os.path.abspath("memory.log")
+path = os.path.abspath("memory.dat")
 store = Store(path)
 is_log = hasattr(store, "joined")
 if is_log:

@@ -18,9 +18,8 @@ from typing import Final, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from headway.base.values import NO_CACHE, CacheTokens, Fault
+from headway.base.values import NO_CACHE, NOTHING, CacheTokens, Fault, Spend
 from headway.errors import InternalError
-from headway.pacing.budget import NOTHING, Spend
 from headway.state.shared import Snapshot
 
 AGENT_VARIABLE: Final = "HEADWAY_AGENT"

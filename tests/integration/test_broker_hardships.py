@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from headway.base.values import Budget
 from headway.broker import protocol
 from headway.broker.election import drop_lock, environment, take_lock
 from headway.broker.store import Store, recall
 from headway.client import admission as access
 from headway.client.admission import AdmissionPort
 from headway.errors import BrokerUnavailableError, StateFileError
-from headway.pacing.budget import Budget
 from headway.pacing.call import Request
 from headway.pacing.memory import AccountTerms, PacingMemory
 from tests.integration.broker_home import SOON_S, Home, is_alive, until

@@ -194,7 +194,7 @@ def other(scene: Scene, tmp_path: Path) -> Stranger:
     return home
 
 
-@pytest.mark.parametrize("name", ["cast.json", "forecast.json", "journal", "memory.log"])
+@pytest.mark.parametrize("name", ["cast.json", "forecast.json", "journal", "memory.dat"])
 def test_whatever_is_spoilt_a_check_works_and_says_less(
     scene: Scene, tmp_path: Path, name: str
 ) -> None:
@@ -211,7 +211,7 @@ def test_whatever_is_spoilt_a_check_works_and_says_less(
     if name in ("cast.json", "journal"):
         assert found["learned_calls"] == 0
         assert any("none of this kind was seen" in one for one in found["assumed"])
-    elif name == "memory.log":
+    elif name == "memory.dat":
         assert found["learned_calls"] == LEARNED + FORESEEN
         assert any("no limit of the account is known" in one for one in found["assumed"])
     else:

@@ -12,10 +12,10 @@ import openai
 import pytest
 from msgspec import Struct
 
-from headway.base.values import Limit
+from headway.base.values import Budget, Limit
 from headway.client.admission import AdmissionPort
 from headway.errors import BudgetReachedError
-from headway.pacing.budget import STEP_TOKENS, Budget, Pot
+from headway.pacing.budget import STEP_TOKENS, Pot
 from headway.pacing.memory import EVERY_ACCOUNT, AccountTerms
 from headway.sim.account import Terms
 from headway.sim.provider import Latency, ProviderSpec

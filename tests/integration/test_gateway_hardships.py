@@ -16,7 +16,7 @@ import anthropic
 import pytest
 from msgspec import Struct, field
 
-from headway.base.values import Sketch
+from headway.base.values import Sketch, Spend
 from headway.client.exchange import HeldPermit
 from headway.errors import BudgetReachedError, StateFileError
 from headway.gateway import reply
@@ -26,7 +26,6 @@ from headway.gateway.reply import rest_of_event
 from headway.gateway.server import serving
 from headway.gateway.settings import GatewaySettings
 from headway.gateway.values import Upstream
-from headway.pacing.budget import Spend
 from headway.pacing.call import Outcome, Request
 from headway.testing import FakeAdmission
 from headway.work import OverBudgetError

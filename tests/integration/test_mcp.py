@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from headway.base.values import Budget
 from headway.journal.reader import JournalReader
 from headway.mcp.service import written
-from headway.pacing.budget import Budget
 from headway.plans.load import load_foreign
 from headway.report.text.runs import look
 from headway.run.plan_run import PlanSource

@@ -15,13 +15,12 @@ import pytest
 from msgspec import Struct
 
 from headway.agents.metering import PriceLookup
-from headway.base.values import Amounts, Limit
+from headway.base.values import Amounts, Budget, Limit
 from headway.engine.record import Header, TaskRow
 from headway.gateway.settings import GatewayOptions, read_settings
 from headway.gateway.tasks import TaskGateway
 from headway.journal.journal import Journal
 from headway.journal.reader import JournalReader
-from headway.pacing.budget import Budget
 from headway.pacing.estimate import Price
 from headway.plans.load import plan_from
 from headway.run.launch import Launched, launch

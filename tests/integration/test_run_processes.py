@@ -52,7 +52,10 @@ def test_an_empty_window_that_may_not_be_awaited_ends_with_75_and_its_reset(
     began_s = time.time()
     # Each call takes 11 tokens in and 50 out: the fifth one's answer tells that nothing is left.
     with windowed(UsageWindow(4 * 61 + 5)) as (url, more):
-        said = stranger("run", "plan.yaml", "--yes", "--no-wait", "--strategy", "fixed:1", **more)
+        said = stranger(
+            "run", "plan.yaml", "--yes", "--no-wait", "--strategy", "fixed:1",
+            "--window-share", "100%", **more,
+        )  # fmt: skip
         assert said.code == 75, said.err
         told = truth_of(url, "?arrivals=all")
     resets_s = (began_s + WINDOW_5H_S, time.time() + WINDOW_5H_S)
@@ -73,7 +76,7 @@ def test_a_run_waits_for_the_next_window_and_finishes(
 ) -> None:
     write_plan(stranger, 12, provider)
     with windowed(UsageWindow(300.0, name, lasts_s=4.0), dialect) as (url, more):
-        said = stranger("run", "plan.yaml", "--yes", **more)
+        said = stranger("run", "plan.yaml", "--yes", "--window-share", "100%", **more)
         assert said.code == 0, said.err
         told = truth_of(url, "?arrivals=all")
     assert stranger.status()["tasks"] == {"total": 12, "finished": 12}

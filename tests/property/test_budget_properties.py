@@ -7,7 +7,8 @@ from math import inf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.pacing.budget import ALL, NOTHING, STEP_TOKENS, Budget, Budgets, Spend
+from headway.base.values import NOTHING, Budget, Spend
+from headway.pacing.budget import ALL, STEP_TOKENS, Budgets
 
 IN_FLIGHT = 64
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec import Struct
 
-from headway.base.values import Sketch, Tally
+from headway.base.values import Budget, Sketch, Spend, Tally
 from headway.pacing.admission import Admission
-from headway.pacing.budget import STEP_TOKENS, Budget, Spend
+from headway.pacing.budget import STEP_TOKENS
 from headway.pacing.call import CallId, Outcome, Request
 from headway.pacing.estimate import INPUT_DOUBT, Price
 from headway.pacing.memory import EVERY_ACCOUNT, AccountTerms, PacingMemory

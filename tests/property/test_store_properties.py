@@ -8,10 +8,9 @@ from random import Random
 
 import pytest
 
-from headway.base.values import Fault, Limit, LimitReading, Reading, Sketch, Tally
+from headway.base.values import Budget, Fault, Limit, LimitReading, Reading, Sketch, Spend, Tally
 from headway.broker.store import Store, StoredMemory
 from headway.pacing.admission import Admission
-from headway.pacing.budget import Budget, Spend
 from headway.pacing.call import CallId, Outcome, Request
 from headway.pacing.estimate import Price
 from headway.pacing.memory import AccountMemory, AccountTerms, PacingMemory
@@ -30,7 +29,7 @@ class Broker:
     """Clients, accounts and a store; everything happens at random."""
 
     def __init__(self, folder: Path, seed: int) -> None:
-        self.path, self.chance, self.now = folder / "memory.log", Random(seed), 1000.0
+        self.path, self.chance, self.now = folder / "memory.dat", Random(seed), 1000.0
         self.admission, self.held = self.taken_up(PacingMemory()), dict[CallId, Request]()
         no_budget = AccountTerms(budget=Budget(tokens=0.0))
         self.admission.configure("three", no_budget, self.now)

@@ -6,7 +6,7 @@ from math import ceil
 
 from msgspec import Struct, field
 
-from headway.pacing.budget import Spend
+from headway.base.values import Spend
 from headway.work import Attempt, OverBudgetError
 
 

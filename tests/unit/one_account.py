@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from headway.base.values import Limit, Sketch
+from headway.base.values import Budget, Limit, Sketch
 from headway.pacing.account import Profile
 from headway.pacing.admission import Admission, AdmissionDecision
-from headway.pacing.budget import Budget
 from headway.pacing.call import CallId, Outcome, Request
 from headway.pacing.memory import AccountMemory, AccountTerms, PacingMemory
 

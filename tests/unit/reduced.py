@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from headway.agents.prompt import PromptAgent, PromptCall, PromptSettings
 from headway.base.digest import digest
-from headway.pacing.budget import Spend
+from headway.base.values import Spend
 from headway.plans.load import plan_from
 from headway.run.plan_run import PlanSource, plan_run
 from headway.run.reduce import InnerWork

@@ -13,7 +13,7 @@ from math import inf
 import pytest
 from msgspec.structs import replace
 
-from headway.base.values import Fault, Limit, Reading, Sketch, Tally, Wait
+from headway.base.values import Budget, Fault, Limit, Reading, Sketch, Tally, Wait
 from headway.broker.calls import AdmissionClient, Ticket
 from headway.client import admission as ports
 from headway.client.admission import AdmissionPort, LocalConnection
@@ -28,7 +28,6 @@ from headway.errors import (
     StateFileError,
 )
 from headway.pacing.admission import Admission, AdmissionDecision
-from headway.pacing.budget import Budget
 from headway.pacing.call import CallId, Cut, Denied, Outcome, Request
 from headway.pacing.memory import AccountTerms
 from tests.unit.one_account import ACCOUNT, BUDGET, CALL, RecordedAdmission

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from headway.base.values import (
+    Budget,
     Fault,
     FaultKind,
     Known,
@@ -15,6 +16,7 @@ from headway.base.values import (
     LimitReading,
     Reading,
     Sketch,
+    Spend,
     Tally,
     Wait,
 )
@@ -25,7 +27,7 @@ from headway.pacing.admission import (
     AdmissionDecision,
     ManagedAccount,
 )
-from headway.pacing.budget import Budget, Claim, MonthlyBudgets, Spend
+from headway.pacing.budget import Claim, MonthlyBudgets
 from headway.pacing.call import CallId, Outcome, Request
 from headway.pacing.estimate import Price
 from headway.pacing.memory import (

@@ -16,12 +16,12 @@ import pytest
 from msgspec.structs import replace
 
 from headway.base.folders import Folders, folders, prepare
-from headway.base.values import Amounts, Limit, LimitReading, Sketch
+from headway.base.values import Amounts, Budget, Limit, LimitReading, Sketch, Spend
 from headway.broker.store import ASIDE_MAX, BYTES_MAX, LOG_BYTES, Store, recall
 from headway.errors import StateFileError
 from headway.pacing.account import Profile
 from headway.pacing.admission import ACCOUNTS_MAX, Admission
-from headway.pacing.budget import Budget, Claim, DaySpend, Spend
+from headway.pacing.budget import Claim, DaySpend
 from headway.pacing.call import Outcome, Request
 from headway.pacing.memory import (
     AccountMemory,
@@ -48,7 +48,7 @@ MEMORY = PacingMemory(
 
 def test_a_memory_is_read_as_it_was_written_and_has_aged(tmp_path: Path) -> None:
     clock = [1000.0]
-    store = Store(str(tmp_path / "memory.log"), lambda: clock[0])
+    store = Store(str(tmp_path / "memory.dat"), lambda: clock[0])
     assert store.load().memory == PacingMemory()
     assert store.write(MEMORY, ("one", "two")) == ""
     clock[0] = 1060.0
@@ -68,13 +68,13 @@ def test_a_memory_with_chronicles_and_days_is_read_as_it_was_written(tmp_path: P
     account = replace(MEMORY.accounts[0], chronicle=chronicle.memory(200.0))
     days = (("a#1", (DaySpend("2026-11-16", 1.0 / 3.0, 7),)),)
     memory = replace(MEMORY, accounts=(account,), days=days)
-    store = Store(str(tmp_path / "memory.log"))
+    store = Store(str(tmp_path / "memory.dat"))
     assert store.write(memory) == ""
     assert store.load().memory == memory
 
 
 def test_the_file_is_the_owners_alone_and_nothing_else_is_left(tmp_path: Path) -> None:
-    Store(str(tmp_path / "memory.log")).write(MEMORY)
+    Store(str(tmp_path / "memory.dat")).write(MEMORY)
     [path] = tmp_path.iterdir()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
@@ -83,19 +83,19 @@ def test_the_file_is_the_owners_alone_and_nothing_else_is_left(tmp_path: Path) -
     "content", [b"", b"{}", b"\xff", b"headway memory 3\n", b"headway memory 3\n" + b"\0" * 99]
 )
 def test_a_spoilt_file_is_kept_beside(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "memory.log"
+    path = tmp_path / "memory.dat"
     store = Store(str(path))
     for number in (1, 2):
         path.write_bytes(content)
         kept = store.load()
         assert kept.memory == PacingMemory()
         assert f"corrupt-{number}" in kept.notice
-        assert (tmp_path / f"memory.log.corrupt-{number}").read_bytes() == content
+        assert (tmp_path / f"memory.dat.corrupt-{number}").read_bytes() == content
     assert store.write(MEMORY) == ""
 
 
 def test_a_history_with_other_columns_is_moved_aside(tmp_path: Path) -> None:
-    path = tmp_path / "memory.log"
+    path = tmp_path / "memory.dat"
     other = ChronicleMemory(minutes=((1, 2, 3),))
     account = AccountMemory("a", "m", "plain", Profile(), chronicle=other)
     Store(str(path)).write(PacingMemory(accounts=(account,)))
@@ -103,7 +103,7 @@ def test_a_history_with_other_columns_is_moved_aside(tmp_path: Path) -> None:
 
 
 def test_a_file_of_another_version_or_size_is_not_ours(tmp_path: Path) -> None:
-    path = tmp_path / "memory.log"
+    path = tmp_path / "memory.dat"
     path.write_text("headway memory 99\n")
     assert "version 99" in Store(str(path)).load().notice
     with path.open("wb") as file:
@@ -112,10 +112,10 @@ def test_a_file_of_another_version_or_size_is_not_ours(tmp_path: Path) -> None:
 
 
 def test_a_spoilt_file_that_cannot_be_moved_is_not_overwritten(tmp_path: Path) -> None:
-    path = tmp_path / "memory.log"
+    path = tmp_path / "memory.dat"
     path.write_text("spoilt")
     for number in range(1, ASIDE_MAX + 1):
-        (tmp_path / f"memory.log.corrupt-{number}").touch()
+        (tmp_path / f"memory.dat.corrupt-{number}").touch()
     store = Store(str(path))
     assert "spoilt" in store.load().notice
     assert "spoilt" in store.write(MEMORY)
@@ -123,7 +123,7 @@ def test_a_spoilt_file_that_cannot_be_moved_is_not_overwritten(tmp_path: Path) -
 
 
 def test_a_folder_that_is_gone_is_said_and_survived(tmp_path: Path) -> None:
-    store = Store(str(tmp_path / "gone" / "memory.log"))
+    store = Store(str(tmp_path / "gone" / "memory.dat"))
     assert "No such file" in store.write(MEMORY)
     assert store.load().notice == ""
 
@@ -132,7 +132,7 @@ def test_folders_follow_the_environment() -> None:
     named = folders({"HEADWAY_RUNTIME_DIR": "/r", "HEADWAY_STATE_DIR": "/s"})
     assert (named.runtime, named.state) == ("/r", "/s")
     assert (named.socket, named.lock) == ("/r/broker.sock", "/r/broker.lock")
-    assert (named.log, named.memory) == ("/s/broker.log", "/s/memory.log")
+    assert (named.log, named.memory) == ("/s/broker.log", "/s/memory.dat")
     shared = folders({"XDG_RUNTIME_DIR": "/run/user/1", "XDG_STATE_HOME": "/h/state"})
     assert (shared.runtime, shared.state) == ("/run/user/1/headway", "/h/state/headway")
     fallen_back = folders({})
@@ -193,7 +193,7 @@ def admitting(count: int, accounts: int = 1) -> Admission:
 def test_what_a_save_writes_follows_from_what_changed_and_not_from_what_is_known(
     tmp_path: Path,
 ) -> None:
-    path = tmp_path / "memory.log"
+    path = tmp_path / "memory.dat"
 
     def written(count: int, accounts: int) -> tuple[int, list[int]]:
         """The bytes of the snapshot, and of saves after one call of one client."""
@@ -216,7 +216,7 @@ def test_what_a_save_writes_follows_from_what_changed_and_not_from_what_is_known
 
 
 def test_a_log_that_would_outgrow_its_snapshot_becomes_a_new_one(tmp_path: Path) -> None:
-    path, admission = tmp_path / "memory.log", admitting(2000)
+    path, admission = tmp_path / "memory.dat", admitting(2000)
     store = Store(str(path))
     assert store.save(admission, 0.0) == ""
     snapshot, inodes = path.stat().st_size, {path.stat().st_ino}
@@ -226,14 +226,14 @@ def test_a_log_that_would_outgrow_its_snapshot_becomes_a_new_one(tmp_path: Path)
         inodes.add(path.stat().st_ino)
         assert path.stat().st_size <= snapshot + max(snapshot, LOG_BYTES)
     assert store.look().memory == store.load().memory
-    assert [one.name for one in tmp_path.iterdir()] == ["memory.log"]
+    assert [one.name for one in tmp_path.iterdir()] == ["memory.dat"]
 
 
 @pytest.mark.parametrize("is_durable", [False, True])
 def test_a_full_disk_loses_nothing_and_the_next_save_has_all(
     tmp_path: Path, is_durable: bool
 ) -> None:
-    path, admission = tmp_path / "memory.log", admitting(20)
+    path, admission = tmp_path / "memory.dat", admitting(20)
     store = Store(str(path))
     assert store.save(admission, 0.0) == ""
     assert store.save(admission, 0.0) == ""
@@ -251,11 +251,11 @@ def test_a_full_disk_loses_nothing_and_the_next_save_has_all(
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert store.save(admission, 1.0, is_durable=is_durable) == ""
     assert len(store.look().memory.claims) == 19
-    assert [one.name for one in tmp_path.iterdir()] == ["memory.log"]
+    assert [one.name for one in tmp_path.iterdir()] == ["memory.dat"]
 
 
 def test_an_account_that_made_room_is_not_in_the_file(tmp_path: Path) -> None:
-    admission, store = admitting(1, ACCOUNTS_MAX), Store(str(tmp_path / "memory.log"))
+    admission, store = admitting(1, ACCOUNTS_MAX), Store(str(tmp_path / "memory.dat"))
     assert store.save(admission, 0.0) == ""
     admission.ask(("client-1", 1), replace(CALL, account="new"), 0.0)
     assert store.save(admission, 0.0) == ""
@@ -264,7 +264,7 @@ def test_an_account_that_made_room_is_not_in_the_file(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_removed_is_written_again(tmp_path: Path) -> None:
-    path, admission = tmp_path / "memory.log", admitting(3)
+    path, admission = tmp_path / "memory.dat", admitting(3)
     store = Store(str(path))
     assert store.save(admission, 0.0) == ""
     path.unlink()
@@ -273,7 +273,7 @@ def test_a_file_that_was_removed_is_written_again(tmp_path: Path) -> None:
 
 
 def test_an_end_that_is_spoilt_is_kept_beside_and_the_rest_counts(tmp_path: Path) -> None:
-    path, admission = tmp_path / "memory.log", admitting(3)
+    path, admission = tmp_path / "memory.dat", admitting(3)
     store = Store(str(path))
     assert store.save(admission, 0.0) == ""
     whole = path.read_bytes()
@@ -284,23 +284,23 @@ def test_an_end_that_is_spoilt_is_kept_beside_and_the_rest_counts(tmp_path: Path
     kept = store.load()
     assert kept.memory == before.memory
     assert "the last 8 bytes" in kept.notice
-    assert (tmp_path / "memory.log.corrupt-1").read_bytes() == b"\0\0\1\0torn"
+    assert (tmp_path / "memory.dat.corrupt-1").read_bytes() == b"\0\0\1\0torn"
     assert path.read_bytes() == whole
     assert store.load().notice == ""
 
 
 def test_what_cannot_be_moved_aside_yet_is_not_overwritten_and_is_later(tmp_path: Path) -> None:
-    path, admission = tmp_path / "memory.log", admitting(3)
+    path, admission = tmp_path / "memory.dat", admitting(3)
     assert Store(str(path)).save(admission, 0.0) == ""
     path.write_bytes(path.read_bytes() + b"torn")
-    (tmp_path / "memory.log.corrupt-1.draft").mkdir()
+    (tmp_path / "memory.dat.corrupt-1.draft").mkdir()
     store = Store(str(path))
     assert "stays" in store.load().notice
     assert "stays" in store.save(admission, 0.0)
     assert path.read_bytes().endswith(b"torn")
-    (tmp_path / "memory.log.corrupt-1.draft").rmdir()
+    (tmp_path / "memory.dat.corrupt-1.draft").rmdir()
     assert store.save(admission, 0.0) == ""
-    assert (tmp_path / "memory.log.corrupt-1").read_bytes() == b"torn"
+    assert (tmp_path / "memory.dat.corrupt-1").read_bytes() == b"torn"
 
 
 CRASHING = """
@@ -321,7 +321,7 @@ for number in range(9):
 def test_a_crash_at_any_point_of_a_save_leaves_that_save_or_the_one_before(
     tmp_path: Path, point: str
 ) -> None:
-    path = str(tmp_path / "memory.log")
+    path = str(tmp_path / "memory.dat")
     died = subprocess.run(
         [sys.executable, "-c", CRASHING, path], capture_output=True, text=True, check=False,
         env=os.environ | {"HEADWAY_CRASH_AT": point, "PYTHONPATH": os.pathsep.join(["src", "."])},

@@ -7,7 +7,7 @@ from math import inf
 import pytest
 from msgspec.structs import replace
 
-from headway.pacing.budget import Budget
+from headway.base.values import Budget
 from headway.report.advise import advise, best_of
 from headway.report.forecast import Portion, SpreadNumber
 from headway.report.options import (

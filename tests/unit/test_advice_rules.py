@@ -7,7 +7,7 @@ from math import inf
 import pytest
 from msgspec.structs import replace
 
-from headway.pacing.budget import Budget, Spend
+from headway.base.values import Budget, Spend
 from headway.report.options import AccountState, Situation
 from tests.unit.advised import both, weigh
 

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from headway.base.clock import today
-from headway.base.values import Limit, LimitReading
+from headway.base.values import Budget, Limit, LimitReading, Spend
 from headway.broker.store import Store
 from headway.cli.main import main
 from headway.pacing.account import Profile
-from headway.pacing.budget import Budget, Spend
 from headway.pacing.memory import AccountMemory, AccountTerms, PacingMemory
 from headway.report.advise import WidthCurve, WidthPoint
 from headway.report.text.advise import plot_lines
@@ -48,7 +47,7 @@ def remember(folder: Path, budget: Budget = Budget()) -> None:
     terms = (("", AccountTerms(budget=budget)),)
     spent = (("", Spend(30_000.0)),)
     memory = PacingMemory(month=today()[:7], terms=terms, accounts=(lane, other), spent=spent)
-    assert Store(str(folder / "memory.log")).write(memory) == ""
+    assert Store(str(folder / "memory.dat")).write(memory) == ""
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:

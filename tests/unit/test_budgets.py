@@ -7,17 +7,8 @@ from math import inf
 import pytest
 
 from headway.base.numbers import date_of
-from headway.pacing.budget import (
-    ALL,
-    CLAIM_S,
-    DAYS_KEPT,
-    Budget,
-    Budgets,
-    Claim,
-    DaySpend,
-    MonthlyBudgets,
-    Spend,
-)
+from headway.base.values import Budget, Spend
+from headway.pacing.budget import ALL, CLAIM_S, DAYS_KEPT, Budgets, Claim, DaySpend, MonthlyBudgets
 from headway.pacing.memory import AccountTerms, PacingMemory
 
 A, B = ("client", 1), ("client", 2)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headway.base.values import DAY_S, Fault
+from headway.base.values import DAY_S, Budget, Fault, Spend
 from headway.engine.events import (
     Event,
     GroupExpanded,
@@ -21,7 +21,7 @@ from headway.engine.events import (
 )
 from headway.engine.record import JournalEntry, MoneyReserved, ReplyKept, TaskState
 from headway.errors import BadValueError
-from headway.pacing.budget import ALL, Budget, Budgets, Spend
+from headway.pacing.budget import ALL, Budgets
 from headway.plans.graph import Graph, Need, TaskGroup
 from headway.run.driver import Driver
 from headway.run.results import Saved

@@ -7,8 +7,7 @@ from math import ceil
 import pytest
 from msgspec.structs import replace
 
-from headway.base.values import Amounts, Demand, Sketch, Tally
-from headway.pacing.budget import Spend
+from headway.base.values import Amounts, Demand, Sketch, Spend, Tally
 from headway.pacing.estimate import (
     INPUT_DOUBT,
     OUTPUT_TOKENS_MAX,

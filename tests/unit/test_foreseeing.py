@@ -10,13 +10,13 @@ import pytest
 from msgspec.structs import astuple, replace
 
 from headway.base.folders import folders
+from headway.base.values import Budget, Spend
 from headway.broker.store import Store, StoredMemory
 from headway.engine.strategy import Strategy
 from headway.errors import WireError
 from headway.journal.folder import list_runs
 from headway.pacing import memory as learned
 from headway.pacing.account import Profile
-from headway.pacing.budget import Budget, Spend
 from headway.pacing.memory import AccountMemory, AccountTerms, PacingMemory
 from headway.pacing.windows import RUN_SHARES, WindowState
 from headway.plans.load import plan_from

@@ -15,14 +15,13 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from headway.agents.metering import Metered, MeteredUsage, PriceLookup, metered
-from headway.base.values import Amounts, Fault, Tally
+from headway.base.values import Amounts, Fault, Spend, Tally
 from headway.engine.strategy import Resting
 from headway.errors import BudgetReachedError
 from headway.gateway.call import counted
 from headway.gateway.settings import GatewayOptions, read_settings
 from headway.gateway.tasks import MONEY_S_MAX, TaskGateway
 from headway.gateway.values import GatewayKey, Payer, Upstream
-from headway.pacing.budget import Spend
 from headway.pacing.call import Outcome
 from headway.pacing.estimate import Price
 from headway.pacing.windows import RUN_SHARES

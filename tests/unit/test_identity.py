@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.base.values import LimitReading, Reading, Sketch, Tally
+from headway.base.values import Budget, LimitReading, Reading, Sketch, Spend, Tally
 from headway.pacing.admission import Admission, describe
-from headway.pacing.budget import Budget, Spend
 from headway.pacing.call import Outcome, Request
 from headway.pacing.memory import AccountTerms, PacingMemory
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from headway.base.values import Budget
 from headway.engine.record import Header
 from headway.errors import BadValueError, UsageError
 from headway.journal.folder import new_run
@@ -13,7 +14,6 @@ from headway.journal.journal import Journal
 from headway.mcp import service as handover
 from headway.mcp.service import McpSettings, Service
 from headway.mcp.tools import TOOLS
-from headway.pacing.budget import Budget
 
 
 @pytest.fixture

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from headway.base.numbers import date_of, day_of
+from headway.base.values import Budget, Spend
 from headway.pacing.admission import AdmissionView
-from headway.pacing.budget import Budget, DaySpend, Pot, Spend
+from headway.pacing.budget import DaySpend, Pot
 from headway.report.health import (
     PACE_DAYS,
     BudgetOutlook,

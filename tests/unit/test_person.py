@@ -8,9 +8,8 @@ from msgspec.structs import replace
 
 from bench.person import PERSON, RUN, beside
 from bench.scenes import PRESETS
-from headway.base.values import Limit, LimitReading, Reading, Tally
+from headway.base.values import Budget, Limit, LimitReading, Reading, Tally
 from headway.pacing.admission import describe
-from headway.pacing.budget import Budget
 from headway.pacing.call import CallId, Outcome, Request
 from headway.pacing.memory import AccountTerms
 from headway.pacing.presence import ACTIVE_S

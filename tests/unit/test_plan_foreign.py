@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headway.base.values import Budget
 from headway.errors import BadValueError, ForeignPlanError, PlanError
-from headway.pacing.budget import Budget
 from headway.plans.expand import Sources, expand
 from headway.plans.load import is_taken, load_foreign
 from headway.plans.untrusted import (

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from headway.base.values import Budget
 from headway.errors import ERRORS_SHOWN_MAX, Place, PlanError
-from headway.pacing.budget import Budget
 from headway.plans.grammar import (
     KEYS,
     json_schema,

@@ -13,7 +13,7 @@ import pytest
 
 from headway import errors
 from headway.base.clock import now_s
-from headway.base.values import Wait
+from headway.base.values import Budget, Wait
 from headway.errors import (
     BadValueError,
     BudgetReachedError,
@@ -23,7 +23,6 @@ from headway.errors import (
     QueueDeadlineError,
     UsageError,
 )
-from headway.pacing.budget import Budget
 from headway.planner.planning import (
     drafted,
     listed,

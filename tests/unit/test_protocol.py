@@ -13,9 +13,9 @@ from msgspec import msgpack
 from msgspec.structs import fields
 
 from headway.base import values
+from headway.base.values import Budget
 from headway.broker import protocol
 from headway.errors import WireError
-from headway.pacing.budget import Budget
 from headway.pacing.call import Cut, Denied, Granted, Outcome, Request
 from headway.pacing.memory import AccountTerms
 

@@ -13,7 +13,7 @@ import pytest
 
 from headway.base.codec import decode
 from headway.base.folders import Folders, prepare
-from headway.base.values import Limit, Sketch, Wait
+from headway.base.values import Budget, Limit, Sketch, Wait
 from headway.broker import protocol, service
 from headway.broker.calls import AdmissionClient
 from headway.broker.connection import BrokerConnection, Dialer
@@ -24,7 +24,7 @@ from headway.client import admission
 from headway.client.admission import AdmissionPort
 from headway.errors import BrokerUnavailableError, StateFileError, WireError
 from headway.pacing.admission import AdmissionView, describe
-from headway.pacing.budget import Budget, MonthlyBudgets
+from headway.pacing.budget import MonthlyBudgets
 from headway.pacing.call import Cut, Denied, Granted, Outcome, Request
 from headway.pacing.memory import AccountTerms, PacingMemory
 from tests.unit.one_account import ACCOUNT, BUDGET, CALL, RecordedAdmission

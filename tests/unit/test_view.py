@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from math import inf
 
-from headway.base.values import Limit, LimitReading, Reading, Sketch, Tally, Wait
+from headway.base.values import Budget, Limit, LimitReading, Reading, Sketch, Tally, Wait
 from headway.pacing.admission import Admission, ClientCalls, LimitView, describe
-from headway.pacing.budget import Budget
 from headway.pacing.call import Outcome, Request
 from headway.pacing.memory import AccountTerms, PacingMemory
 

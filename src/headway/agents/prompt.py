@@ -26,9 +26,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from headway.agents.metering import PriceLookup
-from headway.base.values import Fault, FaultKind, Sketch, Tally
+from headway.base.values import Fault, FaultKind, Sketch, Spend, Tally
 from headway.errors import BadValueError, BudgetReachedError, UsageError
-from headway.pacing.budget import Spend, unpriced
+from headway.pacing.budget import unpriced
 from headway.pacing.estimate import Prices, ceiling_of, spend_of
 from headway.pacing.windows import Shares
 from headway.plans.references import Fitting, Misfit, Schema

@@ -22,8 +22,7 @@ from msgspec.structs import replace
 from headway.agents.gate import CALLING, Calling
 from headway.agents.prompt import CONNECT_S_MAX, DETAIL_CHARS, Endpoint, PromptAgent
 from headway.agents.tools import LoopTool, missing
-from headway.base.values import Fault, FaultKind
-from headway.pacing.budget import Spend
+from headway.base.values import Fault, FaultKind, Spend
 from headway.wire.read import route, sketch
 from headway.wire.values import Route, WireName
 from headway.work import Attempt, AttemptError, OverBudgetError, Result, WindowEmptyError, charged

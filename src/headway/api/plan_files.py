@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from headway.base.folders import folders
 from headway.base.numbers import number_of
+from headway.base.values import Budget
 from headway.config import read_configuration
 from headway.engine.record import Header
 from headway.errors import (
@@ -26,7 +27,6 @@ from headway.errors import (
 from headway.journal.folder import new_run
 from headway.journal.journal import Journal
 from headway.journal.reader import JournalReader
-from headway.pacing.budget import Budget
 from headway.plans.load import Loaded
 from headway.run.driver import RunOutcome
 from headway.run.filling import value_in

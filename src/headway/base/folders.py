@@ -51,7 +51,7 @@ class Folders(Struct, frozen=True):
 
     @property
     def memory(self) -> str:
-        return os.path.join(self.state, "memory.log")
+        return os.path.join(self.state, "memory.dat")
 
 
 def folders(environ: Mapping[str, str]) -> Folders:

@@ -15,10 +15,9 @@ from msgspec.structs import replace
 
 from headway.base.codec import as_dict
 from headway.base.numbers import number_of, share_of
-from headway.base.values import Limit, LimitKind, Resource
+from headway.base.values import Budget, Limit, LimitKind, Resource
 from headway.cli.main import Body, Commands, add_command, add_commands, add_json, print_json
 from headway.errors import BadValueError, did_you_mean
-from headway.pacing.budget import Budget
 from headway.report.text.terminal import print_lines
 from headway.report.text.words import console_for, glyphs_for
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from headway.base.locks import look
+from headway.base.values import Budget
 from headway.cli.main import Body, add_json
 from headway.config import foreign_allowance, read_configuration
 from headway.errors import BadValueError, PlanTooLargeError, UsageError
-from headway.pacing.budget import Budget
 
 if TYPE_CHECKING:
     from headway.journal.journal import Journal

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from headway.base.codec import as_dict
 from headway.base.folders import folders
+from headway.base.values import Budget
 from headway.engine.events import Event, RunBegan, RunContinued, RunHeld, RunStopping
 from headway.engine.record import Header
 from headway.errors import BadValueError, JournalError
@@ -22,7 +23,6 @@ from headway.interrupts import say_on_interrupt
 from headway.journal.file import LEAST_BYTES, free_bytes, full_words
 from headway.journal.folder import new_run
 from headway.journal.journal import Journal
-from headway.pacing.budget import Budget
 from headway.plans.ready import DONE
 from headway.report.progress import TaskNames
 from headway.report.text.words import one_line

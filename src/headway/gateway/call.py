@@ -33,7 +33,7 @@ from yarl import URL
 from headway.agents.gate import USAGE, Use, WatchedPermit, emptied
 from headway.agents.metering import MeteredUsage
 from headway.base.clock import now_s
-from headway.base.values import Amounts, Fault, Reading, Sketch, Tally, Wait
+from headway.base.values import NOTHING, Amounts, Fault, Reading, Sketch, Spend, Tally, Wait
 from headway.client.accounts import account_name
 from headway.client.exchange import BROKEN_MAX, RETRY_COUNT, STAYS_S, Exchange, HeldPermit, Port
 from headway.errors import HeadwayError
@@ -44,7 +44,7 @@ from headway.gateway.replay import CUT_OFF, NOT_SENT, RecordedReply
 from headway.gateway.reply import ClientReply, fields_of
 from headway.gateway.request_match import CanonicalCall, canonical_call
 from headway.gateway.values import CallEnded, Pairs, Passed, Payer, Turned, Upstream
-from headway.pacing.budget import NOTHING, Spend, grown
+from headway.pacing.budget import grown
 from headway.pacing.call import Outcome, Request
 from headway.pacing.estimate import spend_on
 from headway.pacing.refusal import BODY_BYTES_MAX

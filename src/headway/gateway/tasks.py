@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from headway.agents.metering import MeteredUsage, PriceLookup
+from headway.base.values import Spend
 from headway.client.accounts import GATEWAY_VARIABLE
 from headway.engine.strategy import Resting
 from headway.errors import StateFileError
@@ -29,7 +30,6 @@ from headway.gateway import environment
 from headway.gateway.guard import Keyring
 from headway.gateway.settings import VARIABLES, GatewayOptions, GatewaySettings, leads_to_gateway
 from headway.gateway.values import GatewayKey
-from headway.pacing.budget import Spend
 from headway.pacing.windows import Shares
 from headway.work import Attempt, OverBudgetError, WindowEmptyError
 

@@ -8,8 +8,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from headway.agents.metering import MeteredUsage
-from headway.base.values import Fault, Tally
-from headway.pacing.budget import Spend
+from headway.base.values import Fault, Spend, Tally
 from headway.pacing.windows import Shares
 from headway.wire.values import Route
 

@@ -26,13 +26,13 @@ from msgspec.structs import replace
 from headway.api import plan_files as planfiles
 from headway.base.codec import as_dict
 from headway.base.folders import folders
+from headway.base.values import Budget
 from headway.config import foreign_allowance, read_configuration
 from headway.engine.record import Header
 from headway.errors import BadValueError, HeadwayError, PlanError, StateFileError, UsageError
 from headway.journal.folder import LAST, RunPlace, list_runs, new_run
 from headway.journal.journal import Journal
 from headway.journal.reader import JournalReader
-from headway.pacing.budget import Budget
 from headway.plans.check import check
 from headway.plans.document import absent
 from headway.plans.load import Loaded, load_foreign

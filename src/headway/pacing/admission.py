@@ -28,12 +28,13 @@ from headway.base.values import (
     Limit,
     Reading,
     SettledAs,
+    Spend,
     Usage,
     Wait,
 )
 from headway.errors import AccountClosedError, BudgetReachedError, DemandTooLargeError, HeadwayError
 from headway.pacing.account import AccountConfig
-from headway.pacing.budget import ALL, DaySpend, MonthlyBudgets, Pot, Spend, unpriced
+from headway.pacing.budget import ALL, DaySpend, MonthlyBudgets, Pot, unpriced
 from headway.pacing.call import Beginning, Call, CallId, Cut, Denied, Granted, Outcome, Request
 from headway.pacing.calls import AccountCalls
 from headway.pacing.estimate import Estimates, Prices

@@ -33,6 +33,7 @@ from msgspec import Struct
 from msgspec.structs import astuple, replace
 
 from headway.base.numbers import next_month
+from headway.base.values import NO_BUDGET, NOTHING, Budget, Spend
 from headway.errors import BudgetReachedError
 from headway.pacing.call import CallId
 
@@ -58,52 +59,6 @@ Room = Literal["yes", "later", "never"]
 """Whether a budget has room: now, perhaps when calls in flight turn out cheaper, or not at all."""
 
 Holder = TypeVar("Holder", bound=Hashable)
-
-
-class Spend(Struct, frozen=True):
-    """What something takes of a budget."""
-
-    tokens: float = 0.0
-    microusd: int = 0
-    unpriced: int = 0
-    """Calls whose price is unknown: `microusd` does not contain their cost."""
-
-    def plus(self, other: Spend) -> Spend:
-        return Spend(
-            self.tokens + other.tokens, self.microusd + other.microusd,
-            self.unpriced + other.unpriced,
-        )  # fmt: skip
-
-    def minus(self, other: Spend) -> Spend:
-        return self.plus(Spend(-other.tokens, -other.microusd, -other.unpriced))
-
-    def at_least(self, other: Spend) -> Spend:
-        """The larger of both in tokens and in money."""
-        tokens, microusd = max(self.tokens, other.tokens), max(self.microusd, other.microusd)
-        return Spend(tokens, microusd, self.unpriced)
-
-    def __str__(self) -> str:
-        money = f", ${self.microusd / 1e6:,.4f}" if self.microusd else ""
-        return f"{self.tokens:,.0f} tokens{money}"
-
-
-NOTHING: Final = Spend()
-
-
-class Budget(Struct, frozen=True):
-    """The most that a user wants to spend. `None` is no limit."""
-
-    tokens: int | float | None = None
-    microusd: int | None = None
-
-    def left(self, spent: Spend) -> Budget:
-        """What is left of it, at least one token or micro-dollar."""
-        tokens = None if self.tokens is None else max(1, self.tokens - spent.tokens)
-        money = None if self.microusd is None else max(1, self.microusd - spent.microusd)
-        return Budget(tokens, money)
-
-
-NO_BUDGET: Final = Budget()
 
 
 class Claim(Struct, frozen=True):

@@ -22,8 +22,7 @@ from typing import Final, TypeVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from headway.base.values import Amounts, Demand, Sketch, Tally, Usage
-from headway.pacing.budget import Spend
+from headway.base.values import Amounts, Demand, Sketch, Spend, Tally, Usage
 from headway.pacing.call import CallId
 from headway.pacing.headers import Dialect
 

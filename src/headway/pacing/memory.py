@@ -19,9 +19,18 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
-from headway.base.values import DAY_S, MINUTE_S, Amounts, FaultKind, Limit, LimitReading
+from headway.base.values import (
+    DAY_S,
+    MINUTE_S,
+    Amounts,
+    Budget,
+    FaultKind,
+    Limit,
+    LimitReading,
+    Spend,
+)
 from headway.pacing.account import Profile
-from headway.pacing.budget import ALL, Budget, Claim, DaySpend, Spend
+from headway.pacing.budget import ALL, Claim, DaySpend
 from headway.pacing.call import CallId
 from headway.pacing.limits import is_about
 from headway.pacing.windows import WindowState

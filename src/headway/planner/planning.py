@@ -33,7 +33,7 @@ from headway.agents.prompt import (
 from headway.api.functions import must_be_known, wait_for
 from headway.api.plan_files import PlanResults, budget_in, must_go_on, performed
 from headway.base.digest import digest
-from headway.base.values import Fault
+from headway.base.values import Budget, Fault
 from headway.config import foreign_allowance
 from headway.engine.state import Rules
 from headway.engine.strategy import parse
@@ -46,7 +46,6 @@ from headway.errors import (
     PlanTooLargeError,
     UsageError,
 )
-from headway.pacing.budget import Budget
 from headway.plans.document import UnusableError
 from headway.plans.grammar import KEYS
 from headway.plans.graph import Graph, TaskGroup

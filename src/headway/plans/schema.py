@@ -15,8 +15,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from headway.base.numbers import share_of
+from headway.base.values import Budget
 from headway.errors import Fix, PlanShapeError, PlanValueError, nearest
-from headway.pacing.budget import Budget
 from headway.plans.grammar import (  # fmt: skip
     AGENT,
     NAME_CHARS_MAX,

@@ -9,8 +9,8 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from headway.base.values import Budget
 from headway.errors import Fix, Place, nearest
-from headway.pacing.budget import Budget
 from headway.plans.resources import ACTS, SCHEME, Channel
 
 Scalar = str | int | float | bool | None

@@ -18,8 +18,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from headway.base.values import Budget
 from headway.errors import BadValueError, Fix, ForeignPlanError, Place, did_you_mean
-from headway.pacing.budget import Budget
 from headway.plans.expand import ExpandedPlan, GroupPlan, Member, Members
 from headway.plans.grammar import TARGET
 from headway.plans.resources import fixed_part, inside

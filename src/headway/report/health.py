@@ -18,8 +18,8 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from headway.base.numbers import date_of, day_of, next_month
+from headway.base.values import Spend
 from headway.pacing.admission import AccountView, AdmissionView
-from headway.pacing.budget import Spend
 from headway.pacing.memory import (
     HOUR_UNKNOWN,
     ChronicleMemory,

@@ -16,12 +16,11 @@ from typing import Final, Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from headway.base.values import HOUR_S, MINUTE_S, Amounts, Demand, Limit
+from headway.base.values import HOUR_S, MINUTE_S, Amounts, Budget, Demand, Limit, Spend
 from headway.engine.state import Rules
 from headway.engine.strategy import Strategy
 from headway.pacing.account import AccountConfig, Profile
 from headway.pacing.admission import AccountView
-from headway.pacing.budget import Budget, Spend
 from headway.pacing.calls import AccountCalls
 from headway.pacing.estimate import OutputLength, Price
 from headway.pacing.headers import DIALECTS, PLAIN

@@ -23,11 +23,11 @@ from msgspec.structs import replace
 
 from headway.base.crash import crash_point
 from headway.base.digest import digest
-from headway.base.values import Fault, FaultKind
+from headway.base.values import NOTHING, Fault, FaultKind, Spend
 from headway.engine import events as ev
 from headway.engine.engine import CALLS, is_current, is_last, outcome
 from headway.engine.record import JournalEntry, MoneyReserved, ReplyKept, TaskRow, fold
-from headway.pacing.budget import ALL, NOTHING, Spend
+from headway.pacing.budget import ALL
 from headway.plans.ready import DONE
 from headway.run.results import needed_members
 from headway.state.coherence import Breach

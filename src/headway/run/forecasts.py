@@ -22,7 +22,7 @@ from msgspec.structs import astuple, replace
 from headway.agents.prompt import endpoint_of
 from headway.base.codec import decode, encode
 from headway.base.folders import Folders, folders
-from headway.base.values import Amounts
+from headway.base.values import Amounts, Budget, Spend
 from headway.broker.store import StoredMemory, recall
 from headway.client.accounts import DIALECT_OF_WIRE, account_name, host_name
 from headway.engine.strategy import Strategy, parse
@@ -32,7 +32,6 @@ from headway.journal.reader import JournalReader
 from headway.pacing import memory as learned
 from headway.pacing.account import Profile
 from headway.pacing.admission import terms_of
-from headway.pacing.budget import Budget, Spend
 from headway.pacing.headers import PLAIN
 from headway.pacing.windows import RUN_SHARES, Shares, WindowState, shares_of
 from headway.plans.expand import ExpandedPlan

@@ -21,7 +21,7 @@ from msgspec import Struct, field
 from headway.base.clock import wall_s
 from headway.base.locks import look
 from headway.base.numbers import share_of
-from headway.base.values import DAY_S, HOUR_S, MINUTE_S
+from headway.base.values import DAY_S, HOUR_S, MINUTE_S, Budget, Spend
 from headway.engine.effects import Asker
 from headway.engine.events import Event
 from headway.engine.record import EFFECTS, TaskRow
@@ -34,7 +34,7 @@ from headway.journal.folder import keep_shape
 from headway.journal.journal import Journal
 from headway.journal.memory import NullJournal, Record
 from headway.journal.reader import JournalReader
-from headway.pacing.budget import ALL, Budget, Budgets, Spend
+from headway.pacing.budget import ALL, Budgets
 from headway.pacing.windows import Shares, shares_of
 from headway.plans.graph import Graph
 from headway.run.attempts import pots_of

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from headway.agents.metering import CallMeter
 from headway.base import codec
 from headway.base.digest import digest
+from headway.base.values import Budget
 from headway.errors import SourceError, UsageError, WireError
 from headway.journal.folder import keep_file, keep_source, kept_source
-from headway.pacing.budget import Budget
 from headway.pacing.windows import RUN_SHARES, Shares, shares_of
 from headway.plans.expand import ExpandedPlan, GroupPlan, graph_of, prompt_bytes
 from headway.plans.fan_in import FanInShape, shapes_of, with_levels

@@ -14,14 +14,13 @@ from rich.live import Live
 from rich.text import Text
 
 from headway.base.codec import as_dict
-from headway.base.values import DAY_S
+from headway.base.values import DAY_S, Spend
 from headway.client.overview import Overview, overview
 from headway.engine.events import Event, GroupExpanded
 from headway.engine.record import TaskRow
 from headway.errors import HeadwayError, WireError
 from headway.journal.reader import JournalReader
 from headway.pacing.admission import AccountView, AdmissionView
-from headway.pacing.budget import Spend
 from headway.pacing.memory import EVERY_ACCOUNT, HOUR_UNKNOWN, Spell, hours_of
 from headway.plans.graph import Graph
 from headway.report import health as judged
