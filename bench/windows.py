@@ -82,13 +82,14 @@ def main() -> int:
     with ThreadPoolExecutor(2) as pool:
         rows = list(pool.map(lambda case: _measured(*case), cases))
     text = f"# Usage windows over HTTP\n\n{(__doc__ or '').partition(chr(10))[2].strip()}\n\n"
-    text += f"Windows last {WINDOW_S:.0f} s; a call takes {CALL_TOKENS} tokens, 8 are in flight. "
+    text += (
+        f"Windows last {WINDOW_S:.0f} s; a call takes about {CALL_TOKENS} tokens, 8 are in flight. "
+    )
     text += "`refused in flight`: calls that met an empty window and were sent before the first "
     text += "refusal was known; `refused later`: all others until the reset. "
     text += f"Of windows of {SIZES[1]:,} tokens the plan needs exactly three, which is the worst "
-    text += "case of a forecast. `wake`: the longest time from a reset to the next call. "
-    text += "`share`: the most of one window that a run took; it may take 80%.\n\n"
-    text += f"{table(HEADERS, rows)}\n"
+    text += "case of a forecast. `wake`: the longest time from a reset to the next call. `share`: "
+    text += f"the most of one window that was taken; a plan and commands may take 80%, a paced client all.\n\n{table(HEADERS, rows)}\n"
     REPORT.write_text(text, encoding="utf-8")
     say(text)
     return 0
@@ -143,6 +144,7 @@ def _judged(
     taken: dict[int, float] = {}
     wakes: list[float] = []
     for one in ours:
+        used = one["input_tokens"] + one["output_tokens"]
         number = int((one["at_s"] - first_s) // WINDOW_S)
         if not one["is_accepted"]:
             is_soon = one["at_s"] <= empty_s.setdefault(number, one["at_s"]) + SOON_S
@@ -150,7 +152,7 @@ def _judged(
         else:
             if number not in taken and taken:
                 wakes.append(one["at_s"] - first_s - number * WINDOW_S)
-            taken[number] = taken.get(number, 0.0) + CALL_TOKENS / size
+            taken[number] = taken.get(number, 0.0) + used / size
     foreseen = f"{foreseen_s:.0f}" if foreseen_s else ""
     wake = f"{max(wakes):.1f}" if wakes else ""
     return (str(len(ours)), foreseen, f"{took_s:.0f}", str(in_flight), str(later), wake,

@@ -162,3 +162,15 @@ def test_what_is_used_beyond_the_plan_is_let_in_while_the_provider_does() -> Non
     used_up = LimitReading("tokens", 5 * HOUR_S, None, None, HOUR_S, 1.0, "5h")
     login.hears(1.0, used_up, refused=False)
     assert login.asks(2.0)
+
+
+def test_an_answer_that_was_asked_for_before_a_refusal_opens_no_window() -> None:
+    login = Login()
+    assert login.asks(0.0)
+    assert login.asks(0.0)
+    login.hears(1.0, empty("5h", HOUR_S))
+    login.count -= 1
+    nearly = LimitReading("tokens", 5 * HOUR_S, None, None, HOUR_S, 0.99, "5h")
+    login.hears(2.0, nearly, refused=False)
+    login.count += 1
+    assert not login.asks(3.0)

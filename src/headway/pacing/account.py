@@ -466,7 +466,7 @@ class Account:
         for told in reading.limits:
             if told.window:
                 may_probe = not self.config.dialect.refusals_count
-                self.allowances.observe(told, self.group, may_probe, now)
+                self.allowances.observe(told, self.group, may_probe, now, at_s)
                 continue
             meant = self._meant(told)
             known = next(

@@ -131,6 +131,8 @@ class _Window(Struct):
     """Of all calls since the last reset that are not interactive."""
     pending: float = 0.0
     """A rise that no call explains yet which has ended."""
+    emptied_s: float = -inf
+    """When a response last showed that it is empty."""
     is_over: bool = False
     """Whether it was ended by the clock, and no reading of the next one has come yet."""
     is_stale: bool = False
@@ -256,8 +258,15 @@ class Allowances:
                 window.probe_s = now + PROBE_S
                 self.changes += 1
 
-    def observe(self, told: LimitReading, model: str, may_probe: bool, now: float) -> None:
-        """Learn from a reading of a usage window, in a response of this model."""
+    def observe(
+        self, told: LimitReading, model: str, may_probe: bool, now: float, sent_s: float = inf
+    ) -> None:
+        """Learn from a reading of a usage window, in a response of this model to a call that was
+        sent then: an answer that was under way before a refusal does not take it back."""
+        known = self.windows.get(told.window)
+        is_empty = known is not None and known.is_empty and now < known.resets_at_s
+        if is_empty and known is not None and not told.is_empty and sent_s < known.emptied_s:
+            return
         self.changes += 1
         # A window whose reset is not told lasts no longer than its period.
         lasts_s = told.period_s or UNTOLD_S if told.reset_s is None else told.reset_s
@@ -281,6 +290,7 @@ class Allowances:
         window.unread_tokens, window.is_empty = 0.0, told.is_empty
         if told.is_empty:
             window.models.add(model)
+            window.emptied_s = now
         if not (told.is_empty and may_probe):
             window.probe_s = inf
         elif window.probe_s == inf:
