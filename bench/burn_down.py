@@ -10,8 +10,8 @@ from typing import Final
 
 from bench.results import ROOT
 from headway.base.values import Budget, Spend
-from headway.pacing.admission import AdmissionView
 from headway.pacing.budget import DaySpend, Pot
+from headway.pacing.view import AdmissionView
 from headway.report.health import BudgetOutlook, outlooks
 from headway.report.text.burndown import svg, terminal
 from headway.report.text.words import Glyphs

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from bench.forecast_cases import LATER, Case, Item
 from bench.forecast_virtual import Outcome, performed
 from headway.engine.events import Ending, Event, TaskFinished
-from headway.pacing.admission import LimitView
 from headway.pacing.calls import AccountCalls
 from headway.pacing.estimate import OutputLength
+from headway.pacing.view import LimitView
 from headway.report.progress import RunProgress, TaskNames
 from headway.sim.clients import PacedDoor
 

@@ -89,7 +89,8 @@ def main() -> int:
     text += "refusal was known; `refused later`: all others until the reset. "
     text += f"Of windows of {SIZES[1]:,} tokens the plan needs exactly three, which is the worst "
     text += "case of a forecast. `wake`: the longest time from a reset to the next call. `share`: "
-    text += f"the most of one window that was taken; a plan and commands may take 80%, a paced client all.\n\n{table(HEADERS, rows)}\n"
+    text += "the most of one window that was taken; a plan and commands may take 80%, a paced "
+    text += f"client all.\n\n{table(HEADERS, rows)}\n"
     REPORT.write_text(text, encoding="utf-8")
     say(text)
     return 0

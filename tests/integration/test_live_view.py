@@ -13,7 +13,7 @@ import pytest
 
 from headway.engine.events import CallAdmitted, Ending, TaskFinished, TaskStarted
 from headway.errors import BrokerUnavailableError
-from headway.pacing.admission import AccountView
+from headway.pacing.view import AccountView
 from headway.report.progress import TaskNames
 from headway.report.text.lines import LineView, watcher_for
 from headway.report.text.live import LiveView

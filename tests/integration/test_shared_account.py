@@ -14,8 +14,8 @@ from typing import Any
 from bench.sharing import RATIO_MAX, Scene, crowds
 from bench.sharing_crowd import Caller, Errand, Work
 from headway.base.values import Limit
-from headway.pacing.admission import AccountView
 from headway.pacing.memory import AccountTerms
+from headway.pacing.view import AccountView
 from headway.sim.server import account_of, launched, truth_of
 from tests.integration.broker_home import Home, until
 

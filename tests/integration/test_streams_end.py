@@ -14,8 +14,8 @@ import headway
 from headway.base.codec import as_dict
 from headway.base.values import Limit
 from headway.client.accounts import account_name
-from headway.pacing.admission import AdmissionView
 from headway.pacing.memory import AccountTerms
+from headway.pacing.view import AdmissionView
 from headway.sim.server import account_of, launched, truth_of
 from tests.integration.broker_home import Home, until
 from tests.integration.shared_caller import KILLED, WAYS, Ended, Errand, key_of

@@ -8,8 +8,8 @@ import pytest
 
 from headway.base.values import Limit
 from headway.pacing.account import Profile
-from headway.pacing.admission import AccountView, LimitView
 from headway.pacing.memory import AccountMemory
+from headway.pacing.view import AccountView, LimitView
 from headway.report.options import (
     DOCUMENTED,
     AccountGuess,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 from headway.base.values import Limit, Sketch
-from headway.pacing.admission import Admission, describe
+from headway.pacing.admission import Admission
 from headway.pacing.call import Granted, Outcome, Request
 from headway.pacing.memory import AccountTerms, PacingMemory
+from headway.pacing.view import describe
 
 MODELS = ("claude-opus-4", "claude-sonnet-4", "claude-haiku-4")
 FOUR = Limit("concurrency", 4.0, 0.0, "gauge")

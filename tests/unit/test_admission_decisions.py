@@ -21,12 +21,7 @@ from headway.base.values import (
     Wait,
 )
 from headway.pacing.account import Profile
-from headway.pacing.admission import (
-    ACCOUNTS_MAX,
-    Admission,
-    AdmissionDecision,
-    ManagedAccount,
-)
+from headway.pacing.admission import ACCOUNTS_MAX, Admission, AdmissionDecision, ManagedAccount
 from headway.pacing.budget import Claim, MonthlyBudgets
 from headway.pacing.call import CallId, Outcome, Request
 from headway.pacing.estimate import Price

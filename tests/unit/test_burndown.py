@@ -9,8 +9,8 @@ import pytest
 from bench import burn_down
 from bench.burn_down import PICTURE, example
 from headway.base.values import Budget, Spend
-from headway.pacing.admission import AdmissionView
 from headway.pacing.budget import DaySpend, Pot
+from headway.pacing.view import AdmissionView
 from headway.report.health import BudgetOutlook, Finish, finishes, outlooks
 from headway.report.text.accounts import finish_json, finish_words, outlook_json, outlook_words
 from headway.report.text.burndown import HEIGHT, WIDTH, svg, terminal

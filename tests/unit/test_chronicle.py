@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headway.base.values import Amounts, FaultKind, Limit, LimitReading, Reading, Sketch, Tally
-from headway.pacing.admission import Admission, describe
+from headway.pacing.admission import Admission
 from headway.pacing.call import Outcome, Request
 from headway.pacing.memory import (
     AccountTerms,
@@ -18,6 +18,7 @@ from headway.pacing.memory import (
     total,
     without,
 )  # fmt: skip
+from headway.pacing.view import describe
 
 Untimed = tuple[Amounts, None, float | None]
 ANSWER = (Amounts(1000.0, 100.0), 0.5, 2.0, 4, 0.25)

@@ -7,8 +7,8 @@ from math import inf
 import pytest
 
 from headway.base.values import Amounts, FaultKind, Limit, Wait
-from headway.pacing.admission import AccountView, LimitView
 from headway.pacing.memory import Chronicle
+from headway.pacing.view import AccountView, LimitView
 from headway.report.health import (
     RECENT_MIN,
     USUAL_CALLS,

@@ -12,8 +12,8 @@ import pytest
 from headway.base.values import Amounts, Limit, Wait
 from headway.broker.protocol import About
 from headway.client.overview import Overview
-from headway.pacing.admission import AccountView, AdmissionView, LimitView
 from headway.pacing.memory import Chronicle
+from headway.pacing.view import AccountView, AdmissionView, LimitView
 from headway.report.text.health import draw_health, health_json, health_line, watch_health
 from headway.report.text.words import console_for
 

@@ -6,9 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.base.values import Budget, LimitReading, Reading, Sketch, Spend, Tally
-from headway.pacing.admission import Admission, describe
+from headway.pacing.admission import Admission
 from headway.pacing.call import Outcome, Request
 from headway.pacing.memory import AccountTerms, PacingMemory
+from headway.pacing.view import describe
 
 MODEL = "claude-sonnet-4"
 LIMIT = LimitReading("requests", 60.0, 50.0, 40.0, 12.0)

@@ -6,8 +6,8 @@ import pytest
 
 from headway.base.numbers import date_of, day_of
 from headway.base.values import Budget, Spend
-from headway.pacing.admission import AdmissionView
 from headway.pacing.budget import DaySpend, Pot
+from headway.pacing.view import AdmissionView
 from headway.report.health import (
     PACE_DAYS,
     BudgetOutlook,

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 from bench.person import PERSON, RUN, beside
 from bench.scenes import PRESETS
 from headway.base.values import Budget, Limit, LimitReading, Reading, Tally
-from headway.pacing.admission import describe
 from headway.pacing.call import CallId, Outcome, Request
 from headway.pacing.memory import AccountTerms
 from headway.pacing.presence import ACTIVE_S
 from headway.pacing.queue import FairQueue
+from headway.pacing.view import describe
 from tests.unit.one_account import ACCOUNT, CALL, RecordedAdmission
 
 PERSONAL = replace(CALL, is_interactive=True, path=("claude-code:1",))

@@ -28,7 +28,7 @@ from headway.engine.events import (
     TaskStarted,
     WaveBegan,
 )
-from headway.pacing.admission import LimitView
+from headway.pacing.view import LimitView
 from headway.report.progress import RunProgress, TaskNames
 
 ENDING = Ending(b"", b"", 1000.0, 200.0, 5000, 1)

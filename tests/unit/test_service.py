@@ -23,10 +23,10 @@ from headway.broker.service import AdmissionService, counts_towards
 from headway.client import admission
 from headway.client.admission import AdmissionPort
 from headway.errors import BrokerUnavailableError, StateFileError, WireError
-from headway.pacing.admission import AdmissionView, describe
 from headway.pacing.budget import MonthlyBudgets
 from headway.pacing.call import Cut, Denied, Granted, Outcome, Request
 from headway.pacing.memory import AccountTerms, PacingMemory
+from headway.pacing.view import AdmissionView, describe
 from tests.unit.one_account import ACCOUNT, BUDGET, CALL, RecordedAdmission
 
 SOFT = Request(ACCOUNT, "anthropic", Sketch("model", size_bytes=100), is_soft=True)

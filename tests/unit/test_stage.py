@@ -21,7 +21,7 @@ from headway.engine.events import (
     TaskStarted,
     WaveBegan,
 )
-from headway.pacing.admission import AccountView, ClientCalls, LimitView
+from headway.pacing.view import AccountView, ClientCalls, LimitView
 from headway.report.progress import RunProgress, TaskNames, TimeLeft
 from headway.report.text.stage import LiveState, picture, rest_words
 from headway.report.text.words import ASCII, Glyphs

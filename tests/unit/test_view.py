@@ -5,9 +5,10 @@ from __future__ import annotations
 from math import inf
 
 from headway.base.values import Budget, Limit, LimitReading, Reading, Sketch, Tally, Wait
-from headway.pacing.admission import Admission, ClientCalls, LimitView, describe
+from headway.pacing.admission import Admission
 from headway.pacing.call import Outcome, Request
 from headway.pacing.memory import AccountTerms, PacingMemory
+from headway.pacing.view import ClientCalls, LimitView, describe
 
 CALL = Request("one", "anthropic", Sketch("model", size_bytes=400, max_output_tokens=100))
 

@@ -22,9 +22,10 @@ from headway.base.codec import encode
 from headway.broker import protocol
 from headway.broker.store import turn
 from headway.errors import StateFileError, WireError
-from headway.pacing.admission import Admission, describe
+from headway.pacing.admission import Admission
 from headway.pacing.call import CallId, Denied, Granted, Outcome
 from headway.pacing.memory import EVERY_ACCOUNT
+from headway.pacing.view import describe
 
 STALL_S: Final = 600.0
 """The SDKs' own timeout of a call: a call that shows nothing for longer has been given up."""

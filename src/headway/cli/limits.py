@@ -22,8 +22,8 @@ from headway.report.text.terminal import print_lines
 from headway.report.text.words import console_for, glyphs_for
 
 if TYPE_CHECKING:
-    from headway.pacing.admission import AdmissionView
     from headway.pacing.memory import AccountTerms
+    from headway.pacing.view import AdmissionView
 
 WORDS: Final[dict[str, tuple[Resource, float]]] = {
     "rpm": ("requests", 60.0),

@@ -37,10 +37,11 @@ from headway.broker.election import start
 from headway.broker.service import AdmissionService, counts_towards
 from headway.broker.store import Store, StoredMemory, open_admission, recall
 from headway.client.exchange import Heard
-from headway.pacing.admission import Admission, AdmissionView
+from headway.pacing.admission import Admission
 from headway.pacing.budget import MonthlyBudgets
 from headway.pacing.call import Request
 from headway.pacing.memory import AccountTerms, PacingMemory, account_of
+from headway.pacing.view import AdmissionView
 
 _LOG: Final = logging.getLogger("headway")
 

@@ -17,10 +17,10 @@ from headway.base.folders import Folders, folders
 from headway.broker.protocol import About
 from headway.broker.store import open_admission, recall
 from headway.errors import BadValueError, did_you_mean
-from headway.pacing.admission import AccountView, AdmissionView, describe
 from headway.pacing.budget import Pot
 from headway.pacing.estimate import Price
 from headway.pacing.memory import EVERY_ACCOUNT, AccountMemory, model_group
+from headway.pacing.view import AccountView, AdmissionView, describe
 from headway.report.health import condition_of
 from headway.report.options import AccountGuess, AccountState, remembered_account, unknown_account
 

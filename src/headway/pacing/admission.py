@@ -12,7 +12,7 @@ Laws:
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Mapping
 from functools import partial
 from math import inf
@@ -25,7 +25,6 @@ from headway.base.values import (
     CACHE_S,
     Fault,
     FaultKind,
-    Limit,
     Reading,
     SettledAs,
     Spend,
@@ -34,26 +33,24 @@ from headway.base.values import (
 )
 from headway.errors import AccountClosedError, BudgetReachedError, DemandTooLargeError, HeadwayError
 from headway.pacing.account import AccountConfig
-from headway.pacing.budget import ALL, DaySpend, MonthlyBudgets, Pot, unpriced
+from headway.pacing.budget import ALL, MonthlyBudgets, unpriced
 from headway.pacing.call import Beginning, Call, CallId, Cut, Denied, Granted, Outcome, Request
 from headway.pacing.calls import AccountCalls
 from headway.pacing.estimate import Estimates, Prices
 from headway.pacing.headers import DIALECTS, PLAIN, Dialect
-from headway.pacing.limits import TrackedLimit
 from headway.pacing.memory import (
     EVERY_ACCOUNT,
     HOUR_UNKNOWN,
     AccountMemory,
     AccountTerms,
     Chronicle,
-    ChronicleMemory,
     PacingMemory,
     account_of,
     joined,
     model_group,
 )
 from headway.pacing.prompt_cache import COLD_LIVES, PromptCaches, beginnings
-from headway.pacing.windows import Allowances, WindowState
+from headway.pacing.windows import Allowances
 
 REOPEN_S: Final = 30.0
 """A closed account is tried again this often: paying needs no restart."""
@@ -744,109 +741,3 @@ class Admission:
 
 def _door(call: Call) -> Door:
     return (call.parked is FOLLOWS and call.follows) or call.account[0]
-
-
-# What a person is told of their accounts: limits, from where, how old, used now, by whom.
-
-
-class LimitView(Struct, frozen=True):
-    """One limit of an account."""
-
-    limit: Limit
-    used: float
-    """Of the limit, now: used by all, as far as the provider reports it."""
-    age_s: float | None = None
-    """Since the provider last confirmed it; `None` if it never did."""
-    neighbours_per_s: float = 0.0
-    each: float = 0.0
-    """What every call takes of it, where reservations do not come back."""
-    spare: float = 0.0
-    """What is never used of it, less what comes back of calls in flight."""
-    holds: float = 0.0
-    """What a call holds until its end, where some of it comes back then."""
-
-
-class ClientCalls(Struct, frozen=True):
-    """One client's calls of an account."""
-
-    client: str
-    in_flight: int
-    waiting: int
-
-
-class AccountView(Struct, frozen=True, rename={"clients": "callers"}):
-    """One account and model group."""
-
-    account: str
-    group: str
-    dialect: str
-    share: float
-    pace: str
-    limits: tuple[LimitView, ...]
-    width: float
-    """Calls that may be in flight at once, as far as is known."""
-    in_flight: int
-    granted: int
-    refused: int
-    wait: Wait | None
-    """What the first of the waiting calls waits for."""
-    clients: tuple[ClientCalls, ...]
-    chronicle: ChronicleMemory = ChronicleMemory()
-    """What happened lately, and usually at which hour; `report/health.py` says what it means."""
-    windows: tuple[WindowState, ...] = ()
-    """Usage windows, known by the share that is used."""
-    reserve: float = 0.0
-    """The part of the share that is kept for interactive calls."""
-    interactive: int = 0
-    """Interactive sessions that are active: runs leave room for them."""
-
-
-class AdmissionView(Struct, frozen=True, rename={"accounts": "lanes"}):
-    """Everything at an instant. In JSON the names are those that users' scripts read."""
-
-    month: str
-    accounts: tuple[AccountView, ...]
-    ledgers: tuple[tuple[str, Pot], ...]
-    terms: tuple[tuple[str, AccountTerms], ...]
-    date: str = ""
-    hour: int = HOUR_UNKNOWN
-    """Of the day, by the broker's clock: what the hours of chronicles are."""
-    days: tuple[tuple[str, tuple[DaySpend, ...]], ...] = ()
-    """What was spent on which day, by account."""
-    keys: tuple[tuple[str, str], ...] = ()
-    """The keys and logins whose account has another name, with that name."""
-
-
-def describe(admission: Admission, now: float) -> AdmissionView:
-    """All accounts of a user, for people."""
-    budgets = admission.budgets
-    return AdmissionView(
-        budgets.month, tuple([_account_view(one, now) for one in admission.accounts]),
-        budgets.ledgers(), admission.terms(), budgets.date, admission.hour,
-        budgets.days(), admission.keys(),
-    )  # fmt: skip
-
-
-def _account_view(managed: ManagedAccount, now: float) -> AccountView:
-    account, terms = managed.account, managed.terms
-    flying = Counter(call.id[0] for call in managed.in_flight.values())
-    waiting = Counter(call.id[0] for call in managed.waiting)
-    return AccountView(
-        managed.name, managed.group, account.config.dialect.name, terms.share, terms.pace,
-        tuple([_limit_view(limit, now) for limit in account.limits]),
-        min(account.width.allowed, account.width.cap.limit), len(managed.in_flight),
-        managed.granted, managed.refused, managed.wait,
-        tuple([ClientCalls(who, flying[who], waiting[who]) for who in sorted(flying | waiting)]),
-        managed.chronicle.memory(now), account.allowances.statistics(now),
-        terms.reserve, account.presence.sessions(now),
-    )  # fmt: skip
-
-
-def _limit_view(tracked: TrackedLimit, now: float) -> LimitView:
-    used = tracked.meter.size - tracked.level(now)
-    age_s = None if tracked.read_s == -inf else now - tracked.read_s
-    each = tracked.mean_need if tracked.rule.keeps else 0.0
-    return LimitView(
-        tracked.limit, max(0.0, used), age_s, tracked.draw_per_s, each, tracked.spare(),
-        tracked.holds(),
-    )  # fmt: skip

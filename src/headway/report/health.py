@@ -19,7 +19,6 @@ from msgspec import Struct
 
 from headway.base.numbers import date_of, day_of, next_month
 from headway.base.values import Spend
-from headway.pacing.admission import AccountView, AdmissionView
 from headway.pacing.memory import (
     HOUR_UNKNOWN,
     ChronicleMemory,
@@ -29,6 +28,7 @@ from headway.pacing.memory import (
     total,
     without,
 )
+from headway.pacing.view import AccountView, AdmissionView
 
 Level = Literal["good", "watch", "bad"]
 

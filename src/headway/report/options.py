@@ -20,11 +20,11 @@ from headway.base.values import HOUR_S, MINUTE_S, Amounts, Budget, Demand, Limit
 from headway.engine.state import Rules
 from headway.engine.strategy import Strategy
 from headway.pacing.account import AccountConfig, Profile
-from headway.pacing.admission import AccountView
 from headway.pacing.calls import AccountCalls
 from headway.pacing.estimate import OutputLength, Price
 from headway.pacing.headers import DIALECTS, PLAIN
 from headway.pacing.memory import AccountMemory
+from headway.pacing.view import AccountView
 from headway.pacing.width import ELASTIC, Curve
 from headway.plans.graph import Graph, Task
 from headway.report.bound import bound

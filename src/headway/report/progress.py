@@ -42,7 +42,7 @@ from headway.engine.events import (
 from headway.report.history import TURNED_AWAY, Standing, stand
 
 if TYPE_CHECKING:
-    from headway.pacing.admission import LimitView
+    from headway.pacing.view import LimitView
 
 # When the last of many will have ended, from how long others took.
 

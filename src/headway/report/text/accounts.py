@@ -15,8 +15,8 @@ from headway.base.codec import as_dict
 from headway.base.numbers import short
 from headway.base.values import DAY_S, MINUTE_S
 from headway.broker.protocol import About
-from headway.pacing.admission import AccountView, AdmissionView, LimitView
 from headway.pacing.budget import Pot
+from headway.pacing.view import AccountView, AdmissionView, LimitView
 from headway.pacing.windows import PERSON
 from headway.report.health import BudgetOutlook, Finish, Unit, lasting
 from headway.report.text.terminal import print_lines

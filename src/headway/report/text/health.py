@@ -20,8 +20,8 @@ from headway.engine.events import Event, GroupExpanded
 from headway.engine.record import TaskRow
 from headway.errors import HeadwayError, WireError
 from headway.journal.reader import JournalReader
-from headway.pacing.admission import AccountView, AdmissionView
 from headway.pacing.memory import EVERY_ACCOUNT, HOUR_UNKNOWN, Spell, hours_of
+from headway.pacing.view import AccountView, AdmissionView
 from headway.plans.graph import Graph
 from headway.report import health as judged
 from headway.report.health import ORDER, Condition, condition_of, hour_words

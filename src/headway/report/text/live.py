@@ -24,7 +24,7 @@ from rich.live import Live
 
 from headway.engine.events import Event
 from headway.errors import HeadwayError
-from headway.pacing.admission import AccountView
+from headway.pacing.view import AccountView
 from headway.report.progress import RunProgress, TaskNames
 from headway.report.text.health import health_line
 from headway.report.text.stage import RUNNING_MAX, LiveState, picture

@@ -14,7 +14,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from headway.base.numbers import short
-from headway.pacing.admission import AccountView, LimitView
+from headway.pacing.view import AccountView, LimitView
 from headway.report import progress
 from headway.report.history import Standing
 from headway.report.progress import GroupProgress, TaskNames, TimeLeft
