@@ -20,7 +20,7 @@ ONE_MORE = $(shell $(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)
 
 .DEFAULT_GOAL := help
 .PHONY: help run test coverage test-parallel test-agents test-llm lint bench bench-pacing bench-http bench-broker bench-store bench-sharing bench-cost \
-	bench-engine bench-chaos bench-gateway bench-coherence bench-state bench-patterns bench-examples bench-forecast bench-advice bench-strangers bench-versions bench-outage bench-cache bench-changes picture soak clean check-python
+	bench-engine bench-chaos bench-gateway bench-coherence bench-state bench-patterns bench-examples bench-forecast bench-advice bench-strangers bench-versions bench-outage bench-cache bench-windows bench-person bench-changes picture soak clean check-python
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -114,6 +114,12 @@ bench-versions: $(DEV) ## this tree beside an earlier commit: CPU by turns, figu
 
 bench-outage: $(DEV) ## a provider that restarts in the middle of calls: what is lost, and what arrives
 	@$(BIN)/python -m bench.outage
+
+bench-windows: $(DEV) ## usage windows of every format over HTTP: a client, a plan, the gateway
+	@$(BIN)/python -m bench.windows
+
+bench-person: $(DEV) ## a person beside a run of 500 tasks at the limit
+	@$(BIN)/python -m bench.person
 
 bench-cache: $(DEV) ## prompt caches under tight limits, beside HiveMind, which is installed on the way
 	@$(BIN)/python -m bench.cache

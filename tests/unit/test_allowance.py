@@ -23,7 +23,7 @@ def usage(used: float, period_s: float, reset_s: float) -> LimitReading:
 
 
 def observe(windows: Allowances, told: LimitReading, now: float) -> None:
-    windows.observe(told, MODEL, may_probe=False, now=now)
+    windows.observe(told, MODEL, may_probe=False, sent_s=now, now=now)
 
 
 def until_s(windows: Allowances, now: float) -> float:

@@ -47,8 +47,8 @@ examples:
   headway limits set rpm=500 tpm=100k concurrent=20
   headway limits set rpm=none                      forget what was set; learn it from headers
   headway limits ceiling 50%                       use at most half of every limit
-  headway limits name anthropic#1a2b3c4d work      accounts of one name are one account
   headway limits reserve 20%                       keep a fifth for interactive calls; 0: nothing
+  headway limits name anthropic#1a2b3c4d work      accounts of one name are one account
   headway limits refresh                           more was bought: try an empty usage window
   headway limits budget 5M/month                   tokens
   headway limits budget '$20/month'                money; needs headway[prices]

@@ -307,10 +307,11 @@ class GatewayCall:
         # The flow: run, size class, program. A title does not wait behind large calls; the sessions
         # of a program are conversations, whose order follows from the prompt cache.
         size = "small" if sketch.size_bytes <= SMALL_BYTES_MAX else "large"
+        path = (*key.path, size, caller.name)
         is_personal = key.is_interactive if caller.is_interactive is None else caller.is_interactive
         is_personal = is_personal and key.payer is None
-        session = f":{caller.session}" if is_personal else ""
-        path = (*key.path, size, f"{caller.name}{session}")
+        if is_personal:
+            path = (*key.path, f"{caller.name}:{caller.session}")
         # Agents declare the longest answer there is: what they use is claimed as it comes.
         call = Request(
             account, gateway.voices.expected(account, wire).name, sketch, path,

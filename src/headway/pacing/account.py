@@ -41,7 +41,7 @@ from headway.pacing.limits import (
     is_about,
 )
 from headway.pacing.meters import Bucket, FixedWindow, PlannedStream
-from headway.pacing.presence import Presence
+from headway.pacing.presence import PersonActivity
 from headway.pacing.streams import FlowingBucket
 from headway.pacing.width import (
     FIRST_BYTE_S,
@@ -272,7 +272,7 @@ class Account:
         self.allowances = Allowances() if allowances is None else allowances
         """Of all model groups of the account."""
         self.group = group
-        self.presence = Presence()
+        self.presence = PersonActivity()
         self.advice = RetryAdvice()
         self._let_in_s = -inf
         """When a call was last let in."""
@@ -301,35 +301,16 @@ class Account:
             held = self.allowances.wait(self.group, self.config.share, now, reserve)
         if held is not None:
             return held
-        is_interactive = demand.is_interactive
-        leaves_room = now < self.presence.until_s and not is_interactive
-        if is_interactive:
-            width = self.width.firm
-        else:
-            width = self.width.limit(in_flight, waiting, demand.is_whole, now)
-            if leaves_room or self.config.reserve:
-                width = min(width, self._width_for_runs(leaves_room))
-        if in_flight >= width:
-            # A try that is due or under way ends with an answer, not with a time.
-            probe_s = self.width.next_probe_s(width, now)
-            until_s = probe_s if probe_s > now else inf
-            is_left = leaves_room and in_flight < self.width.firm
-            why = PLACE_LEFT if is_left else f"{in_flight} in flight"
-            return Wait("concurrency", until_s, why)
-        shared = self.allowances
-        if shared.in_flight >= (max(1.0, shared.slots - 1.0) if leaves_room else shared.slots):
-            is_left = shared.in_flight < shared.slots
-            why = PLACE_LEFT if is_left else f"{shared.in_flight} in flight on the account"
-            return Wait("concurrency", inf, why)
-        if not is_interactive:
-            ventures_s = self.width.departs_s(in_flight, now)
-            if ventures_s > now:
-                return Wait("concurrency", ventures_s, "more than were ever in flight")
-            if self.ramp.most < inf and (departs_s := self.ramp.when(now)) > now:
-                return Wait("burst", departs_s, "a burst was refused")
+        leaves_room = now < self.presence.until_s and not demand.is_interactive
+        crowded = self._crowded(demand, waiting, leaves_room, now)
+        if crowded is not None:
+            return crowded
         latest: Wait | None = None
         for limit in self.limits:
-            wait = limit.wait(demand, stream, now, limit.room(now) if leaves_room else 0.0)
+            if leaves_room:
+                wait = limit.wait(demand, stream, now, limit.room(now))
+            else:
+                wait = limit.wait(demand, stream, now)
             if wait is not None and (latest is None or wait.until_s > latest.until_s):
                 latest = wait
         if latest is None and self.hidden is not None:
@@ -341,13 +322,40 @@ class Account:
             return Wait("account", patient_s, "call after call was refused")
         return latest
 
-    def _width_for_runs(self, leaves_room: bool) -> float:
-        """How many may be in flight in all for a call that is not interactive to join them: places
-        are left for a person, less those that interactive calls hold; runs always have one."""
-        most, persons = self.width.firm, self.presence.in_flight
+    def _crowded(self, demand: Demand, waiting: int, leaves_room: bool, now: float) -> Wait | None:
+        """What keeps a call from joining those in flight."""
+        in_flight, shared, left, is_left = self.speed.in_flight, self.allowances, 0.0, False
+        if demand.is_interactive:
+            width = self.width.firm
+        else:
+            width = self.width.limit(in_flight, waiting, demand.is_whole, now)
+            if leaves_room or self.config.reserve:
+                left = self._places_left(leaves_room)
+                most = max(self.presence.in_flight + 1.0, self.width.firm - left)
+                is_left, width = most < width, min(most, width)
+        if in_flight >= width:
+            # A try that is due or under way ends with an answer, not with a time.
+            probe_s = self.width.next_probe_s(width, now)
+            until_s = probe_s if probe_s > now else inf
+            why = PLACE_LEFT if is_left else f"{in_flight} in flight"
+            return Wait("concurrency", until_s, why)
+        if shared.in_flight >= max(1.0, shared.slots - left):
+            return Wait("concurrency", inf, f"{shared.in_flight} in flight on the account")
+        if demand.is_interactive:
+            return None
+        ventures_s = self.width.departs_s(in_flight, now)
+        if ventures_s > now:
+            return Wait("concurrency", ventures_s, "more than were ever in flight")
+        if self.ramp.most < inf and (departs_s := self.ramp.when(now)) > now:
+            return Wait("burst", departs_s, "a burst was refused")
+        return None
+
+    def _places_left(self, leaves_room: bool) -> float:
+        """Places in flight that runs leave to a person: one, or the share that is reserved, less
+        those that interactive calls hold."""
+        most = min(self.width.firm, self.allowances.slots)
         kept = most * self.config.reserve / self.config.share if most < inf else 0.0
-        left = max(1.0 if leaves_room else 0.0, kept) - persons
-        return inf if left <= 0.0 else max(persons + 1.0, most - left)
+        return max(0.0, max(1.0 if leaves_room else 0.0, kept) - self.presence.in_flight)
 
     def can_ever(self, demand: Demand) -> bool:
         """Whether the call can be admitted at all, however long it waits."""
@@ -357,8 +365,7 @@ class Account:
         """Take the call's share of everything; returns the levels for later comparison."""
         self.ramp.sent(now)
         self.pauses.sent(now)
-        if demand.is_interactive:
-            self.presence.in_flight += 1
+        self._flies(demand, 1)
         if self.allowances.windows:
             self.allowances.sent(now)
         self.width.sent(self.speed.in_flight + 1, now)
@@ -371,12 +378,19 @@ class Account:
             levels.append(limit.charge(demand, stream, now))
         return tuple(levels)
 
+    def _flies(self, demand: Demand, sign: int) -> None:
+        """A call leaves, or ends: count it for those who are to find room beside it."""
+        if demand.is_interactive:
+            self.presence.in_flight += sign
+        elif self.config.reserve:
+            self.allowances.unanswered += sign * demand.expected.output_tokens
+
     def adopt(
         self, demand: Demand, stream: PlannedStream, sent_s: float, known_s: float, now: float
     ) -> None:
         """A call that was sent under another process's permit; levels known at `known_s` contain
         the charges of calls sent before, and what their answers had produced by then."""
-        self.presence.in_flight += demand.is_interactive
+        self._flies(demand, 1)
         flowed = stream.produced(now) - stream.produced(known_s)
         for limit in self.limits:
             limit.join(demand, stream, sent_s > known_s, now)
@@ -403,8 +417,7 @@ class Account:
         self, demand: Demand, stream: PlannedStream, sent_s: float, usage: Usage, now: float
     ) -> None:
         self.pauses.ended(now)
-        if demand.is_interactive:
-            self.presence.in_flight -= 1
+        self._flies(demand, -1)
         for limit in self.limits:
             limit.settle(demand, stream, sent_s, usage, now)
         if self.hidden is not None:
@@ -417,7 +430,7 @@ class Account:
     ) -> None:
         """The call did not run. A refusal stays charged where the provider counts it."""
         self.pauses.ended()
-        self.presence.in_flight -= demand.is_interactive
+        self._flies(demand, -1)
         self.ramp.returned()
         if self.hidden is not None:
             self.hidden.returned(demand, sent_s)
@@ -466,7 +479,7 @@ class Account:
         for told in reading.limits:
             if told.window:
                 may_probe = not self.config.dialect.refusals_count
-                self.allowances.observe(told, self.group, may_probe, now, at_s)
+                self.allowances.observe(told, self.group, may_probe, at_s, now)
                 continue
             meant = self._meant(told)
             known = next(
@@ -599,10 +612,6 @@ class Account:
         if is_early:
             self.pauses.place_late(now)
         return is_early
-
-
-def _tokens(amounts: Amounts) -> float:
-    return amounts.input_tokens + amounts.output_tokens
 
 
 def _tracked(limit: Limit, config: AccountConfig, now: float) -> TrackedLimit:

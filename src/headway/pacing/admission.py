@@ -168,10 +168,9 @@ class ManagedAccount(AccountCalls):
         if other is None:
             fresh.chronicle = self.chronicle
         both = (self,) if other is None else (self, other)
-        fresh.account.presence = (other or self).account.presence
-        fresh.account.presence.in_flight = 0
         for one in both:
-            one.account.allowances.in_flight -= len(one.in_flight)
+            one.hand_over()
+        fresh.account.presence = self.account.presence
         for one in both:
             # Levels of limits that both knew contain the calls of one of them.
             known_s = now if other in (None, one) else -inf
@@ -210,7 +209,8 @@ def terms_of(terms: Mapping[str, AccountTerms], account: str, group: str) -> Acc
         return wide
     named = {limit.name for limit in own.limits}
     limits = (*own.limits, *[limit for limit in wide.limits if limit.name not in named])
-    return replace(own, limits=limits, share=min(own.share, wide.share), budget=wide.budget)
+    share, reserve = min(own.share, wide.share), max(own.reserve, wide.reserve)
+    return replace(own, limits=limits, share=share, reserve=reserve, budget=wide.budget)
 
 
 def slots_of(terms: Mapping[str, AccountTerms], account: str) -> float:

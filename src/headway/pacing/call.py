@@ -22,7 +22,7 @@ from headway.base.values import (
     Wait,
 )
 from headway.pacing.meters import PlannedStream
-from headway.pacing.windows import PERSON, Shares
+from headway.pacing.windows import Shares
 
 CallId = tuple[str, int]
 """(client, number)."""
@@ -132,9 +132,7 @@ class Call(Struct, eq=False):
 
     @property
     def run(self) -> str:
-        """The run that it counts towards, or the person; empty for any other client."""
-        if self.demand.is_interactive:
-            return PERSON
+        """The run that it counts towards; empty for a client that is none."""
         return "" if self.request.window_shares is None else self.path[0]
 
     @property

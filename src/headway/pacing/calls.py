@@ -27,7 +27,7 @@ from headway.pacing.call import Call, CallId
 from headway.pacing.meters import Bucket, PlannedStream
 from headway.pacing.queue import FairQueue, WaitTimes
 from headway.pacing.streams import HORIZON_S
-from headway.pacing.windows import Allowances
+from headway.pacing.windows import PERSON, Allowances
 
 OVERRUN: Final = 0.4
 """An answer that outlives its plan is expected to go on for this much of what was planned..."""
@@ -185,6 +185,16 @@ class AccountCalls:
         account.adopt(call.demand, call.stream, sent_s, known_s, now)
         self._enter(call, now)
 
+    def hand_over(self) -> None:
+        """The calls in flight go on elsewhere: they no longer count here."""
+        account = self.account
+        account.allowances.in_flight -= len(self.in_flight)
+        account.presence.in_flight = 0
+        if account.config.reserve:
+            for call in self.in_flight.values():
+                if not call.demand.is_interactive:
+                    account.allowances.unanswered -= call.demand.expected.output_tokens
+
     def reached(self) -> None:
         """There is a connection again to a provider that could not be reached."""
         self._stands = None
@@ -238,7 +248,7 @@ class AccountCalls:
         if account.allowances.windows:
             used = usage.amounts if how == "used" else Amounts()
             tokens = used.input_tokens + used.output_tokens - call.counted
-            account.allowances.use(account.group, tokens, call.run, now)
+            account.allowances.use(account.group, tokens, _taker(call), now)
         if self._queue or self._next is not None:
             self._line_up()
             charged_s = call.cost_s or account.cost_s(demand.expected)
@@ -299,7 +309,7 @@ class AccountCalls:
         call.sent_s, call.stream = now, stream
         if account.allowances.windows:
             call.counted = call.demand.expected.input_tokens
-            account.allowances.use(account.group, call.counted, call.run, now)
+            account.allowances.use(account.group, call.counted, _taker(call), now)
         self._enter(call, now)
 
     def _enter(self, call: Call, now: float) -> None:
@@ -407,3 +417,8 @@ class AccountCalls:
                 other.waited_for = wait.resource
                 passed.append(other)
         return passed
+
+
+def _taker(call: Call) -> str:
+    """The flow that a call counts towards in usage windows."""
+    return PERSON if call.demand.is_interactive else call.run

@@ -30,7 +30,7 @@ SESSIONS_MAX: Final = 64
 """Sessions that are counted for people to read."""
 
 
-class Presence:
+class PersonActivity:
     """The interactive calls of one account."""
 
     def __init__(self) -> None:

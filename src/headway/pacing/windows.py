@@ -5,9 +5,6 @@ Laws:
   reset. Of one that is only remembered, one call finds out whether it was paid since.
 - A window named by a period alone binds all models of the account; one with another name binds
   those that it was seen to refuse. All models of an account share its windows.
-- Where a share is reserved for interactive calls, the others stop when they have used the rest. A
-  rise of the used share is theirs and that of interactive calls by the tokens of both; what these
-  do not explain was used outside, by a person, and so comes off the reserve first.
 - Resets move and people buy more: where a refusal is free, one call in `PROBE_S` finds out.
 - A window holds what we used while its share rose, divided by that rise. What others use
   meanwhile makes it look smaller, never larger.
@@ -15,6 +12,8 @@ Laws:
 - A rise is taken by our flows in proportion to what each used meanwhile: input counts when a call
   is sent, output when it ends. A rise after `IDLE_S`
   without any call of ours is the use of others. What no reading shows yet counts by the size.
+- Where a share is reserved for interactive calls, the others stop when they have taken the rest.
+  What is used outside comes off the reserve first.
 - A run that has taken its share of a window makes no more calls that the window binds until its
   reset; other flows go on. Its calls in flight count as they are expected: it exceeds its share by
   what they use beyond that or, while the size is unknown, by all of them.
@@ -33,9 +32,6 @@ from headway.base.values import DAY_S, LimitReading, Wait
 
 RISE_MIN: Final = 0.03
 """A rise of three hundredths is known to a third."""
-
-PERSON: Final = "(interactive)"
-"""The flow of all interactive calls: no run has a name with brackets."""
 
 STEP: Final = 0.01
 """Shares are rounded to this."""
@@ -58,6 +54,9 @@ refused, with the same reset, and so is each one after it until the second is ov
 
 RUNS_MAX: Final = 64
 """Runs whose part of a window is kept; a week has room for more than any machine performs."""
+
+PERSON: Final = "interactive"
+"""The flow under which all interactive calls of an account count; no run has this name."""
 
 Shares = tuple[float, float]
 """The most that a run takes of a window: of one shorter than a day, of a longer one."""
@@ -131,12 +130,12 @@ class _Window(Struct):
     """Of all calls since the last reset that are not interactive."""
     pending: float = 0.0
     """A rise that no call explains yet which has ended."""
-    emptied_s: float = -inf
-    """When a response last showed that it is empty."""
     is_over: bool = False
     """Whether it was ended by the clock, and no reading of the next one has come yet."""
     is_stale: bool = False
     """Whether the next reading contains what others used while we were idle."""
+    read_s: float = -inf
+    """When the last reading came: calls that were sent before may tell of less, too late."""
     probe_s: float = inf
     """When one call tries whether it is as it was."""
 
@@ -174,12 +173,15 @@ class _Window(Struct):
     def taken_by(self, run: str) -> float:
         return self.taken.get(run, 0.0) + self.share_of(self.unseen.get(run, 0.0))
 
-    def taken_by_runs(self) -> float:
-        """What calls have taken that are not interactive: no more than their tokens explain, where
-        that is known. What others used counts as the person's."""
-        taken = sum(self.taken_by(run) for run in {*self.taken, *self.unseen} if run != PERSON)
+    def taken_by_runs(self, unanswered: float) -> float:
+        """What all calls took that are not interactive, with these tokens of answers to come. A
+        rise counts as theirs as far as their tokens explain it, or all of it while the size of the
+        window is unknown; the rest was used outside."""
+        flows = {**self.taken, **self.unseen}
+        taken = sum([self.taken_by(run) for run in flows if run != PERSON])
+        taken += max(0.0, self.pending)
         most = self.share_of(self.run_tokens) * (1.0 + STEP / max(STEP, self.rise))
-        return min(taken, most) if most > 0.0 else taken
+        return (min(taken, most) if most > 0.0 else taken) + self.share_of(unanswered)
 
     def _take(self, run: str, share: float) -> None:
         self.taken[run] = self.taken.pop(run, 0.0) + share
@@ -196,6 +198,8 @@ class Allowances:
         self.in_flight = 0
         self.slots = inf
         """The most that the user allows in flight."""
+        self.unanswered = 0.0
+        """Tokens that answers to calls in flight are expected to have, where some is reserved."""
         self.changes = 0
         """How often anything changed: decisions from before do not stand."""
         self._used_s = -inf
@@ -207,9 +211,9 @@ class Allowances:
         last: Wait | None = None
         for name, window in self.windows.items():
             is_full = window.is_empty or (share < 1.0 and window.used >= share)
-            is_reserved = reserve > 0.0 and window.taken_by_runs() >= share - reserve
+            is_kept = reserve > 0.0 and share - reserve <= window.taken_by_runs(self.unanswered)
             until_s = window.resets_at_s + RESET_STEP_S
-            if not (is_full or is_reserved) or now >= min(until_s, window.probe_s):
+            if not ((is_full or is_kept) and now < min(until_s, window.probe_s)):
                 continue
             if not _binds(name, window, model):
                 continue
@@ -259,19 +263,18 @@ class Allowances:
                 self.changes += 1
 
     def observe(
-        self, told: LimitReading, model: str, may_probe: bool, now: float, sent_s: float = inf
+        self, told: LimitReading, model: str, may_probe: bool, sent_s: float, now: float
     ) -> None:
         """Learn from a reading of a usage window, in a response of this model to a call that was
-        sent then: an answer that was under way before a refusal does not take it back."""
-        known = self.windows.get(told.window)
-        is_empty = known is not None and known.is_empty and now < known.resets_at_s
-        if is_empty and known is not None and not told.is_empty and sent_s < known.emptied_s:
-            return
+        sent then."""
         self.changes += 1
         # A window whose reset is not told lasts no longer than its period.
         lasts_s = told.period_s or UNTOLD_S if told.reset_s is None else told.reset_s
         used, resets_at_s = told.utilization or 0.0, now + lasts_s
         window = self.windows.setdefault(told.window, _Window(used, resets_at_s))
+        if used < window.used and sent_s <= window.read_s and now < window.resets_at_s:
+            return  # Calls that are in flight together are answered in any order.
+        window.read_s = now
         if now >= window.resets_at_s or used < window.used - STEP / 2.0:
             window.tokens, window.rise = MEMORY * window.tokens, MEMORY * window.rise
             window.end()
@@ -290,7 +293,6 @@ class Allowances:
         window.unread_tokens, window.is_empty = 0.0, told.is_empty
         if told.is_empty:
             window.models.add(model)
-            window.emptied_s = now
         if not (told.is_empty and may_probe):
             window.probe_s = inf
         elif window.probe_s == inf:
@@ -321,8 +323,7 @@ class Allowances:
             window = _Window(one.used, at_s + one.resets_s, one.period_s, one.tokens, one.rise,
                              one.is_empty, set(one.models), taken=dict(one.runs), is_stale=True,
                              probe_s=-inf)  # fmt: skip
-            known = sum(share for run, share in one.runs if run != PERSON)
-            window.run_tokens = known * (one.size_tokens or 0.0)
+            window.run_tokens = sum(share for _, share in one.runs) * (one.size_tokens or 0.0)
             self.windows.setdefault(one.name, window)
 
     def statistics(self, now: float) -> tuple[WindowState, ...]:
@@ -331,7 +332,8 @@ class Allowances:
         for name, one in self.windows.items():
             is_over = now >= one.resets_at_s
             models = () if binds_all(name) else tuple(sorted(one.models))
-            runs = [(run, one.taken_by(run)) for run in {**one.taken, **one.unseen} if run]
+            flows = {**one.taken, **one.unseen}
+            runs = [(run, one.taken_by(run)) for run in flows if run not in ("", PERSON)]
             found.append(WindowState(
                 name, one.period_s, 0.0 if is_over else one.used,
                 max(0.0, one.resets_at_s - now), one.tokens, one.rise,

@@ -17,7 +17,6 @@ from headway.base.values import DAY_S, MINUTE_S
 from headway.broker.protocol import About
 from headway.pacing.budget import Pot
 from headway.pacing.view import AccountView, AdmissionView, LimitView
-from headway.pacing.windows import PERSON
 from headway.report.health import BudgetOutlook, Finish, Unit, lasting
 from headway.report.text.terminal import print_lines
 from headway.report.text.words import MICRO, cost, count, duration
@@ -106,8 +105,7 @@ def _rows(lane: AccountView) -> Iterator[tuple[str, ...]]:
         resets = f"resets in {duration(window.resets_s)}"
         yield f"{window.name} window{models}", holds, used, "header", resets
         for run, taken in window.runs[-RUNS_SHOWN:]:
-            name = "  interactive calls" if run == PERSON else f"  run {run}"
-            yield name, "", f"{taken:.0%}", "", ""
+            yield f"  run {run}", "", f"{taken:.0%}", "", ""
     if not lane.limits:
         yield "none known", "", "", "learned from outcomes", ""
 
