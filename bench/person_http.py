@@ -35,7 +35,7 @@ SPEC: Final = ProviderSpec("account", Terms(LIMITS), Latency(0.6, 0.01), dialect
 CALLS: Final = 500
 OWN_CALLS: Final = 20
 THINK_S: Final = 2.0
-WINDOW_TOKENS: Final = 100_000.0
+WINDOW_TOKENS: Final = 300_000.0
 HELD_S: Final = 3.0
 """A fleet of which no call was sent for so long is held by its part of the window."""
 
@@ -95,20 +95,20 @@ def reserve(share: float) -> tuple[float, float]:
     port = AdmissionPort(dial_alone)
     port.configure("", AccountTerms(reserve=share))
 
-    async def main(url: str) -> float:
+    async def main(url: str) -> tuple[float, float]:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
             client = Client(session, url)
-            fleet = asyncio.ensure_future(client.fleet(2 * CALLS))
+            fleet = asyncio.ensure_future(client.fleet(5 * CALLS))
             while not client.ended_s or time.monotonic() - client.ended_s[-1] < HELD_S:
                 await asyncio.sleep(HELD_S / 10)
+            used = port.describe()[0].accounts[0].windows[0].used
             took_s = await client.call(PERSON, 400)
             fleet.cancel()
-            return took_s
+            return used, took_s
 
     spec = ProviderSpec("window", terms, Latency(0.1, 0.001), dialect="anthropic")
     with serving(spec) as url, _gateway(url, port) as base:
-        took_s = asyncio.run(main(base))
-        return port.describe()[0].accounts[0].windows[0].used, took_s
+        return asyncio.run(main(base))
 
 
 @contextmanager

@@ -365,7 +365,8 @@ class Account:
         """Take the call's share of everything; returns the levels for later comparison."""
         self.ramp.sent(now)
         self.pauses.sent(now)
-        self._flies(demand, 1)
+        if demand.is_interactive or self.config.reserve:
+            self.count_flight(demand, 1)
         if self.allowances.windows:
             self.allowances.sent(now)
         self.width.sent(self.speed.in_flight + 1, now)
@@ -378,19 +379,20 @@ class Account:
             levels.append(limit.charge(demand, stream, now))
         return tuple(levels)
 
-    def _flies(self, demand: Demand, sign: int) -> None:
+    def count_flight(self, demand: Demand, sign: int) -> None:
         """A call leaves, or ends: count it for those who are to find room beside it."""
         if demand.is_interactive:
             self.presence.in_flight += sign
         elif self.config.reserve:
-            self.allowances.unanswered += sign * demand.expected.output_tokens
+            expected = demand.expected
+            self.allowances.flying += sign * (expected.input_tokens + expected.output_tokens)
 
     def adopt(
         self, demand: Demand, stream: PlannedStream, sent_s: float, known_s: float, now: float
     ) -> None:
         """A call that was sent under another process's permit; levels known at `known_s` contain
         the charges of calls sent before, and what their answers had produced by then."""
-        self._flies(demand, 1)
+        self.count_flight(demand, 1)
         flowed = stream.produced(now) - stream.produced(known_s)
         for limit in self.limits:
             limit.join(demand, stream, sent_s > known_s, now)
@@ -417,7 +419,8 @@ class Account:
         self, demand: Demand, stream: PlannedStream, sent_s: float, usage: Usage, now: float
     ) -> None:
         self.pauses.ended(now)
-        self._flies(demand, -1)
+        if demand.is_interactive or self.config.reserve:
+            self.count_flight(demand, -1)
         for limit in self.limits:
             limit.settle(demand, stream, sent_s, usage, now)
         if self.hidden is not None:
@@ -430,7 +433,7 @@ class Account:
     ) -> None:
         """The call did not run. A refusal stays charged where the provider counts it."""
         self.pauses.ended()
-        self._flies(demand, -1)
+        self.count_flight(demand, -1)
         self.ramp.returned()
         if self.hidden is not None:
             self.hidden.returned(demand, sent_s)

@@ -187,13 +187,9 @@ class AccountCalls:
 
     def hand_over(self) -> None:
         """The calls in flight go on elsewhere: they no longer count here."""
-        account = self.account
-        account.allowances.in_flight -= len(self.in_flight)
-        account.presence.in_flight = 0
-        if account.config.reserve:
-            for call in self.in_flight.values():
-                if not call.demand.is_interactive:
-                    account.allowances.unanswered -= call.demand.expected.output_tokens
+        self.account.allowances.in_flight -= len(self.in_flight)
+        for call in self.in_flight.values():
+            self.account.count_flight(call.demand, -1)
 
     def reached(self) -> None:
         """There is a connection again to a provider that could not be reached."""

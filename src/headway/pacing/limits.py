@@ -339,7 +339,7 @@ class TrackedLimit:
         self.mean_need += MEMORY * (counted - self.mean_need) if self.mean_need else counted
         if demand.is_interactive:
             self.personal.note(counted, now)
-        if self._own[False]:
+        if not self._has_plenty:
             for own in self._own[demand.is_interactive]:
                 own.begin(need, later, stream, now)
         return self.meter.begin(need, later, stream, now) + self.shift

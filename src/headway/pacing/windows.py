@@ -139,15 +139,17 @@ class _Window(Struct):
     probe_s: float = inf
     """When one call tries whether it is as it was."""
 
-    def rose(self, rise: float) -> None:
-        """Attribute a rise to the flows of which calls ended meanwhile."""
+    def rose(self, rise: float, flying: float) -> None:
+        """Attribute a rise to the flows of which calls ended meanwhile, while calls are in flight
+        that use so many tokens."""
         self.pending += rise
         total = sum(self.unseen.values())
         if self.pending > 0.0 and total > 0.0:
             for run, tokens in self.unseen.items():
                 self._take(run, self.pending * tokens / total)
-            # What the rounding of this reading hides is shown by the next one.
-            hidden = min(STEP, max(0.0, self.share_of(total) - self.pending))
+            # What the rounding and the age of this reading hide is shown by the next one.
+            most = STEP + self.share_of(flying)
+            hidden = min(most, max(0.0, self.share_of(total) - self.pending))
             part = hidden / self.share_of(total) if hidden > 0.0 else 0.0
             self.unseen = {run: part * tokens for run, tokens in self.unseen.items() if part}
             self.pending = 0.0
@@ -173,15 +175,15 @@ class _Window(Struct):
     def taken_by(self, run: str) -> float:
         return self.taken.get(run, 0.0) + self.share_of(self.unseen.get(run, 0.0))
 
-    def taken_by_runs(self, unanswered: float) -> float:
-        """What all calls took that are not interactive, with these tokens of answers to come. A
+    def taken_by_runs(self, flying: float) -> float:
+        """What all calls took that are not interactive, with these tokens of calls in flight. A
         rise counts as theirs as far as their tokens explain it, or all of it while the size of the
         window is unknown; the rest was used outside."""
         flows = {**self.taken, **self.unseen}
         taken = sum([self.taken_by(run) for run in flows if run != PERSON])
         taken += max(0.0, self.pending)
         most = self.share_of(self.run_tokens) * (1.0 + STEP / max(STEP, self.rise))
-        return (min(taken, most) if most > 0.0 else taken) + self.share_of(unanswered)
+        return (min(taken, most) if most > 0.0 else taken) + self.share_of(flying)
 
     def _take(self, run: str, share: float) -> None:
         self.taken[run] = self.taken.pop(run, 0.0) + share
@@ -198,8 +200,9 @@ class Allowances:
         self.in_flight = 0
         self.slots = inf
         """The most that the user allows in flight."""
-        self.unanswered = 0.0
-        """Tokens that answers to calls in flight are expected to have, where some is reserved."""
+        self.flying = 0.0
+        """What runs' calls in flight are expected to use, where a share is reserved: a reading is
+        as old as the call that it answers."""
         self.changes = 0
         """How often anything changed: decisions from before do not stand."""
         self._used_s = -inf
@@ -211,7 +214,7 @@ class Allowances:
         last: Wait | None = None
         for name, window in self.windows.items():
             is_full = window.is_empty or (share < 1.0 and window.used >= share)
-            is_kept = reserve > 0.0 and share - reserve <= window.taken_by_runs(self.unanswered)
+            is_kept = reserve > 0.0 and share - reserve <= window.taken_by_runs(self.flying)
             until_s = window.resets_at_s + RESET_STEP_S
             if not ((is_full or is_kept) and now < min(until_s, window.probe_s)):
                 continue
@@ -279,13 +282,13 @@ class Allowances:
             window.tokens, window.rise = MEMORY * window.tokens, MEMORY * window.rise
             window.end()
             # Others may have used the new one before us: of its share, ours is what we sent.
-            window.rose(min(used, window.share_of(sum(window.unseen.values()))))
+            window.rose(min(used, window.share_of(sum(window.unseen.values()))), self.flying)
         elif window.is_stale:
             window.skip()
         else:
             window.tokens += window.unread_tokens
             window.rise += used - window.used
-            window.rose(used - window.used)
+            window.rose(used - window.used, self.flying)
         window.is_stale = False
         window.used, window.resets_at_s = used, resets_at_s
         # Without a period in its name or headers, a window lasts as long as its longest reset.
