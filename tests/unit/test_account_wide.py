@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from headway.base.values import Limit, Sketch
+from headway.base.values import Limit, LimitReading, Reading, Sketch, Tally
 from headway.pacing.admission import Admission
 from headway.pacing.call import Granted, Outcome, Request
 from headway.pacing.memory import AccountTerms, PacingMemory
@@ -61,3 +61,45 @@ def test_slots_of_a_model_group_are_its_own_and_a_ceiling_of_the_account_holds_f
     flying = Counter(grant.id[1] % 3 for grant in (*in_flight, *admission.decide(0.0).grants))
     assert flying[0] == 2
     assert flying.total() > 4
+
+
+def test_instructions_that_another_conversation_wrote_are_read_from_the_cache() -> None:
+    admission = Admission(PacingMemory(), lambda *_: None, 0.0)
+    expected = []
+    for number, shared in enumerate(("s", "s", "other")):
+        sketch = Sketch(
+            MODELS[1], size_bytes=8_000, max_output_tokens=50, prefix=f"p{number}",
+            prefix_bytes=8_000, shared=shared, shared_bytes=6_000,
+        )  # fmt: skip
+        admission.ask(("me", number), Request("a", "anthropic", sketch), 0.0)
+        (granted,) = admission.decide(0.0).grants
+        expected.append(granted.expected.input_tokens)
+        admission.first_byte(granted.id, Reading(), "anthropic", 0.0)
+        admission.settle(granted.id, Outcome("unused"), 0.0)
+    assert expected[1] < 0.5 * expected[0]
+    assert expected[2] == expected[0]
+
+
+def test_a_run_that_has_its_share_does_not_pass_a_call_that_waits_for_a_limit() -> None:
+    tokens = Limit("tokens", 1_000.0, 60.0, "fixed")
+    admission = Admission(PacingMemory(), lambda *_: None, 0.0)
+    admission.configure("a", AccountTerms((tokens,)), 0.0)
+
+    def ask(number: int, size: int, path: str, shares: tuple[float, float] | None) -> list[int]:
+        sketch = Sketch(MODELS[0], size_bytes=size, max_output_tokens=1)
+        request = Request("a", "plain", sketch, (path,), window_shares=shares)
+        admission.ask(("me", number), request, 1.0)
+        return [grant.id[1] for grant in admission.decide(1.0).grants]
+
+    assert ask(1, 400, "run", (0.1, 0.1)) == [1]
+    empty = LimitReading("tokens", 18_000.0, None, None, 9_000.0, 0.0, "5h")
+    used = LimitReading("tokens", 18_000.0, None, None, 9_000.0, 0.2, "5h")
+    admission.first_byte(("me", 1), Reading((empty,)), "plain", 1.0)
+    admission.settle(("me", 1), Outcome("used", Tally(100, 1), reading=Reading((used,))), 1.0)
+    assert ask(2, 100, "run", (0.1, 0.1)) == [2]
+    admission.first_byte(("me", 2), Reading((used,)), "plain", 1.0)
+    admission.settle(("me", 2), Outcome("used", Tally(25, 1)), 1.0)
+    assert ask(3, 3_900, "other", None) == []
+    # The first of the line waits for tokens. A small call may pass it, one of that run may not.
+    assert ask(4, 100, "run", (0.1, 0.1)) == []
+    assert ask(5, 100, "small", None) == [5]

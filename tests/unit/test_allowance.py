@@ -7,8 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.base.values import LimitReading
-from headway.pacing.headers import window_name
-from headway.pacing.windows import MEMORY, RESET_STEP_S, RISE_MIN, STEP, Allowances, WindowState
+from headway.pacing.headers import decode, window_name
+from headway.pacing.windows import (
+    ALL_OF_EACH,
+    MEMORY,
+    RESET_STEP_S,
+    RISE_MIN,
+    RUNS_MAX,
+    STEP,
+    Allowances,
+    WindowState,
+)
 
 FIVE_HOURS_S = 18_000.0
 WEEK_S = 7 * 86_400.0
@@ -117,3 +126,48 @@ def test_a_size_is_never_far_off_and_neighbours_make_it_look_smaller(
         truth = size * sum(calls) / used
         assert found.size_tokens >= truth * 0.999
         assert found.size_tokens * (1.0 - found.doubt) <= truth * 1.001
+
+
+def test_of_two_windows_that_hold_the_one_that_resets_last_is_named() -> None:
+    windows = Allowances()
+    observe(windows, usage(1.0, WEEK_S, 9_000.0), 0.0)
+    observe(windows, usage(1.0, FIVE_HOURS_S, 600.0), 0.0)
+    wait = windows.wait(MODEL, 1.0, 0.0)
+    assert wait is not None
+    assert (wait.resource, wait.until_s) == ("usage/7d", 9_000.0 + RESET_STEP_S)
+
+
+def test_a_run_is_held_by_the_last_window_of_which_it_has_its_share() -> None:
+    windows = Allowances()
+    for used, tokens in ((0.0, 0.0), (0.1, 10_000.0)):
+        windows.use(MODEL, tokens, RUN, 0.0)
+        for period_s, reset_s in ((WEEK_S, 9_000.0), (FIVE_HOURS_S, 600.0)):
+            observe(windows, usage(used, period_s, reset_s), 0.0)
+    assert windows.share_wait(RUN, ALL_OF_EACH, 0.0, MODEL, 0.0) is None
+    assert windows.share_wait(RUN, (0.5, 0.5), 0.0, MODEL, 0.0) is None
+    wait = windows.share_wait(RUN, (0.1, 0.1), 0.0, MODEL, 0.0)
+    assert wait is not None
+    assert wait.resource == "usage/7d"
+    # Calls in flight that are expected to use 40 % of it.
+    wait = windows.share_wait(RUN, (1.0, 0.5), 40_000.0, MODEL, 0.0)
+    assert wait is not None
+    assert wait.resource == "calls in flight/7d"
+
+
+def test_only_the_last_runs_of_a_window_are_kept() -> None:
+    windows = Allowances()
+    observe(windows, usage(0.0, WEEK_S, 9_000.0), 0.0)
+    for run in range(RUNS_MAX + 2):
+        windows.use(MODEL, 1_000.0, f"run {run}", 0.0)
+        observe(windows, usage(0.01 * (run + 1), WEEK_S, 9_000.0), 0.0)
+    kept = [run for run, _ in only(windows, 0.0).runs]
+    assert len(kept) == RUNS_MAX
+    assert kept[-1] == f"run {RUNS_MAX + 1}"
+
+
+def test_windows_are_named_by_their_period_and_one_without_a_share_says_nothing() -> None:
+    unified = "anthropic-ratelimit-unified-5h-"
+    told = {f"{unified}status": "allowed", f"{unified}reset": "1794988800"}
+    assert decode(told, 1794900000.0).limits == ()
+    codex = {"x-codex-primary-used-percent": "40", "x-codex-primary-window-minutes": "90"}
+    assert [one.window for one in decode(codex, 0.0).limits] == ["90m"]

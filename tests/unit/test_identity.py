@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.base.values import Budget, LimitReading, Reading, Sketch, Spend, Tally
-from headway.pacing.admission import Admission
+from headway.pacing.admission import OWNERS_MAX, Admission
 from headway.pacing.call import Outcome, Request
+from headway.pacing.headers import decode
 from headway.pacing.memory import AccountTerms, PacingMemory
 from headway.pacing.view import describe
 
@@ -128,6 +129,29 @@ def test_a_user_joins_and_parts_accounts_by_name() -> None:
     admission.name("work", "", 6.0)
     assert ask(admission, 5, "a#1", "", 7.0)
     assert ONE in names(admission)
+
+
+def test_an_account_may_be_given_its_own_name_and_the_oldest_key_is_forgotten() -> None:
+    old = tuple((f"a#{number}", ONE) for number in range(OWNERS_MAX))
+    admission = opened(PacingMemory(owners=old))
+    assert ask(admission, 1, "b#1")
+    answer(admission, 1, OTHER)
+    assert dict(admission.keys()) == {**dict(old[1:]), "b#1": OTHER}
+    admission.name(OTHER, OTHER, 3.0)
+    assert names(admission) == {OTHER}
+
+
+def test_responses_name_the_organisation_and_its_project_by_a_digest() -> None:
+    told = [
+        decode(headers, None).owner
+        for headers in (
+            {"anthropic-organization-id": "org-1"}, {"openai-organization": "org-1"},
+            {"openai-organization": "org-1", "openai-project": "p"}, {"x-request-id": "1"},
+        )
+    ]  # fmt: skip
+    assert [one.partition("#")[0] for one in told] == ["anthropic", "openai", "openai", ""]
+    assert len({*told}) == 4
+    assert not any("org-1" in one for one in told)
 
 
 STEPS = st.lists(

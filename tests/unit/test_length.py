@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from math import exp
+from math import exp, isnan, nan
 from random import Random
 
 import pytest
 from msgspec import Struct
 
-from headway.pacing.estimate import FLIGHTS_MAX, KINDS_MAX, OutputLength
+from headway.pacing.estimate import FLIGHTS_MAX, KINDS_MAX, OutputLength, _fitted
 
 
 class Provider(Struct, frozen=True):
@@ -205,3 +205,7 @@ def test_of_very_many_calls_in_flight_some_stand_for_all() -> None:
             lengths.ended(call, 200.0 + call * 1600.0 / calls)
         expected.append(lengths.expect("review", 1000.0, 1e30))
     assert expected[1] == pytest.approx(expected[0], rel=0.3)
+
+
+def test_sums_that_are_no_numbers_end_the_fit() -> None:
+    assert isnan(_fitted((1.0, 0.0, 0.0), [nan] * 6, [])[0])

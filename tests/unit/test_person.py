@@ -11,7 +11,7 @@ from bench.scenes import PRESETS
 from headway.base.values import Budget, Limit, LimitReading, Reading, Tally
 from headway.pacing.call import CallId, Outcome, Request
 from headway.pacing.memory import AccountTerms
-from headway.pacing.presence import ACTIVE_S
+from headway.pacing.presence import ACTIVE_S, SESSIONS_MAX, PersonActivity
 from headway.pacing.queue import FairQueue
 from headway.pacing.view import describe
 from tests.unit.one_account import ACCOUNT, CALL, RecordedAdmission
@@ -166,3 +166,25 @@ def drained(queue: FairQueue[int]) -> list[int]:
     while (head := queue.head()) is not None:
         order.append(queue.take(places[head]))
     return order
+
+
+def test_runs_leave_in_a_fixed_window_what_a_person_may_take_until_its_end() -> None:
+    limit = Limit("requests", 20.0, 60.0, "fixed")
+    admission = RecordedAdmission(99)
+    admission.configure(ACCOUNT, AccountTerms((limit,)), 0.0)
+    ask(admission, "me", 1, PERSONAL)
+    assert sent(admission, 0.0) == [("me", 0)]
+    # It was not sent: runs need leave nothing for another one like it.
+    admission.settle(("me", 0), Outcome("unused"), 0.0)
+    admission.ask(("me", 1), PERSONAL, 1.0)
+    assert sent(admission, 1.0) == [("me", 1)]
+    ask(admission, "run", 40)
+    # One call in 30 s, twice until the end, and one more.
+    assert len(sent(admission, 1.0)) == 20 - 1 - 3
+
+
+def test_many_sessions_are_counted_up_to_a_limit() -> None:
+    seen = PersonActivity()
+    for number in range(SESSIONS_MAX + 5):
+        seen.note(f"session {number}", 1.0)
+    assert seen.sessions(2.0) == SESSIONS_MAX

@@ -230,3 +230,16 @@ def test_a_run_waits_for_the_window_that_resets_last_and_never_ends_without_room
     assert across_windows(60.0, 20_000.0, [short], (1.0, 1.0), 0.0)[0] == float("inf")
     took_s, counts = across_windows(60.0, 500.0, [short], (1.0, 1.0), 1.0)
     assert (round(took_s, 6), counts) == (60.0, [1])
+
+
+def test_a_call_that_waits_for_its_runs_share_can_leave() -> None:
+    day = Day(UsageWindow(100_000.0))
+    day.ask("run", 20, (0.05, 0.05))
+    day.go(600.0)
+    held = [id for id in day.admission.calls_of("run") if day.admission.why(id) is not None]
+    assert len(held) == WIDTH
+    for id in held:
+        wait = day.admission.leave(id)
+        assert wait is not None
+        assert wait.resource == "usage/5h"
+    assert day.admission.unsent == 0

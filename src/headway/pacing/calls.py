@@ -27,7 +27,7 @@ from headway.pacing.call import Call, CallId
 from headway.pacing.meters import Bucket, PlannedStream
 from headway.pacing.queue import FairQueue, WaitTimes
 from headway.pacing.streams import HORIZON_S
-from headway.pacing.windows import PERSON, Allowances
+from headway.pacing.windows import ALL_OF_EACH, PERSON, Allowances
 
 OVERRUN: Final = 0.4
 """An answer that outlives its plan is expected to go on for this much of what was planned..."""
@@ -257,9 +257,8 @@ class AccountCalls:
         return True
 
     def _share_wait(self, call: Call, now: float) -> Wait | None:
-        shares, account = call.request.window_shares, self.account
-        if shares is None:
-            return None
+        """The usage window of which the run of a call has taken its share."""
+        account, shares = self.account, call.request.window_shares or ALL_OF_EACH
         in_flight = sum(
             one.demand.expected.input_tokens + one.demand.expected.output_tokens - one.counted
             for one in self.in_flight.values()

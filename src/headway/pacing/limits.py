@@ -34,7 +34,6 @@ from headway.pacing.meters import (
     NEARLY_FULL,
     Bucket,
     FixedWindow,
-    Gauge,
     Meter,
     PlannedStream,
     SlidingWindow,
@@ -287,8 +286,6 @@ class TrackedLimit:
     def room(self, now: float) -> float:
         """What is to be left for the next call of a person who is active."""
         meter, personal, period_s = self.meter, self.personal, self.limit.period_s
-        if isinstance(meter, Gauge):
-            return 0.0
         if isinstance(meter, Bucket):
             return personal.largest
         if isinstance(meter, FixedWindow):

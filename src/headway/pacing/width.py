@@ -513,8 +513,6 @@ class Ramp:
 
     def when(self, now: float) -> float:
         """When one more may leave."""
-        if self.most == inf:
-            return now
         if now >= self._grow_s:
             self.most *= RAMP_GROWTH
             self._grow_s = now + self._patience_s()

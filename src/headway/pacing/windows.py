@@ -61,6 +61,8 @@ PERSON: Final = "interactive"
 Shares = tuple[float, float]
 """The most that a run takes of a window: of one shorter than a day, of a longer one."""
 
+ALL_OF_EACH: Final[Shares] = (1.0, 1.0)
+
 RUN_SHARES: Final[Shares] = (0.8, 0.5)
 """Of a login, if nothing is set: the person that it belongs to works with it, too."""
 
