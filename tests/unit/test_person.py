@@ -11,7 +11,13 @@ from bench.scenes import PRESETS
 from headway.base.values import Budget, Limit, LimitReading, Reading, Tally
 from headway.pacing.call import CallId, Outcome, Request
 from headway.pacing.memory import AccountTerms
-from headway.pacing.presence import ACTIVE_S, SESSIONS_MAX, PersonActivity
+from headway.pacing.presence import (
+    ACTIVE_S,
+    RECENT,
+    SESSIONS_MAX,
+    PersonActivity,
+    PersonalNeed,
+)
 from headway.pacing.queue import FairQueue
 from headway.pacing.view import describe
 from tests.unit.one_account import ACCOUNT, CALL, RecordedAdmission
@@ -188,3 +194,12 @@ def test_many_sessions_are_counted_up_to_a_limit() -> None:
     for number in range(SESSIONS_MAX + 5):
         seen.note(f"session {number}", 1.0)
     assert seen.sessions(2.0) == SESSIONS_MAX
+
+
+def test_more_calls_can_be_withdrawn_than_are_remembered() -> None:
+    need = PersonalNeed()
+    for number in range(RECENT + 1):
+        need.note(1.0, float(number))
+    for _ in range(RECENT + 1):
+        need.withdraw()
+    assert need.taken_since(-1.0) == 0.0
