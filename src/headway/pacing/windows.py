@@ -46,7 +46,7 @@ UNTOLD_S: Final = DAY_S
 """How long an empty window holds of which neither reset nor period is told."""
 
 IDLE_S: Final = 60.0
-"""A run's next call follows sooner; somebody who works elsewhere uses a few hundredths an hour."""
+"""A run's next call follows sooner; a person who works elsewhere uses a few hundredths an hour."""
 
 RESET_STEP_S: Final = 1.0
 """Resets are written in whole seconds, rounded down: a call that is sent at the second itself is
