@@ -19,7 +19,7 @@ CORE_TESTS := tests/unit tests/property
 ONE_MORE = $(shell $(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)')
 
 .DEFAULT_GOAL := help
-.PHONY: help run test coverage test-parallel test-agents test-llm lint bench bench-pacing bench-http bench-broker bench-store bench-sharing bench-cost \
+.PHONY: help run test coverage test-parallel test-agents test-llm lint bench bench-pacing bench-http bench-broker bench-store bench-sharing bench-each bench-cost \
 	bench-engine bench-chaos bench-gateway bench-coherence bench-state bench-patterns bench-examples bench-forecast bench-advice bench-strangers bench-versions bench-outage bench-cache bench-windows bench-person bench-changes picture soak clean check-python
 
 help: ## show this list
@@ -70,6 +70,9 @@ bench-broker: $(DEV) ## a permit through the broker, with 16 busy processes
 
 bench-store: $(DEV) ## CPU time of saving the broker's memory, beside an earlier commit
 	@$(BIN)/python -m bench.store
+
+bench-each: $(DEV) ## `each` beside GNU parallel, which must be there, and xargs; alone on the machine
+	@$(BIN)/python -m bench.each_width
 
 bench-sharing: $(DEV) ## one account for threads and processes, over HTTP
 	@$(BIN)/python -m bench.sharing

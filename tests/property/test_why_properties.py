@@ -31,8 +31,12 @@ class Roomy(Strategy, frozen=True):
     def room(self, active: int) -> float:
         return max(1.0, Strategy.room(self, active))
 
+
+class RoomyRules(Rules, frozen=True):
+    """Rules by which one more may always make calls."""
+
     def callers(self, waiting: int) -> float:
-        return max(1.0, Strategy.callers(self, waiting))
+        return max(1.0, Rules.callers(self, waiting))
 
 
 def _copy(run: Run) -> State:
@@ -103,8 +107,9 @@ def _remove(state: State, task: int, gone: Collection[Named]) -> None:
         for other in line[: line.index(task)]:
             _vanish(state, other)
     if "strategy" in kinds:
-        inner = state.rules.strategy
-        state.rules = replace(state.rules, strategy=Roomy(inner.kind, inner.size))
+        rules, inner = state.rules, state.rules.strategy
+        roomy = Roomy(inner.kind, inner.size)
+        state.rules = RoomyRules(roomy, rules.retries, rules.halt, rules.ceiling, rules.is_patient)
     if "ceiling" in kinds:
         ceiling = max(state.rules.ceiling, len(state.active) + 1)
         state.rules = replace(state.rules, ceiling=ceiling)

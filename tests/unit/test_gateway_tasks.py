@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from headway.agents.metering import Metered, MeteredUsage, PriceLookup, metered
 from headway.base.values import Amounts, Fault, Spend, Tally
-from headway.engine.strategy import Resting
 from headway.errors import BudgetReachedError
 from headway.gateway.call import counted
 from headway.gateway.settings import GatewayOptions, read_settings
@@ -125,15 +124,16 @@ def test_calls_that_are_being_entered_in_the_books_are_waited_for() -> None:
     asyncio.run(main())
 
 
-def test_an_attempt_rests_while_it_has_calls_and_is_queued_while_any_waits() -> None:
+def test_an_attempt_is_queued_while_any_of_its_calls_waits() -> None:
     async def main() -> None:
-        async with Opened().attempt() as (meter, _seen, key, payer):
-            assert meter.resting() == Resting()
-            key.in_flight = 2
+        async with Opened().attempt() as (meter, _seen, _key, payer):
+            assert meter.queued() == 0
             payer.waits()
-            assert meter.resting() == Resting(1, 1)
+            payer.waits()
             payer.goes()
-            assert meter.resting() == Resting(1, 0)
+            assert meter.queued() == 1
+            payer.goes()
+            assert meter.queued() == 0
 
     asyncio.run(main())
 

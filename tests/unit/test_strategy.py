@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from headway.engine.strategy import (
     ADAPTIVE,
     ALL_AT_ONCE,
-    FIRST,
-    PLACES_PER_CORE_MAX,
+    PLACES_MAX,
     QUEUED,
-    LocalLaw,
-    Resting,
+    LocalWidth,
+    MachineLoad,
     Strategy,
     parse,
 )
@@ -54,113 +53,77 @@ def test_what_is_not_a_strategy_is_refused_with_a_hint(text: str) -> None:
     assert refused.value.hint
 
 
-FREE = 0.5
-STEP_S = 0.5
-
-
 class World:
-    """Tasks that last `latency_s`, of which at most `rate` can end in a second."""
+    """A machine whose tasks each keep `share` of a processor busy, observed four times a second."""
 
-    def __init__(self, cores: int, latency_s: float, rate: float = 1e9) -> None:
-        self.law = LocalLaw(cores)
-        self.latency_s = latency_s
-        self.rate = rate
-        self.now = 0.0
-        self.ended = 0.0
-        self.widest = 0.0
+    def __init__(self, cores: int, share: float, memory: float = 1e9, quota: float = 1e9) -> None:
+        self.law = LocalWidth(cores)
+        self.share, self.memory, self.quota = share, memory, quota
 
-    def run(self, seconds: float) -> float:
-        for _ in range(int(seconds / STEP_S)):
-            self.now += STEP_S
-            self.ended += STEP_S * min(self.rate, self.law.places / self.latency_s)
-            self.law.observe(FREE, int(self.law.places), int(self.ended), self.now)
-            self.widest = max(self.widest, self.law.places)
+    def look(self, times: int) -> float:
+        for _ in range(times):
+            active = int(self.law.places)
+            queued = int(max(0.0, active - self.quota))
+            load = MachineLoad(active * self.share, max(0.0, self.memory - active), queued=queued)
+            self.law.observe(load, active)
         return self.law.places
 
 
-def test_it_grows_while_more_at_once_finish_more() -> None:
-    world = World(cores=2, latency_s=1.0)
-    assert world.run(30.0) > 30
+@pytest.mark.parametrize("cores", [1, 2, 16])
+def test_tasks_that_wait_are_dozens_within_a_second_on_any_machine(cores: int) -> None:
+    assert World(cores, 0.0).look(4) >= 64
 
 
-def test_it_stays_near_what_a_quota_feeds() -> None:
-    """Six tasks of 2 s at 3 a second keep the quota busy: 22 at once would only wait."""
-    world = World(cores=2, latency_s=2.0, rate=3.0)
-    assert 4 <= world.run(300.0) <= 9
-    assert world.widest <= 13
+@pytest.mark.parametrize(("share", "least", "most"), [(1.0, 4, 4), (0.5, 6, 8), (0.05, 50, 100)])
+def test_tasks_that_compute_are_as_many_as_keep_two_processors_busy(
+    share: float, least: int, most: int
+) -> None:
+    assert least <= World(2, share).look(40) <= most
 
 
-def test_what_did_not_pay_is_tried_again_after_a_while() -> None:
-    world = World(cores=2, latency_s=2.0, rate=3.0)
-    narrow = world.run(300.0)
-    world.rate = 100.0
-    assert world.run(300.0) > 2 * narrow
+def test_22_agents_of_a_small_machine_are_limited_by_its_memory() -> None:
+    assert World(2, 0.0, memory=9).look(40) == 9
+    assert World(2, 0.0, memory=22).look(40) == 22
 
 
-def test_it_does_not_grow_when_places_are_free_or_memory_is_not() -> None:
-    for memory, active in ((FREE, 2), (0.1, 4)):
-        law = LocalLaw(4)
-        law.observe(FREE, 4, 0, 0.0)
-        assert law.observe(memory, active, 100, 10.0) == 4
+def test_no_more_than_a_few_tasks_wait_for_permits() -> None:
+    assert World(2, 0.0, quota=40).look(40) == 40 + QUEUED
+
+
+def test_a_place_that_is_free_is_no_reason_for_more() -> None:
+    law = LocalWidth(4)
+    assert law.observe(MachineLoad(), 3) == 4
 
 
 def test_it_gives_way_when_memory_is_gone() -> None:
-    law, gone = LocalLaw(8), (0.01, 8, 0)
-    law.observe(*gone, 0.0)
-    assert law.observe(*gone, 1.0) == 6
-    for second in range(2, 40):
-        law.observe(*gone, float(second))
+    law, gone = LocalWidth(8), MachineLoad(is_short=True)
+    assert law.observe(gone, 8) == 6
+    for _ in range(20):
+        law.observe(gone, int(law.places))
     assert law.places == 1
 
 
+def test_tasks_that_begin_to_compute_become_fewer_as_they_end() -> None:
+    world = World(2, 0.0)
+    wide = world.look(5)
+    world.share = 1.0
+    assert world.look(40) < 8 < wide
+    world.share = 0.0
+    assert world.look(20) >= wide
+
+
 @given(
-    st.lists(st.tuples(st.floats(0, 1), st.integers(0, 5000), st.integers(0, 500)), max_size=60),
-    st.integers(0, 64),
-)
+    st.lists(
+        st.builds(
+            MachineLoad, st.floats(0, 1e5), st.floats(0, 1e5), st.booleans(), st.integers(0, 99)
+        ),
+        max_size=60,
+    ),
+    st.integers(0, 64), st.integers(0, 5000),
+)  # fmt: skip
 def test_there_is_always_a_place_and_never_too_many(
-    samples: list[tuple[float, int, int]], cores: int
+    loads: list[MachineLoad], cores: int, active: int
 ) -> None:
-    law, ended = LocalLaw(cores), 0
-    for second, (memory, active, more) in enumerate(samples):
-        ended += more
-        places = law.observe(memory, active, ended, float(second))
-        assert 1 <= places <= max(FIRST, PLACES_PER_CORE_MAX * max(1, cores))
-        assert places == law.places
-
-
-def test_the_place_of_a_task_that_waits_for_a_model_is_lent() -> None:
-    law = LocalLaw(4)
-    law.observe(FREE, 4, 0, 0.0, Resting(3))
-    assert (law.places, law.room) == (4, 7)
-    law.observe(FREE, 7, 0, 0.5, Resting(6, QUEUED - 1))
-    assert law.room == 10
-
-
-def test_nothing_more_is_lent_while_a_few_wait_for_a_permit() -> None:
-    law = LocalLaw(4)
-    law.observe(FREE, 4, 0, 0.0, Resting(4))
-    law.observe(FREE, 8, 0, 0.5, Resting(8, QUEUED))
-    assert law.room == 8
-    law.observe(FREE, 8, 0, 1.0, Resting(2, QUEUED))
-    assert law.room == 6
-
-
-def test_nothing_more_is_lent_without_free_memory_and_nothing_at_all_when_it_is_gone() -> None:
-    law = LocalLaw(4)
-    law.observe(FREE, 4, 0, 0.0, Resting(4))
-    law.observe(0.1, 8, 0, 0.1, Resting(8))
-    assert law.room == 8
-    law.observe(0.01, 8, 0, 0.2, Resting(8))
-    assert law.room == law.places
-
-
-def test_agents_that_mostly_wait_are_as_many_as_the_quota_feeds_within_seconds() -> None:
-    """A quota of 40 at once: without a gateway the law would need rounds of whole agents."""
-    law, active = LocalLaw(2), 0
-    for tick in range(40):
-        calling = max(0, active - 2)  # Two are always at work here.
-        queued = max(0, calling - 40)
-        law.observe(FREE, active, 0, tick * STEP_S, Resting(calling, queued))
-        active = int(law.room)
-    assert 40 <= active <= 50
-    assert law.places == FIRST
+    law = LocalWidth(cores)
+    for load in loads:
+        assert 1 <= law.observe(load, active) <= PLACES_MAX

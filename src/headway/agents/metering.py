@@ -23,7 +23,6 @@ from headway.work import Attempt, AttemptError, OverBudgetError, Result, WindowE
 if TYPE_CHECKING:
     import asyncio
 
-    from headway.engine.strategy import Resting
     from headway.pacing.estimate import Prices
     from headway.pacing.windows import Shares
 
@@ -118,8 +117,8 @@ class CallMeter(Protocol):
     def seen(self, attempt: Attempt) -> MeteredUsage:
         """The usage of an open attempt so far. From any thread."""
 
-    def resting(self) -> Resting:
-        """Of the attempts that are open, how many wait for an answer or a permit."""
+    def queued(self) -> int:
+        """How many of the attempts that are open wait for a permit."""
 
     async def aclose(self) -> None:
         """The run is over."""

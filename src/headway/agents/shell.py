@@ -22,6 +22,7 @@ from msgspec import Struct, field
 
 from headway.agents.shim import LAUNCH, pack, unpack
 from headway.base.digest import digest
+from headway.base.process_tree import HAS_PROC
 from headway.base.values import Fault, FaultKind
 from headway.journal.shim_log import LOG_NAME, output_path, unsealed
 from headway.work import Attempt, AttemptClock, AttemptError, Result
@@ -30,6 +31,10 @@ Reason = Literal["exit", "timeout", "cancelled", "orphaned", "refused"]
 """By itself; by its timeout; by us; because headway was gone; or it could not be started."""
 
 HOME: Final = str(Path(__file__).resolve().parent.parent)
+BLEND: Final = 0.1
+"""Of the last command in the average of those that ended."""
+LOOK: Final = 0
+"""The number of a question about all commands; those of commands begin with 1."""
 OUTPUT_BYTES_MAX: Final = 64 * 1024 * 1024
 """The most of one output that is taken into memory, and into a journal."""
 
@@ -102,6 +107,24 @@ class CommandEnded(Struct, frozen=True):
     stderr: Output
 
 
+class RunningCommand(Struct, frozen=True):
+    """What a command does now, with all of its processes."""
+
+    number: int
+    clock: AttemptClock
+    """Of the attempt that it belongs to."""
+    age_s: float
+    busy: int
+    """Processes that run, or wait for a processor or a disk."""
+    cpu_s: float
+    memory_bytes: int
+    output_bytes: int
+
+
+TICK_S: Final = 1.0 / os.sysconf("SC_CLK_TCK")
+PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+
+
 class ShimClient:
     """Runs commands under one shim process, which is started with the first of them."""
 
@@ -111,6 +134,9 @@ class ShimClient:
         self._here = os.getcwd()
         self._link: _Link | None = None
         self._started = 0
+        self._running: dict[int, tuple[AttemptClock, float]] = {}
+        """By number: the clock of the attempt, and when the command was started."""
+        self._peak_bytes = 0.0
 
     async def run(self, command: Command, clock: AttemptClock | None = None) -> CommandEnded:
         """Execute it; cancelling ends its processes first. `clock` measures its `timeout_s`."""
@@ -127,6 +153,7 @@ class ShimClient:
         )
         message = ("start", number, command.key.hex(), command.attempt, what)
         waiter = link.ask(number, message)
+        self._running[number] = clock, asyncio.get_running_loop().time()
         try:
             with clock.alarm(command.timeout_s, lambda: link.send(("late", number))):
                 values = await asyncio.shield(waiter)
@@ -137,7 +164,34 @@ class ShimClient:
             if not waiter.cancelled():
                 waiter.exception()
             raise
-        return _ended(self._folder, command.key, command.attempt, values)
+        finally:
+            del self._running[number]
+        ended = _ended(self._folder, command.key, command.attempt, values)
+        # A mean of the last ones: commands of one run are of one kind, or of few.
+        blend = BLEND if self._peak_bytes else 1.0
+        self._peak_bytes += blend * (1024.0 * ended.memory_kb - self._peak_bytes)
+        return ended
+
+    def peak_bytes(self) -> float:
+        """The most memory that the commands that ended last needed, on average; 0 before that."""
+        return self._peak_bytes
+
+    async def look(self) -> list[RunningCommand]:
+        """What the commands do that run now; nothing where the system does not tell."""
+        if self._link is None or not HAS_PROC or not self._running:
+            return []
+        try:
+            (rows,) = await self._link.ask(LOOK, ("look", LOOK))
+        except ShimGoneError:
+            return []
+        now_s = asyncio.get_running_loop().time()
+        return [
+            RunningCommand(
+                number, known[0], now_s - known[1], busy, ticks * TICK_S, pages * PAGE_BYTES, size
+            )
+            for number, busy, ticks, pages, size in rows
+            if (known := self._running.get(number)) is not None
+        ]
 
     async def close(self) -> None:
         link, self._link = self._link, None

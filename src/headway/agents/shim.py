@@ -24,7 +24,7 @@ import sys
 import time
 
 from headway.agents.capture import READ_BYTES, Capture
-from headway.base.process_tree import HAS_PROC, family, is_alive, send
+from headway.base.process_tree import HAS_PROC, activity, family, is_alive, send
 from headway.journal import shim_log
 
 TYPE_CHECKING = False
@@ -159,10 +159,22 @@ class ShimServer:
                 continue  # It hears of that when this process has ended.
             if message[0] == "start":
                 self._start(*message[1:])
+            elif message[0] == "look":
+                self._tell([("looked", message[1], self._look())])
             elif message[1] in self.by_id:
                 reason = shim_log.TIMEOUT if message[0] == "late" else shim_log.CANCELLED
                 self._end([self.by_id[message[1]]], reason, time.monotonic())
         return bool(data)
+
+    def _look(self) -> list[tuple[int, int, int, int, int]]:
+        """What every running command does: its processes that are busy, ticks of CPU, pages of
+        memory, bytes of output."""
+        seen = activity(set(self.running))
+        written = {
+            pid: sum(stream.size + len(stream.text) for stream in command.streams)
+            for pid, command in self.running.items()
+        }
+        return [(one.id, *seen[pid], written[pid]) for pid, one in self.running.items()]
 
     def _start(self, id: int, key: str, attempt: int, what: tuple[Any, ...]) -> None:
         argv, environment, folder, stdin = what

@@ -28,7 +28,7 @@ from headway.errors import BadValueError, UsageError, did_you_mean
 from headway.journal.folder import list_runs, new_run
 from headway.journal.journal import Journal
 from headway.journal.reader import latest
-from headway.run.driver import cores
+from headway.run.machine import cores
 from headway.state.context import Commons, lent
 from headway.work import Attempt, AttemptError, Needed, Result, tell_waits_of
 

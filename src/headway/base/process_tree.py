@@ -13,28 +13,47 @@ def family(root: int) -> dict[int, int]:
     A process group is not enough: `timeout` and shells with job control make their own, and
     agents start detached tools. Where there is no /proc, no process is found.
     """
-    parents: dict[int, int] = {}
-    begins: dict[int, int] = {}
-    found = {root}
-    for name in os.listdir("/proc") if HAS_PROC else ():
-        if not name.isdigit():
-            continue
-        fields = stat_of(int(name))
-        if fields and fields[0] not in b"ZX":
-            pid = int(name)
-            parents[pid] = int(fields[1])
-            begins[pid] = int(fields[19])
-            if int(fields[3]) == root:
-                found.add(pid)
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return {pid: begins[pid] for pid in found if pid in begins}
+    every = processes()
+    living = {pid: fields for pid, fields in every.items() if fields[0] not in b"ZX"}
+    return {pid: int(living[pid][19]) for pid, top in _roots_of(living, {root}).items() if top}
+
+
+def activity(roots: set[int]) -> dict[int, tuple[int, int, int]]:
+    """Of each of these commands: how many of its processes run, or wait for a processor or a disk;
+    the ticks of CPU that it has used; and its pages of memory."""
+    every = processes()
+    totals = dict.fromkeys(roots, (0, 0, 0))
+    for pid, root in _roots_of(every, roots).items():
+        if root:
+            fields, (busy, ticks, pages) = every[pid], totals[root]
+            ticks += sum(map(int, fields[11:15]))  # With those of children that are reaped.
+            totals[root] = busy + (fields[0] in b"RD"), ticks, pages + int(fields[21])
+    return totals
+
+
+def processes() -> dict[int, list[bytes]]:
+    """All processes, and what the kernel says of each; none where there is no /proc."""
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()] if HAS_PROC else []
+    return {pid: fields for pid in pids if (fields := stat_of(pid))}
+
+
+def _roots_of(every: dict[int, list[bytes]], roots: set[int]) -> dict[int, int]:
+    """To which of these commands each process belongs, by session or descent; 0 is to none."""
+    found = {}
+    for pid, fields in every.items():
+        session = int(fields[3])
+        found[pid] = pid if pid in roots else session if session in roots else 0
+    for pid in every:
+        path, at = [pid], pid
+        while not found[at] and (at := int(every[at][1])) in every and at not in path:
+            path.append(at)
+        found.update(dict.fromkeys(path, found.get(at, 0)))
+    return found
 
 
 def children(parent: int) -> list[int]:
     """The processes that a process has started and that are not reaped."""
-    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()] if HAS_PROC else []
-    return [pid for pid in pids if (fields := stat_of(pid)) and int(fields[1]) == parent]
+    return [pid for pid, fields in processes().items() if int(fields[1]) == parent]
 
 
 def stat_of(pid: int) -> list[bytes]:

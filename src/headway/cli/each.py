@@ -24,6 +24,7 @@ from headway.pacing.windows import RUN_SHARES
 from headway.plans.each import ValueSource, arrange, lines, parse
 from headway.report.text.outputs import Outputs
 from headway.run.each import EachSource, EachWork
+from headway.run.machine import Machine, cores
 
 if TYPE_CHECKING:
     from headway.cli.running import Show
@@ -103,12 +104,15 @@ def perform(
                 done = work.ended.pop(event.task, None)
                 outputs.ended(event.task, done, nullcontext if watcher is None else watcher.aside)
 
-    run = Launch(graph, (work,), rules, waits_until_s=waits_until_s, closes=(shim.close,))
+    machine = Machine(shim.look, shim.peak_bytes, meter)
+    run = Launch(
+        graph, (work,), rules, waits_until_s=waits_until_s, closes=(shim.close,), machine=machine
+    )
     if meter is not None:
         shares = source.window_shares or RUN_SHARES
         meets = (lambda driver: meter.meet(driver.window_empty, False, shares),)
         closes = (shim.close, meter.aclose)
-        run = replace(run, meets=meets, closes=closes, resting=meter.resting)
+        run = replace(run, meets=meets, closes=closes)
     return conduct(run, journal, show, told, lambda: outputs.close(nullcontext))
 
 
@@ -150,7 +154,7 @@ def _parser() -> Parser:
         formatter_class=HelpText,
     )
     add = parser.add_argument
-    add("-j", "--jobs", metavar="N", help="never more than N at once (default: as many as fit)")
+    add("-j", "--jobs", metavar="N", help="exactly N at once (default: as many as fit)")
     add("-k", "--keep-order", action="store_true", help="outputs in the order of the inputs")
     add("-n", "--max-args", "-N", type=int, metavar="N", help="so many inputs to each command")
     add("-a", "--arg-file", metavar="FILE", action="append", help="inputs, one a line")
@@ -254,8 +258,6 @@ def _earlier(source: EachSource) -> Journal | None:
 
 def _jobs(text: str | None) -> float:
     """`4`, `+2`, `50%` of the cores; 0 is as many as fit."""
-    from headway.run.driver import cores
-
     if text is None or text == "0":
         return inf
     number = text.removesuffix("%").lstrip("+-")

@@ -61,7 +61,7 @@ def arguments(parser: argparse.ArgumentParser) -> Body:
     add = parser.add_argument
     add("plan", metavar="PLAN", help="the plan's file")
     add("--strategy", metavar="S", help="adaptive, waves:4, fixed:8, all-at-once")
-    add("-j", "--jobs", type=int, metavar="N", help="never more tasks at once")
+    add("-j", "--jobs", type=int, metavar="N", help="so many tasks at once; calls are paced")
     add("--retries", type=int, metavar="N", help="attempts after the first")
     add("--model", default="", metavar="M", help="for prompts that name none")
     add("--outside", action="store_true", help="allow paths outside of the plan's folder")

@@ -228,7 +228,7 @@ def starts(state: State, now: float) -> list[ev.Event]:
     count = int(min(strategy.room(active), rules.ceiling - active, line.ready))
     if count <= 0:
         return []
-    callers = int(min(strategy.callers(len(state.waiting)), count))
+    callers = int(min(rules.callers(len(state.waiting)), count))
     here = int(min(max(1.0, state.places) - state.local, count)) if line.local else 0
     tasks = line.first(count, callers, here)
     tried, reason = state.tried, strategy.reason

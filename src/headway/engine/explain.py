@@ -207,7 +207,7 @@ def _of_room(state: State, task: int) -> list[Blocker]:
     group, rules = group_of(task), state.rules
     is_local = groups[group].is_local
     places = rules.strategy.room(len(active))
-    callers = inf if is_local else rules.strategy.callers(waiting)
+    callers = inf if is_local else rules.callers(waiting)
     below = rules.ceiling - len(active)
     here = max(1.0, state.places) - local
     blockers: list[Blocker] = []
@@ -219,7 +219,7 @@ def _of_room(state: State, task: int) -> list[Blocker]:
         words = f"this machine is full: {local} of {max(1, int(state.places))} places are taken"
         blockers.append(Blocker("machine", words))
     room = int(min(max(1.0, places), max(1.0, below), state.line.ready + 1))
-    callers = rules.strategy.callers(waiting)
+    callers = rules.callers(waiting)
     if line := _of_the_line(state, task, before, room, callers, here):
         blockers.append(line)
     return blockers

@@ -19,7 +19,7 @@ from msgspec import Struct, field
 
 from headway.base.values import Fault
 from headway.engine.events import TaskDelayed, TaskProposed, TaskStale, TaskStarted
-from headway.engine.strategy import ADAPTIVE, Strategy
+from headway.engine.strategy import ADAPTIVE, LOOKAHEAD, Strategy
 from headway.plans.graph import Graph
 from headway.plans.ready import DONE, READY, TAKEN, ReadySet
 from headway.plans.ready import copied as copied_ready
@@ -213,9 +213,18 @@ class Rules(Struct, frozen=True):
     """Attempts after the first, for groups that do not say."""
     halt: Halt | None = None
     ceiling: float = inf
-    """The user's own: never are more tasks active, whatever the strategy."""
+    """The user's own: never are more tasks active; with `adaptive`, as many as that."""
     is_patient: bool = False
     """A refusal for want of room uses up no attempt: the task waits, it does not fail."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the user says how many tasks are active: nothing but that limits them."""
+        return self.strategy.kind != "adaptive" or self.ceiling < inf
+
+    def callers(self, waiting: int) -> float:
+        """How many more may make calls, while so many wait for a permit already."""
+        return inf if self.is_exact else LOOKAHEAD - waiting
 
 
 class State(Struct):
@@ -230,8 +239,6 @@ class State(Struct):
     sequencer: Sequencer
     active: dict[int, int] = field(default_factory=dict)
     waiting: set[int] = field(default_factory=set)
-    local_ended: int = 0
-    """Attempts that used this machine and have ended."""
     local: int = 0
     tried: dict[int, int] = field(default_factory=dict)
     """Attempts so far, of tasks that are not active and have not ended."""
@@ -400,7 +407,6 @@ class State(Struct):
                 self.line.take(group, task)
         elif self.graph.groups[group].is_local:
             self.local -= 1
-            self.local_ended += 1
         self.waiting.discard(task)
 
     def take_back(self) -> None:

@@ -1,112 +1,79 @@
 """Which ready task starts next and how many are active: all at once, waves, fixed, adaptive.
 
 `adaptive` has no number to choose: it starts another task while few started tasks wait for a
-permit, so that the width is what the quota can feed. `LocalLaw` limits tasks that use this machine.
+permit, so that the width is what the quota can feed. `LocalWidth` limits its tasks on this machine.
+A number that the user gives is exact: neither of the two limits it.
 """
 
 from __future__ import annotations
 
-from math import inf, log
+from math import inf
 from typing import Final, Literal
 
 from msgspec import Struct
 
 from headway.errors import BadValueError, did_you_mean
 
-# How many tasks may use this machine at once: as many as finish more together than fewer do.
+# How many tasks may use this machine at once: as many as its processors and memory can serve.
 
-SETTLE_S: Final = 0.5
-"""A change needs time to be seen."""
-MEMORY_FREE_ABOVE: Final = 0.15
-MEMORY_GONE_BELOW: Final = 0.05
 FIRST: Final = 4
-"""What waves of agents are usually sized to: enough to see how fast things go."""
-ROUND: Final = 8
-"""Ends that tell a rate: fewer are chance."""
-GROWTH: Final = 1.5
+"""What waves of agents are usually sized to: enough to see what they need."""
+GROWTH: Final = 2.0
+"""A look: commands that only wait are 64 after a second of four looks."""
 SHRINK: Final = 0.75
-ELASTIC: Final = 0.2
-"""A greater width pays if the rate grows by at least this share of the growth, in logarithms."""
-REST: Final = 10
-"""Rounds until a width that did not pay is tried again."""
+BLEND: Final = 0.5
+"""Of the last look in what is known of the processors: one look alone sees a moment."""
+HEADROOM: Final = 1.5
+"""Busy processes for each processor: with one alone it idles while a command starts or writes."""
 QUEUED: Final = 4
 """Tasks that wait for a permit: enough to take each that becomes free, and processes are dear."""
-PLACES_PER_CORE_MAX: Final = 256
-"""A process is a few megabytes even when it only waits."""
+PLACES_MAX: Final = 1024
+"""Processes beyond it cost the system more than they give, even if they only wait."""
 
 
-class Resting(Struct, frozen=True):
-    """How many active tasks that use this machine wait for an answer or a permit."""
+class MachineLoad(Struct, frozen=True):
+    """What the commands of a run leave of this machine."""
 
-    tasks: int = 0
+    busy: float = 0.0
+    """Processes of theirs that run, or wait for a processor or a disk."""
+    room: float = inf
+    """For how many more of them there is memory."""
+    is_short: bool = False
+    """Whether memory is nearly gone."""
     queued: int = 0
+    """Tasks that wait for a permit."""
 
 
-class LocalLaw:
+class LocalWidth:
+    """How many tasks may use this machine at once.
+
+    It doubles while all places are taken, until the tasks keep every processor busy, memory is
+    used, or some of them wait for permits. The number of processors does not limit tasks that wait.
+    """
+
     def __init__(self, cores: int) -> None:
         self._cores = max(1, cores)
-        self.places = float(max(self._cores, FIRST))
-        self._known: tuple[float, float] | None = None
-        self._since_s = 0.0
-        self._since_ended = -1
-        self._rest = 0
-        self._lent = 0
+        self._first = max(self._cores, FIRST)
+        self.places = float(self._first)
+        self._busy: float | None = None
 
-    @property
-    def room(self) -> float:
-        return self.places + self._lent
-
-    def observe(
-        self, memory: float, active: int, ended: int, now: float, resting: Resting = Resting()
-    ) -> float:
-        """The places from now on.
-
-        `memory` is the share that is available; `active` and `ended` count tasks on this machine.
-        """
-        self._lend(memory, resting)
-        if self._since_ended < 0:
-            self._since_s, self._since_ended = now, ended
-        if now < self._since_s + SETTLE_S:
-            return self.places
-        if memory < MEMORY_GONE_BELOW and self.places > 1:
-            self._known = None
-            self._change(min(self.places - 1, self.places * SHRINK), ended, now)
-        elif ended - self._since_ended >= max(ROUND, self.places):
-            is_full = active - resting.tasks >= self.places - 1
-            self._round(is_full and memory > MEMORY_FREE_ABOVE, ended, now)
+    def observe(self, load: MachineLoad, active: int) -> float:
+        """The places from now on; `active` tasks use the machine."""
+        before = load.busy if self._busy is None else self._busy
+        busy = self._busy = before + BLEND * (load.busy - before)
+        places = self.places
+        if load.is_short:
+            places = min(places - 1, SHRINK * active)
+        elif load.queued > QUEUED and places > self._first:
+            places = max(self._first, min(places, active - load.queued + QUEUED))
+        elif busy > 2 * HEADROOM * self._cores and places > self._first:
+            # What waited before keeps the processors busy now: as places become free.
+            places = max(self._first, SHRINK * places)
+        elif active >= places and load.queued < QUEUED:
+            served = active * HEADROOM * self._cores / busy if busy else inf
+            places = max(places, min(GROWTH * places, served, active + load.room, PLACES_MAX))
+        self.places = float(max(1, int(places)))
         return self.places
-
-    def _lend(self, memory: float, resting: Resting) -> None:
-        """Lend no more than there is, and more only where it helps."""
-        if memory > MEMORY_FREE_ABOVE and resting.queued < QUEUED:
-            self._lent = resting.tasks
-        elif memory < MEMORY_GONE_BELOW:
-            self._lent = 0
-        else:
-            self._lent = min(self._lent, resting.tasks)
-
-    def _round(self, may_grow: bool, ended: int, now: float) -> None:
-        """Enough have ended to know what this width gives."""
-        per_s = (ended - self._since_ended) / (now - self._since_s)
-        before, self._known = self._known, (self.places, per_s)
-        if before is not None and before[0] < self.places:
-            gained = log(per_s / before[1])
-            if gained < ELASTIC * log(self.places / before[0]):
-                self._rest = REST
-                self._known = None
-                self._change(before[0], ended, now)
-                return
-        most = float(PLACES_PER_CORE_MAX * self._cores)
-        if self._rest:
-            self._rest -= 1
-        elif may_grow and self.places < most:
-            self._change(min(most, max(self.places + 1, self.places * GROWTH)), ended, now)
-            return
-        self._since_s, self._since_ended = now, ended
-
-    def _change(self, places: float, ended: int, now: float) -> None:
-        self.places = max(1.0, float(int(places)))
-        self._since_s, self._since_ended = now, ended
 
 
 LOOKAHEAD: Final = 32
@@ -143,10 +110,6 @@ class Strategy(Struct, frozen=True):
         if self.kind == "waves":
             return 0 if active else self.size
         return self.size - active if self.kind == "fixed" else inf
-
-    def callers(self, waiting: int) -> float:
-        """How many of them may make calls, while so many wait for a permit already."""
-        return LOOKAHEAD - waiting if self.kind == "adaptive" else inf
 
 
 ADAPTIVE: Final = Strategy()

@@ -24,7 +24,6 @@ from msgspec.structs import replace
 from headway.agents.metering import MeteredUsage, PriceLookup
 from headway.base.values import Spend
 from headway.client.accounts import GATEWAY_VARIABLE
-from headway.engine.strategy import Resting
 from headway.errors import StateFileError
 from headway.gateway import environment
 from headway.gateway.guard import Keyring
@@ -267,10 +266,8 @@ class TaskGateway:
         if self._settings.record is not None and closed.usage().calls:
             self._recent.add(closed.key.name)
 
-    def resting(self) -> Resting:
-        calling = [key for key in self._keys if key.in_flight]
-        queued = sum(isinstance(key.payer, _Metered) and key.payer.is_queued for key in calling)
-        return Resting(len(calling), queued)
+    def queued(self) -> int:
+        return sum(opened.is_queued for opened in self._open.values())
 
     async def aclose(self) -> None:
         """Listen no more. Raises what kept the server from starting, if anything did."""

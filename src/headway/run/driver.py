@@ -12,7 +12,6 @@ Laws:
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import time
 from collections import deque
@@ -29,7 +28,7 @@ from headway.engine import events as ev
 from headway.engine.engine import Step, advance, begin, step
 from headway.engine.record import JournalEntry
 from headway.engine.state import Rules, State
-from headway.engine.strategy import LocalLaw, Resting
+from headway.engine.strategy import LocalWidth
 from headway.errors import HeadwayError, JournalError
 from headway.journal.file import FULL
 from headway.journal.memory import Record
@@ -37,6 +36,7 @@ from headway.pacing.budget import Budgets
 from headway.plans.graph import Graph
 from headway.plans.ready import DONE, FAILED, LOST
 from headway.run.attempts import Attempts
+from headway.run.machine import Machine, cores, follow_machine
 from headway.run.results import Results, Saved, take_over
 from headway.state.coherence import Coherence
 from headway.state.outbox import Outbox
@@ -81,26 +81,6 @@ class Alarm:
             return
         self._timer, self._at_s = None, inf
         self._ring()
-
-
-# What this machine has, for tasks that use it, and what headway itself takes of it.
-
-
-def cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count() or 1
-
-
-def memory_available() -> float:
-    """The share of all memory that can be had without swapping; all, where that is unknown."""
-    try:
-        with open("/proc/meminfo", "rb") as file:
-            lines = dict(line.split(b":", 1) for line in file)
-        return float(lines[b"MemAvailable"].split()[0]) / float(lines[b"MemTotal"].split()[0])
-    except (OSError, ValueError, KeyError, IndexError, ZeroDivisionError):
-        return 1.0
 
 
 def own_overhead() -> Callable[[], tuple[float, int]]:
@@ -169,9 +149,6 @@ class GroupDiscovery:
         return self._works[index].count(partial(attempts.needed, index, 0))
 
 
-LOOK_S: Final = 0.5
-"""How often the machine is looked at while tasks use it."""
-
 RESET_S: Final = 1.0
 """A usage window is tried this long after its reset: clocks differ."""
 
@@ -195,8 +172,8 @@ class RunSetup(Struct, frozen=True):
     starts: tuple[float, str] = (-inf, "")
     """When the first task may start, by the clock, and why not before."""
     watch: Callable[[Sequence[ev.Event]], None] | None = None
-    resting: Callable[[], Resting] = Resting
-    """Which tasks on this machine only wait for a model; none, where that is unknown."""
+    machine: Machine | None = None
+    """Shows what the commands of the run do, if it has any."""
     coherence: Coherence | None = None
     outbox: Outbox | None = None
     full_disk: Callable[[], str] = str
@@ -218,7 +195,6 @@ class Driver:
         self.state.held_until_s, self.state.hold_reason = setup.starts
         self.saved = setup.saved
         self.clock = setup.clock
-        self.resting = setup.resting
         # Without kept bodies nothing can be fetched: all that is needed stays in memory.
         fetch = setup.saved.fetch if setup.saved.keeps_bodies else None
         self.results = Results(setup.graph, fetch)
@@ -241,13 +217,14 @@ class Driver:
         loop = asyncio.get_running_loop()
         self._done = loop.create_future()
         # A user who asks for waves of 4 or a pool of 8 gets them, whatever the machine.
-        is_sized = setup.rules.strategy.size > 0
-        is_local = not is_sized and any(work.is_local for work in setup.works)
-        looker = loop.create_task(_look(self)) if is_local else None
+        is_local = not setup.rules.is_exact and any(work.is_local for work in setup.works)
+        looker: asyncio.Task[None] | None = None
+        if is_local and setup.machine is not None:
+            looker = loop.create_task(follow_machine(self, setup.machine))
         try:
             take_over(self.state, setup.graph, setup.works, setup.saved, self.results, self.publish)
             if is_local:
-                self.feed(ev.LocalRoom(LocalLaw(cores()).places))
+                self.feed(ev.LocalRoom(LocalWidth(cores()).places))
             self.feed(ev.Began())
             self._expand(range(len(setup.graph.groups)))
             finished = await self._done
@@ -459,12 +436,3 @@ def _ticked(driver: Driver) -> None:
         driver.alarm.set_to(state.wakes[0][0])
     if state.held_until_s > driver.clock():
         driver.alarm.set_to(state.held_until_s)
-
-
-async def _look(driver: Driver) -> None:
-    law, state = LocalLaw(cores()), driver.state
-    while True:
-        await asyncio.sleep(LOOK_S)
-        now, resting = driver.clock(), driver.resting()
-        law.observe(memory_available(), state.local, state.local_ended, now, resting)
-        driver.feed(ev.LocalRoom(law.room))

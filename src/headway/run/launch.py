@@ -26,7 +26,6 @@ from headway.engine.effects import Asker
 from headway.engine.events import Event
 from headway.engine.record import EFFECTS, TaskRow
 from headway.engine.state import Rules
-from headway.engine.strategy import Resting
 from headway.errors import BadValueError
 from headway.interrupts import heeding
 from headway.journal.file import LEAST_BYTES, full_words, is_full
@@ -39,6 +38,7 @@ from headway.pacing.windows import Shares, shares_of
 from headway.plans.graph import Graph
 from headway.run.attempts import pots_of
 from headway.run.driver import Driver, RunOutcome, RunSetup, own_overhead
+from headway.run.machine import Machine
 from headway.run.results import Saved, readable_rows
 from headway.state.coherence import Coherence
 from headway.state.context import Commons, Watch
@@ -209,8 +209,8 @@ class Launch(Struct, frozen=True):
     """Who wants to know the driver before anything starts."""
     closes: tuple[Callable[[], Awaitable[None]], ...] = ()
     """Who performs tasks and must be let go at the end, in this order."""
-    resting: Callable[[], Resting] = Resting
-    """Who of those that use this machine only waits for a model."""
+    machine: Machine | None = None
+    """Shows what the commands of the run do, if it has any."""
     heeds_signals: bool = False
     """Whether an interrupt drains the run instead of ending the process."""
     sharing: Sharing | None = None
@@ -218,7 +218,8 @@ class Launch(Struct, frozen=True):
     @property
     def sees_calls(self) -> bool:
         """Whether calls to models go through this process: its own, or those of its commands."""
-        return self.resting is not Resting or any(not work.is_local for work in self.works)
+        is_metered = self.machine is not None and self.machine.meter is not None
+        return is_metered or any(not work.is_local for work in self.works)
 
 
 class Launched(Struct, frozen=True):
@@ -262,7 +263,7 @@ async def launch(
     driver = Driver(
         RunSetup(
             run.graph, run.works, run.rules, record, wall_s, saved,
-            _budgets(run, rows.values()), run.waits_until_s, run.starts, run.watch, run.resting,
+            _budgets(run, rows.values()), run.waits_until_s, run.starts, run.watch, run.machine,
             None if run.sharing is None else run.sharing.coherence, outbox, pauses.full_disk,
             None if journal is None else own_overhead(),
         )

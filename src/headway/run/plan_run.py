@@ -137,7 +137,7 @@ def plan_run(
     graph = with_levels(graph_of(expanded, lambda: plans.expanded), expanded, shapes)
     launch = Launch(
         graph, works, rules, budget, budgets, waits_until_s,
-        meets=(crew.meet,), closes=(crew.aclose,),
+        meets=(crew.meet,), closes=(crew.aclose,), machine=crew.machine(),
         sharing=_sharing(graph, spec, crew, source.path),
     )  # fmt: skip
     return PlanRun(launch, plans, works, crew)
@@ -158,7 +158,8 @@ def with_meter(run: PlanRun, meter: CallMeter) -> PlanRun:
     run.crew.meter = meter
     if run.crew.keeps_results and has_programs(run.plans.expanded.spec):
         meter.record(os.path.join(run.crew.run_folder, CALLS))
-    return replace(run, launch=replace(run.launch, resting=meter.resting))
+    machine = None if run.launch.machine is None else replace(run.launch.machine, meter=meter)
+    return replace(run, launch=replace(run.launch, machine=machine))
 
 
 def _sharing(graph: Graph, spec: PlanSpec, crew: Crew, path: str) -> Sharing | None:

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from headway.agents.metering import CallMeter
 from headway.agents.shell import Adopted, Command, ShimClient, shim_key
 from headway.pacing.windows import RUN_SHARES, Shares
+from headway.run.machine import Machine
 from headway.state.context import Commons
 from headway.state.folder import VIEWS, sweep
 from headway.state.shared import Channels
@@ -66,10 +67,14 @@ class Crew(Struct):
         return b"part%012d" % self._numbers
 
     def shim(self) -> ShimClient:
+        """Starts its process with the first command."""
         if self._shim is None:
             self._shim = ShimClient(self.run_folder)
             self._stack.push_async_callback(self._shim.close)
         return self._shim
+
+    def machine(self) -> Machine:
+        return Machine(self.shim().look, self.shim().peak_bytes)
 
     async def prompts(self) -> PromptAgent:
         if self._prompts is None:
