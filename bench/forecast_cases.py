@@ -10,8 +10,9 @@ from math import exp, log
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from headway.base.values import Limit
+from headway.base.values import Limit, Resource
 from headway.sim.account import Terms
 from headway.sim.draw import normal, uniform
 from headway.sim.provider import Latency, ProviderSpec
@@ -25,6 +26,11 @@ LATER: Final = 1000
 PARAMETER, ERLANG, FAMILY, WORDS, DENSITY = 901, 902, 905, 903, 904
 FAMILIES: Final = ("gamma", "two humps", "even")
 KINDS: Final = ("input and output", "requests", "tokens, reserved", "slots", "congested")
+
+OTHER_KINDS: Final = ("short burst", "kept reservations", "ten-second window", "no headers")
+"""What forecasts were not shaped on: a burst of a few seconds; reservations of which nothing comes
+back; limits per ten seconds, whose headers do not say so; limits of which nothing is said."""
+
 BYTES_PER_TOKEN: Final = 4.0
 OUTPUT_MAX: Final = 2000
 
@@ -82,9 +88,9 @@ class Case(Struct, frozen=True):
         return sum(-log(one) for one in draws) / stages
 
 
-def case_of(seed: int, sizes: tuple[int, ...], in_s: float) -> Case:
+def case_of(seed: int, sizes: tuple[int, ...], in_s: float, kind: str = "") -> Case:
     """The case that a seed picks, with limits that let about `in_s` pass."""
-    kind = KINDS[int(_parameter(seed, 10) * len(KINDS))]
+    kind = kind or KINDS[int(_parameter(seed, 10) * len(KINDS))]
     family = FAMILIES[int(_parameter(seed, 0) * len(FAMILIES))]
     count = sizes[int(_parameter(seed, 20) * len(sizes))]
     mean_in = 150.0 * 6.0 ** _parameter(seed, 1)
@@ -119,6 +125,8 @@ def _provider(
         limits = (Limit("requests", 4.0 * count), Limit("tokens", max(
             3.0 * OUTPUT_MAX, count * (mean_in + 2.0 * mean_out) / minutes)))  # fmt: skip
         return ProviderSpec(kind, Terms(limits, charging="reserved"), latency, dialect="openai")
+    if kind in OTHER_KINDS:
+        return _other(seed, kind, latency, work)
     work_s = count * latency.work_s(mean_out)
     if kind == "slots":
         slots = max(2.0, round(work_s / aim_s))
@@ -127,6 +135,39 @@ def _provider(
     slowed = Latency(latency.first_byte_s, latency.per_output_token_s,
                      0.02 * _parameter(seed, 17), 0.002 + 0.006 * _parameter(seed, 18))  # fmt: skip
     return ProviderSpec(kind, Terms((Limit("requests", 20.0 * count),)), slowed)
+
+
+def _other(
+    seed: int, kind: str, latency: Latency, work: tuple[int, float, float, float]
+) -> ProviderSpec:
+    count, mean_in, mean_out, aim_s = work
+    per_s = count / aim_s
+    limits: tuple[Limit, ...]
+    if kind == "kept reservations":
+        kept = max(3.0 * OUTPUT_MAX, count * (mean_in + OUTPUT_MAX) / (1.0 + aim_s / 60.0))
+        limits = (Limit("requests", 4.0 * count), Limit("tokens", kept))
+        return ProviderSpec(kind, Terms(limits, charging="kept"), latency, dialect="cerebras")
+    if kind == "ten-second window":
+        limits = (
+            Limit("requests", 10.0 * max(1.0, per_s), 10.0, "sliding"),
+            Limit("input", 10.0 * per_s * mean_in * 2.0, 10.0, "sliding"),
+        )
+        return ProviderSpec(kind, Terms(limits), latency, dialect="bare")
+    burst_s = 0.5 + 7.0 * _parameter(seed, 19)
+    amounts: dict[Resource, float] = {
+        "requests": 60.0 * per_s,
+        "input": 60.0 * per_s * mean_in,
+        "output": 60.0 * per_s * mean_out,
+    }
+    limits = tuple(
+        Limit(resource, amount, burst=max(amount / 60.0 * burst_s, amount / 60.0 / per_s))
+        for resource, amount in amounts.items()
+    )
+    if kind == "short burst":
+        return ProviderSpec(kind, Terms(limits), latency)
+    limits = limits[:1] if _parameter(seed, 22) < 0.5 else limits[2:]
+    spec = ProviderSpec(kind, Terms(hidden=limits), latency, dialect="plain")
+    return replace(spec, faults=replace(spec.faults, retry_after="none"))
 
 
 def _parameter(seed: int, which: int) -> float:

@@ -22,8 +22,8 @@ from headway.pacing.view import LimitView
 from headway.report.progress import RunProgress, TaskNames
 from headway.sim.clients import PacedDoor
 
-MARKS: Final = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-"""Of the run's time, when somebody looks."""
+MARKS: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+"""Shares of the run's time at which the time to the end is read."""
 
 Levels = tuple[LimitView, ...]
 
@@ -63,11 +63,13 @@ class WatchedDoor(PacedDoor):
 
 
 class Look(Struct, frozen=True):
-    """What was said at one moment, as a part of the run's whole time that it was off."""
+    """The time to the end at one moment: its error as a share of the run's whole time."""
 
     at: float
     off: float | None
     """None: nothing was said."""
+    simple_off: float | None
+    """The error of the simplest estimate: the mean time of a task that ended, times those left."""
 
 
 class Replayed(Struct, frozen=True):
@@ -77,18 +79,21 @@ class Replayed(Struct, frozen=True):
     looks: tuple[Look, ...]
 
 
-def replayed(case: Case) -> Replayed:
+def replayed(case: Case, is_foreseen: bool = True) -> Replayed:
     """Foresee and perform a case, and look at it while it goes on."""
     outcome, ran, door = performed(case, WatchedDoor)
     progress = RunProgress(
         TaskNames("", ("ask",), (case.count,), lambda _: 0, str,
-             foreseen_s=outcome.foreseen.time_s.mid)
+             foreseen_s=outcome.foreseen.time_s.mid if is_foreseen else None)
     )  # fmt: skip
-    items, looks = case.items(LATER, case.count), list[Look]()
+    items, looks, ended = case.items(LATER, case.count), list[Look](), 0
     for event in ran.events:
         while len(looks) < len(MARKS) and event.at_s >= MARKS[len(looks)] * outcome.time_s:
             at = MARKS[len(looks)]
-            looks.append(Look(at, _off(progress, door, at * outcome.time_s, outcome.time_s)))
+            now_s, whole_s = at * outcome.time_s, outcome.time_s
+            simple = (now_s / ended * case.count - whole_s) / whole_s if ended else None
+            looks.append(Look(at, _off(progress, door, now_s, whole_s), simple))
+        ended += isinstance(event, TaskFinished)
         progress.hear([_told(event, items)])
     return Replayed(outcome, tuple(looks))
 

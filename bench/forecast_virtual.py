@@ -16,7 +16,6 @@ from headway.engine.strategy import ADAPTIVE
 from headway.pacing.admission import ManagedAccount
 from headway.pacing.calls import AccountCalls
 from headway.pacing.estimate import OutputLength, Price
-from headway.pacing.headers import DIALECTS
 from headway.pacing.memory import AccountTerms
 from headway.plans.graph import Graph, Task
 from headway.report.forecast import Foreseen, Knowledge, foresee
@@ -24,6 +23,7 @@ from headway.report.outline import Outline, OutlinePart
 from headway.report.sizes import AnsweredTask, SeenCall, seen_of
 from headway.sim.clients import PacedDoor
 from headway.sim.draw import normal, uniform
+from headway.sim.headers import dialect_of
 from headway.sim.provider import Provider, SimulatedCall
 from headway.sim.rehearsal import Rehearsal, Rehearsed, Workload
 
@@ -57,7 +57,7 @@ def performed(
     provider = Provider(case.spec, case.seed)
     provider.shows_progress = True
     provider.advance(0.0)
-    dialect = DIALECTS[case.spec.dialect]
+    dialect = dialect_of(case.spec.dialect)
     managed = ManagedAccount("account", "model", AccountTerms(), dialect, 0.0)
     lengths, first = OutputLength(), case.items(0, LEARNED)
     door = PacedDoor(managed, lengths)
@@ -109,12 +109,10 @@ def _answered(items: list[Item], ran: Rehearsed) -> list[AnsweredTask]:
 def _later(provider: Provider, case: Case, now_s: float) -> Provider:
     """The same provider some time later, with what was used of its limits until then."""
     provider.advance(now_s)
-    used = [
-        (told.resource, told.period_s, (told.limit or 0.0) - (told.remaining or 0.0))
-        for told in provider.account().readings(now_s)
-    ]
-    names = {(limit.resource, limit.period_s): limit.name for limit in case.spec.terms.limits}
-    left = tuple((names[resource, period_s or 0.0], amount) for resource, period_s, amount in used)
+    limits = {(limit.resource, limit.period_s): limit for limit in case.spec.terms.limits}
+    readings = provider.account().readings(now_s)
+    named = [(limits[told.resource, told.period_s or 0.0], told.remaining) for told in readings]
+    left = tuple((limit.name, limit.capacity - (remaining or 0.0)) for limit, remaining in named)
     then = Provider(replace(case.spec, terms=replace(case.spec.terms, used=left)), case.seed + 1)
     then.shows_progress = True
     then.advance(0.0)

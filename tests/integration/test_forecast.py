@@ -112,7 +112,11 @@ def kept_in(scene: Scene) -> list[Foreseen]:
 def test_before_anything_ran_everything_is_assumed_and_said(scene: Scene) -> None:
     blind = scene.blind
     assert (blind["tasks"], blind["learned_calls"]) == (LEARNED, 0)
-    assert len(blind["assumed"]) == 3
+    assert len(blind["assumed"]) == 2
+    # Nothing is known of the account: its limits may make the run take any time.
+    (why,) = blind["unknown"]
+    assert why == f"the limits of {blind['account']} are unknown: no call was made yet"
+    assert blind["account"].startswith("127.0.0.1")
     assert blind["time_s"]["high"] > 1.5 * blind["time_s"]["low"]
     # A run computes no forecast by default.
     assert "takes about" not in scene.learned.err
@@ -122,6 +126,7 @@ def test_a_run_teaches_what_the_next_one_takes(scene: Scene) -> None:
     assert scene.sent == (LEARNED, LEARNED), "a check sends nothing"
     found = scene.checked
     assert (found["tasks"], found["learned_calls"]) == (FORESEEN, LEARNED)
+    assert found["unknown"] == []
     assert found["learned_from"] == "1 earlier run"
     assert found["bound_s"] <= found["time_s"]["mid"]
     status = scene.status
@@ -180,6 +185,51 @@ def test_people_read_it_below_what_the_plan_does(scene: Scene) -> None:
     assert json.loads(scene.told("check", "plan.yaml", "--json").out)["forecast"] is None
 
 
+def test_where_limits_are_unknown_only_the_least_time_is_said(tmp_path: Path) -> None:
+    home = Stranger(tmp_path)
+    home.write("plan.yaml", PLAN)
+    home.write("items.txt", items(0, 5))
+    said = home("check", "plan.yaml", "--forecast", **told("http://127.0.0.1:9")).out
+    (line,) = (line for line in said.splitlines() if line.startswith("takes "))
+    assert line.startswith("takes at least ")
+    assert line.endswith(" are unknown: no call was made yet")
+    assert "in eight of ten runs" not in said
+
+
+def test_nothing_is_learned_from_another_account_or_a_simulated_one(
+    scene: Scene, tmp_path: Path
+) -> None:
+    asked = ("check", "plan.yaml", "--forecast", "--json")
+    another = told(scene.url) | {"ANTHROPIC_API_KEY": "another key"}
+    found = json.loads(scene.stranger(*asked, **another).out)["forecast"]
+    assert found["learned_calls"] == 0
+    assert found["unknown"]
+    home = Stranger(tmp_path)
+    home.write("plan.yaml", PLAN)
+    home.write("items.txt", items(0, 5))
+    ran = home("run", "plan.yaml", "--yes", "--quiet", "--sim", **told(scene.url))
+    assert ran.code == 0, ran.err
+    found = json.loads(home(*asked, **told(scene.url)).out)["forecast"]
+    assert (found["learned_calls"], bool(found["unknown"])) == (0, True)
+
+
+def test_what_never_ran_here_is_said_to_be_unknown(tmp_path: Path) -> None:
+    home = Stranger(tmp_path)
+    home.write("plan.yaml", "headway: 1\ntasks:\n  build:\n    run: sleep 0.3\n")
+    asked = ("check", "plan.yaml", "--forecast")
+    said = home(*asked).out
+    assert "no forecast" in said
+    assert home("run", "plan.yaml", "--yes", "--quiet").code == 0
+    assert "takes about" in home(*asked).out
+    home.write(
+        "plan.yaml",
+        "headway: 1\ntasks:\n  build:\n    run: sleep 0.3\n  test:\n    run: sleep 0.2\n",
+    )
+    said = home(*asked).out
+    assert "takes at least" in said
+    assert "`test` has not run on this machine: its time is unknown" in said
+
+
 def other(scene: Scene, tmp_path: Path) -> Stranger:
     """The same user on a machine of their own, whose broker has ended."""
     home = Stranger(tmp_path)
@@ -213,7 +263,7 @@ def test_whatever_is_spoilt_a_check_works_and_says_less(
         assert any("none of this kind was seen" in one for one in found["assumed"])
     elif name == "memory.dat":
         assert found["learned_calls"] == LEARNED + FORESEEN
-        assert any("no limit of the account is known" in one for one in found["assumed"])
+        assert found["unknown"] == []  # As many calls as the plan makes showed no limit.
     else:
         assert found["learned_calls"] == LEARNED + FORESEEN
         assert found["assumed"] == []

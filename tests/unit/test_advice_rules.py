@@ -46,6 +46,8 @@ FLIPS: dict[str, tuple[Asked, Asked]] = {
     "limited budget": (budgeted(SLICES, 0.05, 1.25, 0.5), budgeted(SLICES, 0.06, 1.25, 0.5)),
     "perspectives": (asked(SLICES, shape="views", dearer=2.25),
                      asked(SLICES, shape="views", dearer=2.7)),
+    "slower": (asked(SLICES, times=1.0, dearer=0.9, shape="views"),
+               asked(SLICES, times=1.2, dearer=0.9, shape="views")),
     # An agent costs a dollar and takes 100 s, which are worth 1.67.
     "time and cost": (asked(TIED, times=0.9), asked(TIED, times=0.93)),
     "refusals": (asked(SLICES, state=AccountState(refused_share=0.05)),

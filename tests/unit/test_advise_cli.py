@@ -11,11 +11,17 @@ from pathlib import Path
 import pytest
 
 from headway.base.clock import today
-from headway.base.values import Budget, Limit, LimitReading, Spend
+from headway.base.values import Amounts, Budget, Limit, LimitReading, Spend
 from headway.broker.store import Store
 from headway.cli.main import main
 from headway.pacing.account import Profile
-from headway.pacing.memory import AccountMemory, AccountTerms, PacingMemory
+from headway.pacing.memory import (
+    AccountMemory,
+    AccountTerms,
+    Chronicle,
+    ChronicleMemory,
+    PacingMemory,
+)
 from headway.report.advise import WidthCurve, WidthPoint
 from headway.report.text.advise import plot_lines
 from headway.report.text.width_svg import WidthPicture, width_svg
@@ -37,12 +43,27 @@ def nobody_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def remember(folder: Path, budget: Budget = Budget()) -> None:
+def two_hours() -> ChronicleMemory:
+    """Calls of two hours of the day, one four times as slow as the other."""
+    chronicle, now = Chronicle(), 0.0
+    for hour, per_token_s in ((3, 0.005), (12, 0.02)):
+        for _ in range(60):
+            chronicle.turn(hour, now)
+            for _ in range(5):
+                chronicle.answered(now, Amounts(100.0, 100.0), 0.5, 100.0 * per_token_s)
+            now += 60.0
+    return chronicle.memory(now)
+
+
+def remember(folder: Path, budget: Budget = Budget(), hours: bool = False) -> None:
     """An account with 40 % of its tokens used, and 30,000 of them spent this month."""
     tokens = Limit("tokens", 200_000, kind="fixed", source="header")
     levels = (LimitReading("tokens", 60.0, 200_000, 120_000, 30.0),)
     profile = Profile((tokens,), first_byte_s=0.8, per_token_s=0.01)
-    lane = AccountMemory(ACCOUNT, "claude-sonnet-4", "anthropic", profile, levels)
+    chronicle = two_hours() if hours else ChronicleMemory()
+    lane = AccountMemory(
+        ACCOUNT, "claude-sonnet-4", "anthropic", profile, levels, chronicle=chronicle
+    )
     other = AccountMemory("api.openai.com#99", "gpt-5-mini", "openai", Profile())
     terms = (("", AccountTerms(budget=budget)),)
     spent = (("", Spend(30_000.0)),)
@@ -110,6 +131,47 @@ def test_without_a_name_it_is_the_account_that_most_is_known_of(
     remember(nobody_known)
     found = told(capsys, "--agents", "2")
     assert found["options"][0]["foreseen"]["learned_from"].startswith("api.")  # type: ignore[index]
+
+
+def test_the_account_is_the_one_that_a_run_would_ask(
+    capsys: pytest.CaptureFixture[str], nobody_known: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    remember(nobody_known)
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(
+        "headway: 1\nmodel: openai/gpt-5-mini\ntasks:\n"
+        "  look:\n    each: [a, b, c]\n    prompt: Look at {{ item }}\n"
+    )
+    for words in ((str(plan),), ("--model", "openai/gpt-5-mini")):
+        one = told(capsys, *words)["options"][0]["foreseen"]  # type: ignore[index]
+        # The account of this key was never used, whatever is known of others.
+        assert one["account"].startswith("api.openai.com#")
+        assert one["learned_from"] == "nothing"
+    assert main(["advise", str(plan)]) == 0
+    assert "On the account api.openai.com#" in capsys.readouterr().out
+
+
+def test_peak_and_off_peak_differ_where_hours_are_known_and_are_said_not_to_be_where_not(
+    capsys: pytest.CaptureFixture[str], nobody_known: Path
+) -> None:
+    times = {
+        flag: told(capsys, "--preset", "off-peak", "--views", flag)["best"]["foreseen"]["time_s"]  # type: ignore[index]
+        for flag in ("--peak", "--off-peak")
+    }
+    assert times["--peak"]["mid"] > 1.5 * times["--off-peak"]["mid"]
+    found = told(capsys, "--preset", "trap", "--peak")["assumed"]
+    assert "`trap` says nothing of busy or quiet hours: times are the same at any hour" in found  # type: ignore[operator]
+    remember(nobody_known)
+    found = told(capsys, "--peak")["assumed"]
+    assert any("too few hours of this account are known" in one for one in found)  # type: ignore[union-attr]
+    remember(nobody_known, hours=True)
+    slower = [
+        told(capsys, "--account", ACCOUNT, flag)["situation"]["state"]["slowdown"]  # type: ignore[index]
+        for flag in ("--peak", "--off-peak")
+    ]
+    assert slower == [pytest.approx(1.6, abs=0.05), pytest.approx(0.4, abs=0.05)]
 
 
 def test_a_socket_that_was_left_behind_is_nobody(

@@ -212,7 +212,7 @@ def test_commands_for_many_inputs_are_foreseen_by_the_runs_before(tmp_path: Path
     assert foreseen_each(20, "another {}", environment, 2) is None
     # Such runs tell nothing of plans.
     runs = list_runs(folders(environment).state)
-    assert earlier_plans(runs, str(tmp_path / "plan.yaml")).runs == 0
+    assert earlier_plans(runs, str(tmp_path / "plan.yaml"), lambda *_: False).runs == 0
 
 
 NOON_S = datetime(2026, 11, 18, 12, 30).timestamp()

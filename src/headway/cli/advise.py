@@ -75,9 +75,9 @@ def _advise(parsed: argparse.Namespace) -> int:
     if "/" in (parsed.model or ""):
         from headway.agents.prompt import endpoint_of
 
-        endpoint_of(parsed.model, os.environ)
+        endpoint_of(parsed.model, os.environ)  # An unknown provider is refused.
     loaded, prospect = _loaded(parsed), None
-    situation, guess = _told(parsed, _situation(parsed))
+    situation, guess = _told(parsed, _situation(parsed), loaded)
     if loaded is not None:
         situation = planned_situation(loaded, situation)
         if situation.agents == 0:
@@ -149,27 +149,49 @@ def _with_flags(parsed: argparse.Namespace, situation: Situation) -> Situation:
     return replace(situation, **said)
 
 
-def _told(parsed: argparse.Namespace, situation: Situation) -> tuple[Situation, AccountGuess]:
-    from headway.client.overview import account_in, price_in
-    from headway.report.options import described_account
+def _told(
+    parsed: argparse.Namespace, situation: Situation, loaded: Loaded | None
+) -> tuple[Situation, AccountGuess]:
+    from headway.client.overview import account_in
 
     if parsed.preset:
-        from headway.sim.presets import find_provider
-
-        guess = described_account(find_provider(parsed.preset).spec, price_in(parsed.model or ""))
+        guess = _preset(parsed)
     else:
-        guess, ledger = account_in(os.environ, parsed.account or "", parsed.model or "")
+        account, model = parsed.account or "", parsed.model or ""
+        if not account and (loaded is not None or "/" in model):
+            from headway.run.advise import account_of_model, model_asked_most
+
+            if loaded is not None and not model:
+                model = model_asked_most(loaded)
+            account, model = account_of_model(model, os.environ)
+        guess, ledger = account_in(
+            os.environ, account, model, parsed.is_peak, may_be_new=not parsed.account
+        )
         if ledger is not None:
             situation = replace(situation, budget=ledger.budget, spent=ledger.spent)
-        state = guess.state
-        if parsed.is_peak is not None:
-            state = replace(state, is_peak=parsed.is_peak)
-        situation = replace(situation, state=state)
+        situation = replace(situation, state=guess.state)
     if parsed.budget is not None:
         from headway.cli.limits import monthly
 
         situation = replace(situation, budget=monthly(parsed.budget))
     return situation, guess
+
+
+def _preset(parsed: argparse.Namespace) -> AccountGuess:
+    """The account that a preset describes, at the time of day that is asked for."""
+    from headway.client.overview import price_in
+    from headway.report.options import described_account
+    from headway.sim.presets import at_time_of_day, find_provider
+
+    name, is_described = parsed.preset, True
+    if parsed.is_peak is not None:
+        found = at_time_of_day(name, parsed.is_peak)
+        name, is_described = found or name, found is not None
+    guess = described_account(find_provider(name).spec, price_in(parsed.model or ""))
+    if is_described:
+        return guess
+    said = f"`{name}` says nothing of busy or quiet hours: times are the same at any hour"
+    return replace(guess, assumed=(*guess.assumed, said))
 
 
 def _draw(parsed: argparse.Namespace, advice: Advice) -> None:

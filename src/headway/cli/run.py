@@ -179,7 +179,7 @@ def perform(run: PlanRun, source: PlanSource, journal: Journal, parsed: argparse
     if meter is not None:
         run = with_meter(run, meter)
     replace(source, files=files_digest(expanded)).save(journal.folder)
-    cast_of(run.plans).keep(journal.folder)
+    cast_of(run.plans, crew.environment).keep(journal.folder)
     is_shown = not parsed.quiet
     foreseen_s = None
     if parsed.forecast:
@@ -187,7 +187,8 @@ def perform(run: PlanRun, source: PlanSource, journal: Journal, parsed: argparse
         from headway.run.forecasts import foresee_run
 
         foreseen = foresee_run(run, source, journal.folder)
-        foreseen_s = None if foreseen is None else foreseen.time_s.mid
+        is_known = foreseen is not None and not foreseen.unknown
+        foreseen_s = foreseen.time_s.mid if foreseen is not None and is_known else None
         if is_shown and not parsed.json:
             print(*foretold(foreseen, time.time()), sep="\n", file=sys.stderr)
     detector = detector_of(parsed.detect, run, journal.folder)

@@ -21,17 +21,20 @@ from headway.pacing.budget import Pot
 from headway.pacing.estimate import Price
 from headway.pacing.memory import EVERY_ACCOUNT, AccountMemory, model_group
 from headway.pacing.view import AccountView, AdmissionView, describe
-from headway.report.health import condition_of
+from headway.report.health import condition_of, slowdown_of
 from headway.report.options import AccountGuess, AccountState, remembered_account, unknown_account
 
 
 def account_in(
-    environ: Mapping[str, str], account: str = "", model: str = ""
-) -> tuple[AccountGuess, Pot | None]:
-    """The account that is meant, or else the one used most, and the budget of its calls."""
+    environ: Mapping[str, str], account: str = "", model: str = "", is_peak: bool | None = None,
+    may_be_new: bool = False,
+) -> tuple[AccountGuess, Pot | None]:  # fmt: skip
+    """The account that is meant, or else the one used most, and the budget of its calls; at its
+    busiest hour or its quietest one, if that is asked for. One that `may_be_new` need not have been
+    used."""
     view, kept = overview(environ).view, recall(folders(environ).memory)
     lanes = [lane for lane in view.accounts if _is_meant(lane, account, model)]
-    if account and not lanes:
+    if account and not lanes and not may_be_new:
         names = {lane.account for lane in view.accounts}
         raise BadValueError(
             f"no account `{account}` was used here yet",
@@ -42,11 +45,16 @@ def account_in(
     found = [lane for lane in lanes if (lane.account, lane.group) in remembered]
     price = price_in(model or (found[0].group if len(found) == 1 else ""))
     if not found:
-        return unknown_account(price), _ledger(view, account)
+        return unknown_account(price, account), _ledger(view, account)
     lane = max(found, key=lambda one: (one.granted, _samples(remembered[one.account, one.group])))
     guess = remembered_account(remembered[lane.account, lane.group], lane, price)
-    guess = replace(guess, state=_measured(guess.state, lane))
-    return guess, _ledger(view, lane.account)
+    if is_peak is None:
+        return replace(guess, state=_measured(guess.state, lane)), _ledger(view, lane.account)
+    state = replace(guess.state, is_peak=is_peak, slowdown=slowdown_of(lane.chronicle, is_peak))
+    if state.slowdown is None:
+        said = "too few hours of this account are known to say how fast its busy and quiet ones are"
+        guess = replace(guess, assumed=(*guess.assumed, said))
+    return replace(guess, state=state), _ledger(view, lane.account)
 
 
 def _measured(state: AccountState, lane: AccountView) -> AccountState:

@@ -237,6 +237,8 @@ class Profile(Struct, frozen=True):
     """Names of limits of which reservations do not come back."""
     hidden: KnownRate | None = None
     """Of a limit that only refusals showed."""
+    returned: tuple[str, ...] = ()
+    """Names of limits of which reservations were seen to come back."""
 
     @property
     def is_measured(self) -> bool:
@@ -539,6 +541,7 @@ class Account:
             (self.width.first_bytes.kept(), self.width.pieces.kept()),
             tuple(one.limit.name for one in self.limits if one.rule.keeps),
             None if self.hidden is None else self.hidden.known,
+            tuple(one.limit.name for one in self.limits if one.returns),
         )  # fmt: skip
 
     def standing(self, now: float) -> tuple[LimitReading, ...]:

@@ -177,6 +177,9 @@ EDGE_MOVED_S: Final = 1.5
 class TrackedLimit:
     """A limit, counted from this side and corrected by what the provider says."""
 
+    returns = False
+    """Whether reservations were seen to come back."""
+
     is_published = False
     """Whether its provider says how it counts."""
     evidence: PeriodEvidence | None = None
@@ -590,6 +593,7 @@ class TrackedLimit:
             return False
         share = self._gone / unused
         self._gone, self._unused_before = 0.0, self._unused
+        self.returns = share < KEPT[0]
         if not (share <= -RETURNED if rule.keeps else KEPT[0] <= share <= KEPT[1]):
             return False
         self.rule = ChargingRule(self.limit.resource, "reserved" if rule.keeps else "kept")

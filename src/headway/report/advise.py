@@ -137,6 +137,10 @@ def _possible(facts: RuleFacts) -> Iterator[Reason]:
 def _rehearsed(facts: RuleFacts) -> Iterator[Reason]:
     """Several views, and time and cost where they differ by more than they err."""
     ratio = facts.cost_ratio
+    slower = facts.several.time_s / facts.one.time_s if 0.0 < facts.one.time_s < inf else 0.0
+    if slower > 1.0 + ALIKE:
+        longer = f"{slower - 1.0:.0%} longer" if slower < inf else "without end"
+        yield Reason("slower", "one", f"several would take {longer} than one agent")
     if facts.situation.shape == "views" and ratio <= WORTH_VIEWS:
         what = f"each of {facts.situation.agents} views of the same thing is worth it"
         yield Reason(

@@ -17,10 +17,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from headway.base.numbers import median, percentile
-from headway.base.values import Amounts, Charging, Limit, Resource
+from headway.base.values import MINUTE_S, Amounts, Charging, Limit, Resource
 from headway.engine.state import Rules
 from headway.engine.strategy import ADAPTIVE, Strategy
-from headway.pacing.account import Account
+from headway.pacing.account import Account, Profile
 from headway.pacing.admission import ManagedAccount
 from headway.pacing.estimate import InputRatio, OutputLength, Price
 from headway.pacing.headers import DIALECTS, PLAIN
@@ -102,6 +102,10 @@ class Foreseen(Struct, frozen=True):
     until it has ended. None: no budget, or one that covers all calls at once."""
     waits_s: float = 0.0
     """Of the time, what it probably waits for resets of usage windows."""
+    unknown: tuple[str, ...] = ()
+    """Why only the least time is known, a sentence each; empty where the time is known."""
+    account: str = ""
+    """Whose limits it draws on, as far as that is known before the first call."""
 
     @property
     def tokens(self) -> SpreadNumber:
@@ -300,6 +304,7 @@ MODEL_DOUBT: Final = 0.03
 
 SPEED_STREAM: Final = 121
 MODEL_STREAM: Final = 122
+RATES_STREAM: Final = 123
 REHEARSAL_SEED: Final = 104_729
 
 LATELY_MIN: Final = 15
@@ -355,6 +360,8 @@ class Knowledge(Struct, frozen=True):
     terms: AccountTerms = AccountTerms()
     age_s: float = 0.0
     """How long ago `memory` was so."""
+    has_windows: bool = False
+    """Whether sizes of usage windows are known, which are followed apart from this."""
 
     def account(self) -> ManagedAccount:
         """The account as the broker would take it up now, at second 0."""
@@ -375,6 +382,11 @@ class Knowledge(Struct, frozen=True):
         return replace(self, memory=replace(memory, levels=levels), age_s=0.0)
 
 
+HIDDEN_DOUBT: Final = 0.25
+"""How far off a rate is that only refusals taught, as a logarithm: of accounts whose limits are
+hidden 40 calls teach rates that are 2 to 35 % too low."""
+
+
 class ForecastGround(Struct, frozen=True):
     """What was made of the knowledge: sizes, speed, and the account as a provider."""
 
@@ -393,11 +405,39 @@ class ForecastGround(Struct, frozen=True):
     assumed: tuple[str, ...]
     is_known: bool
     """Whether it was learned before how many calls at once are worth it."""
+    is_unlimited: bool
+    """Whether no limit is known at all."""
+    may_keep: bool
+    """Whether output is reserved, and it is not known yet whether what is not used comes back."""
+    rates_doubt: float
+    """How far off the rates of the limits are, as a logarithm."""
+
+    def keeping(self) -> ForecastGround:
+        """The same where what is reserved and not used does not come back."""
+        terms = replace(self.spec.terms, charging="kept")
+        return replace(self, keeps=True, spec=replace(self.spec, terms=terms))
+
+    def drawn(self, seed: int) -> ForecastGround:
+        """One way in which the limits may really be."""
+        ground = self.keeping() if self.may_keep and _keeps(seed) else self
+        if not self.rates_doubt:
+            return ground
+        off = exp(self.rates_doubt * normal(seed, RATES_STREAM, 0))
+        rooms = tuple(
+            (replace(limit, amount=off * limit.amount), free, off * rate_per_s, hard)
+            for limit, free, rate_per_s, hard in self.rooms
+        )
+        return replace(ground, rooms=rooms)
 
     def under(self, strategy: Strategy) -> ForecastGround:
         """The same where no more tasks are active at once than a strategy lets."""
         most = strategy.room(0)
         return replace(self, width_max=min(self.width_max, most), places=min(self.places, most))
+
+
+def _keeps(seed: int) -> bool:
+    """Whether reservations are kept in a draw, where it is not known: in every second one."""
+    return seed % 2 == 1
 
 
 def ground_of(knowledge: Knowledge) -> ForecastGround:
@@ -412,20 +452,27 @@ def ground_of(knowledge: Knowledge) -> ForecastGround:
     others = _others(knowledge.memory.chronicle)
     charging: Charging = "kept" if profile.kept else dialect.charging
     rooms, used = _rooms(managed.account, knowledge.terms.share, others, charging)
+    hidden = _hidden(profile, knowledge.terms.share) if not rooms else None
+    if hidden is not None:
+        rooms = (hidden,)
+        charging = "reserved" if profile.hidden and profile.hidden[0] == "reserved" else charging
     told = (*knowledge.terms.limits, *knowledge.memory.profile.limits)
     gauges = (one.amount for one in told if one.resource == "concurrency")
     slots = min(managed.account.width.cap.limit, *gauges, inf)
-    limits = tuple(limit for limit, *_ in rooms)
+    limits = tuple(limit for limit, *_ in rooms) if hidden is None else ()
     if slots < inf:
         limits = (*limits, Limit("concurrency", slots, 0.0, "gauge"))
     neighbour = Neighbour(share=others) if others > 0.0 else None
-    terms = Terms(limits, charging=charging, used=used, neighbour=neighbour)
+    terms = Terms(
+        limits, () if hidden is None else (hidden[0],), charging, used=used, neighbour=neighbour
+    )
     spec = ProviderSpec("as known", terms, speed.latency, dialect=dialect.name)
-    is_limited = bool(rooms) or slots < inf
-    assumed = tuple(_assumed(is_limited, speed, len(every), others))
+    may_keep = charging == "reserved" and not profile.kept and not profile.returned
+    assumed = tuple(_assumed(speed, len(every), others, may_keep))
     return ForecastGround(
         sizes, speed, spec, rooms, slots, knowledge.places, bool(profile.kept),
-        knowledge, len(every), assumed, profile.is_measured,
+        knowledge, len(every), assumed, profile.is_measured, not rooms and slots == inf,
+        may_keep, 0.0 if hidden is None else HIDDEN_DOUBT,
     )  # fmt: skip
 
 
@@ -446,6 +493,10 @@ def foresee(
         stage = ground_of(knowledge.cropped(1.0 / outline.times(small))).under(strategy)
     offs, ran = _rehearsed(small, stage, strategy, chosen)
     middle, flow = draws[order[depth.draws // 2]]
+    if ground.may_keep:
+        # The least time is that of an account on which reservations come back.
+        sure = [at for at in order if not _keeps(seed + at)]
+        middle, flow = draws[sure[len(sure) // 2]]
     # Every wave has an end of its own; everything else has one.
     is_alike = small is outline or (strategy.kind == "waves" and flow.binding == WIDTH)
     times = _times([flow.time_s for _, flow in draws], offs, is_alike, seed)
@@ -462,7 +513,8 @@ def foresee(
         least.fair_binding, _width(ran, flow, small is outline),
         refused * outline.times(small), ground.calls, knowledge.learned_from,
         unpriced=tuple({p.model: None for p in outline.parts if p.asks and p.price is None}),
-        assumed=ground.assumed,
+        assumed=ground.assumed, unknown=tuple(_unknown(outline, ground)),
+        account=knowledge.memory.account,
     )  # fmt: skip
 
 
@@ -471,7 +523,7 @@ def _draw(
 ) -> tuple[DrawnPlan, Flow]:
     """One way in which the plan may go, and how long that takes as a fluid."""
     one = drawn(outline, ground.sizes, ground.speed, seed)
-    return one, flow_of(one, _latency(ground.speed, seed), ground, scale)
+    return one, flow_of(one, _latency(ground.speed, seed), ground.drawn(seed), scale)
 
 
 def _latency(speed: Speed, seed: int) -> Latency:
@@ -512,7 +564,7 @@ def _rehearsed(
     ran: list[Rehearsed] = []
     for seed in seeds:
         one, flow = _draw(outline, ground, seed)
-        spec = replace(ground.spec, latency=_latency(ground.speed, seed))
+        spec = replace(ground.drawn(seed).spec, latency=_latency(ground.speed, seed))
         provider = Provider(spec, seed + REHEARSAL_SEED)
         # Streams tell how many at once are worth it; where that is known they are only slow.
         provider.shows_progress = not ground.is_known
@@ -594,9 +646,36 @@ def _others(chronicle: ChronicleMemory) -> float:
     return 0.0 if others < least else min(OTHERS_MAX, others)
 
 
-def _assumed(is_limited: bool, speed: Speed, calls: int, others: float) -> Iterator[str]:
-    if not is_limited:
-        yield "no limit of the account is known yet: none is taken to bind"
+def _hidden(profile: Profile, share: float) -> LimitRoom | None:
+    """A limit that only refusals showed."""
+    if profile.hidden is None:
+        return None
+    name, rate_per_s, burst = profile.hidden
+    resource: Resource = "requests"
+    if name in ("input", "output"):
+        resource = "input" if name == "input" else "output"
+    elif name == "reserved":
+        resource = "tokens"
+    limit = Limit(resource, MINUTE_S * rate_per_s, burst=burst, source="learned")
+    return limit, share * burst, share * rate_per_s, burst
+
+
+def _unknown(outline: Outline, ground: ForecastGround) -> Iterator[str]:
+    """Why only the least time can be said, a sentence each."""
+    calls, knowledge = outline.calls, ground.knowledge
+    if calls and ground.is_unlimited and not knowledge.has_windows and ground.calls < calls:
+        account = knowledge.memory.account or "the account"
+        seen = f"{ground.calls:,} calls showed none" if ground.calls else "no call was made yet"
+        yield f"the limits of {account} are unknown: {seen}"
+    for part in outline.parts:
+        if part.is_new and part.count:
+            what = "time and calls are" if part.is_agent else "time is"
+            yield f"`{part.name}` has not run on this machine: its {what} unknown"
+
+
+def _assumed(speed: Speed, calls: int, others: float, may_keep: bool) -> Iterator[str]:
+    if may_keep and calls:
+        yield "tokens that calls reserve and do not use may come back or not: both are counted with"
     if speed.calls == 0:
         yield (
             f"answers begin after {speed.latency.first_byte_s:.1f} s and take "

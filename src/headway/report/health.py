@@ -167,6 +167,17 @@ def quiet_hours(chronicle: ChronicleMemory, hour: int) -> Quiet | None:
     return _quiet(known, hour)
 
 
+def slowdown_of(chronicle: ChronicleMemory, is_peak: bool) -> float | None:
+    """How many times as long as usual answers take in the busiest hour, or in the quietest one;
+    None where too few hours are known to tell them apart."""
+    known = _known(hours_of(chronicle))
+    usual = total(known.values()).per_token_s
+    paces = [one.per_token_s for one in known.values() if one.per_token_s is not None]
+    if len(paces) < 2 or not usual:
+        return None
+    return (max(paces) if is_peak else min(paces)) / usual
+
+
 def _refusals(recent: Spell) -> Iterator[Finding]:
     if recent.refused >= REFUSALS_LEAST:
         kinds = [

@@ -134,25 +134,29 @@ class AccountGuess(Struct, frozen=True):
     learned_from: str = ""
     state: AccountState = field(default_factory=AccountState)
     assumed: tuple[str, ...] = ()
+    account: str = ""
+    """Its name, as far as it is known."""
 
 
-def unknown_account(price: Price | None = None) -> AccountGuess:
+def unknown_account(price: Price | None = None, account: str = "") -> AccountGuess:
     """Nothing was ever called: the documents' limits, which headway would have to find."""
     spec = ProviderSpec(
         "unknown", Terms(hidden=DOCUMENTED), Latency(), FaultModel(retry_after="none"), "plain"
     )
     said = (
-        "no account is known: 500 requests and 100,000 tokens a minute and 20 at once are assumed, "
-        "which headway would first have to find out"
+        f"nothing is known of {account or 'any account'}: 500 requests and 100,000 tokens a minute "
+        "and 20 at once are assumed, which headway would first have to find out"
     )
-    return AccountGuess(spec, None, price, learned_from="nothing", assumed=(said,))
+    return AccountGuess(spec, None, price, learned_from="nothing", assumed=(said,), account=account)
 
 
 def described_account(spec: ProviderSpec, price: Price | None = None) -> AccountGuess:
     """An account that was described: as well known as after some runs."""
     said = f"the account is `{spec.name}` as described, as well known as after earlier runs"
     profile = profile_of(spec)
-    return AccountGuess(spec, profile, price, learned_from=f"`{spec.name}`", assumed=(said,))
+    return AccountGuess(
+        spec, profile, price, learned_from=f"`{spec.name}`", assumed=(said,), account=spec.name
+    )
 
 
 def profile_of(spec: ProviderSpec) -> Profile:
@@ -204,7 +208,7 @@ def remembered_account(
                  for one in view.limits)  # fmt: skip
     state = AccountState(used, view.refused / view.granted if view.granted else None)
     return AccountGuess(
-        spec, profile, price, view.share, max(learned, view.granted), name, state, said
+        spec, profile, price, view.share, max(learned, view.granted), name, state, said, name
     )
 
 
@@ -375,7 +379,7 @@ def option_of(situation: Situation, guess: AccountGuess, way: Way) -> Option:
         _spread([run.amounts.output_tokens for run in runs]),
         None if guess.price is None else _spread([cost_of(guess, run.amounts) for run in runs]),
         least.time_s, least.binding, least.fair_s, least.fair_binding, mid.width, mid.refused,
-        guess.learned_calls, guess.learned_from, assumed=guess.assumed,
+        guess.learned_calls, guess.learned_from, assumed=guess.assumed, account=guess.account,
     )  # fmt: skip
     return priced(situation, way, foreseen, cost_of(guess, mid.amounts))
 

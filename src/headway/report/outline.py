@@ -53,6 +53,10 @@ class OutlinePart(Struct, frozen=True):
     seconds: tuple[float, ...] = ()
     """What tasks like these took on this machine, before their first call if they make any."""
     price: Price | None = None
+    is_new: bool = False
+    """Whether it runs on this machine, and nothing of it was measured before..."""
+    is_agent: bool = False
+    """...and asks a model in as many calls as it takes."""
 
     @property
     def asks(self) -> bool:
@@ -292,12 +296,13 @@ def _part(expanded: ExpandedPlan, group: GroupPlan, facts: OutlineFacts) -> Outl
     needs = tuple(Need(edge.group, block=int(edge.memberwise)) for edge in group.edges)
     seconds = tuple(facts.seconds.get(group.name, ()))
     work = group.task.work
+    is_agent = isinstance(work, Prompt) and work.agent is not None
     if not isinstance(work, Prompt) or group.task.is_command:
         calls = facts.calls.get(group.name, 0.0)
         model = expanded.spec.model if calls else ""
         return OutlinePart(
             group.name, count, needs, model, calls=calls, seconds=seconds,
-            price=facts.price(model) if model else None,
+            price=facts.price(model) if model else None, is_new=not seconds, is_agent=is_agent,
         )  # fmt: skip
     model = work.model or expanded.spec.model
     sizes: tuple[float, ...] = (float(len(work.text.encode())),)
@@ -312,6 +317,7 @@ def _part(expanded: ExpandedPlan, group: GroupPlan, facts: OutlineFacts) -> Outl
     return OutlinePart(
         group.name, count, needs, model, sizes, tuple(sorted(given)),
         max_tokens=float(work.max_tokens or MAX_TOKENS), seconds=seconds, price=facts.price(model),
+        is_new=is_agent and group.name not in facts.answers, is_agent=is_agent,
     )  # fmt: skip
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from headway.base.folders import folders
 from headway.base.values import Amounts
 from headway.plans.check import check
 from headway.plans.document import absent
 from headway.plans.load import Loaded
+from headway.plans.spec import Prompt
 from headway.report.advise import situation_of
 from headway.report.forecast import QUICK
 from headway.report.options import (
@@ -24,13 +27,30 @@ from headway.report.options import (
     priced,
     ways_at,
 )
-from headway.run.forecasts import Prospect, prospect_of
+from headway.run.forecasts import Prospect, known_account, look, prospect_of
 
 
 def planned_situation(loaded: Loaded, asked: Situation) -> Situation:
     """Agents, sizes and shape of a plan that has not run."""
     report = check(loaded.survey, partial(absent, loaded.folder))
     return situation_of(loaded.expanded, report, asked)
+
+
+def model_asked_most(loaded: Loaded) -> str:
+    """The model that most tasks of a plan ask; empty if they ask none."""
+    counts = Counter[str]()
+    for group in loaded.expanded.groups:
+        work = group.task.work
+        if isinstance(work, Prompt) and not group.task.is_command:
+            counts[work.model or loaded.expanded.spec.model] += max(1, group.count or 0)
+    return max(counts, key=lambda model: counts[model], default="")
+
+
+def account_of_model(model: str, environment: Mapping[str, str]) -> tuple[str, str]:
+    """The account that a run would ask a model on, and the group of its limits; of a model whose
+    provider is not named, only the group."""
+    knowledge, account = known_account(model, look(folders(environment)), environment)
+    return account, knowledge.memory.group or model
 
 
 def planned_prospect(loaded: Loaded, path: Path, environment: Mapping[str, str]) -> Prospect | None:

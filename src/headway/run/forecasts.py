@@ -8,13 +8,13 @@ Laws:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from msgspec import Struct, field
 from msgspec.structs import astuple, replace
@@ -24,7 +24,7 @@ from headway.base.codec import decode, encode
 from headway.base.folders import Folders, folders
 from headway.base.values import Amounts, Budget, Spend
 from headway.broker.store import StoredMemory, recall
-from headway.client.accounts import DIALECT_OF_WIRE, account_name, host_name
+from headway.client.accounts import DIALECT_OF_WIRE
 from headway.engine.strategy import Strategy, parse
 from headway.errors import HeadwayError, WireError
 from headway.journal.folder import RunPlace, keep_file, kept_source, list_runs
@@ -54,7 +54,14 @@ from headway.report.outline import Outline, OutlineFacts, OutlinePart, outline_o
 from headway.report.sizes import AnsweredTask, SeenCall, seen_of
 from headway.run.each import EachSource
 from headway.run.launch import moment_s
-from headway.run.plan_run import ObservedTasks, PlanRun, PlanSource, plan_shares, with_model
+from headway.run.plan_run import (
+    ObservedTasks,
+    PlanRun,
+    PlanSource,
+    account_key,
+    plan_shares,
+    with_model,
+)
 from headway.wire.prices import price_of
 
 NAME: Final = "forecast.json"
@@ -152,8 +159,14 @@ class Earlier(Struct):
         return f"{self.runs} earlier run{'s' if self.runs != 1 else ''}" if self.runs else ""
 
 
-def earlier_plans(places: Iterable[RunPlace], path: str) -> Earlier:
-    """What runs of the plan at this path have shown, and other runs of the models they asked."""
+def earlier_plans(
+    places: Iterable[RunPlace], path: str, is_elsewhere: Callable[[str, str], bool]
+) -> Earlier:
+    """What runs of the plan at this path have shown, and other runs of the models they asked.
+
+    Runs on a simulated provider teach nothing. `is_elsewhere` says of a model and the name of a key
+    whether that is another account than the model is asked on now: its calls teach nothing, either.
+    """
     found, same, others = Earlier(), list[RunPlace](), list[RunPlace]()
     for place in list(places)[:RUNS_MAX]:
         try:
@@ -161,7 +174,10 @@ def earlier_plans(places: Iterable[RunPlace], path: str) -> Earlier:
                 header = reader.header
             if header.kind != "plan":
                 continue
-            is_same = PlanSource.kept(place.folder, header.source).path == path
+            source = PlanSource.kept(place.folder, header.source)
+            if source.sim is not None:
+                continue
+            is_same = source.path == path
         except UNREADABLE:
             continue
         group, most = (same, SAME_MAX) if is_same else (others, OTHERS_MAX)
@@ -170,7 +186,9 @@ def earlier_plans(places: Iterable[RunPlace], path: str) -> Earlier:
     for chosen, is_same in ((others, False), (same, True)):
         for place in reversed(chosen):
             with suppress(*UNREADABLE), JournalReader(place.folder) as reader:
-                _hear(found, reader, ObservedTasks.kept(place.folder), is_same)
+                cast = ObservedTasks.kept(place.folder)
+                elsewhere = {one for one, key in cast.accounts.items() if is_elsewhere(one, key)}
+                _hear(found, reader, cast, is_same, elsewhere)
     return found
 
 
@@ -191,7 +209,11 @@ def earlier_each(places: Iterable[RunPlace], template: str) -> Earlier:
     return found
 
 
-def _hear(found: Earlier, reader: JournalReader, cast: ObservedTasks, is_same: bool) -> None:
+def _hear(
+    found: Earlier, reader: JournalReader, cast: ObservedTasks, is_same: bool,
+    elsewhere: Container[str] = (),
+) -> None:  # fmt: skip
+    """Learn from a run, but for calls of the models that were asked on another account."""
     history = Passages()
     for one in reader.events(max(0, reader.summary().events - EVENTS_MAX)):
         history.hear(one.key, one.event)
@@ -203,6 +225,8 @@ def _hear(found: Earlier, reader: JournalReader, cast: ObservedTasks, is_same: b
         if part not in cast.parts or task is None or task.state != "finished":
             continue
         model, _ = cast.parts[part]
+        if model in elsewhere:
+            continue
         if not model and is_same:
             measured += 1
             found.seconds.setdefault(part, []).append(max(0.0, row.ended_s - row.started_s))
@@ -275,7 +299,11 @@ class Prospect(Struct, frozen=True):
         """The forecast of a run that waits for no usage window: they last longer than rehearsals
         should. It is a rough one where nothing was seen."""
         is_seen = self.knowledge.seen or any(part.seconds for part in self.outline.parts)
-        free = replace(self.knowledge, memory=replace(self.knowledge.memory, windows=()))
+        windows = self._windows()
+        free = replace(
+            self.knowledge, memory=replace(self.knowledge.memory, windows=()),
+            has_windows=any(one.size_tokens is not None for one in windows),
+        )  # fmt: skip
         return foresee(self.outline, free, strategy, depth=depth if is_seen else ROUGH)
 
     @property
@@ -286,12 +314,16 @@ class Prospect(Struct, frozen=True):
     def over_windows(self, free: Foreseen) -> Foreseen:
         """The forecast of a run that waits for nothing, with its waits for usage windows."""
         windows, assumed = list[WindowState](), [*self.assumed, *free.assumed]
-        for one in self.knowledge.account().account.allowances.statistics(0.0):
+        for one in self._windows():
             if one.size_tokens is None:
                 name = f"{one.name} window of {self.account}"
                 assumed.append(f"the {name}, {one.used:.0%} used, is taken to be large enough")
             else:
                 windows.append(one)
+        if windows and free.unknown:
+            # What is known of its windows says when it ends, if no other limit binds.
+            assumed += free.unknown
+            free = replace(free, unknown=())
         found, counts, ceiling = free, [1] * len(windows), self.knowledge.terms.share
         if windows and free.tokens.mid > 0.0:
             ends = [
@@ -306,6 +338,9 @@ class Prospect(Struct, frozen=True):
         )
         width = self._width(free, portions)
         return replace(found, portions=portions, assumed=tuple(assumed), budget_width=width)
+
+    def _windows(self) -> Sequence[WindowState]:
+        return self.knowledge.account().account.allowances.statistics(0.0)
 
     def _width(self, found: Foreseen, portions: tuple[Portion, ...]) -> int | None:
         """How many calls the budgets let be in flight: each is claimed at the most it can cost."""
@@ -362,7 +397,8 @@ def prospect_of(
 ) -> Prospect:
     """`shares` of usage windows are those of the plan, if none are given."""
     place = folders(environment)
-    earlier = _earlier(place, path)
+    kept = look(place)
+    earlier = _earlier(place, path, kept, environment)
     answers = {
         name: sum(one.output_tokens for one in seen) / len(seen)
         for name, seen in earlier.seen.items()
@@ -373,7 +409,6 @@ def prospect_of(
         earlier.counts,
     )  # fmt: skip
     outline, assumed = outline_of(expanded, facts)
-    kept = look(place)
     asking = (part for part in outline.parts if part.asks)
     asked = max(asking, key=lambda part: part.count * max(1.0, part.calls), default=None)
     others = {part.model for part in outline.parts if part.asks} - {asked.model if asked else ""}
@@ -411,13 +446,17 @@ class PlannedStart(Struct, frozen=True):
     """When it has to end..."""
     time_s: SpreadNumber | None = None
     """...and how long it probably takes; None if that is not known."""
+    unknown: tuple[str, ...] = ()
+    """Why only the least time is known."""
     quiet_s: float | None = None
     """When quiet hours begin; None if none are known, or wanted."""
 
     @property
     def is_late(self) -> bool:
         """Whether it probably cannot end in time."""
-        return self.time_s is not None and self.now_s + self.time_s.mid > self.end_s
+        if self.time_s is None:
+            return False
+        return self.now_s + (self.time_s.low if self.unknown else self.time_s.mid) > self.end_s
 
     @property
     def at_s(self) -> float:
@@ -437,18 +476,19 @@ def start_of(
     whole = with_model(expanded, source)
     prospect = prospect_of(whole, Path(source.path), environment, source.budget, usual)
     end_s, time_s = inf, None
+    unknown: tuple[str, ...] = ()
     if finish_by is not None:
         end_s = moment_s(finish_by, now_s)
         if not prospect.is_empty:
             strategy = parse(expanded.spec.strategy or source.strategy)
             shares, found = prospect.in_time(strategy, end_s - now_s, QUICK)
-            time_s = found.time_s
+            time_s, unknown = found.time_s, found.unknown
     quiet_s = None
     if is_quiet:
         hour = datetime.fromtimestamp(now_s).hour
         quiet = quiet_hours(prospect.knowledge.memory.chronicle, hour)
         quiet_s = None if quiet is None else moment_s(f"{quiet.from_hour}:00", now_s)
-    return PlannedStart(now_s, shares, usual, end_s, time_s, quiet_s)
+    return PlannedStart(now_s, shares, usual, end_s, time_s, unknown, quiet_s)
 
 
 def foreseen_each(
@@ -489,18 +529,13 @@ def known_account(
 ) -> tuple[Knowledge, str]:
     """What is known of the account that a model is asked on, and the account's name."""
     account, group, dialect = "", "", PLAIN.name
-    if model and "{{" not in model:
-        try:
-            endpoint = endpoint_of(model, environment)
-        except HeadwayError:
-            endpoint = None
-        if endpoint is not None:
-            parts = urlsplit(endpoint.url)
-            host = host_name(parts.scheme, parts.hostname or "", parts.port)
-            names, owners = dict(kept.memory.names), dict(kept.memory.owners)
-            account = learned.account_of(names, owners, *account_name(host, endpoint.headers))
-            group = learned.model_group(endpoint.model)
-            dialect = DIALECT_OF_WIRE[endpoint.wire].name
+    key, login = account_key(model, environment)
+    if key:
+        endpoint = endpoint_of(model, environment)
+        names, owners = dict(kept.memory.names), dict(kept.memory.owners)
+        account = learned.account_of(names, owners, key, login)
+        group = learned.model_group(endpoint.model)
+        dialect = DIALECT_OF_WIRE[endpoint.wire].name
     terms = terms_of(dict(kept.memory.terms), account, group)
     for lane in kept.memory.accounts:
         if (lane.account, lane.group) == (account, group):
@@ -509,9 +544,19 @@ def known_account(
     return Knowledge(nothing, terms=terms), account
 
 
-def _earlier(place: Folders, path: Path) -> Earlier:
+def _earlier(
+    place: Folders, path: Path, kept: StoredMemory, environment: Mapping[str, str]
+) -> Earlier:
+    """What runs on the accounts that are asked now have shown."""
+
+    names, owners = dict(kept.memory.names), dict(kept.memory.owners)
+    account = partial(learned.account_of, names, owners)
+
+    def is_elsewhere(model: str, key: str) -> bool:
+        return account(key) != account(*account_key(model, environment))
+
     try:
-        return earlier_plans(list_runs(place.state), str(path.resolve()))
+        return earlier_plans(list_runs(place.state), str(path.resolve()), is_elsewhere)
     except HeadwayError:
         return Earlier()
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,7 +18,8 @@ from headway.agents.metering import CallMeter
 from headway.base import codec
 from headway.base.digest import digest
 from headway.base.values import Budget
-from headway.errors import SourceError, UsageError, WireError
+from headway.client.accounts import account_name, host_name
+from headway.errors import HeadwayError, SourceError, UsageError, WireError
 from headway.journal.folder import keep_file, keep_source, kept_source
 from headway.pacing.windows import RUN_SHARES, Shares, shares_of
 from headway.plans.expand import ExpandedPlan, GroupPlan, graph_of, prompt_bytes
@@ -316,6 +318,8 @@ class ObservedTasks(Struct, frozen=True):
     """By name, the model that is asked, empty if none is, and how many tasks there are."""
     sizes_bytes: Mapping[str, int]
     """Of prompts, by the task's key, without results of other tasks."""
+    accounts: Mapping[str, str] = {}
+    """By model, the key's name on whose account it was asked, before the first call."""
 
     def keep(self, run_folder: str) -> None:
         """Write it down; a run goes on without, if the disk is full."""
@@ -329,7 +333,23 @@ class ObservedTasks(Struct, frozen=True):
             return codec.decode(ObservedTasks, file.read())
 
 
-def cast_of(plans: Plans) -> ObservedTasks:
+def account_key(model: str, environment: Mapping[str, str]) -> tuple[str, str]:
+    """The names of the key and of the login that a model is asked with; empty where the model is
+    unknown, or a template."""
+    from headway.agents.prompt import endpoint_of
+
+    if not model or "{{" in model:
+        return "", ""
+    try:
+        endpoint = endpoint_of(model, environment)
+    except HeadwayError:
+        return "", ""
+    parts = urlsplit(endpoint.url)
+    host = host_name(parts.scheme, parts.hostname or "", parts.port)
+    return account_name(host, endpoint.headers)
+
+
+def cast_of(plans: Plans, environment: Mapping[str, str]) -> ObservedTasks:
     expanded = plans.expanded
     parts: dict[str, tuple[str, int | None]] = {}
     sizes: dict[str, int] = {}
@@ -343,4 +363,6 @@ def cast_of(plans: Plans) -> ObservedTasks:
         members = range(min(group.count or 0, SIZES_MAX))
         for member, size in zip(members, prompt_bytes(expanded, group, members), strict=True):
             sizes[keys.key(member).hex()] = round(size)
-    return ObservedTasks(parts, sizes)
+    models = {model for model, _ in parts.values() if model}
+    accounts = {model: account_key(model, environment)[0] for model in sorted(models)}
+    return ObservedTasks(parts, sizes, accounts)

@@ -332,6 +332,17 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = {
 """The numbers that a field may have; any other field is at least 0 and at most 1e12."""
 
 
+TIMES_OF_DAY: Final = ("off-peak", "normal", "peak")
+"""Presets that are one account at three times of day."""
+
+
+def at_time_of_day(name: str, is_peak: bool) -> str | None:
+    """The preset of the same account at a busy or a quiet hour; None where none is described."""
+    if name not in TIMES_OF_DAY:
+        return None
+    return TIMES_OF_DAY[-1] if is_peak else TIMES_OF_DAY[0]
+
+
 def find_provider(name: str) -> ProviderPreset:
     """The provider preset of this name, or the one in this file."""
     if name in PROVIDERS:

@@ -90,6 +90,9 @@ def _draw_options(console: Console, advice: Advice) -> None:
         table.add_row(*cells, style="bold green" if option is advice.best else "")
     console.print(table)
     seen = advice.best.foreseen
+    if seen.account:
+        learned = f", known from {seen.learned_calls:,} calls" if seen.learned_calls else ""
+        console.print(f"On the account {seen.account}{learned}.", soft_wrap=True)
     least = bound_words(seen.bound_s, seen.binding, seen.fair_s, seen.fair_binding)
     console.print(
         f"Best possible for {name_of(advice.best)}: {least}. In eight of ten runs the time lies "

@@ -28,17 +28,23 @@ def foretold(found: Foreseen | None, now_s: float | None = None) -> Iterator[str
         return
     time_s = found.time_s
     least = bound_words(found.bound_s, found.binding, found.fair_s, found.fair_binding)
-    yield (
-        f"takes about {duration(time_s.mid)} ({duration(time_s.low)} to {duration(time_s.high)} in "
-        f"eight of ten runs); at best {least}"
-    )
+    if found.unknown:
+        yield f"takes at least {duration(time_s.low)}: {'; '.join(found.unknown)}"
+    else:
+        yield (
+            f"takes about {duration(time_s.mid)} ({duration(time_s.low)} to "
+            f"{duration(time_s.high)} in eight of ten runs); at best {least}"
+        )
+    if found.account:
+        yield f"on the account {found.account}"
     yield from window_waits(found, now_s)
     if found.calls.mid > 0.0:
         low, high = short(found.tokens.low), short(found.tokens.high)
         tokens = short(found.tokens.mid) if low == high else f"{low} to {high}"
         yield f"{_money(found)}: {short(found.calls.mid)} calls, {tokens} tokens"
-        refused = f"{found.refused:.0f}" if found.refused >= 0.5 else "no"
-        yield f"{found.width:.1f} calls in flight on average, {refused} refusals"
+        if not found.unknown:
+            refused = f"{found.refused:.0f}" if found.refused >= 0.5 else "no"
+            yield f"{found.width:.1f} calls in flight on average, {refused} refusals"
     for portion in found.portions:
         yield portion_words(portion)
     if found.budget_width is not None:
@@ -57,7 +63,7 @@ def foretold(found: Foreseen | None, now_s: float | None = None) -> Iterator[str
 def window_waits(found: Foreseen, now_s: float | None) -> Iterator[str]:
     """How long a run waits for usage windows, and when it ends if it begins at `now_s`."""
     if found.waits_s >= 1.0:
-        is_told = now_s is not None and found.time_s.mid < inf
+        is_told = now_s is not None and found.time_s.mid < inf and not found.unknown
         end = f"; it ends at {clock((now_s or 0.0) + found.time_s.mid)}" if is_told else ""
         yield f"{duration(found.waits_s)} of it are waits for usage windows{end}"
 
@@ -65,7 +71,9 @@ def window_waits(found: Foreseen, now_s: float | None) -> Iterator[str]:
 def start_words(start: PlannedStart) -> Iterator[str]:
     """When a run begins and ends, and why with these shares of usage windows."""
     now_s, time_s = start.now_s, start.time_s
-    if time_s is not None:
+    if time_s is not None and start.unknown:
+        yield f"ends at {clock(now_s + time_s.low)} or later: {'; '.join(start.unknown)}"
+    elif time_s is not None:
         ends, latest = clock(now_s + time_s.mid), clock(now_s + time_s.high)
         yield f"ends about {ends}, nine of ten runs by {latest}"
     elif start.end_s < inf:
