@@ -22,7 +22,7 @@ from typing import Final
 from bench.markdown import table
 from headway.run.machine import cores
 
-ROUNDS: Final = 3
+ROUNDS: Final = int(sys.argv[1]) if len(sys.argv) > 1 else 3
 TASKS: Final = 40
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "each.md"
 LOOP: Final = "i=0; while [ $i -lt 150000 ]; do i=$((i+1)); done"

@@ -143,6 +143,11 @@ class AttemptClock:
         self._alarms: tuple[_Alarm, ...] = ()
 
     @property
+    def is_stopped(self) -> bool:
+        """Whether a call of the attempt waits."""
+        return self._waiting > 0
+
+    @property
     def own_s(self) -> float:
         """The attempt's own time so far."""
         if self._waiting:

@@ -5,19 +5,30 @@ from __future__ import annotations
 import os
 import subprocess
 from math import inf
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from headway.agents.shell import RunningCommand
 from headway.base.process_tree import HAS_PROC, activity
-from headway.run.machine import GROWN_S, NEW_BYTES, load_of, memory_bytes
+from headway.engine.events import AttemptStuck
+from headway.run.machine import (
+    GROWN_S,
+    NEW_BYTES,
+    QUIET_S,
+    Machine,
+    QuietCommands,
+    load_of,
+    memory_bytes,
+)
 from headway.work import AttemptClock
 
 GB = 1e9
 
 
 def command(age_s: float, memory_bytes: float, busy: int = 0) -> RunningCommand:
-    return RunningCommand(1, AttemptClock(), age_s, busy, 0.0, int(memory_bytes), 0)
+    return RunningCommand(1, AttemptClock(), None, age_s, busy, 0.0, int(memory_bytes), 0)
 
 
 def test_busy_processes_are_added_up() -> None:
@@ -68,3 +79,70 @@ def test_a_command_is_seen_with_all_of_its_processes() -> None:
             idle.kill()
             subprocess.run(["pkill", "-P", str(busy.pid)], check=False)
             busy.kill()
+
+
+class Shim:
+    """Ends what it is told to."""
+
+    def __init__(self) -> None:
+        self.ended: list[int] = []
+
+    def end_stuck(self, number: int) -> None:
+        self.ended.append(number)
+
+
+class Followed:
+    """A driver with one attempt, which runs one command."""
+
+    def __init__(self) -> None:
+        self.attempt = SimpleNamespace(task=0, number=1, clock=AttemptClock())
+        self.shim, self.told = Shim(), list[float]()
+        self.quiet = QuietCommands(cast(Any, self), Machine(cast(Any, self.shim)))
+
+    def active_attempts(self) -> list[SimpleNamespace]:
+        return [self.attempt]
+
+    def clock(self) -> float:
+        return 0.0
+
+    def feed(self, event: AttemptStuck) -> None:
+        self.told.append(event.quiet_s)
+
+    def look(
+        self, now_s: float, cpu_s: float = 0.0, written: int = 0, stuck_s: float | None = None
+    ) -> None:
+        one = RunningCommand(1, self.attempt.clock, stuck_s, now_s, 0, cpu_s, 0, written)
+        self.quiet.observe([one], now_s)
+
+
+def test_a_command_that_does_nothing_for_minutes_is_named_once_and_again_when_it_goes_on() -> None:
+    run = Followed()
+    for now_s in range(0, 900, 10):
+        run.look(float(now_s))
+    assert run.told == [QUIET_S]
+    run.look(900.0, written=1)
+    run.look(910.0, written=1)
+    assert run.told == [QUIET_S, 0.0]
+    assert not run.shim.ended, "without `stuck` it is only named"
+
+
+@pytest.mark.parametrize(
+    ("cpu_share", "written", "waits"), [(0.02, 0, False), (0.0, 1, False), (0.0, 0, True)]
+)
+def test_what_computes_or_writes_or_waits_for_a_permit_is_not_stuck(
+    cpu_share: float, written: int, waits: bool
+) -> None:
+    run = Followed()
+    if waits:
+        run.attempt.clock.stop(is_refused=True)
+    for now_s in range(0, 900, 10):
+        run.look(float(now_s), cpu_share * now_s, written * now_s, stuck_s=60.0)
+    assert (run.told, run.shim.ended) == ([], [])
+
+
+def test_timers_that_tick_are_no_work_and_a_limit_ends_the_command() -> None:
+    run = Followed()
+    for now_s in range(0, 70, 10):
+        run.look(float(now_s), 0.003 * now_s, stuck_s=60.0)
+    assert run.shim.ended == [1]
+    assert run.told == []

@@ -12,6 +12,7 @@ from headway.base.values import Fault
 from headway.engine.events import (
     NOTHING,
     VERSION,
+    AttemptStuck,
     CallAdmitted,
     CallWaited,
     Ending,
@@ -64,6 +65,8 @@ EVENTS: tuple[Fact, ...] = (
     TaskSkipped(8, 7.5, because=7),
     CallWaited(7, 3.1),
     CallAdmitted(7, 3.2),
+    AttemptStuck(7, 2, 303.2, 300.0),
+    AttemptStuck(7, 2, 304.2),
     RunHeld(8.0, inf, "paused"),
     RunContinued(9.0),
     RunStopping(10.0, "interrupted", True),

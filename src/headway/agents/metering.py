@@ -117,6 +117,9 @@ class CallMeter(Protocol):
     def seen(self, attempt: Attempt) -> MeteredUsage:
         """The usage of an open attempt so far. From any thread."""
 
+    def is_calling(self, attempt: Attempt) -> bool:
+        """Whether a call of an open attempt is in flight, or waits."""
+
     def queued(self) -> int:
         """How many of the attempts that are open wait for a permit."""
 

@@ -27,8 +27,9 @@ from headway.base.values import Fault, FaultKind
 from headway.journal.shim_log import LOG_NAME, output_path, unsealed
 from headway.work import Attempt, AttemptClock, AttemptError, Result
 
-Reason = Literal["exit", "timeout", "cancelled", "orphaned", "refused"]
-"""By itself; by its timeout; by us; because headway was gone; or it could not be started."""
+Reason = Literal["exit", "timeout", "stuck", "cancelled", "orphaned", "refused"]
+"""By itself; by its timeout; because it did nothing for too long; by us; because headway was gone;
+or it could not be started."""
 
 HOME: Final = str(Path(__file__).resolve().parent.parent)
 BLEND: Final = 0.1
@@ -56,6 +57,8 @@ class Command(Struct, frozen=True):
     folder: str | None = None
     stdin: bytes | None = None
     timeout_s: float | None = None
+    stuck_s: float | None = None
+    """It is ended when it has done nothing for so long; only named as stuck, if there is none."""
 
 
 class Output(Struct, frozen=True):
@@ -113,6 +116,7 @@ class RunningCommand(Struct, frozen=True):
     number: int
     clock: AttemptClock
     """Of the attempt that it belongs to."""
+    stuck_s: float | None
     age_s: float
     busy: int
     """Processes that run, or wait for a processor or a disk."""
@@ -134,8 +138,8 @@ class ShimClient:
         self._here = os.getcwd()
         self._link: _Link | None = None
         self._started = 0
-        self._running: dict[int, tuple[AttemptClock, float]] = {}
-        """By number: the clock of the attempt, and when the command was started."""
+        self._running: dict[int, tuple[AttemptClock, float | None, float]] = {}
+        """By number: the clock of the attempt, `stuck_s`, and when the command was started."""
         self._peak_bytes = 0.0
 
     async def run(self, command: Command, clock: AttemptClock | None = None) -> CommandEnded:
@@ -153,12 +157,12 @@ class ShimClient:
         )
         message = ("start", number, command.key.hex(), command.attempt, what)
         waiter = link.ask(number, message)
-        self._running[number] = clock, asyncio.get_running_loop().time()
+        self._running[number] = clock, command.stuck_s, asyncio.get_running_loop().time()
         try:
-            with clock.alarm(command.timeout_s, lambda: link.send(("late", number))):
+            with clock.alarm(command.timeout_s, lambda: link.send(("timeout", number))):
                 values = await asyncio.shield(waiter)
         except asyncio.CancelledError:
-            link.send(("cancel", number))
+            link.send(("cancelled", number))
             # A second cancellation does not wait; the shim goes on ending it all the same.
             await asyncio.wait([waiter])
             if not waiter.cancelled():
@@ -187,11 +191,15 @@ class ShimClient:
         now_s = asyncio.get_running_loop().time()
         return [
             RunningCommand(
-                number, known[0], now_s - known[1], busy, ticks * TICK_S, pages * PAGE_BYTES, size
+                number, *known[:2], now_s - known[2], busy, ticks * TICK_S, pages * PAGE_BYTES, size
             )
             for number, busy, ticks, pages, size in rows
             if (known := self._running.get(number)) is not None
         ]
+
+    def end_stuck(self, number: int) -> None:
+        if self._link is not None:
+            self._link.send(("stuck", number))
 
     async def close(self) -> None:
         link, self._link = self._link, None
@@ -350,7 +358,6 @@ async def perform_command(
 
 def judged(ended: CommandEnded) -> Result:
     """What an attempt gave, or the AttemptError that says why it is lost."""
-    kind: FaultKind = "timeout" if ended.reason == "timeout" else "command"
     try:
         body = ended.stdout.read()
     except (OutputTooLongError, OSError) as fault:
@@ -359,7 +366,11 @@ def judged(ended: CommandEnded) -> Result:
     result = Result(body, exit_code=shell_code(ended.code))
     if ended.reason == "exit" and ended.code == 0:
         return result
-    raise AttemptError(Fault(kind, detail=detail_of(ended)), result)
+    raise AttemptError(Fault(fault_kind(ended), detail=detail_of(ended)), result)
+
+
+def fault_kind(ended: CommandEnded) -> FaultKind:
+    return ended.reason if ended.reason in ("timeout", "stuck") else "command"
 
 
 def shell_code(code: int) -> int:
@@ -368,8 +379,9 @@ def shell_code(code: int) -> int:
 
 
 def how_ended(ended: CommandEnded) -> str:
-    if ended.reason == "timeout":
-        return f"ended after {ended.took_ms / 1000:.1f} s"
+    if ended.reason in ("timeout", "stuck"):
+        why = ", and wrote, called and computed nothing" if ended.reason == "stuck" else ""
+        return f"ended after {ended.took_ms / 1000:.1f} s{why}"
     if ended.reason == "refused":
         return "could not be started"
     if ended.reason != "exit":

@@ -162,8 +162,7 @@ class ShimServer:
             elif message[0] == "look":
                 self._tell([("looked", message[1], self._look())])
             elif message[1] in self.by_id:
-                reason = shim_log.TIMEOUT if message[0] == "late" else shim_log.CANCELLED
-                self._end([self.by_id[message[1]]], reason, time.monotonic())
+                self._end([self.by_id[message[1]]], message[0], time.monotonic())
         return bool(data)
 
     def _look(self) -> list[tuple[int, int, int, int, int]]:

@@ -34,6 +34,7 @@ FaultKind = Literal[
     "broken",  # the call was sent, and its connection or its answer broke off
     "server",  # the provider failed before it answered
     "timeout",  # nothing came in time
+    "stuck",  # a command did nothing for longer than it may
     "connection",  # not one byte was sent: free to send again
     "command",  # a command ended with a non-zero exit code
     "function",  # the user's function raised

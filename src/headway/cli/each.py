@@ -91,7 +91,8 @@ def perform(
     folder = journal.header.folder
     shim = ShimClient(journal.folder)
     meter = meter_of(journal, source.has_gateway, os.environ)
-    work = EachWork(plan, folder, shim, source.timeout_s, Adopted(journal.folder), meter)
+    adopted = Adopted(journal.folder)
+    work = EachWork(plan, folder, shim, source.timeout_s, adopted, meter, source.stuck_s)
     outputs = Outputs(source, sys.stdout.buffer, sys.stderr.buffer)
     graph = Graph((TaskGroup("each", plan.count(), retries=source.retries, is_local=True),))
     halt = halt_of(source.halt, plan.count())
@@ -104,7 +105,7 @@ def perform(
                 done = work.ended.pop(event.task, None)
                 outputs.ended(event.task, done, nullcontext if watcher is None else watcher.aside)
 
-    machine = Machine(shim.look, shim.peak_bytes, meter)
+    machine = Machine(shim, meter)
     run = Launch(
         graph, (work,), rules, waits_until_s=waits_until_s, closes=(shim.close,), machine=machine
     )
@@ -167,6 +168,7 @@ def _parser() -> Parser:
     add("--forecast", action="store_true", help="first the expected time, if it has run before")
     add("--retries", type=int, default=0, metavar="N", help="try a failed command again")
     add("--timeout", metavar="TIME", help="end a command after 90s, 10m ... of its own time")
+    add("--stuck", metavar="TIME", help="end a command that does nothing for so long")
     add("--halt", default="", metavar="WHEN", help="now,fail=1; soon,fail=10%%; never")
     add("--joblog", metavar="FILE", default="", help="a line for each command that ended")
     add("--results", metavar="DIR", default="", help="keep stdout and stderr of each in a folder")
@@ -199,7 +201,8 @@ def _source(parsed: argparse.Namespace, words: list[str]) -> EachSource:
     halt_of(parsed.halt, plan.count())
     return EachSource(
         plan.template, axes, parsed.max_args, parsed.colsep, parsed.quote, _jobs(parsed.jobs),
-        max(0, parsed.retries), _timeout(parsed.timeout), parsed.halt, parsed.keep_order,
+        max(0, parsed.retries), _timeout("--timeout", parsed.timeout),
+        _timeout("--stuck", parsed.stuck), parsed.halt, parsed.keep_order,
         parsed.tag, parsed.joblog and os.path.abspath(parsed.joblog),
         parsed.results and os.path.abspath(parsed.results), not parsed.no_gateway,
         window_shares_of(parsed),
@@ -271,12 +274,12 @@ def _jobs(text: str | None) -> float:
     return max(1, count)
 
 
-def _timeout(text: str | None) -> float | None:
+def _timeout(option: str, text: str | None) -> float | None:
     from headway.run.launch import span_s
 
     if text is None:
         return None
     seconds = span_s(text)
     if not seconds:
-        raise BadValueError(f"--timeout {text} leaves no time at all", hint="--timeout 90s")
+        raise BadValueError(f"{option} {text} leaves no time at all", hint=f"{option} 90s")
     return seconds

@@ -44,7 +44,17 @@ from headway.state.shared import Change, Shared
 # What becomes of an attempt that has ended: a result, another attempt, a failure, or a wait.
 
 RETRIED: Final[frozenset[FaultKind]] = frozenset(
-    ("overload", "broken", "server", "timeout", "connection", "rate", "concurrency", "disk")
+    (
+        "overload",
+        "broken",
+        "server",
+        "timeout",
+        "stuck",
+        "connection",
+        "rate",
+        "concurrency",
+        "disk",
+    )
 )
 """Faults that another attempt may not meet. Waiting does not mend a request, a cap or a bill."""
 
@@ -52,8 +62,9 @@ OWN: Final[frozenset[FaultKind]] = frozenset(("command", "function", "unfit"))
 """Faults of the work itself: tried again only where the plan says how often."""
 
 ENDS: Final = (ev.Finished, ev.Failed, ev.Abandoned)
-CALLS: Final = (ev.CallAdmitted, ev.CallWaited)
-USUAL: Final = (ev.TaskFinished, *CALLS)
+NOTICES: Final = (ev.CallAdmitted, ev.CallWaited, ev.AttemptStuck)
+"""Of an attempt that goes on: they change nothing of where its task is."""
+USUAL: Final = (ev.TaskFinished, *NOTICES)
 """Events of every task and every call: they ask for nothing."""
 
 RETRY_S: Final = 1.0
@@ -206,7 +217,7 @@ def decide(state: State, happened: ev.Input, now: float) -> list[ev.Event]:
     if isinstance(happened, ENDS):
         is_heard = state.active.get(happened.task) == happened.attempt
         return [outcome(state, happened, now)] if is_heard else []
-    if isinstance(happened, CALLS):
+    if isinstance(happened, NOTICES):
         return [happened] if happened.task in state.active else []
     if isinstance(happened, ev.Reused):
         current = state.active.get(happened.task) == happened.attempt
@@ -254,6 +265,8 @@ def apply(state: State, event: ev.Event) -> None:
         state.waiting.discard(event.task)
     elif isinstance(event, ev.CallWaited):
         state.waiting.add(event.task)
+    elif isinstance(event, ev.AttemptStuck):
+        pass  # It is for those who watch.
     elif isinstance(event, ev.TaskReused):
         state.end(event.task)
     elif isinstance(event, ev.TaskProposed):

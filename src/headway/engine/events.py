@@ -169,6 +169,16 @@ class CallAdmitted(Struct, frozen=True, omit_defaults=True):
     """The limit, or what else, that it stood in line for longest: `input/60s`."""
 
 
+class AttemptStuck(Struct, frozen=True, omit_defaults=True):
+    """An attempt has done nothing for a while: no output, no call, no CPU; or goes on again."""
+
+    task: int
+    attempt: int
+    at_s: float
+    quiet_s: float = 0.0
+    """For how long; 0 if it goes on."""
+
+
 class RunHeld(Struct, frozen=True, omit_defaults=True):
     """No task starts until then (an empty usage window), or until it is continued (infinity)."""
 
@@ -208,7 +218,8 @@ class RunFinished(Struct, frozen=True):
 
 Event = (
     RunBegan | GroupExpanded | WaveBegan | TaskStarted | TaskFinished | TaskProposed | TaskStale
-    | TaskReused | TaskDelayed | TaskFailed | TaskSkipped | CallWaited | CallAdmitted | RunHeld
+    | TaskReused | TaskDelayed | TaskFailed | TaskSkipped | CallWaited | CallAdmitted | AttemptStuck
+    | RunHeld
     | RunContinued | RunStopping | RunFinished
 )  # fmt: skip
 
@@ -264,7 +275,7 @@ class LocalRoom(Struct, frozen=True):
 
 Input = (
     Began | Expanded | Finished | Reused | Failed | Abandoned | Ticked | LocalRoom
-    | CallWaited | CallAdmitted | RunHeld | RunContinued | RunStopping
+    | CallWaited | CallAdmitted | AttemptStuck | RunHeld | RunContinued | RunStopping
 )  # fmt: skip
 """The last five are facts that the driver knows first; the engine ignores those that come late."""
 

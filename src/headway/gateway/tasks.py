@@ -266,6 +266,10 @@ class TaskGateway:
         if self._settings.record is not None and closed.usage().calls:
             self._recent.add(closed.key.name)
 
+    def is_calling(self, attempt: Attempt) -> bool:
+        opened = self._open.get(attempt.task)
+        return opened is not None and opened.key.in_flight > 0
+
     def queued(self) -> int:
         return sum(opened.is_queued for opened in self._open.values())
 

@@ -26,7 +26,8 @@ OUT_NAME = "out"
 LOG_VERSION = b"1"
 IN_FILE = b"."
 
-EXIT, TIMEOUT, CANCELLED, ORPHANED, REFUSED = "exit", "timeout", "cancelled", "orphaned", "refused"
+EXIT, TIMEOUT, STUCK, CANCELLED = "exit", "timeout", "stuck", "cancelled"
+ORPHANED, REFUSED = "orphaned", "refused"
 """Why a command ended: by itself, or who ended it; or the system would not start it."""
 
 

@@ -95,6 +95,8 @@ KEYS: Final = (
         '"anthropic/claude-sonnet-4"'),
     PlanKey("timeout", _BOTH, "duration",
         "how long one attempt may work, waits for permits not counted: 90s, 10m, 2h", '"10m"'),
+    PlanKey("stuck", _BOTH, "duration",
+        "end a command or agent that writes, calls and computes nothing for so long", '"10m"'),
     PlanKey("retries", _BOTH, "count", "how often a failed attempt is tried again", "2"),
     PlanKey("permissions", _BOTH, "permissions",
         "what agents may do beyond your own settings of them: edit (files in their folder) or all",

@@ -150,6 +150,7 @@ class TaskSpec(Struct, frozen=True):
     repairs: int = 1
     queue: str = ""
     timeout_s: float | None = None
+    stuck_s: float | None = None
     retries: int | None = None
     budget: Budget | None = None
     priority: float = 0.0
@@ -244,6 +245,7 @@ class PlanSpec(Struct, frozen=True):
     """The most that a run takes of each usage window."""
     model: str = ""
     timeout_s: float | None = None
+    stuck_s: float | None = None
     retries: int | None = None
     permissions: str = ""
     """What it gives its agents that are programs, where a task says nothing else."""

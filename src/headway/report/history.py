@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from headway.base.numbers import percentile
 from headway.base.values import NO_CACHE, CacheTokens, FaultKind
 from headway.engine.events import (
+    AttemptStuck,
     CallAdmitted,
     CallWaited,
     Ending,
@@ -366,6 +367,8 @@ class Passages:
         self._active.clear()
 
     def _of_a_task(self, passage: Passage, event: Fact, now_s: float) -> None:
+        if isinstance(event, AttemptStuck):
+            return
         if isinstance(event, MoneyReserved):
             passage.reserved_tokens = event.tokens
             passage.is_unpriced = event.tokens > 0 and not event.microusd

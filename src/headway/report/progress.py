@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from headway.base.values import Resource
 from headway.engine.events import (
     NOTHING,
+    AttemptStuck,
     CallAdmitted,
     CallWaited,
     Ending,
@@ -159,6 +160,8 @@ class RunningAttempt(Struct):
     admitted_s: float | None = None
     """None while it waits for a permit."""
     begun_s: float | None = None
+    quiet_s: float = 0.0
+    """How long it has done nothing, if that is long."""
 
     @property
     def serving_s(self) -> float:
@@ -298,6 +301,9 @@ class RunProgress:
                 self._sums.waiting += 1
                 self._sample(event.at_s)
                 self.running[task] = RunningAttempt(task, event.attempt, event.at_s)
+            case AttemptStuck(task=task, quiet_s=quiet_s):
+                if (running := self.running.get(task)) is not None:
+                    running.quiet_s = quiet_s
             case CallWaited() | CallAdmitted():
                 self._admission(event)
             case TaskFinished() | TaskReused() | TaskDelayed() | TaskFailed():

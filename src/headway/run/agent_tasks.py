@@ -27,7 +27,7 @@ from headway.agents import shell as commands
 from headway.agents.kinds import Custom, result_in
 from headway.agents.metering import MeteredUsage
 from headway.base.digest import digest
-from headway.base.values import Fault, FaultKind
+from headway.base.values import Fault
 from headway.config import Configuration, read_configuration
 from headway.errors import (
     BadValueError,
@@ -260,6 +260,7 @@ class ProgramCall(Struct, frozen=True):
     verify: Verify | None = None
     repairs: int = 1
     timeout_s: float | None = None
+    stuck_s: float | None = None
     permissions: str = ""
 
 
@@ -462,7 +463,7 @@ class _Program:
             prompt, goes_on = self._call.prompt, False
         text = _text(self._kind, heard, ended)
         if ended.reason != "exit" or ended.code != 0 or heard.error or text is None:
-            kind: FaultKind = "timeout" if ended.reason == "timeout" else "command"
+            kind = commands.fault_kind(ended)
             why = heard.error or ("" if ended.code == 0 else commands.detail_of(ended))
             denied = ", ".join(sorted(heard.denied))
             silent = f"it was not allowed to use {denied}, and ended" if denied else "it ended"
@@ -486,7 +487,7 @@ class _Program:
             left_s = max(0.001, self._until_s - self._attempt.clock.own_s)
         command = commands.Command(
             commands.shim_key(self._attempt), self._attempt.number, start.argv,
-            {**call.environment, **start.told}, crew.folder, start.stdin, left_s,
+            {**call.environment, **start.told}, crew.folder, start.stdin, left_s, call.stuck_s,
         )  # fmt: skip
         self._commands += 1
         if self._commands > 1:

@@ -25,7 +25,7 @@ from headway.base.crash import crash_point
 from headway.base.digest import digest
 from headway.base.values import NOTHING, Fault, FaultKind, Spend
 from headway.engine import events as ev
-from headway.engine.engine import CALLS, is_current, is_last, outcome
+from headway.engine.engine import NOTICES, is_current, is_last, outcome
 from headway.engine.record import JournalEntry, MoneyReserved, ReplyKept, TaskRow, fold
 from headway.pacing.budget import ALL
 from headway.plans.ready import DONE
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 NO_RESULT: Final = Result(b"")
 LOCAL: Final[frozenset[FaultKind]] = frozenset(
-    ("command", "function", "request", "broken", "timeout")
+    ("command", "function", "request", "broken", "timeout", "stuck")
 )
 """Faults that a full disk may cause."""
 OUTDATED: Final = Fault("broken", detail="what it has read has changed")
@@ -173,7 +173,7 @@ class Attempts:
         if task is None:
             return JournalEntry(event)
         active = self.active.get(task) or self._known(task)
-        if isinstance(event, CALLS):
+        if isinstance(event, NOTICES):
             return JournalEntry(event, active.key)
         entry = active.folded(event)
         if isinstance(event, (ev.TaskDelayed, ev.TaskStale, ev.TaskProposed)):

@@ -15,7 +15,7 @@ import asyncio
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from math import inf
 from typing import Final, Literal
@@ -35,7 +35,7 @@ from headway.journal.memory import Record
 from headway.pacing.budget import Budgets
 from headway.plans.graph import Graph
 from headway.plans.ready import DONE, FAILED, LOST
-from headway.run.attempts import Attempts
+from headway.run.attempts import ActiveAttempt, Attempts
 from headway.run.machine import Machine, cores, follow_machine
 from headway.run.results import Results, Saved, take_over
 from headway.state.coherence import Coherence
@@ -217,13 +217,13 @@ class Driver:
         loop = asyncio.get_running_loop()
         self._done = loop.create_future()
         # A user who asks for waves of 4 or a pool of 8 gets them, whatever the machine.
-        is_local = not setup.rules.is_exact and any(work.is_local for work in setup.works)
+        is_exact, is_local = setup.rules.is_exact, any(work.is_local for work in setup.works)
         looker: asyncio.Task[None] | None = None
         if is_local and setup.machine is not None:
-            looker = loop.create_task(follow_machine(self, setup.machine))
+            looker = loop.create_task(follow_machine(self, setup.machine, is_exact))
         try:
             take_over(self.state, setup.graph, setup.works, setup.saved, self.results, self.publish)
-            if is_local:
+            if is_local and not is_exact:
                 self.feed(ev.LocalRoom(LocalWidth(cores()).places))
             self.feed(ev.Began())
             self._expand(range(len(setup.graph.groups)))
@@ -333,6 +333,9 @@ class Driver:
         self._expand(self._spread.after(group))
         if self._is_stopping_now and not self._attempts.ending:
             self.cut_short(self._outcome[1])
+
+    def active_attempts(self) -> Iterable[ActiveAttempt]:
+        return self._attempts.active.values()
 
     def cut_short(self, why: str) -> None:
         """End what is started, also what has a result that is not durable."""

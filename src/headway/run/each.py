@@ -31,6 +31,7 @@ class EachSource(Struct, frozen=True):
     jobs: float = inf
     retries: int = 0
     timeout_s: float | None = None
+    stuck_s: float | None = None
     halt: str = ""
     keeps_order: bool = False
     tags: bool = False
@@ -66,7 +67,7 @@ class EachWork:
     def __init__(
         self, plan: ArgumentPlan, folder: str, shim: shell.ShimClient,
         timeout_s: float | None = None, adopted: shell.Adopted | None = None,
-        meter: CallMeter | None = None,
+        meter: CallMeter | None = None, stuck_s: float | None = None,
     ) -> None:  # fmt: skip
         """`adopted` are ends that an interrupted process did not come to journal."""
         self.plan = plan
@@ -76,6 +77,7 @@ class EachWork:
         self._folder = folder
         self._shim = shim
         self._command_s = timeout_s
+        self._stuck_s = stuck_s
         self._adopted = adopted
         self._meter = meter
         self._salt = b"\0".join((b"each", os.fsencode(folder), os.fsencode(plan.template)))
@@ -110,6 +112,7 @@ class EachWork:
             {**told, "PARALLEL_SEQ": str(attempt.member + 1)},
             self._folder,
             timeout_s=self._command_s,
+            stuck_s=self._stuck_s,
         )  # fmt: skip
         try:
             ended = await self._shim.run(command, attempt.clock)

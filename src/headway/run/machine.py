@@ -3,6 +3,7 @@
 Laws:
 - How many tasks may use the machine follows from what their processes do: never from the number of
   processors alone, and not at all where the user gives a number.
+- A command that does nothing is named, and ended only where the user says after how long.
 - Nothing is looked at while nothing runs, and looking costs a few percent of a processor.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING, Final
 
@@ -21,8 +22,9 @@ from headway.engine.strategy import LocalWidth, MachineLoad
 
 if TYPE_CHECKING:
     from headway.agents.metering import CallMeter
-    from headway.agents.shell import RunningCommand
+    from headway.agents.shell import RunningCommand, ShimClient
     from headway.run.driver import Driver
+    from headway.work import Attempt
 
 LOOK_S: Final = 0.25
 """How soon the commands are looked at again after their number was changed: a shell has started."""
@@ -38,12 +40,18 @@ GROWN_S: Final = 5.0
 """By then an agent has the memory that it starts with."""
 
 
+QUIET_S: Final = 300.0
+"""A command that has done nothing for so long is named as stuck: models think for minutes, and that
+is a call in flight."""
+QUIET_CPU: Final = 0.01
+QUIET_LOOK_S: Final = 10.0
+"""How often it is looked for: enough for minutes."""
+
+
 class Machine(Struct, frozen=True):
     """How the commands of a run can be seen."""
 
-    look: Callable[[], Awaitable[Sequence[RunningCommand]]]
-    peak_bytes: Callable[[], float]
-    """The most memory that those that have ended needed; 0 while none has."""
+    commands: ShimClient
     meter: CallMeter | None = None
 
 
@@ -93,16 +101,92 @@ def load_of(
     )
 
 
-async def follow_machine(driver: Driver, machine: Machine) -> None:
-    """Tell the engine how many tasks may use this machine, as long as the run lasts."""
-    width, state, delay_s = LocalWidth(cores()), driver.state, LOOK_S
+class _Seen(Struct):
+    """A command as it was when it last did something."""
+
+    at_s: float
+    looked_s: float
+    cpu_s: float
+    output_bytes: int
+    calls: int
+    is_named: bool = False
+
+
+class QuietCommands:
+    """Finds commands that neither write, nor call, nor compute, and do not wait for a permit.
+
+    One that uses less than a hundredth of a processor computes nothing: timers tick in every agent.
+    Names it after `QUIET_S`, and ends it after its own `stuck_s`.
+    """
+
+    def __init__(self, driver: Driver, machine: Machine) -> None:
+        self._driver = driver
+        self._machine = machine
+        self._seen: dict[int, _Seen] = {}
+
+    def observe(self, running: Sequence[RunningCommand], now_s: float) -> None:
+        before, self._seen = self._seen, {}
+        attempts = {id(one.clock): one for one in self._driver.active_attempts()}
+        for command in running:
+            attempt = attempts.get(id(command.clock))
+            seen = before.get(command.number)
+            if attempt is None:
+                continue
+            calls, is_calling = self._calls(attempt)
+            if seen is None or is_calling or self._did_something(command, seen, calls, now_s):
+                if seen is not None and seen.is_named:
+                    self._tell(attempt, 0.0)
+                now = _Seen(now_s, now_s, command.cpu_s, command.output_bytes, calls)
+                self._seen[command.number] = now
+                continue
+            seen.looked_s, self._seen[command.number] = now_s, seen
+            quiet_s = now_s - seen.at_s
+            if quiet_s >= QUIET_S and not seen.is_named:
+                seen.is_named = True
+                self._tell(attempt, quiet_s)
+            if command.stuck_s is not None and quiet_s >= command.stuck_s:
+                self._machine.commands.end_stuck(command.number)
+
+    def _calls(self, attempt: Attempt) -> tuple[int, bool]:
+        meter = self._machine.meter
+        if meter is None:
+            return 0, attempt.clock.is_stopped
+        return meter.seen(attempt).calls, attempt.clock.is_stopped or meter.is_calling(attempt)
+
+    def _did_something(
+        self, command: RunningCommand, seen: _Seen, calls: int, now_s: float
+    ) -> bool:
+        used_s, seen.cpu_s = command.cpu_s - seen.cpu_s, command.cpu_s
+        has_written = command.output_bytes != seen.output_bytes
+        has_computed = used_s >= QUIET_CPU * (now_s - seen.looked_s)
+        return has_written or has_computed or calls != seen.calls
+
+    def _tell(self, attempt: Attempt, quiet_s: float) -> None:
+        driver = self._driver
+        event = ev.AttemptStuck(attempt.task, attempt.number, driver.clock(), round(quiet_s, 3))
+        driver.feed(event)
+
+
+async def follow_machine(driver: Driver, machine: Machine, is_sized: bool) -> None:
+    """As long as the run lasts: adapt how many tasks may use this machine, unless the user has said
+    it (`is_sized`), and look for commands that do nothing."""
+    width, state, quiet = LocalWidth(cores()), driver.state, QuietCommands(driver, machine)
+    loop, delay_s, quiet_at_s = asyncio.get_running_loop(), LOOK_S, 0.0
     while True:
         await asyncio.sleep(delay_s)
-        if not state.local:
+        running = await machine.commands.look()
+        now_s = loop.time()
+        if now_s >= quiet_at_s:
+            limits = [one.stuck_s for one in running if one.stuck_s is not None]
+            # A limit is kept to a quarter of itself.
+            patience_s = min([QUIET_LOOK_S, *(limit / 4 for limit in limits)])
+            quiet_at_s = now_s + patience_s
+            quiet.observe(running, now_s)
+        if is_sized or not state.local:
+            delay_s = max(LOOK_S, quiet_at_s - loop.time()) if is_sized else LOOK_S_MAX
             continue
         before, queued = width.places, 0 if machine.meter is None else machine.meter.queued()
-        running = await machine.look()
-        load = load_of(running, machine.peak_bytes(), memory_bytes(), queued)
+        load = load_of(running, machine.commands.peak_bytes(), memory_bytes(), queued)
         if (places := width.observe(load, state.local)) != before:
             driver.feed(ev.LocalRoom(places))
         is_steady = places == before or not state.line.local

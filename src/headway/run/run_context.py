@@ -74,7 +74,7 @@ class Crew(Struct):
         return self._shim
 
     def machine(self) -> Machine:
-        return Machine(self.shim().look, self.shim().peak_bytes)
+        return Machine(self.shim())
 
     async def prompts(self) -> PromptAgent:
         if self._prompts is None:

@@ -29,7 +29,7 @@ from headway.plans.expand import ExpandedPlan, GroupPlan, Keys, Member, found, i
 from headway.plans.fan_in import REPAIR_TOKENS, FanInShape, cut_at_tokens, shapes_of
 from headway.plans.resources import PATH_CHARS_MAX, inside
 from headway.plans.section import shown
-from headway.plans.spec import CommandSpec, Prompt, Python, Value, texts_in
+from headway.plans.spec import CommandSpec, PlanSpec, Prompt, Python, TaskSpec, Value, texts_in
 from headway.plans.template import Template
 from headway.run.agent_tasks import ProgramCall, agent_of, perform_agent
 from headway.run.filling import (
@@ -198,7 +198,7 @@ class TaskWork:
         if work.agent is not None:
             call = ProgramCall(
                 text, model, bool(work.model), {}, schema, verify, task.repairs, self._work_s,
-                expanded.spec.permissions_of(task),
+                stuck_of(expanded.spec, task), expanded.spec.permissions_of(task),
             )  # fmt: skip
             return await perform_agent(work.agent, call, filling, max_tokens, self._crew)
         asked = PromptCall(
@@ -305,6 +305,10 @@ def output_of(group: GroupPlan, member: int, taken: dict[str, int]) -> str:
     return path
 
 
+def stuck_of(spec: PlanSpec, task: TaskSpec) -> float | None:
+    return spec.stuck_s if task.stuck_s is None else task.stuck_s
+
+
 async def executed(
     work: CommandSpec, filling: Filling, crew: Crew, expanded: ExpandedPlan, timeout_s: float | None
 ) -> Result:
@@ -321,7 +325,8 @@ async def executed(
         missing = missing_of(filling, expanded, crew) if task.quorum is not None else ()
         stdin = lines_of(attempt.needed(task.reduce), missing)
     command = crew.command(attempt, work.command, filling.environment(crew.run))
-    command = replace(command, stdin=stdin, timeout_s=timeout_s)
+    stuck_s = stuck_of(expanded.spec, task)
+    command = replace(command, stdin=stdin, timeout_s=timeout_s, stuck_s=stuck_s)
     if filling.share is None:
         return await perform_command(crew.shim(), command, attempt.clock)
     if ended is not None and ended.attempt > attempt.journalled:

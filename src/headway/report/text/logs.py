@@ -82,12 +82,19 @@ def _reserved(event: record.MoneyReserved) -> str:
     )
 
 
+def stuck_words(quiet_s: float) -> str:
+    if not quiet_s:
+        return "goes on: it was not stuck"
+    return f"may be stuck: no output, no call and no CPU for {duration(quiet_s)}"
+
+
 TASK_WORDS: Final[dict[type, Callable[[Any], str]]] = {
     events.TaskStarted: lambda one: (
         f"started{f', attempt {one.attempt}' if one.attempt > 1 else ''}: {one.reason}"
     ),
     events.CallWaited: lambda _: "waits for a permit",
     events.CallAdmitted: lambda _: "has its permit",
+    events.AttemptStuck: lambda one: stuck_words(one.quiet_s),
     events.TaskFinished: lambda one: f"finished{_took(one.ending)}",
     events.TaskReused: lambda _: "finished before: its result still holds",
     events.TaskDelayed: _delayed,

@@ -19,6 +19,7 @@ from headway.report import progress
 from headway.report.history import Standing
 from headway.report.progress import GroupProgress, TaskNames, TimeLeft
 from headway.report.text.accounts import PERIODS, interactive_words, window_lines
+from headway.report.text.logs import stuck_words
 from headway.report.text.table import bound_words
 from headway.report.text.words import Glyphs, clock, cost, count, duration, one_line, usd
 
@@ -233,7 +234,9 @@ def _running(view: LiveState) -> Iterator[Text]:
         words = duration(view.now_s - running.started_s).rjust(9)
         if running.attempt > 1:
             words += f"  attempt {running.attempt}"
-        if running.admitted_s is None:
+        if running.quiet_s:
+            words += f"  {stuck_words(running.quiet_s)}"
+        elif running.admitted_s is None:
             words += "  waits for a permit"
         yield labelled("" if index else "running", f"{set_cell_size(name, cells)} {words}")
     if view.counts.running > len(shown):

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from headway.agents.shell import ShimClient
 from headway.engine.engine import replayed
-from headway.engine.events import TaskSkipped, TaskStarted
+from headway.engine.events import AttemptStuck, TaskSkipped, TaskStarted
 from headway.engine.explain import ReasonNames, why
 from headway.engine.record import Fact, Header, TaskRow
 from headway.engine.state import Rules, State
@@ -28,7 +28,7 @@ from headway.plans.fan_in import shapes_of, with_levels
 from headway.plans.graph import Graph, TaskGroup
 from headway.plans.load import plan_from
 from headway.report.text import runs
-from headway.report.text.logs import told
+from headway.report.text.logs import stuck_words, told
 from headway.report.text.runs import NAMES_HINTED_MAX, Glance, find_row, look
 from headway.report.text.terminal import clean, print_lines
 from headway.report.text.words import clock, count, duration, fault_line, one_line
@@ -41,6 +41,7 @@ ADVICE: Final = {
     "request": "the call itself is wrong: change the task, then resume",
     "billing": "the account has no credit: pay, then resume",
     "spend_cap": "the account's own spending limit is reached: raise it, then resume",
+    "stuck": "see what it waited for (`headway logs`), or give it more time (`stuck:`)",
     "timeout": "give it more time (`timeout:`), or less to do",
     "function": "the function raised: mend it, then resume",
     "command": "the command failed: its output is in the logs",
@@ -104,7 +105,13 @@ def _started(row: TaskRow, facts: Sequence[Fact], story: tuple[str, ...], glance
     if row.state == "delayed":
         return Cause(row.name, "delayed", f"attempt {row.attempt} failed: {fault}", story)
     since = duration(max(0.0, glance.now_s - row.started_s))
-    return Cause(row.name, "running", f"attempt {row.attempt} for {since}; {began}", story)
+    because = f"attempt {row.attempt} for {since}; {began}"
+    if isinstance(facts[-1], AttemptStuck) and facts[-1].quiet_s:
+        return Cause(
+            row.name, "running", f"{because}; it {stuck_words(facts[-1].quiet_s)}", story,
+            f"headway logs {glance.header.run} '{runs.clean_name(row.name)}'",
+        )  # fmt: skip
+    return Cause(row.name, "running", because, story)
 
 
 def _judged(
