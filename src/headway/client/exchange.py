@@ -59,7 +59,7 @@ class Pacing(Struct, frozen=True):
     path: tuple[str, ...] = ()
     """The flow that the calls belong to; fairness is between flows."""
     unpaced: bool = False
-    """Whether calls are sent without a permit when there is no broker to give one."""
+    """Whether the process's own port lets calls go when there is no broker."""
     admission: Port | None = None
     """Who admits; `None` is the process's own port."""
     voices: KnownDialects = VOICES
@@ -75,15 +75,7 @@ class Pacing(Struct, frozen=True):
         # With an admission of the user's own, threads and sockets are not needed.
         from headway.client.admission import admission
 
-        return admission()
-
-    def lets_pass(self, error: errors.HeadwayError, account: str) -> bool:
-        """Whether a call without a broker is sent all the same; never where a budget counts."""
-        if not self.unpaced or not isinstance(error, errors.BrokerUnavailableError):
-            return False
-        from headway.client.admission import without_budget
-
-        return without_budget(account)
+        return admission(self.unpaced)
 
 
 def open_exchange(request: httpx2.Request, pacing: Pacing) -> Exchange | None:
@@ -224,8 +216,6 @@ class HeldPermit(Protocol):
 
     def progressed(self, output_tokens: float) -> None: ...
 
-    def still_alive(self) -> None: ...
-
     def settle(self, outcome: Outcome) -> None: ...
 
 
@@ -327,12 +317,11 @@ class Exchange:
             return
         tokens, now = reader.output_tokens, self._clock()
         growth, since_s = tokens - self._told_tokens, now - self._told_s
-        if growth >= STEP_TOKENS or (growth >= PROGRESS_TOKENS and since_s >= PROGRESS_S):
+        if growth >= STEP_TOKENS or since_s >= (
+            PROGRESS_S if growth >= PROGRESS_TOKENS else ALIVE_S
+        ):
             self._told_tokens, self._told_s = tokens, now
             ticket.progressed(tokens)
-        elif since_s >= ALIVE_S:
-            self._told_s = now
-            ticket.still_alive()
 
     def ended(self) -> None:
         """The answer's bytes are over. If its last event is missing, it broke."""
