@@ -176,7 +176,7 @@ def test_growth_is_told_in_steps_and_silence_is_told_to_be_alive() -> None:
     exchange.fed(pieces[0] * STEP_TOKENS)
     assert len(ticket.progress) == 4
     exchange.fed(closing)
-    assert exchange._ticket is None
+    assert exchange.permit is None
     assert ticket.outcome.how == "used"
 
 

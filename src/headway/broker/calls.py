@@ -81,17 +81,13 @@ class ClientCall:
             self.waited_for, self.expected = granted.waited_for, granted.expected
             self._open.append(granted)
         self.error, self.is_answered = error, True
-        self.wake()
+        if self.ring is not None:
+            self.wake()
         if self.is_gone:
             self.settle(UNUSED)
 
-    def permit(self) -> ClientCall:
-        """Itself, if it may be sent; or raises why it may not."""
-        if self.error is not None:
-            raise self.error
-        return self
-
     def wake(self) -> None:
+        """Have its caller look, if it waits."""
         try:
             if self.ring is not None:
                 self.ring()

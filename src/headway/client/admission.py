@@ -171,7 +171,9 @@ class AdmissionPort:
             except BaseException:  # Interrupts too: the caller has left, a grant would be unused.
                 client.abandon(call)
                 raise
-        return call.permit()
+        if call.error is not None:
+            raise call.error
+        return call
 
     async def admit_async(
         self, request: Request, deadline_s: float | None = None, heard: Heard | None = None
@@ -187,7 +189,9 @@ class AdmissionPort:
             except BaseException:  # Cancellation too: the caller has left.
                 client.abandon(call)
                 raise
-        return call.permit()
+        if call.error is not None:
+            raise call.error
+        return call
 
     def configure(self, account: str, terms: AccountTerms) -> None:
         """What the user set. The broker writes it down, and the next one reads it there."""

@@ -41,7 +41,7 @@ class _Stream:
     def __del__(self) -> None:
         """A response that is neither read nor closed ends its permit when it is collected."""
         # At exit the broker sees the process go, which says more than a finalizer could.
-        if not sys.is_finalizing():
+        if self._exchange.permit is not None and not sys.is_finalizing():
             self._exchange.closed()
 
 
@@ -62,7 +62,9 @@ class PacedStream(_Stream, httpx2.SyncByteStream):
         try:
             self._exchange.closed()
         finally:
-            _at_once(_close(self._stream))
+            close = getattr(self._stream, "close", None)
+            if close is not None:
+                close()
 
 
 class AsyncPacedStream(_Stream, httpx2.AsyncByteStream):
