@@ -31,7 +31,6 @@ class FakeTicket(Struct, eq=False):
     expected: Amounts = Amounts()
     beginnings: list[tuple[Reading, str]] = field(default_factory=list)
     progress: list[float] = field(default_factory=list)
-    signs_of_life: int = 0
     outcomes: list[Outcome] = field(default_factory=list)
     """How it ended; more than one means that somebody settled it again."""
     cut: HeadwayError | None = None
@@ -45,9 +44,6 @@ class FakeTicket(Struct, eq=False):
 
     def progressed(self, output_tokens: float) -> None:
         self.progress.append(output_tokens)
-
-    def still_alive(self) -> None:
-        self.signs_of_life += 1
 
     def settle(self, outcome: Outcome) -> None:
         self.outcomes.append(outcome)

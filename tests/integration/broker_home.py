@@ -19,7 +19,7 @@ from msgspec import Struct, field
 import headway
 from headway.base.folders import Folders, folders, prepare
 from headway.broker.calls import AdmissionClient
-from headway.broker.connection import BrokerConnection, Dialer
+from headway.broker.connection import BrokerConnection
 from headway.broker.election import start
 from headway.client.admission import AdmissionPort
 
@@ -77,7 +77,7 @@ class Home(Struct):
         """A port that reaches the broker of this home."""
 
         def dial(client: AdmissionClient) -> BrokerConnection:
-            return BrokerConnection(client, Dialer(self.place, start, nobody_s))
+            return BrokerConnection(client, self.place, start, nobody_s)
 
         port = AdmissionPort(dial, unpaced=unpaced)
         self.ports.append(port)

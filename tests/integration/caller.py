@@ -11,7 +11,7 @@ import sys
 import threading
 
 from headway.base.values import Limit, Sketch, Tally
-from headway.broker.calls import Ticket
+from headway.broker.calls import ClientCall
 from headway.client.admission import AdmissionPort
 from headway.pacing.call import Outcome, Request
 from headway.pacing.memory import AccountTerms
@@ -34,7 +34,7 @@ def say(text: str) -> None:
 
 def main() -> None:
     port = AdmissionPort()
-    tickets: list[Ticket] = []
+    tickets: list[ClientCall] = []
 
     def admit() -> None:
         tickets.append(port.admit(CALL, WAIT_S))
@@ -55,7 +55,7 @@ def main() -> None:
             say(f"broker {port.describe()[1].pid}")
 
 
-def _fork(port: AdmissionPort, tickets: list[Ticket]) -> int:
+def _fork(port: AdmissionPort, tickets: list[ClientCall]) -> int:
     """A child that settles what is not its own, then asks for itself; its exit code."""
     child = os.fork()
     if child == 0:

@@ -92,7 +92,7 @@ def test_a_client_that_does_not_read_is_cut_off(here: Home, stranger: socket.soc
 def test_a_flood_of_one_client_does_not_starve_another(here: Home, stranger: socket.socket) -> None:
     stranger.sendall(HELLO)
     stranger.setblocking(False)
-    noise = protocol.packed(protocol.Alive(1)) * 1000
+    noise = protocol.packed(protocol.Reached(1)) * 1000
     for _ in range(50):
         with suppress(BlockingIOError):
             stranger.send(noise)

@@ -80,9 +80,10 @@ class Agents(RuleBasedStateMachine):
         for grant in decision.grants:
             self.held[grant.id] = Call(grant.id, self.waiting.pop(grant.id))
         for denied in decision.denials:
-            del self.waiting[denied.id]
-        for cut in decision.cuts:
-            call = self.held[cut.id]
+            if denied.id not in self.held:
+                del self.waiting[denied.id]
+                continue
+            call = self.held[denied.id]
             assert call.request.is_soft
             assert not call.is_cut
             call.is_cut = True
@@ -147,7 +148,7 @@ class Agents(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.die()
         assert self.admission.budgets.claims() == ()
-        assert self.admission.decide(self.now).cuts == ()
+        assert self.admission.decide(self.now).denials == ()
 
     def _spent(self) -> Spend:
         ledgers = dict(self.admission.budgets.ledgers())

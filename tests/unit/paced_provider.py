@@ -12,7 +12,7 @@ import httpx2
 import openai
 
 import headway
-from headway.testing import FakeAdmission
+from headway.client.exchange import Port
 from headway.wire.read import FORMATS
 from headway.wire.values import Answer, WireName
 
@@ -142,18 +142,17 @@ class PacedProvider:
 
 
 def post(
-    provider: PacedProvider, admission: FakeAdmission, url: str, ask: object, *,
-    is_async: bool = False, wait_s: float | None = None, unpaced: bool = False,
+    provider: PacedProvider, admission: Port, url: str, ask: object, *,
+    is_async: bool = False, wait_s: float | None = None,
 ) -> httpx2.Response:  # fmt: skip
     """One call through a paced client, in a thread or in a loop."""
     if not is_async:
-        http = headway.pace(provider.http(), admission=admission, wait_s=wait_s, unpaced=unpaced)
-        with http:
+        with headway.pace(provider.http(), admission=admission, wait_s=wait_s) as http:
             return http.post(url, json=ask)
 
     async def send() -> httpx2.Response:
         http = provider.http_async()
-        client = headway.pace(http, admission=admission, wait_s=wait_s, unpaced=unpaced)
+        client = headway.pace(http, admission=admission, wait_s=wait_s)
         async with client:
             return await client.post(url, json=ask)
 

@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from headway.base.values import Budget, Fault, Limit, Reading, Sketch, Tally, Wait
-from headway.broker.calls import AdmissionClient, Ticket
+from headway.broker.calls import AdmissionClient, ClientCall
 from headway.client import admission as ports
 from headway.client.admission import AdmissionPort, LocalConnection
 from headway.errors import (
@@ -28,7 +28,7 @@ from headway.errors import (
     StateFileError,
 )
 from headway.pacing.admission import Admission, AdmissionDecision
-from headway.pacing.call import CallId, Cut, Denied, Outcome, Request
+from headway.pacing.call import CallId, Denied, Outcome, Request
 from headway.pacing.memory import AccountTerms
 from tests.unit.one_account import ACCOUNT, BUDGET, CALL, RecordedAdmission
 
@@ -49,12 +49,10 @@ def test_a_call_is_admitted_followed_and_settled_once() -> None:
     ticket.reached()
     ticket.began(Reading(), "anthropic")
     ticket.progressed(5.0)
-    ticket.still_alive()
     ticket.settle(USED)
     ticket.settle(Outcome("throttled"))
     ticket.progressed(6.0)
     ticket.began(Reading(), "anthropic")
-    ticket.still_alive()
     assert admission.outcomes == [USED]
     assert port.statistics().in_use == 0
 
@@ -62,7 +60,7 @@ def test_a_call_is_admitted_followed_and_settled_once() -> None:
 def test_a_call_that_waits_in_a_thread_is_woken_by_one_that_ends() -> None:
     port = port_to(RecordedAdmission())
     first = port.admit(CALL, None)
-    got: list[Ticket] = []
+    got: list[ClientCall] = []
     thread = threading.Thread(target=lambda: got.append(port.admit(CALL, SOON_S)))
     thread.start()
     while not port.statistics().waiting:
@@ -78,7 +76,7 @@ def test_a_call_that_waits_in_a_loop_is_woken_from_another_thread() -> None:
     port = port_to(admission)
     first = port.admit(CALL, None)
 
-    async def wait() -> Ticket:
+    async def wait() -> ClientCall:
         asyncio.get_running_loop().run_in_executor(None, first.settle, USED)
         return await port.admit_async(CALL, SOON_S)
 
@@ -335,7 +333,7 @@ def test_a_ticket_shows_that_its_answer_outgrew_the_budget() -> None:
     assert "ended at 20,000 tokens" in cut.message
     ticket.progressed(30_000.0)
     ticket.settle(USED)
-    port._present().receive(Cut((port.statistics().id, 99), "of no call"))
+    port._present().receive(Denied((port.statistics().id, 99), "HW201", "of no call"))
     assert (before, ticket.cut, other.cut) == (None, cut, None)
 
 

@@ -342,9 +342,11 @@ class Scene:
     def decide(self, now: float) -> str:
         self.decision = found = self.admission.decide(now)
         told = ",".join(str(grant.id[1]) for grant in found.grants) or "-"
-        denied = ",".join(f"{one.id[1]} {one.code}" for one in found.denials)
+        # A call whose answer is to be ended is still known.
+        cuts = [one for one in found.denials if self.admission.account_of(one.id)]
+        denied = ",".join(f"{one.id[1]} {one.code}" for one in found.denials if one not in cuts)
         told += f" denied {denied}" if denied else ""
-        return told + "".join(f" cut {cut.id[1]}" for cut in found.cuts)
+        return told + "".join(f" cut {cut.id[1]}" for cut in cuts)
 
     def position(self, number: float) -> float:
         return [grant.id[1] for grant in self.decision.grants].index(int(number))
@@ -352,7 +354,6 @@ class Scene:
     def says(self, *words: object) -> bool:
         """Whether a denial or a cut of the last decision has these words."""
         told = [(one.message, one.hint) for one in self.decision.denials]
-        told += [(one.message, one.hint) for one in self.decision.cuts]
         return " ".join(map(str, words)) in str(told)
 
     def leave(self, numbers: float | str) -> str:

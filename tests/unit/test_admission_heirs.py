@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from headway.base.values import Fault, LimitReading, Reading
 from headway.broker import protocol
-from headway.broker.calls import AdmissionClient, ClientCall, Said, Ticket
+from headway.broker.calls import AdmissionClient, ClientCall, Said
 from headway.pacing.call import Denied, Granted, Outcome
 from headway.pacing.memory import AccountTerms
 from tests.unit.one_account import CALL
@@ -20,9 +20,9 @@ class Wire:
     def __init__(self) -> None:
         self.sent: list[Said] = []
 
-    def send(self, message: protocol.FromClient, call: ClientCall | None = None, /) -> None:
+    def send(self, message: protocol.FromClient, sent: protocol.Ask | None = None, /) -> None:
         protocol.packed(message)
-        self.sent.append((message, call))
+        self.sent.append((message, sent))
 
     def open(self) -> None: ...
 
@@ -41,23 +41,28 @@ def new_client() -> tuple[AdmissionClient, Wire]:
 
 def ask(client: AdmissionClient) -> tuple[ClientCall, list[int]]:
     rung: list[int] = []
-    call = client.enter(CALL, lambda: rung.append(1))
-    client.connection.send(protocol.Ask(call.number, CALL))
+    call = client.ask(CALL)
+    call.ring = lambda: rung.append(1)
     return call, rung
 
 
-def granted(client: AdmissionClient) -> Ticket:
+def granted(client: AdmissionClient) -> ClientCall:
     call, rung = ask(client)
     client.receive(Granted((client.id, call.number)))
-    assert rung == [1]
-    assert isinstance(call.answer, Ticket)
-    return call.answer
+    assert (rung, call.is_answered, call.error) == ([1], True, None)
+    return call
 
 
 def told(client: AdmissionClient, unsent: Iterable[Said] = ()) -> list[tuple[str, int]]:
     """The introduction in short: what about which call."""
     messages = [message for message, _ in client.introduction(unsent)]
-    return [(type(one).__name__, getattr(one, "number", 0)) for one in messages]
+    return [(_name(one), getattr(one, "number", 0)) for one in messages]
+
+
+def _name(message: protocol.FromClient) -> str:
+    if isinstance(message, protocol.Ask) and message.sent_s is not None:
+        return "sent"
+    return type(message).__name__
 
 
 def test_the_next_broker_is_told_which_calls_are_in_flight_and_which_wait_in_order() -> None:
@@ -66,7 +71,7 @@ def test_the_next_broker_is_told_which_calls_are_in_flight_and_which_wait_in_ord
     ask(client)
     ask(client)
     done.settle(USED)
-    assert told(client) == [("Hello", 0), ("Adopt", 1), ("Adopt", 3), ("Ask", 4), ("Ask", 5)]
+    assert told(client) == [("Hello", 0), ("sent", 1), ("sent", 3), ("Ask", 4), ("Ask", 5)]
     assert third._open
 
 
@@ -75,7 +80,7 @@ def test_what_was_settled_without_a_broker_is_adopted_and_settled() -> None:
     first, second = granted(client), granted(client)
     wire.sent.clear()
     first.settle(USED)
-    assert told(client, wire.sent) == [("Hello", 0), ("Adopt", 2), ("Adopt", 1), ("Settle", 1)]
+    assert told(client, wire.sent) == [("Hello", 0), ("sent", 2), ("sent", 1), ("Settle", 1)]
     assert second._open
 
 
@@ -86,7 +91,7 @@ def test_a_settlement_that_was_cut_in_two_is_told_after_its_adoption_once() -> N
     introduction = client.introduction(wire.sent)
     ticket.settle(USED)
     again = told(client, [*introduction, *wire.sent])
-    assert again == [("Hello", 0), ("Adopt", 1), ("Settle", 1)]
+    assert again == [("Hello", 0), ("sent", 1), ("Settle", 1)]
 
 
 def test_what_is_stale_is_not_told_again() -> None:
@@ -109,7 +114,7 @@ def test_a_grant_for_a_call_that_has_left_is_settled_unused() -> None:
     assert wire.messages()[1:] == [protocol.Leave(1), protocol.Settle(1, Outcome("unused"))]
     client.receive(Denied(id, "HW201", "too late"))
     client.receive(protocol.Waits(1, None))
-    assert call.answer is None
+    assert not call.is_answered
 
 
 def test_nothing_that_a_provider_says_keeps_a_permit_from_being_settled() -> None:

@@ -16,8 +16,9 @@ from headway.base import values
 from headway.base.values import Budget
 from headway.broker import protocol
 from headway.errors import WireError
-from headway.pacing.call import Cut, Denied, Granted, Outcome, Request
+from headway.pacing.call import Denied, Granted, Outcome, Request
 from headway.pacing.memory import AccountTerms
+from headway.pacing.view import AdmissionView
 
 Message = protocol.FromClient | protocol.FromBroker
 FROM_CLIENT, FROM_BROKER = get_args(protocol.FromClient), get_args(protocol.FromBroker)
@@ -57,24 +58,25 @@ TERMS = st.builds(
 )
 MESSAGES: dict[type[Message], st.SearchStrategy[Message]] = {
     protocol.Hello: st.builds(protocol.Hello, NUMBERS, TEXT, NUMBERS, TEXT),
-    protocol.Ask: st.builds(protocol.Ask, NUMBERS, REQUESTS),
+    protocol.Ask: st.builds(protocol.Ask, NUMBERS, REQUESTS, SEEN),
     protocol.AnswerBegan: st.builds(protocol.AnswerBegan, NUMBERS, READINGS, TEXT),
     protocol.Progressed: st.builds(protocol.Progressed, NUMBERS, st.floats(0.0, 1e15)),
     protocol.Settle: st.builds(protocol.Settle, NUMBERS, OUTCOMES),
-    protocol.Adopt: st.builds(protocol.Adopt, NUMBERS, REQUESTS, AMOUNTS),
     protocol.Configure: st.builds(protocol.Configure, TEXT, TERMS),
     protocol.Refresh: st.builds(protocol.Refresh, TEXT),
     protocol.Name: st.builds(protocol.Name, TEXT, TEXT),
     Granted: st.builds(Granted, CALLS, TEXT, st.builds(values.Amounts, AMOUNTS, AMOUNTS, NUMBERS)),
     Denied: st.builds(Denied, CALLS, TEXT, TEXT, TEXT),
-    Cut: st.builds(Cut, CALLS, TEXT, TEXT),
     protocol.Waits: st.builds(protocol.Waits, NUMBERS, st.none() | WAITS),
     protocol.Described: st.builds(
-        protocol.Described, NUMBERS, about=st.builds(protocol.About, NUMBERS, AMOUNTS)
+        protocol.Described,
+        NUMBERS,
+        st.builds(AdmissionView, TEXT, st.just(()), st.just(()), st.just(())),
+        st.builds(protocol.About, NUMBERS, AMOUNTS),
     ),
     protocol.Rejected: st.builds(protocol.Rejected, TEXT),
 }
-for kind in (protocol.Why, protocol.Leave, protocol.Reached, protocol.Alive, protocol.Describe):
+for kind in (protocol.Why, protocol.Leave, protocol.Reached, protocol.Describe):
     MESSAGES[kind] = st.builds(kind, NUMBERS)
 CLIENTS = st.one_of([MESSAGES[kind] for kind in FROM_CLIENT])
 BROKERS = st.one_of([MESSAGES[kind] for kind in FROM_BROKER])
@@ -162,14 +164,14 @@ def test_what_is_no_message_of_a_client_is_refused(message: bytes) -> None:
 
 
 def test_a_message_is_at_most_64_kilobytes_long() -> None:
-    longest = protocol.Rejected("x" * (protocol.MESSAGE_BYTES_MAX - 40))
-    assert taken(protocol.packed(longest), 1000)[1] == [longest]
+    longest = protocol.Refresh("x" * (protocol.MESSAGE_BYTES_MAX - 40))
+    assert taken(protocol.packed(longest), 1000)[0] == [longest]
     with pytest.raises(WireError, match="too long"):
-        protocol.packed(protocol.Rejected("x" * protocol.MESSAGE_BYTES_MAX))
+        protocol.packed(protocol.Refresh("x" * protocol.MESSAGE_BYTES_MAX))
 
 
 def test_a_length_above_the_limit_is_refused_before_its_bytes_come() -> None:
-    most, reader = protocol.MESSAGE_BYTES_MAX, protocol.BrokerMessages
+    most, reader = protocol.MESSAGE_BYTES_MAX, protocol.ClientMessages
     assert not list(reader().feed(most.to_bytes(4, "big")))
     with pytest.raises(WireError, match="too long"):
         list(reader().feed((most + 1).to_bytes(4, "big")))

@@ -11,12 +11,11 @@ from threading import Thread
 
 import pytest
 
-from headway.base.codec import decode
 from headway.base.folders import Folders, prepare
 from headway.base.values import Budget, Limit, Sketch, Wait
 from headway.broker import protocol, service
 from headway.broker.calls import AdmissionClient
-from headway.broker.connection import BrokerConnection, Dialer
+from headway.broker.connection import BrokerConnection
 from headway.broker.election import BrokerLog, BrokerSocket
 from headway.broker.server import BrokerServer
 from headway.broker.service import AdmissionService, counts_towards
@@ -24,9 +23,9 @@ from headway.client import admission
 from headway.client.admission import AdmissionPort
 from headway.errors import BrokerUnavailableError, StateFileError, WireError
 from headway.pacing.budget import MonthlyBudgets
-from headway.pacing.call import Cut, Denied, Granted, Outcome, Request
+from headway.pacing.call import Denied, Granted, Outcome, Request
 from headway.pacing.memory import AccountTerms, PacingMemory
-from headway.pacing.view import AdmissionView, describe
+from headway.pacing.view import describe
 from tests.unit.one_account import ACCOUNT, BUDGET, CALL, RecordedAdmission
 
 SOFT = Request(ACCOUNT, "anthropic", Sketch("model", size_bytes=100), is_soft=True)
@@ -86,7 +85,7 @@ def test_saying_something_twice_is_saying_it_once() -> None:
     for _ in range(2):
         here.say("a", *ask(1, 1))
         here.service.decide()
-        here.say("a", *ask(1), protocol.Adopt(1, CALL, 3.0))
+        here.say("a", *ask(1), protocol.Ask(1, CALL, -3.0))
         here.service.decide()
     assert [message for _, message in here.replies] == [
         Granted(("a", 1), "", here.admission.accounts[0].in_flight["a", 1].demand.expected)
@@ -114,12 +113,12 @@ def test_a_call_that_asks_what_it_waits_for_keeps_its_place() -> None:
     assert {*first, *here.granted()} == {("a", 2), ("b", 1)}
 
 
-def test_a_call_that_leaves_is_told_what_it_waited_for() -> None:
+def test_a_call_that_leaves_is_forgotten_and_may_leave_twice() -> None:
     here = World()
     here.say("a", *ask(1, 2))
     assert here.granted() == [("a", 1)]
     here.say("a", protocol.Leave(2), protocol.Leave(2))
-    assert here.replies == [("a", protocol.Waits(2, FULL)), ("a", protocol.Waits(2, None))]
+    assert here.replies == []
     assert here.admission.waiting == 0
 
 
@@ -139,7 +138,7 @@ def test_a_permit_that_is_silent_for_long_is_settled() -> None:
     here.say("a", *ask(1, 2))
     assert here.granted() == [("a", 1)]
     assert here.service.wake_s == 600.0
-    for moment, sign in ((500.0, protocol.Alive(1)), (1000.0, protocol.Progressed(1, 2.0))):
+    for moment, sign in ((500.0, protocol.Reached(1)), (1000.0, protocol.Progressed(1, 2.0))):
         here.now = moment
         here.say("a", sign)
         assert here.granted() == []
@@ -212,7 +211,7 @@ def test_a_call_whose_answer_outgrows_the_budget_is_told_once() -> None:
     here.service.decide()
     here.service.decide()
     [(client, cut)] = here.replies
-    assert (client, type(cut)) == ("a", Cut)
+    assert (client, type(cut)) == ("a", Denied)
 
 
 @pytest.mark.parametrize(
@@ -247,21 +246,24 @@ def test_a_description_ends_with_the_broker_its_clients_and_its_notices() -> Non
     last = here.replies[-1][1]
     assert isinstance(last, protocol.Described)
     about = protocol.About(os.getpid(), 5.0, (("a", "review.py [42]"),), here.service.notices)
-    assert (last, len(about.notices)) == (protocol.Described(9, about=about), service.NOTICES_MAX)
+    assert (last, len(about.notices)) == (
+        protocol.Described(9, last.view, about),
+        service.NOTICES_MAX,
+    )
 
 
-def test_a_description_of_many_accounts_fits_into_messages_and_is_whole() -> None:
+def test_a_description_of_many_accounts_fits_into_a_message_and_is_whole() -> None:
     here = World()
     for number in range(400):
         one = Request(f"api.example.com#{number:08}", "anthropic", Sketch("model", size_bytes=100))
         here.say("a", *ask(number, request=one))
     here.say("a", protocol.Describe(9))
-    told = [message for _, message in here.replies if isinstance(message, protocol.Described)]
-    assert len(told) > 3
-    assert all(len(protocol.packed(one)) < protocol.MESSAGE_BYTES_MAX for one in told)
-    view = decode(AdmissionView, b"".join(one.data for one in told))
-    assert view == describe(here.admission, here.now)
-    assert len(view.accounts) == 401
+    data = protocol.packed(here.replies[-1][1], protocol.ANSWER_BYTES_MAX)
+    assert len(data) > protocol.MESSAGE_BYTES_MAX
+    [told] = protocol.BrokerMessages().feed(data)
+    assert isinstance(told, protocol.Described)
+    assert told.view == describe(here.admission, here.now)
+    assert len(told.view.accounts) == 401
 
 
 class ListedLog(BrokerLog):
@@ -289,8 +291,10 @@ def served(folder: Path) -> Iterator[tuple[Folders, ListedLog]]:
 
 
 def port_to(place: Folders) -> AdmissionPort:
-    dialer = Dialer(place, lambda _: "no broker is started here", nobody_s=0.0)
-    return AdmissionPort(lambda client: BrokerConnection(client, dialer))
+    def dial(client: AdmissionClient) -> BrokerConnection:
+        return BrokerConnection(client, place, lambda _: "no broker is started here", nobody_s=0.0)
+
+    return AdmissionPort(dial)
 
 
 def test_a_wait_crosses_the_socket_as_the_record_that_admission_made(

@@ -170,13 +170,13 @@ def test_growth_is_told_in_steps_and_silence_is_told_to_be_alive() -> None:
     assert len(ticket.progress) == 2
     now[0] += ALIVE_S
     exchange.fed(PING)
-    assert len(ticket.progress) == 2
-    assert ticket.signs_of_life == 1
+    assert len(ticket.progress) == 3
+    assert ticket.progress[1] == ticket.progress[2]
     # A step of a soft claim is told at once.
     exchange.fed(pieces[0] * STEP_TOKENS)
-    assert len(ticket.progress) == 3
+    assert len(ticket.progress) == 4
     exchange.fed(closing)
-    assert exchange._ticket is None
+    assert exchange.permit is None
     assert ticket.outcome.how == "used"
 
 

@@ -12,8 +12,12 @@ import openai
 import pytest
 
 import headway
+from headway.base.folders import Folders
 from headway.base.values import Fault, FaultKind, Sketch
-from headway.client.exchange import BROKEN_MAX, OUTAGE_S_MAX, RESENDS_MAX, Exchange
+from headway.broker.connection import BrokerConnection
+from headway.client import admission as ports
+from headway.client.admission import AdmissionPort
+from headway.client.exchange import BROKEN_MAX, OUTAGE_S_MAX, RESENDS_MAX, Exchange, Pacing
 from headway.errors import (
     AccountClosedError,
     BrokerUnavailableError,
@@ -239,12 +243,23 @@ def test_without_a_broker_only_who_allowed_it_is_sent_unpaced(
     tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("HEADWAY_STATE_DIR", str(tmp_path))
-    provider, admission = PacedProvider(), FakeAdmission()
-    admission.refuse(*(BrokerUnavailableError(f"gone {may_pass}") for _ in range(3)))
+    nowhere = Folders(str(tmp_path / "r"), str(tmp_path / "s"))
+    provider, port = (
+        PacedProvider(),
+        AdmissionPort(
+            lambda client: BrokerConnection(
+                client, nowhere, lambda _: "none is started", nobody_s=0.0
+            ),
+            unpaced=may_pass,
+        ),
+    )
     statuses = [
-        post(provider, admission, CHAT, ASK, is_async=is_async, unpaced=may_pass).status_code
+        post(provider, port, CHAT, ASK, is_async=is_async).status_code
         for is_async in (False, False, True)
     ]
+    port.close()
+    assert Pacing(unpaced=may_pass).port() is ports.admission(may_pass)
+    assert (ports.admission(may_pass) is ports.admission()) is not may_pass
     assert statuses == ([200] * 3 if may_pass else [503] * 3)
     assert len(provider.requests) == (3 if may_pass else 0)
     warnings = [record for record in caplog.records if "UNPACED" in record.message]

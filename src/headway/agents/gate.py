@@ -245,9 +245,6 @@ class WatchedPermit:
         self.output_tokens = output_tokens
         self._held.progressed(output_tokens)
 
-    def still_alive(self) -> None:
-        self._held.still_alive()
-
     def settle(self, outcome: Outcome) -> None:
         if self.outcome is None:
             self.outcome = outcome

@@ -115,7 +115,7 @@ def _wrap(client: Any, pacing: Pacing) -> None:
         if isinstance(transport, (PacedTransport, AsyncPacedTransport)):
             transport = transport.inner
         # Whether it is synchronous follows from the client, for both transports.
-        return kind(transport, pacing)  # type: ignore[arg-type]
+        return kind(transport, pacing)
 
     client._transport = paced(client._transport)
     for pattern, transport in client._mounts.items():

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final
 
+_BOOT: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
-def now_s() -> float:
-    """Seconds since the machine started, the time in which it was suspended included."""
-    if _BOOT is None:
-        return time.monotonic()
-    return time.clock_gettime(_BOOT)
+now_s: Final[Callable[[], float]] = (
+    time.monotonic if _BOOT is None else partial(time.clock_gettime, _BOOT)
+)
+"""Seconds since the machine started, the time in which it was suspended included."""
 
 
 def today() -> str:
@@ -20,9 +23,6 @@ def today() -> str:
 def hour() -> int:
     """The hour on the wall, by local time: habits of people are learned by it."""
     return time.localtime().tm_hour
-
-
-_BOOT: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 def wall_s() -> float:

@@ -1,7 +1,7 @@
 """One process's side of admission: its waiting calls, its permits, its connection.
 
 Laws:
-- A call that asked ends in exactly one of: a ticket, an error, gone. A ticket whose caller has left
+- A call that asked ends in exactly one of: a permit, an error, gone. A permit whose caller has left
   is settled as unused at once.
 - A permit is settled exactly once, by the caller or the garbage collector, whichever is first.
 - That an answer is to be ended is left where its caller looks; no thread is called or waited for.
@@ -17,20 +17,22 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from copy import copy
 from itertools import count
-from time import monotonic
+from math import inf
 from typing import Final, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from headway import errors
+from headway.base.clock import now_s
 from headway.base.values import Amounts, Reading, Wait
 from headway.broker import protocol
-from headway.pacing.call import Cut, Denied, Granted, Outcome, Request
+from headway.pacing.call import Denied, Granted, Outcome, Request
 
 UNUSED: Final = Outcome("unused")
+UNTOLD: Final = Wait("", inf, "the broker did not say what for")
 FORGOTTEN: Final = Outcome("used")
-"""A ticket that was never settled: its call was probably sent, and not counted."""
+"""A permit that was never settled: its call was probably sent, and not counted."""
 DETAIL_MAX: Final = 500
 """Characters of a provider's own words that are worth sending along."""
 
@@ -45,94 +47,66 @@ _ERRORS: Final[dict[str, type[errors.HeadwayError]]] = {
 }
 
 
-class ClientCall(Struct, eq=False):
-    """A call of this process, from its request to its settlement."""
+class ClientCall:
+    """A call of this process, from its request to its settlement; once it is granted, its permit.
 
-    number: int
-    request: Request
-    ring: Callable[[], None]
-    """Wakes its caller, on any thread."""
-    answer: Ticket | errors.HeadwayError | None = None
-    """Taken from here when the caller has it: nothing else may keep a ticket alive."""
-    wait: Wait | None = None
-    """What it waits for, as far as the broker was asked."""
-    is_gone: bool = False
-    """Its caller wants no answer any more."""
-    granted_s: float = 0.0
-    cut: errors.HeadwayError | None = None
-    """Why its answer is to be ended."""
+    Only its caller, and while it waits its client, keep it alive. Every method may be called from
+    anywhere at any time, and never blocks.
+    """
 
-    def resolve(self, answer: Ticket | errors.HeadwayError | None) -> None:
-        """Hand over the answer; a ticket whose caller has left is given back unused."""
-        self.answer = answer
-        try:
-            self.ring()
-        except RuntimeError:  # The loop that the caller waited in has been closed.
-            self.is_gone = True
-        if self.is_gone and isinstance(answer, Ticket):
-            answer.settle(UNUSED)
+    __slots__ = (
+        "_client", "_open", "error", "expected", "is_answered", "is_gone", "number", "request",
+        "ring", "wait", "waited_for",
+    )  # fmt: skip
 
-    def take(self) -> Ticket:
-        """The ticket, or raises the error."""
-        answer, self.answer = self.answer, None
-        if isinstance(answer, Ticket):
-            return answer
-        raise answer or errors.InternalError("a call was taken before its answer came")
-
-    def adopt(self) -> protocol.Adopt:
-        return protocol.Adopt(self.number, self.request, monotonic() - self.granted_s)
-
-
-Said = tuple[protocol.FromClient, ClientCall | None]
-"""A message, and the call in flight that it ends if it ends one."""
-
-
-class Connection(Protocol):
-    def send(self, message: protocol.FromClient, call: ClientCall | None = None, /) -> None:
-        """Say something. Never blocks; `call` is the one that the message ends."""
-
-    def open(self) -> None:
-        """Start to listen: a call is about to wait."""
-
-    def close(self) -> None: ...
-
-    def abandon(self) -> None:
-        """In a forked child: let go of what belongs to the parent, without a word or a lock."""
-
-
-class Ticket:
-    """A permit in use. Every method may be called from anywhere at any time, and never blocks."""
-
-    __slots__ = ("_call", "_client", "_open", "expected", "waited_for")
-
-    def __init__(self, client: AdmissionClient, call: ClientCall, granted: Granted) -> None:
-        self.waited_for = granted.waited_for
-        self.expected = granted.expected
-        self._client = client
-        self._call = call
-        # The first to settle takes it out: to pop a list is one step, whatever the thread.
-        self._open = [True]
+    def __init__(self, client: AdmissionClient, number: int, request: Request) -> None:
+        self._client, self.number, self.request = client, number, request
+        self.ring: Callable[[], None] | None = None
+        """Wakes its caller, on any thread; set before the caller looks for an answer and waits."""
+        self.is_answered = self.is_gone = False
+        """Whether its caller wants no answer any more."""
+        self.error: errors.HeadwayError | None = None
+        self.wait: Wait | None = UNTOLD
+        """What the broker said that it waits for; None if only for its turn."""
+        # One entry while it is in use. The first to settle takes it out: to pop a list is one step.
+        self._open: list[Granted] = []
 
     def __del__(self) -> None:
         if self._open:
             self.settle(FORGOTTEN)
 
+    def answer(self, granted: Granted | None, error: errors.HeadwayError | None = None) -> None:
+        """It is granted or denied. A permit whose caller has left is given back unused."""
+        if granted is not None:
+            self.waited_for, self.expected = granted.waited_for, granted.expected
+            self._open.append(granted)
+        self.error, self.is_answered = error, True
+        if self.ring is not None:
+            self.wake()
+        if self.is_gone:
+            self.settle(UNUSED)
+
+    def wake(self) -> None:
+        """Have its caller look, if it waits."""
+        try:
+            if self.ring is not None:
+                self.ring()
+        except RuntimeError:  # The loop that the caller waited in has been closed.
+            self.is_gone = True
+
     @property
     def cut(self) -> errors.HeadwayError | None:
         """Why the answer is to be ended here and now, if it is: it outgrew the budget."""
-        return self._call.cut
+        return self.error or self._client.cuts.get(self.number)
 
     def reached(self) -> None:
-        self._tell(protocol.Reached(self._call.number))
+        self._tell(protocol.Reached(self.number))
 
     def began(self, reading: Reading, dialect: str) -> None:
-        self._tell(protocol.AnswerBegan(self._call.number, reading, dialect))
+        self._tell(protocol.AnswerBegan(self.number, reading, dialect))
 
     def progressed(self, output_tokens: float) -> None:
-        self._tell(protocol.Progressed(self._call.number, output_tokens))
-
-    def still_alive(self) -> None:
-        self._tell(protocol.Alive(self._call.number))
+        self._tell(protocol.Progressed(self.number, output_tokens))
 
     def _tell(self, message: protocol.FromClient) -> None:
         """Send a message that has no answer. One that is too long is dropped without an error."""
@@ -154,19 +128,37 @@ class Ticket:
             raise
 
     def _settle(self, outcome: Outcome) -> None:
-        client, call = self._client, self._call
+        client, number = self._client, self.number
         if client.is_stale:
             return  # A forked child does not settle what its parent holds.
-        fault = outcome.fault
+        fault, sent = outcome.fault, client.in_use.get(number)
         if fault is not None and len(fault.detail) > DETAIL_MAX:
             outcome = replace(outcome, fault=replace(fault, detail=fault.detail[:DETAIL_MAX]))
         # Said first and forgotten after: in between, the next broker may be told both.
         try:
-            client.connection.send(protocol.Settle(call.number, outcome), call)
+            client.connection.send(protocol.Settle(number, outcome), sent)
         except errors.WireError:
             brief = Outcome(outcome.how, outcome.tally)
-            client.connection.send(protocol.Settle(call.number, brief), call)
-        client.in_use.pop(call.number, None)
+            client.connection.send(protocol.Settle(number, brief), sent)
+        client.in_use.pop(number, None)
+        self.error = client.cuts.pop(number, None)
+
+
+Said = tuple[protocol.FromClient, protocol.Ask | None]
+"""A message; of a settlement also what the next broker has to know of the call."""
+
+
+class Connection(Protocol):
+    def send(self, message: protocol.FromClient, sent: protocol.Ask | None = None, /) -> None:
+        """Say something. Never blocks; `sent` is the call in flight that the message ends."""
+
+    def open(self) -> None:
+        """Start to listen: a call is about to wait."""
+
+    def close(self) -> None: ...
+
+    def abandon(self) -> None:
+        """In a forked child: let go of what belongs to the parent, without a word or a lock."""
 
 
 class ClientStatistics(Struct, frozen=True):
@@ -189,40 +181,42 @@ class AdmissionClient:
         self._numbers = count(1)
         self._asked = 0
         self.waiting: dict[int, ClientCall] = {}
-        self.leaving: dict[int, ClientCall] = {}
-        """Calls that gave up and have not been told what they waited for."""
-        self.in_use: dict[int, ClientCall] = {}
+        self.in_use: dict[int, protocol.Ask] = {}
+        """Calls in flight, as the next broker is told of them."""
+        self.cuts: dict[int, errors.HeadwayError] = {}
+        """Calls in flight whose answers are to be ended, and why."""
         self._views: dict[int, Callable[[protocol.Described], None]] = {}
         self.connection = dial(self)
 
-    def enter(self, request: Request, ring: Callable[[], None]) -> ClientCall:
-        """A call that is about to ask; `ring` is called, on any thread, when there is an answer."""
+    def ask(self, request: Request) -> ClientCall:
+        """A call wants a permit."""
         number = self._asked = next(self._numbers)
-        call = self.waiting[number] = ClientCall(number, request, ring)
+        call = self.waiting[number] = ClientCall(self, number, request)
+        try:
+            self.connection.send(protocol.Ask(number, request))
+            if not call.is_answered:
+                self.connection.open()
+        except BaseException:
+            self.abandon(call)
+            raise
         return call
-
-    def leave(self, call: ClientCall) -> bool:
-        """Stop waiting, to be told why it took so long. False if there is an answer already."""
-        if self.waiting.pop(call.number, None) is None:
-            return False
-        self.leaving[call.number] = call
-        self.connection.send(protocol.Leave(call.number))
-        return True
 
     def abandon(self, call: ClientCall) -> None:
         """Stop waiting, whatever the answer is or will be."""
-        self.leaving.pop(call.number, None)
         call.is_gone = True
         if self.waiting.pop(call.number, None) is not None:
             self.connection.send(protocol.Leave(call.number))
-        elif isinstance(call.answer, Ticket):
-            call.answer.settle(UNUSED)
+        call.settle(UNUSED)
 
     def describe(self, seen: Callable[[protocol.Described], None]) -> None:
-        """Ask for all that is known; it comes in parts."""
+        """Ask for all that is known."""
         number = next(self._numbers)
         self._views[number] = seen
-        self.connection.send(protocol.Describe(number))
+        self.tell(protocol.Describe(number))
+
+    def tell(self, message: protocol.FromClient) -> None:
+        """Send what is not about a call."""
+        self.connection.send(message)
         self.connection.open()
 
     def receive(self, message: protocol.FromBroker) -> None:
@@ -231,25 +225,21 @@ class AdmissionClient:
             case Granted(id):
                 self._granted(id[1], message)
             case Denied(id, code, text, hint):
+                error = _ERRORS.get(code, errors.InternalError)(text, hint=hint or None)
                 call = self.waiting.pop(id[1], None)
                 if call is not None:
-                    kind = _ERRORS.get(code, errors.InternalError)
-                    call.resolve(kind(text, hint=hint or None))
-            case Cut(id, text, hint):
-                call = self.in_use.get(id[1])
-                if call is not None:
-                    call.cut = errors.BudgetReachedError(text, hint=hint or None)
+                    call.answer(None, error)
+                elif id[1] in self.in_use:
+                    self.cuts[id[1]] = error
             case protocol.Waits(number, wait):
-                call = self.waiting.get(number) or self.leaving.pop(number, None)
+                call = self.waiting.get(number)
                 if call is not None:
                     call.wait = wait
-                    call.resolve(None)
+                    call.wake()
             case protocol.Described(number):
-                seen = self._views.get(number)
+                seen = self._views.pop(number, None)
                 if seen is not None:
                     seen(message)
-                    if message.about is not None:
-                        self._views.pop(number, None)
             case protocol.Rejected(text):
                 self.lost(errors.BrokerUnavailableError(f"the broker refused this process: {text}"))
 
@@ -261,12 +251,12 @@ class AdmissionClient:
         """All that the next broker is told, in order. `unsent` is read after the copies."""
         in_use, waiting = self.in_use.copy(), self.waiting.copy()
         told: list[Said] = [(self.hello(), None)]
-        told += [(call.adopt(), None) for call in in_use.values()]
-        for message, call in unsent:
+        told += [(sent, None) for sent in in_use.values()]
+        for message, sent in unsent:
             if isinstance(message, protocol.Settle):
-                if call is not None and message.number not in in_use:
-                    told.append((call.adopt(), None))
-                told.append((message, call))
+                if sent is not None and message.number not in in_use:
+                    told.append((sent, None))
+                told.append((message, sent))
             elif isinstance(message, protocol.OUTLASTS):
                 told.append((message, None))
         told += [(protocol.Ask(call.number, call.request), None) for call in waiting.values()]
@@ -279,18 +269,16 @@ class AdmissionClient:
                 self._granted(number, Granted((self.id, number), "", Amounts()))
             elif self.waiting.pop(number, None) is not None:
                 # Each its own: an error that several threads raise has a mixed traceback.
-                call.resolve(copy(error))
+                call.answer(None, copy(error))
 
     def statistics(self) -> ClientStatistics:
         return ClientStatistics(self.id, self._asked, len(self.waiting), len(self.in_use))
 
     def _granted(self, number: int, granted: Granted) -> None:
         call = self.waiting.pop(number, None)
-        if call is None:
+        if call is not None:
+            self.in_use[number] = protocol.Ask(number, call.request, now_s())
+            call.answer(granted)
+        elif number not in self.in_use:
             # Its caller left while the grant was on its way.
-            if number not in self.in_use:
-                self.connection.send(protocol.Settle(number, UNUSED))
-            return
-        call.granted_s = monotonic()
-        self.in_use[number] = call
-        call.resolve(Ticket(self, call, granted))
+            self.connection.send(protocol.Settle(number, UNUSED))

@@ -5,23 +5,23 @@
     Ask(number, request)         ->                          wants a permit
                                  <- Granted | Denied         ...at some later time
     Why(number)                  ->                          what does it wait for?
+                                 <- Waits(number, wait)
     Leave(number)                ->                          no longer wants it
-                                 <- Waits(number, wait)      ...to both
-    Reached, AnswerBegan, Progressed, Alive ->                     a call in flight moves
-                                 <- Cut(id, message, hint)   ...and outgrows the budget
+    Reached, AnswerBegan, Progressed ->                      a call in flight moves
+                                 <- Denied                   ...and outgrows the budget
     Settle(number, outcome)      ->                          it ended
-    Adopt(number, request, age)  ->                          in flight since an earlier broker
+    Ask(number, request, sent_s) ->                          in flight since an earlier broker
     Configure(account, terms)    ->                          the user's terms
     Refresh(account)             ->                          usage windows may have changed
     Name(account, name)          ->                          the user's name for an account
     Describe(number)             ->
-                                 <- Described(number, ...)   ...until one that is the last
-                                 <- Rejected(message)         and the connection is closed
+                                 <- Described(number, view, about)
+                                 <- Rejected(message)        and the connection is closed
 
 Saying something twice is saying it once.
 
 Invariant: no bytes, however wrong, raise anything but `WireError`; no message is longer than
-`MESSAGE_BYTES_MAX`.
+`MESSAGE_BYTES_MAX`, of a broker `ANSWER_BYTES_MAX`.
 """
 
 from __future__ import annotations
@@ -37,13 +37,16 @@ from msgspec.msgpack import Decoder, Encoder
 from headway.base.fields import dumped, parsed
 from headway.base.values import Reading, Wait
 from headway.errors import WireError
-from headway.pacing.call import Cut, Denied, Granted, Outcome, Request
+from headway.pacing.call import Denied, Granted, Outcome, Request
 from headway.pacing.memory import AccountTerms
+from headway.pacing.view import AdmissionView
 
-VERSION: Final = 3
+VERSION: Final = 4
 """A broker serves only clients of its own version."""
 MESSAGE_BYTES_MAX: Final = 64 * 1024
 """A message is some hundred bytes; what is longer is not one of ours."""
+ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
+"""A view of a thousand accounts, or ten thousand grants that a client has not fetched."""
 
 
 class Hello(Struct, frozen=True, tag=True):
@@ -56,6 +59,8 @@ class Hello(Struct, frozen=True, tag=True):
 class Ask(Struct, frozen=True, tag=True):
     number: int
     request: Request
+    sent_s: float | None = None
+    """When it was sent, under the permit of an earlier broker; `None` if it wants a permit."""
 
 
 class Why(Struct, frozen=True, tag=True):
@@ -81,19 +86,9 @@ class Progressed(Struct, frozen=True, tag=True):
     output_tokens: Annotated[float, Meta(ge=0, le=1e15)]
 
 
-class Alive(Struct, frozen=True, tag=True):
-    number: int
-
-
 class Settle(Struct, frozen=True, tag=True):
     number: int
     outcome: Outcome
-
-
-class Adopt(Struct, frozen=True, tag=True):
-    number: int
-    request: Request
-    age_s: float
 
 
 class Configure(Struct, frozen=True, tag=True):
@@ -117,7 +112,7 @@ class Describe(Struct, frozen=True, tag=True):
 
 
 class Waits(Struct, frozen=True, tag=True):
-    """What a call waits for, or did until it left; None if it does not, or only for its turn."""
+    """What a call waits for; None if it does not, or only for its turn."""
 
     number: int
     wait: Wait | None
@@ -136,24 +131,23 @@ class About(Struct, frozen=True):
 
 
 class Described(Struct, frozen=True, tag=True):
-    """Some bytes of what is known; the last one says by which broker."""
+    """All that is known, and by which broker."""
 
     number: int
-    data: bytes = b""
-    """Of an `AdmissionView` as `base.codec` writes it."""
-    about: About | None = None
+    view: AdmissionView
+    about: About
 
 
 FromClient = (
-    Hello | Ask | Why | Leave | Reached | AnswerBegan | Progressed | Alive | Settle | Adopt
-    | Configure | Refresh | Name | Describe
+    Hello | Ask | Why | Leave | Reached | AnswerBegan | Progressed | Settle | Configure | Refresh
+    | Name | Describe
 )  # fmt: skip
-Passing = Reached | AnswerBegan | Progressed | Alive | Why
+Passing = Reached | AnswerBegan | Progressed | Why
 """Of use to the present broker only: not kept for the next one."""
 OUTLASTS: Final = (Leave, Describe, Configure, Refresh, Name)
 """What the next broker is told, if this one did not hear it."""
 
-FromBroker = Granted | Denied | Cut | Waits | Described | Rejected
+FromBroker = Granted | Denied | Waits | Described | Rejected
 
 _LENGTH: Final = Packing(">I")
 _encode: Final = Encoder().encode
@@ -161,13 +155,13 @@ _encode: Final = Encoder().encode
 M = TypeVar("M")
 
 
-def packed(message: FromClient | FromBroker) -> bytes:
+def packed(message: FromClient | FromBroker, bytes_max: int = MESSAGE_BYTES_MAX) -> bytes:
     """A message as it travels; `WireError` if it is too long."""
     try:
         data = _encode(message)
     except UnicodeEncodeError:
         data = _encode(parsed(dumped(to_builtins(message))))
-    if len(data) > MESSAGE_BYTES_MAX:
+    if len(data) > bytes_max:
         name = type(message).__name__
         raise WireError(f"a message of {len(data):,} bytes is too long", detail=name)
     return _LENGTH.pack(len(data)) + data
@@ -176,10 +170,10 @@ def packed(message: FromClient | FromBroker) -> bytes:
 class _Messages(Generic[M]):
     """Bytes as they come, read as messages. Keeps less than one message."""
 
-    __slots__ = ("_decoder", "_rest", "_sender")
+    __slots__ = ("_bytes_max", "_decoder", "_rest", "_sender")
 
-    def __init__(self, decoder: Decoder[M], sender: str) -> None:
-        self._decoder, self._sender = decoder, sender
+    def __init__(self, decoder: Decoder[M], sender: str, bytes_max: int) -> None:
+        self._decoder, self._sender, self._bytes_max = decoder, sender, bytes_max
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[M]:
@@ -187,7 +181,7 @@ class _Messages(Generic[M]):
         data, at = self._rest + data if self._rest else data, 0
         while len(data) - at >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(data, at)
-            if length > MESSAGE_BYTES_MAX:
+            if length > self._bytes_max:
                 raise WireError(f"a message of {length:,} bytes is too long")
             start, at = at + _LENGTH.size, at + _LENGTH.size + length
             if at > len(data):
@@ -201,7 +195,11 @@ class _Messages(Generic[M]):
         self._rest = data[at:]
 
 
-ClientMessages: Final = partial(_Messages[FromClient], Decoder(FromClient), "client")
+ClientMessages: Final = partial(
+    _Messages[FromClient], Decoder(FromClient), "client", MESSAGE_BYTES_MAX
+)
 """Reads what a client sends."""
-BrokerMessages: Final = partial(_Messages[FromBroker], Decoder(FromBroker), "broker")
+BrokerMessages: Final = partial(
+    _Messages[FromBroker], Decoder(FromBroker), "broker", ANSWER_BYTES_MAX
+)
 """Reads what a broker sends."""

@@ -46,8 +46,6 @@ LOOK_S: Final = 2.0
 
 READ_BYTES: Final = 64 * 1024
 """Read of one client before the next one's turn comes."""
-UNSENT_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Answers that a client has not fetched. Ten thousand grants; one that stopped reading has more."""
 HELLO_S_MAX: Final = 10.0
 """A client says who it is as soon as it is connected."""
 
@@ -71,10 +69,11 @@ class Peer:
         if self.is_closing:
             return
         try:
-            self.unsent += protocol.packed(message)
+            self.unsent += protocol.packed(message, protocol.ANSWER_BYTES_MAX)
         except WireError as fault:
             self.unsent += protocol.packed(protocol.Rejected(fault.message))
-        if len(self.unsent) > UNSENT_BYTES_MAX:
+        if len(self.unsent) > 2 * protocol.ANSWER_BYTES_MAX:
+            # It has stopped reading.
             self.unsent.clear()
             self.is_closing = True
 

@@ -18,7 +18,6 @@ from collections.abc import Callable
 from typing import Final
 
 from headway.base.clock import now_s
-from headway.base.codec import encode
 from headway.broker import protocol
 from headway.broker.store import turn
 from headway.errors import StateFileError, WireError
@@ -33,8 +32,6 @@ WAITING_MAX: Final = 100_000
 """Calls of one client in the queue. A plan of this size waits in its own process, not here."""
 NOTICES_MAX: Final = 20
 """Notices that are kept to be shown."""
-PART_BYTES: Final = protocol.MESSAGE_BYTES_MAX // 2
-"""Of a description, in one message."""
 
 
 class AdmissionService:
@@ -73,12 +70,9 @@ class AdmissionService:
         """Take one message; `WireError` if it is wrong."""
         now, admission = self._now(), self._admission
         match message:
-            case protocol.Ask(number, request):
-                # Counting the calls of one client is slow, and rarely needed.
+            case protocol.Ask(number, request, None):
                 if admission.unsent >= WAITING_MAX:
-                    mine = len(admission.calls_of(client))
-                    if mine >= WAITING_MAX:
-                        raise WireError(f"{mine:,} calls of one process are waiting: no more can")
+                    self._must_have_room(client)
                 admission.ask((client, number), request, now)
             case protocol.Settle(number, outcome):
                 self._settle((client, number), outcome, now)
@@ -92,17 +86,23 @@ class AdmissionService:
             case protocol.Reached(number):
                 self._seen((client, number), now)
                 admission.reached((client, number))
-            case protocol.Alive(number):
-                self._seen((client, number), now)
+            case protocol.Why(number):
+                self._send(client, protocol.Waits(number, admission.why((client, number))))
                 return
-            case protocol.Why(number) | protocol.Leave(number):
-                said = admission.why if isinstance(message, protocol.Why) else admission.leave
-                self._send(client, protocol.Waits(number, said((client, number))))
-            case protocol.Adopt(number, request, age_s):
-                if admission.adopt((client, number), request, age_s, now):
+            case protocol.Leave(number):
+                admission.leave((client, number))
+            case protocol.Ask(number, request, float(sent_s)):
+                if admission.adopt((client, number), request, max(0.0, now - sent_s), now):
                     self._alive[client, number] = now
-            case protocol.Configure() | protocol.Name() | protocol.Refresh():
-                self._set(message, now)
+            # What a user sets is on the disk at once, not within a quarter of a second.
+            case protocol.Configure(account, terms):
+                admission.configure(account, terms, now)
+                self._must_keep = self.is_due = True
+            case protocol.Name(account, name):
+                admission.name(account, name, now)
+                self._must_keep = self.is_due = True
+            case protocol.Refresh(account):
+                admission.refresh(account)
             case protocol.Describe(number):
                 self._describe(client, number, now)
                 return
@@ -111,20 +111,11 @@ class AdmissionService:
                 return
         self.is_due = self.is_due or admission.unsent > 0
 
-    def _set(
-        self, message: protocol.Configure | protocol.Name | protocol.Refresh, now: float
-    ) -> None:
-        """What a user sets is set: on the disk, and not within a quarter of a second."""
-        self.is_due = True
-        match message:
-            case protocol.Configure(account, terms):
-                self._admission.configure(account, terms, now)
-            case protocol.Name(account, name):
-                self._admission.name(account, name, now)
-            case protocol.Refresh(account):
-                self._admission.refresh(account)
-                return
-        self._must_keep = True
+    def _must_have_room(self, client: str) -> None:
+        """Counting the calls of one client is slow, and rarely needed."""
+        mine = len(self._admission.calls_of(client))
+        if mine >= WAITING_MAX:
+            raise WireError(f"{mine:,} calls of one process are waiting: no more can")
 
     def left(self, client: str) -> None:
         """A client is gone: everything that it held ends."""
@@ -169,8 +160,6 @@ class AdmissionService:
                 self._send(grant.id[0], grant)
         for denied in decision.denials:
             self._send(denied.id[0], denied)
-        for cut in decision.cuts:
-            self._send(cut.id[0], cut)
 
     def notice(self, text: str) -> None:
         if text not in self.notices:
@@ -197,11 +186,8 @@ class AdmissionService:
     def _describe(self, client: str, number: int, now: float) -> None:
         names = tuple((who, f"{it.name} [{it.pid}]") for who, it in self._clients.items())
         turn(self._admission, now)
-        data = encode(describe(self._admission, now))
-        for at in range(0, len(data), PART_BYTES):
-            self._send(client, protocol.Described(number, data[at : at + PART_BYTES]))
         about = protocol.About(os.getpid(), now - self._born_s, names, self.notices)
-        self._send(client, protocol.Described(number, about=about))
+        self._send(client, protocol.Described(number, describe(self._admission, now), about))
 
     def _take_back(self, grant: Granted, why: str, now: float) -> None:
         self._admission.settle(grant.id, Outcome("unused"), now)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from itertools import repeat
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -54,6 +55,7 @@ DIALECT_OF_WIRE: Final[dict[WireName, dialects.Dialect]] = {
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
+@lru_cache(VOICES_MAX)
 def host_name(scheme: str, host: str, port: int | None) -> str:
     """`api.openai.com`, `127.0.0.1:8080`, `[::1]:8080`: local servers differ by their ports."""
     name = f"[{host}]" if ":" in host else host.lower()
@@ -77,7 +79,7 @@ def account_name(
         user = _USER_ID.search(body)
         match = None if user is None else _ACCOUNT_ID.search(user[1])
         login = "" if match is None else dialects.account_digest("anthropic", match[1].decode())
-    return _account_name(host, query, *[headers.get(name, "") for name in PAYER_HEADERS]), login
+    return _account_name(host, query, *map(headers.get, PAYER_HEADERS, repeat(""))), login
 
 
 @lru_cache(VOICES_MAX)

@@ -28,11 +28,16 @@ from typing import Final
 
 from headway import errors
 from headway.base.clock import now_s
-from headway.base.codec import decode
 from headway.base.folders import Folders, folders, prepare
 from headway.broker import protocol
-from headway.broker.calls import AdmissionClient, ClientCall, ClientStatistics, Connection, Ticket
-from headway.broker.connection import BrokerConnection, Dialer, LoopConnection
+from headway.broker.calls import (
+    UNTOLD,
+    AdmissionClient,
+    ClientCall,
+    ClientStatistics,
+    Connection,
+)
+from headway.broker.connection import BrokerConnection
 from headway.broker.election import start
 from headway.broker.service import AdmissionService, counts_towards
 from headway.broker.store import Store, StoredMemory, open_admission, recall
@@ -71,7 +76,7 @@ class LocalConnection:
         )
         self._service.handle(client.id, client.hello())
 
-    def send(self, message: protocol.FromClient | None, _call: ClientCall | None = None, /) -> None:
+    def send(self, message: protocol.FromClient | None, _sent: object = None, /) -> None:
         """Leave the message, or that time has passed, and serve unless another thread does."""
         self._inbox.append(message)
         # Looks again after each release of the lock: a message may have come just before.
@@ -131,7 +136,7 @@ class LocalConnection:
 WAIT_S_MAX: Final = 30 * 86400.0
 """The longest wait that is timed; the clocks below do not count further."""
 REASON_S_MAX: Final = 1.0
-"""How long a call that gives up waits to be told what it waited for."""
+"""How long a call waits to be told what it waits for, before it gives up or goes on to wait."""
 LOOK_S: Final = (2.0, 10.0)
 """A caller that wants to know what it waits for is told after so long, then so often."""
 DESCRIBE_S_MAX: Final = 10.0
@@ -142,78 +147,73 @@ Dial = Callable[[AdmissionClient], Connection]
 
 class AdmissionPort:
     def __init__(self, dial: Dial | None = None, *, unpaced: bool = False) -> None:
-        """`unpaced` lets calls go without a broker, except those that count towards a budget."""
+        """`unpaced`, or HEADWAY_UNPACED, lets calls go without a broker, except those that count
+        towards a budget."""
         self._dial = dial or dial_best
-        self._may_go: Callable[[str], bool] = without_budget if unpaced else lambda _: False
+        is_unpaced = unpaced or os.environ.get("HEADWAY_UNPACED", "") not in ("", "0")
+        self._may_go: Callable[[str], bool] = without_budget if is_unpaced else lambda _: False
         self._lock = Lock()
         self._client: AdmissionClient | None = None
         _PORTS.add(self)
 
     def admit(
         self, request: Request, deadline_s: float | None = None, heard: Heard | None = None
-    ) -> Ticket:
-        bell: SimpleQueue[None] = SimpleQueue()
+    ) -> ClientCall:
         client = self._client or self._present()
-        call = client.enter(request, partial(bell.put, None))
-        try:
-            client.connection.send(protocol.Ask(call.number, request))
-            if call.answer is None:
-                client.connection.open()
+        call = client.ask(request)
+        if not call.is_answered:
+            bell: SimpleQueue[None] = SimpleQueue()
+            call.ring = partial(bell.put, None)
+            try:
                 for timeout_s in _waits(client, call, deadline_s, heard):
                     with suppress(Empty):
                         bell.get(timeout=timeout_s)
-            return call.take()
-        except BaseException:  # Interrupts too: the caller has left, a grant would be unused.
-            client.abandon(call)
-            raise
+            except BaseException:  # Interrupts too: the caller has left, a grant would be unused.
+                client.abandon(call)
+                raise
+        if call.error is not None:
+            raise call.error
+        return call
 
     async def admit_async(
         self, request: Request, deadline_s: float | None = None, heard: Heard | None = None
-    ) -> Ticket:
-        bell, client = _AsyncBell(), self._client or self._present()
-        call = client.enter(request, bell.ring)
-        try:
-            client.connection.send(protocol.Ask(call.number, request))
-            if call.answer is None:
-                client.connection.open()
+    ) -> ClientCall:
+        client = self._client or self._present()
+        call = client.ask(request)
+        if not call.is_answered:
+            bell = _AsyncBell()
+            call.ring = bell.ring
+            try:
                 for timeout_s in _waits(client, call, deadline_s, heard):
                     await bell.wait(timeout_s)
-            return call.take()
-        except BaseException:  # Cancellation too: the caller has left, a grant would be unused.
-            client.abandon(call)
-            raise
+            except BaseException:  # Cancellation too: the caller has left.
+                client.abandon(call)
+                raise
+        if call.error is not None:
+            raise call.error
+        return call
 
     def configure(self, account: str, terms: AccountTerms) -> None:
         """What the user set. The broker writes it down, and the next one reads it there."""
-        connection = self._present().connection
-        connection.send(protocol.Configure(account, terms))
-        connection.open()
+        self._present().tell(protocol.Configure(account, terms))
 
     def refresh(self, account: str) -> None:
         """Usage windows may have been filled: of each that holds calls, one call finds out."""
-        connection = self._present().connection
-        connection.send(protocol.Refresh(account))
-        connection.open()
+        self._present().tell(protocol.Refresh(account))
 
     def name(self, account: str, name: str) -> None:
         """The user's name for an account, or none: several of one name are one account."""
-        connection = self._present().connection
-        connection.send(protocol.Name(account, name))
-        connection.open()
+        self._present().tell(protocol.Name(account, name))
 
     def describe(self) -> tuple[AdmissionView, protocol.About]:
         """What is known of every account, who waits and why, and who says so. Blocks."""
         told: SimpleQueue[protocol.Described] = SimpleQueue()
         self._present().describe(told.put)
-        data = b""
-        while True:
-            try:
-                said = told.get(timeout=DESCRIBE_S_MAX)
-            except Empty:
-                raise errors.BrokerUnavailableError("the broker does not answer") from None
-            data += said.data
-            if said.about is not None:
-                return decode(AdmissionView, data), said.about
+        try:
+            said = told.get(timeout=DESCRIBE_S_MAX)
+        except Empty:
+            raise errors.BrokerUnavailableError("the broker does not answer") from None
+        return said.view, said.about
 
     def close(self) -> None:
         """Hang up. The next call makes a new connection."""
@@ -248,33 +248,33 @@ def _waits(
     without a reason does no harm."""
     ends_s = inf if deadline_s is None else monotonic() + min(max(deadline_s, 0.0), WAIT_S_MAX)
     look_s = inf if heard is None else monotonic() + LOOK_S[0]
-    while call.answer is None:
-        now = monotonic()
-        if now >= ends_s:
-            if client.leave(call):
-                late_s = now + REASON_S_MAX
-                while call.number in client.leaving and (left_s := late_s - monotonic()) > 0:
-                    yield left_s
-                if call.wait is not None and heard is not None:
-                    heard(call.wait)
-                raise _too_late(call, call.number not in client.leaving, deadline_s or 0.0)
-            ends_s = inf
-        elif now >= look_s:
-            look_s = now + LOOK_S[1]
-            if call.number in client.waiting:
-                client.connection.send(protocol.Why(call.number))
-        nap_s = min(ends_s, look_s) - now
-        yield None if nap_s == inf else max(nap_s, 0.0)
-        if call.wait is not None and heard is not None:
-            wait, call.wait = call.wait, None
-            heard(wait)
+    while not call.is_answered:
+        now, due_s = monotonic(), min(ends_s, look_s)
+        if now < due_s:
+            yield None if due_s == inf else due_s - now
+            continue
+        yield from _reason(client, call)
+        wait, look_s = call.wait, now + LOOK_S[1]
+        if call.number in client.waiting:
+            if wait is not None and wait is not UNTOLD and heard is not None:
+                heard(wait)
+            if now >= ends_s:
+                raise _too_late(call, deadline_s or 0.0)
 
 
-def _too_late(call: ClientCall, is_told: bool, deadline_s: float) -> errors.QueueDeadlineError:
-    wait = call.wait
-    what = "it was only not its turn"
-    if not is_told:
-        what = "the broker did not say what for"
+def _reason(client: AdmissionClient, call: ClientCall) -> Iterator[float]:
+    """Until the broker has said what a call waits for; the call keeps its place."""
+    call.wait = UNTOLD
+    client.connection.send(protocol.Why(call.number))
+    late_s = monotonic() + REASON_S_MAX
+    while call.wait is UNTOLD and not call.is_answered and (left_s := late_s - monotonic()) > 0:
+        yield left_s
+
+
+def _too_late(call: ClientCall, deadline_s: float) -> errors.QueueDeadlineError:
+    wait, what = call.wait, "it was only not its turn"
+    if wait is UNTOLD:
+        what = wait.reason
     elif wait is not None:
         left = "" if wait.until_s == inf else f", {max(0.0, wait.until_s - now_s()):.1f} s more"
         what = f"waited for {wait.resource} ({wait.reason}{left})"
@@ -317,24 +317,19 @@ class _AsyncBell:
             self._rung.set_result(None)
 
 
-def admission() -> AdmissionPort:
-    if not _OWN:
-        # Of two threads that find none, the port of one is never used.
-        _OWN.append(AdmissionPort(unpaced=is_unpaced()))
-    return _OWN[0]
-
-
-def is_unpaced() -> bool:
-    return os.environ.get("HEADWAY_UNPACED", "") not in ("", "0")
+def admission(unpaced: bool = False) -> AdmissionPort:
+    port = _OWN.get(unpaced)
+    # Of two threads that find none, the port of one is never used.
+    return port or _OWN.setdefault(unpaced, AdmissionPort(unpaced=unpaced))
 
 
 def keep_apart() -> None:
     """Let this process admit its calls by itself: what it calls is simulated."""
-    _OWN[:] = [AdmissionPort(dial_alone)]
+    _OWN.update(dict.fromkeys((False, True), AdmissionPort(dial_alone)))
 
 
-_OWN: Final[list[AdmissionPort]] = []
-"""The port of this process, when it has one."""
+_OWN: Final[dict[bool, AdmissionPort]] = {}
+"""The ports of this process, by whether they let calls go unpaced."""
 _PORTS: Final[weakref.WeakSet[AdmissionPort]] = weakref.WeakSet()
 
 
@@ -352,25 +347,16 @@ if hasattr(os, "register_at_fork"):
 _SAID: Final[set[str]] = set()
 
 
-def dial_best(client: AdmissionClient, loop: asyncio.AbstractEventLoop | None = None) -> Connection:
-    """`loop`: the only one that will use the connection."""
+def dial_best(client: AdmissionClient) -> Connection:
     place = folders(os.environ)
     why = obstacle(place)
     if not why:
-        dialer = Dialer(place, start)
-        if loop is not None:
-            return LoopConnection(client, dialer, loop)
-        return BrokerConnection(client, dialer)
+        return BrokerConnection(client, place, start)
     say_once(
         f"headway paces this process alone, because there can be no broker: {why}."
         " Other processes on the same account are not counted."
     )
     return dial_alone(client, recall(place.memory))
-
-
-def dial_here(client: AdmissionClient) -> Connection:
-    """The best connection for the event loop that asks first; from then on only for that one."""
-    return dial_best(client, asyncio._get_running_loop())
 
 
 def dial_alone(client: AdmissionClient, kept: StoredMemory | None = None) -> Connection:
@@ -404,8 +390,8 @@ def without_budget(account: str) -> bool:
     if counts_towards(account, MonthlyBudgets(memory, now_s()).keys):
         return False
     say_once(
-        "headway found no broker and lets calls go UNPACED, as HEADWAY_UNPACED asks:"
-        " refusals are to be expected."
+        "headway found no broker and lets calls go UNPACED, as you asked: refusals are to be"
+        " expected."
     )
     return True
 

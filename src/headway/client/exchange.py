@@ -59,7 +59,7 @@ class Pacing(Struct, frozen=True):
     path: tuple[str, ...] = ()
     """The flow that the calls belong to; fairness is between flows."""
     unpaced: bool = False
-    """Whether calls are sent without a permit when there is no broker to give one."""
+    """Whether the process's own port lets calls go when there is no broker."""
     admission: Port | None = None
     """Who admits; `None` is the process's own port."""
     voices: KnownDialects = VOICES
@@ -75,15 +75,7 @@ class Pacing(Struct, frozen=True):
         # With an admission of the user's own, threads and sockets are not needed.
         from headway.client.admission import admission
 
-        return admission()
-
-    def lets_pass(self, error: errors.HeadwayError, account: str) -> bool:
-        """Whether a call without a broker is sent all the same; never where a budget counts."""
-        if not self.unpaced or not isinstance(error, errors.BrokerUnavailableError):
-            return False
-        from headway.client.admission import without_budget
-
-        return without_budget(account)
+        return admission(self.unpaced)
 
 
 def open_exchange(request: httpx2.Request, pacing: Pacing) -> Exchange | None:
@@ -224,8 +216,6 @@ class HeldPermit(Protocol):
 
     def progressed(self, output_tokens: float) -> None: ...
 
-    def still_alive(self) -> None: ...
-
     def settle(self, outcome: Outcome) -> None: ...
 
 
@@ -260,7 +250,8 @@ class Exchange:
     _broken = 0
     _lost_s: float | None = None
     """When the call could first not be sent."""
-    _ticket: HeldPermit | None = None
+    permit: HeldPermit | None = None
+    """Until it is settled."""
     _reader: AnswerReader | None = None
     _told_tokens = _told_s = 0.0
 
@@ -290,9 +281,9 @@ class Exchange:
         wait_s = self.wait_s
         return None if wait_s is None else max(ASK_S, wait_s - (self._clock() - self._since_s))
 
-    def granted(self, ticket: HeldPermit) -> None:
-        self._ticket, self._reader = ticket, None
-        self.is_trial = ticket.waited_for == CONNECTION
+    def granted(self, permit: HeldPermit) -> None:
+        self.permit, self._reader = permit, None
+        self.is_trial = permit.waited_for == CONNECTION
 
     def __enter__(self) -> None:
         return None
@@ -309,15 +300,15 @@ class Exchange:
         said = as_text(headers)
         self._dialect = self._voices.heard(self.call.account, self.wire, status, said).name
         reader = self._reader = AnswerReader(self.wire, status, said, time.time())
-        if reader.is_success and self._ticket is not None:
+        if reader.is_success and self.permit is not None:
             self._told_tokens, self._told_s = 0.0, self._clock()
-            self._ticket.began(reader.reading, self._dialect)
+            self.permit.began(reader.reading, self._dialect)
         return reader.is_success
 
     def fed(self, data: bytes) -> None:
         """Some bytes of the body passed by. The last event of an answer ends its permit."""
-        ticket, reader = self._ticket, self._reader
-        if ticket is None or reader is None:
+        permit, reader = self.permit, self._reader
+        if permit is None or reader is None:
             return
         reader.feed(data)
         if not reader.is_success:
@@ -327,23 +318,22 @@ class Exchange:
             return
         tokens, now = reader.output_tokens, self._clock()
         growth, since_s = tokens - self._told_tokens, now - self._told_s
-        if growth >= STEP_TOKENS or (growth >= PROGRESS_TOKENS and since_s >= PROGRESS_S):
+        if growth >= STEP_TOKENS or since_s >= (
+            PROGRESS_S if growth >= PROGRESS_TOKENS else ALIVE_S
+        ):
             self._told_tokens, self._told_s = tokens, now
-            ticket.progressed(tokens)
-        elif since_s >= ALIVE_S:
-            self._told_s = now
-            ticket.still_alive()
+            permit.progressed(tokens)
 
     def ended(self) -> None:
         """The answer's bytes are over. If its last event is missing, it broke."""
-        if self._ticket is not None and self._reader is not None:
+        if self.permit is not None and self._reader is not None:
             self._reader.end()
             self._settle("used", self._reader.tally, self._reader.fault)
 
     def closed(self, fault: Fault | None = None) -> None:
         """End in the middle of a body: without a fault, because the caller wants no more of it."""
         reader = self._reader
-        if self._ticket is None or reader is None:
+        if self.permit is None or reader is None:
             return
         told = reader.fault
         reader.end(is_whole=False)
@@ -374,8 +364,8 @@ class Exchange:
 
     def reached(self) -> None:
         """There is a connection: the other calls need not wait for the answer to this one."""
-        if self._ticket is not None:
-            self._ticket.reached()
+        if self.permit is not None:
+            self.permit.reached()
 
     def lost(self, error: BaseException) -> bool:
         """No response came; True if the call asks again, False if its caller sees the error."""
@@ -397,7 +387,7 @@ class Exchange:
         return fault.kind == "broken" and self._broken <= self._broken_max
 
     def failed(self, error: BaseException) -> None:
-        if self._ticket is None:
+        if self.permit is None:
             return
         # Cancellation, an interrupt and a closed generator are what the caller did.
         fault = _fault_of(error) if isinstance(error, Exception) else None
@@ -412,11 +402,11 @@ class Exchange:
         self, how: SettledAs, tally: Tally, fault: Fault | None, reading: Reading = Reading()
     ) -> None:
         """End the permit. What an answer's headers said was told when it began."""
-        ticket, self._ticket = self._ticket, None
-        if ticket is not None:
+        permit, self.permit = self.permit, None
+        if permit is not None:
             if tally.cache_write_tokens and self.call.sketch.prefix:
                 tally = _with_rewritten(self.call, tally)
-            ticket.settle(Outcome(how, tally, fault, reading, self._dialect))
+            permit.settle(Outcome(how, tally, fault, reading, self._dialect))
 
 
 _KEPT: Final[dict[tuple[str, str], float]] = {}

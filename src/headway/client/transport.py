@@ -4,6 +4,9 @@ A client sees the same status, headers and bytes, later. A refusal of a call tha
 absorbed. A call that is not admitted gets a response in its provider's own error format, so that
 every SDK raises its own typed error, once. The transports keep no state of a thread, a loop or a
 process: forks and many loops can share a client. All decisions are in `exchange`.
+
+Both kinds of transport run the same coroutine: in a loop it waits, in a thread it blocks and so
+runs to its end at once.
 """
 
 from __future__ import annotations
@@ -11,26 +14,41 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator
-from itertools import chain
-from typing import Any, ClassVar, Final
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from inspect import isawaitable
+from typing import Any, ClassVar, Final, TypeVar
 
 import httpx2
 
-from headway.client.exchange import STAYS_S, Exchange, Pacing, explain, open_exchange
+from headway.client.exchange import STAYS_S, Exchange, HeldPermit, Pacing, explain, open_exchange
 from headway.errors import HeadwayError, InternalError
 from headway.pacing.refusal import BODY_BYTES_MAX
 from headway.work import PermitWait
 
+T = TypeVar("T")
 
-class PacedStream(httpx2.SyncByteStream):
+
+class _Stream:
     """The bytes of a response as they are; the exchange looks at each as it passes."""
 
-    def __init__(self, body: Iterable[bytes], response: httpx2.Response, to: Exchange) -> None:
-        self._body, self._stream, self._exchange = body, response.stream, to
+    def __init__(
+        self, head: Sequence[bytes], body: Any, stream: object, exchange: Exchange
+    ) -> None:
+        """`head` has been read of the body, and looked at."""
+        self._head, self._body, self._stream, self._exchange = head, body, stream, exchange
 
+    def __del__(self) -> None:
+        """A response that is neither read nor closed ends its permit when it is collected."""
+        # At exit the broker sees the process go, which says more than a finalizer could.
+        if self._exchange.permit is not None and not sys.is_finalizing():
+            self._exchange.closed()
+
+
+class PacedStream(_Stream, httpx2.SyncByteStream):
     def __iter__(self) -> Iterator[bytes]:
         exchange = self._exchange
+        yield from self._head
         try:
             for data in self._body:
                 exchange.fed(data)
@@ -44,24 +62,19 @@ class PacedStream(httpx2.SyncByteStream):
         try:
             self._exchange.closed()
         finally:
-            _close(self._stream)
-
-    def __del__(self) -> None:
-        """A response that is neither read nor closed ends its permit when it is collected."""
-        # At exit the broker sees the process go, which says more than a finalizer could.
-        if not sys.is_finalizing():
-            self._exchange.closed()
+            close = getattr(self._stream, "close", None)
+            if close is not None:
+                close()
 
 
-class AsyncPacedStream(httpx2.AsyncByteStream):
+class AsyncPacedStream(_Stream, httpx2.AsyncByteStream):
     """The same for an event loop. A permit ends before anything is awaited."""
 
-    def __init__(self, body: AsyncIterable[bytes], response: httpx2.Response, to: Exchange) -> None:
-        self._body, self._stream, self._exchange = body, response.stream, to
-
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        exchange, body = self._exchange, aiter(self._body)
+        exchange, body = self._exchange, self._body
         try:
+            for data in self._head:
+                yield data
             with exchange:
                 async for data in body:
                     exchange.fed(data)
@@ -75,62 +88,142 @@ class AsyncPacedStream(httpx2.AsyncByteStream):
         try:
             self._exchange.closed()
         finally:
-            await _aclose(self._stream)
-
-    __del__ = PacedStream.__del__
+            await _close(self._stream)
 
 
-class PacedTransport(httpx2.BaseTransport):
-    stream_type: ClassVar[type[PacedStream]] = PacedStream
+class _Transport(ABC):
+    """What both kinds of transport do with a request; the abstract methods are their I/O."""
+
+    stream_type: ClassVar[type[_Stream]]
     response_type: ClassVar[type[httpx2.Response]] = httpx2.Response
     error_type: ClassVar[type[httpx2.ConnectError]] = httpx2.ConnectError
 
-    def __init__(self, inner: httpx2.BaseTransport, pacing: Pacing = Pacing()) -> None:
+    def __init__(self, inner: Any, pacing: Pacing = Pacing()) -> None:
         self.inner = inner
         self.pacing = pacing
 
-    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+    @abstractmethod
+    async def _admit(self, exchange: Exchange) -> HeldPermit: ...
+
+    @abstractmethod
+    async def _send(self, request: httpx2.Request) -> httpx2.Response: ...
+
+    @abstractmethod
+    async def _next(self, body: Any) -> bytes | None: ...
+
+    @abstractmethod
+    async def _sleep(self, wait_s: float) -> None: ...
+
+    @abstractmethod
+    def _body(self, stream: object) -> Any: ...
+
+    @abstractmethod
+    def _called(self, act: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., object]: ...
+
+    async def _handle(self, request: httpx2.Request) -> httpx2.Response:
         exchange, own = open_exchange(request, self.pacing), request.extensions
         while exchange is not None:
             try:
                 with PermitWait(exchange.refusal) as wait:
-                    ticket = self.pacing.port().admit(exchange.call, exchange.left_s())
-                    wait.waited_for = ticket.waited_for
+                    permit = await self._admit(exchange)
+                    wait.waited_for = permit.waited_for
             except HeadwayError as error:
-                if self.pacing.lets_pass(error, exchange.call.account):
-                    break
-                return _explained(self.response_type, error, exchange)
-            exchange.granted(ticket)
-            request.extensions = own
-            if exchange.is_trial:
-                request.extensions = _traced(own, exchange, self.error_type)
+                status, headers, content = explain(error, exchange.wire, exchange.wait_s)
+                return self.response_type(status, headers=headers, content=content)
+            exchange.granted(permit)
+            request.extensions = self._traced(own, exchange) if exchange.is_trial else own
             try:
-                response = self.inner.handle_request(request)
+                response = await self._send(request)
             except BaseException as error:
                 if exchange.lost(error):
                     continue
                 raise
             with exchange:
-                body = _bytes_of(response)
-                if exchange.responded(response.status_code, response.headers.raw):
-                    return self._handed_on(response, body, exchange)
-                head = _head(response, body := iter(body), exchange)
-            if not exchange.refused():
-                return self._handed_on(response, chain(head, body), exchange)
-            _close(response.stream)
-        return self.inner.handle_request(request)
+                if await self._is_handed_on(response, exchange):
+                    return response
+        return await self._send(request)
 
-    def _handed_on(
-        self, response: httpx2.Response, body: Iterable[bytes], exchange: Exchange
-    ) -> httpx2.Response:
-        stream = self.stream_type(body, response, exchange)
-        if response.is_stream_consumed:
+    async def _is_handed_on(self, response: httpx2.Response, exchange: Exchange) -> bool:
+        """Whether the caller gets this response, looked at; False if the call asks again."""
+        stream, head = response.stream, list[bytes]()
+        body = None if response.is_stream_consumed else self._body(stream)
+        is_answer = exchange.responded(response.status_code, response.headers.raw)
+        if body is None:
             # A transport that kept the whole body: its stream will not be read.
-            for _ in stream:
-                pass
-        else:
-            response.stream = stream
+            exchange.fed(response.content)
+            if is_answer:
+                exchange.ended()
+        elif not is_answer:
+            head = await self._head(body, stream, exchange)
+        if not is_answer and exchange.refused():
+            await _close(stream)
+            return False
+        if body is not None:
+            response.stream = self.stream_type(head, body, stream, exchange)  # type: ignore[assignment]
+        return True
+
+    async def _head(self, body: Any, stream: object, exchange: Exchange) -> list[bytes]:
+        """The beginning of an error body, enough to know why; the rest stays to be read."""
+        head: list[bytes] = []
+        left = BODY_BYTES_MAX
+        try:
+            while left > 0 and (data := await self._next(body)) is not None:
+                exchange.fed(data)
+                head.append(data)
+                left -= len(data)
+        except BaseException as error:
+            # The client never sees this response, so it is closed here; the permit ends first.
+            exchange.failed(error)
+            await _close(stream)
+            raise
+        return head
+
+    def _traced(self, own: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
+        """Have the connection of a trial reported when it stays open, not when its answer
+        begins."""
+        before = own.get("trace")
+
+        async def trace(name: str, info: dict[str, Any]) -> None:
+            if name.endswith(CONNECTED):
+                await self._sleep(STAYS_S)
+                connection = info["return_value"]
+                if connection.get_extra_info(READABLE):
+                    await _close(connection)
+                    raise self.error_type(CLOSED)
+            elif name.endswith(KEPT):
+                exchange.reached()
+            if before is not None and isawaitable(said := before(name, info)):
+                await said
+
+        return {**own, "trace": self._called(trace)}
+
+
+class PacedTransport(_Transport, httpx2.BaseTransport):
+    stream_type = PacedStream
+
+    async def _admit(self, exchange: Exchange) -> HeldPermit:
+        return self.pacing.port().admit(exchange.call, exchange.left_s())
+
+    async def _send(self, request: httpx2.Request) -> httpx2.Response:
+        response: httpx2.Response = self.inner.handle_request(request)
         return response
+
+    async def _next(self, body: Any) -> bytes | None:
+        return next(body, None)
+
+    async def _sleep(self, wait_s: float) -> None:
+        time.sleep(wait_s)
+
+    def _body(self, stream: object) -> Any:
+        if not hasattr(stream, "__iter__"):
+            raise InternalError("a synchronous transport gave a response that only a loop can read")
+        return iter(stream)
+
+    def _called(self, act: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., object]:
+        return lambda *given: _at_once(act(*given))
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        return _at_once(self._handle(request))
 
     def close(self) -> None:
         self.inner.close()
@@ -143,58 +236,32 @@ class PacedTransport(httpx2.BaseTransport):
         self.inner.__exit__(*error)
 
 
-class AsyncPacedTransport(httpx2.AsyncBaseTransport):
-    stream_type: ClassVar[type[AsyncPacedStream]] = AsyncPacedStream
-    response_type: ClassVar[type[httpx2.Response]] = httpx2.Response
-    error_type: ClassVar[type[httpx2.ConnectError]] = httpx2.ConnectError
+class AsyncPacedTransport(_Transport, httpx2.AsyncBaseTransport):
+    stream_type = AsyncPacedStream
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport, pacing: Pacing = Pacing()) -> None:
-        self.inner = inner
-        self.pacing = pacing
+    async def _admit(self, exchange: Exchange) -> HeldPermit:
+        return await self.pacing.port().admit_async(exchange.call, exchange.left_s())
+
+    async def _send(self, request: httpx2.Request) -> httpx2.Response:
+        response: httpx2.Response = await self.inner.handle_async_request(request)
+        return response
+
+    async def _next(self, body: Any) -> bytes | None:
+        return await anext(body, None)
+
+    async def _sleep(self, wait_s: float) -> None:
+        await asyncio.sleep(wait_s)
+
+    def _body(self, stream: object) -> Any:
+        if not hasattr(stream, "__aiter__"):
+            raise InternalError("an asynchronous transport gave a response that a loop cannot read")
+        return aiter(stream)
+
+    def _called(self, act: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., object]:
+        return act
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        exchange, own = open_exchange(request, self.pacing), request.extensions
-        while exchange is not None:
-            try:
-                port = self.pacing.port()
-                with PermitWait(exchange.refusal) as wait:
-                    ticket = await port.admit_async(exchange.call, exchange.left_s())
-                    wait.waited_for = ticket.waited_for
-            except HeadwayError as error:
-                if self.pacing.lets_pass(error, exchange.call.account):
-                    break
-                return _explained(self.response_type, error, exchange)
-            exchange.granted(ticket)
-            request.extensions = own
-            if exchange.is_trial:
-                request.extensions = _traced_async(own, exchange, self.error_type)
-            try:
-                response = await self.inner.handle_async_request(request)
-            except BaseException as error:
-                if exchange.lost(error):
-                    continue
-                raise
-            with exchange:
-                body = _async_bytes_of(response)
-                if exchange.responded(response.status_code, response.headers.raw):
-                    return await self._handed_on(response, body, exchange)
-                head = await _async_head(response, body, exchange)
-            if not exchange.refused():
-                return await self._handed_on(response, _async_chain(head, body), exchange)
-            await _aclose(response.stream)
-        return await self.inner.handle_async_request(request)
-
-    async def _handed_on(
-        self, response: httpx2.Response, body: AsyncIterable[bytes], exchange: Exchange
-    ) -> httpx2.Response:
-        stream = self.stream_type(body, response, exchange)
-        if response.is_stream_consumed:
-            # A transport that kept the whole body: its stream will not be read.
-            async for _ in stream:
-                pass
-        else:
-            response.stream = stream
-        return response
+        return await self._handle(request)
 
     async def aclose(self) -> None:
         await self.inner.aclose()
@@ -207,8 +274,6 @@ class AsyncPacedTransport(httpx2.AsyncBaseTransport):
         await self.inner.__aexit__(*error)
 
 
-Extensions = dict[str, Any]
-
 CONNECTED: Final = "connect_tcp.complete"
 KEPT: Final = "send_request_headers.started"
 """Events of httpcore: a connection is made; one that was made, or kept, is used."""
@@ -217,120 +282,18 @@ READABLE: Final = "is_readable"
 CLOSED: Final = "the server closes connections at once"
 
 
-def _traced(own: Extensions, exchange: Exchange, error: type[httpx2.ConnectError]) -> Extensions:
-    """Have the connection of a trial reported when it stays open, not when its answer begins."""
-    before = own.get("trace")
-
-    def trace(name: str, info: dict[str, Any]) -> None:
-        if name.endswith(CONNECTED):
-            time.sleep(STAYS_S)
-            if info["return_value"].get_extra_info(READABLE):
-                info["return_value"].close()
-                raise error(CLOSED)
-        elif name.endswith(KEPT):
-            exchange.reached()
-        if before is not None:
-            before(name, info)
-
-    return {**own, "trace": trace}
-
-
-def _traced_async(
-    own: Extensions, exchange: Exchange, error: type[httpx2.ConnectError]
-) -> Extensions:
-    before = own.get("trace")
-
-    async def trace(name: str, info: dict[str, Any]) -> None:
-        if name.endswith(CONNECTED):
-            await asyncio.sleep(STAYS_S)
-            if info["return_value"].get_extra_info(READABLE):
-                await info["return_value"].aclose()
-                raise error(CLOSED)
-        elif name.endswith(KEPT):
-            exchange.reached()
-        if before is not None:
-            await before(name, info)
-
-    return {**own, "trace": trace}
-
-
-def _explained(
-    kind: type[httpx2.Response], error: HeadwayError, exchange: Exchange
-) -> httpx2.Response:
-    status, headers, body = explain(error, exchange.wire, exchange.wait_s)
-    return kind(status, headers=headers, content=body)
-
-
-def _bytes_of(response: httpx2.Response) -> Iterable[bytes]:
-    if response.is_stream_consumed:
-        return (response.content,)
-    if not hasattr(response.stream, "__iter__"):
-        raise InternalError("a synchronous transport gave a response that only a loop can read")
-    return response.stream
-
-
-def _async_bytes_of(response: httpx2.Response) -> AsyncIterator[bytes]:
-    if response.is_stream_consumed:
-        return _async_chain((response.content,), None)
-    if not hasattr(response.stream, "__aiter__"):
-        raise InternalError("an asynchronous transport gave a response that a loop cannot read")
-    return aiter(response.stream)
-
-
-def _head(response: httpx2.Response, body: Iterator[bytes], exchange: Exchange) -> list[bytes]:
-    """The beginning of an error body, enough to know why; the rest stays to be read."""
-    head: list[bytes] = []
-    left = BODY_BYTES_MAX
+def _at_once(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never waits: everything that it awaits blocks."""
     try:
-        while left > 0 and (data := next(body, None)) is not None:
-            exchange.fed(data)
-            head.append(data)
-            left -= len(data)
-    except BaseException:
-        # The client never sees this response, so it is closed here.
-        _close(response.stream)
-        raise
-    return head
+        work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    raise InternalError("a call in a thread waited for a loop")
 
 
-async def _async_head(
-    response: httpx2.Response, body: AsyncIterator[bytes], exchange: Exchange
-) -> list[bytes]:
-    head: list[bytes] = []
-    left = BODY_BYTES_MAX
-    try:
-        while left > 0 and (data := await anext(body, None)) is not None:
-            exchange.fed(data)
-            head.append(data)
-            left -= len(data)
-    except BaseException as error:
-        exchange.failed(error)
-        await _aclose(response.stream)
-        raise
-    return head
-
-
-async def _async_chain(
-    head: Iterable[bytes], rest: AsyncIterator[bytes] | None
-) -> AsyncIterator[bytes]:
-    try:
-        for data in head:
-            yield data
-        if rest is not None:
-            async for data in rest:
-                yield data
-    finally:
-        if isinstance(rest, AsyncGenerator):
-            await rest.aclose()
-
-
-def _close(stream: object) -> None:
-    close = getattr(stream, "close", None)
-    if close is not None:
-        close()
-
-
-async def _aclose(stream: object) -> None:
-    aclose = getattr(stream, "aclose", None)
-    if aclose is not None:
-        await aclose()
+async def _close(stream: Any) -> None:
+    """In the way that the stream has."""
+    close = getattr(stream, "aclose", None) or getattr(stream, "close", None)
+    if close is not None and isawaitable(closing := close()):
+        await closing

@@ -86,9 +86,9 @@ class Gateway:
         """`admission` admits calls; `None` is the broker, over a line of the gateway's own."""
         self._own: AdmissionPort | None = None
         if admission is None:
-            from headway.client.admission import AdmissionPort, dial_here, is_unpaced
+            from headway.client.admission import AdmissionPort
 
-            admission = self._own = AdmissionPort(dial_here, unpaced=is_unpaced())
+            admission = self._own = AdmissionPort()
         self.settings = settings
         self.keys = keys
         self.admission = admission

@@ -34,7 +34,7 @@ from headway.base.values import (
 from headway.errors import AccountClosedError, BudgetReachedError, DemandTooLargeError, HeadwayError
 from headway.pacing.account import AccountConfig
 from headway.pacing.budget import ALL, MonthlyBudgets, unpriced
-from headway.pacing.call import Beginning, Call, CallId, Cut, Denied, Granted, Outcome, Request
+from headway.pacing.call import Beginning, Call, CallId, Denied, Granted, Outcome, Request
 from headway.pacing.calls import AccountCalls
 from headway.pacing.estimate import Estimates, Prices
 from headway.pacing.headers import DIALECTS, PLAIN, Dialect
@@ -74,12 +74,11 @@ Door = Beginning | str
 
 
 class AdmissionDecision(Struct, frozen=True):
-    """What may go, what never will, when to decide again at the latest, and which calls to end."""
+    """What may go, what never will or is to be ended, and when to decide again at the latest."""
 
     grants: tuple[Granted, ...]
     denials: tuple[Denied, ...]
     wake_s: float
-    cuts: tuple[Cut, ...] = ()
 
 
 class ManagedAccount(AccountCalls):
@@ -257,7 +256,6 @@ class Admission:
         """Accounts where calls may wait."""
         self._parked: dict[Door, OrderedDict[CallId, Call]] = {}
         self._denials: dict[CallId, Denied] = {}
-        self._cuts: dict[CallId, Cut] = {}
 
     @property
     def accounts(self) -> list[ManagedAccount]:
@@ -326,9 +324,10 @@ class Admission:
                 break
         denials, self._denials = tuple(self._denials.values()), {}
         for denied in denials:
-            self._close(self._calls[denied.id])
-        cuts, self._cuts = tuple(self._cuts.values()), {}
-        return AdmissionDecision(tuple(grants), denials, wake_s, cuts)
+            call = self._calls[denied.id]
+            if not call.is_sent:
+                self._close(call)
+        return AdmissionDecision(tuple(grants), denials, wake_s)
 
     def reached(self, id: CallId) -> None:
         """A call has a connection to a provider that could not be reached."""
@@ -585,7 +584,7 @@ class Admission:
 
     def _close(self, call: Call) -> None:
         del self._calls[call.id]
-        self._cuts.pop(call.id, None)
+        self._denials.pop(call.id, None)
         self.unsent -= call.sent_s == inf
         if call.beginnings:
             self._caches.ended(call)
@@ -715,7 +714,7 @@ class Admission:
             call.is_cut = True
             what = f"more of this answer, which was ended at {output_tokens:,.0f} tokens"
             error = self.budgets.no_room(call.account[0], what)
-            self._cuts[call.id] = Cut(call.id, error.message, error.hint or "")
+            self._denials[call.id] = Denied(call.id, error.code, error.message, error.hint or "")
         return room is not None
 
     def _deny_hopeless(self, account: ManagedAccount, wait: Wait, first: Call) -> None:

@@ -150,17 +150,10 @@ class Granted(Struct, frozen=True, tag=True):
 
 
 class Denied(Struct, frozen=True, tag=True):
-    """A call that will never be granted; `code` is that of the error to raise."""
+    """A call that will never be granted, or one in flight whose answer is to be ended; `code` is
+    that of the error to raise."""
 
     id: CallId
     code: str
-    message: str
-    hint: str = ""
-
-
-class Cut(Struct, frozen=True, tag=True):
-    """A call in flight whose answer is to be ended, and why."""
-
-    id: CallId
     message: str
     hint: str = ""

@@ -139,6 +139,8 @@ TURNS_MAX: Final = 2
 last was not kept."""
 Beginning = tuple[str, int]
 """Digest and bytes; an empty digest where it is too short to be kept."""
+NO_BEGINNINGS: Final[tuple[Beginning, tuple[Beginning, ...], Beginning]] = ("", 0), (), ("", 0)
+"""Of a prompt that is too short."""
 TOOL: Final = "tool"
 """The role of what a tool gave, on every wire."""
 DIGEST_BYTES: Final = 8
@@ -199,7 +201,9 @@ def sketch_of(asked: RequestContent, body: bytes) -> Sketch:
         content = "continued"
     if asked.caches_by_itself and not marked:
         marked = len(asked.parts)
-    (prefix, prefix_bytes), turns, (shared, shared_bytes) = _beginnings(asked, sizes, marked)
+    whole, turns, instructions = NO_BEGINNINGS
+    if total_bytes >= CACHEABLE_BYTES_MIN:
+        whole, turns, instructions = _beginnings(asked, sizes, marked)
     # Calls with the same model, system prompt, tools and settings answer at similar length.
     kind = f"{asked.model}#{_digest((asked.effort, str(asked.choices)), told)[:8]}"
     limit = asked.max_output_tokens
@@ -207,8 +211,8 @@ def sketch_of(asked: RequestContent, body: bytes) -> Sketch:
         model=asked.model, content=content, size_bytes=total_bytes,
         messages=max(1, messages + has_system), most_input_tokens=_most_input(asked, body),
         max_output_tokens=None if limit is None else limit * asked.choices, kind=kind,
-        prefix=prefix, prefix_bytes=prefix_bytes, turns=turns,
-        shared=shared, shared_bytes=shared_bytes, keeps_s=keeps_s,
+        prefix=whole[0], prefix_bytes=whole[1], turns=turns,
+        shared=instructions[0], shared_bytes=instructions[1], keeps_s=keeps_s,
         may_write_cache=asked.caches_by_itself or marked > 0, is_whole=not asked.streams,
     )  # fmt: skip
 
