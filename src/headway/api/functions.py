@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+import sys
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -357,12 +358,25 @@ def journal_of(how: How, tasks: int) -> Iterator[Journal | None]:
         journal.close()
 
 
-def wait_for(coroutine: Coroutine[Any, Any, T], instead: str) -> T:
-    """The one synchronous door: run a coroutine to its end in this thread."""
+def _goes_on(durable: str | None) -> str:
+    if durable:
+        return f"interrupted: the same call with durable={durable!r} goes on with what is missing"
+    return "interrupted: no result is kept; with durable='NAME' the same call goes on later"
+
+
+def wait_for(coroutine: Coroutine[Any, Any, T], instead: str, durable: str | None = "") -> T:
+    """The one synchronous door: run a coroutine to its end in this thread. An interrupt says how to
+    go on: `durable` is the name of what is kept, None if nothing is, empty if that is not its own.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(coroutine)
+        try:
+            return asyncio.run(coroutine)
+        except KeyboardInterrupt:
+            if durable != "":
+                print(_goes_on(durable), file=sys.stderr)
+            raise
     coroutine.close()
     raise UsageError(
         "this thread runs an event loop already, which a blocking call would stop",

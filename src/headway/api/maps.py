@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from math import inf
 from queue import SimpleQueue
-from typing import Final, TypeVar, Unpack, cast, overload
+from typing import Final, TextIO, TypeVar, Unpack, cast, overload
 
 from headway.api.functions import FunctionWork, How, agent_of, must_be_known, wait_for
 from headway.api.sharing import Shares, performed, touches_of
@@ -33,29 +35,85 @@ FAILURES_SHOWN: Final = 3
 Watch = Callable[[Sequence[Event]], None]
 
 
+class MapHow(How, total=False):
+    progress: bool
+    """Show one line of progress on a terminal and in a notebook; default True."""
+
+
+DRAW_S: Final = 0.2
+"""A line that changes more often cannot be read."""
+
+
+class ProgressLine:
+    """How many tasks of a run are done, in one line that is written over again."""
+
+    def __init__(self, name: str, stream: TextIO) -> None:
+        self._name = name
+        self._stream = stream
+        self._driver: Driver | None = None
+        self._drawn_s = -inf
+        self._shown = ""
+
+    def meet(self, driver: Driver) -> None:
+        self._driver = driver
+
+    def watch(self, events: Sequence[Event]) -> None:
+        del events
+        if time.monotonic() >= self._drawn_s + DRAW_S:
+            self._draw()
+
+    def _draw(self) -> None:
+        if self._driver is None:
+            return
+        state = self._driver.state
+        failed = f", {state.failed:,} failed" if state.failed else ""
+        running = f", {len(state.active):,} running" if state.active else ""
+        total = state.ready_set.numbers.total
+        line = f"{self._name}: {state.finished:,} of {total:,} done{failed}{running}"
+        self._stream.write(f"\r{line.ljust(len(self._shown))}")
+        self._stream.flush()
+        self._shown, self._drawn_s = line, time.monotonic()
+
+    def close(self) -> None:
+        """Leave the last state in a line of its own."""
+        if self._shown:
+            self._draw()
+            self._stream.write("\n")
+            self._stream.flush()
+
+
+def progress_line(name: str, how: MapHow) -> ProgressLine | None:
+    """None where nobody would read it."""
+    shell = sys.modules.get("IPython")
+    is_notebook = shell is not None and hasattr(shell.get_ipython(), "kernel")
+    if not how.get("progress", True) or not (is_notebook or sys.stderr.isatty()):
+        return None
+    return ProgressLine(name, sys.stderr)
+
+
 @overload
 def map(
-    function: Callable[[Item], Awaitable[T]], items: Iterable[Item], **how: Unpack[How]
+    function: Callable[[Item], Awaitable[T]], items: Iterable[Item], **how: Unpack[MapHow]
 ) -> list[T]: ...
 
 
 @overload
-def map(function: Callable[[Item], T], items: Iterable[Item], **how: Unpack[How]) -> list[T]: ...
+def map(function: Callable[[Item], T], items: Iterable[Item], **how: Unpack[MapHow]) -> list[T]: ...
 
 
 @overload
 def map(
-    function: Callable[[Item, Context], Awaitable[T]], items: Iterable[Item], **how: Unpack[How]
+    function: Callable[[Item, Context], Awaitable[T]], items: Iterable[Item], **how: Unpack[MapHow]
 ) -> list[T]: ...
 
 
 @overload
 def map(
-    function: Callable[[Item, Context], T], items: Iterable[Item], **how: Unpack[How]
+    function: Callable[[Item, Context], T], items: Iterable[Item], **how: Unpack[MapHow]
 ) -> list[T]: ...
 
 
-def map(function: Callable[..., object], items: Iterable[Item], **how: Unpack[How]) -> list[T]:
+def map(function: Callable[..., object], items: Iterable[Item], **how: Unpack[MapHow]) -> list[T]:
     """Call a function, synchronous or not, with every item; the results in order.
 
         answers = headway.map(ask, questions, retries=2)
@@ -64,39 +122,39 @@ def map(function: Callable[..., object], items: Iterable[Item], **how: Unpack[Ho
     functions are active as it can feed. Failures are raised together, after everything has run, as
     `TasksFailedError`, whose `results` has what the others gave.
     """
-    found = wait_for(_performed(function, list(items), how), "headway.map_async")
+    found = wait_for(_mapped(function, list(items), how), "headway.map_async", how.get("durable"))
     return cast("list[T]", found)
 
 
 @overload
 async def map_async(
-    function: Callable[[Item], Awaitable[T]], items: Iterable[Item], **how: Unpack[How]
+    function: Callable[[Item], Awaitable[T]], items: Iterable[Item], **how: Unpack[MapHow]
 ) -> list[T]: ...
 
 
 @overload
 async def map_async(
-    function: Callable[[Item], T], items: Iterable[Item], **how: Unpack[How]
+    function: Callable[[Item], T], items: Iterable[Item], **how: Unpack[MapHow]
 ) -> list[T]: ...
 
 
 @overload
 async def map_async(
-    function: Callable[[Item, Context], Awaitable[T]], items: Iterable[Item], **how: Unpack[How]
+    function: Callable[[Item, Context], Awaitable[T]], items: Iterable[Item], **how: Unpack[MapHow]
 ) -> list[T]: ...
 
 
 @overload
 async def map_async(
-    function: Callable[[Item, Context], T], items: Iterable[Item], **how: Unpack[How]
+    function: Callable[[Item, Context], T], items: Iterable[Item], **how: Unpack[MapHow]
 ) -> list[T]: ...
 
 
 async def map_async(
-    function: Callable[..., object], items: Iterable[Item], **how: Unpack[How]
+    function: Callable[..., object], items: Iterable[Item], **how: Unpack[MapHow]
 ) -> list[T]:
     """`map`, for code that runs in an event loop."""
-    return cast("list[T]", await _performed(function, list(items), how))
+    return cast("list[T]", await _mapped(function, list(items), how))
 
 
 @overload
@@ -261,12 +319,25 @@ class as_completed(Iterable[tuple[Item, T]]):  # noqa: N801 - used like a functi
             put(error)
 
 
+async def _mapped(function: Callable[..., object], items: list[Item], how: MapHow) -> list[object]:
+    must_be_known(how, MapHow)
+    name = getattr(function, "__name__", "map").strip("<>")
+    line = progress_line(name, how)
+    if line is None:
+        return await _performed(function, items, how)
+    try:
+        return await _performed(function, items, how, line.watch, line.meet)
+    finally:
+        line.close()
+
+
 async def _performed(
-    function: Callable[..., object] | None, items: list[Item], how: How, watch: Watch | None = None
-) -> list[object]:
-    must_be_known(how)
+    function: Callable[..., object] | None, items: list[Item], how: How,
+    watch: Watch | None = None, began: Callable[[Driver], None] | None = None,
+) -> list[object]:  # fmt: skip
+    must_be_known(how, MapHow)
     work = _work(function, items, how)
-    await _run(work, how, watch)
+    await _run(work, how, watch, began)
     results = [work.errors.get(n, work.values.get(n)) for n in range(len(items))]
     if work.errors and not how.get("return_exceptions"):
         raise _failed(work, results)

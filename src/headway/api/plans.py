@@ -129,7 +129,7 @@ class Plan:
 
     def run(self, **how: Unpack[PlanHow]) -> Run:
         """Perform it to its end; TasksFailedError if something failed."""
-        return wait_for(self.run_async(**how), "plan.run_async")
+        return wait_for(self.run_async(**how), "plan.run_async", how.get("durable"))
 
     async def run_async(self, **how: Unpack[PlanHow]) -> Run:
         """`run`, for code that runs in an event loop."""
