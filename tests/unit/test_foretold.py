@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from headway.report.forecast import MONEY, Foreseen, Portion, SpreadNumber
-from headway.report.text.forecast import foretold
+from headway.report.text.forecast import clock, foretold
 from headway.report.text.table import binding
 
 FOUND = Foreseen(
@@ -101,6 +101,22 @@ def test_a_usage_window_comes_back_by_waiting() -> None:
     for used, word in ((45_000.0, "may"), (70_000.0, "will")):
         line = lines(replace(FOUND, portions=(replace(window, used=used),)))[3]
         assert line.endswith(f": it {word} not be enough, and the run {word} wait for that")
+
+
+def test_a_plan_that_fills_its_last_window_to_the_edge_has_two_ends() -> None:
+    takes = SpreadNumber(290_000.0, 300_000.0, 310_000.0)
+    edge = Portion("5h window of api#1", 1e5, 0.0, takes, 7_800.0, 1e5, 3, 3, 4)
+    time_s = SpreadNumber(7_200.0, 7_300.0, 25_200.0)
+    found = replace(FOUND, portions=(edge,), time_s=time_s, waits_s=7_000.0)
+    said = list(foretold(found, 0.0))
+    assert said[-2].endswith(": it takes 3 or 4 windows, one after another")
+    assert said[1] == (
+        "1 h 57 min of it are waits for usage windows; "
+        f"it ends at {clock(7_300.0)}, or at {clock(25_200.0)} with a window more"
+    )
+    found = replace(found, portions=(replace(edge, windows=4, windows_low=2),))
+    assert list(foretold(found, 0.0))[1].endswith(f"or at {clock(7_200.0)} with a window less")
+    assert "2 to 4 windows" in list(foretold(found, 0.0))[-2]
 
 
 def test_how_many_calls_a_budget_lets_be_in_flight() -> None:

@@ -62,6 +62,8 @@ class ParallelCalls:
 
 
 USAGE: Final = "usage/"
+WINDOWS: Final = (USAGE, "one model/")
+"""What resources of waits begin with that are usage windows: of all models, and of one."""
 
 FATAL: Final[tuple[FaultKind, ...]] = ("access", "billing", "spend_cap")
 FATAL_MAX: Final = 3

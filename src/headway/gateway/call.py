@@ -20,7 +20,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
 from hashlib import blake2b
-from math import ceil
+from math import ceil, inf
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final
 from urllib.request import getproxies, proxy_bypass
@@ -30,7 +30,7 @@ from aiohttp import web
 from msgspec.structs import replace
 from yarl import URL
 
-from headway.agents.gate import USAGE, Use, WatchedPermit, emptied
+from headway.agents.gate import USAGE, WINDOWS, Use, WatchedPermit, emptied
 from headway.agents.metering import MeteredUsage
 from headway.base.clock import now_s
 from headway.base.values import NOTHING, Amounts, Fault, Reading, Sketch, Spend, Tally, Wait
@@ -49,7 +49,7 @@ from headway.pacing.call import Outcome, Request
 from headway.pacing.estimate import spend_on
 from headway.pacing.refusal import BODY_BYTES_MAX
 from headway.wire.values import WireName
-from headway.work import OverBudgetError
+from headway.work import OverBudgetError, WindowEmptyError
 
 if TYPE_CHECKING:
     from headway.gateway.server import Gateway
@@ -363,7 +363,7 @@ class GatewayCall:
             return await self._held_and_sent()
         except DrainingError:
             return await self._reply.turn(DRAINING)
-        except (HeadwayError, OverBudgetError) as error:
+        except (HeadwayError, OverBudgetError, WindowEmptyError) as error:
             return await self._given_up(error)
         finally:
             self._reply.cancel()
@@ -586,9 +586,13 @@ class GatewayCall:
         self._exchange.closed()
         return await self._reply.fail(status, body, data)
 
-    async def _given_up(self, error: HeadwayError | OverBudgetError) -> web.StreamResponse:
+    async def _given_up(
+        self, error: HeadwayError | OverBudgetError | WindowEmptyError
+    ) -> web.StreamResponse:
         if isinstance(error, OverBudgetError):
             return await self._reply.turn(_too_dear(error))
+        if isinstance(error, WindowEmptyError):
+            return await self._reply.tell(429, *hold.window_refusal(error, self._wire, time.time()))
         status, headers, body = hold.given_up(error, self._wire)
         if after_s := headers.get("retry-after"):
             self._sent_away(float(after_s))
@@ -646,8 +650,17 @@ def _is_unused(outcome: Outcome | None) -> bool:
 
 async def _asked(port: Port, payer: Payer | None, exchange: Exchange) -> HeldPermit:
     """Ask for the permit. No method of the call: a place that is kept must not keep its body."""
-    heard = None if payer is None else partial(_report_window, payer)
+    if payer is None:
+        heard = partial(_refuse_beyond, now_s() + (exchange.left_s() or inf))
+    else:
+        heard = partial(_report_window, payer)
     return await port.admit_async(exchange.call, exchange.left_s(), heard)
+
+
+def _refuse_beyond(end_s: float, wait: Wait) -> None:
+    """Raises WindowEmptyError where a usage window holds a call for longer than it may wait."""
+    if wait.resource.startswith(WINDOWS) and end_s < wait.until_s < inf:
+        raise WindowEmptyError(time.time() + wait.until_s - now_s(), wait.reason)
 
 
 def _report_window(payer: Payer, wait: Wait) -> None:

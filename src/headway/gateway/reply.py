@@ -24,10 +24,12 @@ from headway.client import exchange
 from headway.errors import HeadwayError
 from headway.gateway import guard
 from headway.gateway.values import Caller, Turned
+from headway.pacing.refusal import EMPTY_WINDOW
 from headway.wire import answer as write
 from headway.wire.read import FORMATS
 from headway.wire.stream import Inflater, event
 from headway.wire.values import WireName
+from headway.work import WindowEmptyError
 
 # What a client is told while its call is held, and when it is held in vain: bytes, no decisions.
 
@@ -44,6 +46,7 @@ better reported than waited for."""
 WHOLE_S_MIN: Final = 240.0
 """For so long a call without beats is held even if its client may not be as patient: sent again,
 it has its place. The fetch of Node, unless told otherwise, gives up after 300 s of silence."""
+RETRY_INFO: Final = "type.googleapis.com/google.rpc.RetryInfo"
 LOST: Final = "lost"
 """The code of a call that a provider was sent and gave no answer to."""
 _COMMENT: Final = b": held by headway\n\n"
@@ -153,6 +156,30 @@ def refusal_of(wire: WireName | None, turned: Turned) -> tuple[dict[str, str], b
     if turned.hint:
         message = f"{message}; {turned.hint}"
     return _refusal(wire, turned.status, turned.code, message, SOON_S)
+
+
+def window_refusal(
+    error: WindowEmptyError, wire: WireName, now_s: float
+) -> tuple[dict[str, str], bytes]:
+    """Headers and body of a 429 as the provider of this wire refuses while a usage window is empty:
+    its clients know until when, and can give up or use another model."""
+    after_s = max(RETRY_AFTER_S_MIN, ceil(error.resets_at_s - now_s))
+    headers, resets_at_s = {"retry-after": str(after_s)}, str(ceil(error.resets_at_s))
+    told = write.error_body(wire, 429, "rate_limit_exceeded", f"headway: {error.detail}")
+    inner = object_fields(told["error"])
+    if wire == "anthropic":
+        prefix = "anthropic-ratelimit-unified"
+        headers |= {f"{prefix}-status": "rejected", f"{prefix}-reset": resets_at_s}
+    elif wire == "gemini":
+        inner["details"] = [{"@type": RETRY_INFO, "retryDelay": f"{after_s}s"}]
+    else:
+        inner |= {"type": EMPTY_WINDOW, "resets_at": int(resets_at_s), "resets_in_seconds": after_s}
+    headers |= {
+        "content-type": "application/json",
+        "x-should-retry": "false",
+        "x-headway-error": "window",
+    }
+    return headers, dumped({**told, "error": inner})
 
 
 def given_up(error: HeadwayError, wire: WireName) -> tuple[int, dict[str, str], bytes]:

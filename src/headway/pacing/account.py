@@ -300,7 +300,8 @@ class Account:
         held = self.pauses.wait(in_flight, now)
         if held is None and self.allowances.windows:
             reserve = 0.0 if demand.is_interactive else self.config.reserve
-            held = self.allowances.wait(self.group, self.config.share, now, reserve)
+            tokens = demand.expected.input_tokens + demand.expected.output_tokens
+            held = self.allowances.wait(self.group, self.config.share, now, reserve, tokens)
         if held is not None:
             return held
         leaves_room = now < self.presence.until_s and not demand.is_interactive
@@ -367,8 +368,7 @@ class Account:
         """Take the call's share of everything; returns the levels for later comparison."""
         self.ramp.sent(now)
         self.pauses.sent(now)
-        if demand.is_interactive or self.config.reserve:
-            self.count_flight(demand, 1)
+        self.presence.in_flight += demand.is_interactive
         if self.allowances.windows:
             self.allowances.sent(now)
         self.width.sent(self.speed.in_flight + 1, now)
@@ -381,20 +381,12 @@ class Account:
             levels.append(limit.charge(demand, stream, now))
         return tuple(levels)
 
-    def count_flight(self, demand: Demand, sign: int) -> None:
-        """A call leaves, or ends: count it for those who are to find room beside it."""
-        if demand.is_interactive:
-            self.presence.in_flight += sign
-        elif self.config.reserve:
-            expected = demand.expected
-            self.allowances.flying += sign * (expected.input_tokens + expected.output_tokens)
-
     def adopt(
         self, demand: Demand, stream: PlannedStream, sent_s: float, known_s: float, now: float
     ) -> None:
         """A call that was sent under another process's permit; levels known at `known_s` contain
         the charges of calls sent before, and what their answers had produced by then."""
-        self.count_flight(demand, 1)
+        self.presence.in_flight += demand.is_interactive
         flowed = stream.produced(now) - stream.produced(known_s)
         for limit in self.limits:
             limit.join(demand, stream, sent_s > known_s, now)
@@ -421,8 +413,7 @@ class Account:
         self, demand: Demand, stream: PlannedStream, sent_s: float, usage: Usage, now: float
     ) -> None:
         self.pauses.ended(now)
-        if demand.is_interactive or self.config.reserve:
-            self.count_flight(demand, -1)
+        self.presence.in_flight -= demand.is_interactive
         for limit in self.limits:
             limit.settle(demand, stream, sent_s, usage, now)
         if self.hidden is not None:
@@ -435,7 +426,7 @@ class Account:
     ) -> None:
         """The call did not run. A refusal stays charged where the provider counts it."""
         self.pauses.ended()
-        self.count_flight(demand, -1)
+        self.presence.in_flight -= demand.is_interactive
         self.ramp.returned()
         if self.hidden is not None:
             self.hidden.returned(demand, sent_s)

@@ -189,7 +189,8 @@ class AccountCalls:
         """The calls in flight go on elsewhere: they no longer count here."""
         self.account.allowances.in_flight -= len(self.in_flight)
         for call in self.in_flight.values():
-            self.account.count_flight(call.demand, -1)
+            self.account.presence.in_flight -= call.demand.is_interactive
+            self.account.allowances.fly(_taker(call), -_tokens(call))
 
     def reached(self) -> None:
         """There is a connection again to a provider that could not be reached."""
@@ -230,6 +231,7 @@ class AccountCalls:
         account, demand = self.account, call.demand
         shared = account.allowances
         shared.in_flight -= 1
+        shared.fly(_taker(call), -_tokens(call))
         if shared.slots < inf:
             shared.changes += 1
         if demand.is_interactive:
@@ -259,20 +261,21 @@ class AccountCalls:
     def _share_wait(self, call: Call, now: float) -> Wait | None:
         """The usage window of which the run of a call has taken its share."""
         account, shares = self.account, call.request.window_shares or ALL_OF_EACH
-        in_flight = sum(
-            one.demand.expected.input_tokens + one.demand.expected.output_tokens - one.counted
-            for one in self.in_flight.values()
-            if one.run == call.run
-        )
-        return account.allowances.share_wait(call.run, shares, in_flight, account.group, now)
+        expected = call.demand.expected
+        tokens = expected.input_tokens + expected.output_tokens
+        return account.allowances.share_wait(call.run, shares, tokens, account.group, now)
 
     def _release_held(self, now: float) -> float:
         """Calls of runs that may go on join the queue; returns when the next ones may."""
         until_s = inf
         for run, held in list(self._held.items()):
-            wait = self._share_wait(next(iter(held.values())), now)
+            first = next(iter(held.values()))
+            wait = self._share_wait(first, now)
             if wait is not None:
                 until_s = min(until_s, wait.until_s)
+                if first.held is not None and first.held.resource != wait.resource:
+                    for call in held.values():
+                        call.held, call.waited_for = wait, wait.resource
                 continue
             del self._held[run]
             for call in held.values():
@@ -310,6 +313,7 @@ class AccountCalls:
     def _enter(self, call: Call, now: float) -> None:
         speed = self.account.speed
         self.account.allowances.in_flight += 1
+        self.account.allowances.fly(_taker(call), _tokens(call))
         call.integral = speed.enter(now)
         call.company = speed.in_flight
         self.granted += 1
@@ -323,11 +327,16 @@ class AccountCalls:
         if not reading.limits:
             return
         account, levels = self.account, call.levels
+        had_windows = bool(account.allowances.windows)
         for limit in account.observe(reading, call.demand, levels, at_s, now, is_refusal):
             for other in self.in_flight.values():
                 # Of calls that were sent at the same instant it is not known which came first.
                 is_after = other.sent_s >= at_s and other is not call
                 limit.join(other.demand, other.stream, is_after, now)
+        if account.allowances.windows and not had_windows:
+            for other in self.in_flight.values():
+                other.counted = other.demand.expected.input_tokens
+                account.allowances.join(_taker(other), other.counted)
 
     def _moved(self, call: Call, output_tokens: float, now: float) -> bool:
         """An answer has grown: learn the pace in the company it had. True if the width changed."""
@@ -370,6 +379,7 @@ class AccountCalls:
 
     def _replan(self, call: Call, stream: PlannedStream, now: float) -> None:
         self.account.replan(call.stream, stream, now, call.demand.is_interactive)
+        self.account.allowances.fly(_taker(call), stream.tokens - call.stream.tokens)
         call.stream = stream
         self._plan_end(call)
 
@@ -417,3 +427,8 @@ class AccountCalls:
 def _taker(call: Call) -> str:
     """The flow that a call counts towards in usage windows."""
     return PERSON if call.demand.is_interactive else call.run
+
+
+def _tokens(call: Call) -> float:
+    """What a call in flight is expected to use in all."""
+    return call.demand.expected.input_tokens + call.stream.tokens

@@ -15,8 +15,10 @@ Laws:
 - Where a share is reserved for interactive calls, the others stop when they have taken the rest.
   What is used outside comes off the reserve first.
 - A run that has taken its share of a window makes no more calls that the window binds until its
-  reset; other flows go on. Its calls in flight count as they are expected: it exceeds its share by
-  what they use beyond that or, while the size is unknown, by all of them.
+  reset; other flows go on.
+- A call is sent only if its share, or the reserve, holds with it and all calls in flight as long as
+  they are expected: a share is exceeded by what they use beyond that or, while the size of the
+  window is unknown, by all of them.
 """
 
 from __future__ import annotations
@@ -128,6 +130,9 @@ class _Window(Struct):
     """By run, the share that it has taken since the last reset; of other flows under `""`."""
     unseen: dict[str, float] = field(default_factory=dict)
     """By run, the tokens that it used since the share last rose."""
+    early: dict[str, float] = field(default_factory=dict)
+    """By run, the tokens that count by the size: a reading contains them together with the use of
+    others, that before the first call or that after an idle time."""
     run_tokens: float = 0.0
     """Of all calls since the last reset that are not interactive."""
     pending: float = 0.0
@@ -148,7 +153,7 @@ class _Window(Struct):
         total = sum(self.unseen.values())
         if self.pending > 0.0 and total > 0.0:
             for run, tokens in self.unseen.items():
-                self._take(run, self.pending * tokens / total)
+                _add(self.taken, run, self.pending * tokens / total)
             # What the rounding and the age of this reading hide is shown by the next one.
             most = STEP + self.share_of(flying)
             hidden = min(most, max(0.0, self.share_of(total) - self.pending))
@@ -159,38 +164,45 @@ class _Window(Struct):
     def skip(self) -> None:
         """Others made a rise that a reading shows: what we used before counts by the size."""
         for run, tokens in self.unseen.items():
-            self._take(run, self.share_of(tokens))
+            _add(self.early, run, tokens)
         self.unseen.clear()
         self.pending = 0.0
 
     def end(self) -> None:
         """It is over: what was taken of it, and what no reading shows of it, is no more."""
         if not self.is_over:
-            self.taken.clear()
-            self.unseen.clear()
+            for flows in (self.taken, self.unseen, self.early):
+                flows.clear()
             self.pending = self.run_tokens = 0.0
         self.is_over = False
 
     def share_of(self, tokens: float) -> float:
-        return tokens * self.rise / self.tokens if self.rise >= RISE_MIN and self.tokens else 0.0
+        is_known = self.rise >= RISE_MIN and self.tokens > 0.0
+        return tokens * self.rise / self.tokens if is_known else 0.0
 
     def taken_by(self, run: str) -> float:
-        return self.taken.get(run, 0.0) + self.share_of(self.unseen.get(run, 0.0))
+        tokens = self.unseen.get(run, 0.0) + self.early.get(run, 0.0)
+        return self.taken.get(run, 0.0) + self.share_of(tokens)
 
-    def taken_by_runs(self, flying: float) -> float:
-        """What all calls took that are not interactive, with these tokens of calls in flight. A
-        rise counts as theirs as far as their tokens explain it, or all of it while the size of the
-        window is unknown; the rest was used outside."""
-        flows = {**self.taken, **self.unseen}
+    def taken_by_runs(self) -> float:
+        """What all calls took that are not interactive. A rise counts as theirs as far as their
+        tokens explain it, or all of it while the size of the window is unknown; the rest was used
+        outside."""
+        flows = {**self.taken, **self.unseen, **self.early}
         taken = sum([self.taken_by(run) for run in flows if run != PERSON])
         taken += max(0.0, self.pending)
-        most = self.share_of(self.run_tokens) * (1.0 + STEP / max(STEP, self.rise))
-        return (min(taken, most) if most > 0.0 else taken) + self.share_of(flying)
+        most = self.share_of(self.run_tokens) * self.doubted
+        return min(taken, most) if most > 0.0 else taken
 
-    def _take(self, run: str, share: float) -> None:
-        self.taken[run] = self.taken.pop(run, 0.0) + share
-        if len(self.taken) > RUNS_MAX:
-            del self.taken[next(iter(self.taken))]
+    @property
+    def doubted(self) -> float:
+        """How many times larger a share may be than it seems."""
+        return 1.0 + STEP / max(STEP, self.rise)
+
+    def has_room(self, taken: float, tokens: float, share: float) -> bool:
+        """Whether a flow that has taken so much may use so many tokens, with those of its calls in
+        flight, and keep to its share. The first call of a window is let go in any case."""
+        return taken <= 0.0 or taken + self.share_of(tokens) * self.doubted <= share
 
 
 class Allowances:
@@ -202,21 +214,27 @@ class Allowances:
         self.in_flight = 0
         self.slots = inf
         """The most that the user allows in flight."""
-        self.flying = 0.0
-        """What runs' calls in flight are expected to use, where a share is reserved: a reading is
-        as old as the call that it answers."""
+        self.flying: dict[str, float] = {}
+        """By flow, what its calls in flight are expected to use: a reading is as old as the call
+        that it answers."""
         self.changes = 0
         """How often anything changed: decisions from before do not stand."""
         self._used_s = -inf
         """When a call of ours was last sent or ended."""
 
-    def wait(self, model: str, share: float, now: float, reserve: float = 0.0) -> Wait | None:
+    def wait(
+        self, model: str, share: float, now: float, reserve: float = 0.0, tokens: float = 0.0
+    ) -> Wait | None:
         """The window that holds calls to this model back now; the one that resets last. For a call
-        that is not interactive, `reserve` of the share is not there."""
+        of so many tokens that is not interactive, `reserve` of the share is not there."""
         last: Wait | None = None
+        if reserve > 0.0:
+            tokens += sum([one for flow, one in self.flying.items() if flow != PERSON])
         for name, window in self.windows.items():
             is_full = window.is_empty or (share < 1.0 and window.used >= share)
-            is_kept = reserve > 0.0 and share - reserve <= window.taken_by_runs(self.flying)
+            is_kept = reserve > 0.0 and not window.has_room(
+                window.taken_by_runs(), tokens, share - reserve
+            )
             until_s = window.resets_at_s + RESET_STEP_S
             if not ((is_full or is_kept) and now < min(until_s, window.probe_s)):
                 continue
@@ -230,11 +248,11 @@ class Allowances:
         return last
 
     def share_wait(
-        self, run: str, shares: Shares, in_flight: float, model: str, now: float
+        self, run: str, shares: Shares, tokens: float, model: str, now: float
     ) -> Wait | None:
-        """The window of which this run has taken its share, or takes it with so many tokens that
-        its calls in flight are expected to use; the one that resets last."""
-        last: Wait | None = None
+        """The window of which this run takes more than its share with its calls in flight and one
+        of so many tokens; the one that resets last."""
+        last, flying = None, self.flying.get(run, 0.0)
         for name, window in self.windows.items():
             until_s = window.resets_at_s + RESET_STEP_S
             if now >= until_s or not _binds(name, window, model):
@@ -243,13 +261,12 @@ class Allowances:
             if share >= 1.0:
                 continue
             taken, resource = window.taken_by(run), _resource(name)
+            if window.has_room(taken, flying + tokens, share):
+                continue
             why = f"usage window {name}: this run has used its {share:.0%} share"
-            doubt = STEP / max(STEP, window.rise)
-            if taken < share <= taken + window.share_of(in_flight) * (1.0 + doubt):
+            if flying and window.has_room(taken, tokens, share):
                 resource = f"calls in flight/{name}"
                 why = f"usage window {name}: calls in flight use up this run's {share:.0%} share"
-            elif taken < share:
-                continue
             if last is None or until_s > last.until_s:
                 last = Wait(resource, until_s, why)
         return last
@@ -279,18 +296,18 @@ class Allowances:
         window = self.windows.setdefault(told.window, _Window(used, resets_at_s))
         if used < window.used and sent_s <= window.read_s and now < window.resets_at_s:
             return  # Calls that are in flight together are answered in any order.
-        window.read_s = now
+        window.read_s, flying = now, sum(self.flying.values())
         if now >= window.resets_at_s or used < window.used - STEP / 2.0:
             window.tokens, window.rise = MEMORY * window.tokens, MEMORY * window.rise
             window.end()
             # Others may have used the new one before us: of its share, ours is what we sent.
-            window.rose(min(used, window.share_of(sum(window.unseen.values()))), self.flying)
+            window.rose(min(used, window.share_of(sum(window.unseen.values()))), flying)
         elif window.is_stale:
             window.skip()
         else:
             window.tokens += window.unread_tokens
             window.rise += used - window.used
-            window.rose(used - window.used, self.flying)
+            window.rose(used - window.used, flying)
         window.is_stale = False
         window.used, window.resets_at_s = used, resets_at_s
         # Without a period in its name or headers, a window lasts as long as its longest reset.
@@ -303,6 +320,19 @@ class Allowances:
         elif window.probe_s == inf:
             window.probe_s = now + PROBE_S
 
+    def join(self, flow: str, tokens: float) -> None:
+        """A call in flight used so many tokens before the first reading of the windows."""
+        for window in self.windows.values():
+            _add(window.early, flow, tokens)
+            if flow != PERSON:
+                window.run_tokens += tokens
+
+    def fly(self, flow: str, tokens: float) -> None:
+        """Calls in flight are expected to use so many tokens more, or less."""
+        self.flying[flow] = left = self.flying.get(flow, 0.0) + tokens
+        if left < 0.5:
+            del self.flying[flow]
+
     def use(self, model: str, tokens: float, run: str, now: float) -> None:
         """A call to this model, of this run or of none, uses this many tokens more."""
         self._used_s = now
@@ -311,7 +341,8 @@ class Allowances:
                 if now >= window.resets_at_s and not window.is_over:
                     window.end()
                     window.is_over = True
-                window.unread_tokens = max(0.0, window.unread_tokens + tokens)
+                # Less than expected, if it follows a reading, is taken off the next rise.
+                window.unread_tokens += tokens
                 window.unseen[run] = max(0.0, window.unseen.get(run, 0.0) + tokens)
                 if run != PERSON:
                     window.run_tokens = max(0.0, window.run_tokens + tokens)
@@ -337,7 +368,7 @@ class Allowances:
         for name, one in self.windows.items():
             is_over = now >= one.resets_at_s
             models = () if binds_all(name) else tuple(sorted(one.models))
-            flows = {**one.taken, **one.unseen}
+            flows = {**one.taken, **one.unseen, **one.early}
             runs = [(run, one.taken_by(run)) for run in flows if run not in ("", PERSON)]
             found.append(WindowState(
                 name, one.period_s, 0.0 if is_over else one.used,
@@ -345,6 +376,12 @@ class Allowances:
                 one.is_empty and not is_over, models, () if is_over else tuple(runs),
             ))  # fmt: skip
         return tuple(found)
+
+
+def _add(flows: dict[str, float], run: str, amount: float) -> None:
+    flows[run] = flows.pop(run, 0.0) + amount
+    if len(flows) > RUNS_MAX:
+        del flows[next(iter(flows))]
 
 
 def binds_all(name: str) -> bool:

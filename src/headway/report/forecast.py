@@ -63,7 +63,10 @@ class Portion(Struct, frozen=True):
     room: float = inf
     """The run's own share of one window."""
     windows: int = 1
-    """How many windows, one after another, the run takes a part of."""
+    """How many windows, one after another, the run takes a part of..."""
+    windows_low: int = 1
+    windows_high: int = 1
+    """...and how many it may be, as far as the size of a window is known."""
 
     @property
     def left(self) -> float:
@@ -204,18 +207,21 @@ WINDOWS_MAX: Final = 10_000
 
 
 def across_windows(
-    time_s: float, tokens: float, windows: Sequence[WindowState], shares: Shares, ceiling: float
-) -> tuple[float, list[int]]:
+    time_s: float, tokens: float, windows: Sequence[WindowState], shares: Shares, ceiling: float,
+    off: float = 0.0,
+) -> tuple[float, list[int]]:  # fmt: skip
     """The time with all waits for resets, and how many windows of each it takes.
 
-    Work takes `time_s` and `tokens` if nothing has to wait, evenly; sizes are known.
+    Work takes `time_s` and `tokens` if nothing has to wait, evenly; windows have the known sizes,
+    `off` times as much larger as these are in doubt.
     """
-    whole = [(one.size_tokens or inf) * min(ceiling, shares[one.is_long]) for one in windows]
+    sizes = [(one.size_tokens or inf) * (1.0 + off * one.doubt) for one in windows]
+    whole = [
+        size * min(ceiling, shares[one.is_long]) for one, size in zip(windows, sizes, strict=True)
+    ]
     rooms = [
-        0.0
-        if one.is_empty
-        else max(0.0, min(full, (ceiling - one.used) * (one.size_tokens or inf)))
-        for one, full in zip(windows, whole, strict=True)
+        0.0 if one.is_empty else max(0.0, min(full, (ceiling - one.used) * size))
+        for one, full, size in zip(windows, whole, sizes, strict=True)
     ]
     resets_s = [max(one.resets_s, 1.0) for one in windows]
     began, fresh = [0] * len(windows), [True] * len(windows)

@@ -324,17 +324,18 @@ class Prospect(Struct, frozen=True):
             # What is known of its windows says when it ends, if no other limit binds.
             assumed += free.unknown
             free = replace(free, unknown=())
-        found, counts, ceiling = free, [1] * len(windows), self.knowledge.terms.share
+        found, counts, ceiling = free, [[1] * len(windows)] * 3, self.knowledge.terms.share
         if windows and free.tokens.mid > 0.0:
+            draws = zip(astuple(free.time_s), astuple(free.tokens), (1.0, 0.0, -1.0), strict=True)
             ends = [
-                across_windows(time_s, tokens, windows, self.shares, ceiling)
-                for time_s, tokens in zip(astuple(free.time_s), astuple(free.tokens), strict=True)
+                across_windows(time_s, tokens, windows, self.shares, ceiling, off)
+                for time_s, tokens, off in draws
             ]
-            counts, time_s = ends[1][1], SpreadNumber(*(end_s for end_s, _ in ends))
+            counts, time_s = [one for _, one in ends], SpreadNumber(*(end_s for end_s, _ in ends))
             found = replace(free, time_s=time_s, waits_s=time_s.mid - free.time_s.mid)
         portions = (
             *self._portions(free),
-            *(self._window(one, free, taken) for one, taken in zip(windows, counts, strict=True)),
+            *(self._window(one, free, *n) for one, *n in zip(windows, *counts, strict=True)),
         )
         width = self._width(free, portions)
         return replace(found, portions=portions, assumed=tuple(assumed), budget_width=width)
@@ -359,13 +360,13 @@ class Prospect(Struct, frozen=True):
         least = min(widths, default=inf)
         return None if least >= found.calls.high else int(least)
 
-    def _window(self, one: WindowState, found: Foreseen, count: int) -> Portion:
-        """What it takes of a usage window of known size."""
+    def _window(self, one: WindowState, found: Foreseen, low: int, mid: int, high: int) -> Portion:
+        """What it takes of a usage window of known size, and how many such windows it needs."""
         size, tokens, doubt = one.size_tokens or 0.0, found.tokens, one.doubt
         takes = SpreadNumber(tokens.low * (1 - doubt), tokens.mid, tokens.high * (1 + doubt))
         return Portion(
             f"{one.name} window of {self.account}", self.knowledge.terms.share * size,
-            one.used * size, takes, one.resets_s, self.shares[one.is_long] * size, count,
+            one.used * size, takes, one.resets_s, self.shares[one.is_long] * size, mid, low, high,
         )  # fmt: skip
 
     def _portions(self, found: Foreseen) -> tuple[Portion, ...]:

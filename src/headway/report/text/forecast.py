@@ -63,9 +63,20 @@ def foretold(found: Foreseen | None, now_s: float | None = None) -> Iterator[str
 def window_waits(found: Foreseen, now_s: float | None) -> Iterator[str]:
     """How long a run waits for usage windows, and when it ends if it begins at `now_s`."""
     if found.waits_s >= 1.0:
-        is_told = now_s is not None and found.time_s.mid < inf and not found.unknown
-        end = f"; it ends at {clock((now_s or 0.0) + found.time_s.mid)}" if is_told else ""
-        yield f"{duration(found.waits_s)} of it are waits for usage windows{end}"
+        yield f"{duration(found.waits_s)} of it are waits for usage windows{_ends(found, now_s)}"
+
+
+def _ends(found: Foreseen, now_s: float | None) -> str:
+    """The end; two or three of them, where the last usage window is just or just not enough."""
+    time_s, portions = found.time_s, found.portions
+    if now_s is None or time_s.mid == inf or found.unknown:
+        return ""
+    said = f"; it ends at {clock(now_s + time_s.mid)}"
+    if any(one.windows_low < one.windows for one in portions):
+        said += f", or at {clock(now_s + time_s.low)} with a window less"
+    if any(one.windows_high > one.windows for one in portions) and time_s.high < inf:
+        said += f", or at {clock(now_s + time_s.high)} with a window more"
+    return said
 
 
 def start_words(start: PlannedStart) -> Iterator[str]:
@@ -112,8 +123,12 @@ def portion_words(portion: Portion) -> str:
     likely = "will" if portion.takes.low > portion.left else "may"
     short_of = f": it {likely} not be enough" if portion.takes.high > portion.left else ""
     if portion.resets_s is not None:
-        if portion.windows > 1:
-            short_of = f": it takes {portion.windows} windows, one after another"
+        if portion.windows_high > 1:
+            low, high = portion.windows_low, portion.windows_high
+            several = (
+                f"{low}" if low == high else f"{low} {'or' if high == low + 1 else 'to'} {high}"
+            )
+            short_of = f": it takes {several} windows, one after another"
         elif short_of:
             short_of += f", and the run {likely} wait for that"
         whose = " for this run" if portion.room < portion.of - portion.used else ""
