@@ -60,7 +60,7 @@ def told_of(stranger: Stranger, pattern: str = "**") -> tuple[dict[str, bytes], 
     """What `headway results last --state PATTERN` tells, without a process."""
     folder = str(stranger.runs()[-1])
     with JournalReader(folder) as reader:
-        return committed(reader, folder, pattern)
+        return committed(reader, pattern)
 
 
 def state_of(stranger: Stranger, pattern: str = "**") -> dict[str, object]:

@@ -12,11 +12,20 @@ from pathlib import Path
 from typing import Final
 
 from headway.agents.shell import ShimClient
-from headway.engine.events import TaskFailed, TaskFinished, TaskProposed, TaskReused, TaskStale
+from headway.engine.events import (
+    GroupExpanded,
+    RunBegan,
+    TaskFailed,
+    TaskFinished,
+    TaskProposed,
+    TaskReused,
+    TaskStale,
+)
 from headway.errors import HeadwayError, UsageError
-from headway.journal.folder import kept_source
+from headway.journal.documents import INCLUDED, is_edited, kept, kept_shape, source_of
 from headway.journal.reader import JournalReader
-from headway.plans.expand import graph_of
+from headway.plans.expand import Sources, graph_of
+from headway.plans.graph import Numbering
 from headway.plans.load import plan_from
 from headway.plans.sharing import targets_of
 from headway.run.each import EachSource, EachWork
@@ -30,26 +39,51 @@ Declared = tuple[dict[bytes, int], dict[bytes, str]]
 """By the keys of tasks: their places, and of the inner calls of reductions their levels."""
 
 
-def declared(reader: JournalReader, folder: str) -> Declared | None:
-    """What a run is to do; `folder` is the run's. None if only its own process knows."""
+def declared(reader: JournalReader) -> Declared | None:
+    """What a run is to do; None if only its own process knows."""
     header = reader.header
     if header.kind == "python":
         return None
-    text = kept_source(folder, header.source)
     try:
         if header.kind == "each":
-            plan = EachSource.decoded(text).plan()
+            plan = EachSource.decoded(source_of(reader)).plan()
             work = EachWork(plan, header.folder, ShimClient(header.folder))
             return {work.key(member): member for member in range(plan.count())}, {}
-        return _plan(reader, PlanSource.kept(folder, header.source))
+        return _plan(reader, PlanSource.kept(reader))
     except (HeadwayError, ValueError, TypeError, KeyError):
         return None  # A file that the plan names is gone: the journal alone has to do.
+
+
+def order_of(reader: JournalReader) -> dict[bytes, int] | None:
+    """The places of a run's tasks among its results; inner levels of reductions have none.
+
+    Of an unedited plan they follow from the shape of the run and the numbers of its tasks.
+    """
+    shape = None if is_edited(reader) else kept_shape(reader)
+    if shape is None or reader.header.kind != "plan":
+        plan = declared(reader)
+        return None if plan is None else plan[0]
+    numbers, places = Numbering(shape.graph.groups), dict[bytes, tuple[int, int]]()
+    for recorded in reader.events():
+        match recorded.event:
+            case RunBegan():
+                numbers = Numbering(shape.graph.groups)
+            case GroupExpanded(group=group, count=count):
+                numbers.expand(group, count)
+            case event if isinstance(task := getattr(event, "task", None), int):
+                places[recorded.key] = numbers.place(task)
+    inner = {group.name for group in shape.graph.groups if "/" in group.name}
+    last = (len(shape.graph), 0)
+    rows = [row.key for row in reader.rows() if row.name.partition("[")[0] not in inner]
+    rows.sort(key=lambda key: places.get(key, last))
+    return {key: place for place, key in enumerate(rows)}
 
 
 def plans_of(reader: JournalReader, source: PlanSource) -> Plans:
     """The plan of a run, as far as results in its journal make it known."""
     path = Path(source.path)
-    loaded = plan_from(source.text, path.parent, path.name, source.may_leave)
+    included = kept(reader, INCLUDED, Sources)
+    loaded = plan_from(source.text, path.parent, path.name, source.may_leave, included)
     plans = Plans.of(with_model(loaded.expanded, source))
     while _grown(reader, plans):
         pass  # Each turn makes at least one group known.
@@ -91,20 +125,15 @@ EVERYWHERE: Final = 1 << 62
 KINDS: Final = ("task_finished", "task_proposed", "task_stale", "task_reused", "task_failed")
 
 
-def committed(
-    reader: JournalReader, folder: str, pattern: str = "**"
-) -> tuple[dict[str, bytes], bytes]:
-    """The keys of a pattern with their values as JSON, in order, and one digest of all of them.
-
-    `folder` is the run's.
-    """
+def committed(reader: JournalReader, pattern: str = "**") -> tuple[dict[str, bytes], bytes]:
+    """The keys of a pattern with their values as JSON, in order, and one digest of all of them."""
     if reader.header.kind != "plan":
         raise UsageError(
             f"{reader.header.run} is no run of a plan's file: its journal does not tell how what "
             "its tasks put under a key combines",
             hint="ask the program that started it: `run.state`",
         )
-    shared = _shared(reader, PlanSource.kept(folder, reader.header.source))
+    shared = _shared(reader, PlanSource.kept(reader))
     found = shared.matching(pattern, EVERYWHERE)
     return {key: data for key, data, _ in found}, scan_digest(found)
 

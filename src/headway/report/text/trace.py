@@ -65,14 +65,14 @@ class Branch(Struct, frozen=True):
             yield from branch.results()
 
 
-def trace_of(reader: JournalReader, folder: str, name: str, text: str = "") -> Branch:
+def trace_of(reader: JournalReader, name: str, text: str = "") -> Branch:
     header = reader.header
     if header.kind != "plan":
         raise BadValueError(
             f"{header.run} is no run of a plan's file: it has no reductions",
             hint="`headway results` has what its tasks gave",
         )
-    plans = plans_of(reader, PlanSource.kept(folder, header.source))
+    plans = plans_of(reader, PlanSource.kept(reader))
     groups = plans.expanded.groups
     found = next((group for group in groups if group.name == name), None)
     if found is None or not found.task.reduce:
