@@ -270,21 +270,6 @@ def test_documents_are_kept_by_name_before_the_first_event_too(
         reader.document("shape")
 
 
-def test_a_process_that_is_killed_while_it_makes_a_journal_has_made_none(
-    folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def killed(*_: object, **facts: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr("headway.journal.file.say", killed)
-        with pytest.raises(KeyboardInterrupt):
-            Journal.create(folder, HEADER)
-    with pytest.raises(JournalError, match="no journal"):
-        JournalReader(folder)
-    Journal.create(folder, HEADER).close()
-
-
 @pytest.mark.parametrize("change", [*(f"events SET {one} WHERE seq=3" for one in SPOILING),
                                     "bodies SET data=x'00' WHERE id=7"])  # fmt: skip
 def test_a_spoilt_row_is_noticed(folder: str, change: str) -> None:

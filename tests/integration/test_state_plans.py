@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headway.journal.reader import JournalReader
-from headway.run.declared import committed
+from headway.run.resume import committed
 from tests.integration.strangers_shell import Stranger
 
 SOON_S = 60.0

@@ -24,7 +24,6 @@ from headway.errors import BadValueError, PlanTooLargeError, UsageError
 if TYPE_CHECKING:
     from headway.journal.journal import Journal
     from headway.pacing.windows import Shares
-    from headway.plans.expand import ExpandedPlan
     from headway.plans.load import Loaded
     from headway.report.detect import DetectorFinding
     from headway.run.detector import Detector
@@ -428,6 +427,7 @@ def _resume_plan(journal: Journal, parsed: argparse.Namespace) -> int:
     from headway.agents.programs import accounts_of, paid_twice
     from headway.journal.reader import JournalReader
     from headway.run.plan_run import PlanSource
+    from headway.run.resume import plan_to_resume
 
     told = len(accounts_of(journal.reader))
     source = PlanSource.kept(journal.reader)
@@ -441,7 +441,11 @@ def _resume_plan(journal: Journal, parsed: argparse.Namespace) -> int:
         # What began on the simulated provider does not go on, paid, with a real one.
         parsed.sim = source.sim
     try:
-        loaded, source = _chosen(journal, source, parsed)
+        loaded, source, words = plan_to_resume(
+            journal.reader, source, parsed.changed, parsed.keep, foreign_allowance(os.environ)
+        )
+        if words:
+            print(f"{Path(source.path).name} was edited: {words}", file=sys.stderr)
         with environment_of(parsed) as environment:
             run = ready_run(loaded, source, parsed, environment)
             code = perform(run, source, journal, parsed)
@@ -451,63 +455,6 @@ def _resume_plan(journal: Journal, parsed: argparse.Namespace) -> int:
         if words := paid_twice(accounts_of(reader)[told:]):
             print(words, file=sys.stderr)
     return code
-
-
-def _chosen(
-    journal: Journal, source: PlanSource, parsed: argparse.Namespace
-) -> tuple[Loaded, PlanSource]:
-    from headway.journal.documents import INCLUDED, kept
-    from headway.plans.expand import Sources
-    from headway.plans.load import load_foreign, plan_from
-    from headway.run.plan_run import with_model
-
-    path = Path(source.path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as fault:
-        if parsed.changed:
-            why = fault.strerror if isinstance(fault, OSError) else "it is not UTF-8"
-            raise UsageError(f"{path} cannot be read: {why}", hint="--keep: as it was") from None
-        text = source.text
-    again = f"headway resume {journal.header.run} --changed"
-    included: Sources | None = None
-    if parsed.keep:
-        text, included = source.text, kept(journal.reader, INCLUDED, Sources)
-    # What the user has edited is the user's own.
-    is_foreign = source.is_foreign and text == source.text
-    if is_foreign:
-        has_begun = any(row.attempt for row in journal.reader.rows())
-        allowance = foreign_allowance(os.environ)
-        loaded = load_foreign(text, path.parent, allowance, path.name, has_begun, included)
-    else:
-        loaded = plan_from(text, path.parent, path.name, source.may_leave, included)
-    if text != source.text or source.files not in ("", source.of(loaded.expanded).files):
-        words = _what_changes(journal, with_model(loaded.expanded, source))
-        if parsed.changed:
-            print(f"{path.name} was edited: {words}", file=sys.stderr)
-        else:
-            raise UsageError(
-                f"{path.name}, or a file that it names, was edited since this run began",
-                detail=words,
-                hint=f"{again}, or --keep for the plan as it was",
-            )
-    return loaded, replace(source, text=text, is_foreign=is_foreign)
-
-
-def _what_changes(journal: Journal, expanded: ExpandedPlan) -> str:
-    from headway.run.reduce import inner_keys
-    from headway.run.tasks import Plans
-
-    plans = Plans.of(expanded)
-    keys = set(inner_keys(plans))
-    for group, known in zip(expanded.groups, plans.keys, strict=True):
-        if known is not None:
-            keys |= {known.key(member) for member in range(group.count or 0)}
-    finished = [row for row in journal.reader.rows() if row.state == "finished"]
-    holds = sum(row.key in keys for row in finished)
-    spent = sum(row.spent_microusd for row in finished if row.key not in keys)
-    paid = f", which cost ${spent / 1e6:.4f}" if spent else ""
-    return f"{holds} of {len(finished)} results still hold; {len(finished) - holds} do not{paid}"
 
 
 def _say_in_flight(journal: Journal) -> None:

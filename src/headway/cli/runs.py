@@ -251,14 +251,12 @@ def results(parser: argparse.ArgumentParser) -> Body:
 
 
 def _results(parsed: argparse.Namespace) -> int:
-    from headway.run.declared import order_of
-
     if parsed.state is not None:
         return _state(parsed)
     if parsed.trace is not None:
         return _trace(parsed)
     with opened(parsed.name) as (_, reader):
-        found = written.harvest(reader, parsed.task, order_of(reader))
+        found = written.harvest(reader, parsed.task)
         if parsed.folder is not None:
             done = written.write_folder(parsed.folder, found)
             print(f"{done} files in {parsed.folder}", file=sys.stderr)
@@ -299,7 +297,7 @@ def _trace(parsed: argparse.Namespace) -> int:
 
 def _state(parsed: argparse.Namespace) -> int:
     """What was committed, and its digest, by which two runs can be compared."""
-    from headway.run.declared import committed
+    from headway.run.resume import committed
 
     with opened(parsed.name) as (_, reader):
         values, digest = committed(reader, parsed.state)

@@ -25,6 +25,7 @@ from zlib import crc32
 from msgspec import Struct, msgpack
 
 from headway.base import codec
+from headway.base.crash import crash_point
 from headway.base.digest import digest
 from headway.base.locks import LOCK
 from headway.engine.events import VERSION, Ending
@@ -297,7 +298,9 @@ def make(folder: str, header: Header) -> None:
         database.execute("PRAGMA synchronous=OFF")
         begin(database, header)
     write_copy(folder, header)
+    crash_point("making")
     os.rename(draft, path)
+    crash_point("made")
 
 
 def settle(folder: str) -> None:
@@ -441,6 +444,7 @@ class JournalFile:
         path = os.path.join(folder, LOCK)
         self._mark = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         write_mark(self._mark, self._seq)
+        crash_point("opened")
 
     def commit(
         self, entries: Sequence[JournalEntry], documents: Sequence[RunDocument] = ()
@@ -473,6 +477,8 @@ class JournalFile:
             self._insert("bodies", BODY_COLUMNS[1:], list(chain.from_iterable(bodies.items())))
             for table, values in texts.items():
                 self._insert(table, DOCUMENT_COLUMNS[1:], values)
+            if documents:
+                crash_point("documents")
             database.execute("COMMIT")
         except BaseException:
             if database.in_transaction:

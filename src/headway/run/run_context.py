@@ -63,6 +63,7 @@ class Crew(Struct):
         """Perform the run of a journal, and go on with what its commands have left."""
         self.journal, self.run_folder, self.run = journal, journal.folder, journal.header.run
         self.adopted, self.keeps_results = Adopted(journal.folder), journal.header.keeps_bodies
+        self.shim().folder = os.path.abspath(journal.folder)
 
     def command(self, attempt: Attempt, script: str, environment: Mapping[str, str]) -> Command:
         argv = ("/bin/sh", "-c", script)

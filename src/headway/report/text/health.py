@@ -31,9 +31,9 @@ from headway.report.text.runs import Glance
 from headway.report.text.stage import gauge, labelled
 from headway.report.text.terminal import print_lines
 from headway.report.text.words import console_for, count, glyphs_for, one_line
-from headway.run.declared import plans_of
 from headway.run.forecasts import read_forecast
 from headway.run.plan_run import PlanSource
+from headway.run.resume import plans_of
 
 FACTS_MAX: Final = 20_000
 """The newest events of a run: more than a minute has, and read in a few tenths of a second."""

@@ -148,7 +148,7 @@ def _declared(
     reader: JournalReader, summary: RunSummary
 ) -> tuple[dict[bytes, int] | None, dict[str, tuple[int, int]], RunSummary]:
     """The tasks that the plan has now, its levels, and the summary of those alone."""
-    from headway.run.declared import declared
+    from headway.run.resume import declared
 
     plan = declared(reader)
     if plan is None:

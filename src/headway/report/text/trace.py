@@ -26,10 +26,10 @@ from headway.journal.reader import JournalReader
 from headway.plans.fan_in import FanInShape
 from headway.report.text.terminal import clean
 from headway.report.text.words import count, one_line
-from headway.run.declared import plans_of
 from headway.run.filling import text_in
 from headway.run.plan_run import PlanSource
 from headway.run.reduce import InnerWork, inner_works
+from headway.run.resume import plans_of
 from headway.run.run_context import Crew
 from headway.run.tasks import Plans
 

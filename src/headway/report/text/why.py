@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from math import inf
-from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
@@ -21,12 +20,11 @@ from headway.engine.record import Fact, TaskRow
 from headway.engine.state import Rules, State
 from headway.engine.strategy import parse
 from headway.errors import BadValueError, PlanError, did_you_mean
-from headway.journal.documents import INCLUDED, kept, source_of
+from headway.journal.documents import source_of
 from headway.journal.reader import JournalReader
-from headway.plans.expand import Sources, graph_of
+from headway.plans.expand import graph_of
 from headway.plans.fan_in import shapes_of, with_levels
 from headway.plans.graph import Graph, TaskGroup
-from headway.plans.load import plan_from
 from headway.report.text import runs
 from headway.report.text.logs import stuck_words, told
 from headway.report.text.runs import NAMES_HINTED_MAX, Glance, find_row, look
@@ -34,6 +32,7 @@ from headway.report.text.terminal import clean, print_lines
 from headway.report.text.words import clock, count, duration, fault_line, one_line
 from headway.run.each import EachSource, EachWork
 from headway.run.plan_run import PlanSource
+from headway.run.resume import plan_of_run
 from headway.state.shared import decode
 
 ADVICE: Final = {
@@ -233,10 +232,7 @@ def known(reader: JournalReader) -> KnownRun | None:
 
 def _known_plan(reader: JournalReader) -> KnownRun:
     source = PlanSource.kept(reader)
-    path = Path(source.path)
-    included = kept(reader, INCLUDED, Sources)
-    loaded = plan_from(source.text, path.parent, path.name, source.may_leave, included)
-    expanded = loaded.expanded
+    expanded = plan_of_run(reader, source).expanded
     graph = with_levels(graph_of(expanded), expanded, shapes_of(expanded))
 
     def label(index: int, member: int) -> str:
