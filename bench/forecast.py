@@ -269,7 +269,7 @@ READING: Final = """
 *Unknown* are runs of which the forecast said only how long they take at least, because 40 calls met
 no limit and no header names one; they count as not within the spread.
 
-Over HTTP the forecast is the one that the run itself kept as it began (`forecast.json`, a tenth of
+Over HTTP the forecast is the one that the run itself kept as it began (a tenth of
 the computation of `headway check`); cost is by list price. Providers here are simulated ones:
 nothing is claimed of a real one. A forecast from 40 calls cannot be better than these tell: the
 mean answer of 40 is off by 7 to 13 % by luck alone (one sigma), and at worst by {worst} among these

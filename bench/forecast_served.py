@@ -23,6 +23,9 @@ from bench.results import ROOT
 from bench.servers import Llmock, Mocklimit, llmock, mocklimit
 from bench.sharing_crowd import place_of_its_own
 from headway.base.folders import Folders
+from headway.journal.documents import FORECAST
+from headway.journal.folder import list_runs
+from headway.journal.reader import JournalReader
 from headway.sim.draw import uniform
 from headway.sim.server import launched
 from headway.sim.truth import filler
@@ -129,9 +132,9 @@ def _tried(
     (home / "items.txt").write_text("\n".join(texts[LEARNED:]) + "\n")
     glimpses = _watched(home, told)
     status = json.loads(_headway(home, told, "status", "--json"))
-    runs = sorted((Path(place.state) / "runs").glob("*/forecast.json"))
     # What the run itself foresaw as it began: between a check and a run limits refill.
-    foreseen = json.loads(runs[-1].read_text())
+    with JournalReader(list_runs(place.state)[0].folder) as reader:
+        foreseen = json.loads(reader.document(FORECAST) or b"{}")
     return Served(
         *names, len(texts) - LEARNED, foreseen, float(status["elapsed_s"]),
         round(float(status["usd"]) * 1e6), glimpses,

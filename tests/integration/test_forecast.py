@@ -14,10 +14,13 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
+from headway.journal.documents import SOURCE, source_of
+from headway.journal.reader import JournalReader
 from headway.report.forecast import Foreseen
 from headway.run.forecasts import read_forecast
 from headway.sim.server import launched, truth_of
 from tests.integration.strangers_shell import Said, Stranger
+from tests.integration.written_runs import put_document
 
 LEARNED, FORESEEN = 15, 26
 WITHIN_S = 60.0
@@ -105,8 +108,13 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 def kept_in(scene: Scene) -> list[Foreseen]:
     """What runs foresaw of themselves."""
-    found = (read_forecast(str(run)).foreseen for run in sorted(scene.stranger.runs()))
+    found = map(foreseen_in, sorted(scene.stranger.runs()))
     return [one for one in found if one is not None]
+
+
+def foreseen_in(run: Path) -> Foreseen | None:
+    with JournalReader(str(run)) as reader:
+        return read_forecast(reader).foreseen
 
 
 def test_before_anything_ran_everything_is_assumed_and_said(scene: Scene) -> None:
@@ -142,7 +150,7 @@ def test_a_run_teaches_what_the_next_one_takes(scene: Scene) -> None:
     assert found["input_tokens"]["mid"] == pytest.approx(status["input_tokens"], rel=0.15)
     assert found["output_tokens"]["mid"] == pytest.approx(status["output_tokens"], rel=0.5)
     # The first run was started without `--forecast`; the second kept its own, and reports it.
-    assert read_forecast(str(min(scene.stranger.runs()))).foreseen is None
+    assert foreseen_in(min(scene.stranger.runs())) is None
     assert "foreseen" in json.dumps(json.loads(scene.told("report", "--json").out))
 
 
@@ -239,26 +247,30 @@ def other(scene: Scene, tmp_path: Path) -> Stranger:
         home.write(name, (scene.stranger.here / name).read_text())
     # Runs are known by where their plan was.
     for run in (tmp_path / "state" / "runs").iterdir():
-        for path in run.glob("*.json"):
-            path.write_text(path.read_text().replace(str(scene.stranger.here), str(home.here)))
+        with JournalReader(str(run)) as reader:
+            text = source_of(reader).replace(str(scene.stranger.here), str(home.here))
+        put_document(run, SOURCE, text.encode())
     return home
 
 
-@pytest.mark.parametrize("name", ["cast.json", "forecast.json", "journal", "memory.dat"])
+@pytest.mark.parametrize("name", ["cast", "forecast", "journal", "memory.dat"])
 def test_whatever_is_spoilt_a_check_works_and_says_less(
     scene: Scene, tmp_path: Path, name: str
 ) -> None:
     home = other(scene, tmp_path)
-    spoilt = [path for path in (tmp_path / "state").rglob("*") if name in path.name]
-    assert spoilt
-    for path in spoilt:
-        if path.is_file():
+    if name in ("cast", "forecast"):
+        for run in (tmp_path / "state" / "runs").iterdir():
+            put_document(run, name, b'{"spoilt": [')
+    else:
+        spoilt = [path for path in (tmp_path / "state").rglob("*") if name in path.name]
+        assert spoilt
+        for path in filter(Path.is_file, spoilt):
             path.write_bytes(b'{"spoilt": [')
     said = home("check", "plan.yaml", "--forecast", "--json", **told(scene.url))
     assert (said.code, said.err) == (0, "")
     found = json.loads(said.out)["forecast"]
     assert found["tasks"] == FORESEEN
-    if name in ("cast.json", "journal"):
+    if name in ("cast", "journal"):
         assert found["learned_calls"] == 0
         assert any("none of this kind was seen" in one for one in found["assumed"])
     elif name == "memory.dat":

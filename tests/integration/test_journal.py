@@ -10,16 +10,17 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from headway.base.digest import digest
-from headway.base.locks import look
+from headway.base.locks import LOCK, look
 from headway.engine.events import CallWaited, RunBegan, TaskStarted
 from headway.engine.record import JournalEntry, ReplyKept, fold
 from headway.errors import InternalError, JournalError
-from headway.journal.file import BODY_BYTES_MAX, JournalFile, connect, path_of, say
+from headway.journal.file import JournalFile, connect, path_of, say
 from headway.journal.journal import Journal
 from headway.journal.reader import BULK_MIN, JournalReader
 from tests.integration.journal_scene import (
@@ -32,6 +33,9 @@ from tests.integration.journal_scene import (
     whole,
     written,
 )
+
+LARGE = 1_200_000
+"""Bytes of a result that runs over hundreds of pages."""
 
 
 @pytest.fixture
@@ -84,8 +88,8 @@ def commits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     commit = JournalFile.commit
 
-    def counted(file: JournalFile, entries: Sequence[JournalEntry]) -> None:
-        commit(file, entries)
+    def counted(file: JournalFile, entries: Sequence[JournalEntry], *more: Any) -> None:
+        commit(file, entries, *more)
         sizes.append(len(entries))
 
     monkeypatch.setattr(JournalFile, "commit", counted)
@@ -181,7 +185,7 @@ def test_only_its_user_can_read_a_journal_whatever_the_umask(tmp_path: Path) -> 
         journal = Journal.create(folder, HEADER)
 
         async def act() -> None:
-            large = b"x" * (BODY_BYTES_MAX + 1)
+            large = b"x" * LARGE
             journal.write([replace(ended(began(1)), bodies=((digest(large), large),))])
             await journal.flush()
             assert journal.reader.body(digest(large)) == large
@@ -190,7 +194,8 @@ def test_only_its_user_can_read_a_journal_whatever_the_umask(tmp_path: Path) -> 
                 for name in files:
                     mode = stat.S_IMODE(os.stat(os.path.join(place, name)).st_mode)
                     assert mode == 0o600, name
-                assert not folders or folders == ["bodies"]
+                assert not folders
+                assert set(files) <= {"journal.db", "journal.db-wal", "journal.db-shm", LOCK}
 
         run(journal, act)
         journal.close()
@@ -225,7 +230,7 @@ def test_a_result_that_many_tasks_give_is_kept_once(folder: str, journal: Journa
 
 @pytest.mark.parametrize("count", [3, BULK_MIN + 10])
 def test_many_bodies_are_read_at_once_the_large_ones_too(folder: str, count: int) -> None:
-    large = b"y" * (BODY_BYTES_MAX + 1)
+    large = b"y" * LARGE
     bodies = {digest(body): body for body in [large, *map(body_of, range(count))]}
 
     async def write() -> None:
@@ -245,7 +250,24 @@ def test_many_bodies_are_read_at_once_the_large_ones_too(folder: str, count: int
         assert dict(reader.bodies(some)) == {name: bodies[name] for name in some}
 
 
-SPOILING = ["at_s=at_s+1", "version=0", "kind='Began'", "key=x'00'"]
+SPOILING = ["version=0", "kind='Began'", "key=x'00'"]
+
+
+def test_documents_are_kept_by_name_before_the_first_event_too(
+    folder: str, journal: Journal
+) -> None:
+    journal.keep("shape", b"one")
+    journal.keep("shape", b"two")
+    store(journal, whole([1]))
+    journal.close()
+    with JournalReader(folder) as reader:
+        assert [data for _, data in reader.documents("shape")] == [b"one", b"two"]
+        assert reader.document("shape") == b"two"
+        assert reader.document("nothing") is None
+    with closing(connect(path_of(folder))) as database:
+        database.execute("UPDATE documents SET data=x'00' WHERE name='shape'")
+    with JournalReader(folder) as reader, pytest.raises(JournalError, match="shape is spoilt"):
+        reader.document("shape")
 
 
 @pytest.mark.parametrize("change", [*(f"events SET {one} WHERE seq=3" for one in SPOILING),

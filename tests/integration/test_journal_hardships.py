@@ -20,7 +20,7 @@ from headway.engine.events import TaskFinished, TaskStarted
 from headway.engine.record import JournalEntry, TaskRow
 from headway.errors import JournalError
 from headway.journal import file as journal_space
-from headway.journal.file import MARK, path_of
+from headway.journal.file import path_of, read_mark
 from headway.journal.journal import Journal
 from headway.journal.reader import JournalReader, RecordedEvent
 from headway.journal.salvage import salvage
@@ -159,7 +159,7 @@ def left_open(folder: str, tasks: int) -> None:
         killed_at(folder, 0, tasks)
         with JournalReader(folder) as reader:
             events = sum(1 for _ in reader.events())
-        if int((Path(folder) / MARK).read_bytes()) == events:
+        if read_mark(folder) == events:
             return
         shutil.rmtree(folder)
 

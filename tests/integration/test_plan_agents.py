@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 
 from bench.sharing_crowd import place_of_its_own
+from headway.journal.file import CALL
+from headway.journal.reader import JournalReader
 from headway.sim.server import launched, truth_of
 from tests.integration.user_scene import UserScene
 
@@ -168,6 +170,12 @@ def test_an_answer_that_does_not_fit_is_repaired_in_the_same_session(
     assert (row["usd"] == told) is bool(how)
 
 
+def replies(journal: Path) -> int:
+    """How many answers of a run's agents are recorded."""
+    with JournalReader(str(journal.parent)) as reader:
+        return sum(b'"replied"' in line for _, line in reader.documents(CALL))
+
+
 def test_an_agent_without_sessions_is_answered_from_the_recording(scene: Scene) -> None:
     scene.plan(
         "headway: 1\ntasks:\n  one:\n    agent: hermes\n    model: hash\n    prompt: 'Hello.'\n"
@@ -178,9 +186,7 @@ def test_an_agent_without_sessions_is_answered_from_the_recording(scene: Scene) 
     process = scene.start("run", "plan.yaml", "--yes")
     folder = Path(scene.env["HEADWAY_STATE_DIR"], "runs")
     until_s = monotonic() + WITHIN_S
-    while not any(
-        path.read_bytes().count(b'"replied"') == 2 for path in folder.glob("*/calls.hwr")
-    ):
+    while not any(replies(path) == 2 for path in folder.glob("*/journal.db")):
         assert monotonic() < until_s
         assert process.poll() is None
         sleep(0.02)

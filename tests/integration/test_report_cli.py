@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from headway.base.codec import encode
 from headway.base.values import CacheTokens, Fault
 from headway.engine.events import (
     CallAdmitted,
@@ -24,13 +25,12 @@ from headway.engine.events import (
     TaskSkipped,
     TaskStarted,
 )
-from headway.journal.folder import NAME as SHAPE
-from headway.journal.folder import kept_shape
+from headway.journal.documents import FORECAST, SHAPE, kept_shape
+from headway.journal.reader import JournalReader
 from headway.report.forecast import Foreseen, SpreadNumber
 from headway.report.text.report import limit_words
-from headway.run.forecasts import keep_forecast, kept_forecast
 from tests.integration.test_runs_cli import Shell, shell
-from tests.integration.written_runs import BEGAN_S, Writer, partial_run
+from tests.integration.written_runs import BEGAN_S, Writer, partial_run, put_document
 
 __all__ = ["shell"]
 
@@ -101,9 +101,7 @@ def test_a_run_says_which_limit_bound_it_and_that_more_agents_would_not_help(she
 
 
 def test_what_was_foreseen_is_compared_with_what_it_took(shell: Shell) -> None:
-    folder = str(shell.state / "runs" / limited_run(shell.state))
-    assert keep_forecast(folder, FORESEEN)
-    assert kept_forecast(folder) == FORESEEN
+    put_document(shell.state / "runs" / limited_run(shell.state), FORECAST, encode(FORESEEN))
     found = shell("report").stdout
     assert "time    5.0 s (4.0 s to 7.0 s)" in found
     assert "+100%  outside" in found
@@ -125,10 +123,11 @@ def test_a_run_that_goes_on_is_told_so_far(shell: Shell) -> None:
     writer = Writer(shell.state)
     writer.tell(RunBegan(BEGAN_S, "adaptive")).finished(0, 0.0, 4.0, b"{}")
     writer.tell(TaskStarted(1, 1, BEGAN_S + 4.0, "room"))
-    keep_forecast(writer.place.folder, FORESEEN)
 
     async def meanwhile() -> None:
         journal = await writer.write()
+        journal.keep(FORECAST, encode(FORESEEN))
+        await journal.flush()
         try:
             found = shell("report").stdout
             assert "running, so far: 1 of 4 finished, 1 running" in found
@@ -207,17 +206,20 @@ def test_a_shape_is_kept_and_without_it_the_plan_is_read_again(shell: Shell) -> 
     assert shell.process("run", str(plan)).returncode == 0
     told = reported(shell)
     (folder,) = (shell.state / "runs").iterdir()
-    kept = kept_shape(str(folder))
+    with JournalReader(str(folder)) as reader:
+        kept = kept_shape(reader)
     assert kept is not None
     assert [group.name for group in kept.graph.groups] == ["list", "each", "all"]
     assert kept.models == frozenset()
-    (folder / SHAPE).unlink()
+    put_document(folder, SHAPE, None)
     again = reported(shell)
     assert again["serial"] == told["serial"]
-    (folder / SHAPE).write_text('{"groups": [{"name": "a", "count": 1, "needs": [[7, 0]]}]}')
-    assert kept_shape(str(folder)) is None
+    put_document(folder, SHAPE, b'[[{"name": "a", "count": 1, "needs": [[7, 0]]}], 1.0, []]')
+    with JournalReader(str(folder)) as reader:
+        assert kept_shape(reader) is None
     assert reported(shell)["serial"] == told["serial"]
-    (folder / "plan.json").write_text("{")
+    put_document(folder, SHAPE, b"[]", is_spoilt=True)
+    assert reported(shell)["serial"] == told["serial"]
     plan.unlink()
     assert shell("report").returncode == 0
 

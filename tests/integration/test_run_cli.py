@@ -76,6 +76,55 @@ def test_results_are_in_declared_order_also_of_members_found_at_run_time(
     ]  # fmt: skip
 
 
+def test_a_run_goes_on_and_is_shown_with_the_files_that_it_began_with(stranger: Stranger) -> None:
+    stranger.write("inputs/a.txt", "a")
+    stranger.write("inputs/b.txt", "b")
+    stranger.write("lines.txt", "x\ny\n")
+    stranger.write(
+        "plan.yaml",
+        "headway: 1\ntasks:\n  of: {each: 'inputs/*.txt', run: 'test -e go && echo \"$item\"'}\n"
+        "  line: {each: {lines: lines.txt}, run: 'echo \"$item\"'}\n",
+    )
+    assert stranger("run", "plan.yaml").code == 1
+    assert [path.name for path in stranger.here.iterdir() if path.name in ("shim.log", "out")] == []
+    (stranger.here / "inputs" / "b.txt").unlink()
+    (stranger.here / "lines.txt").unlink()
+    (stranger.here / "go").touch()
+    assert stranger.status()["tasks"]["total"] == 4
+    assert stranger("why", "last", "of[inputs/b.txt]").code == 0
+    assert stranger("resume", "--keep").code == 0
+    assert stranger.results() == {
+        "of[inputs/a.txt]": "inputs/a.txt\n", "of[inputs/b.txt]": "inputs/b.txt\n",
+        "line[x]": "x\n", "line[y]": "y\n",
+    }  # fmt: skip
+    files = {path.name for path in stranger.runs()[-1].iterdir()}
+    assert files - {"out", "homes"} <= {
+        "journal.db", "journal.db-wal", "journal.db-shm", "owner.lock", "shim.log",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("point", ["making", "made", "opened", "documents"])
+def test_a_kill_at_any_step_of_a_launch_leaves_no_run_or_one_that_goes_on(
+    stranger: Stranger, point: str
+) -> None:
+    stranger.write("plan.yaml", "headway: 1\ntasks:\n  a: {run: echo a}\n  b: {run: echo b}\n")
+    assert stranger("run", "plan.yaml", HEADWAY_CRASH_AT=point).code == -9
+    said = stranger("resume")
+    if point == "making":
+        assert (said.code, "there are no runs yet" in said.err) == (2, True)
+        assert stranger("run", "plan.yaml").code == 0
+    else:
+        assert said.code == 0, said.err
+    assert stranger.results() == {"a": "a\n", "b": "b\n"}
+    # The same while it is resumed, with an edited plan.
+    stranger.write("plan.yaml", "headway: 1\ntasks:\n  a: {run: echo c}\n  b: {run: echo b}\n")
+    if point in ("opened", "documents"):
+        assert stranger("resume", "--changed", HEADWAY_CRASH_AT=point).code == -9
+        assert stranger("status").code == 0
+    assert stranger("resume", "--changed").code == 0
+    assert stranger.results() == {"a": "c\n", "b": "b\n"}
+
+
 def test_what_an_edit_replaced_is_neither_counted_nor_given(stranger: Stranger) -> None:
     plan = "headway: 1\ntasks:\n  a: {run: echo a}\n  b: {run: exit 3}\n"
     stranger.write("plan.yaml", plan)
@@ -108,8 +157,8 @@ def test_an_edited_prompt_file_is_an_edited_plan(stranger: Stranger) -> None:
     assert stranger("run", "plan.yaml", "--sim").code == 0
     stranger.write("prompts/a.md", "three")
     assert "1 of 2 results still hold" in stranger("resume").err
-    kept = stranger("resume", "--keep")
-    assert (kept.code, "only the plan itself is kept" in kept.err) == (2, True)
+    assert stranger("resume", "--keep", OPENAI_API_KEY="").code == 0
+    assert stranger.results() == {"q[a]": "one", "q[b]": "two"}
     # Without being told again: what began on the simulated provider stays there.
     assert stranger("resume", "--changed", OPENAI_API_KEY="").code == 0
     assert stranger.results() == {"q[a]": "three", "q[b]": "two"}

@@ -244,7 +244,9 @@ def test_the_doctor_and_the_configuration_speak_to_programs(shell: Shell) -> Non
 def test_a_spoilt_journal_is_saved_and_old_runs_are_removed(shell: Shell) -> None:
     run = whole_run(shell.state)
     journal = shell.state / "runs" / run / "journal.db"
-    journal.write_bytes(journal.read_bytes()[:-100] + b"\0" * 100)
+    data = journal.read_bytes()
+    page = data.index(b"result 0") // 4096 * 4096
+    journal.write_bytes(data[:page] + bytes(4096) + data[page + 4096 :])
     found = shell("doctor", "--salvage", run)
     assert found.returncode == 0, found.stderr
     assert found.stdout.startswith(f"{run}: saved ")

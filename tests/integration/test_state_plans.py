@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headway.journal.reader import JournalReader
-from headway.run.declared import committed
+from headway.run.resume import committed
 from tests.integration.strangers_shell import Stranger
 
 SOON_S = 60.0
@@ -60,7 +60,7 @@ def told_of(stranger: Stranger, pattern: str = "**") -> tuple[dict[str, bytes], 
     """What `headway results last --state PATTERN` tells, without a process."""
     folder = str(stranger.runs()[-1])
     with JournalReader(folder) as reader:
-        return committed(reader, folder, pattern)
+        return committed(reader, pattern)
 
 
 def state_of(stranger: Stranger, pattern: str = "**") -> dict[str, object]:

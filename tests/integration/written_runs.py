@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from headway.base.digest import digest
@@ -20,6 +21,7 @@ from headway.engine.events import (
     TaskStarted,
 )
 from headway.engine.record import Fact, Header, JournalEntry, TaskRow, fold
+from headway.journal.file import connect, document_values, path_of
 from headway.journal.folder import RunPlace, new_run
 from headway.journal.journal import Journal
 
@@ -88,6 +90,19 @@ class Writer:
 
         asyncio.run(whole())
         return self.place.id
+
+
+def put_document(
+    folder: Path | str, name: str, data: bytes | None, is_spoilt: bool = False
+) -> None:
+    """Keep a document of a run that is over in place of others of its name; None removes them."""
+    with closing(connect(path_of(str(folder)))) as database:
+        database.execute("DELETE FROM documents WHERE name=?", (name,))
+        if data is not None:
+            values = document_values(name, data + b" " * is_spoilt)[:2]
+            database.execute(
+                "INSERT INTO documents(name, digest, data) VALUES(?, ?, ?)", (*values, data)
+            )
 
 
 def partial_run(state: Path) -> str:

@@ -22,8 +22,8 @@ case "$1" in 2) size=20000;; 3) size=1200000;; *) size=200;; esac
 printf "result of $1 %0${size}d\\n" 0
 sleep "$SLOW"
 """
-"""A result that a journal keeps inline, one that the log of commands keeps as a file, and one that
-the journal keeps as a file."""
+"""A result of usual size, one that the log of commands keeps as a file, and one that fills hundreds
+of the journal's pages."""
 
 SEND: Final = """\
 read -r payload
@@ -355,8 +355,8 @@ def cut_command_log(folder: Path, chance: random.Random) -> str:
 
 
 def spoil_beside(folder: Path, chance: random.Random) -> str:
-    """Files beside the journal: a large result, the copy of the header, the count of events."""
-    path = _pick(folder, chance, "bodies/*", "header.json", "durable", "plan.json", "shape.json")
+    """The file beside the journal: its owner, and the count of events."""
+    path = _pick(folder, chance, "owner.lock")
     if path is None:
         return ""
     if chance.random() < 0.3:

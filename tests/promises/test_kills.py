@@ -84,7 +84,7 @@ class Killed(Struct):
 
     def start(self) -> subprocess.Popen[str]:
         runs = Path(self.owner.env["HEADWAY_STATE_DIR"]) / "runs"
-        has_begun = runs.exists() and any(runs.glob("*/header.json"))
+        has_begun = runs.exists() and any(runs.glob("*/journal.db"))
         words = ("resume", "last", "-q") if has_begun else ("run", "-q", "plan.yaml")
         nowhere = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         return self.owner.start(*words, **nowhere)

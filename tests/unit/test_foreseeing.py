@@ -13,7 +13,6 @@ from headway.base.folders import folders
 from headway.base.values import Budget, Spend
 from headway.broker.store import Store, StoredMemory
 from headway.engine.strategy import Strategy
-from headway.errors import WireError
 from headway.journal.folder import list_runs
 from headway.pacing import memory as learned
 from headway.pacing.account import Profile
@@ -32,7 +31,7 @@ from headway.run.forecasts import (
     prospect_of,
     start_of,
 )
-from headway.run.plan_run import ObservedTasks, PlanSource
+from headway.run.plan_run import PlanSource
 from tests.integration.strangers_shell import Stranger
 
 QUICKLY = Depth(8, 30, 10, 20)
@@ -170,17 +169,6 @@ def test_a_model_that_nobody_can_ask_has_no_account(home: dict[str, str], model:
     unknown, account = known_account(model, StoredMemory(PacingMemory()), home)
     assert account == ""
     assert unknown.memory.dialect == "plain"
-
-
-def test_a_cast_is_read_as_it_was_written_and_a_spoilt_one_is_an_error(tmp_path: Path) -> None:
-    cast = ObservedTasks({"ask": ("m", 3), "found": ("", None)}, {"00ff": 17})
-    cast.keep(str(tmp_path))
-    assert ObservedTasks.kept(str(tmp_path)) == cast
-    (tmp_path / "cast.json").write_text('{"parts": {"ask": 1}, "sizes_bytes": {}}')
-    with pytest.raises(WireError):
-        ObservedTasks.kept(str(tmp_path))
-    # A folder that is gone is no reason not to run.
-    cast.keep(str(tmp_path / "gone"))
 
 
 def test_commands_for_many_inputs_are_foreseen_by_the_runs_before(tmp_path: Path) -> None:

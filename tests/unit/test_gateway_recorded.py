@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from math import ceil
 from pathlib import Path
 
@@ -10,13 +11,17 @@ from msgspec.structs import replace
 
 from headway.agents.metering import MeteredUsage
 from headway.base.values import CacheTokens
+from headway.engine.record import Header
 from headway.gateway.recording import Recorder, recorded_in
-from headway.gateway.replay import CUT_OFF, NOT_SENT, RecordedReply
+from headway.gateway.replay import CUT_OFF, NOT_SENT, RecordedReply, Tape
 from headway.gateway.request_match import CanonicalCall
 from headway.gateway.settings import GatewayOptions, read_settings
 from headway.gateway.tasks import TaskGateway
+from headway.journal.journal import Journal
 from tests.unit.attempts import Told
 from tests.unit.recorded_calls import HEADERS, TALLY, asked, sent
+
+HEADER = Header("20261116-0423-a7k", "agents", "plan", "{}", "/home/ada", 2, 1.5)
 
 
 def call(name: str, prompt: str, model: str = "m") -> CanonicalCall:
@@ -33,8 +38,8 @@ async def answered(recorder: Recorder, one: CanonicalCall) -> None:
     await recording.end(TALLY)
 
 
-def recorded(path: Path) -> None:
-    """Two gateways, of which the first was killed."""
+def recorded(path: Path, journal: Journal | None = None) -> None:
+    """Two gateways that record in a file or a journal, of which the first was killed."""
 
     async def first(recorder: Recorder) -> None:
         await answered(recorder, call("a~1", "one"))
@@ -50,10 +55,20 @@ def recorded(path: Path) -> None:
         await recorder.again(call("a~1", "one"), RecordedReply(200, HEADERS, b"reply", TALLY))
         await answered(recorder, call("a~2", "one"))
 
-    for work in (first, second):
-        recorder = Recorder(str(path))
-        asyncio.run(work(recorder))
-        recorder.close()
+    async def perform(work: Callable[[Recorder], Awaitable[None]]) -> None:
+        recorder = Recorder(journal or str(path))
+        await work(recorder)
+        await asyncio.to_thread(recorder.close)
+
+    async def both() -> None:
+        if journal is not None:
+            journal.start(asyncio.get_running_loop())
+        for work in (first, second):
+            await perform(work)
+        if journal is not None:
+            await journal.flush()
+
+    asyncio.run(both())
 
 
 def test_calls_are_counted_by_name_each_once_and_what_may_have_been_paid_with_them(
@@ -61,6 +76,10 @@ def test_calls_are_counted_by_name_each_once_and_what_may_have_been_paid_with_th
 ) -> None:
     recorded(tmp_path / "calls.hwr")
     found = recorded_in(str(tmp_path / "calls.hwr"))
+    journal = Journal.create(str(tmp_path / "run"), HEADER)
+    recorded(tmp_path, journal)
+    assert recorded_in(journal.reader) == found
+    journal.close()
     once = CacheTokens(2.0, 4.0)
     thrice = once + once + once
     taken = MeteredUsage(4, 36.0, 15.0, in_flight=2, paid=3, unpriced=3, cache=thrice)
@@ -88,12 +107,12 @@ def gateway(folder: Path) -> TaskGateway:
 
 
 def test_an_attempt_goes_on_with_what_was_recorded_under_its_name(tmp_path: Path) -> None:
-    path = tmp_path / "calls.hwr"
-    recorded(path)
+    journal = Journal.create(str(tmp_path / "run"), HEADER)
+    recorded(tmp_path, journal)
 
     async def perform() -> None:
         meter = gateway(tmp_path)
-        meter.record(str(path))
+        meter.record(journal)
         attempt = Told().attempt()
         opened = meter.open(attempt, print)
         assert meter.known_as(attempt, "a~1").calls == 4
@@ -108,28 +127,41 @@ def test_an_attempt_goes_on_with_what_was_recorded_under_its_name(tmp_path: Path
     asyncio.run(perform())
 
 
-def test_a_recording_that_is_spoilt_is_put_aside(tmp_path: Path) -> None:
-    path = tmp_path / "calls.hwr"
-    path.write_text("something else\n")
-    meter = gateway(tmp_path)
-    meter.record(str(path))
-    assert (tmp_path / "calls.hwr.spoilt").exists()
-    assert meter._settings.record == str(path)
-    assert meter._settings.replay is None
+def test_a_recording_in_a_journal_is_replayed_and_no_answer_waits_for_a_full_disk(
+    tmp_path: Path,
+) -> None:
+    journal = Journal.create(str(tmp_path / "run"), HEADER)
+    recorded(tmp_path, journal)
+    tape = Tape(journal.reader)
+    found = tape.find(call("a~1", "one"))
+    assert found is not None
+    assert found.body == b"reply"
+    tape.close()
+
+    async def full() -> bool:
+        told: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        journal.fault = "the disk is full"
+        journal.record([b"line"], [told])
+        return await told
+
+    assert asyncio.run(full()) is False
+    journal.close()
 
 
 def test_a_command_is_never_answered_from_a_recording(tmp_path: Path) -> None:
     async def perform() -> list[str]:
         meter = gateway(tmp_path)
         names = []
-        for path in (None, str(tmp_path / "calls.hwr")):
-            if path is not None:
-                meter.record(path)
+        for one in (None, journal):
+            if one is not None:
+                meter.record(one)
             opened = meter.open(Told().attempt(), print)
             names += [key.name for key in meter._keys]
             await opened.close()
         await meter.aclose()
         return names
 
+    journal = Journal.create(str(tmp_path / "run"), HEADER)
     plain, recording = asyncio.run(perform())
+    journal.close()
     assert recording == f"{plain}~attempt 1"

@@ -23,6 +23,7 @@ from headway.work import Attempt, AttemptError, OverBudgetError, Result, WindowE
 if TYPE_CHECKING:
     import asyncio
 
+    from headway.journal.journal import Journal
     from headway.pacing.estimate import Prices
     from headway.pacing.windows import Shares
 
@@ -103,9 +104,9 @@ class CallMeter(Protocol):
         """Before anything starts: `window` takes an empty usage window (until when, a description)
         and returns whether the run waits for it; `must_be_priced`: there is a budget in money."""
 
-    def record(self, path: str) -> None:
-        """Before anything starts: record calls to this file, and answer from it those that an
-        attempt makes again which was interrupted."""
+    def record(self, journal: Journal) -> None:
+        """Before anything starts: record calls in the run's journal, and answer from it those that
+        an attempt makes again which was interrupted."""
 
     def known_as(self, attempt: Attempt, name: str) -> MeteredUsage:
         """An open attempt goes on with what was recorded under a name; returns its usage.

@@ -18,9 +18,10 @@ from typing import Final, Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from headway.base.codec import encode, rebuild
+from headway.base.codec import decode, encode, rebuild
 from headway.base.fields import Fields, object_fields, parsed, tokens
 from headway.errors import StateFileError, WireError
+from headway.journal.reader import JournalReader
 from headway.journal.shim_log import sync_folder, write_file
 from headway.plans.grammar import PERMISSIONS
 
@@ -338,9 +339,10 @@ def lines_in(path: str) -> Iterator[Fields]:
         return
 
 
-# The usage of a run's agents, a line for each attempt: for people and reports.
+# The usage of a run's agents, attempt by attempt: for people and reports.
 
-NAME: Final = "agents.jsonl"
+AGENT: Final = "agent"
+"""The name under which a run's journal has them, one for each attempt."""
 
 How = Literal["first", "session", "replay", "start", "taken"]
 """How an attempt began. `replay`: recorded calls are answered from the recording."""
@@ -407,16 +409,8 @@ class AgentUsage(Struct, frozen=True):
         return line
 
 
-def add_account(run_folder: str, account: AgentUsage) -> None:
-    path, flags = os.path.join(run_folder, NAME), os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    with suppress(OSError), open(os.open(path, flags, 0o600), "ab") as file:
-        file.write(encode(account) + b"\n")
-
-
-def accounts_of(run_folder: str) -> Iterator[AgentUsage]:
-    for line in lines_in(os.path.join(run_folder, NAME)):
-        with suppress(WireError):
-            yield rebuild(AgentUsage, line)
+def accounts_of(reader: JournalReader) -> list[AgentUsage]:
+    return [decode(AgentUsage, one) for _, one in reader.documents(AGENT)]
 
 
 def paid_twice(accounts: list[AgentUsage]) -> str:

@@ -133,8 +133,9 @@ class ShimClient:
     """Runs commands under one shim process, which is started with the first of them."""
 
     def __init__(self, folder: str) -> None:
-        """`folder` is the run's: `shim.log` and `out/` are in it."""
-        self._folder = os.path.abspath(folder)
+        """`folder` is the run's: `shim.log` and `out/` are in it. It may be set later, before the
+        first command."""
+        self.folder = os.path.abspath(folder)
         self._here = os.getcwd()
         self._link: _Link | None = None
         self._started = 0
@@ -170,7 +171,7 @@ class ShimClient:
             raise
         finally:
             del self._running[number]
-        ended = _ended(self._folder, command.key, command.attempt, values)
+        ended = _ended(self.folder, command.key, command.attempt, values)
         # A mean of the last ones: commands of one run are of one kind, or of few.
         blend = BLEND if self._peak_bytes else 1.0
         self._peak_bytes += blend * (1024.0 * ended.memory_kb - self._peak_bytes)
@@ -212,7 +213,7 @@ class ShimClient:
         if self._link is not None and self._link.gone.done():
             await self.close()
         if self._link is None:
-            self._link = _Link(self._folder)
+            self._link = _Link(self.folder)
             await self._link.connect()
         return self._link
 

@@ -31,7 +31,7 @@ from headway.plans.load import Loaded
 from headway.run.driver import RunOutcome
 from headway.run.filling import value_in
 from headway.run.launch import Launched, launch
-from headway.run.plan_run import PlanRun, PlanSource, files_digest, must_be_possible, plan_run
+from headway.run.plan_run import PlanRun, PlanSource, must_be_possible, plan_run
 from headway.run.run_context import Crew
 
 ENDED: Final = {
@@ -102,7 +102,7 @@ async def performed(
     environment = dict(os.environ)
     folder, expanded = str(loaded.folder.resolve()), loaded.expanded
     strategy = read_configuration(environment).values.strategy
-    source = replace(source, strategy=strategy, files=files_digest(expanded))
+    source = replace(source, strategy=strategy).of(expanded)
     run = plan_run(expanded, source, Crew(folder, "", "", environment))
     must_be_possible(run, environment)
     now_s = time.time()
@@ -112,7 +112,8 @@ async def performed(
     )
     journal = Journal.create(place.folder, header)
     try:
-        run.crew.run_folder, run.crew.run = place.folder, place.id
+        run.crew.join(journal)
+        source.save(journal, expanded.sources)
         run = run if stand_in is None else stand_in(run)
         done = await launch(run.launch, journal)
     finally:

@@ -84,8 +84,7 @@ def _signed(handle: int, path: str) -> int:
     _HELD.add(handle)
     try:
         os.fchmod(handle, 0o600)
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        os.pwrite(handle, b"%-31d\n" % os.getpid(), 0)
     except OSError as fault:
         drop(handle)
         raise JournalError(f"{path} cannot be written: {fault.strerror}") from None

@@ -242,7 +242,8 @@ def _journal(parsed: argparse.Namespace, source: EachSource) -> Journal:
 
 def _earlier(source: EachSource) -> Journal | None:
     """The last run of the same command from the same folder; it may have had other inputs."""
-    from headway.journal.folder import keep_source, list_runs
+    from headway.journal.documents import SOURCE
+    from headway.journal.folder import list_runs
     from headway.journal.journal import Journal
     from headway.journal.reader import latest
 
@@ -255,7 +256,7 @@ def _earlier(source: EachSource) -> Journal | None:
         return None
     journal = Journal.open(place.folder)
     # A later resume goes on with these inputs, not with those it began with.
-    keep_source(place.folder, source.encoded())
+    journal.keep(SOURCE, source.encoded().encode())
     return journal
 
 

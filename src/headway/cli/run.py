@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from headway.base.codec import as_dict
 from headway.base.locks import look
 from headway.base.values import Budget
 from headway.cli.main import Body, add_json
@@ -23,8 +24,8 @@ from headway.errors import BadValueError, PlanTooLargeError, UsageError
 if TYPE_CHECKING:
     from headway.journal.journal import Journal
     from headway.pacing.windows import Shares
-    from headway.plans.expand import ExpandedPlan
     from headway.plans.load import Loaded
+    from headway.report.detect import DetectorFinding
     from headway.run.detector import Detector
     from headway.run.plan_run import PlanRun, PlanSource
 
@@ -129,16 +130,16 @@ def begin(
 ) -> int:
     from headway.cli.running import begin_journal
     from headway.engine.record import Header
-    from headway.run.plan_run import PlanSource, files_digest
+    from headway.run.plan_run import PlanSource
 
     settings = read_configuration(os.environ).values
     source = PlanSource(
         str(path.resolve()), loaded.text, parsed.strategy or settings.strategy, parsed.jobs,
         parsed.retries, budget, parsed.model, parsed.outside,
         os.path.abspath(parsed.sim) if parsed.sim else parsed.sim,
-        files_digest(loaded.expanded), not parsed.no_gateway, parsed.is_foreign,
-        window_shares_of(parsed, loaded.expanded.spec.window_share),
-    )  # fmt: skip
+        has_gateway=not parsed.no_gateway, is_foreign=parsed.is_foreign,
+        window_shares=window_shares_of(parsed, loaded.expanded.spec.window_share),
+    ).of(loaded.expanded)  # fmt: skip
     source, starts = planned_start(loaded, source, parsed, environment)
     # Refused here, it leaves no run behind that could not be resumed either.
     run = ready_run(loaded, source, parsed, environment)
@@ -166,43 +167,42 @@ def ready_run(
 
 
 def perform(run: PlanRun, source: PlanSource, journal: Journal, parsed: argparse.Namespace) -> int:
-    from headway.agents.shell import Adopted
     from headway.cli.running import Show, conduct, meter_of
     from headway.run.detector import detector_of, findings_of
-    from headway.run.plan_run import cast_of, files_digest, has_commands, with_meter
+    from headway.run.plan_run import cast_of, has_commands, with_meter
 
     crew, expanded = run.crew, run.plans.expanded
-    crew.run_folder, crew.run = journal.folder, journal.header.run
-    crew.adopted, crew.keeps_results = Adopted(journal.folder), journal.header.keeps_bodies
+    crew.join(journal)
     is_metered = source.has_gateway and has_commands(expanded)
     meter = meter_of(journal, is_metered, crew.environment)
     if meter is not None:
         run = with_meter(run, meter)
-    replace(source, files=files_digest(expanded)).save(journal.folder)
-    cast_of(run.plans, crew.environment).keep(journal.folder)
+    source.of(expanded).save(journal, expanded.sources)
+    cast_of(run.plans, crew.environment).keep(journal)
     is_shown = not parsed.quiet
     foreseen_s = None
     if parsed.forecast:
         from headway.report.text.forecast import foretold
         from headway.run.forecasts import foresee_run
 
-        foreseen = foresee_run(run, source, journal.folder)
+        foreseen = foresee_run(run, source, journal)
         is_known = foreseen is not None and not foreseen.unknown
         foreseen_s = foreseen.time_s.mid if foreseen is not None and is_known else None
         if is_shown and not parsed.json:
             print(*foretold(foreseen, time.time()), sep="\n", file=sys.stderr)
     detector = detector_of(parsed.detect, run, journal.folder)
     show = Show(is_shown, is_shown, parsed.json, is_shown, foreseen_s)
-    code = conduct(
-        detector.around(run.launch), journal, show,
-        adds=lambda: {
-            "stale": run.stale,
-            "findings": findings_of(detector, run, journal.folder, crew.environment),
-        },
-    )  # fmt: skip
+    found: tuple[DetectorFinding, ...] = ()
+
+    def added() -> dict[str, object]:
+        nonlocal found
+        found = findings_of(detector, run, journal)
+        return {"stale": run.stale, "findings": [as_dict(one) for one in found]}
+
+    code = conduct(detector.around(run.launch), journal, show, adds=added)
     say_again(run, source, journal.folder, is_shown and not parsed.json)
     if not parsed.json:
-        _say_findings(detector, journal)
+        _say_findings(detector, found, journal.header.run)
         print_last(run, journal.folder)
     return code
 
@@ -222,11 +222,10 @@ def say_again(run: PlanRun, source: PlanSource, folder: str, is_shown: bool) -> 
         print(line, file=sys.stderr)
 
 
-def _say_findings(detector: Detector, journal: Journal) -> None:
-    from headway.report.text.check import kept_findings, learned_lines, print_findings
+def _say_findings(detector: Detector, found: tuple[DetectorFinding, ...], run: str) -> None:
+    from headway.report.text.check import learned_lines, print_findings
 
-    hint = f"headway status {journal.header.run} --json"
-    print_findings(kept_findings(journal.folder), sys.stderr, hint)
+    print_findings(found, sys.stderr, f"headway status {run} --json")
     if detector.problem:
         print(detector.problem, file=sys.stderr)
     if detector.mode == "learn":
@@ -400,7 +399,7 @@ def _resume(parsed: argparse.Namespace) -> int:
         ) from None
     journal = Journal.open(place.folder)
     _say_in_flight(journal)
-    for line in coming_lines(journal.folder, journal.reader.rows(), os.environ):
+    for line in coming_lines(journal.reader, os.environ):
         print(line, file=sys.stderr)
     if header.kind == "plan":
         # Effects that were cut off are performed a second time.
@@ -412,10 +411,10 @@ def _resume(parsed: argparse.Namespace) -> int:
 def _resume_each(journal: Journal, parsed: argparse.Namespace) -> int:
     from headway.cli.each import perform
     from headway.cli.running import Show
-    from headway.journal.folder import kept_source
+    from headway.journal.documents import source_of
     from headway.run.each import EachSource
 
-    source = EachSource.decoded(kept_source(journal.folder, journal.header.source))
+    source = EachSource.decoded(source_of(journal.reader))
     if parsed.no_gateway:
         source = replace(source, has_gateway=False)
     if parsed.window_share:
@@ -426,11 +425,12 @@ def _resume_each(journal: Journal, parsed: argparse.Namespace) -> int:
 
 def _resume_plan(journal: Journal, parsed: argparse.Namespace) -> int:
     from headway.agents.programs import accounts_of, paid_twice
+    from headway.journal.reader import JournalReader
     from headway.run.plan_run import PlanSource
+    from headway.run.resume import plan_to_resume
 
-    folder = journal.folder
-    told = len(list(accounts_of(folder)))
-    source = PlanSource.kept(folder, journal.header.source)
+    told = len(accounts_of(journal.reader))
+    source = PlanSource.kept(journal.reader)
     if parsed.budget:
         source = replace(source, budget=budget_of(parsed.budget))
     if parsed.no_gateway:
@@ -441,75 +441,20 @@ def _resume_plan(journal: Journal, parsed: argparse.Namespace) -> int:
         # What began on the simulated provider does not go on, paid, with a real one.
         parsed.sim = source.sim
     try:
-        loaded, source = _chosen(journal, source, parsed)
+        loaded, source, words = plan_to_resume(
+            journal.reader, source, parsed.changed, parsed.keep, foreign_allowance(os.environ)
+        )
+        if words:
+            print(f"{Path(source.path).name} was edited: {words}", file=sys.stderr)
         with environment_of(parsed) as environment:
             run = ready_run(loaded, source, parsed, environment)
             code = perform(run, source, journal, parsed)
     finally:
         journal.close()
-    if words := paid_twice(list(accounts_of(folder))[told:]):
-        print(words, file=sys.stderr)
+    with JournalReader(journal.folder) as reader:
+        if words := paid_twice(accounts_of(reader)[told:]):
+            print(words, file=sys.stderr)
     return code
-
-
-def _chosen(
-    journal: Journal, source: PlanSource, parsed: argparse.Namespace
-) -> tuple[Loaded, PlanSource]:
-    from headway.plans.load import load_foreign, plan_from
-    from headway.run.plan_run import files_digest, with_model
-
-    path = Path(source.path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as fault:
-        if parsed.changed:
-            why = fault.strerror if isinstance(fault, OSError) else "it is not UTF-8"
-            raise UsageError(f"{path} cannot be read: {why}", hint="--keep: as it was") from None
-        text = source.text
-    again = f"headway resume {journal.header.run} --changed"
-    if parsed.keep:
-        text = source.text
-    # What the user has edited is the user's own.
-    is_foreign = source.is_foreign and text == source.text
-    if is_foreign:
-        has_begun = any(row.attempt for row in journal.reader.rows())
-        allowance = foreign_allowance(os.environ)
-        loaded = load_foreign(text, path.parent, allowance, path.name, has_begun)
-    else:
-        loaded = plan_from(text, path.parent, path.name, source.may_leave)
-    is_same = source.files in ("", files_digest(loaded.expanded))
-    if parsed.keep and not is_same:
-        raise UsageError(
-            f"files that {path.name} names were edited, and only the plan itself is kept",
-            hint=f"undo that, or {again}",
-        )
-    if text != source.text or not is_same:
-        words = _what_changes(journal, with_model(loaded.expanded, source))
-        if parsed.changed:
-            print(f"{path.name} was edited: {words}", file=sys.stderr)
-        else:
-            raise UsageError(
-                f"{path.name}, or a file that it names, was edited since this run began",
-                detail=words,
-                hint=f"{again}, or --keep for the plan as it was",
-            )
-    return loaded, replace(source, text=text, is_foreign=is_foreign)
-
-
-def _what_changes(journal: Journal, expanded: ExpandedPlan) -> str:
-    from headway.run.reduce import inner_keys
-    from headway.run.tasks import Plans
-
-    plans = Plans.of(expanded)
-    keys = set(inner_keys(plans))
-    for group, known in zip(expanded.groups, plans.keys, strict=True):
-        if known is not None:
-            keys |= {known.key(member) for member in range(group.count or 0)}
-    finished = [row for row in journal.reader.rows() if row.state == "finished"]
-    holds = sum(row.key in keys for row in finished)
-    spent = sum(row.spent_microusd for row in finished if row.key not in keys)
-    paid = f", which cost ${spent / 1e6:.4f}" if spent else ""
-    return f"{holds} of {len(finished)} results still hold; {len(finished) - holds} do not{paid}"
 
 
 def _say_in_flight(journal: Journal) -> None:

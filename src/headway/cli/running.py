@@ -125,13 +125,13 @@ def conduct(
     try:
         launched = asyncio.run(perform())
         budget_words, could_finish = _finishes(launched, journal)
+        added = adds() if adds is not None else {}
     finally:
         if ended is not None:
             ended()
         if watcher is not None:
             watcher.close()
         _close(journal, launched)
-    added = adds() if adds is not None else {}
     if show.is_json:
         could = {"could_finish": could_finish} if could_finish else {}
         print(json.dumps({**_summary(launched, journal.header), **could, **added}))

@@ -110,14 +110,15 @@ def status(parser: argparse.ArgumentParser) -> Body:
 def _status(parsed: argparse.Namespace) -> int:
     if parsed.health:
         return _health(parsed)
-    from headway.report.text.check import kept_findings, print_findings
+    from headway.journal.documents import kept_findings
+    from headway.report.text.check import print_findings
 
     with opened(parsed.name) as (place, reader):
         if parsed.watch:
             from headway.report.text.logs import watch_status
 
             watch_status(reader, console_for(sys.stderr))
-        found = kept_findings(place.folder)
+        found = kept_findings(reader)
         if parsed.json:
             findings = [as_dict(one) for one in found]
             return print_json({**runs.as_json(look(reader), reader), "findings": findings})
@@ -147,8 +148,8 @@ def report(parser: argparse.ArgumentParser) -> Body:
 def _report(parsed: argparse.Namespace) -> int:
     from headway.report.text.report import afterwards, as_json, report_lines
 
-    with opened(parsed.name) as (place, reader):
-        run = afterwards(reader, place.folder)
+    with opened(parsed.name) as (_, reader):
+        run = afterwards(reader)
     return show(
         parsed, lambda: as_json(run),
         lambda console: print_lines(console, report_lines(run, console.width)),
@@ -183,8 +184,8 @@ def why(parser: argparse.ArgumentParser) -> Body:
 def _why(parsed: argparse.Namespace) -> int:
     from headway.report.text.why import cause_of, draw_cause, known
 
-    with opened(parsed.name) as (place, reader):
-        found = cause_of(reader, parsed.task, lambda: known(reader.header, place.folder))
+    with opened(parsed.name) as (_, reader):
+        found = cause_of(reader, parsed.task, lambda: known(reader))
     return show(parsed, lambda: as_dict(found), lambda console: draw_cause(console, found))
 
 
@@ -250,22 +251,19 @@ def results(parser: argparse.ArgumentParser) -> Body:
 
 
 def _results(parsed: argparse.Namespace) -> int:
-    from headway.run.declared import declared
-
     if parsed.state is not None:
         return _state(parsed)
     if parsed.trace is not None:
         return _trace(parsed)
-    with opened(parsed.name) as (place, reader):
-        plan = declared(reader, place.folder)
-        found = written.harvest(reader, parsed.task, None if plan is None else plan[0])
+    with opened(parsed.name) as (_, reader):
+        found = written.harvest(reader, parsed.task)
         if parsed.folder is not None:
             done = written.write_folder(parsed.folder, found)
             print(f"{done} files in {parsed.folder}", file=sys.stderr)
         elif parsed.format == "csv":
             written.write_table(sys.stdout, found)
         else:
-            agents = runs.accounts_by_key(place.folder)
+            agents = runs.accounts_by_key(reader)
             written.write_lines(sys.stdout, found, is_parsed=parsed.parse, agents=agents)
         glance = look(reader)
     # Tasks that only bring results together for a reduction are no results of their own.
@@ -284,8 +282,8 @@ def _trace(parsed: argparse.Namespace) -> int:
     from headway.report.text.trace import as_json, draw_trace, trace_of
 
     task, *words = parsed.trace
-    with opened(parsed.name) as (place, reader):
-        found = trace_of(reader, place.folder, task, " ".join(words))
+    with opened(parsed.name) as (_, reader):
+        found = trace_of(reader, task, " ".join(words))
     if parsed.format:
         print(written.json_line(as_json(found)))
         return 0
@@ -299,10 +297,10 @@ def _trace(parsed: argparse.Namespace) -> int:
 
 def _state(parsed: argparse.Namespace) -> int:
     """What was committed, and its digest, by which two runs can be compared."""
-    from headway.run.declared import committed
+    from headway.run.resume import committed
 
-    with opened(parsed.name) as (place, reader):
-        values, digest = committed(reader, place.folder, parsed.state)
+    with opened(parsed.name) as (_, reader):
+        values, digest = committed(reader, parsed.state)
         verdict = look(reader).verdict
     if parsed.format:
         parsed_values = {key: json.loads(data) for key, data in values.items()}

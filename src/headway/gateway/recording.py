@@ -33,18 +33,19 @@ from headway.errors import StateFileError
 from headway.gateway import replay
 from headway.gateway.request_match import CanonicalCall, unmeasured
 from headway.gateway.values import Pairs
+from headway.journal.journal import Journal, settle
 from headway.journal.shim_log import sync_folder, write_all
 from headway.wire.prices import price_at
 
 
-def recorded_in(path: str) -> dict[str, MeteredUsage]:
+def recorded_in(where: replay.Where) -> dict[str, MeteredUsage]:
     """Usage of the recorded calls, by the name of their key. Raises StateFileError.
 
     Of a conversation's lines only the longest counts: titles and routes are paid, but no part of
     what a session holds. A replayed call counts and is paid once; one in flight counts.
     """
     try:
-        lines = replay.contents(path).lines
+        lines = replay.contents(where).lines
     except FileNotFoundError:
         return {}
     found: dict[str, list[replay.RecordedCall]] = {}
@@ -55,18 +56,18 @@ def recorded_in(path: str) -> dict[str, MeteredUsage]:
     return {name: _sum(calls) for name, calls in found.items()}
 
 
-def doubts_of(path: str | None, home: str = "") -> list[str]:
+def doubts_of(where: replay.Where | None, home: str = "") -> list[str]:
     """Reasons why calls of a recording may not be found again by agents in this home."""
-    if path is None:
+    if where is None:
         return []
-    recorded = replay.home_in(path)
-    heads = [line.head for line in replay.contents(path).lines if line.happening == "begun"]
+    recorded = replay.home_in(where)
+    heads = [line.head for line in replay.contents(where).lines if line.happening == "begun"]
     clients = {(text_of(head.get("caller")), text_of(head.get("version"))): None for head in heads}
     doubts = [words for client in clients if (words := unmeasured(*client))]
     if recorded and recorded != home and any(caller == "codex" for caller, _ in clients):
         doubts.append(
-            f"{os.path.basename(path)} was recorded in {recorded}; Codex tells the model its home, "
-            "so its calls will differ and be paid again"
+            f"{os.path.basename(str(where))} was recorded in {recorded}; Codex tells the model its "
+            "home, so its calls will differ and be paid again"
         )
     return doubts
 
@@ -110,25 +111,34 @@ Entry = tuple[Fields, tuple[bytes, ...], "asyncio.Future[bool] | None"]
 
 
 class Recorder:
-    """Adds to one recording. Used within one event loop; one thread packs and writes."""
+    """Adds to one recording, a file or the journal of a run. Used within one event loop; one thread
+    packs, and writes to a file."""
+
+    path = ""
+    _fd = -1
+    _journal: Journal | None = None
 
     def __init__(
-        self, path: str, on_fault: Callable[[str], None] | None = None, home: str = ""
+        self, where: str | Journal, on_fault: Callable[[str], None] | None = None, home: str = ""
     ) -> None:
-        """Raises StateFileError if the file is not usable; `on_fault` is called by a thread."""
-        self.path = path
+        """Raises StateFileError if a file is not usable; `on_fault` is called by a thread."""
         self.notice = ""
         """What was found at the end of the file and cut."""
         self._calls = 0
         self._fault = ""
         self._on_fault = on_fault
-        self._fd = replay.private_file(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-        try:
-            self._open(home)
-        except BaseException:
-            os.close(self._fd)
-            raise
-        self._size_bytes = os.fstat(self._fd).st_size
+        if isinstance(where, str):
+            self.path = where
+            self._fd = replay.private_file(where, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+            try:
+                self._open(home)
+            except BaseException:
+                os.close(self._fd)
+                raise
+            self._size_bytes = os.fstat(self._fd).st_size
+        else:
+            self._journal, self._loop = where, asyncio.get_running_loop()
+            where.record((replay.opening(time.time(), home),), ())
         self._queue: SimpleQueue[Entry | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
 
@@ -160,7 +170,8 @@ class Recorder:
         if self._thread.ident is not None:
             self._queue.put(None)
             self._thread.join()
-        os.close(self._fd)
+        if self._fd >= 0:
+            os.close(self._fd)
 
     def _open(self, home: str) -> None:
         try:
@@ -184,6 +195,11 @@ class Recorder:
         is_last = False
         while not is_last:
             batch, is_last = self._batch()
+            if self._journal is not None:
+                told = [one for *_, one in batch if one is not None]
+                with suppress(RuntimeError):  # The loop may be closed by now.
+                    self._loop.call_soon_threadsafe(self._journal.record, _packed(batch), told)
+                continue
             if not self._fault:
                 try:
                     self._write(batch)
@@ -208,7 +224,7 @@ class Recorder:
         return batch, True
 
     def _write(self, batch: list[Entry]) -> None:
-        lines = b"".join(replay.sealed(head, b"".join(body)) for head, body, _ in batch)
+        lines = b"".join(_packed(batch))
         write_all(self._fd, lines)
         # What no caller waits for is on the disk with the next reply.
         if any(told is not None for _, _, told in batch):
@@ -298,13 +314,12 @@ class Recording:
             self._recorder.put("dropped", self._call, {"why": why})
 
 
+def _packed(batch: list[Entry]) -> list[bytes]:
+    return [replay.sealed(head, b"".join(body)) for head, body, _ in batch]
+
+
 def _tell(batch: list[Entry], is_durable: bool) -> None:
     for _, _, told in batch:
         if told is not None:
             with suppress(RuntimeError):  # The loop may be closed by now.
-                told.get_loop().call_soon_threadsafe(_settle, told, is_durable)
-
-
-def _settle(told: asyncio.Future[bool], is_durable: bool) -> None:
-    if not told.done():
-        told.set_result(is_durable)
+                told.get_loop().call_soon_threadsafe(settle, (told,), is_durable)

@@ -28,7 +28,7 @@ import os
 import stat
 import zlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Literal
 
 from msgspec import Struct, field
@@ -38,6 +38,8 @@ from headway.base.values import Known, Tally
 from headway.errors import StateFileError
 from headway.gateway.request_match import CanonicalCall, difference, kind_of, unmeasured
 from headway.gateway.values import Pairs
+from headway.journal.file import CALL
+from headway.journal.reader import JournalReader
 
 # A recording as a file: one sealed line for each thing that happened to a call.
 
@@ -67,6 +69,10 @@ class RecordLine(Struct, frozen=True):
     @property
     def happening(self) -> str:
         return text_of(self.head.get("is"))
+
+
+Where = str | JournalReader
+"""A file, or the journal of a run."""
 
 
 class Contents(Struct, frozen=True):
@@ -103,18 +109,30 @@ def opening(wall_s: float, home: str = "") -> bytes:
     return sealed({**head, "home": home} if home else head)
 
 
-def home_in(path: str) -> str:
+def home_in(where: Where) -> str:
     """The path of the home in which a recording was made last; nothing if it is not known."""
     try:
-        lines = contents(path).lines
+        lines = contents(where).lines
     except OSError:
         return ""
     homes = (text_of(line.head.get("home")) for line in reversed(lines))
     return next(filter(None, homes), "")
 
 
-def contents(path: str, fd: int | None = None) -> Contents:
-    """Read a whole file. Raises StateFileError if it is no recording, or a damaged one."""
+def contents(where: Where, fd: int | None = None) -> Contents:
+    """Read a whole recording. Raises StateFileError if a file is none, or a damaged one."""
+    if isinstance(where, str):
+        return _contents(where, fd)
+    return Contents(tuple(_rows_of(where)), 0, 0)
+
+
+def _rows_of(reader: JournalReader) -> Iterator[RecordLine]:
+    for number, line in reader.documents(CALL):
+        if (found := unsealed(line)) is not None:
+            yield RecordLine(number, number, len(line), found[0])
+
+
+def _contents(path: str, fd: int | None) -> Contents:
     lines: list[RecordLine] = []
     end = number = damaged = 0
     with open(path if fd is None else fd, "rb", closefd=fd is None) as file:
@@ -245,21 +263,22 @@ class ReplayPosition(Struct, eq=False):
 class Tape:
     """One recording, as it was when it was opened. Bodies are read when they are asked for."""
 
-    def __init__(self, path: str, on_end: Callable[[str], None] | None = None) -> None:
+    def __init__(self, where: Where, on_end: Callable[[str], None] | None = None) -> None:
         """Raises StateFileError; `on_end` gets the first `ENDINGS_MAX` reasons of ended streams."""
-        self.path = path
+        self.path = where if isinstance(where, str) else where.folder
+        self._where = where
         self._on_end = on_end
-        self._fd = private_file(path, os.O_RDONLY)
+        self._fd = private_file(where, os.O_RDONLY) if isinstance(where, str) else -1
         try:
-            found = contents(path, self._fd)
+            found = contents(where, self._fd)
         except BaseException:
-            os.close(self._fd)
+            self.close()
             raise
         self.notice = ""
         """What was found at the end of the file and is no line."""
         if found.torn_bytes:
             self.notice = (
-                f"{path} ends in half a line, as after a crash: what is before it is replayed"
+                f"{self.path} ends in half a line, as after a crash: what is before it is replayed"
             )
         self._tracks = tracks_of(found.lines)
         self._beginnings: dict[tuple[str, str, str], list[Track]] = {}
@@ -283,7 +302,13 @@ class Tape:
         return reply
 
     def close(self) -> None:
-        os.close(self._fd)
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    def _line(self, line: RecordLine) -> bytes:
+        if isinstance(self._where, str):
+            return os.pread(self._fd, line.size_bytes, line.offset)
+        return self._where.document(CALL, line.number) or b""
 
     def _next(self, asked: CanonicalCall) -> RecordedReply | None:
         stream = (asked.key, asked.caller, asked.session)
@@ -311,7 +336,7 @@ class Tape:
         if call is None:
             return None
         call.is_used = True
-        found = [unsealed(os.pread(self._fd, line.size_bytes, line.offset)) for line in call.lines]
+        found = [unsealed(self._line(line)) for line in call.lines]
         whole = [one for one in found if one is not None]
         if len(whole) < len(found):
             self._streams[stream] = []

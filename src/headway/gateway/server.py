@@ -46,6 +46,8 @@ from headway.gateway.reply import fields_of, refusal_of, write_reply
 from headway.gateway.settings import GatewaySettings
 from headway.gateway.values import Passed, Turned, Upstream
 from headway.interrupts import END_S
+from headway.journal.file import CALL
+from headway.journal.journal import Journal
 from headway.wire.read import sketch
 from headway.wire.values import Route, WireName
 
@@ -81,9 +83,10 @@ class Gateway:
 
     def __init__(
         self, settings: GatewaySettings, keys: Keyring, *, admission: Port | None = None,
-        prices: PriceLookup | None = None,
+        prices: PriceLookup | None = None, journal: Journal | None = None,
     ) -> None:  # fmt: skip
-        """`admission` admits calls; `None` is the broker, over a line of the gateway's own."""
+        """`admission` admits calls; `None` is the broker, over a line of the gateway's own. Calls
+        are recorded in the `journal` of a run, or in a file that the settings name."""
         self._own: AdmissionPort | None = None
         if admission is None:
             from headway.client.admission import AdmissionPort
@@ -105,11 +108,15 @@ class Gateway:
         self.hosts = {name: _host(one.url) for name, one in settings.upstreams.items()}
         self.tape: Tape | None = None
         self.recorder: Recorder | None = None
+        self._journal = journal
         if settings.replay is not None:
             self.tape = Tape(settings.replay, _LOG.warning)
-        if settings.record is not None:
+        elif journal is not None and journal.reader.document(CALL) is not None:
+            self.tape = Tape(journal.reader, _LOG.warning)
+        record = settings.record or journal
+        if record is not None:
             ended = partial(_LOG.warning, "nothing more is recorded to %s: %s", settings.record)
-            self.recorder = Recorder(settings.record, ended, settings.home)
+            self.recorder = Recorder(record, ended, settings.home)
         self.port = settings.port
         self._own_hosts: frozenset[str] = frozenset()
         self._server: web.Server | None = None
@@ -177,10 +184,11 @@ class Gateway:
             self._own.close()
 
     def rewind(self) -> None:
-        """Answer from now on also what was recorded since it began. From any thread."""
-        if self.settings.record is not None:
+        """Answer from now on also what was recorded since it began. In the loop."""
+        recorded = self.settings.record if self._journal is None else self._journal.reader
+        if recorded is not None:
             self._tapes += [] if self.tape is None else [self.tape]
-            self.tape = Tape(self.settings.record)
+            self.tape = Tape(recorded)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         message = request._message

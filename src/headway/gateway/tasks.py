@@ -19,12 +19,9 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from msgspec.structs import replace
-
 from headway.agents.metering import MeteredUsage, PriceLookup
 from headway.base.values import Spend
 from headway.client.accounts import GATEWAY_VARIABLE
-from headway.errors import StateFileError
 from headway.gateway import environment
 from headway.gateway.guard import Keyring
 from headway.gateway.settings import VARIABLES, GatewayOptions, GatewaySettings, leads_to_gateway
@@ -35,6 +32,7 @@ from headway.work import Attempt, OverBudgetError, WindowEmptyError
 if TYPE_CHECKING:
     from headway.client.exchange import Port
     from headway.gateway.server import Gateway
+    from headway.journal.journal import Journal
 
 BACKLOG: Final = 4096
 """Connections that wait while the server is being started, and later to be taken up."""
@@ -192,6 +190,7 @@ class TaskGateway:
         self._settings = settings
         self._prices = PriceLookup() if prices is None else prices
         self._admission = admission
+        self._journal: Journal | None = None
         self._keys = Keyring()
         self._window: Window | None = None
         self._shares: Shares | None = None
@@ -220,7 +219,7 @@ class TaskGateway:
             attempt, stop, self._window, self._keys, home, partial(self._ended, attempt.task)
         )
         name = attempt.name
-        if self._settings.record is not None:
+        if self._journal is not None:
             # A name that is not in the recording: its calls are answered by the provider.
             name = f"{name}~attempt {attempt.number}"
         key = opened.key = self._keys.issue(name, (self._run,), payer=opened)
@@ -232,25 +231,20 @@ class TaskGateway:
         self._open[attempt.task] = opened
         return opened
 
-    def record(self, path: str) -> None:
-        """Record calls, and answer from an earlier recording. One that is spoilt is put aside."""
+    def record(self, journal: Journal) -> None:
+        """Record calls in the run's journal, and answer from what is recorded there."""
         from headway.gateway.recording import recorded_in
 
-        try:
-            self._before = recorded_in(path)
-        except StateFileError:
-            os.replace(path, f"{path}.spoilt")
-        replay = path if self._before else None
-        self._settings = replace(self._settings, record=path, replay=replay)
+        self._journal, self._before = journal, recorded_in(journal.reader)
 
     def known_as(self, attempt: Attempt, name: str) -> MeteredUsage:
         """An attempt goes on with what was recorded under a name."""
         from headway.gateway.recording import recorded_in
 
         self._open[attempt.task].key.name = name
-        if name in self._recent and self._gateway is not None and self._settings.record:
+        if name in self._recent and self._gateway is not None and self._journal is not None:
             self._recent.clear()
-            self._before = recorded_in(self._settings.record)
+            self._before = recorded_in(self._journal.reader)
             self._gateway.rewind()
         return self._before.get(name, MeteredUsage())
 
@@ -263,7 +257,7 @@ class TaskGateway:
 
     def _ended(self, task: int, closed: _Metered) -> None:
         self._open.pop(task, None)
-        if self._settings.record is not None and closed.usage().calls:
+        if self._journal is not None and closed.usage().calls:
             self._recent.add(closed.key.name)
 
     def is_calling(self, attempt: Attempt) -> bool:
@@ -308,7 +302,11 @@ class TaskGateway:
             # To import a server takes a third of a second, and not on this loop.
             server = await asyncio.to_thread(import_module, "headway.gateway.server")
             gateway: Gateway = server.Gateway(
-                self._settings, self._keys, admission=self._admission, prices=self._prices
+                self._settings,
+                self._keys,
+                admission=self._admission,
+                prices=self._prices,
+                journal=self._journal,
             )
             await gateway.start(listening)
         except BaseException:

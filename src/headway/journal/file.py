@@ -22,65 +22,83 @@ from itertools import chain
 from typing import Final, cast
 from zlib import crc32
 
-from msgspec import msgpack
+from msgspec import Struct, msgpack
 
 from headway.base import codec
+from headway.base.crash import crash_point
 from headway.base.digest import digest
+from headway.base.locks import LOCK
 from headway.engine.events import VERSION, Ending
 from headway.engine.record import Fact, Header, JournalEntry, TaskRow, TaskState, decode, encode
 from headway.errors import InternalError, JournalError, WireError
-from headway.journal.shim_log import set_aside, sync_folder, write_file
+from headway.journal.shim_log import set_aside, sync_folder
 
 # Room on disks: what is set aside for results in flight, which disk is full, and in which words.
 
-SPACE_FILE: Final = "reserve"
 RESERVE_BYTES: Final = 4 * 1024 * 1024
 """A thousand results of usual size; what is in flight when the disk is full is a few hundred."""
 STEP_BYTES: Final = 256 * 1024
 """Given back at a time: more than a commit of usual size needs."""
 LEAST_BYTES: Final = 1024 * 1024
 """A disk with less room is full: programs write temporary files of this size."""
+MARK_AT: Final = 64
+SIZE_AT: Final = 96
+COPY_AT: Final = 128
+"""In the owner's file: behind the process, how many events are on the disk; the size of a second
+copy of what the run is, and that copy; then the room, in pages of its own."""
 
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 def hold(folder: str) -> bool:
     """Set the room aside; False if there is none, or less than twice as much is left."""
-    path = os.path.join(folder, SPACE_FILE)
+    path = os.path.join(folder, LOCK)
     try:
         if os.path.exists(path) and os.stat(path).st_blocks * 512 >= RESERVE_BYTES:
             return True
         if free_bytes(folder) < 2 * RESERVE_BYTES:
             return False
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            set_aside(handle, 0, RESERVE_BYTES)
+            set_aside(handle, _room_at(folder), RESERVE_BYTES)
         finally:
             os.close(handle)
     except OSError:
-        while give(folder):
-            continue
+        drop(folder)
         return False
     return True
 
 
 def give(folder: str) -> bool:
     """Let go of a part of it; False if there was none."""
-    path = os.path.join(folder, SPACE_FILE)
+    path, least = os.path.join(folder, LOCK), _room_at(folder)
     try:
-        left = os.stat(path).st_size - STEP_BYTES
-        if left > 0:
-            os.truncate(path, left)
-        else:
-            os.unlink(path)
+        size = os.stat(path).st_size
+        if size > least:
+            os.truncate(path, max(least, size - STEP_BYTES))
     except OSError:
         return False
-    return True
+    return size > least
 
 
 def drop(folder: str) -> None:
     with suppress(OSError):
-        os.unlink(os.path.join(folder, SPACE_FILE))
+        os.truncate(os.path.join(folder, LOCK), _room_at(folder))
+
+
+def _room_at(folder: str) -> int:
+    end = COPY_AT + max(0, _number_at(folder, SIZE_AT))
+    return end + -end % PAGE_BYTES
+
+
+def _number_at(folder: str, place: int) -> int:
+    """A number in the owner's file; 0 if it cannot be read."""
+    try:
+        with open(os.path.join(folder, LOCK), "rb") as file:
+            file.seek(place)
+            return int(file.read(21))
+    except (OSError, ValueError):
+        return 0
 
 
 def free_bytes(folder: str) -> int:
@@ -119,14 +137,15 @@ ROW_COLUMNS: Final = (
 """What people may want to ask SQLite for, and `data`, which has all that is not in the first four:
 a row is read a third as fast column by column."""
 ROW_READ_COLUMNS: Final = ("id", "key", "name", "state", "data", "crc")
-EVENT_COLUMNS: Final = ("seq", "at_s", "version", "kind", "key", "json", "crc")
+EVENT_COLUMNS: Final = ("seq", "version", "kind", "key", "json", "crc")
 BODY_COLUMNS: Final = ("id", "digest", "data")
+DOCUMENT_COLUMNS: Final = ("id", "name", "digest", "data")
 
 _RowRest = tuple[int, float, float, Ending, bytes, int, int, tuple[bytes, ...], int, int, int]
 """What `data` has of a row: the fields of a TaskRow behind its state."""
 _rest_of: Final = msgpack.Decoder(_RowRest)
 _pack: Final = msgpack.Encoder().encode
-_EventValues = tuple[int, float, int, str, bytes, str, int]
+_EventValues = tuple[int, int, str, bytes, str, int]
 
 
 def row_values(number: int, row: TaskRow) -> Values:
@@ -159,21 +178,18 @@ def read_row(found: RowValues) -> TaskRow:
 
 def event_values(seq: int, key: bytes, event: Fact) -> Values:
     kind, text = encode(event)
-    return seq, event.at_s, VERSION, kind, key, text, _event_crc(seq, kind, key, text)
+    return seq, VERSION, kind, key, text, _event_crc(seq, kind, key, text)
 
 
 def read_event(found: Values) -> Fact:
     """The event that the table has; JournalError if it is spoilt or from a newer headway."""
     try:
-        seq, at_s, version, kind, key, text, crc = cast(_EventValues, found)
+        seq, version, kind, key, text, crc = cast(_EventValues, found)
         if crc != _event_crc(seq, kind, key, text) or version < 1:
             raise ValueError("its check does not fit")
-        event = decode(kind, version, text)
-        if at_s != event.at_s:
-            raise ValueError("its time does not fit")
+        return decode(kind, version, text)
     except (TypeError, ValueError, AttributeError) as why:
         raise JournalError(f"event {found[0]} is spoilt: {why}") from None
-    return event
 
 
 def _row_crc(number: int, key: bytes, name: str | bytes, state: str, data: bytes) -> int:
@@ -206,21 +222,15 @@ def _unpacked(data: bytes) -> str:
 
 
 JOURNAL_FILE: Final = "journal.db"
-BODIES: Final = "bodies"
-HEADER: Final = "header.json"
-"""A second copy of what the run is: without it nothing can be resumed."""
 
 SCHEMA: Final = 1
 """Of the tables below. A newer one is refused."""
 APPLICATION: Final = 0x68647779
 """`hdwy`: whose file it is."""
 
-MARK: Final = "durable"
-"""How many events are on the disk, as it was after the last commit. Never synced, so it may say
-less than there is, but not more: a file that has fewer has lost some."""
+CALL: Final = "call"
+"""What its agents' calls were answered, a line each: many, and so in a table of their own."""
 
-BODY_BYTES_MAX: Final = 1024 * 1024
-"""Larger ones become files: SQLite is faster than a file system below, and slower above."""
 RECENT_MAX: Final = 4096
 """Digests remembered, so that a result that many tasks give is kept once."""
 CHECKPOINT_PAGES: Final = 4096
@@ -240,9 +250,11 @@ CREATE TABLE tasks (
     unpriced INTEGER, data BLOB, crc INTEGER
 );
 CREATE TABLE events (
-    seq INTEGER PRIMARY KEY, at_s REAL, version INTEGER, kind TEXT, key BLOB, json TEXT, crc INTEGER
+    seq INTEGER PRIMARY KEY, version INTEGER, kind TEXT, key BLOB, json TEXT, crc INTEGER
 );
 CREATE TABLE bodies (id INTEGER PRIMARY KEY, digest BLOB, data BLOB);
+CREATE TABLE documents (id INTEGER PRIMARY KEY, name TEXT, digest BLOB, data BLOB);
+CREATE TABLE calls (id INTEGER PRIMARY KEY, name TEXT, digest BLOB, data BLOB);
 """
 _UPSERT: Final = (
     " ON CONFLICT(id) DO UPDATE SET "
@@ -272,24 +284,28 @@ def make(folder: str, header: Header) -> None:
     is said to be durable.
     """
     path = path_of(folder)
-    parent = os.path.dirname(os.path.abspath(folder))
-    os.makedirs(parent, mode=0o700, exist_ok=True)
+    os.makedirs(os.path.dirname(os.path.abspath(folder)), mode=0o700, exist_ok=True)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     os.chmod(folder, 0o700)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    if os.path.exists(path):
+        raise FileExistsError(errno.EEXIST, "it is there already")
+    # A process that is killed here has made no run: the file has its name when it is whole.
+    draft = f"{path}.draft"
+    handle = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     os.fchmod(handle, 0o600)  # SQLite gives the files beside it the same mode.
     os.close(handle)
-    with closing(connect(path)) as database:
+    with closing(connect(draft)) as database:
         database.execute("PRAGMA synchronous=OFF")
         begin(database, header)
-    text = codec.encode(header)
-    content = digest(text).hex().encode() + b"\n" + text
-    write_file(os.path.join(folder, HEADER), content, is_synced=False)
+    write_copy(folder, header)
+    crash_point("making")
+    os.rename(draft, path)
+    crash_point("made")
 
 
 def settle(folder: str) -> None:
     parent = os.path.dirname(os.path.abspath(folder))
-    for path in (path_of(folder), os.path.join(folder, HEADER), folder, parent):
+    for path in (path_of(folder), os.path.join(folder, LOCK), folder, parent):
         sync_folder(path)
 
 
@@ -344,28 +360,58 @@ def header_of(meta: dict[str, object]) -> Header:
         raise JournalError(f"the description of the run cannot be read: {fault.detail}") from None
 
 
-def read_header_copy(folder: str) -> Header:
+def table_of(name: str) -> str:
+    return "calls" if name == CALL else "documents"
+
+
+def document_values(name: str, data: bytes) -> tuple[str, bytes, bytes]:
+    """What is kept of a run under a name, with a check over both."""
+    return name, digest(name.encode() + b"\0" + data), data
+
+
+def write_copy(folder: str, header: Header) -> None:
+    """What the run is, a second time: without it nothing can be resumed."""
+    text = codec.encode(header)
+    copy = digest(text).hex().encode() + b"\n" + text
+    handle = os.open(os.path.join(folder, LOCK), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        with open(os.path.join(folder, HEADER), encoding="utf-8") as file:
-            name, _, text = file.read().partition("\n")
+        os.pwrite(handle, copy, COPY_AT)
+        os.pwrite(handle, b"%20d\n" % len(copy), SIZE_AT)
+    finally:
+        os.close(handle)
+
+
+def read_copy(folder: str) -> Header:
+    try:
+        with open(os.path.join(folder, LOCK), "rb") as file:
+            file.seek(COPY_AT)
+            copy = file.read(_number_at(folder, SIZE_AT)).decode()
+        name, _, text = copy.partition("\n")
         return header_of({"header": text, "header_digest": bytes.fromhex(name)})
     except (OSError, ValueError, JournalError):
         raise JournalError(
-            "nothing is left that says what the run is", where=os.path.join(folder, HEADER)
+            "nothing is left that says what the run is", where=os.path.join(folder, LOCK)
         ) from None
 
 
 def read_mark(folder: str) -> int:
-    """How many events there are at least; 0 if that cannot be read."""
-    try:
-        with open(os.path.join(folder, MARK), "rb") as file:
-            return int(file.read(32))
-    except (OSError, ValueError):
-        return 0
+    """How many events there are at least."""
+    return _number_at(folder, MARK_AT)
 
 
-def body_path(folder: str, name: bytes) -> str:
-    return os.path.join(folder, BODIES, name.hex())
+def write_mark(handle: int, events: int) -> None:
+    """How many events are on the disk, as it was after the last commit. Never synced, so it may say
+    less than there is, but not more: a file that has fewer has lost some. Always as long, so that
+    it needs no room on a full disk."""
+    with suppress(OSError):
+        os.pwrite(handle, b"%20d\n" % events, MARK_AT)
+
+
+class RunDocument(Struct, frozen=True):
+    """What is kept of a run beside its tasks and events: its shape, its forecast."""
+
+    name: str
+    data: bytes
 
 
 class JournalFile:
@@ -395,13 +441,14 @@ class JournalFile:
         self._recent: set[bytes] = set()
         self._older: set[bytes] = set()
         """What was recent before: forgetting one by one would cost more than it is worth."""
-        self._mark = os.open(
-            os.path.join(folder, MARK), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600
-        )
-        os.fchmod(self._mark, 0o600)
-        self._note()
+        path = os.path.join(folder, LOCK)
+        self._mark = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        write_mark(self._mark, self._seq)
+        crash_point("opened")
 
-    def commit(self, entries: Sequence[JournalEntry]) -> None:
+    def commit(
+        self, entries: Sequence[JournalEntry], documents: Sequence[RunDocument] = ()
+    ) -> None:
         """Write these in one transaction that is on the disk when this returns."""
         events: list[object] = []
         last: dict[int | None, JournalEntry] = {}
@@ -417,6 +464,9 @@ class JournalFile:
             if entry.row is not None:
                 rows += row_values(self._number(task, entry), entry.row)
         bodies = self._new_bodies(entries)
+        texts: dict[str, list[object]] = {"documents": [], "calls": []}
+        for one in documents:
+            texts[table_of(one.name)] += document_values(one.name, one.data)
         database = self._database
         database.execute("BEGIN IMMEDIATE")
         try:
@@ -425,6 +475,10 @@ class JournalFile:
             if self._insert("tasks", ROW_COLUMNS, rows, _UPSERT) != len(last):
                 raise InternalError("two tasks of this run have the same number")
             self._insert("bodies", BODY_COLUMNS[1:], list(chain.from_iterable(bodies.items())))
+            for table, values in texts.items():
+                self._insert(table, DOCUMENT_COLUMNS[1:], values)
+            if documents:
+                crash_point("documents")
             database.execute("COMMIT")
         except BaseException:
             if database.in_transaction:
@@ -434,7 +488,7 @@ class JournalFile:
         self._recent.update(bodies)
         if len(self._recent) > RECENT_MAX:
             self._recent, self._older = set(), self._recent
-        self._note()
+        write_mark(self._mark, seq)
 
     def close(self, is_clean: bool) -> None:
         """Say that everything is there, if it is, and let go of the file."""
@@ -449,11 +503,6 @@ class JournalFile:
         finally:
             os.close(self._mark)
             self._database.close()
-
-    def _note(self) -> None:
-        """Always as long, so that it needs no room on a full disk."""
-        with suppress(OSError):
-            os.pwrite(self._mark, b"%20d\n" % self._seq, 0)
 
     def _check_epoch(self) -> None:
         found = self._database.execute("SELECT value FROM meta WHERE name='epoch'").fetchone()
@@ -481,19 +530,16 @@ class JournalFile:
         return number
 
     def _new_bodies(self, entries: Sequence[JournalEntry]) -> dict[bytes, bytes]:
-        """Texts that have not been seen lately; the large ones are on the disk already."""
-        found: dict[bytes, bytes] = {}
+        """Texts that have not been seen lately."""
         if not self._keeps_bodies:
-            return found
+            return {}
         recent, older = self._recent, self._older
-        for name, body in [one for entry in entries for one in entry.bodies]:
-            if name in recent or name in older:
-                continue
-            if len(body) > BODY_BYTES_MAX:
-                write_body(self._folder, name, body)
-            else:
-                found[name] = body
-        return found
+        return {
+            name: body
+            for entry in entries
+            for name, body in entry.bodies
+            if name not in recent and name not in older
+        }
 
     def _insert(
         self, table: str, columns: tuple[str, ...], flat: list[object], tail: str = ""
@@ -510,27 +556,6 @@ class JournalFile:
             ).rowcount
             left, at = left - count, end
         return changed
-
-
-def write_body(folder: str, name: bytes, body: bytes) -> None:
-    """A text as a file of its own: whole and on the disk, or not there."""
-    path = body_path(folder, name)
-    if is_body(path, name):
-        return
-    parent = os.path.dirname(path)
-    os.makedirs(parent, mode=0o700, exist_ok=True)
-    os.chmod(parent, 0o700)
-    write_file(path, body)
-    sync_folder(parent)
-    sync_folder(folder)
-
-
-def is_body(path: str, name: bytes) -> bool:
-    try:
-        with open(path, "rb") as file:
-            return digest(file.read()) == name
-    except OSError:
-        return False
 
 
 def _statement(table: str, columns: tuple[str, ...], count: int, tail: str) -> str:

@@ -11,70 +11,13 @@ import os
 import shutil
 import time
 from calendar import timegm
-from collections.abc import Sequence
-from contextlib import suppress
-from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from msgspec import MsgspecError, Struct, convert
-from msgspec.structs import replace
+from msgspec import Struct
 
 from headway.base import locks as owner
-from headway.errors import HeadwayError, JournalError, UsageError, did_you_mean
+from headway.errors import JournalError, UsageError, did_you_mean
 from headway.journal.file import path_of
-from headway.journal.shim_log import write_file
-
-if TYPE_CHECKING:
-    from headway.plans.graph import Graph
-    from headway.work import Work
-
-
-# The shape of a run's graph, kept beside its journal: who needs whom, for readers after the run.
-
-NAME: Final = "shape.json"
-
-GROUPS_MAX: Final = 20_000
-"""Larger graphs are not kept: writing them would delay the start."""
-
-
-class RunOutline(Struct, frozen=True):
-    """What a run was to do, as far as is needed to understand its time."""
-
-    graph: Graph
-    ceiling: float = inf
-    models: frozenset[str] | None = None
-    """The groups whose tasks only ask a model; None where that is unknown."""
-
-
-def keep_shape(folder: str, graph: Graph, works: Sequence[Work], ceiling: float) -> None:
-    """Replace what is kept. A disk that is full holds the run elsewhere: here it is passed over."""
-    from headway.base.codec import encode
-    from headway.plans.resources import ANYTHING
-
-    if len(graph) > GROUPS_MAX:
-        return
-    groups = [
-        replace(one, touches=None if one.touches is None else ANYTHING) for one in graph.groups
-    ]
-    both = zip(graph.groups, works, strict=True)
-    models = [one.name for one, work in both if work.is_idle_until_sent]
-    with suppress(OSError):
-        keep_file(folder, NAME, encode((groups, ceiling, models)), is_durable=False)
-
-
-def kept_shape(folder: str) -> RunOutline | None:
-    """The graph that the run last had, as far as its shape goes."""
-    from headway.base.codec import parse
-    from headway.plans.graph import Graph, TaskGroup
-
-    try:
-        with open(os.path.join(folder, NAME), "rb") as file:
-            shape = tuple[tuple[TaskGroup, ...], float, frozenset[str]]
-            groups, ceiling, models = convert(parse(file.read()), shape)
-        return RunOutline(Graph(groups), ceiling, models)
-    except (OSError, HeadwayError, MsgspecError, IndexError, ValueError):
-        return None
-
 
 FOLDER: Final = "runs"
 LAST: Final = "last"
@@ -85,8 +28,6 @@ SLOTS: Final = len(LETTERS) ** 3
 TRIES_MAX: Final = 1000
 """Neighbouring slots that are looked at when one is taken."""
 LISTED_MAX: Final = 1000
-SOURCE_NAME: Final = "plan.json"
-"""In a run's folder: what is performed now, which an edit may have changed since it began."""
 
 
 class RunPlace(Struct, frozen=True):
@@ -144,24 +85,6 @@ def find_run(state: str, word: str) -> RunPlace:
     raise UsageError(
         f"there is no run `{word}`", hint=did_you_mean(word, [place.id for place in places[:20]])
     )
-
-
-def keep_source(folder: str, text: str) -> None:
-    keep_file(folder, SOURCE_NAME, text.encode())
-
-
-def keep_file(folder: str, name: str, data: bytes, *, is_durable: bool = True) -> None:
-    """Replace a file of a run, for its user alone: all of it, or nothing."""
-    write_file(os.path.join(folder, name), data, is_synced=is_durable)
-
-
-def kept_source(folder: str, first: str) -> str:
-    """What the run was last to do; `first` is as it began."""
-    try:
-        with open(os.path.join(folder, SOURCE_NAME), encoding="utf-8") as file:
-            return file.read()
-    except (OSError, ValueError):
-        return first
 
 
 def size_bytes(place: RunPlace) -> int:

@@ -1,7 +1,7 @@
 """The journal of a run: events are durable before they are acted on.
 
 Laws:
-- One process owns a run (`owner.py`), and every transaction is of its epoch (`journal_file.py`).
+- One process owns a run (`base/locks.py`), and every transaction is of its epoch (`file.py`).
 - `write` returns at once and `then` is called when it is durable; nothing else is waited for.
 - `close` says what is not on the disk; nothing is dropped without a word.
 """
@@ -13,9 +13,10 @@ import os
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Final
+from functools import partial
+from typing import Final, Protocol
 
 from headway.base import locks as owner
 from headway.engine.record import Header, JournalEntry
@@ -39,8 +40,43 @@ WAITING_MAX: Final = 1_000_000
 in flight is far less."""
 
 Then = Callable[[], None]
-Writing = tuple[Sequence[JournalEntry], Then | None]
-"""Entries that belong together, and the callback for when they are durable."""
+Writing = tuple[Sequence[JournalEntry], Then | None, Sequence[db.RunDocument]]
+"""What belongs together, and the callback for when it is durable."""
+
+
+class Record(Protocol):
+    """Takes down what happens. Writing returns at once and never fails; durability comes later."""
+
+    def write(self, entries: Sequence[JournalEntry], then: Then | None = None) -> None:
+        """Keep these, in one transaction; `then` is called on the loop when they are durable."""
+
+    async def flush(self) -> None:
+        """Wait until everything written so far is durable."""
+
+
+class NullJournal:
+    """For runs that need no file: keeps nothing, and says that it is durable when the loop comes
+    round."""
+
+    def __init__(self) -> None:
+        self._thens: list[Then] = []
+
+    def write(self, entries: Sequence[JournalEntry], then: Then | None = None) -> None:
+        del entries
+        if then is None:
+            return
+        if not self._thens:
+            asyncio.get_running_loop().call_soon(self._tell)
+        self._thens.append(then)
+
+    async def flush(self) -> None:
+        while self._thens:
+            await asyncio.sleep(0)
+
+    def _tell(self) -> None:
+        thens, self._thens = self._thens, []
+        for then in thens:
+            then()
 
 
 class Journal:
@@ -65,6 +101,7 @@ class Journal:
         self._on_fault: Callable[[str], None] | None = None
         self._on_end: Callable[[JournalError], None] | None = None
         self._flushing: set[asyncio.Future[None]] = set()
+        self._recording: set[asyncio.Future[bool]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._owner = 0
         self._queue: deque[Writing] = deque()
@@ -103,9 +140,6 @@ class Journal:
         lock = owner.take(folder)
         try:
             reading.examine(folder)
-            if reading.size_bytes(folder) <= reading.QUICK_BYTES_MAX:
-                with reading.JournalReader(folder) as reader:
-                    reading.verify(reader)
             return cls(folder, lock)
         except JournalError as fault:
             owner.drop(lock)
@@ -128,14 +162,35 @@ class Journal:
 
     def write(self, entries: Sequence[JournalEntry], then: Then | None = None) -> None:
         """Write these in one transaction; `then` is called in the loop once they are durable."""
+        self._put((entries, then, ()))
+
+    def keep(self, name: str, data: bytes, then: Then | None = None) -> None:
+        """The same for what is kept of the run under a name; before `start`, it waits for that."""
+        self._put(((), then, (db.RunDocument(name, data),)))
+
+    def record(self, lines: Sequence[bytes], told: Sequence[asyncio.Future[bool]]) -> None:
+        """Keep lines of what agents' calls were answered. In the loop; `told` are set to whether
+        they are on the disk: no answer waits for a disk that is full."""
+        if self.fault:
+            settle(told, False)
+            return
+        self._recording.update(told)
+        documents = tuple(db.RunDocument(db.CALL, line) for line in lines)
+        self._put(((), partial(self._recorded, told), documents))
+
+    def _recorded(self, told: Sequence[asyncio.Future[bool]]) -> None:
+        self._recording.difference_update(told)
+        settle(told, True)
+
+    def _put(self, writing: Writing) -> None:
         if self.fault and len(self._queue) + len(self._waiting) > WAITING_MAX:
             raise JournalError(f"too much waits for the disk: {self.fault}")
-        self._queue.append((entries, then))
+        self._queue.append(writing)
         if self._is_called:
             return
         loop = self._loop
         is_there = loop is not None and not loop.is_closed()
-        if then is not None or not is_there or threading.get_ident() != self._owner:
+        if writing[1] is not None or not is_there or threading.get_ident() != self._owner:
             self._call()
         elif loop is not None and not self._is_due:
             self._is_due = True
@@ -166,7 +221,7 @@ class Journal:
                 self._is_ending = True
                 self._calls.release()
                 self._thread.join()
-            left = [entry for entries, _ in self._waiting for entry in entries]
+            left = [entry for entries, *_ in self._waiting for entry in entries]
             self.reader.close()
             self._file.close(is_clean=not left)
         except sqlite3.Error:
@@ -219,16 +274,19 @@ class Journal:
             for entry in writing[0]:
                 for _, body in entry.bodies:
                     size += len(body)
+            for document in writing[2]:
+                size += len(document.data)
             if entries >= BATCH_ENTRIES_MAX or size >= BATCH_BYTES_MAX:
                 break
         return batch
 
     def _write(self, batch: list[Writing]) -> bool:
-        entries = [entry for written, _ in batch for entry in written]
+        entries = [entry for written, *_ in batch for entry in written]
+        documents = [one for *_, some in batch for one in some]
         while True:
             try:
-                if entries:
-                    self._file.commit(entries)
+                if entries or documents:
+                    self._file.commit(entries, documents)
             except Exception as fault:
                 # The thread's boundary: whatever it is, its entries are kept and it is said.
                 self._is_over = not may_pass(fault)
@@ -240,7 +298,7 @@ class Journal:
             break
         for _ in batch:
             self._waiting.popleft()
-        thens = [then for _, then in batch if then is not None]
+        thens = [then for _, then, _ in batch if then is not None]
         if thens:
             self._tell(self._settle, thens)
         return True
@@ -266,6 +324,8 @@ class Journal:
 
     def _faulted(self, reason: str, is_stuck: bool) -> None:
         if is_stuck:
+            settle(self._recording, False)
+            self._recording.clear()
             for done in self._flushing:
                 if not done.done():
                     done.set_exception(JournalError(f"what happened is not on the disk: {reason}"))
@@ -280,6 +340,12 @@ class Journal:
         elif self._on_fault is not None and bool(reason) != bool(self._told):
             self._told = reason
             self._on_fault(reason)
+
+
+def settle(told: Iterable[asyncio.Future[bool]], is_durable: bool) -> None:
+    for one in told:
+        if not one.done():
+            one.set_result(is_durable)
 
 
 def may_pass(fault: Exception) -> bool:

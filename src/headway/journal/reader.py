@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager
 from typing import Final
 from urllib.parse import quote
 
@@ -23,39 +22,12 @@ from headway.errors import JournalError
 from headway.journal import file as db
 from headway.journal.folder import RunPlace
 
-# Whether a journal can be trusted before a process goes on with it.
-
 QUICK_BYTES_MAX: Final = 32 * 1024 * 1024
 """A larger journal is not read to its end before a resume, which is to take two seconds: each of
 its results is checked when it is read."""
 
 UNREADABLE: Final = (sqlite3.Error, OSError, UnicodeDecodeError)
 """What reading a spoilt file raises; SQLite's own messages can hold bytes of it."""
-
-WAL_HEADER_BYTES: Final = 32
-FRAME_HEADER_BYTES: Final = 24
-_MAGIC: Final = (0x377F0682, 0x377F0683)
-
-
-def examine(folder: str) -> None:
-    """JournalError if something is missing that was on the disk; nothing is changed then."""
-    path = db.path_of(folder)
-    log, kept = f"{path}-wal", f"{path}-wal-kept"
-    # The last process to close a file removes its log. Under a second name it stays.
-    with suppress(OSError):
-        os.unlink(kept)
-    with suppress(OSError):
-        os.link(log, kept)
-    has_log = os.path.exists(kept) and os.path.getsize(kept) > WAL_HEADER_BYTES
-    try:
-        with closing(db.connect(path)) as database:
-            _examine(folder, database, kept if has_log else "")
-    except (JournalError, *UNREADABLE):
-        if has_log:
-            os.replace(kept, log)
-        raise
-    with suppress(OSError):
-        os.unlink(kept)
 
 
 def spoilt(folder: str, what: str) -> JournalError:
@@ -78,67 +50,10 @@ def placed(folder: str, error: JournalError) -> JournalError:
     )
 
 
-def _examine(folder: str, database: sqlite3.Connection, log: str) -> None:
-    meta = db.read_meta(database)
-    if log:
-        if not _has_header(log):
-            raise spoilt(folder, "the header of its log of changes cannot be read")
-        _, frames, _ = database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        lost = commits_after(log, frames)
-        if lost > 1:
-            raise spoilt(folder, f"{lost} commits lie behind a bad place in its log of changes")
-    if size_bytes(folder) <= QUICK_BYTES_MAX:
-        (found,) = database.execute("PRAGMA quick_check(1)").fetchone()
-        if found != "ok":
-            raise spoilt(folder, str(found).replace("\n", " "))
-    # At a clean end both are counted; before it, events are at every commit.
-    least = {"events": db.read_mark(folder)}
-    if meta.get("is_clean"):
-        least = {table: db.number_in(meta, table) for table in ("tasks", "events")}
-    for table, count in least.items():
-        column = "id" if table == "tasks" else "seq"
-        (last,) = database.execute(f"SELECT coalesce(max({column}), 0) FROM {table}").fetchone()
-        if last < count:
-            raise spoilt(folder, f"it had {count} {table} and has {last}")
-
-
 def size_bytes(folder: str) -> int:
-    """How much a journal is on disk, with its log of changes and its large results."""
-    paths = [db.path_of(folder), f"{db.path_of(folder)}-wal"]
-    with suppress(OSError):
-        paths += (entry.path for entry in os.scandir(os.path.join(folder, db.BODIES)))
+    """How much a journal is on disk, with its log of changes."""
+    paths = (db.path_of(folder), f"{db.path_of(folder)}-wal")
     return sum(os.path.getsize(path) for path in paths if os.path.exists(path))
-
-
-def commits_after(log: str, frames: int) -> int:
-    """Commits in the log's present round that lie behind so many frames."""
-    with open(log, "rb") as file:
-        page_bytes, _, salts = struct.unpack(">II8s", file.read(WAL_HEADER_BYTES)[8:24])
-        count = 0
-        at = WAL_HEADER_BYTES + frames * (FRAME_HEADER_BYTES + page_bytes)
-        while True:
-            file.seek(at)
-            header = file.read(16)
-            if len(header) < 16:
-                return count
-            _, size, found = struct.unpack(">II8s", header)
-            count += size != 0 and found == salts
-            at += FRAME_HEADER_BYTES + page_bytes
-
-
-def _has_header(log: str) -> bool:
-    with open(log, "rb") as file:
-        header = file.read(WAL_HEADER_BYTES)
-    magic, *_ = struct.unpack(">I", header[:4])
-    if magic not in _MAGIC:
-        return False
-    # The checksum of SQLite's file format.
-    first = second = 0
-    words = struct.unpack(f"{'>' if magic & 1 else '<'}6I", header[:24])
-    for at in range(0, 6, 2):
-        first = (first + words[at] + second) & 0xFFFFFFFF
-        second = (second + words[at + 1] + first) & 0xFFFFFFFF
-    return (first, second) == struct.unpack(">II", header[24:32])
 
 
 BULK_MIN: Final = 64
@@ -179,8 +94,9 @@ class JournalReader:
             raise JournalError(f"there is no journal in {folder}")
         with self._guarded():
             self._database = sqlite3.connect(
-                f"file:{quote(path)}?mode=ro", uri=True, isolation_level=None, timeout=5.0
-            )
+                f"file:{quote(path)}?mode=ro", uri=True, isolation_level=None, timeout=5.0,
+                check_same_thread=False,
+            )  # fmt: skip
         self._bodies: dict[bytes, int] = {}
         self._bodies_to = 0
         self._seen = -1
@@ -229,7 +145,7 @@ class JournalReader:
                 if not only and found[0] != after + 1:
                     raise JournalError(f"between events {after} and {found[0]} one is missing")
                 after = found[0]
-                yield RecordedEvent(after, found[4], db.read_event(found))
+                yield RecordedEvent(after, found[3], db.read_event(found))
 
     def has_changed(self) -> bool:
         """Whether anything was written since this was last asked, or it is asked first.
@@ -243,7 +159,7 @@ class JournalReader:
         return before != self._seen
 
     def places(self) -> Mapping[bytes, int]:
-        """The digests of all texts in the file, with their numbers; large ones are files."""
+        """The digests of all texts in the file, with their numbers."""
         with self._guarded():
             # Those that came since last time: an index would cost a page per body.
             for place, name in self._database.execute(_PLACES, (self._bodies_to,)):
@@ -257,16 +173,12 @@ class JournalReader:
             if number is not None:
                 row = self._database.execute("SELECT data FROM bodies WHERE id=?", (number,))
                 return _checked(digest, *(row.fetchone() or (None,)))
-            try:
-                with open(db.body_path(self.folder, digest), "rb") as file:
-                    return _checked(digest, file.read())
-            except FileNotFoundError:
-                if not self.header.keeps_bodies:
-                    return None
-                raise JournalError(
-                    f"the result {digest.hex()} is missing",
-                    hint=f"headway resume {self.header.run}: what is missing is done again",
-                ) from None
+            if not self.header.keeps_bodies:
+                return None
+            raise JournalError(
+                f"the result {digest.hex()} is missing",
+                hint=f"headway resume {self.header.run}: what is missing is done again",
+            )
 
     def bodies(self, digests: Collection[bytes]) -> Iterator[tuple[bytes, bytes]]:
         """These texts with their digests, as far as they are kept, in no order; many at once."""
@@ -277,11 +189,22 @@ class JournalReader:
                     if name in left:
                         left.discard(name)
                         yield name, _checked(name, data)
-        # Few, or large ones that are files.
-        places = self.places()
-        for name in left:
-            if name in places or os.path.exists(db.body_path(self.folder, name)):
-                yield name, self.body(name) or b""
+        for name in left & self.places().keys():
+            yield name, self.body(name) or b""
+
+    def documents(self, name: str, which: str = "ORDER BY id") -> Iterator[tuple[int, bytes]]:
+        """What is kept of the run under a name, numbered, in the order in which it was written."""
+        query = f"SELECT id, digest, data FROM {db.table_of(name)} WHERE name=? {which}"
+        with self._guarded():
+            for number, digest, data in self._database.execute(query, (name,)):
+                if not isinstance(data, bytes) or db.document_values(name, data)[1] != digest:
+                    raise JournalError(f"its {name} is spoilt: the digest does not fit")
+                yield number, data
+
+    def document(self, name: str, number: int | None = None) -> bytes | None:
+        """The last of them, or that of a number."""
+        which = "ORDER BY id DESC LIMIT 1" if number is None else f"AND id={number:d}"
+        return next((data for _, data in self.documents(name, which)), None)
 
     def summary(self) -> RunSummary:
         with self._guarded():
@@ -290,20 +213,40 @@ class JournalReader:
                 " sum(spent_microusd), sum(reserved_microusd), sum(unpriced)"
                 " FROM tasks GROUP BY state"
             ).fetchall()
-            first, last, events = self._database.execute(
-                "SELECT (SELECT at_s FROM events ORDER BY seq LIMIT 1),"
-                " (SELECT at_s FROM events ORDER BY seq DESC LIMIT 1), max(seq) FROM events"
-            ).fetchone()
+            ends = [
+                found
+                for order in ("seq", "seq DESC")
+                for found in self._database.execute(f"{_EVENTS} ORDER BY {order} LIMIT 1", (0,))
+            ]
+            first_s, last_s = [db.read_event(found).at_s for found in ends] or (0.0, 0.0)
             try:
                 columns = list(zip(*states, strict=True))[2:]
                 totals = [sum(map(float, column)) for column in columns] or [0.0] * 5
                 return RunSummary(
                     {found[0]: found[1] for found in states}, totals[0], totals[1], int(totals[2]),
-                    int(totals[3]), float(first or 0.0), float(last or 0.0), events or 0,
-                    int(totals[4]),
+                    int(totals[3]), first_s, last_s, ends[-1][0] if ends else 0, int(totals[4]),
                 )  # fmt: skip
             except (TypeError, ValueError):
                 raise JournalError("a number in its tables cannot be read") from None
+
+    def count(self, is_checked: bool = True) -> None:
+        """JournalError if there are fewer tasks or events than were on the disk, or, where it
+        `is_checked`, the file is no whole database."""
+        with self._guarded():
+            meta = db.read_meta(self._database)
+            if is_checked:
+                (found,) = self._database.execute("PRAGMA quick_check(1)").fetchone()
+                if found != "ok":
+                    raise JournalError(str(found).replace("\n", " "))
+            # At a clean end both are counted; before it, events are at every commit.
+            names = {"events": "seq", "tasks": "id"} if meta.get("is_clean") else {}
+            least = {name: db.number_in(meta, name) for name in names}
+            least["events"] = max(least.get("events", 0), db.read_mark(self.folder))
+            for name, count in least.items():
+                column = names.get(name, "seq")
+                (last,) = self._database.execute(f"SELECT max({column}) FROM {name}").fetchone()
+                if (last or 0) < count:
+                    raise JournalError(f"it had {count} {name} and has {last or 0}")
 
     def close(self) -> None:
         self._database.close()
@@ -318,18 +261,29 @@ class JournalReader:
             raise spoilt(self.folder, str(fault)) from None
 
 
+def examine(folder: str) -> None:
+    """JournalError if something is spoilt, or is missing that was on the disk.
+
+    Nothing is changed: the last writer to close a file removes its log of changes, from which a
+    spoilt journal is saved.
+    """
+    with JournalReader(folder) as reader:
+        is_small = size_bytes(folder) <= QUICK_BYTES_MAX
+        reader.count(is_checked=is_small)
+        if is_small:
+            verify(reader)
+
+
 def verify(reader: JournalReader) -> None:
-    """Read everything once with its check; JournalError if something is spoilt, or events are gone.
+    """Read everything once with its check; JournalError if something is spoilt.
 
     A result that is missing is no error here: its task runs again.
     """
     texts = {row.ending.body for row in reader.rows() if row.ending.body}
-    events = sum(1 for _ in reader.events())
+    for _ in reader.events():
+        pass
     for _ in reader.bodies(texts.union(reader.places())):
         pass
-    known = db.read_mark(reader.folder)
-    if events < known:
-        raise spoilt(reader.folder, f"it had {known} events and has {events}")
 
 
 def _checked(name: object, data: object) -> bytes:

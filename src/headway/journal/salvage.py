@@ -13,7 +13,7 @@ import shutil
 import sqlite3
 import struct
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import Final, cast
 
 from msgspec import Struct
@@ -25,17 +25,18 @@ from headway.engine.events import RunFinished
 from headway.engine.record import LOST, Fact, TaskRow, fold, without_lost
 from headway.errors import JournalError
 from headway.journal import file as db
-from headway.journal.reader import FRAME_HEADER_BYTES, WAL_HEADER_BYTES
 from headway.journal.shim_log import sync_folder
 
 # Records in the pages of a spoilt SQLite file, read without SQLite and without its trees.
 
 Record = tuple[object, ...]
 
+WAL_HEADER_BYTES: Final = 32
+FRAME_HEADER_BYTES: Final = 24
 TABLE_LEAF: Final = 0x0D
 INDEX_LEAF: Final = 0x0A
-RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
-"""A length that is larger was never written by us."""
+RECORD_BYTES_MAX: Final = 1_000_000_000
+"""SQLite holds no larger one."""
 _INTEGER_BYTES: Final = (0, 1, 2, 3, 4, 6, 8)
 
 
@@ -191,15 +192,18 @@ class Wreck:
         """Two with one number are both kept: the log may hold what a killed process began to
         write, behind what its successor wrote."""
         self.bodies: dict[bytes, bytes] = {}
+        self.documents: dict[tuple[str, int], tuple[str, bytes, bytes]] = {}
 
     def take(self, number: int, record: Record) -> None:
         """Keep a record if it is one of ours and whole."""
         match record:
             case (None, bytes(name), bytes(data)) if digest(data) == name:
                 self.bodies[name] = data
-            case (None, int() | float() as at_s, version, kind, bytes(key), text, crc):
-                values = (number, float(at_s), version, kind, key, text, crc)
-                self.events.add((number, key, db.read_event(values)))
+            case (None, str(name), bytes(check), bytes(data)):
+                if db.document_values(name, data)[1] == check:
+                    self.documents[db.table_of(name), number] = (name, check, data)
+            case (None, _, _, bytes(key), _, _):
+                self.events.add((number, key, db.read_event((number, *record[1:]))))
             case (None, bytes(key), name, state, *_, data, crc) if len(record) == len(
                 db.ROW_COLUMNS
             ):
@@ -252,13 +256,9 @@ def _salvage(folder: str) -> Salvaged:
     try:
         header = db.header_of(wreck.meta)
     except JournalError:
-        header = db.read_header_copy(folder)
+        header = db.read_copy(folder)
     had, bodies = wreck.brought_up_to_date(), list(wreck.bodies.items())
-
-    def has(name: bytes) -> bool:
-        is_there = name in wreck.bodies or not header.keeps_bodies
-        return is_there or db.is_body(db.body_path(folder, name), name)
-
+    has = wreck.bodies.__contains__ if header.keeps_bodies else lambda _: True
     rows = [without_lost(row, has) for row in had]
     lost = sum(row.fault == LOST for row in rows)
     events = wreck.in_order()
@@ -282,13 +282,16 @@ def _salvage(folder: str) -> Salvaged:
             db.row_values(number, row) for number, row in enumerate(rows, 1)
         ])  # fmt: skip
         _fill(database, "bodies", db.BODY_COLUMNS[1:], bodies)
+        for (table, _), values in sorted(wreck.documents.items()):
+            _fill(database, table, db.DOCUMENT_COLUMNS[1:], [values])
         db.say(database, epoch=epoch if isinstance(epoch, int) else 0)
         db.say(database, tasks=len(rows), events=len(events))
         database.execute("COMMIT")
     kept_as = _move_aside(folder)
     os.rename(db.path_of(draft), path)
-    with suppress(FileNotFoundError):
-        os.unlink(os.path.join(folder, db.MARK))
+    db.write_copy(folder, header)
+    with open(os.path.join(folder, owner.LOCK), "rb+") as file:
+        db.write_mark(file.fileno(), len(events))
     shutil.rmtree(draft)
     sync_folder(folder)
     return Salvaged(len(rows), len(events), len(bodies), missing, lost, kept_as)

@@ -45,7 +45,6 @@ from headway.report.text.runs import LISTED_MAX, Glance, count_words, look, stat
 from headway.report.text.terminal import clean
 from headway.report.text.words import finite, known_usd
 from headway.run.agent_tasks import must_have_providers
-from headway.run.declared import declared
 from headway.run.launch import tell
 from headway.run.plan_run import PlanSource, must_be_possible, plan_run, price_guess, with_model
 from headway.run.run_context import Crew
@@ -444,9 +443,7 @@ class Service:
         place = self.settings.run(run)
         with JournalReader(place.folder) as reader:
             glance = look(reader)
-            plan = declared(reader, place.folder)
-            names = [task] if task else []
-            found = harvest(reader, names, None if plan is None else plan[0])
+            found = harvest(reader, [task] if task else [])
             pairs = ((as_json(one, is_parsed=False), one[1]) for one in found)
             results, left_out, after = page(pairs, offset, limit, max_bytes, from_byte)
         ended = sum(glance.of(state) for state in ("finished", "failed", "skipped"))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import translate
 from functools import partial
@@ -59,10 +59,13 @@ LINES_BYTES_MAX: Final = 64_000_000
 class Folder:
     """The folder that a plan is in, as far as it may look at it, and the texts that it names."""
 
-    def __init__(self, path: Path, may_leave: bool = False) -> None:
+    def __init__(
+        self, path: Path, may_leave: bool = False, known: Mapping[str, str] | None = None
+    ) -> None:
+        """`known` are texts by path that are not read again."""
         self._root = os.path.realpath(path)
         self._may_leave = may_leave
-        self._texts: dict[str, str] = {}
+        self._texts = dict(known or {})
         self._bytes = 0
 
     def opened(self, path: str) -> str:
@@ -351,16 +354,21 @@ def load_unrefused(
 
 
 @in_one_go()
-def plan_from(text: str, folder: Path, name: str = "plan.yaml", may_leave: bool = False) -> Loaded:
-    """The plan in a text, as it was when a run began."""
+def plan_from(
+    text: str, folder: Path, name: str = "plan.yaml", may_leave: bool = False,
+    included: Sources | None = None,
+) -> Loaded:  # fmt: skip
+    """The plan in a text, as it was when a run began; `included` is what it named then."""
     document = parse_document(text, name, is_json=name.endswith(".json"))
-    return Loaded(examined(_expanded(document, folder, may_leave)), text, folder)
+    return Loaded(examined(_expanded(document, folder, may_leave, included)), text, folder)
 
 
-def _expanded(document: Document, folder: Path, may_leave: bool) -> ExpandedPlan:
+def _expanded(
+    document: Document, folder: Path, may_leave: bool, included: Sources | None = None
+) -> ExpandedPlan:
     spec = plan_of(document)
-    library = Folder(folder, may_leave)
-    expanded = library.texts(expand(spec, library.items(spec)))
+    library = Folder(folder, may_leave, None if included is None else included.files)
+    expanded = library.texts(expand(spec, included or library.items(spec)))
     check_contexts(expanded)
     return expanded
 
@@ -374,6 +382,7 @@ def load_foreign(
     allowance: PlanPermissions = PlanPermissions(),
     name: str = "plan.yaml",
     has_begun: bool = False,
+    included: Sources | None = None,
 ) -> Loaded:
     """The plan in a text of somebody else's; of a run that `has_begun`, its files may be there."""
     spec = plan_of(parse_document(text, name, is_json=name.endswith(".json")))
@@ -381,8 +390,8 @@ def load_foreign(
     disk = Disk(partial(is_behind if has_begun else is_taken, root), partial(leads, root))
     check_foreign(spec, allowance, disk)
     # The names that patterns give and the lines of files; prompts and schemas are opened after.
-    check_members(expand(spec, Folder(folder).items(spec)), disk)
-    return plan_from(text, folder, name)
+    check_members(expand(spec, included or Folder(folder).items(spec)), disk)
+    return plan_from(text, folder, name, included=included)
 
 
 def is_taken(root: str, path: str) -> bool:

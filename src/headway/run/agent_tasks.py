@@ -26,6 +26,7 @@ from headway.agents import programs
 from headway.agents import shell as commands
 from headway.agents.kinds import Custom, result_in
 from headway.agents.metering import MeteredUsage
+from headway.base.codec import encode
 from headway.base.digest import digest
 from headway.base.values import Fault
 from headway.config import Configuration, read_configuration
@@ -49,6 +50,7 @@ from headway.work import AGENT_VARIABLE, Attempt, AttemptError, Result
 if TYPE_CHECKING:
     from headway.agents.kinds import AgentSetting
     from headway.agents.prompt import Verify
+    from headway.journal.journal import Journal
     from headway.plans.expand import ExpandedPlan, GroupPlan
     from headway.run.filling import Filling
 
@@ -387,7 +389,8 @@ class _Program:
             max(0, self._before.calls - kept), is_done, self._session.number, dict(heard.denied),
             seen.unpriced,
         )  # fmt: skip
-        programs.add_account(self._crew.run_folder, account)
+        if self._crew.journal is not None:
+            self._crew.journal.keep(programs.AGENT, encode(account))
         if account.denied:
             self._crew.notes.append(account.refusal)
         if how not in ("first", "start") or self._before.calls:
@@ -411,7 +414,7 @@ class _Program:
         if self._crew.meter is not None:
             name = f"{self._attempt.name}~{session.number}"
             self._before = self._crew.meter.known_as(self._attempt, name)
-            untold = _untold(self._before, self._crew.run_folder, session)
+            untold = _untold(self._before, self._crew.journal, session)
             charged = self._attempt.charged
             self._charged = min(untold.microusd, charged.microusd)
             tokens = min(round(untold.input_tokens + untold.output_tokens), charged.tokens)
@@ -529,12 +532,14 @@ class _Program:
         )  # fmt: skip
 
 
-def _untold(before: MeteredUsage, run_folder: str, session: programs.Session) -> MeteredUsage:
+def _untold(
+    before: MeteredUsage, journal: Journal | None, session: programs.Session
+) -> MeteredUsage:
     """What attempts in a session took that were killed: it is recorded, and no account tells it."""
-    if not before.paid:
+    if not before.paid or journal is None:
         return MeteredUsage()
     key = session.key, session.number
-    told = [one for one in programs.accounts_of(run_folder) if (one.key, one.number) == key]
+    told = [one for one in programs.accounts_of(journal.reader) if (one.key, one.number) == key]
     calls = before.paid - sum(one.metered_calls or 0 for one in told)
     given = before.input_tokens - sum(one.metered_input_tokens for one in told)
     gave = before.output_tokens - sum(one.metered_output_tokens for one in told)

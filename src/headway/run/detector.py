@@ -5,25 +5,24 @@ Laws:
 - To enforce is to keep a task from what it does not declare, before it is done: what it does with
   the shared state, and with files in its own Python code. A command is judged when it has ended.
 - Of each task its last result is judged; only of one that has none, what its failure touched.
-- What was found is kept beside the journal, for later commands.
+- What was found is kept in the journal, for later commands.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import cache, partial
 from typing import Final, Literal, get_args
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from headway.base.codec import as_dict, encode
 from headway.base.folders import folders
 from headway.base.values import Fault
 from headway.errors import BadValueError, HeadwayError, UndeclaredError, did_you_mean
-from headway.journal.folder import keep_file, list_runs
+from headway.journal.documents import keep_findings
+from headway.journal.folder import list_runs
+from headway.journal.journal import Journal
 from headway.journal.reader import JournalReader
 from headway.plans.expand import ExpandedPlan, GroupPlan
 from headway.plans.graph import Graph
@@ -166,8 +165,6 @@ def _filled(plan: GroupPlan, text: str, member: int) -> str:
 
 Mode = Literal["warn", "enforce", "learn", "off"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
-FILE: Final = "findings.json"
-KEPT_MAX: Final = 1_000
 
 
 class _Open(Struct):
@@ -421,15 +418,6 @@ def detector_for(mode: Mode, graph: Graph, channels: Channels) -> Detector:
     return Detector(mode, subject_of_graph(graph, channels))
 
 
-def keep_findings(folder: str, found: Sequence[detect.DetectorFinding]) -> None:
-    """Beside the journal; of a run that was clean, nothing."""
-    with suppress(OSError):  # A full disk does not make a run fail that went well.
-        if not found:
-            os.unlink(os.path.join(folder, FILE))
-            return
-        keep_file(folder, FILE, encode(found[:KEPT_MAX]), is_durable=False)
-
-
 # The detector of a plan's run: how it is made, and what is asked of it when the run is over.
 
 
@@ -443,20 +431,19 @@ def detector_of(mode: Mode, run: PlanRun, run_folder: str) -> Detector:
 
 
 def findings_of(
-    detector: Detector, run: PlanRun, run_folder: str, environment: Mapping[str, str]
-) -> list[dict[str, object]]:
+    detector: Detector, run: PlanRun, journal: Journal
+) -> tuple[detect.DetectorFinding, ...]:
+    """What a run that is over has shown, kept in its journal."""
     if detector.mode == "off":
-        return []
+        return ()
     stateful = [group.touches is not None for group in run.launch.graph.groups]
     before: list[detect.FinishedAccess] = []
     if any(stateful):
-        with JournalReader(run_folder) as reader:
-            header = reader.header
-            _recall(detector, run, reader, stateful)
-        before = earlier(list_runs(folders(environment).state), header)
+        _recall(detector, run, journal.reader, stateful)
+        before = earlier(list_runs(folders(run.crew.environment).state), journal.header)
     found = detector.findings(before)
-    keep_findings(run_folder, found)
-    return [as_dict(one) for one in found]
+    keep_findings(journal, found)
+    return found
 
 
 def _recall(

@@ -25,7 +25,7 @@ from headway.base.numbers import short
 from headway.config import read_configuration
 from headway.errors import HeadwayError
 from headway.journal.folder import list_runs
-from headway.journal.reader import QUICK_BYTES_MAX, JournalReader, size_bytes, verify
+from headway.journal.reader import QUICK_BYTES_MAX, JournalReader, examine, size_bytes
 
 Judgement = Literal["ok", "warn", "fail"]
 
@@ -152,10 +152,10 @@ def _journals(place: Folders) -> DoctorFinding:
         return DoctorFinding("journals", "fail", error.message, error.hint or "")
     for run in runs:
         try:
-            with JournalReader(run.folder) as reader:
-                found = owner.look(run.folder)
-                if not (found and found.is_alive) and size_bytes(run.folder) <= QUICK_BYTES_MAX:
-                    verify(reader)
+            found = owner.look(run.folder)
+            if not (found and found.is_alive) and size_bytes(run.folder) <= QUICK_BYTES_MAX:
+                examine(run.folder)
+            JournalReader(run.folder).close()
         except HeadwayError as error:
             return DoctorFinding("journals", "fail", error.message, error.hint or "")
     return DoctorFinding("journals", "ok", f"of {len(runs)} runs, the newest")

@@ -31,7 +31,7 @@ from headway.engine.state import Rules, State
 from headway.engine.strategy import LocalWidth
 from headway.errors import HeadwayError, JournalError
 from headway.journal.file import FULL
-from headway.journal.memory import Record
+from headway.journal.journal import Record
 from headway.pacing.budget import Budgets
 from headway.plans.graph import Graph
 from headway.plans.ready import DONE, FAILED, LOST

@@ -1,4 +1,4 @@
-"""The forecast of a run, kept beside its journal.
+"""The forecast of a run, kept in its journal.
 
 Laws:
 - What was kept is read back equal; later versions may add to it.
@@ -7,7 +7,6 @@ Laws:
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -20,14 +19,16 @@ from msgspec import Struct, field
 from msgspec.structs import astuple, replace
 
 from headway.agents.prompt import endpoint_of
-from headway.base.codec import decode, encode
+from headway.base.codec import decode
 from headway.base.folders import Folders, folders
 from headway.base.values import Amounts, Budget, Spend
 from headway.broker.store import StoredMemory, recall
 from headway.client.accounts import DIALECT_OF_WIRE
 from headway.engine.strategy import Strategy, parse
-from headway.errors import HeadwayError, WireError
-from headway.journal.folder import RunPlace, keep_file, kept_source, list_runs
+from headway.errors import HeadwayError
+from headway.journal.documents import FORECAST, keep, source_of
+from headway.journal.folder import RunPlace, list_runs
+from headway.journal.journal import Journal
 from headway.journal.reader import JournalReader
 from headway.pacing import memory as learned
 from headway.pacing.account import Profile
@@ -64,8 +65,6 @@ from headway.run.plan_run import (
 )
 from headway.wire.prices import price_of
 
-NAME: Final = "forecast.json"
-
 NONE: Final = "none"
 
 
@@ -74,11 +73,11 @@ class KeptForecast(Struct, frozen=True):
 
     foreseen: Foreseen | None
     word: str = ""
-    """`none`, `spoilt` or `unreadable`; empty if there is one."""
+    """`none` or `spoilt`; empty if there is one."""
 
 
-def foresee_run(run: PlanRun, source: PlanSource, run_folder: str) -> Foreseen | None:
-    """The forecast of a run that is about to begin, kept beside its journal.
+def foresee_run(run: PlanRun, source: PlanSource, journal: Journal) -> Foreseen | None:
+    """The forecast of a run that is about to begin, kept in its journal.
 
     None if nothing is known of the plan, or the forecast fails: that is no reason not to run.
     """
@@ -93,34 +92,16 @@ def foresee_run(run: PlanRun, source: PlanSource, run_folder: str) -> Foreseen |
     except HeadwayError:
         return None
     if found is not None:
-        keep_forecast(run_folder, found)
+        keep(journal, FORECAST, found)
     return found
 
 
-def keep_forecast(folder: str, foreseen: Foreseen) -> bool:
-    """Keep what was foreseen; whether that worked."""
+def read_forecast(reader: JournalReader) -> KeptForecast:
+    """What was foreseen, or the reason why there is nothing."""
     try:
-        keep_file(folder, NAME, encode(foreseen))
-    except OSError:
-        return False
-    return True
-
-
-def kept_forecast(folder: str) -> Foreseen | None:
-    """What was foreseen; None if nothing was, or it is unreadable."""
-    return read_forecast(folder).foreseen
-
-
-def read_forecast(folder: str) -> KeptForecast:
-    """The same, with the reason why there is none."""
-    try:
-        with open(os.path.join(folder, NAME), "rb") as file:
-            return KeptForecast(decode(Foreseen, file.read()))
-    except FileNotFoundError:
-        return KeptForecast(None, NONE)
-    except OSError:
-        return KeptForecast(None, "unreadable")
-    except WireError:
+        data = reader.document(FORECAST)
+        return KeptForecast(None, NONE) if data is None else KeptForecast(decode(Foreseen, data))
+    except HeadwayError:
         return KeptForecast(None, "spoilt")
 
 
@@ -171,10 +152,9 @@ def earlier_plans(
     for place in list(places)[:RUNS_MAX]:
         try:
             with JournalReader(place.folder) as reader:
-                header = reader.header
-            if header.kind != "plan":
-                continue
-            source = PlanSource.kept(place.folder, header.source)
+                if reader.header.kind != "plan":
+                    continue
+                source = PlanSource.kept(reader)
             if source.sim is not None:
                 continue
             is_same = source.path == path
@@ -186,7 +166,7 @@ def earlier_plans(
     for chosen, is_same in ((others, False), (same, True)):
         for place in reversed(chosen):
             with suppress(*UNREADABLE), JournalReader(place.folder) as reader:
-                cast = ObservedTasks.kept(place.folder)
+                cast = ObservedTasks.kept(reader)
                 elsewhere = {one for one, key in cast.accounts.items() if is_elsewhere(one, key)}
                 _hear(found, reader, cast, is_same, elsewhere)
     return found
@@ -197,9 +177,8 @@ def earlier_each(places: Iterable[RunPlace], template: str) -> Earlier:
     found, chosen = Earlier(), list[RunPlace]()
     for place in list(places)[:RUNS_MAX]:
         with suppress(*UNREADABLE), JournalReader(place.folder) as reader:
-            source = kept_source(place.folder, reader.header.source)
             is_same = reader.header.kind == "each" and (
-                EachSource.decoded(source).template == template
+                EachSource.decoded(source_of(reader)).template == template
             )
             if is_same and len(chosen) < SAME_MAX:
                 chosen.append(place)

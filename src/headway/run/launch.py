@@ -28,10 +28,9 @@ from headway.engine.record import EFFECTS, TaskRow
 from headway.engine.state import Rules
 from headway.errors import BadValueError
 from headway.interrupts import heeding
+from headway.journal.documents import keep_shape
 from headway.journal.file import LEAST_BYTES, full_words, is_full
-from headway.journal.folder import keep_shape
-from headway.journal.journal import Journal
-from headway.journal.memory import NullJournal, Record
+from headway.journal.journal import Journal, NullJournal, Record
 from headway.journal.reader import JournalReader
 from headway.pacing.budget import ALL, Budgets
 from headway.pacing.windows import Shares, shares_of
@@ -270,7 +269,7 @@ async def launch(
     )  # fmt: skip
     pauses.driver = driver
     if journal is not None:
-        keep_shape(journal.folder, run.graph, run.works, run.rules.ceiling)
+        keep_shape(journal, run.graph, run.works, run.rules.ceiling)
         loop = asyncio.get_running_loop()
         journal.start(loop, partial(pauses.set, "journal"), driver.break_off)
     for meet in (*run.meets, *([began] if began is not None else [])):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final
@@ -20,9 +18,11 @@ from headway.base.digest import digest
 from headway.base.values import Budget
 from headway.client.accounts import account_name, host_name
 from headway.errors import HeadwayError, SourceError, UsageError, WireError
-from headway.journal.folder import keep_file, keep_source, kept_source
+from headway.journal.documents import CAST, INCLUDED, SOURCE, keep, kept, source_of
+from headway.journal.journal import Journal
+from headway.journal.reader import JournalReader
 from headway.pacing.windows import RUN_SHARES, Shares, shares_of
-from headway.plans.expand import ExpandedPlan, GroupPlan, graph_of, prompt_bytes
+from headway.plans.expand import ExpandedPlan, GroupPlan, Sources, graph_of, prompt_bytes
 from headway.plans.fan_in import FanInShape, shapes_of, with_levels
 from headway.plans.graph import Graph
 from headway.plans.references import check_named
@@ -49,9 +49,6 @@ RESULT_TOKENS_GUESS: Final = 1000
 
 BYTES_PER_TOKEN: Final = 4
 
-CALLS: Final = "calls.hwr"
-"""In the folder of a run: what its agents were answered, so that it need not be paid again."""
-
 
 class PlanSource(Struct, frozen=True):
     """All that a resume needs: the plan's text, where it came from, and how it is run."""
@@ -67,6 +64,9 @@ class PlanSource(Struct, frozen=True):
     sim: str | None = None
     """The script of the simulated provider, empty for its default; None if it is a real one."""
     files: str = ""
+    """The digest of prompts and schemas in files: an edit of one is an edit of the plan."""
+    items: str = ""
+    """The digest of what its patterns and files of lines gave."""
     has_gateway: bool = True
     is_foreign: bool = False
     """Whether an agent wrote it: it is judged again before files that it names are opened."""
@@ -76,16 +76,25 @@ class PlanSource(Struct, frozen=True):
     def encoded(self) -> str:
         return codec.encode(self).decode()
 
-    def save(self, run_folder: str) -> None:
-        keep_source(run_folder, self.encoded())
+    def of(self, expanded: ExpandedPlan) -> PlanSource:
+        """The same with the digests of what the plan includes."""
+        one = expanded.sources
+        files, items = (
+            digest(json.dumps(parts, sort_keys=True).encode()).hex()
+            for parts in (one.files, [one.globs, one.lines])
+        )
+        return replace(self, files=files, items=items)
+
+    def save(self, journal: Journal, included: Sources) -> None:
+        """Keep it, if it is not as the run has it: a later resume goes on with this one."""
+        keep(journal, INCLUDED, included)
+        if self.encoded() != source_of(journal.reader):
+            journal.keep(SOURCE, self.encoded().encode())
 
     @staticmethod
-    def kept(run_folder: str, first: str) -> PlanSource:
-        """The plan as it was last performed; `first` is as it began."""
-        try:
-            return codec.decode(PlanSource, kept_source(run_folder, first).encode())
-        except WireError:
-            return codec.decode(PlanSource, first.encode())
+    def kept(reader: JournalReader) -> PlanSource:
+        """The plan as it was last performed."""
+        return codec.decode(PlanSource, source_of(reader).encode())
 
 
 class PlanRun(Struct, frozen=True):
@@ -158,8 +167,9 @@ def plan_shares(spec: PlanSpec, source: PlanSource) -> Shares:
 def with_meter(run: PlanRun, meter: CallMeter) -> PlanRun:
     """The same run, whose commands make their model calls through this meter."""
     run.crew.meter = meter
-    if run.crew.keeps_results and has_programs(run.plans.expanded.spec):
-        meter.record(os.path.join(run.crew.run_folder, CALLS))
+    keeps = run.crew.keeps_results and run.crew.journal is not None
+    if keeps and run.crew.journal is not None and has_programs(run.plans.expanded.spec):
+        meter.record(run.crew.journal)
     machine = None if run.launch.machine is None else replace(run.launch.machine, meter=meter)
     return replace(run, launch=replace(run.launch, machine=machine))
 
@@ -201,11 +211,6 @@ def _of_plan(spec: PlanSpec, folder: str, target: str) -> Callable[..., object]:
 
 def has_commands(expanded: ExpandedPlan) -> bool:
     return any(g.task.is_command or g.task.verify for g in expanded.groups)
-
-
-def files_digest(expanded: ExpandedPlan) -> str:
-    """Prompts and schemas in files are part of a plan: an edit of one is an edit of the plan."""
-    return digest(json.dumps(sorted(expanded.sources.files.items())).encode()).hex()
 
 
 def with_model(expanded: ExpandedPlan, source: PlanSource) -> ExpandedPlan:
@@ -307,12 +312,11 @@ def _prompt_bytes(expanded: ExpandedPlan, group: GroupPlan) -> int:
 
 # What later forecasts need to know of a run.
 
-CAST_NAME: Final = "cast.json"
 SIZES_MAX: Final = 2000
 
 
 class ObservedTasks(Struct, frozen=True):
-    """What the tasks of a run are, kept beside its journal: files that the plan names change."""
+    """What the tasks of a run are: files that the plan names change."""
 
     parts: Mapping[str, tuple[str, int | None]]
     """By name, the model that is asked, empty if none is, and how many tasks there are."""
@@ -321,16 +325,16 @@ class ObservedTasks(Struct, frozen=True):
     accounts: Mapping[str, str] = {}
     """By model, the key's name on whose account it was asked, before the first call."""
 
-    def keep(self, run_folder: str) -> None:
-        """Write it down; a run goes on without, if the disk is full."""
-        with suppress(OSError):
-            keep_file(run_folder, CAST_NAME, codec.encode(self), is_durable=False)
+    def keep(self, journal: Journal) -> None:
+        keep(journal, CAST, self)
 
     @staticmethod
-    def kept(run_folder: str) -> ObservedTasks:
-        """As it was written; OSError or WireError if it was not, or is spoilt."""
-        with open(os.path.join(run_folder, CAST_NAME), "rb") as file:
-            return codec.decode(ObservedTasks, file.read())
+    def kept(reader: JournalReader) -> ObservedTasks:
+        """As it was written; WireError if it was not, or is spoilt."""
+        found = kept(reader, CAST, ObservedTasks)
+        if found is None:
+            raise WireError("what its tasks are was not kept")
+        return found
 
 
 def account_key(model: str, environment: Mapping[str, str]) -> tuple[str, str]:

@@ -11,7 +11,6 @@ Laws:
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final
@@ -23,7 +22,6 @@ from headway.engine.engine import restore
 from headway.engine.record import TaskRow, without_lost
 from headway.engine.state import State
 from headway.errors import JournalError
-from headway.journal.file import body_path
 from headway.journal.reader import JournalReader
 from headway.plans.graph import Graph, Need, Numbering
 from headway.work import Needed, Work
@@ -160,12 +158,7 @@ class Saved(Struct, frozen=True):
 
 def readable_rows(reader: JournalReader) -> dict[bytes, TaskRow]:
     """The rows of a run by content key; where the result is lost, the task is not finished."""
-    places = reader.places()
-
-    def has(name: bytes) -> bool:
-        return name in places or os.path.exists(body_path(reader.folder, name))
-
-    is_there = has if reader.header.keeps_bodies else lambda _: True
+    is_there = reader.places().__contains__ if reader.header.keeps_bodies else lambda _: True
     return {row.key: without_lost(row, is_there) for row in reader.rows()}
 
 

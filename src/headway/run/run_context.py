@@ -11,6 +11,7 @@ from msgspec import Struct, field
 
 from headway.agents.metering import CallMeter
 from headway.agents.shell import Adopted, Command, ShimClient, shim_key
+from headway.journal.journal import Journal
 from headway.pacing.windows import RUN_SHARES, Shares
 from headway.run.machine import Machine
 from headway.state.context import Commons
@@ -32,6 +33,7 @@ class Crew(Struct):
     run_folder: str
     run: str
     environment: Mapping[str, str]
+    journal: Journal | None = None
     adopted: Adopted | None = None
     """Ends of commands that an interrupted process did not come to journal."""
     must_be_priced: bool = False
@@ -56,6 +58,12 @@ class Crew(Struct):
     _models: LoopModels | None = None
     _functions: FunctionAgent | None = None
     _numbers: int = 0
+
+    def join(self, journal: Journal) -> None:
+        """Perform the run of a journal, and go on with what its commands have left."""
+        self.journal, self.run_folder, self.run = journal, journal.folder, journal.header.run
+        self.adopted, self.keeps_results = Adopted(journal.folder), journal.header.keeps_bodies
+        self.shim().folder = os.path.abspath(journal.folder)
 
     def command(self, attempt: Attempt, script: str, environment: Mapping[str, str]) -> Command:
         argv = ("/bin/sh", "-c", script)

@@ -30,7 +30,7 @@ from headway.engine.effects import Asker, Due, Outgoing
 from headway.engine.record import EffectDone, EffectIntended, JournalEntry
 from headway.errors import EffectFailedError, HeadwayError, StateError
 from headway.journal.file import FULL, full_words
-from headway.journal.memory import Record
+from headway.journal.journal import Record
 from headway.state.shared import Act, Channels, canonical
 
 # A user's function, whatever it raises.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator, Sequence
 from math import ceil
 from typing import TYPE_CHECKING, Final, TextIO
@@ -121,17 +119,6 @@ def refusal_of(error: PlanError) -> dict[str, object]:
 
 SHOWN_MAX: Final = 10
 LINE_CELLS_MAX: Final = 300
-
-
-def kept_findings(folder: str) -> tuple[DetectorFinding, ...]:
-    try:
-        with open(os.path.join(folder, "findings.json"), encoding="utf-8") as file:
-            found = json.load(file)
-        from headway.report.detect import DetectorFinding
-
-        return tuple(DetectorFinding(**one) for one in found)
-    except (OSError, ValueError, TypeError):
-        return ()
 
 
 def print_findings(found: Sequence[DetectorFinding], stream: TextIO, hint: str) -> None:

@@ -31,9 +31,9 @@ from headway.report.text.runs import Glance
 from headway.report.text.stage import gauge, labelled
 from headway.report.text.terminal import print_lines
 from headway.report.text.words import console_for, count, glyphs_for, one_line
-from headway.run.declared import plans_of
-from headway.run.forecasts import kept_forecast
+from headway.run.forecasts import read_forecast
 from headway.run.plan_run import PlanSource
+from headway.run.resume import plans_of
 
 FACTS_MAX: Final = 20_000
 """The newest events of a run: more than a minute has, and read in a few tenths of a second."""
@@ -44,7 +44,7 @@ def source_of(reader: JournalReader) -> PlanSource | None:
     if reader.header.kind != "plan":
         return None
     try:
-        return PlanSource.kept(reader.folder, reader.header.source)
+        return PlanSource.kept(reader)
     except WireError:
         return None
 
@@ -58,7 +58,7 @@ def outlook(
     if source is not None and not _is_whole(reader, source):
         return TimeLeft(left), ""
     # A run that was resumed takes other times than the one that was foreseen.
-    foreseen = kept_forecast(reader.folder) if glance.standing.parts <= 1 else None
+    foreseen = read_forecast(reader).foreseen if glance.standing.parts <= 1 else None
     foreseen_s = None if foreseen is None else foreseen.time_s.mid
     progress = RunProgress(TaskNames("", ("tasks",), (0,), lambda _: 0, str, foreseen_s=foreseen_s))
     for recorded in reader.events(max(0, glance.summary.events - FACTS_MAX)):

@@ -23,7 +23,8 @@ from headway.base.values import CacheTokens
 from headway.engine.record import Header
 from headway.engine.strategy import ADAPTIVE, parse
 from headway.errors import HeadwayError
-from headway.journal.folder import RunOutline, RunPlace, kept_shape, list_runs
+from headway.journal.documents import RunOutline, kept_shape
+from headway.journal.folder import RunPlace, list_runs
 from headway.journal.reader import JournalReader, RecordedEvent
 from headway.pacing.admission import BUDGETED, FOLLOWS
 from headway.report import time_use as use
@@ -91,10 +92,10 @@ class Afterwards(Struct, frozen=True):
         return sum(getattr(one, name) for one in self.numbers.tasks.values())
 
 
-def afterwards(reader: JournalReader, folder: str) -> Afterwards:
+def afterwards(reader: JournalReader) -> Afterwards:
     glance, recorded = _seen(reader)
     header = reader.header
-    shape = kept_shape(folder) or _planned_shape(header, folder)
+    shape = kept_shape(reader) or _planned_shape(reader)
     names = {row.key: row.name for row in reader.rows()}
     graph = None if shape is None else shape.graph
     group_of = grouping(header, names)
@@ -121,7 +122,7 @@ def afterwards(reader: JournalReader, folder: str) -> Afterwards:
     for group in groups.values():
         taken.add(group.taken)
         lost.add(group.lost)
-    forecast = read_forecast(folder)
+    forecast = read_forecast(reader)
     work_s = sum(one.task_s for one in where.shares if one.cause in use.WORK)
     return Afterwards(
         glance, names, forecast,
@@ -145,12 +146,12 @@ def _seen(reader: JournalReader) -> tuple[Glance, list[RecordedEvent]]:
     return glance, recorded
 
 
-def _planned_shape(header: Header, folder: str) -> RunOutline | None:
+def _planned_shape(reader: JournalReader) -> RunOutline | None:
     """The shape of a run whose own is not kept, by reading its plan again."""
     from headway.report.text.why import known
 
     try:
-        found = known(header, folder)
+        found = known(reader)
     except (HeadwayError, ValueError, TypeError, KeyError):
         return None
     return None if found is None else RunOutline(found.graph, found.rules.ceiling)
@@ -476,8 +477,7 @@ CELLS_MIN: Final = 40
 
 NO_FORECAST: Final = {
     "none": "nothing: this run began without a forecast",
-    "spoilt": "its forecast cannot be read: forecast.json is spoilt",
-    "unreadable": "its forecast cannot be read: forecast.json cannot be opened",
+    "spoilt": "its forecast cannot be read: it is spoilt",
 }
 
 

@@ -17,9 +17,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TextIO
 
 from headway.base.values import CacheTokens
+from headway.engine.events import GroupExpanded, RunBegan
 from headway.engine.record import TaskRow
 from headway.errors import StateFileError
+from headway.journal.documents import is_edited, kept_shape
 from headway.journal.reader import JournalReader
+from headway.plans.graph import Numbering
 from headway.report.text.runs import agents_as_json, unknown_task
 from headway.report.text.words import known_usd
 
@@ -44,19 +47,19 @@ Gave = tuple[TaskRow, bytes | None]
 """A task that ended, and its result; None if it has none, or results are not kept."""
 
 
-def harvest(
-    reader: JournalReader, names: Collection[str] = (), places: Mapping[bytes, int] | None = None
-) -> Iterator[Gave]:
-    """The tasks that have ended, or those in `names`, ordered by `places` or by their numbers."""
+def harvest(reader: JournalReader, names: Collection[str] = ()) -> Iterator[Gave]:
+    """The tasks that have ended, or those in `names`, in declared order."""
+    inner, order = _order(reader)
     rows = [
         row
         for row in reader.rows()
         if not names or row.name in names or row.name.partition("[")[0] in names
     ]
-    if places is not None:
-        rows = [row for row in rows if row.key in places]
-    order = _numbers(reader) if places is None else places
-    rows.sort(key=lambda row: order.get(row.key, len(order)))
+    if inner is None:
+        rows = [row for row in rows if row.key in order]
+    else:
+        rows = [row for row in rows if row.name.partition("[")[0] not in inner]
+    rows.sort(key=lambda row: order.get(row.key, (len(order), 0)))
     there = {row.name for row in rows} | {row.name.partition("[")[0] for row in rows}
     for name in names:
         if name not in there:
@@ -68,13 +71,29 @@ def harvest(
             yield row, None
 
 
-def _numbers(reader: JournalReader) -> dict[bytes, int]:
-    numbers: dict[bytes, int] = {}
+def _order(reader: JournalReader) -> tuple[Collection[str] | None, dict[bytes, tuple[int, int]]]:
+    """The places of tasks, and names of groups that are no results of their own: levels of
+    reductions. Of an edited plan, the places of all tasks that it still has, and None.
+
+    Of any other run they follow from its shape and the numbers of its tasks, without its plan.
+    """
+    if is_edited(reader):
+        from headway.run.resume import declared
+
+        if (plan := declared(reader)) is not None:
+            return None, {key: (place, 0) for key, place in plan[0].items()}
+    shape = kept_shape(reader)
+    groups = () if shape is None else shape.graph.groups
+    numbers, places = Numbering(groups), dict[bytes, tuple[int, int]]()
     for recorded in reader.events():
-        number = getattr(recorded.event, "task", None)
-        if number is not None:
-            numbers[recorded.key] = number
-    return numbers
+        match recorded.event:
+            case RunBegan():
+                numbers = Numbering(groups)
+            case GroupExpanded(group=group, count=count) if groups and not numbers.is_known(group):
+                numbers.expand(group, count)
+            case event if isinstance(task := getattr(event, "task", None), int):
+                places[recorded.key] = numbers.place(task) if groups else (task, 0)
+    return {group.name for group in groups if "/" in group.name}, places
 
 
 def cache_json(cache: CacheTokens) -> dict[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from heapq import nlargest
 from itertools import islice
@@ -19,10 +19,11 @@ from headway.base.folders import folders
 from headway.base.locks import look as look_owner
 from headway.base.numbers import short
 from headway.engine.effects import KnownEffects
-from headway.engine.events import RunBegan, TaskProposed, TaskStale, TaskStarted
+from headway.engine.events import GroupExpanded, RunBegan, TaskProposed, TaskStale, TaskStarted
 from headway.engine.record import EFFECTS, Header, TaskRow, TaskState
 from headway.errors import BadValueError, HeadwayError, did_you_mean
-from headway.journal.folder import FOLDER, RunPlace, find_run, kept_source, list_runs
+from headway.journal.documents import is_edited, kept_shape
+from headway.journal.folder import RunPlace, find_run, list_runs
 from headway.journal.reader import JournalReader, RunSummary
 from headway.report.history import RunVerdict, Standing, stand, verdict
 from headway.report.progress import ProgressStatistics, RunProgress, TaskNames
@@ -109,35 +110,55 @@ def look(reader: JournalReader) -> Glance:
     now_s = time.time()
     is_owned = owner is not None and owner.is_alive
     summary = reader.summary()
-    plan = _edited(reader, standing, sum(summary.counts.values()))
     places: Mapping[bytes, int] | None = None
-    inner: dict[str, tuple[int, int]] = {}
-    if plan is not None:
-        places, levels = plan
-        places = {**places, **{key: len(places) for key in levels}}
-        there = [row for row in reader.rows() if row.key in places]
-        summary = replace(summary, counts=dict(Counter(row.state for row in there)))
-        done = Counter(levels.get(row.key) for row in there if row.state == "finished")
-        inner = {name: (done[name], n) for name, n in Counter(levels.values()).items()}
+    inner = _inner(reader) if reader.header.kind == "plan" else {}
+    if inner is None or _is_other(reader, standing, sum(summary.counts.values())):
+        places, inner, summary = _declared(reader, summary)
     return Glance(
         reader.header, standing, verdict(standing, is_owned, now_s), summary,
         owner.pid if owner is not None and is_owned else None, now_s, places, inner,
     )  # fmt: skip
 
 
-def _edited(
-    reader: JournalReader, standing: Standing, rows: int
-) -> tuple[dict[bytes, int], dict[bytes, str]] | None:
-    """The tasks of a run that was edited or has reductions; None is the usual case."""
-    header = reader.header
-    folder = os.path.join(state_folder(), FOLDER, header.run)
-    is_same = kept_source(folder, header.source) == header.source
-    has_levels = header.kind == "plan" and "reduce" in header.source
-    if is_same and not has_levels and rows <= header.tasks + standing.grown:
-        return None
-    from headway.run.declared import declared
+def _is_other(reader: JournalReader, standing: Standing, rows: int) -> bool:
+    """Whether there are tasks that do not count any more: of a plan before it was edited."""
+    return rows > reader.header.tasks + standing.grown or is_edited(reader)
 
-    return declared(reader, folder)
+
+def _inner(reader: JournalReader) -> dict[str, tuple[int, int]] | None:
+    """Of each level of a reduction, how many tasks have finished, and how many there are; None
+    where the shape of the run is not kept."""
+    if "reduce" not in reader.header.source:
+        return {}
+    shape = kept_shape(reader)
+    if shape is None:
+        return None
+    counts = {group.name: group.count or 0 for group in shape.graph.groups if "/" in group.name}
+    if not counts:
+        return {}
+    for recorded in reader.events(kinds=("group_expanded",)):
+        event = recorded.event
+        if isinstance(event, GroupExpanded) and shape.graph.groups[event.group].name in counts:
+            counts[shape.graph.groups[event.group].name] = event.count
+    done = Counter(row.name.partition("[")[0] for row in reader.rows("finished"))
+    return {name: (done[name], of) for name, of in counts.items() if of}
+
+
+def _declared(
+    reader: JournalReader, summary: RunSummary
+) -> tuple[dict[bytes, int] | None, dict[str, tuple[int, int]], RunSummary]:
+    """The tasks that the plan has now, its levels, and the summary of those alone."""
+    from headway.run.resume import declared
+
+    plan = declared(reader)
+    if plan is None:
+        return None, {}, summary
+    places, levels = plan
+    places = {**places, **{key: len(places) for key in levels}}
+    there = [row for row in reader.rows() if row.key in places]
+    done = Counter(levels.get(row.key) for row in there if row.state == "finished")
+    inner = {name: (done[name], n) for name, n in Counter(levels.values()).items()}
+    return places, inner, replace(summary, counts=dict(Counter(row.state for row in there)))
 
 
 def find_row(reader: JournalReader, word: str) -> TaskRow | None:
@@ -172,7 +193,7 @@ def slowest(reader: JournalReader, glance: Glance) -> list[tuple[TaskRow, float]
 NAME_CELLS: Final = 30
 
 
-def coming_lines(folder: str, rows: Iterable[TaskRow], environ: Mapping[str, str]) -> Iterator[str]:
+def coming_lines(reader: JournalReader, environ: Mapping[str, str]) -> Iterator[str]:
     """Of every agent whose task is not done, how it would go on now."""
     from headway.agents.kinds import kind_of
     from headway.agents.metering import MeteredUsage
@@ -180,15 +201,14 @@ def coming_lines(folder: str, rows: Iterable[TaskRow], environ: Mapping[str, str
     from headway.config import read_configuration
     from headway.gateway.recording import doubts_of, recorded_in
     from headway.run.agent_tasks import outset_of
-    from headway.run.plan_run import CALLS
 
-    left = {row.key.hex(): row for row in rows if row.state not in ("finished", "skipped")}
+    left = {row.key.hex(): row for row in reader.rows() if row.state not in ("finished", "skipped")}
     settings = {one.name: one for one in read_configuration(environ).values.agents}
     recorded: dict[str, MeteredUsage] = {}
     with suppress(HeadwayError, OSError):
-        recorded = recorded_in(os.path.join(folder, CALLS))
+        recorded = recorded_in(reader)
     is_replayed = False
-    for home, session in sessions_of(folder):
+    for home, session in sessions_of(reader.folder):
         row, kind = left.get(session.key), kind_of(session.agent, settings)
         if row is None or kind is None:
             continue
@@ -203,17 +223,17 @@ def coming_lines(folder: str, rows: Iterable[TaskRow], environ: Mapping[str, str
             after = f", after {count(made.calls, 'call')}"
         yield f"{one_line(session.task, NAME_CELLS)} {COMING[how]} ({session.agent}{after})"
     if is_replayed:
-        yield from doubts_of(os.path.join(folder, CALLS))
+        yield from doubts_of(reader)
 
 
-def accounts_by_key(folder: str) -> dict[str, list[AgentUsage]]:
+def accounts_by_key(reader: JournalReader) -> dict[str, list[AgentUsage]]:
     """By content key, in hexadecimal digits: what the attempts of each task told."""
-    if not os.path.exists(os.path.join(folder, "agents.jsonl")):
+    if reader.document("agent") is None:
         return {}  # Without loading what reads it.
     from headway.agents.programs import accounts_of
 
     found: dict[str, list[AgentUsage]] = {}
-    for account in accounts_of(folder):
+    for account in accounts_of(reader):
         found.setdefault(account.key, []).append(account)
     return found
 
@@ -260,9 +280,9 @@ def agents_as_json(accounts: list[AgentUsage]) -> dict[str, object]:
     }  # fmt: skip
 
 
-def account_lines(folder: str, width: int) -> Iterator[str]:
+def account_lines(reader: JournalReader, width: int) -> Iterator[str]:
     """A line for each task that an agent has performed, or tried to."""
-    found = accounts_by_key(folder)
+    found = accounts_by_key(reader)
     if not found:
         return  # Without loading what reads them.
     from headway.agents.programs import WORDS
@@ -404,7 +424,7 @@ def status_lines(glance: Glance, reader: JournalReader, width: int) -> Iterator[
         yield from block("windows", run_windows(glance, left.left))
     yield from block("used", [spent_words(glance)])
     yield from block("again", [stale_words(reader)])
-    yield from block("agents", islice(account_lines(reader.folder, 400), LISTED_MAX))
+    yield from block("agents", islice(account_lines(reader, 400), LISTED_MAX))
     is_ranked = not verdict.is_live or glance.of("finished") <= RANKED_MAX
     ranked = slowest(reader, glance) if is_ranked else []
     slow = [f"{one_line(row.name, 30)} {duration(took_s)}" for row, took_s in ranked]
@@ -544,7 +564,7 @@ def as_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
                     "doubts": list(known.doubts)},
         "agents": {
             accounts[-1].task: agents_as_json(accounts)
-            for accounts in accounts_by_key(reader.folder).values()
+            for accounts in accounts_by_key(reader).values()
         },
         "finished": None if standing.finished is None else as_dict(standing.finished),
     }  # fmt: skip

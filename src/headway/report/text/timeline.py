@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from headway.engine.record import Header
-from headway.journal.folder import RunOutline, kept_shape
+from headway.journal.documents import RunOutline, kept_shape
 from headway.journal.reader import JournalReader
 from headway.report.history import Passage, Passages, effective_width, in_line, stays
 from headway.report.tables import Cell, TimelineLane, timeline
@@ -38,7 +38,7 @@ class TimelineView(Struct, frozen=True):
 def played(reader: JournalReader) -> TimelineView:
     names = {row.key: row.name for row in reader.rows()}
     group_of = grouping(reader.header, names)
-    history = Passages(loners(reader.header, kept_shape(reader.folder), group_of))
+    history = Passages(loners(reader.header, kept_shape(reader), group_of))
     for recorded in reader.events():
         history.hear(recorded.key, recorded.event)
     glance = look(reader)

@@ -26,10 +26,10 @@ from headway.journal.reader import JournalReader
 from headway.plans.fan_in import FanInShape
 from headway.report.text.terminal import clean
 from headway.report.text.words import count, one_line
-from headway.run.declared import plans_of
 from headway.run.filling import text_in
 from headway.run.plan_run import PlanSource
 from headway.run.reduce import InnerWork, inner_works
+from headway.run.resume import plans_of
 from headway.run.run_context import Crew
 from headway.run.tasks import Plans
 
@@ -65,14 +65,14 @@ class Branch(Struct, frozen=True):
             yield from branch.results()
 
 
-def trace_of(reader: JournalReader, folder: str, name: str, text: str = "") -> Branch:
+def trace_of(reader: JournalReader, name: str, text: str = "") -> Branch:
     header = reader.header
     if header.kind != "plan":
         raise BadValueError(
             f"{header.run} is no run of a plan's file: it has no reductions",
             hint="`headway results` has what its tasks gave",
         )
-    plans = plans_of(reader, PlanSource.kept(folder, header.source))
+    plans = plans_of(reader, PlanSource.kept(reader))
     groups = plans.expanded.groups
     found = next((group for group in groups if group.name == name), None)
     if found is None or not found.task.reduce:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from math import inf
-from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
@@ -17,16 +16,15 @@ from headway.agents.shell import ShimClient
 from headway.engine.engine import replayed
 from headway.engine.events import AttemptStuck, TaskSkipped, TaskStarted
 from headway.engine.explain import ReasonNames, why
-from headway.engine.record import Fact, Header, TaskRow
+from headway.engine.record import Fact, TaskRow
 from headway.engine.state import Rules, State
 from headway.engine.strategy import parse
 from headway.errors import BadValueError, PlanError, did_you_mean
-from headway.journal.folder import kept_source
+from headway.journal.documents import source_of
 from headway.journal.reader import JournalReader
 from headway.plans.expand import graph_of
 from headway.plans.fan_in import shapes_of, with_levels
 from headway.plans.graph import Graph, TaskGroup
-from headway.plans.load import plan_from
 from headway.report.text import runs
 from headway.report.text.logs import stuck_words, told
 from headway.report.text.runs import NAMES_HINTED_MAX, Glance, find_row, look
@@ -34,6 +32,7 @@ from headway.report.text.terminal import clean, print_lines
 from headway.report.text.words import clock, count, duration, fault_line, one_line
 from headway.run.each import EachSource, EachWork
 from headway.run.plan_run import PlanSource
+from headway.run.resume import plan_of_run
 from headway.state.shared import decode
 
 ADVICE: Final = {
@@ -216,24 +215,24 @@ def draw_cause(console: Console, cause: Cause) -> None:
         console.print(f"hint: {cause.advice}", soft_wrap=True)
 
 
-def known(header: Header, folder: str) -> KnownRun | None:
+def known(reader: JournalReader) -> KnownRun | None:
     """What the run was to do; of Python functions only their own process knows that."""
+    header = reader.header
     if header.kind == "each":
-        source = EachSource.decoded(kept_source(folder, header.source))
+        source = EachSource.decoded(source_of(reader))
         plan = source.plan()
         graph = Graph((TaskGroup("each", plan.count(), retries=source.retries, is_local=True),))
         work = EachWork(plan, header.folder, ShimClient(header.folder))
         return KnownRun(graph, Rules(ceiling=source.jobs), lambda _, member: work.label(member))
     try:
-        return _known_plan(header, folder) if header.kind == "plan" else None
+        return _known_plan(reader) if header.kind == "plan" else None
     except PlanError:
         return None  # A file that the plan names is gone.
 
 
-def _known_plan(header: Header, folder: str) -> KnownRun:
-    source = PlanSource.kept(folder, header.source)
-    path = Path(source.path)
-    expanded = plan_from(source.text, path.parent, path.name, source.may_leave).expanded
+def _known_plan(reader: JournalReader) -> KnownRun:
+    source = PlanSource.kept(reader)
+    expanded = plan_of_run(reader, source).expanded
     graph = with_levels(graph_of(expanded), expanded, shapes_of(expanded))
 
     def label(index: int, member: int) -> str:

@@ -1,4 +1,4 @@
-"""The tasks of a run as declared now, for readers of its journal.
+"""What a run is to do and has committed, by its journal: for readers, and to go on with it.
 
 Laws:
 - The order is that of the plan as it was last performed. Members that were found at run time have
@@ -8,17 +8,21 @@ Laws:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from headway.agents.shell import ShimClient
 from headway.engine.events import TaskFailed, TaskFinished, TaskProposed, TaskReused, TaskStale
 from headway.errors import HeadwayError, UsageError
-from headway.journal.folder import kept_source
+from headway.journal.documents import INCLUDED, kept, source_of
 from headway.journal.reader import JournalReader
-from headway.plans.expand import graph_of
-from headway.plans.load import plan_from
+from headway.plans.expand import ExpandedPlan, Sources, graph_of
+from headway.plans.load import Loaded, load_foreign, plan_from
 from headway.plans.sharing import targets_of
+from headway.plans.untrusted import PlanPermissions
 from headway.run.each import EachSource, EachWork
 from headway.run.filling import text_in
 from headway.run.plan_run import PlanSource, with_model
@@ -30,27 +34,30 @@ Declared = tuple[dict[bytes, int], dict[bytes, str]]
 """By the keys of tasks: their places, and of the inner calls of reductions their levels."""
 
 
-def declared(reader: JournalReader, folder: str) -> Declared | None:
-    """What a run is to do; `folder` is the run's. None if only its own process knows."""
+def declared(reader: JournalReader) -> Declared | None:
+    """What a run is to do; None if only its own process knows."""
     header = reader.header
     if header.kind == "python":
         return None
-    text = kept_source(folder, header.source)
     try:
         if header.kind == "each":
-            plan = EachSource.decoded(text).plan()
+            plan = EachSource.decoded(source_of(reader)).plan()
             work = EachWork(plan, header.folder, ShimClient(header.folder))
             return {work.key(member): member for member in range(plan.count())}, {}
-        return _plan(reader, PlanSource.kept(folder, header.source))
+        return _plan(reader, PlanSource.kept(reader))
     except (HeadwayError, ValueError, TypeError, KeyError):
         return None  # A file that the plan names is gone: the journal alone has to do.
 
 
+def plan_of_run(reader: JournalReader, source: PlanSource) -> Loaded:
+    """The plan as it was last performed, with what it named then: no other file is read."""
+    path, included = Path(source.path), kept(reader, INCLUDED, Sources)
+    return plan_from(source.text, path.parent, path.name, source.may_leave, included)
+
+
 def plans_of(reader: JournalReader, source: PlanSource) -> Plans:
     """The plan of a run, as far as results in its journal make it known."""
-    path = Path(source.path)
-    loaded = plan_from(source.text, path.parent, path.name, source.may_leave)
-    plans = Plans.of(with_model(loaded.expanded, source))
+    plans = Plans.of(with_model(plan_of_run(reader, source).expanded, source))
     while _grown(reader, plans):
         pass  # Each turn makes at least one group known.
     return plans
@@ -58,13 +65,14 @@ def plans_of(reader: JournalReader, source: PlanSource) -> Plans:
 
 def _plan(reader: JournalReader, source: PlanSource) -> Declared:
     plans = plans_of(reader, source)
-    keys = [
-        known.key(member)
-        for group, known in zip(plans.expanded.groups, plans.keys, strict=True)
-        if known is not None
-        for member in range(group.known.count)
-    ]
-    return {key: place for place, key in enumerate(keys)}, inner_keys(plans)
+    return {key: place for place, key in enumerate(_keys(plans))}, inner_keys(plans)
+
+
+def _keys(plans: Plans) -> Iterator[bytes]:
+    """The keys of all tasks that are known, in declared order."""
+    for group, known in zip(plans.expanded.groups, plans.keys, strict=True):
+        if known is not None:
+            yield from map(known.key, range(group.known.count))
 
 
 def _grown(reader: JournalReader, plans: Plans) -> bool:
@@ -84,6 +92,55 @@ def _grown(reader: JournalReader, plans: Plans) -> bool:
     return is_grown
 
 
+# The plan that a run goes on with: as it was, or as its file is now.
+
+
+def plan_to_resume(
+    reader: JournalReader, source: PlanSource, changed: bool, keep: bool,
+    allowance: PlanPermissions,
+) -> tuple[Loaded, PlanSource, str]:  # fmt: skip
+    """The plan, its source, and what an edit changes, in words; empty if nothing was edited.
+
+    UsageError if it was edited, and neither `changed` nor `keep` says what is meant.
+    """
+    path = Path(source.path)
+    try:
+        text = source.text if keep else path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as fault:
+        if changed:
+            why = fault.strerror if isinstance(fault, OSError) else "it is not UTF-8"
+            raise UsageError(f"{path} cannot be read: {why}", hint="--keep: as it was") from None
+        text = source.text
+    included = kept(reader, INCLUDED, Sources) if keep else None
+    # What the user has edited is the user's own.
+    is_foreign = source.is_foreign and text == source.text
+    if is_foreign:
+        has_begun = any(row.attempt for row in reader.rows())
+        loaded = load_foreign(text, path.parent, allowance, path.name, has_begun, included)
+    else:
+        loaded = plan_from(text, path.parent, path.name, source.may_leave, included)
+    words = ""
+    if text != source.text or source.files not in ("", source.of(loaded.expanded).files):
+        words = _what_changes(reader, with_model(loaded.expanded, source))
+    if words and not changed:
+        raise UsageError(
+            f"{path.name}, or a file that it names, was edited since this run began",
+            detail=words,
+            hint=f"headway resume {reader.header.run} --changed, or --keep for the plan as it was",
+        )
+    return loaded, replace(source, text=text, is_foreign=is_foreign), words
+
+
+def _what_changes(reader: JournalReader, expanded: ExpandedPlan) -> str:
+    plans = Plans.of(expanded)
+    keys = set(inner_keys(plans)).union(_keys(plans))
+    finished = [row for row in reader.rows() if row.state == "finished"]
+    holds = sum(row.key in keys for row in finished)
+    spent = sum(row.spent_microusd for row in finished if row.key not in keys)
+    paid = f", which cost ${spent / 1e6:.4f}" if spent else ""
+    return f"{holds} of {len(finished)} results still hold; {len(finished) - holds} do not{paid}"
+
+
 # The shared state of a run as its journal tells it: what was committed, in declared order.
 
 EVERYWHERE: Final = 1 << 62
@@ -91,20 +148,15 @@ EVERYWHERE: Final = 1 << 62
 KINDS: Final = ("task_finished", "task_proposed", "task_stale", "task_reused", "task_failed")
 
 
-def committed(
-    reader: JournalReader, folder: str, pattern: str = "**"
-) -> tuple[dict[str, bytes], bytes]:
-    """The keys of a pattern with their values as JSON, in order, and one digest of all of them.
-
-    `folder` is the run's.
-    """
+def committed(reader: JournalReader, pattern: str = "**") -> tuple[dict[str, bytes], bytes]:
+    """The keys of a pattern with their values as JSON, in order, and one digest of all of them."""
     if reader.header.kind != "plan":
         raise UsageError(
             f"{reader.header.run} is no run of a plan's file: its journal does not tell how what "
             "its tasks put under a key combines",
             hint="ask the program that started it: `run.state`",
         )
-    shared = _shared(reader, PlanSource.kept(folder, reader.header.source))
+    shared = _shared(reader, PlanSource.kept(reader))
     found = shared.matching(pattern, EVERYWHERE)
     return {key: data for key, data, _ in found}, scan_digest(found)
 
