@@ -27,7 +27,6 @@ from headway.pacing.memory import (
     AccountMemory,
     AccountTerms,
     Chronicle,
-    ChronicleMemory,
     PacingMemory,
 )
 
@@ -80,7 +79,7 @@ def test_the_file_is_the_owners_alone_and_nothing_else_is_left(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{}", b"\xff", b"headway memory 3\n", b"headway memory 3\n" + b"\0" * 99]
+    "content", [b"", b"{}", b"\xff", b"headway memory 4\n", b"headway memory 4\n" + b"\0" * 99]
 )
 def test_a_spoilt_file_is_kept_beside(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "memory.dat"
@@ -92,14 +91,6 @@ def test_a_spoilt_file_is_kept_beside(tmp_path: Path, content: bytes) -> None:
         assert f"corrupt-{number}" in kept.notice
         assert (tmp_path / f"memory.dat.corrupt-{number}").read_bytes() == content
     assert store.write(MEMORY) == ""
-
-
-def test_a_history_with_other_columns_is_moved_aside(tmp_path: Path) -> None:
-    path = tmp_path / "memory.dat"
-    other = ChronicleMemory(minutes=((1, 2, 3),))
-    account = AccountMemory("a", "m", "plain", Profile(), chronicle=other)
-    Store(str(path)).write(PacingMemory(accounts=(account,)))
-    assert "other columns" in Store(str(path)).load().notice
 
 
 def test_a_file_of_another_version_or_size_is_not_ours(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
 from headway.base.folders import folders
 from headway.base.values import Budget, Spend
@@ -224,7 +224,7 @@ def store(
     home: dict[str, str], folder: Path, *windows: WindowState, quiet: tuple[int, ...] = ()
 ) -> None:
     """What a broker has stored: usage windows, and hours of the day of which some are `quiet`."""
-    hours = [(float(hour), 0.0, *astuple(QUIET if hour in quiet else BUSY)) for hour in range(24)]
+    hours = [(0, hour, QUIET if hour in quiet else BUSY) for hour in range(24)]
     lane = AccountMemory(
         prospect(home, folder).account, learned.model_group("claude-haiku-4-5"), "anthropic",
         Profile(), chronicle=learned.ChronicleMemory(hours=tuple(hours)), windows=windows,

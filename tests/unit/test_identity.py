@@ -75,7 +75,7 @@ def test_two_keys_of_one_organisation_and_two_addresses_are_one_account() -> Non
     (view,) = describe(admission, 2.0).accounts
     assert (view.account, view.in_flight, view.granted) == (ONE, 0, 2)
     assert [limit.limit.amount for limit in view.limits] == [50.0]
-    assert sum(row[2] for row in (*view.chronicle.minutes, view.chronicle.present)) == 2
+    assert sum(spell.answered for _, _, spell in view.chronicle.minutes) == 2
     assert spent(admission)[ONE].tokens == 300.0
     assert dict(describe(admission, 2.0).keys) == {"api.anthropic.com#1": ONE, "proxy.test#2": ONE}
 

@@ -34,7 +34,7 @@ from headway.pacing.estimate import Price
 from headway.pacing.memory import AccountMemory, PacingMemory
 
 HEAD: Final = b"headway memory "
-VERSION: Final = b"3"
+VERSION: Final = b"4"
 """Of the file; one of another version is moved aside."""
 BYTES_MAX: Final = 32 * 1024 * 1024
 """A thousand accounts, all busy within the hour, take 5 megabytes, and their log as much again."""
@@ -200,8 +200,6 @@ class Store:
         if not records:
             raise WireError("its snapshot is spoilt")
         kept = _fold(records)
-        if not all(one.chronicle.is_whole for one in kept.memory.accounts):
-            raise WireError("its history has other columns")
         return replace(kept, age_s=max(0.0, self._wall() - kept.written_s)), data[at:], at
 
     def _move_aside(self, why: str, rest: bytes = b"", at: int = 0) -> str:
@@ -237,7 +235,8 @@ def _fold(records: list[StoredMemory]) -> StoredMemory:
             before, _ = accounts.pop((one.account, one.group), (one, 0.0))
             chronicle = one.chronicle
             if chronicle.is_rest_same:
-                chronicle = replace(before.chronicle, present=chronicle.present)
+                minutes = (*before.chronicle.minutes[:-1], *chronicle.minutes)
+                chronicle = replace(before.chronicle, minutes=minutes)
             known = replace(one, chronicle=chronicle)
             accounts[one.account, one.group] = known, record.written_s
         claims |= {claim.id: claim for claim in memory.claims}
