@@ -21,7 +21,7 @@ from headway.broker.store import ASIDE_MAX, BYTES_MAX, LOG_BYTES, Store, recall
 from headway.errors import StateFileError
 from headway.pacing.account import Profile
 from headway.pacing.admission import ACCOUNTS_MAX, Admission
-from headway.pacing.budget import Claim, DaySpend
+from headway.pacing.budget import Claim
 from headway.pacing.call import Outcome, Request
 from headway.pacing.memory import (
     AccountMemory,
@@ -40,7 +40,7 @@ MEMORY = PacingMemory(
             (LimitReading("input", None, 1.0, None, 0.5),),
         ),
     ),
-    spent=(("a#1", Spend(1.5, 2)),),
+    days=(("a#1", (("2026-11-15", Spend(1.5, 2)),)),),
     claims=(Claim(("client", 3), "a#1", Spend(1.0, 1)),),
 )  # fmt: skip
 
@@ -65,7 +65,7 @@ def test_a_memory_with_chronicles_and_days_is_read_as_it_was_written(tmp_path: P
     for second in range(200):
         chronicle.answered(float(second), Amounts(10.0, 5.0), 0.123456, 1.0 / 3.0, 3, 0.1)
     account = replace(MEMORY.accounts[0], chronicle=chronicle.memory(200.0))
-    days = (("a#1", (DaySpend("2026-11-16", 1.0 / 3.0, 7),)),)
+    days = (("a#1", (("2026-11-16", Spend(1.0 / 3.0, 7)),)),)
     memory = replace(MEMORY, accounts=(account,), days=days)
     store = Store(str(tmp_path / "memory.dat"))
     assert store.write(memory) == ""

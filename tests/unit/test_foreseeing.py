@@ -95,7 +95,7 @@ def test_budgets_are_those_of_the_month_the_account_and_the_run(
     tight = AccountTerms(budget=Budget(tokens=9e6))
     memory = PacingMemory(
         month="2026-11", terms=(("", terms), (found.account, tight), ("somebody else", tight)),
-        spent=(("", Spend(4e5, 500_000)),),
+        days=(("", (("2026-11-02", Spend(4e5, 500_000)),)),),
     )  # fmt: skip
     portions = replace(found, memory=memory).foresee(Strategy("fixed", 2), QUICKLY).portions
     assert [(one.name, one.of, one.used) for one in portions] == [

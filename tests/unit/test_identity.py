@@ -41,7 +41,7 @@ def names(admission: Admission) -> set[str]:
 
 
 def spent(admission: Admission) -> dict[str, Spend]:
-    return {name: one for name, one in admission.budgets.spent() if one != Spend()}
+    return {name: one.spent for name, one in admission.budgets.ledgers() if one.spent != Spend()}
 
 
 def test_what_a_key_learned_moves_to_its_organisation_with_calls_budget_and_terms() -> None:

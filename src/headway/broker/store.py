@@ -26,10 +26,11 @@ from msgspec.structs import replace
 
 from headway.base.clock import hour, today
 from headway.base.crash import crash_point
+from headway.base.values import Spend
 from headway.errors import WireError
 from headway.journal.shim_log import sync_folder, unlink, write_all, write_file
 from headway.pacing.admission import Admission
-from headway.pacing.budget import DAYS_KEPT, Claim, DaySpend
+from headway.pacing.budget import DAYS_KEPT, Claim
 from headway.pacing.estimate import Price
 from headway.pacing.memory import AccountMemory, PacingMemory
 
@@ -228,7 +229,7 @@ def _fold(records: list[StoredMemory]) -> StoredMemory:
     last, clients = records[-1], dict[str, None]()
     accounts: dict[tuple[str, str], tuple[AccountMemory, float]] = {}
     claims: dict[tuple[str, int], Claim] = {}
-    days: dict[str, dict[str, DaySpend]] = {}
+    days: dict[str, dict[str, Spend]] = {}
     for record in records:
         memory = record.memory
         for one in memory.accounts:
@@ -243,7 +244,7 @@ def _fold(records: list[StoredMemory]) -> StoredMemory:
         clients |= dict.fromkeys(record.clients)
         for key, some in memory.days:
             dates = days.setdefault(key, {})
-            dates |= {day.date: day for day in some}
+            dates |= dict(some)
             if len(dates) > DAYS_KEPT:
                 del dates[min(dates)]
         for name in memory.forgotten:
@@ -255,15 +256,12 @@ def _fold(records: list[StoredMemory]) -> StoredMemory:
     memory = PacingMemory(
         last.memory.month,
         terms=tuple(dict([one for record in records for one in record.memory.terms]).items()),
-        spent=tuple(dict([one for record in records for one in record.memory.spent]).items()),
         accounts=tuple([
             replace(one, age_s=max(0.0, last.written_s - written_s))
             for one, written_s in accounts.values()
         ]),
         claims=tuple(claims.values()),
-        days=tuple([
-            (key, tuple([dates[date] for date in sorted(dates)])) for key, dates in days.items()
-        ]),
+        days=tuple([(key, tuple(sorted(dates.items()))) for key, dates in days.items()]),
         names=records[0].memory.names,
         owners=records[0].memory.owners,
     )  # fmt: skip

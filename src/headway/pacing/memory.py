@@ -28,10 +28,9 @@ from headway.base.values import (
     FaultKind,
     Limit,
     LimitReading,
-    Spend,
 )
 from headway.pacing.account import Profile
-from headway.pacing.budget import ALL, Claim, DaySpend
+from headway.pacing.budget import ALL, Claim, Days
 from headway.pacing.call import CallId
 from headway.pacing.limits import is_about
 from headway.pacing.windows import WindowState
@@ -286,13 +285,12 @@ class PacingMemory(Struct, frozen=True, omit_defaults=True):
     """All that outlives a process, or what changed of it."""
 
     month: str = ""
-    """The calendar month that `spent` is about, like 2026-11."""
+    """The calendar month that budgets are for, like 2026-11."""
     terms: tuple[tuple[str, AccountTerms], ...] = ()
     accounts: tuple[AccountMemory, ...] = ()
     """The one that changed last is the last."""
-    spent: tuple[tuple[str, Spend], ...] = ()
     claims: tuple[Claim, ...] = ()
-    days: tuple[tuple[str, tuple[DaySpend, ...]], ...] = ()
+    days: tuple[tuple[str, Days], ...] = ()
     """What was spent on which day, by account."""
     names: tuple[tuple[str, str], ...] = ()
     """Accounts that a user named: several of one name are one account."""
