@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from headway.base.values import (
     CACHE_S,
+    Demand,
     Fault,
     FaultKind,
     Reading,
@@ -306,7 +307,7 @@ class Admission:
                 wake_s = min(wake_s, self._try_parked(now))
             for name in [*self._queued]:
                 account = self._accounts[name]
-                decision = account.decide(now, lambda call: self._resize(call, now))
+                decision = account.decide(now, self._size)
                 if decision.sent:
                     self._changed[name] = None
                 for call in decision.sent:
@@ -410,9 +411,7 @@ class Admission:
         for call in self._calls.values():
             if call.is_sent:
                 # Where the budget is the first in money, no price was claimed for it.
-                request = call.request
-                most = self._estimates.claim(request.sketch, call.demand, request.is_soft)
-                whole = most.at_least(self.budgets.held(call.id))
+                whole = self._estimate(call)[1].at_least(self.budgets.held(call.id))
                 self.budgets.hold(call.id, whole, (call.account[0], ALL))
         # Calls in the queue go through every door again.
         for call in waiting:
@@ -625,18 +624,16 @@ class Admission:
 
     def _size(self, call: Call, now: float) -> Spend:
         """Estimate what a call will consume, by all that is known now; what to claim for it."""
-        request = call.request
         cached_bytes = self._caches.look(call, now) if call.beginnings else 0
-        dialect = self._accounts[call.account].account.config.dialect
-        call.demand, most = self._estimates.size(request.sketch, dialect, cached_bytes)
-        if request.is_interactive:
+        call.demand, claim = self._estimate(call, cached_bytes)
+        if call.request.is_interactive:
             call.demand = replace(call.demand, is_interactive=True)
         call.sized_s = now
-        return self._estimates.claim(request.sketch, call.demand, True) if request.is_soft else most
+        return claim
 
-    def _resize(self, call: Call, now: float) -> None:
-        """A call has waited for long: more is known. What was claimed for it stays."""
-        self._size(call, now)
+    def _estimate(self, call: Call, cached_bytes: int = 0) -> tuple[Demand, Spend]:
+        request, dialect = call.request, self._accounts[call.account].account.config.dialect
+        return self._estimates.size(request.sketch, dialect, cached_bytes, request.is_soft)
 
     def _sent(self, call: Call, now: float) -> None:
         """A call is in flight; that it has not ended yet is evidence of its length."""

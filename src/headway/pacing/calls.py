@@ -123,7 +123,7 @@ class AccountCalls:
         if not self._queue:
             self.wait = None
 
-    def decide(self, now: float, size: Callable[[Call], None] | None = None) -> Decision:
+    def decide(self, now: float, size: Callable[[Call, float], object] | None = None) -> Decision:
         """Send all that may be sent now, in fair order; say what the next one waits for."""
         windows = self.account.allowances
         if (
@@ -146,7 +146,7 @@ class AccountCalls:
                 continue
             if size is not None and now - call.sized_s > RESIZE_S:
                 rank = call.rank
-                size(call)
+                size(call, now)
                 if call.rank > rank and call is not self._next:
                     # What it hurried for is lost: it gives way to others.
                     self._queue.remove(call.place)
