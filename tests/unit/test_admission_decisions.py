@@ -21,7 +21,13 @@ from headway.base.values import (
     Wait,
 )
 from headway.pacing.account import Profile
-from headway.pacing.admission import ACCOUNTS_MAX, Admission, AdmissionDecision, ManagedAccount
+from headway.pacing.admission import (
+    ACCOUNTS_MAX,
+    IDLE_FORGOTTEN,
+    Admission,
+    AdmissionDecision,
+    ManagedAccount,
+)
 from headway.pacing.budget import Claim, MonthlyBudgets
 from headway.pacing.call import CallId, Outcome, Request
 from headway.pacing.estimate import Price
@@ -511,7 +517,7 @@ def test_only_an_idle_account_makes_room(is_busy: bool) -> None:
             scene.leave(number)
     first = scene.account
     scene.ask(ACCOUNTS_MAX, 0.0, "model=more")
-    assert scene.accounts == ACCOUNTS_MAX + is_busy
+    assert scene.accounts == ACCOUNTS_MAX + 1 - IDLE_FORGOTTEN * (not is_busy)
     assert (scene.account is first) is is_busy
 
 

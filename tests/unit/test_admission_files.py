@@ -20,7 +20,7 @@ from headway.base.values import Amounts, Budget, Limit, LimitReading, Sketch, Sp
 from headway.broker.store import ASIDE_MAX, BYTES_MAX, LOG_BYTES, Store, recall
 from headway.errors import StateFileError
 from headway.pacing.account import Profile
-from headway.pacing.admission import ACCOUNTS_MAX, Admission
+from headway.pacing.admission import ACCOUNTS_MAX, IDLE_FORGOTTEN, Admission
 from headway.pacing.budget import Claim
 from headway.pacing.call import Outcome, Request
 from headway.pacing.memory import (
@@ -251,7 +251,8 @@ def test_an_account_that_made_room_is_not_in_the_file(tmp_path: Path) -> None:
     admission.ask(("client-1", 1), replace(CALL, account="new"), 0.0)
     assert store.save(admission, 0.0) == ""
     names = [one.account for one in store.look().memory.accounts]
-    assert names == [f"a#{number}" for number in (0, *range(2, ACCOUNTS_MAX))] + ["new"]
+    kept = [0, *range(1 + IDLE_FORGOTTEN, ACCOUNTS_MAX)]
+    assert names == [*[f"a#{number}" for number in kept], "new"]
 
 
 def test_a_file_that_was_removed_is_written_again(tmp_path: Path) -> None:

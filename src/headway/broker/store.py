@@ -1,8 +1,8 @@
 """The broker's memory on disk: a snapshot and, behind it in the same file, a log of changes.
 
 Laws:
-- A save writes what changed since the last one. When the log would outgrow the snapshot, or an
-  account has another name, a new snapshot replaces the file.
+- A save writes what changed since the last one. When the log would outgrow the snapshot, or
+  accounts have other names or terms, a new snapshot replaces the file.
 - A record is whole or it does not count, and neither does anything behind it. The file is replaced
   only by one that is on the disk: a crash at any moment leaves the last save, or the one before.
 - What cannot be understood is moved aside, not overwritten: nothing is lost.
@@ -111,7 +111,7 @@ class Store:
     ) -> str:
         """Write what changed, or only money, and if asked wait for the disk. Why that failed, or
         nothing."""
-        if self._file is not None and not admission.is_renamed:
+        if self._file is not None and not admission.is_rearranged:
             moved, self._moved = self._moved, {}
             data = self._packed(
                 admission.memory(now, "money" if is_money else "changes"),
@@ -247,15 +247,13 @@ def _fold(records: list[StoredMemory]) -> StoredMemory:
             dates |= dict(some)
             if len(dates) > DAYS_KEPT:
                 del dates[min(dates)]
-        for name in memory.forgotten:
-            accounts.pop(name, None)
         for id in memory.ended:
             claims.pop(id, None)
         for client in record.left:
             clients.pop(client, None)
     memory = PacingMemory(
         last.memory.month,
-        terms=tuple(dict([one for record in records for one in record.memory.terms]).items()),
+        terms=records[0].memory.terms,
         accounts=tuple([
             replace(one, age_s=max(0.0, last.written_s - written_s))
             for one, written_s in accounts.values()

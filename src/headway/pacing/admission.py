@@ -63,7 +63,10 @@ FOLLOWS: Final = Wait("prompt cache", inf, "the first answer with the same begin
 BUDGETED: Final = Wait("budget", inf, "what calls in flight leave of it")
 
 ACCOUNTS_MAX: Final = 1024
-"""Accounts that are kept; beyond this, the idle one that was made first makes room."""
+"""Accounts that are kept; beyond this, the idle ones that were made first make room."""
+
+IDLE_FORGOTTEN: Final = 64
+"""So many at once: the whole memory is written anew after it, in 50 ms."""
 
 OWNERS_MAX: Final = 4096
 """Keys and logins whose account is kept: a login renews its token some times a day."""
@@ -243,10 +246,10 @@ class Admission:
                 self._windows_of(kept.account),
             )  # fmt: skip
         self._changed: dict[tuple[str, str], None] = {}
-        self._changed_terms: dict[str, None] = {}
-        """What is not in the memory as it was last taken, in order."""
-        self.is_renamed = False
-        """Whether accounts were renamed since: only the whole memory shows that."""
+        """Accounts that are not in the memory as it was last taken, in order."""
+        self.is_rearranged = False
+        """Whether accounts have other names or terms since, or are no more: only the whole memory
+        shows that."""
         self.budgets = MonthlyBudgets(memory, now)
         self._estimates = Estimates(prices)
         self._caches = PromptCaches()
@@ -403,7 +406,7 @@ class Admission:
     def configure(self, key: str, terms: AccountTerms, now: float) -> None:
         """Terms of an account, an `account/group` or all (``); a budget alone changes no limit."""
         self._terms[key] = terms
-        self._changed_terms[key] = None
+        self.is_rearranged = True
         self._reterm(now)
         if not self.budgets.set_budget(key, terms.budget):
             return
@@ -439,7 +442,7 @@ class Admission:
 
     def name(self, account: str, name: str, now: float) -> None:
         """A user's name for an account or a key, or none; accounts of one name become one."""
-        self.is_renamed = True
+        self.is_rearranged = True
         if name:
             self._names[account] = name
             self._move(account, name, now)
@@ -461,7 +464,7 @@ class Admission:
             owner = f"{owner}-{login.rpartition('#')[2]}"
         if self._owners.get(key) == owner:
             return
-        self.is_renamed = True
+        self.is_rearranged = True
         for one in filter(None, (key, login)):
             if len(self._owners) >= OWNERS_MAX:
                 del self._owners[next(iter(self._owners))]
@@ -485,6 +488,7 @@ class Admission:
             windows.windows.setdefault(name, window)
         for key in [key for key in self._accounts if key[0] == old]:
             self._queued.pop(key, None)
+            self._changed.pop(key, None)
             account, moved = self._accounts.pop(key), (new, key[1])
             other = self._accounts.get(moved)
             terms = terms_of(self._terms, *moved)
@@ -515,22 +519,20 @@ class Admission:
         was learned of accounts, or `money` alone. What was not granted costs nothing if we die."""
         is_change, accounts = part != "all", self._accounts
         if not is_change:
-            self.is_renamed = False
-            self._changed = dict.fromkeys(self._accounts)
-            self._changed_terms = dict.fromkeys(self._terms)
-        terms, self._changed_terms = self._changed_terms, {}
+            self.is_rearranged = False
+            self._changed = dict.fromkeys(accounts)
         names: dict[tuple[str, str], None] = {}
         if part != "money":
             names, self._changed = self._changed, {}
-        return replace(
+        memory = replace(
             self.budgets.memory(not is_change, self._is_out),
-            terms=tuple([(key, self._terms[key]) for key in terms]),
-            accounts=tuple([
-                accounts[name].memory(now, is_change) for name in names if name in accounts
-            ]),
-            forgotten=tuple([name for name in names if name not in accounts]),
-            names=() if is_change else tuple(self._names.items()),
-            owners=() if is_change else tuple(self._owners.items()),
+            accounts=tuple([accounts[name].memory(now, is_change) for name in names]),
+        )
+        if is_change:
+            return memory
+        return replace(
+            memory, terms=self.terms(), names=tuple(self._names.items()),
+            owners=tuple(self._owners.items()),
         )  # fmt: skip
 
     def _change(self, call: Call) -> ManagedAccount:
@@ -547,12 +549,13 @@ class Admission:
         if len(self._accounts) >= ACCOUNTS_MAX:
             accounts = self._accounts.items()
             idle = [name for name, one in accounts if not one.waiting and not one.in_flight]
-            for name in idle[:1]:
+            for name in idle[:IDLE_FORGOTTEN]:
                 del self._accounts[name]
-                self._changed[name] = None
+                self._changed.pop(name, None)
+                self._queued.pop(name, None)
+                self.is_rearranged = True
                 if not any(account == name[0] for account, _ in self._accounts):
                     self._allowances.pop(name[0], None)
-                self._queued.pop(name, None)
         terms = terms_of(self._terms, *key)
         windows = self._windows_of(key[0])
         made = ManagedAccount(*key, terms, DIALECTS.get(dialect, PLAIN), now, allowances=windows)

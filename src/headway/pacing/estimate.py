@@ -65,8 +65,8 @@ the prior alone, Korean (o200k) is off by 13 % in place of 8 %, chats in English
 DEVIATION_START: Final = 0.5
 DEVIATION_MIN: Final = 0.02
 CLIP_DEVIATIONS: Final = 4.0
-"""An input stranger than four mean deviations counts as if it were at four. After 20 calls, one that
-is reported twice as large moves the next by 14 % if it counts in full, and by 6 % at most so."""
+"""An input stranger than four mean deviations counts as if it were at four: after 20 calls, one
+that is reported twice as large moves the next by 6 % at most, and by 14 % if it counts in full."""
 
 
 class Price(Struct, frozen=True):

@@ -297,9 +297,7 @@ class PacingMemory(Struct, frozen=True, omit_defaults=True):
     owners: tuple[tuple[str, str], ...] = ()
     """The accounts of keys and logins, as responses named them."""
     ended: tuple[CallId, ...] = ()
-    """In a change: claims that are no more..."""
-    forgotten: tuple[tuple[str, str], ...] = ()
-    """...and accounts, with their group."""
+    """In a change: claims that are no more."""
 
 
 def account_of(
