@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 from msgspec.structs import replace
 
@@ -56,6 +58,7 @@ ACCOUNTS = {
     "both": _wide(Limit("input", 9000.0), REQUESTS, dialect=ANTHROPIC),
     "two periods": _wide(PER_MINUTE, DAILY, dialect=OPENAI),
     "money": _wide(Limit("spend", 1000.0, 0.0, "gauge")),
+    "window and few": _wide(WINDOW, Limit("requests", 6.0, burst=1.0)),
     "slow refill": _wide(
         Limit("input", 1000.0, 10.0, "fixed"), Limit("requests", 1.0, 20.0, "bucket", 2.01)
     ),
@@ -188,6 +191,9 @@ every call knows what it waited for: window
     reasons = input/60s
 a call that fits passes one that waits for a window: window
     go 0 1 600; ask 500; ask 450; ask 100; decide 1 = 3 | 1 input/60s 60; reasons = input/60s
+a call that waits for less passes one that waits for a window when it may: window and few
+    go 0 1 600; ask 500; ask 100; decide 1 = - | 1 input/60s 60; wake_s = 10;
+    decide 10 = 2 | 1 input/60s 60
 no call passes one that waits for a bucket: inputs
     go 0 1 600; ask 500; ask 1; decide 1 = - | 1 input/60s 6.03006
 no call passes where that moves the start of the first: slow refill
@@ -245,6 +251,7 @@ class Scene:
         self.calls = AccountCalls(config, 0.0)
         self.known: list[Call] = []
         self.sent: tuple[Call, ...] = ()
+        self.wake_s = inf
 
     @property
     def refused(self) -> float:
@@ -266,7 +273,7 @@ class Scene:
 
     def _decide(self, now: float) -> Decision:
         decision = self.calls.decide(now)
-        self.sent = decision.sent
+        self.sent, self.wake_s = decision.sent, round(decision.wake_s, 3)
         return decision
 
     def ask(
