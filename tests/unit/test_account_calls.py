@@ -24,6 +24,7 @@ from headway.pacing.account import Account, AccountConfig, Profile
 from headway.pacing.call import Call
 from headway.pacing.calls import AccountCalls, Decision
 from headway.pacing.headers import ANTHROPIC, GEMINI, GROQ, OPENAI, PLAIN, Dialect
+from headway.pacing.windows import PROBE_S
 from tests.unit.steps import cases, perform
 
 NOTHING = Usage(Amounts(), "unknown")
@@ -377,6 +378,21 @@ def test_a_decision_stands_until_something_happens_or_its_wake_up_comes() -> Non
     assert stands.sent == ()
     scene.began(0, 4.0)
     assert scene.calls.decide(4.0) is not stands
+
+
+def test_a_call_that_passes_the_first_in_line_tries_an_empty_usage_window() -> None:
+    scene = Scene(_wide(replace(WINDOW, period_s=7200.0)))
+    scene.go(0.0, 1, 900.0)
+    empty = LimitReading("tokens", 18_000.0, None, None, 18_000.0, 1.0, "5h", is_empty=True)
+    scene.calls.first_byte(scene.known[0], Reading((empty,)), 1.0)
+    scene.serve(0, 2.0, 900.0)
+    scene.ask(500.0)
+    scene.ask(50.0)
+    assert scene.calls.decide(3.0).sent == ()
+    tries = scene.calls.decide(1.0 + PROBE_S)
+    assert tries.sent == (scene.known[2],)
+    assert tries.wait is not None
+    assert tries.wait.resource == "input/7200s"
 
 
 def _until_s(scene: Scene, now: float, advice_s: float, *left: float) -> float:
