@@ -122,6 +122,13 @@ def test_a_month_begins_with_nothing_spent_and_everything_in_flight() -> None:
     assert _taken(purse) == (0.0, 9.0)
 
 
+def test_a_clock_that_is_set_back_into_a_month_finds_what_was_spent_in_it() -> None:
+    purse = MonthlyBudgets(CLAIMS, 0.0)
+    purse.turn("2026-12-01")
+    purse.turn("2026-11-30")
+    assert _taken(purse) == (10.0, 50.0)
+
+
 def test_a_months_days_sum_to_what_was_spent() -> None:
     memory = PacingMemory(month="2026-11", claims=(Claim(A, "one", Spend(30.0, 9)),))
     purse = MonthlyBudgets(memory, 0.0)

@@ -344,7 +344,8 @@ class Admission:
         call = self._calls.get(id)
         if call is None or call.sent_s == inf:
             return
-        self._owned(call, reading.owner, now)
+        if reading.owner:
+            self._owned(call, reading.owner, now)
         account = self._change(call)
         account.speak(dialect)
         call.answered_s = now
@@ -366,7 +367,8 @@ class Admission:
         call = self._calls.get(id)
         if call is None or call.sent_s == inf:
             return False
-        self._owned(call, outcome.reading.owner, now)
+        if outcome.reading.owner:
+            self._owned(call, outcome.reading.owner, now)
         account, request = self._change(call), call.request
         ran, tally = outcome.how == "used", outcome.tally
         claim = self.budgets.held(id)
@@ -456,8 +458,6 @@ class Admission:
 
     def _owned(self, call: Call, owner: str, now: float) -> None:
         """A response named the organisation that pays for a call."""
-        if not owner:
-            return
         key, login = call.request.account, call.request.login
         if login:
             # A person can have a seat in several organisations, each with limits of its own.
