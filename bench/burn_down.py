@@ -10,7 +10,7 @@ from typing import Final
 
 from bench.results import ROOT
 from headway.base.values import Budget, Spend
-from headway.pacing.budget import DaySpend, Pot
+from headway.pacing.budget import Pot
 from headway.pacing.view import AdmissionView
 from headway.report.health import BudgetOutlook, outlooks
 from headway.report.text.burndown import svg, terminal
@@ -32,12 +32,12 @@ PASSED: Final = 0.6
 def example() -> BudgetOutlook:
     """The month on its sixteenth day, in the afternoon."""
     days = tuple(
-        DaySpend(f"2026-11-{day + 1:02}", REVIEW_TOKENS * reviews)
+        (f"2026-11-{day + 1:02}", Spend(REVIEW_TOKENS * reviews))
         for day, reviews in enumerate(REVIEWS)
     )
-    spent = Spend(sum(day.tokens for day in days))
+    spent = Spend(sum(one.tokens for _, one in days))
     ledger = Pot(Budget(tokens=BUDGET_TOKENS), spent, Spend())
-    view = AdmissionView("2026-11", (), (("", ledger),), (), days[-1].date, 14, (("", days),))
+    view = AdmissionView("2026-11", (), (("", ledger),), (), days[-1][0], 14, (("", days),))
     (found,) = outlooks(view, PASSED)
     return found
 

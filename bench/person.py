@@ -91,7 +91,7 @@ class _Flows(PacedDoor):
     def knock(self, call_id: int, demand: Demand, key: tuple[float, ...]) -> None:  # noqa: ARG002
         self._wishes[call_id] = demand, (0.0,)
         call = Call(("", call_id), self._now, (demand.kind,), (0.0,), demand)
-        self._size(call)
+        self._size(call, self._now)
         self._known[call_id] = call
         self.calls.ask(call)
 

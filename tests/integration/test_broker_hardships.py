@@ -139,7 +139,7 @@ def test_a_disk_that_takes_nothing_stops_money_and_not_pace(here: Home) -> None:
     port.admit(CALL, SOON_S).settle(USED)
     kept = recall(here.place.memory)
     assert kept is not None
-    assert kept.memory.spent
+    assert kept.memory.days
     # Its log went nowhere, so that nobody else knows of this broker.
     pid = port.describe()[1].pid
     port.close()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec import Struct
 
+from headway.base.numbers import next_month
 from headway.base.values import Budget, Fault, Limit, Reading, Sketch, Spend, Tally
 from headway.pacing.admission import Admission
 from headway.pacing.budget import CLAIM_S
@@ -274,9 +275,7 @@ class Callers(Outside):
 
     @rule()
     def a_month_begins(self) -> None:
-        self.admission.budgets.turn(
-            "2026-12" if self.admission.budgets.month == "2026-11" else "2026-11"
-        )
+        self.admission.budgets.turn(next_month(self.admission.budgets.month or "2026-11"))
         self.decide()
 
     @invariant()

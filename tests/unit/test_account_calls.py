@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 from msgspec.structs import replace
 
@@ -22,6 +24,7 @@ from headway.pacing.account import Account, AccountConfig, Profile
 from headway.pacing.call import Call
 from headway.pacing.calls import AccountCalls, Decision
 from headway.pacing.headers import ANTHROPIC, GEMINI, GROQ, OPENAI, PLAIN, Dialect
+from headway.pacing.windows import PROBE_S
 from tests.unit.steps import cases, perform
 
 NOTHING = Usage(Amounts(), "unknown")
@@ -56,6 +59,7 @@ ACCOUNTS = {
     "both": _wide(Limit("input", 9000.0), REQUESTS, dialect=ANTHROPIC),
     "two periods": _wide(PER_MINUTE, DAILY, dialect=OPENAI),
     "money": _wide(Limit("spend", 1000.0, 0.0, "gauge")),
+    "window and few": _wide(WINDOW, Limit("requests", 6.0, burst=1.0)),
     "slow refill": _wide(
         Limit("input", 1000.0, 10.0, "fixed"), Limit("requests", 1.0, 20.0, "bucket", 2.01)
     ),
@@ -188,6 +192,9 @@ every call knows what it waited for: window
     reasons = input/60s
 a call that fits passes one that waits for a window: window
     go 0 1 600; ask 500; ask 450; ask 100; decide 1 = 3 | 1 input/60s 60; reasons = input/60s
+a call that waits for less passes one that waits for a window when it may: window and few
+    go 0 1 600; ask 500; ask 100; decide 1 = - | 1 input/60s 60; wake_s = 10;
+    decide 10 = 2 | 1 input/60s 60
 no call passes one that waits for a bucket: inputs
     go 0 1 600; ask 500; ask 1; decide 1 = - | 1 input/60s 6.03006
 no call passes where that moves the start of the first: slow refill
@@ -245,6 +252,7 @@ class Scene:
         self.calls = AccountCalls(config, 0.0)
         self.known: list[Call] = []
         self.sent: tuple[Call, ...] = ()
+        self.wake_s = inf
 
     @property
     def refused(self) -> float:
@@ -266,7 +274,7 @@ class Scene:
 
     def _decide(self, now: float) -> Decision:
         decision = self.calls.decide(now)
-        self.sent = decision.sent
+        self.sent, self.wake_s = decision.sent, round(decision.wake_s, 3)
         return decision
 
     def ask(
@@ -370,6 +378,21 @@ def test_a_decision_stands_until_something_happens_or_its_wake_up_comes() -> Non
     assert stands.sent == ()
     scene.began(0, 4.0)
     assert scene.calls.decide(4.0) is not stands
+
+
+def test_a_call_that_passes_the_first_in_line_tries_an_empty_usage_window() -> None:
+    scene = Scene(_wide(replace(WINDOW, period_s=7200.0)))
+    scene.go(0.0, 1, 900.0)
+    empty = LimitReading("tokens", 18_000.0, None, None, 18_000.0, 1.0, "5h", is_empty=True)
+    scene.calls.first_byte(scene.known[0], Reading((empty,)), 1.0)
+    scene.serve(0, 2.0, 900.0)
+    scene.ask(500.0)
+    scene.ask(50.0)
+    assert scene.calls.decide(3.0).sent == ()
+    tries = scene.calls.decide(1.0 + PROBE_S)
+    assert tries.sent == (scene.known[2],)
+    assert tries.wait is not None
+    assert tries.wait.resource == "input/7200s"
 
 
 def _until_s(scene: Scene, now: float, advice_s: float, *left: float) -> float:

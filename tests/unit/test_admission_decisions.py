@@ -21,7 +21,13 @@ from headway.base.values import (
     Wait,
 )
 from headway.pacing.account import Profile
-from headway.pacing.admission import ACCOUNTS_MAX, Admission, AdmissionDecision, ManagedAccount
+from headway.pacing.admission import (
+    ACCOUNTS_MAX,
+    IDLE_FORGOTTEN,
+    Admission,
+    AdmissionDecision,
+    ManagedAccount,
+)
 from headway.pacing.budget import Claim, MonthlyBudgets
 from headway.pacing.call import CallId, Outcome, Request
 from headway.pacing.estimate import Price
@@ -511,8 +517,22 @@ def test_only_an_idle_account_makes_room(is_busy: bool) -> None:
             scene.leave(number)
     first = scene.account
     scene.ask(ACCOUNTS_MAX, 0.0, "model=more")
-    assert scene.accounts == ACCOUNTS_MAX + is_busy
+    assert scene.accounts == ACCOUNTS_MAX + 1 - IDLE_FORGOTTEN * (not is_busy)
     assert (scene.account is first) is is_busy
+
+
+def test_a_call_that_waits_is_as_small_as_other_models_of_its_kind_have_shown() -> None:
+    wide = AccountMemory("one", "slow", "gemini", Profile(width=20.0))
+    admission = Admission(PacingMemory(accounts=(wide,)), lambda *_: None, 0.0)
+    admission.configure("one/slow", AccountTerms((Limit("output", 600.0, kind="fixed"),)), 0.0)
+    for number, model in enumerate(("slow", "slow", *["fast"] * 6)):
+        request = Request("one", "gemini", Sketch(model, size_bytes=400))
+        admission.ask(("ann", number), request, 0.0)
+        admission.decide(0.0)
+        if model == "fast":
+            assert admission.settle(("ann", number), Outcome("used", Tally(100.0, 0.0, 5.0)), 0.0)
+    assert admission.why(("ann", 1)) is not None
+    assert [grant.id[1] for grant in admission.decide(1.5).grants] == [1]
 
 
 def test_an_answer_that_broke_off_teaches_no_length() -> None:

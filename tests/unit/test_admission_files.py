@@ -20,14 +20,13 @@ from headway.base.values import Amounts, Budget, Limit, LimitReading, Sketch, Sp
 from headway.broker.store import ASIDE_MAX, BYTES_MAX, LOG_BYTES, Store, recall
 from headway.errors import StateFileError
 from headway.pacing.account import Profile
-from headway.pacing.admission import ACCOUNTS_MAX, Admission
-from headway.pacing.budget import Claim, DaySpend
+from headway.pacing.admission import ACCOUNTS_MAX, IDLE_FORGOTTEN, Admission
+from headway.pacing.budget import Claim
 from headway.pacing.call import Outcome, Request
 from headway.pacing.memory import (
     AccountMemory,
     AccountTerms,
     Chronicle,
-    ChronicleMemory,
     PacingMemory,
 )
 
@@ -41,7 +40,7 @@ MEMORY = PacingMemory(
             (LimitReading("input", None, 1.0, None, 0.5),),
         ),
     ),
-    spent=(("a#1", Spend(1.5, 2)),),
+    days=(("a#1", (("2026-11-15", Spend(1.5, 2)),)),),
     claims=(Claim(("client", 3), "a#1", Spend(1.0, 1)),),
 )  # fmt: skip
 
@@ -66,7 +65,7 @@ def test_a_memory_with_chronicles_and_days_is_read_as_it_was_written(tmp_path: P
     for second in range(200):
         chronicle.answered(float(second), Amounts(10.0, 5.0), 0.123456, 1.0 / 3.0, 3, 0.1)
     account = replace(MEMORY.accounts[0], chronicle=chronicle.memory(200.0))
-    days = (("a#1", (DaySpend("2026-11-16", 1.0 / 3.0, 7),)),)
+    days = (("a#1", (("2026-11-16", Spend(1.0 / 3.0, 7)),)),)
     memory = replace(MEMORY, accounts=(account,), days=days)
     store = Store(str(tmp_path / "memory.dat"))
     assert store.write(memory) == ""
@@ -80,7 +79,7 @@ def test_the_file_is_the_owners_alone_and_nothing_else_is_left(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{}", b"\xff", b"headway memory 3\n", b"headway memory 3\n" + b"\0" * 99]
+    "content", [b"", b"{}", b"\xff", b"headway memory 4\n", b"headway memory 4\n" + b"\0" * 99]
 )
 def test_a_spoilt_file_is_kept_beside(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "memory.dat"
@@ -92,14 +91,6 @@ def test_a_spoilt_file_is_kept_beside(tmp_path: Path, content: bytes) -> None:
         assert f"corrupt-{number}" in kept.notice
         assert (tmp_path / f"memory.dat.corrupt-{number}").read_bytes() == content
     assert store.write(MEMORY) == ""
-
-
-def test_a_history_with_other_columns_is_moved_aside(tmp_path: Path) -> None:
-    path = tmp_path / "memory.dat"
-    other = ChronicleMemory(minutes=((1, 2, 3),))
-    account = AccountMemory("a", "m", "plain", Profile(), chronicle=other)
-    Store(str(path)).write(PacingMemory(accounts=(account,)))
-    assert "other columns" in Store(str(path)).load().notice
 
 
 def test_a_file_of_another_version_or_size_is_not_ours(tmp_path: Path) -> None:
@@ -260,7 +251,8 @@ def test_an_account_that_made_room_is_not_in_the_file(tmp_path: Path) -> None:
     admission.ask(("client-1", 1), replace(CALL, account="new"), 0.0)
     assert store.save(admission, 0.0) == ""
     names = [one.account for one in store.look().memory.accounts]
-    assert names == [f"a#{number}" for number in (0, *range(2, ACCOUNTS_MAX))] + ["new"]
+    kept = [0, *range(1 + IDLE_FORGOTTEN, ACCOUNTS_MAX)]
+    assert names == [*[f"a#{number}" for number in kept], "new"]
 
 
 def test_a_file_that_was_removed_is_written_again(tmp_path: Path) -> None:

@@ -66,8 +66,8 @@ def remember(folder: Path, budget: Budget = Budget(), hours: bool = False) -> No
     )
     other = AccountMemory("api.openai.com#99", "gpt-5-mini", "openai", Profile())
     terms = (("", AccountTerms(budget=budget)),)
-    spent = (("", Spend(30_000.0)),)
-    memory = PacingMemory(month=today()[:7], terms=terms, accounts=(lane, other), spent=spent)
+    days = (("", ((today(), Spend(30_000.0)),)),)
+    memory = PacingMemory(month=today()[:7], terms=terms, accounts=(lane, other), days=days)
     assert Store(str(folder / "memory.dat")).write(memory) == ""
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from headway.base.numbers import date_of
 from headway.base.values import Budget, Spend
-from headway.pacing.budget import ALL, CLAIM_S, DAYS_KEPT, Budgets, Claim, DaySpend, MonthlyBudgets
+from headway.pacing.budget import ALL, CLAIM_S, DAYS_KEPT, Budgets, Claim, MonthlyBudgets
 from headway.pacing.memory import AccountTerms, PacingMemory
 
 A, B = ("client", 1), ("client", 2)
@@ -16,7 +16,7 @@ ONE = ("one", ALL)
 CLAIMS = PacingMemory(
     month="2026-11",
     terms=(("one", AccountTerms(budget=Budget(tokens=100))),),
-    spent=(("one", Spend(10.0)), (ALL, Spend(10.0))),
+    days=(("one", (("2026-11-01", Spend(10.0)),)), (ALL, (("2026-11-02", Spend(10.0)),))),
     claims=(Claim(A, "one", Spend(30.0)), Claim(B, "one", Spend(20.0))),
 )
 
@@ -43,7 +43,8 @@ def _taken(purse: MonthlyBudgets, key: str = "one") -> tuple[float, float]:
 def test_room_is_what_spending_and_claims_leave_of_the_scarcer_budget(
     key: str, budget: Budget, need: Spend, room: str
 ) -> None:
-    purse = MonthlyBudgets(PacingMemory(spent=(("one", Spend(10.0, 10)), ("", Spend(10.0, 10)))), 0)
+    days = (("2026-10-31", Spend(99.0, 99)), ("2026-11-01", Spend(10.0, 10)))
+    purse = MonthlyBudgets(PacingMemory("2026-11", days=(("one", days), ("", days))), 0)
     assert purse.set_budget(key, budget) is (budget != Budget())
     assert not purse.set_budget(key, budget)
     assert purse.claim(A, Spend(40.0, 40), ONE) == "yes"
@@ -59,7 +60,7 @@ def test_a_call_counts_once_towards_its_account_and_towards_all() -> None:
     assert [_taken(purse, key) for key in ("one", "two", "")] == [(20, 0), (0, 5), (20, 5)]
     assert purse.settle(B, None)
     assert not purse.settle(B, Spend(99.0))
-    assert purse.spent() == (("one", Spend(20.0)), ("", Spend(20.0)), ("two", Spend()))
+    assert [one.spent.tokens for _, one in purse.ledgers()] == [20.0, 20.0, 0.0]
     assert [key for key, _ in purse.days()] in (["one", ""], ["", "one"])
     assert purse.claims() == ()
 
@@ -121,6 +122,13 @@ def test_a_month_begins_with_nothing_spent_and_everything_in_flight() -> None:
     assert _taken(purse) == (0.0, 9.0)
 
 
+def test_a_clock_that_is_set_back_into_a_month_finds_what_was_spent_in_it() -> None:
+    purse = MonthlyBudgets(CLAIMS, 0.0)
+    purse.turn("2026-12-01")
+    purse.turn("2026-11-30")
+    assert _taken(purse) == (10.0, 50.0)
+
+
 def test_a_months_days_sum_to_what_was_spent() -> None:
     memory = PacingMemory(month="2026-11", claims=(Claim(A, "one", Spend(30.0, 9)),))
     purse = MonthlyBudgets(memory, 0.0)
@@ -132,10 +140,11 @@ def test_a_months_days_sum_to_what_was_spent() -> None:
     # A client that is back late gets back what was counted for its call, and pays what it cost.
     purse.adopt(A, "one", Spend(99.0))
     purse.settle(A, Spend(20.0, 6))
-    days = (DaySpend("2026-11-16", 35.0, 10), DaySpend("2026-11-17", -10.0, -3))
+    days = (("2026-11-16", Spend(35.0, 10)), ("2026-11-17", Spend(-10.0, -3)))
     assert dict(purse.days()) == {"one": days, ALL: days}
-    assert dict(purse.spent())["one"] == Spend(25.0, 7)
-    assert MonthlyBudgets(PacingMemory(days=purse.days()), 0.0).days() == purse.days()
+    assert dict(purse.ledgers())["one"].spent == Spend(25.0, 7)
+    heir = MonthlyBudgets(PacingMemory("2026-11", days=purse.days()), 0.0)
+    assert (heir.days(), heir.ledgers()) == (purse.days(), purse.ledgers())
 
 
 def test_the_oldest_days_make_room() -> None:
@@ -144,7 +153,7 @@ def test_the_oldest_days_make_room() -> None:
         purse.turn(date_of(20_000 + day))
         purse.hold(A, Spend(1.0), ("one", ALL))
         purse.settle(A, Spend(1.0))
-    kept = [day.date for day in dict(purse.days())["one"]]
+    kept = [date for date, _ in dict(purse.days())["one"]]
     assert kept == [date_of(20_100 - left) for left in range(DAYS_KEPT, 0, -1)]
 
 

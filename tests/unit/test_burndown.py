@@ -9,7 +9,7 @@ import pytest
 from bench import burn_down
 from bench.burn_down import PICTURE, example
 from headway.base.values import Budget, Spend
-from headway.pacing.budget import DaySpend, Pot
+from headway.pacing.budget import Pot
 from headway.pacing.view import AdmissionView
 from headway.report.health import BudgetOutlook, Finish, finishes, outlooks
 from headway.report.text.accounts import finish_json, finish_words, outlook_json, outlook_words
@@ -25,7 +25,7 @@ def outlook(
 ) -> BudgetOutlook:
     """So much on each day of November so far."""
     days = tuple(
-        DaySpend(f"2026-11-{day + 1:02}", amount, round(amount))
+        (f"2026-11-{day + 1:02}", Spend(amount, round(amount)))
         for day, amount in enumerate(amounts)
     )
     total = sum(amounts) if spent is None else spent

@@ -64,44 +64,41 @@ def test_what_is_in_the_cache_does_not_count_where_it_does_not() -> None:
 
 def test_a_hard_claim_is_every_byte_as_a_token_and_the_longest_answer() -> None:
     estimates = _estimates()
-    demand = estimates.size(CACHED, ANTHROPIC, cached_bytes=CACHED.prefix_bytes)[0]
-    assert estimates.claim(CACHED, demand) == Spend(5100.0, 4100 * 3 + 1000 * 15)
+    claim = estimates.size(CACHED, ANTHROPIC, cached_bytes=CACHED.prefix_bytes)[1]
+    assert claim == Spend(5100.0, 4100 * 3 + 1000 * 15)
     many = replace(CALL, max_output_tokens=4 * OUTPUT_TOKENS_MAX)
-    assert estimates.claim(many, demand).tokens == 4100.0 + 4 * OUTPUT_TOKENS_MAX
+    assert estimates.size(many, ANTHROPIC)[1].tokens == 4100.0 + 4 * OUTPUT_TOKENS_MAX
 
 
 def test_a_claim_is_no_less_than_what_is_expected_of_what_is_not_text() -> None:
     estimates = _estimates()
     image = Sketch("known", "media", size_bytes=5000, most_input_tokens=80, max_output_tokens=10)
-    demand = estimates.size(image, ANTHROPIC, cached_bytes=0)[0]
-    assert estimates.claim(image, demand).tokens == ceil(INPUT_DOUBT * 1504.0) + 10.0
+    assert estimates.size(image, ANTHROPIC)[1].tokens == ceil(INPUT_DOUBT * 1504.0) + 10.0
 
 
 def test_a_long_input_is_claimed_and_paid_at_its_own_price() -> None:
     estimates = Estimates(lambda _, tokens: Price(2, 2) if tokens <= 1000 else Price(4, 4))
-    demand = estimates.size(CALL, ANTHROPIC, cached_bytes=0)[0]
-    assert estimates.claim(CALL, demand).microusd == Price(4, 4).cost_microusd(Amounts(4100, 1000))
+    claim = estimates.size(CALL, ANTHROPIC)[1]
+    assert claim.microusd == Price(4, 4).cost_microusd(Amounts(4100, 1000))
     tally = Tally(900.0, 200.0, 10**6)
     assert estimates.spend(CALL, Spend(), tally).microusd == Price(4, 4).cost_of(tally)
 
 
 def test_a_claim_is_for_what_writing_into_the_cache_can_cost() -> None:
     estimates = Estimates(lambda *_: Price(3_000_000, 15_000_000, 300_000, 3_750_000, 6_000_000))
-    demand = estimates.size(CACHED, ANTHROPIC, cached_bytes=0)[0]
     tally = Tally(1004, 0, 1000, cache_write_tokens=750, long_write_tokens=750)
-    claim = estimates.claim(CACHED, demand)
+    claim = estimates.size(CACHED, ANTHROPIC)[1]
     assert claim.microusd == 4100 * 6 + 1000 * 15
     assert estimates.spend(CACHED, claim, tally).microusd == 254 * 3 + 750 * 6 + 1000 * 15
 
 
 def test_a_soft_claim_is_for_the_expected_answer_and_for_something() -> None:
     estimates = _estimates()
-    demand = estimates.size(CALL, ANTHROPIC, cached_bytes=0)[0]
-    soft = estimates.claim(CALL, demand, is_soft=True)
+    soft = estimates.size(CALL, ANTHROPIC, is_soft=True)[1]
     assert soft == Spend(1204.8 + OUTPUT_TOKENS_PRIOR, 1205 * 3 + 500 * 15)
     assert soft == estimates.grown(CALL, OUTPUT_TOKENS_PRIOR)
-    nothing = Demand(Amounts(), Amounts())
-    assert estimates.claim(CALL, nothing, is_soft=True) == Spend(1205.8, 1205 * 3 + 15)
+    nothing = replace(CALL, max_output_tokens=0)
+    assert estimates.size(nothing, ANTHROPIC, is_soft=True)[1] == Spend(1205.8, 1205 * 3 + 15)
 
 
 def test_only_reported_whole_answers_teach() -> None:

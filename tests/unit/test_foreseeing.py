@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
 from headway.base.folders import folders
 from headway.base.values import Budget, Spend
@@ -94,7 +94,7 @@ def test_budgets_are_those_of_the_month_the_account_and_the_run(
     tight = AccountTerms(budget=Budget(tokens=9e6))
     memory = PacingMemory(
         month="2026-11", terms=(("", terms), (found.account, tight), ("somebody else", tight)),
-        spent=(("", Spend(4e5, 500_000)),),
+        days=(("", (("2026-11-02", Spend(4e5, 500_000)),)),),
     )  # fmt: skip
     portions = replace(found, memory=memory).foresee(Strategy("fixed", 2), QUICKLY).portions
     assert [(one.name, one.of, one.used) for one in portions] == [
@@ -212,7 +212,7 @@ def store(
     home: dict[str, str], folder: Path, *windows: WindowState, quiet: tuple[int, ...] = ()
 ) -> None:
     """What a broker has stored: usage windows, and hours of the day of which some are `quiet`."""
-    hours = [(float(hour), 0.0, *astuple(QUIET if hour in quiet else BUSY)) for hour in range(24)]
+    hours = [(0, hour, QUIET if hour in quiet else BUSY) for hour in range(24)]
     lane = AccountMemory(
         prospect(home, folder).account, learned.model_group("claude-haiku-4-5"), "anthropic",
         Profile(), chronicle=learned.ChronicleMemory(hours=tuple(hours)), windows=windows,

@@ -41,7 +41,7 @@ def names(admission: Admission) -> set[str]:
 
 
 def spent(admission: Admission) -> dict[str, Spend]:
-    return {name: one for name, one in admission.budgets.spent() if one != Spend()}
+    return {name: one.spent for name, one in admission.budgets.ledgers() if one.spent != Spend()}
 
 
 def test_what_a_key_learned_moves_to_its_organisation_with_calls_budget_and_terms() -> None:
@@ -75,7 +75,7 @@ def test_two_keys_of_one_organisation_and_two_addresses_are_one_account() -> Non
     (view,) = describe(admission, 2.0).accounts
     assert (view.account, view.in_flight, view.granted) == (ONE, 0, 2)
     assert [limit.limit.amount for limit in view.limits] == [50.0]
-    assert sum(row[2] for row in (*view.chronicle.minutes, view.chronicle.present)) == 2
+    assert sum(spell.answered for _, _, spell in view.chronicle.minutes) == 2
     assert spent(admission)[ONE].tokens == 300.0
     assert dict(describe(admission, 2.0).keys) == {"api.anthropic.com#1": ONE, "proxy.test#2": ONE}
 

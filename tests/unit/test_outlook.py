@@ -6,7 +6,7 @@ import pytest
 
 from headway.base.numbers import date_of, day_of
 from headway.base.values import Budget, Spend
-from headway.pacing.budget import DaySpend, Pot
+from headway.pacing.budget import Pot, spent_in
 from headway.pacing.view import AdmissionView
 from headway.report.health import (
     PACE_DAYS,
@@ -27,9 +27,9 @@ def view_of(
     """So much on each of the days that end with this one."""
     first = day_of(date) - len(amounts) + 1
     days = tuple(
-        DaySpend(date_of(first + at), amount, round(amount)) for at, amount in enumerate(amounts)
+        (date_of(first + at), Spend(amount, round(amount))) for at, amount in enumerate(amounts)
     )
-    month = sum(day.tokens for day in days if day.date[:7] == date[:7])
+    month = spent_in(date[:7], days).tokens
     ledger = Pot(budget, spent or Spend(month, round(month)), Spend(7.0, 7))
     return AdmissionView(date[:7], (), (("", ledger),), (), date, 12, (("", days),))
 

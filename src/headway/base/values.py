@@ -245,7 +245,10 @@ class Spend(Struct, frozen=True):
         )  # fmt: skip
 
     def minus(self, other: Spend) -> Spend:
-        return self.plus(Spend(-other.tokens, -other.microusd, -other.unpriced))
+        return Spend(
+            self.tokens - other.tokens, self.microusd - other.microusd,
+            self.unpriced - other.unpriced,
+        )  # fmt: skip
 
     def at_least(self, other: Spend) -> Spend:
         """The larger of both in tokens and in money."""

@@ -1,8 +1,8 @@
 """The broker's memory on disk: a snapshot and, behind it in the same file, a log of changes.
 
 Laws:
-- A save writes what changed since the last one. When the log would outgrow the snapshot, or an
-  account has another name, a new snapshot replaces the file.
+- A save writes what changed since the last one. When the log would outgrow the snapshot, or
+  accounts have other names or terms, a new snapshot replaces the file.
 - A record is whole or it does not count, and neither does anything behind it. The file is replaced
   only by one that is on the disk: a crash at any moment leaves the last save, or the one before.
 - What cannot be understood is moved aside, not overwritten: nothing is lost.
@@ -26,15 +26,16 @@ from msgspec.structs import replace
 
 from headway.base.clock import hour, today
 from headway.base.crash import crash_point
+from headway.base.values import Spend
 from headway.errors import WireError
 from headway.journal.shim_log import sync_folder, unlink, write_all, write_file
 from headway.pacing.admission import Admission
-from headway.pacing.budget import DAYS_KEPT, Claim, DaySpend
+from headway.pacing.budget import DAYS_KEPT, Claim
 from headway.pacing.estimate import Price
 from headway.pacing.memory import AccountMemory, PacingMemory
 
 HEAD: Final = b"headway memory "
-VERSION: Final = b"3"
+VERSION: Final = b"4"
 """Of the file; one of another version is moved aside."""
 BYTES_MAX: Final = 32 * 1024 * 1024
 """A thousand accounts, all busy within the hour, take 5 megabytes, and their log as much again."""
@@ -110,7 +111,7 @@ class Store:
     ) -> str:
         """Write what changed, or only money, and if asked wait for the disk. Why that failed, or
         nothing."""
-        if self._file is not None and not admission.is_renamed:
+        if self._file is not None and not admission.is_rearranged:
             moved, self._moved = self._moved, {}
             data = self._packed(
                 admission.memory(now, "money" if is_money else "changes"),
@@ -200,8 +201,6 @@ class Store:
         if not records:
             raise WireError("its snapshot is spoilt")
         kept = _fold(records)
-        if not all(one.chronicle.is_whole for one in kept.memory.accounts):
-            raise WireError("its history has other columns")
         return replace(kept, age_s=max(0.0, self._wall() - kept.written_s)), data[at:], at
 
     def _move_aside(self, why: str, rest: bytes = b"", at: int = 0) -> str:
@@ -230,41 +229,37 @@ def _fold(records: list[StoredMemory]) -> StoredMemory:
     last, clients = records[-1], dict[str, None]()
     accounts: dict[tuple[str, str], tuple[AccountMemory, float]] = {}
     claims: dict[tuple[str, int], Claim] = {}
-    days: dict[str, dict[str, DaySpend]] = {}
+    days: dict[str, dict[str, Spend]] = {}
     for record in records:
         memory = record.memory
         for one in memory.accounts:
             before, _ = accounts.pop((one.account, one.group), (one, 0.0))
             chronicle = one.chronicle
             if chronicle.is_rest_same:
-                chronicle = replace(before.chronicle, present=chronicle.present)
+                minutes = (*before.chronicle.minutes[:-1], *chronicle.minutes)
+                chronicle = replace(before.chronicle, minutes=minutes)
             known = replace(one, chronicle=chronicle)
             accounts[one.account, one.group] = known, record.written_s
         claims |= {claim.id: claim for claim in memory.claims}
         clients |= dict.fromkeys(record.clients)
         for key, some in memory.days:
             dates = days.setdefault(key, {})
-            dates |= {day.date: day for day in some}
+            dates |= dict(some)
             if len(dates) > DAYS_KEPT:
                 del dates[min(dates)]
-        for name in memory.forgotten:
-            accounts.pop(name, None)
         for id in memory.ended:
             claims.pop(id, None)
         for client in record.left:
             clients.pop(client, None)
     memory = PacingMemory(
         last.memory.month,
-        terms=tuple(dict([one for record in records for one in record.memory.terms]).items()),
-        spent=tuple(dict([one for record in records for one in record.memory.spent]).items()),
+        terms=records[0].memory.terms,
         accounts=tuple([
             replace(one, age_s=max(0.0, last.written_s - written_s))
             for one, written_s in accounts.values()
         ]),
         claims=tuple(claims.values()),
-        days=tuple([
-            (key, tuple([dates[date] for date in sorted(dates)])) for key, dates in days.items()
-        ]),
+        days=tuple([(key, tuple(sorted(dates.items()))) for key, dates in days.items()]),
         names=records[0].memory.names,
         owners=records[0].memory.owners,
     )  # fmt: skip

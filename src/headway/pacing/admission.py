@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from headway.base.values import (
     CACHE_S,
+    Demand,
     Fault,
     FaultKind,
     Reading,
@@ -62,7 +63,10 @@ FOLLOWS: Final = Wait("prompt cache", inf, "the first answer with the same begin
 BUDGETED: Final = Wait("budget", inf, "what calls in flight leave of it")
 
 ACCOUNTS_MAX: Final = 1024
-"""Accounts that are kept; beyond this, the idle one that was made first makes room."""
+"""Accounts that are kept; beyond this, the idle ones that were made first make room."""
+
+IDLE_FORGOTTEN: Final = 64
+"""So many at once: the whole memory is written anew after it, in 50 ms."""
 
 OWNERS_MAX: Final = 4096
 """Keys and logins whose account is kept: a login renews its token some times a day."""
@@ -242,10 +246,10 @@ class Admission:
                 self._windows_of(kept.account),
             )  # fmt: skip
         self._changed: dict[tuple[str, str], None] = {}
-        self._changed_terms: dict[str, None] = {}
-        """What is not in the memory as it was last taken, in order."""
-        self.is_renamed = False
-        """Whether accounts were renamed since: only the whole memory shows that."""
+        """Accounts that are not in the memory as it was last taken, in order."""
+        self.is_rearranged = False
+        """Whether accounts have other names or terms since, or are no more: only the whole memory
+        shows that."""
         self.budgets = MonthlyBudgets(memory, now)
         self._estimates = Estimates(prices)
         self._caches = PromptCaches()
@@ -306,7 +310,7 @@ class Admission:
                 wake_s = min(wake_s, self._try_parked(now))
             for name in [*self._queued]:
                 account = self._accounts[name]
-                decision = account.decide(now, lambda call: self._resize(call, now))
+                decision = account.decide(now, self._size)
                 if decision.sent:
                     self._changed[name] = None
                 for call in decision.sent:
@@ -340,7 +344,8 @@ class Admission:
         call = self._calls.get(id)
         if call is None or call.sent_s == inf:
             return
-        self._owned(call, reading.owner, now)
+        if reading.owner:
+            self._owned(call, reading.owner, now)
         account = self._change(call)
         account.speak(dialect)
         call.answered_s = now
@@ -362,7 +367,8 @@ class Admission:
         call = self._calls.get(id)
         if call is None or call.sent_s == inf:
             return False
-        self._owned(call, outcome.reading.owner, now)
+        if outcome.reading.owner:
+            self._owned(call, outcome.reading.owner, now)
         account, request = self._change(call), call.request
         ran, tally = outcome.how == "used", outcome.tally
         claim = self.budgets.held(id)
@@ -402,7 +408,7 @@ class Admission:
     def configure(self, key: str, terms: AccountTerms, now: float) -> None:
         """Terms of an account, an `account/group` or all (``); a budget alone changes no limit."""
         self._terms[key] = terms
-        self._changed_terms[key] = None
+        self.is_rearranged = True
         self._reterm(now)
         if not self.budgets.set_budget(key, terms.budget):
             return
@@ -410,9 +416,7 @@ class Admission:
         for call in self._calls.values():
             if call.is_sent:
                 # Where the budget is the first in money, no price was claimed for it.
-                request = call.request
-                most = self._estimates.claim(request.sketch, call.demand, request.is_soft)
-                whole = most.at_least(self.budgets.held(call.id))
+                whole = self._estimate(call)[1].at_least(self.budgets.held(call.id))
                 self.budgets.hold(call.id, whole, (call.account[0], ALL))
         # Calls in the queue go through every door again.
         for call in waiting:
@@ -440,7 +444,7 @@ class Admission:
 
     def name(self, account: str, name: str, now: float) -> None:
         """A user's name for an account or a key, or none; accounts of one name become one."""
-        self.is_renamed = True
+        self.is_rearranged = True
         if name:
             self._names[account] = name
             self._move(account, name, now)
@@ -454,15 +458,13 @@ class Admission:
 
     def _owned(self, call: Call, owner: str, now: float) -> None:
         """A response named the organisation that pays for a call."""
-        if not owner:
-            return
         key, login = call.request.account, call.request.login
         if login:
             # A person can have a seat in several organisations, each with limits of its own.
             owner = f"{owner}-{login.rpartition('#')[2]}"
         if self._owners.get(key) == owner:
             return
-        self.is_renamed = True
+        self.is_rearranged = True
         for one in filter(None, (key, login)):
             if len(self._owners) >= OWNERS_MAX:
                 del self._owners[next(iter(self._owners))]
@@ -486,6 +488,7 @@ class Admission:
             windows.windows.setdefault(name, window)
         for key in [key for key in self._accounts if key[0] == old]:
             self._queued.pop(key, None)
+            self._changed.pop(key, None)
             account, moved = self._accounts.pop(key), (new, key[1])
             other = self._accounts.get(moved)
             terms = terms_of(self._terms, *moved)
@@ -516,22 +519,20 @@ class Admission:
         was learned of accounts, or `money` alone. What was not granted costs nothing if we die."""
         is_change, accounts = part != "all", self._accounts
         if not is_change:
-            self.is_renamed = False
-            self._changed = dict.fromkeys(self._accounts)
-            self._changed_terms = dict.fromkeys(self._terms)
-        terms, self._changed_terms = self._changed_terms, {}
+            self.is_rearranged = False
+            self._changed = dict.fromkeys(accounts)
         names: dict[tuple[str, str], None] = {}
         if part != "money":
             names, self._changed = self._changed, {}
-        return replace(
+        memory = replace(
             self.budgets.memory(not is_change, self._is_out),
-            terms=tuple([(key, self._terms[key]) for key in terms]),
-            accounts=tuple([
-                accounts[name].memory(now, is_change) for name in names if name in accounts
-            ]),
-            forgotten=tuple([name for name in names if name not in accounts]),
-            names=() if is_change else tuple(self._names.items()),
-            owners=() if is_change else tuple(self._owners.items()),
+            accounts=tuple([accounts[name].memory(now, is_change) for name in names]),
+        )
+        if is_change:
+            return memory
+        return replace(
+            memory, terms=self.terms(), names=tuple(self._names.items()),
+            owners=tuple(self._owners.items()),
         )  # fmt: skip
 
     def _change(self, call: Call) -> ManagedAccount:
@@ -548,12 +549,13 @@ class Admission:
         if len(self._accounts) >= ACCOUNTS_MAX:
             accounts = self._accounts.items()
             idle = [name for name, one in accounts if not one.waiting and not one.in_flight]
-            for name in idle[:1]:
+            for name in idle[:IDLE_FORGOTTEN]:
                 del self._accounts[name]
-                self._changed[name] = None
+                self._changed.pop(name, None)
+                self._queued.pop(name, None)
+                self.is_rearranged = True
                 if not any(account == name[0] for account, _ in self._accounts):
                     self._allowances.pop(name[0], None)
-                self._queued.pop(name, None)
         terms = terms_of(self._terms, *key)
         windows = self._windows_of(key[0])
         made = ManagedAccount(*key, terms, DIALECTS.get(dialect, PLAIN), now, allowances=windows)
@@ -625,18 +627,16 @@ class Admission:
 
     def _size(self, call: Call, now: float) -> Spend:
         """Estimate what a call will consume, by all that is known now; what to claim for it."""
-        request = call.request
         cached_bytes = self._caches.look(call, now) if call.beginnings else 0
-        dialect = self._accounts[call.account].account.config.dialect
-        call.demand, most = self._estimates.size(request.sketch, dialect, cached_bytes)
-        if request.is_interactive:
+        call.demand, claim = self._estimate(call, cached_bytes)
+        if call.request.is_interactive:
             call.demand = replace(call.demand, is_interactive=True)
         call.sized_s = now
-        return self._estimates.claim(request.sketch, call.demand, True) if request.is_soft else most
+        return claim
 
-    def _resize(self, call: Call, now: float) -> None:
-        """A call has waited for long: more is known. What was claimed for it stays."""
-        self._size(call, now)
+    def _estimate(self, call: Call, cached_bytes: int = 0) -> tuple[Demand, Spend]:
+        request, dialect = call.request, self._accounts[call.account].account.config.dialect
+        return self._estimates.size(request.sketch, dialect, cached_bytes, request.is_soft)
 
     def _sent(self, call: Call, now: float) -> None:
         """A call is in flight; that it has not ended yet is evidence of its length."""

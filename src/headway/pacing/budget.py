@@ -24,13 +24,13 @@ Laws:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from itertools import takewhile
 from math import inf
 from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
 from headway.base.numbers import next_month
 from headway.base.values import NO_BUDGET, NOTHING, Budget, Spend
@@ -69,13 +69,8 @@ class Claim(Struct, frozen=True):
     spend: Spend
 
 
-class DaySpend(Struct, frozen=True):
-    """What was spent on one day, like 2026-11-16."""
-
-    date: str
-    tokens: float = 0.0
-    microusd: int = 0
-    unpriced: int = 0
+Days = tuple[tuple[str, Spend], ...]
+"""What was spent on each day, like 2026-11-16."""
 
 
 class Pot(Struct):
@@ -274,33 +269,30 @@ class MonthlyBudgets(Budgets[CallId]):
         super().__init__({})
         self.month = memory.month
         self.date = ""
-        self.orphans: dict[CallId, Claim] = {}
-        """Claims of a former process whose clients are not back yet."""
-        self._days = {
-            key: {day.date: Spend(day.tokens, day.microusd, day.unpriced) for day in days}
-            for key, days in memory.days
-        }
+        self._days = {name: dict(days) for name, days in memory.days}
         self.changed_claims: dict[CallId, None] = {}
         self._changed_days: dict[tuple[str, str], None] = {}
         """What is not in the memory as it was last taken, in order."""
-        self._paid: dict[CallId, Claim] = {}
-        """Those whose clients did not come back in time."""
+        self.orphans: set[CallId] = set()
+        """Claims of a former process whose clients are not back yet."""
         self._orphans_until_s = now + CLAIM_S
-        for key, spent in memory.spent:
-            self.pots[key].spent = spent
-        for key, terms in memory.terms:
-            self.set_budget(key, terms.budget)
+        self._paid: dict[CallId, tuple[Spend, tuple[str, ...]]] = {}
+        """Those whose clients did not come back in time."""
+        for name, days in memory.days:
+            self.pots[name].spent = spent_in(self.month, days)
+        for name, terms in memory.terms:
+            self.set_budget(name, terms.budget)
         for claim in memory.claims:
             self.hold(claim.id, claim.spend, (claim.account, ALL))
-        self.orphans = {claim.id: claim for claim in memory.claims}
+        self.orphans = {claim.id for claim in memory.claims}
 
     def hold(self, id: CallId, whole: Spend, names: tuple[str, ...] = (ALL,)) -> None:
-        self.orphans.pop(id, None)
+        self.orphans.discard(id)
         self.changed_claims[id] = None
         super().hold(id, whole, names)
 
     def settle(self, id: CallId, used: Spend | None) -> bool:
-        self.orphans.pop(id, None)
+        self.orphans.discard(id)
         self.changed_claims[id] = None
         return super().settle(id, used)
 
@@ -313,11 +305,9 @@ class MonthlyBudgets(Budgets[CallId]):
         days = self._days.setdefault(new, {})
         for date, spend in self._days.pop(old, {}).items():
             days[date] = days.get(date, NOTHING).plus(spend)
-        for id, (spend, names) in self._claims.items():
-            self._claims[id] = spend, tuple([new if name == old else name for name in names])
-        for claims in (self.orphans, self._paid):
-            moved = [claim for claim in claims.values() if claim.account == old]
-            claims.update({claim.id: replace(claim, account=new) for claim in moved})
+        for claims in (self._claims, self._paid):
+            for id, (spend, names) in claims.items():
+                claims[id] = spend, tuple([new if name == old else name for name in names])
         self.set_budget(new, pot.budget if other.budget == NO_BUDGET else other.budget)
 
     def spend(self, used: Spend, names: tuple[str, ...]) -> None:
@@ -331,18 +321,19 @@ class MonthlyBudgets(Budgets[CallId]):
 
     def adopt(self, id: CallId, account: str, whole: Spend) -> None:
         """A call of a former process goes on, at what that process kept for it if it is known."""
-        paid = self._paid.pop(id, None)
-        if paid is not None:
-            self.spend(NOTHING.minus(paid.spend), (paid.account, ALL))
-        known = paid or self.orphans.get(id)
-        self.hold(id, whole if known is None else known.spend, (account, ALL))
+        if id in self._paid:
+            whole, names = self._paid.pop(id)
+            self.spend(NOTHING.minus(whole), names)
+        elif id in self.orphans:
+            whole = self.held(id)
+        self.hold(id, whole, (account, ALL))
 
     def expire(self, now: float) -> float:
         """Count orphaned claims as paid when their time is over; returns when that is."""
         if self.orphans and now >= self._orphans_until_s:
-            self._paid = self.orphans.copy()
-            for claim in self._paid.values():
-                self.settle(claim.id, claim.spend)
+            self._paid = {id: self._claims[id] for id in self.orphans}
+            for id, (spend, _) in self._paid.items():
+                self.settle(id, spend)
         return self._orphans_until_s if self.orphans else inf
 
     def turn(self, date: str) -> None:
@@ -352,42 +343,30 @@ class MonthlyBudgets(Budgets[CallId]):
             self.month = month
             self._paid.clear()
             for name, pot in self.pots.items():
-                pot.spent = NOTHING
-                self._changed_days[name, date] = None
-
-    def spent(self) -> tuple[tuple[str, Spend], ...]:
-        return tuple((key, pot.spent) for key, pot in self.pots.items())
+                pot.spent = spent_in(month, self._days.get(name, {}).items())
 
     def memory(self, is_whole: bool, is_out: Callable[[CallId], bool]) -> PacingMemory:
         """All that outlives this process, or what changed since this was last called. Claims of
         calls that are not out count for nothing."""
         from headway.pacing.memory import PacingMemory
 
-        days, self._changed_days = self._changed_days, {}
+        changed, self._changed_days = self._changed_days, {}
         ids, self.changed_claims = self.changed_claims, {}
         if is_whole:
-            return PacingMemory(
-                self.month, spent=self.spent(), days=self.days(),
-                claims=tuple([claim for claim in self.claims() if is_out(claim.id)]),
-            )  # fmt: skip
+            claims = tuple([claim for claim in self.claims() if is_out(claim.id)])
+            return PacingMemory(self.month, claims=claims, days=self.days())
         known = {id: self._claims[id] for id in ids if id in self._claims and is_out(id)}
+        days = [(name, date) for name, date in changed if date in self._days.get(name, ())]
         return PacingMemory(
             self.month,
-            spent=tuple([(key, self.pots[key].spent) for key, _ in days]),
             claims=tuple([Claim(id, names[0], spend) for id, (spend, names) in known.items()]),
-            days=tuple([
-                (key, (DaySpend(date, *astuple(self._days[key][date])),))
-                for key, date in days if date in self._days.get(key, ())
-            ]),
+            days=tuple([(name, ((date, self._days[name][date]),)) for name, date in days]),
             ended=tuple([id for id in ids if id not in known]),
-        )  # fmt: skip
+        )
 
-    def days(self) -> tuple[tuple[str, tuple[DaySpend, ...]], ...]:
+    def days(self) -> tuple[tuple[str, Days], ...]:
         """Every day that is kept, by account, oldest first."""
-        return tuple([
-            (key, tuple([DaySpend(date, *astuple(spend)) for date, spend in sorted(days.items())]))
-            for key, days in self._days.items()
-        ])  # fmt: skip
+        return tuple([(name, tuple(sorted(days.items()))) for name, days in self._days.items()])
 
     def claims(self) -> tuple[Claim, ...]:
         return tuple([Claim(id, names[0], spend) for id, (spend, names) in self._claims.items()])
@@ -404,6 +383,15 @@ class MonthlyBudgets(Budgets[CallId]):
             hint=f"it is {self.describe((account, ALL))}{turns}: see `headway limits`; raise it "
             "with `headway limits budget AMOUNT/month`",
         )
+
+
+def spent_in(month: str, days: Iterable[tuple[str, Spend]]) -> Spend:
+    """What was spent in a month."""
+    spent = NOTHING
+    for date, spend in days:
+        if date[:7] == month:
+            spent = spent.plus(spend)
+    return spent
 
 
 def grown(

@@ -45,7 +45,8 @@ WAKE_S_MIN: Final = 1e-3
 """Nothing is decided again sooner: a wait that has just ended in rounding ends then."""
 
 RESIZE_S: Final = 1.0
-"""A call that comes to the head of the queue is sized anew if it was sized longer ago."""
+"""The call at the head of the queue is sized anew if it was sized longer ago; while it waits there,
+at the next event on any account: calls of other models teach its size, too."""
 
 
 class Decision(Struct, frozen=True):
@@ -84,7 +85,9 @@ class AccountCalls:
         self._plans = 0
         self._stands: Decision | None = None
         self._seen = 0
-        """Which state of the account's usage windows that decision was made on."""
+        """Which state of the account's usage windows that decision was made on..."""
+        self._stands_until_s = inf
+        """...and until when it stands: its wake-up, or when the first call is to be sized anew."""
 
     @property
     def queued(self) -> int:
@@ -123,11 +126,11 @@ class AccountCalls:
         if not self._queue:
             self.wait = None
 
-    def decide(self, now: float, size: Callable[[Call], None] | None = None) -> Decision:
+    def decide(self, now: float, size: Callable[[Call, float], object] | None = None) -> Decision:
         """Send all that may be sent now, in fair order; say what the next one waits for."""
         windows = self.account.allowances
         if (
-            self._stands is not None and now < self._stands.wake_s
+            self._stands is not None and now < self._stands_until_s
             and self._seen == windows.changes
         ):  # fmt: skip
             return self._stands
@@ -136,6 +139,7 @@ class AccountCalls:
         account, queue = self.account, self._queue
         sent: list[Call] = []
         wait: Wait | None = None
+        passes_s = inf
         released_s = self._release_held(now) if self._held else inf
         while (call := self._next or queue.head()) is not None:
             if windows.windows and call.run and (held := self._share_wait(call, now)) is not None:
@@ -146,7 +150,7 @@ class AccountCalls:
                 continue
             if size is not None and now - call.sized_s > RESIZE_S:
                 rank = call.rank
-                size(call)
+                size(call, now)
                 if call.rank > rank and call is not self._next:
                     # What it hurried for is lost: it gives way to others.
                     self._queue.remove(call.place)
@@ -156,7 +160,8 @@ class AccountCalls:
             wait = account.wait(call.demand, stream, self.queued, now)
             if wait is not None:
                 if queue and (wait.until_s < inf or not account.can_ever(call.demand)):
-                    sent += self._pass(call, stream, wait, now)
+                    passed, passes_s = self._pass(call, stream, wait, now)
+                    sent += passed
                 break
             self._send(call, stream, now)
             sent.append(call)
@@ -165,13 +170,14 @@ class AccountCalls:
             wait = call.held
         self.wait = wait
         self._waits.note(self._cause(wait), now)
-        wake_s = inf if wait is None else max(wait.until_s, now + WAKE_S_MIN)
+        wake_s = inf if wait is None else max(min(wait.until_s, passes_s), now + WAKE_S_MIN)
         if wait is not None:
             if windows.windows:
                 wake_s = min(wake_s, windows.next_probe_s(now), released_s)
             if now < account.presence.until_s:
                 wake_s = min(wake_s, account.presence.until_s)
         self._seen = windows.changes
+        self._stands_until_s = wake_s if size is None else min(wake_s, now + RESIZE_S)
         self._stands = NOTHING_WAITS if call is None else Decision((), wait, wake_s, call)
         return Decision(tuple(sent), wait, wake_s, call) if sent else self._stands
 
@@ -395,33 +401,40 @@ class AccountCalls:
             return self.account.width.cause(self.account.speed.in_flight)
         return wait.resource
 
-    def _pass(self, call: Call, stream: PlannedStream, wait: Wait, now: float) -> list[Call]:
-        """Let later calls pass a blocked one where that does not move its start."""
-        account = self.account
+    def _pass(
+        self, call: Call, stream: PlannedStream, wait: Wait, now: float
+    ) -> tuple[list[Call], float]:
+        """Let later calls pass a blocked one where that does not move its start; returns them, and
+        when another one may."""
+        account, next_s = self.account, inf
         passed: list[Call] = []
         blocking = [one.meter for one in account.limits if one.limit.name == wait.resource]
         # What is taken from a bucket now is missing later; what is left of a window is lost.
         if wait.until_s < inf and all(isinstance(meter, Bucket) for meter in blocking):
-            return passed
+            return passed, next_s
         for other in self._queue.peek(BACKFILL_MAX)[1:]:
             if other.run and self._share_wait(other, now) is not None:
                 continue
             plan = account.speed.plan(other.demand.expected.output_tokens, now)
-            if account.wait(other.demand, plan, self.queued, now) is not None:
+            held = account.wait(other.demand, plan, self.queued, now)
+            if held is not None:
+                next_s = min(next_s, held.until_s)
                 continue
             if account.pauses.is_trial_due:
                 self._send(other, plan, now)
-                return [other]
-            other.levels = account.charge(other.demand, plan, now)
-            other.integral = account.speed.enter(now)
+                return [other], inf
+            account.speed.enter(now)
+            for limit in account.limits:
+                limit.charge(other.demand, plan, now)
             after = account.wait(call.demand, stream, self.queued, now)
+            for limit in account.limits:
+                limit.give_back(other.demand, plan, now, False, now)
             account.speed.leave(now)
-            account.give_back(other.demand, plan, now, "unused", now)
             if after is None or after.until_s <= wait.until_s + 1e-6:
                 self._send(other, plan, now)
                 other.waited_for = wait.resource
                 passed.append(other)
-        return passed
+        return passed, next_s
 
 
 def _taker(call: Call) -> str:

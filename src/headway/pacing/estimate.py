@@ -59,12 +59,14 @@ RATIO_PRIOR_BYTES: Final = 2000.0
 """The prior ratio weighs as much as so many bytes that were seen."""
 
 MESSAGE_PRIOR: Final = 0.001
-"""Ties the constant per message to its prior: 25 tokens off are as strange as a 5 % error."""
+"""Ties the constant per message to its prior: 25 tokens off are as strange as a 5 % error. With
+the prior alone, Korean (o200k) is off by 13 % in place of 8 %, chats in English by 5.2, not 4.7."""
 
 DEVIATION_START: Final = 0.5
 DEVIATION_MIN: Final = 0.02
 CLIP_DEVIATIONS: Final = 4.0
-"""An input stranger than four mean deviations counts as if it were at four."""
+"""An input stranger than four mean deviations counts as if it were at four: after 20 calls, one
+that is reported twice as large moves the next by 6 % at most, and by 14 % if it counts in full."""
 
 
 class Price(Struct, frozen=True):
@@ -411,9 +413,12 @@ class Estimates:
         self._inputs = InputRatio()
         self.outputs = OutputLength()
 
-    def size(self, sketch: Sketch, dialect: Dialect, cached_bytes: int) -> tuple[Demand, Spend]:
+    def size(
+        self, sketch: Sketch, dialect: Dialect, cached_bytes: int = 0, is_soft: bool = False
+    ) -> tuple[Demand, Spend]:
         """What the call will probably and at most consume if so much of it is read from a cache,
-        and the most that it can take of a budget; of that, what is not text counts as expected."""
+        and what to claim of a budget: the most that it can take, where what is not text counts as
+        expected; if soft, what it is expected to take."""
         tokens_in = self._input_tokens(sketch, sketch.size_bytes, sketch.messages)
         most = sketch.max_output_tokens
         # A call that asks for more is refused, and reserves nothing until then.
@@ -427,14 +432,8 @@ class Estimates:
         spend = spend_on(sketch.model, Tally(tokens_in, 0.0, tokens_out), self._prices)
         expected = Amounts(counted, tokens_out, spend.microusd)
         highest = Amounts(INPUT_DOUBT * counted, reserved, claim.microusd)
-        return Demand(expected, highest, sketch.kind, sketch.is_whole), claim
-
-    def claim(self, sketch: Sketch, demand: Demand, is_soft: bool = False) -> Spend:
-        """The most that a call can take of a budget; if soft, what it is expected to take."""
-        if is_soft:
-            return self.grown(sketch, max(1.0, demand.expected.output_tokens))
-        tokens_in = self._input_tokens(sketch, sketch.size_bytes, sketch.messages)
-        return ceiling_of(sketch, self._prices, ceil(INPUT_DOUBT * tokens_in))
+        demand = Demand(expected, highest, sketch.kind, sketch.is_whole)
+        return demand, self.grown(sketch, max(1.0, tokens_out)) if is_soft else claim
 
     def grown(self, sketch: Sketch, output_tokens: float) -> Spend:
         """What the call takes of a budget with an answer of this length."""

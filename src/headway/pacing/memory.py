@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from copy import copy
 from functools import lru_cache
 from typing import Final, Literal
 
@@ -27,10 +28,9 @@ from headway.base.values import (
     FaultKind,
     Limit,
     LimitReading,
-    Spend,
 )
 from headway.pacing.account import Profile
-from headway.pacing.budget import ALL, Claim, DaySpend
+from headway.pacing.budget import ALL, Claim, Days
 from headway.pacing.call import CallId
 from headway.pacing.limits import is_about
 from headway.pacing.windows import WindowState
@@ -49,34 +49,28 @@ MILLE: Final = 1000
 
 HOUR_UNKNOWN: Final = -1
 
-Row = tuple[int, ...]
-"""A minute: how many minutes ago, the hour of the day, then the sums in the order of `Spell`."""
 
-HourRow = tuple[float, ...]
-"""An hour of the day: which, how many minutes ago it was last added to, then the sums."""
-
-
-class Spell(Struct):
+class Spell(Struct, array_like=True):
     """All calls that ended in some stretch of time, summed."""
 
-    answered: float = 0
-    rate: float = 0
-    concurrency: float = 0
-    overload: float = 0
-    failed: float = 0
+    answered: int | float = 0
+    rate: int | float = 0
+    concurrency: int | float = 0
+    overload: int | float = 0
+    failed: int | float = 0
     """The provider or the line failed: no answer, or none that ended."""
-    wrong: float = 0
+    wrong: int | float = 0
     """The call or the account's bill was at fault: nothing is said about the provider."""
-    input_tokens: float = 0
-    output_tokens: float = 0
-    begun: float = 0
+    input_tokens: int | float = 0
+    output_tokens: int | float = 0
+    begun: int | float = 0
     """Answers whose first byte was timed."""
-    first_byte_us: float = 0
-    streamed_tokens: float = 0
-    streamed_us: float = 0
-    crowd_tokens: float = 0
+    first_byte_us: int | float = 0
+    streamed_tokens: int | float = 0
+    streamed_us: int | float = 0
+    crowd_tokens: int | float = 0
     """Streamed tokens times the calls that were in flight with them."""
-    drawn_mille: float = 0
+    drawn_mille: int | float = 0
     """What neighbours took of the scarcest limit, in thousandths, summed over answers."""
 
     @property
@@ -121,21 +115,19 @@ _COLUMN: Final[dict[FaultKind, str]] = {
 }  # fmt: skip
 
 
+Row = tuple[int, int, Spell]
+"""A minute: how many minutes ago, the hour of the day, and its sums. Or an hour of the day: how
+many minutes ago it was last added to, which, and its sums."""
+
+
 class ChronicleMemory(Struct, frozen=True):
-    """A chronicle between two processes, and as it travels: rows, so that they are short."""
+    """A chronicle between two processes, and as it travels."""
 
-    present: Row = ()
-    """The minute that goes on; it is in no hour yet."""
     minutes: tuple[Row, ...] = ()
-    hours: tuple[HourRow, ...] = ()
+    """The last one goes on: it is in no hour yet."""
+    hours: tuple[Row, ...] = ()
     is_rest_same: bool = False
-    """In a change: only the present is here, the rest is as it was written before."""
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether every row has all columns."""
-        columns = 2 + len(Spell.__struct_fields__)
-        return all(len(row) == columns for row in (*_rows(self), *self.hours))
+    """In a change: only the last minute is here, the rest is as it was written before."""
 
 
 class Chronicle:
@@ -145,15 +137,13 @@ class Chronicle:
         """Go on from a memory that was made at `known_s`."""
         at = int(known_s // MINUTE_S)
         self._hour = HOUR_UNKNOWN
-        self._hours = {
-            int(hour): (at - int(age_min), Spell(*sums)) for hour, age_min, *sums in memory.hours
-        }
-        self._minutes = [(at - row[0], row[1], Spell(*row[2:])) for row in _rows(memory)]
+        self._hours = {hour: (at - age_min, spell) for age_min, hour, spell in memory.hours}
+        """By hour of the day, when it was last added to, and its sums."""
+        rows = memory.minutes or ((0, HOUR_UNKNOWN, Spell()),)
+        self._minutes = [(at - age_min, hour, copy(spell)) for age_min, hour, spell in rows]
         """The last one goes on, and is in no hour yet."""
-        self._written = (-1, -1)
-        """When all of it was last taken as a change: the minute, and the one that went on."""
-        if not memory.present:
-            self._minutes.append((at, HOUR_UNKNOWN, Spell()))
+        self._written_min = -1
+        """When all of it was last taken as a change."""
 
     def turn(self, hour: int, now: float) -> None:
         """It is this hour of the day now."""
@@ -187,19 +177,18 @@ class Chronicle:
 
     def memory(self, now: float, is_change: bool = False) -> ChronicleMemory:
         """All of it, as it stands; as a change, all of it once a minute."""
-        at = int(now // MINUTE_S)
+        self._at(now)
+        at, minutes, hours = int(now // MINUTE_S), self._minutes, self._hours
+        is_rest_same = is_change and self._written_min == at
         if is_change:
-            written, (last, hour, one) = self._written, self._minutes[-1]
-            self._written = (at, last)
-            if written == self._written:
-                row = (at - last, hour, *astuple(one)) if one.ended else ()
-                return ChronicleMemory(row, is_rest_same=True)
-        *over, present = ((at - minute, hour, *astuple(one)) for minute, hour, one in self._minutes)
-        hours = [(hour, at - minute, *astuple(one)) for hour, (minute, one) in self._hours.items()]
+            self._written_min = at
+        if is_rest_same:
+            minutes, hours = minutes[-1:], {}
         return ChronicleMemory(
-            present if any(present[2:]) else (),
-            tuple([row for row in over if row[0] < MINUTES_KEPT]), tuple(hours),
-        )  # fmt: skip
+            tuple([(at - minute, hour, copy(spell)) for minute, hour, spell in minutes]),
+            tuple([(at - minute, hour, spell) for hour, (minute, spell) in hours.items()]),
+            is_rest_same,
+        )
 
     def _at(self, now: float) -> Spell:
         """This minute; the one before is put away when it is over."""
@@ -212,29 +201,27 @@ class Chronicle:
         elif hour != HOUR_UNKNOWN:
             since, held = self._hours.get(hour, (last, Spell()))
             self._hours[hour] = (last, total((_faded(held, last - since), spell)))
-        oldest = last - MINUTES_KEPT
-        self._minutes = [one for one in self._minutes[-MINUTES_KEPT:] if one[0] > oldest]
+        self._minutes = [one for one in self._minutes if minute - one[0] < MINUTES_KEPT]
         self._minutes.append((minute, self._hour, Spell()))
         return self._minutes[-1][2]
 
 
 def lately(memory: ChronicleMemory, from_min: int, to_min: int = 0) -> Spell:
     """What happened from so many minutes ago, until so many ago."""
-    return total(Spell(*row[2:]) for row in _rows(memory) if to_min <= row[0] < from_min)
+    return total(spell for age_min, _, spell in memory.minutes if to_min <= age_min < from_min)
 
 
 def minutes_seen(memory: ChronicleMemory, from_min: int) -> int:
     """Minutes since so many ago in which a call was answered."""
-    return sum(row[0] < from_min and row[2] > 0 for row in _rows(memory))
+    return sum(age_min < from_min and spell.answered > 0 for age_min, _, spell in memory.minutes)
 
 
 def hours_of(memory: ChronicleMemory) -> dict[int, Spell]:
     """The hours of the day of which something is known, as much of each as is remembered now."""
-    held = {int(row[0]): _faded(Spell(*row[2:]), row[1]) for row in memory.hours}
-    present = memory.present
-    if present and present[1] != HOUR_UNKNOWN:
-        known = held.get(present[1], Spell())
-        held[present[1]] = total((known, Spell(*map(float, present[2:]))))
+    held = {hour: _faded(spell, age_min) for age_min, hour, spell in memory.hours}
+    for _, hour, spell in memory.minutes[-1:]:
+        if hour != HOUR_UNKNOWN and spell.ended:
+            held[hour] = total((held.get(hour, Spell()), spell))
     return held
 
 
@@ -251,10 +238,6 @@ def without(whole: Spell, part: Spell) -> Spell:
     """What is left of a stretch of time without a part of it."""
     pairs = zip(astuple(whole), astuple(part), strict=True)
     return Spell(*(max(0.0, one - other) for one, other in pairs))
-
-
-def _rows(memory: ChronicleMemory) -> tuple[Row, ...]:
-    return (*memory.minutes, memory.present) if memory.present else memory.minutes
 
 
 # What a user sets for an account, what is learned of it, and all of both that outlives a process.
@@ -302,22 +285,19 @@ class PacingMemory(Struct, frozen=True, omit_defaults=True):
     """All that outlives a process, or what changed of it."""
 
     month: str = ""
-    """The calendar month that `spent` is about, like 2026-11."""
+    """The calendar month that budgets are for, like 2026-11."""
     terms: tuple[tuple[str, AccountTerms], ...] = ()
     accounts: tuple[AccountMemory, ...] = ()
     """The one that changed last is the last."""
-    spent: tuple[tuple[str, Spend], ...] = ()
     claims: tuple[Claim, ...] = ()
-    days: tuple[tuple[str, tuple[DaySpend, ...]], ...] = ()
+    days: tuple[tuple[str, Days], ...] = ()
     """What was spent on which day, by account."""
     names: tuple[tuple[str, str], ...] = ()
     """Accounts that a user named: several of one name are one account."""
     owners: tuple[tuple[str, str], ...] = ()
     """The accounts of keys and logins, as responses named them."""
     ended: tuple[CallId, ...] = ()
-    """In a change: claims that are no more..."""
-    forgotten: tuple[tuple[str, str], ...] = ()
-    """...and accounts, with their group."""
+    """In a change: claims that are no more."""
 
 
 def account_of(
@@ -347,19 +327,17 @@ def joined(one: AccountMemory, other: AccountMemory) -> AccountMemory:
 
 def _joined(one: ChronicleMemory, other: ChronicleMemory) -> ChronicleMemory:
     """The sums of two histories; hours as much as is remembered of them now."""
-    minutes: dict[tuple[int, ...], Row] = {}
-    for row in sorted((*_rows(one), *_rows(other)), reverse=True):
-        sums = minutes.get(row[:2], (0,) * len(row))
-        minutes[row[:2]] = (*row[:2], *map(sum, zip(sums[2:], row[2:], strict=True)))
-    hours: dict[float, Spell] = {}
-    for hour, age_min, *held in (*one.hours, *other.hours):
-        hours[hour] = total((hours.get(hour, Spell()), _faded(Spell(*held), age_min)))
-    rows = tuple(minutes.values())
-    is_going_on = bool(one.present or other.present)
+    minutes: dict[int, tuple[int, Spell]] = {}
+    for age_min, hour, spell in sorted((*one.minutes, *other.minutes), key=lambda row: -row[0]):
+        known, sums = minutes.get(age_min, (hour, Spell()))
+        minutes[age_min] = max(known, hour), total((sums, spell))
+    hours: dict[int, Spell] = {}
+    for age_min, hour, spell in (*one.hours, *other.hours):
+        hours[hour] = total((hours.get(hour, Spell()), _faded(spell, age_min)))
     return ChronicleMemory(
-        rows[-1] if is_going_on else (), rows[:-1] if is_going_on else rows,
-        tuple([(hour, 0, *astuple(spell)) for hour, spell in hours.items()]),
-    )  # fmt: skip
+        tuple([(age_min, *one) for age_min, one in minutes.items()]),
+        tuple([(0, *one) for one in hours.items()]),
+    )
 
 
 @lru_cache(maxsize=MODELS_KEPT)

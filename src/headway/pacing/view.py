@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from headway.base.values import Limit, Wait
 from headway.pacing.admission import Admission, ManagedAccount
-from headway.pacing.budget import DaySpend, Pot
+from headway.pacing.budget import Days, Pot
 from headway.pacing.limits import TrackedLimit
 from headway.pacing.memory import HOUR_UNKNOWN, AccountTerms, ChronicleMemory
 from headway.pacing.windows import WindowState
@@ -77,7 +77,7 @@ class AdmissionView(Struct, frozen=True, rename={"accounts": "lanes"}):
     date: str = ""
     hour: int = HOUR_UNKNOWN
     """Of the day, by the broker's clock: what the hours of chronicles are."""
-    days: tuple[tuple[str, tuple[DaySpend, ...]], ...] = ()
+    days: tuple[tuple[str, Days], ...] = ()
     """What was spent on which day, by account."""
     keys: tuple[tuple[str, str], ...] = ()
     """The keys and logins whose account has another name, with that name."""

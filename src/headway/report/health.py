@@ -318,7 +318,7 @@ def outlooks(view: AdmissionView, passed: float) -> tuple[BudgetOutlook, ...]:
         for unit in units:
             of = attrgetter(unit)
             if of(ledger.budget) is not None:
-                by_day = {day.date: float(of(day)) for day in days.get(account, ())}
+                by_day = {day: float(of(spend)) for day, spend in days.get(account, ())}
                 amounts = (of(ledger.budget), of(ledger.spent), of(ledger.claimed))
                 found.append(_outlook(account, unit, amounts, date, by_day, passed))
     return tuple(found)

@@ -33,6 +33,7 @@ from headway.journal.reader import JournalReader
 from headway.pacing import memory as learned
 from headway.pacing.account import Profile
 from headway.pacing.admission import terms_of
+from headway.pacing.budget import spent_in
 from headway.pacing.headers import PLAIN
 from headway.pacing.windows import RUN_SHARES, Shares, WindowState, shares_of
 from headway.plans.expand import ExpandedPlan
@@ -349,7 +350,8 @@ class Prospect(Struct, frozen=True):
         )  # fmt: skip
 
     def _portions(self, found: Foreseen) -> tuple[Portion, ...]:
-        spent, month = dict(self.memory.spent), self.memory.month
+        month = self.memory.month
+        spent = {key: spent_in(month, days) for key, days in self.memory.days}
         portions: list[Portion] = []
         budgets: list[tuple[str, Budget, Spend]] = [
             (f"{key or 'all accounts'} in {month}", terms.budget, spent.get(key, Spend()))

@@ -47,7 +47,7 @@ class PacedDoor:
     def knock(self, call_id: int, demand: Demand, key: tuple[float, ...]) -> None:
         self._wishes[call_id] = demand, key
         call = Call(("", call_id), self._now, ("run",), key, demand)
-        self._size(call)
+        self._size(call, self._now)
         self._known[call_id] = call
         self.calls.ask(call)
 
@@ -92,14 +92,14 @@ class PacedDoor:
         self.knock(call_id, *wish)
         return True
 
-    def _size(self, call: Call) -> None:
+    def _size(self, call: Call, now: float) -> None:
         """Expect an answer as long as those of its kind were."""
         demand, _ = self._wishes[call.id[1]]
         known, most = demand.expected, demand.ceiling
         output = self._lengths.expect(demand.kind, known.input_tokens, int(most.output_tokens))
         amounts = Amounts(known.input_tokens, output, known.spend_microusd)
         call.demand = replace(demand, expected=amounts, ceiling=most)
-        call.sized_s = self._now
+        call.sized_s = now
 
 
 class RetryRule(Struct, frozen=True):

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TextIO
 
+from msgspec.structs import asdict
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
@@ -186,7 +187,7 @@ def health_json(seen: Overview) -> dict[str, object]:
 
 def spell_json(spell: Spell) -> dict[str, object]:
     return {
-        **{key: round(number, 3) for key, number in as_dict(spell).items()},
+        **{key: round(number, 3) for key, number in asdict(spell).items()},
         "calls": round(spell.ended, 3),
         "refusal_rate": spell.share(spell.refused),
         "first_byte_s": spell.first_byte_s,
