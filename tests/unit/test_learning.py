@@ -9,6 +9,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
+from bench.drawn import draw
 from headway.base.values import Limit, LimitKind
 from headway.engine.state import Rules
 from headway.engine.strategy import ALL_AT_ONCE, Strategy
@@ -231,6 +232,19 @@ def test_charged_refusals_do_not_keep_a_limit_empty_for_ever() -> None:
     faults = FaultModel(retry_after="none")
     learned = run(ProviderSpec("charging", terms, QUICK, faults, dialect="plain"))
     assert learned.time_s <= 3.0 * learned.least_s
+
+
+def test_a_hidden_limit_is_used_although_answers_begin_long_after_calls_were_let_in() -> None:
+    terms, late = Terms((Limit("requests", 29.0, burst=1.0),)), Latency(5.0, 0.02)
+    spec = ProviderSpec("late", terms, late, FaultModel(retry_after="none"), dialect="plain")
+    learned = run(spec, WorkloadSpec("few", 60))
+    assert learned.time_s <= 1.65 * learned.least_s
+    assert learned.result.refused <= 30
+
+
+def test_tries_do_not_keep_step_with_the_bursts_of_a_neighbour() -> None:
+    drawn = draw(1027)
+    assert run(drawn.spec, drawn.sized(22)).time_s <= 40.0
 
 
 def test_calls_that_are_larger_than_a_bucket_that_refills_at_once_do_not_wait_for_seconds() -> None:

@@ -51,6 +51,7 @@ from headway.pacing.memory import (
     model_group,
 )
 from headway.pacing.prompt_cache import COLD_LIVES, PromptCaches, beginnings
+from headway.pacing.width import SIZE_SHARE
 from headway.pacing.windows import Allowances
 
 REOPEN_S: Final = 30.0
@@ -148,7 +149,7 @@ class ManagedAccount(AccountCalls):
                 if call.answered_s is not None:
                     first_s, rest_s = call.answered_s - call.sent_s, now - call.answered_s
             elif usage.amounts.output_tokens > 0:
-                rest_s = self.account.width.pieces.follows * (now - call.sent_s)
+                rest_s = SIZE_SHARE * (now - call.sent_s)
                 first_s = now - call.sent_s - rest_s
         self.chronicle.answered(now, usage.amounts, first_s, rest_s, company, drawn)
 

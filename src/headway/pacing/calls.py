@@ -367,7 +367,7 @@ class AccountCalls:
         account = self.account
         speed, width = account.speed, account.width
         company = speed.mean_since(call.integral, call.sent_s, now)
-        speed.arrived(lasted_s, output_tokens, width.pieces.follows)
+        speed.arrived(lasted_s, output_tokens)
         width.arrived(company, lasted_s, output_tokens, now)
 
     def _extend_overruns(self, now: float) -> None:
