@@ -19,7 +19,7 @@ CORE_TESTS := tests/unit tests/property
 ONE_MORE = $(shell $(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)')
 
 .DEFAULT_GOAL := help
-.PHONY: help run test coverage test-parallel test-agents test-llm lint bench bench-pacing bench-http bench-broker bench-store bench-sharing bench-each bench-cost \
+.PHONY: help run test coverage test-parallel test-agents test-llm lint bench bench-pacing bench-http bench-broker bench-store bench-sharing bench-each bench-kills bench-cost \
 	bench-engine bench-chaos bench-gateway bench-coherence bench-state bench-patterns bench-examples bench-forecast bench-advice bench-strangers bench-versions bench-outage bench-cache bench-windows bench-person bench-changes picture soak clean check-python
 
 help: ## show this list
@@ -86,6 +86,9 @@ bench-engine: $(RUNTIME) ## what the engine takes, beside its peers, which are i
 bench-chaos: $(RUNTIME) ## what is done again after a kill, beside its peers
 	@$(BIN)/python -m bench.chaos
 
+bench-kills: $(DEV) ## everything that a run consists of is killed, more than 400 times
+	@$(BIN)/python -m bench.kills
+
 bench-gateway: $(DEV) ## the gateway beside LiteLLM's, which is installed on the way, and beside nothing
 	@$(BIN)/python -m bench.gateway
 
@@ -135,6 +138,7 @@ picture: $(RUNTIME) ## the picture in the README
 
 soak: $(DEV) ## the tests that take minutes
 	@$(BIN)/python -m pytest -q -n auto -m soak
+	@$(BIN)/python -m bench.kills
 
 clean: ## remove the environment and everything that tools left behind
 	@rm -rf $(VENV) build dist .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache \

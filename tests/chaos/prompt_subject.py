@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from time import monotonic, sleep
 from typing import Any, Final
 
@@ -22,6 +23,12 @@ rules:
 """
 
 
+def prompts_of(names: Iterable[str]) -> dict[str, object]:
+    """The model's name says which task it is; an examined reply is kept before it is examined."""
+    return {"each": list(names), "prompt": "task {{ item }}", "max_tokens": 50,
+            "model": "anthropic/claude-{{ item }}", "verify": "grep -q result"}  # fmt: skip
+
+
 class HeadwayPrompts(HeadwayEach, frozen=True):
     """A prompt for each name, to a provider that says in the end who asked for what."""
 
@@ -33,14 +40,14 @@ class HeadwayPrompts(HeadwayEach, frozen=True):
                 sys.executable, "-m", "headway"]  # fmt: skip
         if runs(home):
             return [*told, "resume", "last"]
-        # The model's name says which task it is; an examined reply is kept before it is examined.
-        work = {"each": list(home.names), "prompt": "task {{ item }}", "max_tokens": 50,
-                "model": "anthropic/claude-{{ item }}", "verify": "grep -q result"}  # fmt: skip
         said = {"headway": 1, "name": "chaos", "strategy": f"fixed({WIDTH})",
-                "budget": "1M", "tasks": {"work": work}}  # fmt: skip
+                "budget": "1M", "tasks": self.tasks(home)}  # fmt: skip
         plan = home.folder / "plan.yaml"
         plan.write_text(json.dumps(said))
         return [*told, "run", str(plan)]
+
+    def tasks(self, home: Home) -> dict[str, object]:
+        return {"work": prompts_of(home.names)}
 
     def kept_outside(self, home: Home) -> frozenset[str]:
         """Replies that are durable although their task is not finished."""
@@ -65,3 +72,16 @@ class HeadwayPrompts(HeadwayEach, frozen=True):
             if all(one["ended_s"] is not None for one in visits) or monotonic() > until_s:
                 return visits
             sleep(0.01)
+
+
+class HeadwayReduction(HeadwayPrompts, frozen=True):
+    """The last of the names brings the results of the others together."""
+
+    name: str = "**headway** run, reduction"
+
+    def tasks(self, home: Home) -> dict[str, object]:
+        *names, last = home.names
+        work = prompts_of(names)
+        whole = {"reduce": "work", "prompt": f"task {last}", "max_tokens": 50,
+                 "model": f"anthropic/claude-{last}", "retries": 3}  # fmt: skip
+        return {"work": work, "whole": whole}
