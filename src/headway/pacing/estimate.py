@@ -184,10 +184,10 @@ SPREAD_PRIOR: Final = 0.8
 SPREAD_MAX: Final = 3.0
 """A factor of 20; beyond this a kind has no length that is worth estimating."""
 
-SPREAD_PRIOR_CALLS: Final = 4.0
 LENGTH_PRIOR_CALLS: Final = 0.2
-SLOPE_PRIOR: Final = 4.0
-"""Ties the slope to zero as firmly as four calls whose inputs differ by a factor of e."""
+PRIOR_CALLS: Final = 4.0
+"""Ties the spread to its prior as firmly as so many calls, and the slope to zero as firmly as so
+many whose inputs differ by a factor of e."""
 
 LENGTH_MEMORY: Final = 512.0
 """Calls started after which a length counts for a third. Ended calls and calls in flight are
@@ -233,10 +233,10 @@ def _newton_step(fit: _Fit, sums: Sequence[float], censored: _Censored) -> _Fit:
     p, m, b = fit
     ended, x, y, xx, xy, yy = sums
     n = ended + LENGTH_PRIOR_CALLS
-    calls = ended + SPREAD_PRIOR_CALLS
+    calls = ended + PRIOR_CALLS
     y += LENGTH_PRIOR_CALLS * _LEVEL_PRIOR
-    xx += SLOPE_PRIOR
-    yy = yy + LENGTH_PRIOR_CALLS * _LEVEL_PRIOR**2 + SPREAD_PRIOR_CALLS * SPREAD_PRIOR**2
+    xx += PRIOR_CALLS
+    yy = yy + LENGTH_PRIOR_CALLS * _LEVEL_PRIOR**2 + PRIOR_CALLS * SPREAD_PRIOR**2
     gradient_p = calls / p - p * yy + m * y + b * xy
     gradient_m = p * y - m * n - b * x
     gradient_b = p * xy - m * x - b * xx
