@@ -16,7 +16,9 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from headway.base.process_tree import HAS_PROC
 from headway.engine import events as ev
 from headway.engine.strategy import LocalWidth, MachineLoad
 
@@ -167,6 +169,12 @@ class QuietCommands:
         driver.feed(event)
 
 
+def _not_calling(driver: Driver, machine: Machine) -> float:
+    """Where processes cannot be seen: how many attempts are not known to wait for a model."""
+    meter, attempts = machine.meter, [*driver.active_attempts()]
+    return len(attempts) - sum(meter.is_calling(one) for one in attempts if meter is not None)
+
+
 async def follow_machine(driver: Driver, machine: Machine, is_sized: bool) -> None:
     """As long as the run lasts: adapt how many tasks may use this machine, unless the user has said
     it (`is_sized`), and look for commands that do nothing."""
@@ -187,6 +195,8 @@ async def follow_machine(driver: Driver, machine: Machine, is_sized: bool) -> No
             continue
         before, queued = width.places, 0 if machine.meter is None else machine.meter.queued()
         load = load_of(running, machine.commands.peak_bytes(), memory_bytes(), queued)
+        if not HAS_PROC:
+            load = replace(load, busy=_not_calling(driver, machine))
         if (places := width.observe(load, state.local)) != before:
             driver.feed(ev.LocalRoom(places))
         is_steady = places == before or not state.line.local
