@@ -22,7 +22,7 @@ from tests.chaos.campaign import (
     spread_over,
 )
 from tests.chaos.headway_subject import HeadwayEach, HeadwayRun
-from tests.chaos.prompt_subject import SCRIPT, HeadwayPrompts
+from tests.chaos.prompt_subject import SCRIPT, HeadwayPrompts, HeadwayReduction
 from tests.chaos.subject import WIDTH, Home
 
 SEED = 20
@@ -112,3 +112,14 @@ def test_when_headway_dies_its_commands_end_too(tmp_path: Path) -> None:
         sleep(0.01)
     assert processes(home.mark) == []
     assert {line.split()[0] for line in home.lines()} == {"start"}
+
+
+def test_a_reduction_that_is_killed_reads_every_result_and_is_paid_once(
+    provider: str, tmp_path: Path
+) -> None:
+    names = (*(f"t{number}" for number in range(6)), "whole")
+    kills = [At(point=point, count=2) for point in ("kept", "reserved", "durable")]
+    home = Home(tmp_path, names, 0)
+    told = campaign(HeadwayReduction(url=provider), home, "group", kills)
+    must_be_clean(told, "group")
+    assert told.verdict.kills > 0

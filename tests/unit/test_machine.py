@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from headway.agents.metering import MeteredUsage
 from headway.agents.shell import RunningCommand
 from headway.base.process_tree import HAS_PROC, activity
 from headway.engine.events import AttemptStuck
@@ -21,6 +22,7 @@ from headway.run.machine import (
     QuietCommands,
     load_of,
     memory_bytes,
+    starting_agents,
 )
 from headway.work import AttemptClock
 
@@ -146,3 +148,22 @@ def test_timers_that_tick_are_no_work_and_a_limit_ends_the_command() -> None:
         run.look(float(now_s), 0.003 * now_s, stuck_s=60.0)
     assert run.shim.ended == [1]
     assert run.told == []
+
+
+def test_agents_that_have_not_called_are_counted_once_any_command_has() -> None:
+    class Meter:
+        calling = False
+
+        def is_calling(self, _: object) -> bool:
+            return self.calling
+
+        def seen(self, _: object) -> MeteredUsage:
+            return MeteredUsage()
+
+    run, meter = Followed(), Meter()
+    young = RunningCommand(1, run.attempt.clock, None, 0.5, 0, 0.0, 0, 0)
+    given = cast(Any, run), cast(Any, meter), [young]
+    assert starting_agents(*given, has_called=False) == (0, False)
+    assert starting_agents(*given, has_called=True) == (1, True)
+    meter.calling = True
+    assert starting_agents(*given, has_called=False) == (0, True)

@@ -90,6 +90,12 @@ def test_no_more_than_a_few_tasks_wait_for_permits() -> None:
     assert World(2, 0.0, quota=40).look(40) == 40 + QUEUED
 
 
+def test_agents_are_more_only_when_those_that_started_have_called() -> None:
+    law = LocalWidth(2)
+    assert law.observe(MachineLoad(starting=QUEUED), 4) == 4
+    assert law.observe(MachineLoad(starting=QUEUED - 1), 4) == 8
+
+
 def test_a_place_that_is_free_is_no_reason_for_more() -> None:
     law = LocalWidth(4)
     assert law.observe(MachineLoad(), 3) == 4

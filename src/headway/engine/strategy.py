@@ -42,13 +42,16 @@ class MachineLoad(Struct, frozen=True):
     """Whether memory is nearly gone."""
     queued: int = 0
     """Tasks that wait for a permit."""
+    starting: int = 0
+    """Agents that have not called a model yet: whether they will have to wait is unknown."""
 
 
 class LocalWidth:
     """How many tasks may use this machine at once.
 
     It doubles while all places are taken, until the tasks keep every processor busy, memory is
-    used, or some of them wait for permits. The number of processors does not limit tasks that wait.
+    used, or some of them wait for permits; agents have to show first that they need not wait. The
+    number of processors does not limit tasks that wait.
     """
 
     def __init__(self, cores: int) -> None:
@@ -69,7 +72,7 @@ class LocalWidth:
         elif busy > 2 * HEADROOM * self._cores and places > self._first:
             # What waited before keeps the processors busy now: as places become free.
             places = max(self._first, SHRINK * places)
-        elif active >= places and load.queued < QUEUED:
+        elif active >= places and load.queued + load.starting < QUEUED:
             served = active * HEADROOM * self._cores / busy if busy else inf
             places = max(places, min(GROWTH * places, served, active + load.room, PLACES_MAX))
         self.places = float(max(1, int(places)))

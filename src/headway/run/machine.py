@@ -16,7 +16,9 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from headway.base.process_tree import HAS_PROC
 from headway.engine import events as ev
 from headway.engine.strategy import LocalWidth, MachineLoad
 
@@ -53,6 +55,8 @@ class Machine(Struct, frozen=True):
 
     commands: ShimClient
     meter: CallMeter | None = None
+    has_agents: bool = False
+    """Whether its commands are known to call models before one has."""
 
 
 def cores() -> int:
@@ -167,10 +171,33 @@ class QuietCommands:
         driver.feed(event)
 
 
+def starting_agents(
+    driver: Driver, meter: CallMeter, running: Sequence[RunningCommand], has_called: bool
+) -> tuple[int, bool]:
+    """How many commands have just started and not called; and whether any has called by now."""
+    attempts = {id(one.clock): one for one in driver.active_attempts()}
+    silent = 0
+    for command in running:
+        attempt = attempts.get(id(command.clock))
+        if attempt is None:
+            continue
+        calls = meter.is_calling(attempt) or meter.seen(attempt).calls > 0
+        has_called = has_called or calls
+        silent += command.age_s < GROWN_S and not calls
+    return silent if has_called else 0, has_called
+
+
+def _not_calling(driver: Driver, machine: Machine) -> float:
+    """Where processes cannot be seen: how many attempts are not known to wait for a model."""
+    meter, attempts = machine.meter, [*driver.active_attempts()]
+    return len(attempts) - sum(meter.is_calling(one) for one in attempts if meter is not None)
+
+
 async def follow_machine(driver: Driver, machine: Machine, is_sized: bool) -> None:
     """As long as the run lasts: adapt how many tasks may use this machine, unless the user has said
     it (`is_sized`), and look for commands that do nothing."""
     width, state, quiet = LocalWidth(cores()), driver.state, QuietCommands(driver, machine)
+    meter, has_called, starting = machine.meter, machine.has_agents, 0
     loop, delay_s, quiet_at_s = asyncio.get_running_loop(), LOOK_S, 0.0
     while True:
         await asyncio.sleep(delay_s)
@@ -185,8 +212,13 @@ async def follow_machine(driver: Driver, machine: Machine, is_sized: bool) -> No
         if is_sized or not state.local:
             delay_s = max(LOOK_S, quiet_at_s - loop.time()) if is_sized else LOOK_S_MAX
             continue
-        before, queued = width.places, 0 if machine.meter is None else machine.meter.queued()
+        before, queued = width.places, 0 if meter is None else meter.queued()
+        if meter is not None:
+            starting, has_called = starting_agents(driver, meter, running, has_called)
         load = load_of(running, machine.commands.peak_bytes(), memory_bytes(), queued)
+        load = replace(load, starting=starting)
+        if not HAS_PROC:
+            load = replace(load, busy=_not_calling(driver, machine))
         if (places := width.observe(load, state.local)) != before:
             driver.feed(ev.LocalRoom(places))
         is_steady = places == before or not state.line.local

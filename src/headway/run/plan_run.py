@@ -167,10 +167,11 @@ def plan_shares(spec: PlanSpec, source: PlanSource) -> Shares:
 def with_meter(run: PlanRun, meter: CallMeter) -> PlanRun:
     """The same run, whose commands make their model calls through this meter."""
     run.crew.meter = meter
-    keeps = run.crew.keeps_results and run.crew.journal is not None
-    if keeps and run.crew.journal is not None and has_programs(run.plans.expanded.spec):
+    has_agents, machine = has_programs(run.plans.expanded.spec), run.launch.machine
+    if has_agents and run.crew.keeps_results and run.crew.journal is not None:
         meter.record(run.crew.journal)
-    machine = None if run.launch.machine is None else replace(run.launch.machine, meter=meter)
+    if machine is not None:
+        machine = replace(machine, meter=meter, has_agents=has_agents)
     return replace(run, launch=replace(run.launch, machine=machine))
 
 
