@@ -73,7 +73,7 @@ urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), he
 PACED: Final = """\
 import asyncio, os, sys, httpx2, headway
 async def main():
-    client, places = headway.pace(httpx2.AsyncClient(timeout=300)), asyncio.Semaphore(8)
+    client, places = headway.pace(httpx2.AsyncClient(timeout=300)), asyncio.Semaphore({width})
     async def call(n):
         body = {{"model": "{model}", "max_tokens": 200,
                 "messages": [{{"role": "user", "content": f"Say item {{n}}"}}]}}
@@ -140,7 +140,7 @@ def _measured(name: str, way: str, size: int, others: int = OTHERS) -> tuple[str
         began_s, before = time.monotonic(), len(_arrivals(url))
         beside = None
         if name == "one model":
-            code = PACED.format(base=base, path=path, model=OTHER)
+            code = PACED.format(base=base, path=path, model=OTHER, width=2)
             words = [sys.executable, "-c", code, str(20 * others)]
             beside = subprocess.Popen(words, env=environment)
         if way == "plan":
@@ -152,7 +152,7 @@ def _measured(name: str, way: str, size: int, others: int = OTHERS) -> tuple[str
             command = f"{sys.executable} {script} {{}}"
             _headway(home, environment, "each", "-j", "8", *share, command, ":::", *items)
         else:
-            code = PACED.format(base=base, path=path, model=MODEL)
+            code = PACED.format(base=base, path=path, model=MODEL, width=8)
             subprocess.run([sys.executable, "-c", code, str(others)], env=environment, check=True)
         took_s = time.monotonic() - began_s
         arrivals = _arrivals(url)

@@ -302,7 +302,8 @@ class Allowances:
             window.end()
             # Others may have used the new one before us: of its share, ours is what we sent.
             window.rose(min(used, window.share_of(sum(window.unseen.values()))), flying)
-        elif window.is_stale:
+        elif window.is_stale or not (window.models or binds_all(told.window)):
+            # Others may have used it, or calls to models that it is not known to bind.
             window.skip()
         else:
             window.tokens += window.unread_tokens
