@@ -7,6 +7,7 @@ interactive calls. `python -m bench.person` prints the table of docs/benchmarks/
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
 from collections.abc import Callable
 from math import ceil
 from typing import Final
@@ -122,6 +123,7 @@ def met(ran: Rehearsed, tasks: int) -> Met:
 
 
 def main(say: Callable[[str], None] = print) -> None:
+    ArgumentParser(description=__doc__).parse_args()
     say("| account | alone p95 | unmarked p95 | interactive p50, p95, most | one call | "
         "run alone | run, unmarked | run, interactive | refused |")  # fmt: skip
     say("|---|---|---|---|---|---|---|---|---|")

@@ -3,6 +3,8 @@
 A simulated login has a usage window of one minute. Calls of each way go on over several windows: a
 plan (with its forecast), commands through the gateway, and a client in `headway.pace`. The
 provider's own log says which calls met an empty window, and how long after a reset the next came.
+Other scenes: a window of one model while a client uses another model, a window with a name that
+is not known, and one beyond which calls are let in and paid for. `--scenes MINUTES` runs these.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ import sys
 import tempfile
 import time
 import urllib.request
+from argparse import ArgumentParser
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,11 +38,16 @@ CALLS: Final = 400
 OTHERS: Final = 240
 """Calls of the ways without a plan: more than one window holds."""
 FORMATS: Final = {"unified 1m": "anthropic", "codex 1m": "codex"}
+MODEL, OTHER = "tokens-100", "tokens-101"
+SCENES: Final = {
+    "one model": "1m_oi={}/60s@" + MODEL, "unknown name": "lunar={}/60s", "overage": "1m={}+",
+}  # fmt: skip
+WAYS: Final = ("plan", "gateway", "pace")
 SOON_S: Final = 0.5
 """Calls that arrive so soon after the first refusal of a window were sent before it was known."""
 HEADERS: Final = (
     "format", "way", "window", "calls", "foreseen s", "took s", "refused in flight",
-    "refused later", "wake s", "share",
+    "refused later", "wake s", "share", "other model: longest gap s",
 )  # fmt: skip
 
 PLAN: Final = """\
@@ -55,7 +64,7 @@ tasks:
 CALL: Final = """\
 import json, os, sys, urllib.request
 url = os.environ["{base}"] + "{path}"
-body = {{"model": "tokens-100", "max_tokens": 200,
+body = {{"model": "{model}", "max_tokens": 200,
         "messages": [{{"role": "user", "content": "Say item" + sys.argv[1]}}]}}
 headers = {{"content-type": "application/json", "x-api-key": "k", "authorization": "Bearer k"}}
 urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers)).read()
@@ -64,9 +73,9 @@ urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), he
 PACED: Final = """\
 import asyncio, os, sys, httpx2, headway
 async def main():
-    client, places = headway.pace(httpx2.AsyncClient(timeout=300)), asyncio.Semaphore(8)
+    client, places = headway.pace(httpx2.AsyncClient(timeout=300)), asyncio.Semaphore({width})
     async def call(n):
-        body = {{"model": "tokens-100", "max_tokens": 200,
+        body = {{"model": "{model}", "max_tokens": 200,
                 "messages": [{{"role": "user", "content": f"Say item {{n}}"}}]}}
         headers = {{"x-api-key": "k", "authorization": "Bearer k"}}
         async with places:
@@ -77,6 +86,15 @@ asyncio.run(main())
 
 
 def main() -> int:
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("--scenes", type=float, metavar="MINUTES", help="each for so long")
+    minutes = parser.parse_args().scenes
+    if minutes is not None:
+        calls = int(minutes * SIZES[0] / CALL_TOKENS)
+        scenes = [(name, way, SIZES[0], calls) for name in SCENES for way in WAYS]
+        with ThreadPoolExecutor(3) as pool:
+            say(table(HEADERS, list(pool.map(lambda case: _measured(*case), scenes))))
+        return 0
     ways = (*(("plan", size) for size in SIZES), ("gateway", SIZES[0]), ("pace", SIZES[0]))
     cases = [(name, way, size) for name in FORMATS for way, size in ways]
     with ThreadPoolExecutor(2) as pool:
@@ -96,10 +114,13 @@ def main() -> int:
     return 0
 
 
-def _measured(name: str, way: str, size: int) -> tuple[str, ...]:
-    voice = FORMATS[name]
+def _measured(name: str, way: str, size: int, others: int = OTHERS) -> tuple[str, ...]:
+    voice = FORMATS.get(name, "anthropic")
     is_openai = voice == "codex"
-    options = ["--window", f"1m={size}", "--model", "tokens-100", "--rpm", "100k"]
+    window = SCENES.get(name, "1m={}").format(size)
+    # What is beyond the window is for those who want all of it.
+    share = ["--window-share", "100%"] if name == "overage" else []
+    options = ["--window", window, "--model", MODEL, "--model", OTHER, "--rpm", "100k"]
     options += ["--first-byte-s", "0.3", "--per-token-s", "0.01"]
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home,
@@ -108,38 +129,48 @@ def _measured(name: str, way: str, size: int) -> tuple[str, ...]:
         environment = _environment(home, url)
         foreseen_s = 0.0
         if way == "plan":
-            model = f"{'openai' if is_openai else 'anthropic'}/tokens-100"
+            model = f"{'openai' if is_openai else 'anthropic'}/{MODEL}"
             _plan(home, model, LEARNING)
             _headway(home, environment, "run", "plan.yaml", "-q", "--yes")
-            _plan(home, model, CALLS)
+            _plan(home, model, CALLS if name in FORMATS else others)
             said = _headway(home, environment, "check", "plan.yaml", "--forecast", "--json")
             foreseen_s = json.loads(said)["forecast"]["time_s"]["mid"]
         base = "OPENAI_BASE_URL" if is_openai else "ANTHROPIC_BASE_URL"
         path = "/chat/completions" if is_openai else "/v1/messages"
         began_s, before = time.monotonic(), len(_arrivals(url))
+        beside = None
+        if name == "one model":
+            code = PACED.format(base=base, path=path, model=OTHER, width=2)
+            words = [sys.executable, "-c", code, str(20 * others)]
+            beside = subprocess.Popen(words, env=environment)
         if way == "plan":
-            _headway(home, environment, "run", "plan.yaml", "-q", "--yes")
+            _headway(home, environment, "run", "plan.yaml", "-q", "--yes", *share)
         elif way == "gateway":
             script = Path(home) / "call.py"
-            script.write_text(CALL.format(base=base, path=path), encoding="utf-8")
-            items = [str(number) for number in range(OTHERS)]
+            script.write_text(CALL.format(base=base, path=path, model=MODEL), encoding="utf-8")
+            items = [str(number) for number in range(others)]
             command = f"{sys.executable} {script} {{}}"
-            _headway(home, environment, "each", "-j", "8", command, ":::", *items)
+            _headway(home, environment, "each", "-j", "8", *share, command, ":::", *items)
         else:
-            code = PACED.format(base=base, path=path)
-            subprocess.run([sys.executable, "-c", code, str(OTHERS)], env=environment, check=True)
+            code = PACED.format(base=base, path=path, model=MODEL, width=8)
+            subprocess.run([sys.executable, "-c", code, str(others)], env=environment, check=True)
         took_s = time.monotonic() - began_s
-        judged = _judged(_arrivals(url), before, size, foreseen_s, took_s)
-        row = (name, way, f"{size:,}", *judged)
+        arrivals = _arrivals(url)
+        if beside is not None:
+            beside.kill()
+            beside.wait()
+        times = [one["at_s"] for one in arrivals if one["model"] == OTHER and one["is_accepted"]]
+        gap = f"{max(late - early for early, late in pairwise(times)):.1f}" if times else ""
+        mine = [one for one in arrivals[before:] if one["model"] == MODEL]
+        judged = _judged(arrivals[0]["at_s"], mine, size, foreseen_s, took_s)
+        row = (name, way, f"{size:,}", *judged, gap)
         say(" ".join(row))
         return row
 
 
 def _judged(
-    arrivals: list[dict[str, Any]], before: int, size: int, foreseen_s: float, took_s: float
+    first_s: float, ours: list[dict[str, Any]], size: int, foreseen_s: float, took_s: float
 ) -> tuple[str, ...]:
-    first_s = arrivals[0]["at_s"]
-    ours = arrivals[before:]
     in_flight = later = 0
     empty_s: dict[int, float] = {}
     taken: dict[int, float] = {}

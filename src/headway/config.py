@@ -41,6 +41,7 @@ class Configuration(Struct, frozen=True):
     strategy: str = "adaptive"
     wait: str = ""
     window_share: str = ""
+    quiet_hours: str = "22-6"
     keep_results: bool = True
     foreign_agents: str = ""
     foreign_works: str = ""
@@ -54,6 +55,7 @@ ABOUT: Final = {
     "wait": "for an empty usage window: no, forever, or a time like 2h; a day, if not said",
     "window_share": "the most that a run takes of each usage window, like 30%; if not said, 80% of "
     "one shorter than a day and 50% of a longer one",
+    "quiet_hours": "when `--when quiet` starts a run while too few hours of the account are known",
     "keep_results": "keep what tasks gave in the journal; off: only that they gave it",
     "foreign_agents": "agents that plans by agents may use: claude, codex, tools:files",
     "foreign_works": "what plans by agents may execute: run, python",

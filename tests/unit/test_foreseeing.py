@@ -12,7 +12,9 @@ from msgspec.structs import replace
 from headway.base.folders import folders
 from headway.base.values import Budget, Spend
 from headway.broker.store import Store, StoredMemory
+from headway.config import configuration_path
 from headway.engine.strategy import Strategy
+from headway.errors import BadValueError
 from headway.journal.folder import list_runs
 from headway.pacing import memory as learned
 from headway.pacing.account import Profile
@@ -257,3 +259,22 @@ def test_a_run_waits_for_quiet_hours_unless_it_could_not_end_in_time(
     assert early.at_s == pytest.approx(NOON_S + 5.5 * 3_600.0 - early.time_s.high)
     store(home, tmp_path)
     assert start(home, tmp_path, None, quiet=True).quiet_s is None
+
+
+@pytest.mark.parametrize(
+    ("hours", "begins_h"), [(None, 9.5), ('"18-2"', 5.5), ('"10-14"', None), ('"7"', ValueError)]
+)
+def test_hours_that_are_set_are_quiet_while_the_account_is_not_known(
+    home: dict[str, str], tmp_path: Path, hours: str | None, begins_h: float | type | None
+) -> None:
+    if hours is not None:
+        path = Path(configuration_path(home))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"quiet_hours = {hours}\n", encoding="utf-8")
+    if begins_h is ValueError:
+        with pytest.raises(BadValueError, match="hours of a day"):
+            start(home, tmp_path, None, quiet=True)
+        return
+    found = start(home, tmp_path, None, quiet=True)
+    wait_h = None if found.quiet_s is None else (found.quiet_s - NOON_S) / 3_600.0
+    assert wait_h == begins_h

@@ -204,6 +204,15 @@ def test_a_window_of_an_unknown_name_holds_a_run_by_its_share_too() -> None:
     assert day.window().name == "lunar"
 
 
+def test_the_size_of_a_window_is_not_learned_before_it_is_known_what_it_binds() -> None:
+    day = Day(UsageWindow(100_000.0, "lunar", 2 * HOUR_S))
+    day.ask("run", 600, (0.8, 0.8))
+    for ended, least in ((1, 100), (2, 76), (3, 76), (4, 76)):
+        before = len(day.done.get("run", ()))
+        day.go(ended * 2 * HOUR_S - 60.0)
+        assert len(day.done["run"]) - before >= least
+
+
 PLAN_SIZES = [*range(140_000, 220_000, 10_000), 166_700, 125_000]
 """Tokens in a window. Of the last two the plan fills its last window to the edge, or nearly."""
 

@@ -355,7 +355,7 @@ def planned_start(
         print(line, file=sys.stderr)
     source = replace(source, window_shares=start.shares)
     if is_quiet and start.quiet_s is None:
-        print("no hour is known to be quieter than this one", file=sys.stderr)
+        print("no hour is known, or set, to be quieter than this one", file=sys.stderr)
     why = "quiet hours begin then" if start.at_s == start.quiet_s else "later it is not in time"
     return source, (start.at_s, why)
 

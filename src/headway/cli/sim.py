@@ -260,7 +260,8 @@ def _add_serve(commands: Commands) -> None:
     add(
         "--window", metavar="5h=N", action="append", default=[],
         help="tokens in a usage window, told on Anthropic's wire; 5h=200k/30s: one "
-        "that lasts only 30 seconds; may be repeated",
+        "that lasts only 30 seconds; 5h=200k+: calls beyond it are let in; 7d_oi=200k@M: of the "
+        "model M only; may be repeated",
     )  # fmt: skip
     speed = serve.add_argument_group("speed, instead of the preset's")
     speed.add_argument("--first-byte-s", metavar="S", help="to the first byte, alone")
@@ -403,17 +404,19 @@ def _terms(terms: Terms, parsed: argparse.Namespace) -> Terms:
 
 
 def _window(text: str) -> UsageWindow:
-    """`5h=200k`, or `5h=200k/30s` for one that lasts only 30 seconds."""
+    """`5h=200k`, `5h=200k+` for one beyond which calls are let in, `7d_oi=200k@M` for one of a
+    model, or `5h=200k/30s` for one that lasts only 30 seconds."""
     from headway.sim.account import UsageWindow
 
     name, _, rest = text.partition("=")
+    rest, _, model = rest.partition("@")
     tokens, slash, lasts = rest.partition("/")
     if not name or not rest or (slash and not lasts.endswith("s")):
         hint = "write `--window 5h=200k` or `--window 7d=2M`, or `5h=200k/30s` for a short one"
         raise BadValueError(f"`--window` is {text!r}", hint=hint)
-    amount = _number("--window", tokens, above=True) or 0.0
+    amount = _number("--window", tokens.removesuffix("+"), above=True) or 0.0
     lasts_s = _number("--window", lasts[:-1], above=True) if slash else None
-    return UsageWindow(amount, name, lasts_s)
+    return UsageWindow(amount, name, lasts_s, model, tokens.endswith("+"))
 
 
 def _options(parsed: argparse.Namespace) -> ServeOptions:

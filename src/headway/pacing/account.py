@@ -475,7 +475,8 @@ class Account:
         for told in reading.limits:
             if told.window:
                 may_probe = not self.config.dialect.refusals_count
-                self.allowances.observe(told, self.group, may_probe, at_s, now)
+                refused = self.group if is_refusal else ""
+                self.allowances.observe(told, refused, may_probe, at_s, now)
                 continue
             meant = self._meant(told)
             known = next(

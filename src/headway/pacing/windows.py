@@ -285,10 +285,10 @@ class Allowances:
                 self.changes += 1
 
     def observe(
-        self, told: LimitReading, model: str, may_probe: bool, sent_s: float, now: float
+        self, told: LimitReading, refused: str, may_probe: bool, sent_s: float, now: float
     ) -> None:
-        """Learn from a reading of a usage window, in a response of this model to a call that was
-        sent then."""
+        """Learn from a reading of a usage window, in a response to a call that was sent then and,
+        if it was refused, to which model."""
         self.changes += 1
         # A window whose reset is not told lasts no longer than its period.
         lasts_s = told.period_s or UNTOLD_S if told.reset_s is None else told.reset_s
@@ -302,7 +302,8 @@ class Allowances:
             window.end()
             # Others may have used the new one before us: of its share, ours is what we sent.
             window.rose(min(used, window.share_of(sum(window.unseen.values()))), flying)
-        elif window.is_stale:
+        elif window.is_stale or not (window.models or binds_all(told.window)):
+            # Others may have used it, or calls to models that it is not known to bind.
             window.skip()
         else:
             window.tokens += window.unread_tokens
@@ -313,8 +314,8 @@ class Allowances:
         # Without a period in its name or headers, a window lasts as long as its longest reset.
         window.period_s = told.period_s or max(window.period_s or 0.0, told.reset_s or 0.0) or None
         window.unread_tokens, window.is_empty = 0.0, told.is_empty
-        if told.is_empty:
-            window.models.add(model)
+        if told.is_empty and refused:
+            window.models.add(refused)
         if not (told.is_empty and may_probe):
             window.probe_s = inf
         elif window.probe_s == inf:

@@ -159,12 +159,18 @@ def hour_words(condition: Condition) -> str:
     )
 
 
-def quiet_hours(chronicle: ChronicleMemory, hour: int) -> Quiet | None:
-    """Hours that are better than this one or, if it is not known, than the usual one."""
-    known = hours_of(chronicle)
-    if hour not in _known(known):
-        known[hour] = total(_known(known).values()) if _known(known) else Spell()
-    return _quiet(known, hour)
+def quiet_from(chronicle: ChronicleMemory, hour: int, preset: tuple[int, int]) -> int | None:
+    """The hour from which on it is quieter than in this one or, if this one is not known, than
+    usual; while too few hours are known, that of the preset. None: it is quiet now."""
+    by_hour, seen = hours_of(chronicle), _known(hours_of(chronicle))
+    if hour not in seen:
+        by_hour[hour] = total(seen.values()) if seen else Spell()
+    quiet = _quiet(by_hour, hour)
+    if quiet is not None:
+        return quiet.from_hour
+    begins, ends = preset
+    is_quiet = (hour - begins) % 24 < (ends - begins) % 24
+    return None if is_quiet or (hour in seen and len(seen) > HOURS_KNOWN) else begins
 
 
 def slowdown_of(chronicle: ChronicleMemory, is_peak: bool) -> float | None:

@@ -24,8 +24,9 @@ from headway.base.folders import Folders, folders
 from headway.base.values import Amounts, Budget, Spend
 from headway.broker.store import StoredMemory, recall
 from headway.client.accounts import DIALECT_OF_WIRE
+from headway.config import read_configuration
 from headway.engine.strategy import Strategy, parse
-from headway.errors import HeadwayError
+from headway.errors import BadValueError, HeadwayError
 from headway.journal.documents import FORECAST, keep, source_of
 from headway.journal.folder import RunPlace, list_runs
 from headway.journal.journal import Journal
@@ -50,7 +51,7 @@ from headway.report.forecast import (
     across_windows,
     foresee,
 )
-from headway.report.health import quiet_hours
+from headway.report.health import quiet_from
 from headway.report.history import Passages
 from headway.report.outline import Outline, OutlineFacts, OutlinePart, outline_of
 from headway.report.sizes import AnsweredTask, SeenCall, seen_of
@@ -431,7 +432,7 @@ class PlannedStart(Struct, frozen=True):
     unknown: tuple[str, ...] = ()
     """Why only the least time is known."""
     quiet_s: float | None = None
-    """When quiet hours begin; None if none are known, or wanted."""
+    """When quiet hours begin; None if they have begun, or are not wanted."""
 
     @property
     def is_late(self) -> bool:
@@ -447,6 +448,14 @@ class PlannedStart(Struct, frozen=True):
             return self.now_s
         latest_s = self.end_s - (0.0 if self.time_s is None else self.time_s.high)
         return max(self.now_s, min(self.quiet_s, latest_s))
+
+
+def hours_in(text: str) -> tuple[int, int]:
+    """`22-6`: from 22:00 to 6:00."""
+    begins, _, ends = text.partition("-")
+    if begins.isdecimal() and ends.isdecimal() and max(int(begins), int(ends)) <= 23:
+        return int(begins), int(ends)
+    raise BadValueError(f"`{text}` are not hours of a day", hint='quiet_hours = "22-6"')
 
 
 def start_of(
@@ -468,8 +477,9 @@ def start_of(
     quiet_s = None
     if is_quiet:
         hour = datetime.fromtimestamp(now_s).hour
-        quiet = quiet_hours(prospect.knowledge.memory.chronicle, hour)
-        quiet_s = None if quiet is None else moment_s(f"{quiet.from_hour}:00", now_s)
+        preset = hours_in(read_configuration(environment).values.quiet_hours)
+        begins = quiet_from(prospect.knowledge.memory.chronicle, hour, preset)
+        quiet_s = None if begins is None else moment_s(f"{begins}:00", now_s)
     return PlannedStart(now_s, shares, usual, end_s, time_s, unknown, quiet_s)
 
 

@@ -29,6 +29,10 @@ class UsageWindow(Struct, frozen=True):
     """`7d`, `7d_oi`: its period, and perhaps more."""
     lasts_s: float | None = None
     """How long it really lasts, if it is shorter than its name: for tests."""
+    model: str = ""
+    """The only one that it binds."""
+    is_paid_beyond: bool = False
+    """Calls beyond it are let in, and paid for."""
 
 
 class Needs(Struct, frozen=True):
@@ -37,6 +41,7 @@ class Needs(Struct, frozen=True):
     input_tokens: float
     output_tokens: float
     spend_microusd: float = 0.0
+    model: str = ""
 
     def of(self, resource: Resource) -> float:
         if resource == "input":
@@ -136,7 +141,9 @@ class SimulatedAccount:
             until = meter.when(need, now)
             if until > now and (worst is None or until > worst[1]):
                 worst = limit.resource, until
-        for _, window in self._windows:
+        for named, window in self._windows:
+            if named.is_paid_beyond or named.model not in ("", needs.model):
+                continue
             if window.available(now) <= 0 and window.boundary_s > (worst[1] if worst else now):
                 worst = "tokens", window.boundary_s
         rule = self.terms.acceleration
@@ -155,8 +162,7 @@ class SimulatedAccount:
                 meter.charge(needs.of(limit.resource), now)
             elif limit.resource == "tokens":
                 meter.charge(needs.input_tokens, now)
-        for _, window in self._windows:
-            window.charge(needs.input_tokens, now)
+        self._use_windows(needs, needs.input_tokens, now)
         self._note("requests", now, now, 1.0, by)
         self._note("input", now, now, needs.input_tokens, by)
         if self.terms.charging != "produced":
@@ -186,8 +192,7 @@ class SimulatedAccount:
     def finish(self, reserved: Needs, used_output: float, now: float) -> None:
         """A call ended: its slot is free, and what it reserved and did not use may come back."""
         refund = reserved.output_tokens - used_output
-        for _, window in self._windows:
-            window.charge(used_output, now)
+        self._use_windows(reserved, used_output, now)
         for limit, meter in self._meters:
             if limit.resource == "concurrency":
                 meter.refund(1.0, now)
@@ -222,9 +227,14 @@ class SimulatedAccount:
             reset_s = window.boundary_s - now
             found.append(LimitReading(
                 "tokens", named_period_s(named.name), None, None, reset_s, share, named.name,
-                share >= 1.0,
+                share >= 1.0 and not named.is_paid_beyond,
             ))  # fmt: skip
         return tuple(found)
+
+    def _use_windows(self, needs: Needs, tokens: float, now: float) -> None:
+        for named, window in self._windows:
+            if named.model in ("", needs.model):
+                window.charge(tokens, now)
 
     def _is_unreserved(self, resource: Resource) -> bool:
         return self.terms.charging == "produced" and resource in ("output", "tokens")

@@ -95,6 +95,7 @@ class SimulatedCall(Struct, frozen=True):
     spend_microusd: float = 0.0
     is_whole: bool = False
     """The answer is not streamed: headers and text arrive together at its end."""
+    model: str = ""
 
 
 CACHED_TOKENS_MIN: Final = 1024
@@ -235,7 +236,7 @@ class Provider:
         account = self.account(key)
         reserved = self.spec.terms.charging != "produced"
         output_tokens = call.max_tokens if reserved else call.output_tokens
-        needs = Needs(call.input_tokens, output_tokens, call.spend_microusd)
+        needs = Needs(call.input_tokens, output_tokens, call.spend_microusd, call.model)
         drawn = _drawn_fault(self.spec.faults, self._seed, len(self.arrivals))
         fault = _refusal(self.spec.faults, account, needs, drawn, now)
         self.arrivals.append(now)

@@ -227,7 +227,9 @@ class SimServer:
             total = visit.input_tokens
         luck = NEVER if "hang" in kinds else SLOW_START if "slow-start" in kinds else 1.0
         most_tokens = float(most or OUTPUT_TOKENS_MAX)
-        call = SimulatedCall(number, float(total), float(kept.tokens), most_tokens, luck)
+        call = SimulatedCall(
+            number, float(total), float(kept.tokens), most_tokens, luck, model=sketch.model
+        )
         return ServedCall(request, speaker, said, answer, kept.pieces, visit, call, prompt,
                           sketch.keeps_s)  # fmt: skip
 
