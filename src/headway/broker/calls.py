@@ -188,17 +188,10 @@ class AdmissionClient:
         self._views: dict[int, Callable[[protocol.Described], None]] = {}
         self.connection = dial(self)
 
-    def ask(self, request: Request) -> ClientCall:
-        """A call wants a permit."""
+    def enter(self, request: Request) -> ClientCall:
+        """A call that is about to ask."""
         number = self._asked = next(self._numbers)
         call = self.waiting[number] = ClientCall(self, number, request)
-        try:
-            self.connection.send(protocol.Ask(number, request))
-            if not call.is_answered:
-                self.connection.open()
-        except BaseException:
-            self.abandon(call)
-            raise
         return call
 
     def abandon(self, call: ClientCall) -> None:

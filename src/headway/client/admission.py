@@ -160,17 +160,19 @@ class AdmissionPort:
         self, request: Request, deadline_s: float | None = None, heard: Heard | None = None
     ) -> ClientCall:
         client = self._client or self._present()
-        call = client.ask(request)
-        if not call.is_answered:
-            bell: SimpleQueue[None] = SimpleQueue()
-            call.ring = partial(bell.put, None)
-            try:
+        call = client.enter(request)
+        try:
+            client.connection.send(protocol.Ask(call.number, request))
+            if not call.is_answered:
+                client.connection.open()
+                bell: SimpleQueue[None] = SimpleQueue()
+                call.ring = partial(bell.put, None)
                 for timeout_s in _waits(client, call, deadline_s, heard):
                     with suppress(Empty):
                         bell.get(timeout=timeout_s)
-            except BaseException:  # Interrupts too: the caller has left, a grant would be unused.
-                client.abandon(call)
-                raise
+        except BaseException:  # Interrupts too: the caller has left, a grant would be unused.
+            client.abandon(call)
+            raise
         if call.error is not None:
             raise call.error
         return call
@@ -179,19 +181,21 @@ class AdmissionPort:
         self, request: Request, deadline_s: float | None = None, heard: Heard | None = None
     ) -> ClientCall:
         client = self._client or self._present()
-        call = client.ask(request)
-        if not call.is_answered:
-            bell = asyncio.Event()
-            call.ring = partial(asyncio.get_running_loop().call_soon_threadsafe, bell.set)
-            try:
+        call = client.enter(request)
+        try:
+            client.connection.send(protocol.Ask(call.number, request))
+            if not call.is_answered:
+                client.connection.open()
+                bell = asyncio.Event()
+                call.ring = partial(asyncio.get_running_loop().call_soon_threadsafe, bell.set)
                 for timeout_s in _waits(client, call, deadline_s, heard):
                     with suppress(TimeoutError):
                         async with asyncio.timeout(timeout_s):
                             await bell.wait()
                     bell.clear()
-            except BaseException:  # Cancellation too: the caller has left.
-                client.abandon(call)
-                raise
+        except BaseException:  # Cancellation too: the caller has left, a grant would be unused.
+            client.abandon(call)
+            raise
         if call.error is not None:
             raise call.error
         return call
