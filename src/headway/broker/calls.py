@@ -61,7 +61,7 @@ class ClientCall:
 
     def __init__(self, client: AdmissionClient, number: int, request: Request) -> None:
         self._client, self.number, self.request = client, number, request
-        self.ring: Callable[[], None] | None = None
+        self.ring: Callable[[], object] | None = None
         """Wakes its caller, on any thread; set before the caller looks for an answer and waits."""
         self.is_answered = self.is_gone = False
         """Whether its caller wants no answer any more."""

@@ -15,7 +15,6 @@ import asyncio
 import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, Sequence
-from inspect import isawaitable
 from typing import Any, ClassVar, Final, TypeVar
 
 import httpx2
@@ -87,7 +86,9 @@ class AsyncPacedStream(_Stream, httpx2.AsyncByteStream):
         try:
             self._exchange.closed()
         finally:
-            await _close(self._stream)
+            aclose = getattr(self._stream, "aclose", None)
+            if aclose is not None:
+                await aclose()
 
 
 class _Transport:
@@ -105,6 +106,11 @@ class _Transport:
 
     async def _done(self, result: Any) -> Any:
         return await result if self.is_async else result
+
+    async def _close(self, stream: object) -> None:
+        close = getattr(stream, "aclose" if self.is_async else "close", None)
+        if close is not None:
+            await self._done(close())
 
     def _admit(self, exchange: Exchange) -> Any:
         port = self.pacing.port()
@@ -138,7 +144,7 @@ class _Transport:
             exchange.granted(permit)
             request.extensions = self._traced(own, exchange) if exchange.is_trial else own
             try:
-                response = await self._done(self._send(request))
+                response: httpx2.Response = await self._done(self._send(request))
             except BaseException as error:
                 if exchange.lost(error):
                     continue
@@ -146,11 +152,13 @@ class _Transport:
             with exchange:
                 if await self._is_handed_on(response, exchange):
                     return response
-        return await self._done(self._send(request))
+        unpaced: httpx2.Response = await self._done(self._send(request))
+        return unpaced
 
     async def _is_handed_on(self, response: httpx2.Response, exchange: Exchange) -> bool:
         """Whether the caller gets this response, looked at; False if the call asks again."""
-        stream, head = response.stream, list[bytes]()
+        stream = response.stream
+        head: list[bytes] = []
         body = None if response.is_stream_consumed else self._body(stream)
         is_answer = exchange.responded(response.status_code, response.headers.raw)
         if body is None:
@@ -161,7 +169,7 @@ class _Transport:
         elif not is_answer:
             head = await self._head(body, stream, exchange)
         if not is_answer and exchange.refused():
-            await _close(stream)
+            await self._close(stream)
             return False
         if body is not None:
             response.stream = self.stream_type(head, body, stream, exchange)  # type: ignore[assignment]
@@ -180,7 +188,7 @@ class _Transport:
         except BaseException as error:
             # The client never sees this response, so it is closed here; the permit ends first.
             exchange.failed(error)
-            await _close(stream)
+            await self._close(stream)
             raise
         return head
 
@@ -194,7 +202,7 @@ class _Transport:
                 await self._done((asyncio.sleep if self.is_async else time.sleep)(STAYS_S))
                 connection = info["return_value"]
                 if connection.get_extra_info(READABLE):
-                    await _close(connection)
+                    await self._close(connection)
                     raise self.error_type(CLOSED)
             elif name.endswith(KEPT):
                 exchange.reached()
@@ -256,10 +264,3 @@ def _at_once(work: Coroutine[Any, Any, T]) -> T:
         result: T = done.value
         return result
     raise InternalError("a call in a thread waited for a loop")
-
-
-async def _close(stream: Any) -> None:
-    """In the way that the stream has."""
-    close = getattr(stream, "aclose", None) or getattr(stream, "close", None)
-    if close is not None and isawaitable(closing := close()):
-        await closing
