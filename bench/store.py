@@ -60,8 +60,9 @@ admission.budgets.turn("2026-11-16")
 people = [f"{number}-{number:08x}" for number in range(clients)]
 path = os.path.abspath("memory.dat")
 store = Store(path)
-is_log = hasattr(store, "joined")
-if is_log:
+is_log = hasattr(store, "_append")
+connected = () if hasattr(store, "joined") else (people,)
+if is_log and not connected:
     for name in people:
         store.joined(name)
 spent_s, saves, written, number, flying = 0.0, 0, 0, 0, {}
@@ -84,7 +85,8 @@ for step in range(steps):
     began_s = time.process_time()
     if is_log:
         is_money = bool(has_budget and step % 5)
-        fault = store.save(admission, now, is_money=is_money, is_durable=bool(has_budget))
+        is_durable = bool(has_budget)
+        fault = store.save(admission, now, *connected, is_money=is_money, is_durable=is_durable)
     else:
         fault = store.save(admission.memory(now), tuple(people), is_durable=bool(has_budget))
     taken_s = time.process_time() - began_s

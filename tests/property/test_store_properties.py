@@ -102,10 +102,8 @@ class Broker:
         client = self.chance.choice(CLIENTS)
         if client in self.connected:
             self.connected.remove(client)
-            self.store.left(client)
         else:
             self.connected.add(client)
-            self.store.joined(client)
 
     def turn(self) -> None:
         self.date = f"2026-1{self.chance.choice('12')}-{self.chance.randint(1, 28):02}"
@@ -125,8 +123,6 @@ class Broker:
         self.save(is_money=False)
         self.store, kept = self.opened(), self.opened().load()
         self.admission = self.taken_up(kept.memory, kept.age_s)
-        for client in self.connected:
-            self.store.joined(client)
         self.save(is_money=False)
         for call, request in list(self.held.items()):
             if self.chance.random() < 0.5:
@@ -138,7 +134,8 @@ class Broker:
 
     def save(self, is_money: bool | None = None) -> None:
         is_money = self.chance.random() < 0.4 if is_money is None else is_money
-        assert self.store.save(self.admission, self.now, is_money=is_money) == ""
+        clients = set(self.connected)
+        assert self.store.save(self.admission, self.now, clients, is_money=is_money) == ""
         found = os.stat(self.path)
         if found.st_ino != self.inode:
             self.inode, self.saves, is_money = found.st_ino, [], False

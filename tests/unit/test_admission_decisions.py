@@ -167,8 +167,11 @@ models of one group share their limits: slots=9
 headers teach limits and dialects: share=1
     ask 1 0 dialect=odd; dialect = plain; decide 0 = 1; began 1 1 5900 cerebras;
     dialect = cerebras; limits = input/60s; began 1 1 5900 '';
-    dialect = cerebras; refuse 1 2 rate anthropic; dialect = anthropic;
+    dialect = cerebras; began 1 1 5900 plain; dialect = cerebras;
+    refuse 1 2 rate anthropic; dialect = anthropic;
     account.refused = 1
+an answer without limits is of a provider that reports none: slots=1
+    ask 1 0; dialect = anthropic; decide 0 = 1; began 1 1 5900 plain; dialect = plain
 a call that has a connection ends an outage: wide
     ask 1 0; decide 0 = 1; refuse 1 1 connection; ask 2,3,4 1; decide 1 = -; reached 9;
     decide 2 = 2; reached 3; decide 2.1 = -; reached 2; decide 2.2 = 3,4

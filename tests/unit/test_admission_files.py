@@ -189,13 +189,13 @@ def test_what_a_save_writes_follows_from_what_changed_and_not_from_what_is_known
     def written(count: int, accounts: int) -> tuple[int, list[int]]:
         """The bytes of the snapshot, and of saves after one call of one client."""
         store, admission = Store(str(path)), admitting(count, accounts)
-        for number in range(count):
-            store.joined(f"client-{number}")
-        assert store.save(admission, 0.0) == ""
+        clients = {f"client-{number}" for number in range(count)}
+        assert store.save(admission, 0.0, clients) == ""
         sizes = [path.stat().st_size]
         for second in range(1, 11):
             assert admission.settle((f"client-{second}", 1), Outcome("used"), float(second))
-            assert store.save(admission, float(second), is_durable=second % 2 == 0) == ""
+            is_durable = second % 2 == 0
+            assert store.save(admission, float(second), clients, is_durable=is_durable) == ""
             sizes.append(path.stat().st_size)
         kept = store.look()
         assert (len(kept.memory.claims), len(kept.clients)) == (count - 10, count)

@@ -41,8 +41,9 @@ def new_client() -> tuple[AdmissionClient, Wire]:
 
 def ask(client: AdmissionClient) -> tuple[ClientCall, list[int]]:
     rung: list[int] = []
-    call = client.ask(CALL)
+    call = client.enter(CALL)
     call.ring = lambda: rung.append(1)
+    client.connection.send(protocol.Ask(call.number, CALL))
     return call, rung
 
 

@@ -20,7 +20,7 @@ from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 
 import headway
-from headway.client.accounts import VOICES_MAX, KnownDialects, account_name, host_name
+from headway.client.accounts import account_name, dialect_of, expected_dialect, host_name
 from headway.client.exchange import Pacing
 from headway.client.httpx_transport import AsyncLegacyTransport, LegacyTransport
 from headway.client.transport import AsyncPacedTransport, PacedTransport
@@ -249,21 +249,11 @@ def test_a_login_is_named_whatever_its_token() -> None:
     assert codex[0].startswith("chatgpt#")
 
 
-def test_a_dialect_is_known_by_its_host_then_by_its_headers_then_by_its_format() -> None:
-    voices = KnownDialects()
-    assert voices.expected("api.groq.com#1", "openai-chat").name == "groq"
-    assert voices.heard("api.groq.com#1", "openai-chat", 200, {}).name == "groq"
-    assert voices.expected("gate.test#1", "anthropic").name == "anthropic"
-    assert voices.heard("gate.test#1", "openai-chat", 500, {}).name == "openai"
-    assert voices.heard("gate.test#1", "openai-chat", 200, {}).name == "plain"
-    assert voices.expected("gate.test#1", "openai-chat").name == "plain"
-    groq = {"x-groq-region": "eu"}
-    assert voices.heard("gate.test#1", "openai-chat", 429, groq).name == "groq"
-    assert voices.heard("gate.test#1", "openai-chat", 200, {}).name == "groq"
-
-
-def test_only_so_many_voices_are_remembered() -> None:
-    voices = KnownDialects()
-    for number in range(VOICES_MAX + 1):
-        voices.heard(f"gate.test#{number}", "openai-chat", 200, {})
-    assert len(voices._heard) == 1
+def test_a_dialect_is_that_of_the_host_or_of_the_headers_and_before_them_of_the_format() -> None:
+    assert expected_dialect("api.groq.com#1", "openai-chat").name == "groq"
+    assert dialect_of("api.groq.com#1", "openai-chat", 200, {}) == "groq"
+    assert expected_dialect("gate.test#1", "anthropic").name == "anthropic"
+    assert dialect_of("gate.test#1", "openai-chat", 500, {}) == ""
+    assert dialect_of("gate.test#1", "openai-chat", 200, {}) == "plain"
+    assert dialect_of("gate.test#1", "gemini", 500, {}) == "gemini"
+    assert dialect_of("gate.test#1", "openai-chat", 429, {"x-groq-region": "eu"}) == "groq"

@@ -61,7 +61,7 @@ class ClientCall:
 
     def __init__(self, client: AdmissionClient, number: int, request: Request) -> None:
         self._client, self.number, self.request = client, number, request
-        self.ring: Callable[[], None] | None = None
+        self.ring: Callable[[], object] | None = None
         """Wakes its caller, on any thread; set before the caller looks for an answer and waits."""
         self.is_answered = self.is_gone = False
         """Whether its caller wants no answer any more."""
@@ -188,17 +188,10 @@ class AdmissionClient:
         self._views: dict[int, Callable[[protocol.Described], None]] = {}
         self.connection = dial(self)
 
-    def ask(self, request: Request) -> ClientCall:
-        """A call wants a permit."""
+    def enter(self, request: Request) -> ClientCall:
+        """A call that is about to ask."""
         number = self._asked = next(self._numbers)
         call = self.waiting[number] = ClientCall(self, number, request)
-        try:
-            self.connection.send(protocol.Ask(number, request))
-            if not call.is_answered:
-                self.connection.open()
-        except BaseException:
-            self.abandon(call)
-            raise
         return call
 
     def abandon(self, call: ClientCall) -> None:

@@ -1,4 +1,4 @@
-"""The broker process: `python -m headway.broker.process`.
+"""The broker process: `python -m headway.broker.process --lock FILE`, started by `election`.
 
 It holds the file lock for as long as it lives, listens on a socket that only its user can reach,
 remembers what was learned, and ends when no client was connected for a while. It can be killed
@@ -22,25 +22,16 @@ GARBAGE_OBJECTS = 20_000
 
 
 def main(arguments: list[str]) -> int:
-    """Become the broker, or end quietly if there is one."""
+    """Become the broker; the process that started this one held the lock and hands it over."""
     from headway.base.folders import folders, prepare
 
     place = folders(os.environ)
     try:
         prepare(place)
-        if arguments[:1] == [LOCK_OPTION]:
-            # The process that started this one held the lock and handed it over.
-            handle = int(arguments[1])
-            os.set_inheritable(handle, False)
-            if os.fork():
-                os._exit(0)
-        else:
-            from headway.broker.election import take_lock
-
-            taken = take_lock(place)
-            if taken is None:
-                return 0
-            handle = taken
+        handle = int(arguments[arguments.index(LOCK_OPTION) + 1])
+        os.set_inheritable(handle, False)
+        if os.fork():
+            os._exit(0)
     except HeadwayError as error:
         print(error.render(), file=sys.stderr)
         return error.exit_code

@@ -132,8 +132,6 @@ class BrokerServer:
         self._selector.register(self._bell[0], selectors.EVENT_READ)
         # A socket without anybody behind it: its clients are looking for an heir.
         self._awaited = set(kept.clients) if door.was_left else set()
-        for client in self._awaited:
-            self._store.joined(client)
 
     def __enter__(self) -> Self:
         signal.set_wakeup_fd(self._bell[1].fileno(), warn_on_full_buffer=False)
@@ -216,8 +214,6 @@ class BrokerServer:
     def _is_waiting(self) -> bool:
         self._awaited -= self._clients.keys()
         if now_s() >= self._born_s + RETURN_S:
-            for client in self._awaited:
-                self._store.left(client)
             self._awaited = set()
         return bool(self._awaited)
 
@@ -259,7 +255,6 @@ class BrokerServer:
             self._gone(former)
         peer.hello = message
         self._clients[message.client] = peer
-        self._store.joined(message.client)
         self._service.handle(message.client, message)
 
     def _refuse(self, peer: Peer, why: str) -> None:
@@ -274,7 +269,6 @@ class BrokerServer:
         hello = peer.hello
         if hello is not None and self._clients.get(hello.client) is peer:
             del self._clients[hello.client]
-            self._store.left(hello.client)
             self._service.left(hello.client)
             self._is_changed = True
         self._alone_s = now_s()
@@ -289,7 +283,10 @@ class BrokerServer:
         """Why what was learned is not on the disk, or nothing."""
         now = now_s()
         is_early = now < self._save_s
-        fault = self._store.save(self._admission, now, is_money=is_early, is_durable=is_durable)
+        clients = {*self._clients, *self._awaited}
+        fault = self._store.save(
+            self._admission, now, clients, is_money=is_early, is_durable=is_durable
+        )
         if fault or not is_early:
             self._is_changed = bool(fault)
             self._save_s = now + (SAVE_AGAIN_S if fault else SAVE_S)

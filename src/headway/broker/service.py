@@ -145,7 +145,7 @@ class AdmissionService:
             self._say(f"call {call[1]} of {call[0]} was silent for {self._stall_s:g} s")
         decision = admission.decide(now)
         self._wake_s, self.is_due = decision.wake_s, False
-        budgeted = set[CallId]()
+        budgeted: set[CallId] = set()
         if names := admission.budgets.keys:
             ids = [grant.id for grant in decision.grants]
             budgeted = {id for id in ids if counts_towards(admission.account_of(id), names)}

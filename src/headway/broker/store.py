@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from struct import Struct as Packing
 from typing import Final
@@ -71,9 +71,8 @@ class Store:
     def __init__(self, path: str, wall: Callable[[], float] = time.time) -> None:
         self._path = path
         self._wall = wall
-        self._clients: dict[str, None] = {}
-        self._moved: dict[str, None] = {}
-        """Clients that came or went since the last save."""
+        self._clients: Collection[str] = ()
+        """As they were written."""
         self._file: int | None = None
         """Where changes are appended; None if the next save is a snapshot."""
         self._bytes = 0
@@ -99,40 +98,34 @@ class Store:
         """Read and change nothing; `OSError` or `WireError` if there is nothing to read."""
         return self._read()[0]
 
-    def joined(self, client: str) -> None:
-        self._clients[client] = self._moved[client] = None
-
-    def left(self, client: str) -> None:
-        self._clients.pop(client, None)
-        self._moved[client] = None
-
     def save(
-        self, admission: Admission, now: float, *, is_money: bool = False, is_durable: bool = False
-    ) -> str:
+        self, admission: Admission, now: float, clients: Collection[str] = (), *,
+        is_money: bool = False, is_durable: bool = False,
+    ) -> str:  # fmt: skip
         """Write what changed, or only money, and if asked wait for the disk. Why that failed, or
         nothing."""
         if self._file is not None and not admission.is_rearranged:
-            moved, self._moved = self._moved, {}
             data = self._packed(
                 admission.memory(now, "money" if is_money else "changes"),
-                tuple([client for client in moved if client in self._clients]),
-                tuple([client for client in moved if client not in self._clients]),
+                tuple([client for client in clients if client not in self._clients]),
+                tuple([client for client in self._clients if client not in clients]),
             )
+            self._clients = clients
             # A file that was removed takes writes all the same.
             is_there = os.fstat(self._file).st_nlink > 0
             if is_there and self._bytes + len(data) <= self._bytes_max:
                 return self._append(self._file, data, is_durable)
-        self._moved.clear()
-        return self.write(admission.memory(now), tuple(self._clients))
+        return self.write(admission.memory(now), clients)
 
-    def write(self, memory: PacingMemory, clients: tuple[str, ...] = ()) -> str:
+    def write(self, memory: PacingMemory, clients: Collection[str] = ()) -> str:
         """Replace the file by a snapshot that is on the disk. Why that failed, or nothing."""
         self._close()
+        self._clients = clients
         if self._stuck:
             self.load()  # The disk may have room by now.
         if self._stuck:
             return self._stuck
-        data = HEAD + VERSION + b"\n" + self._packed(memory, clients)
+        data = HEAD + VERSION + b"\n" + self._packed(memory, tuple(clients))
         if len(data) > BYTES_MAX:
             return f"{self._path}: it would have more than {BYTES_MAX:,} bytes"
         try:

@@ -33,9 +33,8 @@ PAYER_HEADERS: Final = (*KEY_HEADERS, *SCOPE_HEADERS, LOGIN_HEADER)
 GATEWAY_VARIABLE: Final = "HEADWAY_GATEWAY"
 """The gateway that the variables of this environment lead to, token and all."""
 
-VOICES_MAX: Final = 1024
-"""Accounts whose dialect is remembered; one more and all are heard anew, at their next answer. As
-many names of accounts, and sets of header names, are looked up before they are computed again."""
+NAMES_MAX: Final = 1024
+"""Hosts, accounts and sets of header names that are looked up before they are computed again."""
 
 DIALECT_OF_HOST: Final[dict[str, dialects.Dialect]] = {
     "api.anthropic.com": dialects.ANTHROPIC,
@@ -55,7 +54,7 @@ DIALECT_OF_WIRE: Final[dict[WireName, dialects.Dialect]] = {
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
-@lru_cache(VOICES_MAX)
+@lru_cache(NAMES_MAX)
 def host_name(scheme: str, host: str, port: int | None) -> str:
     """`api.openai.com`, `127.0.0.1:8080`, `[::1]:8080`: local servers differ by their ports."""
     name = f"[{host}]" if ":" in host else host.lower()
@@ -82,7 +81,7 @@ def account_name(
     return _account_name(host, query, *map(headers.get, PAYER_HEADERS, repeat(""))), login
 
 
-@lru_cache(VOICES_MAX)
+@lru_cache(NAMES_MAX)
 def _account_name(host: str, query: str, *payer_headers: str) -> str:
     keys = payer_headers[: len(KEY_HEADERS)]
     *scopes, chatgpt = payer_headers[len(KEY_HEADERS) :]
@@ -102,39 +101,24 @@ def _lasting_part(value: str) -> str:
     return rest.strip() if scheme.lower() in ("bearer", "basic") else value
 
 
-class KnownDialects:
-    """The dialects that providers turned out to speak, where their host does not say it."""
-
-    def __init__(self) -> None:
-        self._heard: dict[tuple[str, WireName], dialects.Dialect] = {}
-
-    def expected(self, account: str, wire: WireName) -> dialects.Dialect:
-        """What a response will probably be written in: before the first, its format's own."""
-        named = DIALECT_OF_HOST.get(account.partition("#")[0])
-        return named or self._heard.get((account, wire)) or DIALECT_OF_WIRE[wire]
-
-    def heard(
-        self, account: str, wire: WireName, status: int, headers: Mapping[str, str]
-    ) -> dialects.Dialect:
-        """An answer without limits shows a provider that reports none; a failure shows nothing."""
-        named = DIALECT_OF_HOST.get(account.partition("#")[0])
-        if named is not None:
-            return named
-        told = _guessed(headers.get("server", ""), *headers)
-        if told is dialects.PLAIN and wire == "gemini":
-            told = dialects.GEMINI
-        if told is not dialects.PLAIN or (status < 300 and (account, wire) not in self._heard):
-            if len(self._heard) >= VOICES_MAX:
-                self._heard.clear()
-            self._heard[account, wire] = told
-        return self.expected(account, wire)
+def expected_dialect(account: str, wire: WireName) -> dialects.Dialect:
+    """What the first response will probably be written in."""
+    return DIALECT_OF_HOST.get(account.partition("#")[0]) or DIALECT_OF_WIRE[wire]
 
 
-@lru_cache(VOICES_MAX)
+def dialect_of(account: str, wire: WireName, status: int, headers: Mapping[str, str]) -> str:
+    """The name of the dialect of a response. An answer without limits shows a provider that reports
+    none; a failure shows nothing."""
+    named = DIALECT_OF_HOST.get(account.partition("#")[0])
+    if named is not None:
+        return named.name
+    told = _guessed(headers.get("server", ""), *headers)
+    if told is dialects.PLAIN:
+        return "gemini" if wire == "gemini" else "" if status >= 300 else told.name
+    return told.name
+
+
+@lru_cache(NAMES_MAX)
 def _guessed(server: str, *names: str) -> dialects.Dialect:
     """The responses of one provider have the same header names."""
     return dialects.guess({**dict.fromkeys(names, ""), "server": server})
-
-
-VOICES: Final = KnownDialects()
-"""What this process has heard; every client of an account learns from every other."""

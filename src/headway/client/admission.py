@@ -160,17 +160,19 @@ class AdmissionPort:
         self, request: Request, deadline_s: float | None = None, heard: Heard | None = None
     ) -> ClientCall:
         client = self._client or self._present()
-        call = client.ask(request)
-        if not call.is_answered:
-            bell: SimpleQueue[None] = SimpleQueue()
-            call.ring = partial(bell.put, None)
-            try:
+        call = client.enter(request)
+        try:
+            client.connection.send(protocol.Ask(call.number, request))
+            if not call.is_answered:
+                client.connection.open()
+                bell: SimpleQueue[None] = SimpleQueue()
+                call.ring = partial(bell.put, None)
                 for timeout_s in _waits(client, call, deadline_s, heard):
                     with suppress(Empty):
                         bell.get(timeout=timeout_s)
-            except BaseException:  # Interrupts too: the caller has left, a grant would be unused.
-                client.abandon(call)
-                raise
+        except BaseException:  # Interrupts too: the caller has left, a grant would be unused.
+            client.abandon(call)
+            raise
         if call.error is not None:
             raise call.error
         return call
@@ -179,16 +181,21 @@ class AdmissionPort:
         self, request: Request, deadline_s: float | None = None, heard: Heard | None = None
     ) -> ClientCall:
         client = self._client or self._present()
-        call = client.ask(request)
-        if not call.is_answered:
-            bell = _AsyncBell()
-            call.ring = bell.ring
-            try:
+        call = client.enter(request)
+        try:
+            client.connection.send(protocol.Ask(call.number, request))
+            if not call.is_answered:
+                client.connection.open()
+                bell = asyncio.Event()
+                call.ring = partial(asyncio.get_running_loop().call_soon_threadsafe, bell.set)
                 for timeout_s in _waits(client, call, deadline_s, heard):
-                    await bell.wait(timeout_s)
-            except BaseException:  # Cancellation too: the caller has left.
-                client.abandon(call)
-                raise
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(timeout_s):
+                            await bell.wait()
+                    bell.clear()
+        except BaseException:  # Cancellation too: the caller has left, a grant would be unused.
+            client.abandon(call)
+            raise
         if call.error is not None:
             raise call.error
         return call
@@ -283,38 +290,6 @@ def _too_late(call: ClientCall, deadline_s: float) -> errors.QueueDeadlineError:
         detail=what,
         hint="allow a longer wait, or send less at once",
     )
-
-
-class _AsyncBell:
-    """Wakes one coroutine of one loop, from any thread."""
-
-    __slots__ = ("_loop", "_rung")
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._rung: asyncio.Future[None] = self._loop.create_future()
-
-    def ring(self) -> None:
-        """`RuntimeError` when the loop is closed."""
-        if asyncio._get_running_loop() is self._loop:
-            self._set()
-        else:
-            self._loop.call_soon_threadsafe(self._set)
-
-    async def wait(self, timeout_s: float | None) -> None:
-        timer = None
-        if timeout_s is not None and not self._rung.done():
-            timer = self._loop.call_later(timeout_s, self._set)
-        try:
-            await self._rung
-        finally:
-            if timer is not None:
-                timer.cancel()
-        self._rung = self._loop.create_future()
-
-    def _set(self) -> None:
-        if not self._rung.done():
-            self._rung.set_result(None)
 
 
 def admission(unpaced: bool = False) -> AdmissionPort:

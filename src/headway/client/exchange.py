@@ -30,7 +30,6 @@ from headway import errors
 from headway.base.fields import dumped, object_fields
 from headway.base.values import Amounts, Fault, FaultKind, Reading, SettledAs, Tally, Wait
 from headway.client import accounts
-from headway.client.accounts import VOICES, KnownDialects
 from headway.pacing.budget import STEP_TOKENS
 from headway.pacing.call import Outcome, Request
 from headway.pacing.estimate import remember
@@ -62,7 +61,6 @@ class Pacing(Struct, frozen=True):
     """Whether the process's own port lets calls go when there is no broker."""
     admission: Port | None = None
     """Who admits; `None` is the process's own port."""
-    voices: KnownDialects = VOICES
     broken_max: int = BROKEN_MAX
     """0 where a budget was set aside for one sending: one that broke may have to be paid."""
     is_interactive: bool = False
@@ -109,7 +107,7 @@ def open_exchange(request: httpx2.Request, pacing: Pacing) -> Exchange | None:
     host = accounts.host_name(url.scheme, url.host, url.port)
     query = url.query.decode("ascii", "replace")
     account, login = accounts.account_name(host, headers, query, body)
-    dialect = pacing.voices.expected(account, asked.wire).name
+    dialect = accounts.expected_dialect(account, asked.wire).name
     is_resent = headers.get(RETRY_COUNT, "0") != "0"
     tell = TELL_PROMPT.get()
     if tell is not None and not is_resent:
@@ -118,7 +116,7 @@ def open_exchange(request: httpx2.Request, pacing: Pacing) -> Exchange | None:
         account, dialect, seen, pacing.path, is_resent, login=login,
         is_interactive=pacing.is_interactive,
     )  # fmt: skip
-    return Exchange(call, asked.wire, pacing.wait_s, pacing.voices, broken_max=pacing.broken_max)
+    return Exchange(call, asked.wire, pacing.wait_s, broken_max=pacing.broken_max)
 
 
 RETRY_COUNT: Final = "x-stainless-retry-count"
@@ -257,13 +255,13 @@ class Exchange:
 
     def __init__(
         self, call: Request, wire: WireName, wait_s: float | None = None,
-        voices: KnownDialects = VOICES, clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.monotonic,
         connects: int = 0, broken_max: int = BROKEN_MAX,
     ) -> None:  # fmt: skip
         """`connects`: how often an address that never answered is tried again."""
-        self.call, self._voices = call, voices
+        self.call = call
         """What is asked for, each time anew."""
-        self._dialect = call.dialect
+        self._dialect = ""
         self.wire: WireName = wire
         self.wait_s = wait_s
         self._clock = clock
@@ -298,7 +296,7 @@ class Exchange:
             _REACHED.clear()
         _REACHED.add(self.call.account)
         said = as_text(headers)
-        self._dialect = self._voices.heard(self.call.account, self.wire, status, said).name
+        self._dialect = accounts.dialect_of(self.call.account, self.wire, status, said)
         reader = self._reader = AnswerReader(self.wire, status, said, time.time())
         if reader.is_success and self.permit is not None:
             self._told_tokens, self._told_s = 0.0, self._clock()
@@ -359,7 +357,7 @@ class Exchange:
             return False
         self.refusal = refusal_words(fault)
         self.resends += 1
-        self.call = replace(self.call, dialect=self._dialect, is_resent=True)
+        self.call = replace(self.call, is_resent=True)
         return True
 
     def reached(self) -> None:

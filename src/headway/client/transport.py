@@ -14,14 +14,12 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from inspect import isawaitable
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, Sequence
 from typing import Any, ClassVar, Final, TypeVar
 
 import httpx2
 
-from headway.client.exchange import STAYS_S, Exchange, HeldPermit, Pacing, explain, open_exchange
+from headway.client.exchange import STAYS_S, Exchange, Pacing, explain, open_exchange
 from headway.errors import HeadwayError, InternalError
 from headway.pacing.refusal import BODY_BYTES_MAX
 from headway.work import PermitWait
@@ -88,12 +86,16 @@ class AsyncPacedStream(_Stream, httpx2.AsyncByteStream):
         try:
             self._exchange.closed()
         finally:
-            await _close(self._stream)
+            aclose = getattr(self._stream, "aclose", None)
+            if aclose is not None:
+                await aclose()
 
 
-class _Transport(ABC):
-    """What both kinds of transport do with a request; the abstract methods are their I/O."""
+class _Transport:
+    """What both kinds of transport do with a request."""
 
+    is_async: ClassVar[bool]
+    """Whether everything that does I/O is to be awaited; else it blocks."""
     stream_type: ClassVar[type[_Stream]]
     response_type: ClassVar[type[httpx2.Response]] = httpx2.Response
     error_type: ClassVar[type[httpx2.ConnectError]] = httpx2.ConnectError
@@ -102,30 +104,39 @@ class _Transport(ABC):
         self.inner = inner
         self.pacing = pacing
 
-    @abstractmethod
-    async def _admit(self, exchange: Exchange) -> HeldPermit: ...
+    async def _done(self, result: Any) -> Any:
+        return await result if self.is_async else result
 
-    @abstractmethod
-    async def _send(self, request: httpx2.Request) -> httpx2.Response: ...
+    async def _close(self, stream: object) -> None:
+        close = getattr(stream, "aclose" if self.is_async else "close", None)
+        if close is not None:
+            await self._done(close())
 
-    @abstractmethod
-    async def _next(self, body: Any) -> bytes | None: ...
+    def _admit(self, exchange: Exchange) -> Any:
+        port = self.pacing.port()
+        admit = port.admit_async if self.is_async else port.admit
+        return admit(exchange.call, exchange.left_s())
 
-    @abstractmethod
-    async def _sleep(self, wait_s: float) -> None: ...
+    def _send(self, request: httpx2.Request) -> Any:
+        inner = self.inner
+        return (inner.handle_async_request if self.is_async else inner.handle_request)(request)
 
-    @abstractmethod
-    def _body(self, stream: object) -> Any: ...
-
-    @abstractmethod
-    def _called(self, act: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., object]: ...
+    def _body(self, stream: Any) -> Any:
+        if self.is_async and hasattr(stream, "__aiter__"):
+            return aiter(stream)
+        if not self.is_async and hasattr(stream, "__iter__"):
+            return iter(stream)
+        kind, reader = ("an asynchronous", "a loop cannot") if self.is_async else (
+            "a synchronous", "only a loop can"
+        )  # fmt: skip
+        raise InternalError(f"{kind} transport gave a response that {reader} read")
 
     async def _handle(self, request: httpx2.Request) -> httpx2.Response:
         exchange, own = open_exchange(request, self.pacing), request.extensions
         while exchange is not None:
             try:
                 with PermitWait(exchange.refusal) as wait:
-                    permit = await self._admit(exchange)
+                    permit = await self._done(self._admit(exchange))
                     wait.waited_for = permit.waited_for
             except HeadwayError as error:
                 status, headers, content = explain(error, exchange.wire, exchange.wait_s)
@@ -133,7 +144,7 @@ class _Transport(ABC):
             exchange.granted(permit)
             request.extensions = self._traced(own, exchange) if exchange.is_trial else own
             try:
-                response = await self._send(request)
+                response: httpx2.Response = await self._done(self._send(request))
             except BaseException as error:
                 if exchange.lost(error):
                     continue
@@ -141,11 +152,13 @@ class _Transport(ABC):
             with exchange:
                 if await self._is_handed_on(response, exchange):
                     return response
-        return await self._send(request)
+        unpaced: httpx2.Response = await self._done(self._send(request))
+        return unpaced
 
     async def _is_handed_on(self, response: httpx2.Response, exchange: Exchange) -> bool:
         """Whether the caller gets this response, looked at; False if the call asks again."""
-        stream, head = response.stream, list[bytes]()
+        stream = response.stream
+        head: list[bytes] = []
         body = None if response.is_stream_consumed else self._body(stream)
         is_answer = exchange.responded(response.status_code, response.headers.raw)
         if body is None:
@@ -156,7 +169,7 @@ class _Transport(ABC):
         elif not is_answer:
             head = await self._head(body, stream, exchange)
         if not is_answer and exchange.refused():
-            await _close(stream)
+            await self._close(stream)
             return False
         if body is not None:
             response.stream = self.stream_type(head, body, stream, exchange)  # type: ignore[assignment]
@@ -167,14 +180,15 @@ class _Transport(ABC):
         head: list[bytes] = []
         left = BODY_BYTES_MAX
         try:
-            while left > 0 and (data := await self._next(body)) is not None:
+            read = anext if self.is_async else next
+            while left > 0 and (data := await self._done(read(body, None))) is not None:
                 exchange.fed(data)
                 head.append(data)
                 left -= len(data)
         except BaseException as error:
             # The client never sees this response, so it is closed here; the permit ends first.
             exchange.failed(error)
-            await _close(stream)
+            await self._close(stream)
             raise
         return head
 
@@ -185,42 +199,22 @@ class _Transport(ABC):
 
         async def trace(name: str, info: dict[str, Any]) -> None:
             if name.endswith(CONNECTED):
-                await self._sleep(STAYS_S)
+                await self._done((asyncio.sleep if self.is_async else time.sleep)(STAYS_S))
                 connection = info["return_value"]
                 if connection.get_extra_info(READABLE):
-                    await _close(connection)
+                    await self._close(connection)
                     raise self.error_type(CLOSED)
             elif name.endswith(KEPT):
                 exchange.reached()
-            if before is not None and isawaitable(said := before(name, info)):
-                await said
+            if before is not None:
+                await self._done(before(name, info))
 
-        return {**own, "trace": self._called(trace)}
+        return {**own, "trace": trace if self.is_async else lambda *said: _at_once(trace(*said))}
 
 
 class PacedTransport(_Transport, httpx2.BaseTransport):
+    is_async = False
     stream_type = PacedStream
-
-    async def _admit(self, exchange: Exchange) -> HeldPermit:
-        return self.pacing.port().admit(exchange.call, exchange.left_s())
-
-    async def _send(self, request: httpx2.Request) -> httpx2.Response:
-        response: httpx2.Response = self.inner.handle_request(request)
-        return response
-
-    async def _next(self, body: Any) -> bytes | None:
-        return next(body, None)
-
-    async def _sleep(self, wait_s: float) -> None:
-        time.sleep(wait_s)
-
-    def _body(self, stream: object) -> Any:
-        if not hasattr(stream, "__iter__"):
-            raise InternalError("a synchronous transport gave a response that only a loop can read")
-        return iter(stream)
-
-    def _called(self, act: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., object]:
-        return lambda *given: _at_once(act(*given))
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         return _at_once(self._handle(request))
@@ -237,28 +231,8 @@ class PacedTransport(_Transport, httpx2.BaseTransport):
 
 
 class AsyncPacedTransport(_Transport, httpx2.AsyncBaseTransport):
+    is_async = True
     stream_type = AsyncPacedStream
-
-    async def _admit(self, exchange: Exchange) -> HeldPermit:
-        return await self.pacing.port().admit_async(exchange.call, exchange.left_s())
-
-    async def _send(self, request: httpx2.Request) -> httpx2.Response:
-        response: httpx2.Response = await self.inner.handle_async_request(request)
-        return response
-
-    async def _next(self, body: Any) -> bytes | None:
-        return await anext(body, None)
-
-    async def _sleep(self, wait_s: float) -> None:
-        await asyncio.sleep(wait_s)
-
-    def _body(self, stream: object) -> Any:
-        if not hasattr(stream, "__aiter__"):
-            raise InternalError("an asynchronous transport gave a response that a loop cannot read")
-        return aiter(stream)
-
-    def _called(self, act: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., object]:
-        return act
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         return await self._handle(request)
@@ -290,10 +264,3 @@ def _at_once(work: Coroutine[Any, Any, T]) -> T:
         result: T = done.value
         return result
     raise InternalError("a call in a thread waited for a loop")
-
-
-async def _close(stream: Any) -> None:
-    """In the way that the stream has."""
-    close = getattr(stream, "aclose", None) or getattr(stream, "close", None)
-    if close is not None and isawaitable(closing := close()):
-        await closing

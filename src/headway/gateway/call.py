@@ -34,7 +34,7 @@ from headway.agents.gate import USAGE, WINDOWS, Use, WatchedPermit, emptied
 from headway.agents.metering import MeteredUsage
 from headway.base.clock import now_s
 from headway.base.values import NOTHING, Amounts, Fault, Reading, Sketch, Spend, Tally, Wait
-from headway.client.accounts import account_name
+from headway.client.accounts import account_name, expected_dialect
 from headway.client.exchange import BROKEN_MAX, RETRY_COUNT, STAYS_S, Exchange, HeldPermit, Port
 from headway.errors import HeadwayError
 from headway.gateway import guard
@@ -314,7 +314,7 @@ class GatewayCall:
             path = (*key.path, f"{caller.name}:{caller.session}")
         # Agents declare the longest answer there is: what they use is claimed as it comes.
         call = Request(
-            account, gateway.voices.expected(account, wire).name, sketch, path,
+            account, expected_dialect(account, wire).name, sketch, path,
             sent.get(RETRY_COUNT, "0") != "0", is_soft=True, login=login,
             window_shares=key.window_shares, is_interactive=is_personal,
         )  # fmt: skip
@@ -323,7 +323,7 @@ class GatewayCall:
             wait_s = hold.wait_s(wire, caller, is_stream)
         # A task's budget is set aside, and charged, for one sending.
         self._exchange = Exchange(
-            call, wire, wait_s, gateway.voices, connects=CONNECTS_MAX,
+            call, wire, wait_s, connects=CONNECTS_MAX,
             broken_max=0 if key.payer else BROKEN_MAX,
         )  # fmt: skip
         self._reply = ClientReply(request, wire, caller, passed.path, is_stream)

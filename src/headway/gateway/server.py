@@ -32,7 +32,7 @@ from headway.agents.gate import Fatal
 from headway.agents.metering import PriceLookup
 from headway.base import process_tree as kin
 from headway.base.folders import Folders
-from headway.client.accounts import KnownDialects, host_name
+from headway.client.accounts import host_name
 from headway.client.exchange import Port
 from headway.client.http_server import ask_for_body, large_request, served_in_thread
 from headway.errors import BadValueError, WireError
@@ -98,7 +98,6 @@ class Gateway:
         self.prices = PriceLookup() if prices is None else prices
         self.ledger = GatewayLedger(time.monotonic())
         self.sender = Sender()
-        self.voices = KnownDialects()
         self.places = ParkedCalls()
         self.waiting: set[Admitting] = set()
         self.in_flight = 0

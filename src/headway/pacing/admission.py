@@ -107,6 +107,8 @@ class ManagedAccount(AccountCalls):
         """When the levels stood as this began with; calls from before are in them."""
         self.is_new = memory is None
         """Whether nothing was known, and nothing granted before the terms were last changed."""
+        self.has_spoken = False
+        """Whether a response has shown its dialect."""
         self.closed_s = inf
         self.chronicle = Chronicle() if memory is None else Chronicle(memory.chronicle, known_s)
         if memory is not None:
@@ -114,11 +116,13 @@ class ManagedAccount(AccountCalls):
             self.account.allowances.restore(memory.windows, known_s)
 
     def speak(self, name: str) -> Dialect:
-        """A response was written in this dialect; an unknown one says nothing. The one that is
-        spoken here."""
+        """A response was written in this dialect; an unknown one says nothing, and one without
+        limits nothing against another that was heard. The one that is spoken here."""
         config = self.account.config
-        if name != config.dialect.name and name in DIALECTS:
-            config = self.account.config = replace(config, dialect=DIALECTS[name])
+        if name in DIALECTS and not (name == PLAIN.name and self.has_spoken):
+            self.has_spoken = True
+            if name != config.dialect.name:
+                config = self.account.config = replace(config, dialect=DIALECTS[name])
         return config.dialect
 
     def finish(
@@ -168,6 +172,7 @@ class ManagedAccount(AccountCalls):
             name or self.name, self.group, terms, dialect, now, kept, now,
             windows or self.account.allowances,
         )  # fmt: skip
+        fresh.has_spoken = self.has_spoken
         fresh.is_new, fresh.known_s = is_new and other is None, self.known_s
         if other is None:
             fresh.chronicle = self.chronicle

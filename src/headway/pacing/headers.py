@@ -346,10 +346,11 @@ def _unit_resource(words: str) -> Resource | None:
 
 def _retry_after_s(said: dict[str, str], since: _Since) -> float | None:
     """Both SDKs read `retry-after-ms` first, then `retry-after`: seconds or a date."""
-    milliseconds = number(said.get("retry-after-ms"))
-    if milliseconds is not None:
+    if (milliseconds := number(said.get("retry-after-ms"))) is not None:
         return milliseconds / 1000.0
-    text = said.get("retry-after", "")
+    text = said.get("retry-after")
+    if text is None:
+        return None
     seconds = number(text)
     if seconds is not None:
         return seconds

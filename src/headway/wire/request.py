@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final, Literal
 from unicodedata import normalize
@@ -143,6 +144,8 @@ NO_BEGINNINGS: Final[tuple[Beginning, tuple[Beginning, ...], Beginning]] = ("", 
 """Of a prompt that is too short."""
 TOOL: Final = "tool"
 """The role of what a tool gave, on every wire."""
+SETTINGS_KEPT: Final = 64
+"""Settings whose digests are looked up: a program has a few, and each is a dozen bytes."""
 DIGEST_BYTES: Final = 8
 """16 hex digits: an account has far fewer than 2^32 prompts."""
 
@@ -205,7 +208,9 @@ def sketch_of(asked: RequestContent, body: bytes) -> Sketch:
     if total_bytes >= CACHEABLE_BYTES_MIN:
         whole, turns, instructions = _beginnings(asked, sizes, marked)
     # Calls with the same model, system prompt, tools and settings answer at similar length.
-    kind = f"{asked.model}#{_digest((asked.effort, str(asked.choices)), told)[:8]}"
+    settings = asked.effort, str(asked.choices)
+    digest = _digest(settings, told) if told else _settings_digest(*settings)
+    kind = f"{asked.model}#{digest[:8]}"
     limit = asked.max_output_tokens
     return Sketch(
         model=asked.model, content=content, size_bytes=total_bytes,
@@ -304,6 +309,12 @@ def _digest(words: Sequence[str], parts: Iterable[RequestPart]) -> str:
     for part in parts:
         _add(digest, (part.role, part.text, part.media))
     return digest.hexdigest()
+
+
+@lru_cache(SETTINGS_KEPT)
+def _settings_digest(*settings: str) -> str:
+    """Most calls have the settings of another one, and no instructions."""
+    return _digest(settings, ())
 
 
 def _start(words: Iterable[str]) -> blake2b:
