@@ -19,7 +19,8 @@ from headway.engine.events import Ending, Event, TaskFinished
 from headway.pacing.calls import AccountCalls
 from headway.pacing.estimate import OutputLength
 from headway.pacing.view import LimitView
-from headway.report.progress import RunProgress, TaskNames
+from headway.report.history import RunHistory
+from headway.report.progress import time_left
 from headway.sim.clients import PacedDoor
 
 MARKS: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -82,25 +83,22 @@ class Replayed(Struct, frozen=True):
 def replayed(case: Case, is_foreseen: bool = True) -> Replayed:
     """Foresee and perform a case, and look at it while it goes on."""
     outcome, ran, door = performed(case, WatchedDoor)
-    progress = RunProgress(
-        TaskNames("", ("ask",), (case.count,), lambda _: 0, str,
-             foreseen_s=outcome.foreseen.time_s.mid if is_foreseen else None)
-    )  # fmt: skip
+    history = RunHistory(keeps_ended=False)
+    foreseen_s = outcome.foreseen.time_s.mid if is_foreseen else None
     items, looks, ended = case.items(LATER, case.count), list[Look](), 0
     for event in ran.events:
         while len(looks) < len(MARKS) and event.at_s >= MARKS[len(looks)] * outcome.time_s:
             at = MARKS[len(looks)]
             now_s, whole_s = at * outcome.time_s, outcome.time_s
             simple = (now_s / ended * case.count - whole_s) / whole_s if ended else None
-            looks.append(Look(at, _off(progress, door, now_s, whole_s), simple))
+            left = outcome.count - history.performed
+            eta_s = time_left(history, left, door.at(now_s), now_s, foreseen_s=foreseen_s).eta_s
+            off = None if eta_s is None else (now_s + eta_s - whole_s) / whole_s
+            looks.append(Look(at, off, simple))
         ended += isinstance(event, TaskFinished)
-        progress.hear([_told(event, items)])
+        number = getattr(event, "task", None)
+        history.hear(b"" if number is None else b"%d" % number, _told(event, items))
     return Replayed(outcome, tuple(looks))
-
-
-def _off(progress: RunProgress, door: WatchedDoor, now_s: float, whole_s: float) -> float | None:
-    eta_s = progress.rest(door.at(now_s), now_s).eta_s
-    return None if eta_s is None else (now_s + eta_s - whole_s) / whole_s
 
 
 def _told(event: Event, items: Sequence[Item]) -> Event:

@@ -13,10 +13,12 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import headway
+from headway.engine.events import Event
 from tests import totals
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -239,6 +241,32 @@ def test_the_whole_only_gets_smaller() -> None:
     found, allowed = totals.measure(ROOT), totals.limits()
     larger = {name: (found[name], most) for name, most in allowed.items() if found[name] > most}
     assert not larger, f"larger than tests/totals.json allows (found, allowed): {larger}"
+
+
+EVENT_MODULES = {
+    "report.history": "the fold that every view reads",
+    "run.attempts": "makes them", "run.driver": "makes them", "run.machine": "makes them",
+    "report.trial": "a run in virtual time", "sim.rehearsal": "a run in virtual time",
+    "cli.each": "shows a command's output when its end is durable",
+    "api.maps": "hands results to its caller as tasks end",
+}  # fmt: skip
+"""Modules beside `engine` and `journal` that know the classes of events, and what for."""
+
+
+def test_only_the_history_interprets_events() -> None:
+    kinds = {kind.__name__ for kind in get_args(Event)}
+    found: set[str] = set()
+    for path, text in _texts(r"src/headway/.*\.py"):
+        module = ".".join(Path(path).with_suffix("").parts[2:])
+        for node in ast.walk(_tree(text)):
+            if isinstance(node, ast.ImportFrom) and module.split(".")[0] not in (
+                "engine", "journal"
+            ):  # fmt: skip
+                names = {alias.name for alias in node.names}
+                is_whole = node.module == "headway.engine" and "events" in names
+                if is_whole or (node.module == "headway.engine.events" and names & kinds):
+                    found.add(module)
+    assert found == EVENT_MODULES.keys()
 
 
 @pytest.mark.parametrize("name", PURE)

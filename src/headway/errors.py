@@ -63,6 +63,13 @@ class HeadwayError(Exception):
         self.hint = hint
         super().__init__(self.message)
 
+    def as_dict(self) -> dict[str, object]:
+        """The error for a program."""
+        return {
+            "code": self.code, "message": self.message, "where": self.where,
+            "detail": self.detail, "hint": self.hint,
+        }  # fmt: skip
+
     def render(self) -> str:
         """The error as people read it: what, then where, then what to do about it."""
         lines = [f"error[{self.code}]: {self.message}"]
@@ -93,6 +100,9 @@ class PlanError(InputError):
         self.fixes = fixes
         self.others: tuple[PlanError, ...] = ()
         """What else is wrong with the same plan, independently of this."""
+
+    def as_dict(self) -> dict[str, object]:
+        return {**super().as_dict(), "fixes": list(self.fixes)}
 
     def render(self) -> str:
         """This error and then the others, so that a plan is corrected in one go."""

@@ -53,10 +53,10 @@ class Machine(UserScene, frozen=True):
 
     def finished(self) -> list[str]:
         told = json.loads(self.headway("status", "--json")[0])
-        return [] if not told["tasks"].get("finished") else self._names()
+        return [] if not told["tasks"]["done"] else self._names()
 
     def _names(self) -> list[str]:
-        return [row["task"] for row in self.results() if row["state"] == "finished"]
+        return [row["task"] for row in self.results() if row["state"] == "done"]
 
     def headway(self, *words: str) -> tuple[str, str]:
         process = self.start(*words)
@@ -70,7 +70,7 @@ class Machine(UserScene, frozen=True):
         self.killed_after(calls, "run", "plan.yaml", "--yes", "-j", "4")
 
     def results(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.headway("results")[0].splitlines()]
+        return [json.loads(line) for line in self.headway("results", "--all")[0].splitlines()]
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import yaml
 
 from headway.base import locks as owner
 from headway.journal.reader import JournalReader
-from headway.report.text.runs import Glance, look
+from headway.report.text.run_view import RunView, look
 from headway.sim.server import launched
 from tests.agents.agents import CLAUDE, ROOT, Urls, is_installed
 
@@ -72,7 +72,7 @@ def test_claude_code_hands_a_plan_over_and_the_run_outlives_it(tmp_path: Path) -
             glance = _over(str(tmp_path / "state" / "runs" / answer.split()[-1]))
         finally:
             _end_all(tmp_path / "state")
-    assert glance.summary.counts == {"finished": 4}
+    assert glance.words() == {"done": 4}
     assert (launch.folder / "merged.txt").read_text().strip() == "all together"
 
 
@@ -83,14 +83,14 @@ def _end_all(state: Path) -> None:
             os.killpg(found.pid, signal.SIGKILL)
 
 
-def _over(folder: str) -> Glance:
+def _over(folder: str) -> RunView:
     """The run when it is over: nobody but its own process performs it."""
     until_s = time.monotonic() + WAIT_S_MAX
     while True:
         assert os.path.exists(folder)
         with JournalReader(folder) as reader:
             glance = look(reader)
-        if glance.standing.finished is not None:
+        if glance.history.standing.finished is not None:
             return glance
         assert time.monotonic() < until_s, glance
         time.sleep(0.1)

@@ -35,7 +35,7 @@ def test_a_plan_of_ten_edits_goes_on_after_a_kill(agent: str) -> None:
         done, before = where.finished(), where.calls
         _, err = where.headway("resume")
         rows = where.results()
-        assert {row["state"] for row in rows} == {"finished"}
+        assert {row["state"] for row in rows} == {"done"}
         assert edited(where, TASKS)
         tries = {row["task"]: row["attempts"] for row in rows}
         assert all(tries[task] == 1 for task in done), "a committed task was done again"
@@ -65,6 +65,6 @@ def test_a_task_goes_on_after_a_kill_in_its_own_session(agent: str) -> None:
         assert said_of(err, "edit[1] went on in its own session")
         assert said_of(err, "calls paid twice: ")
         (row,) = where.results()
-        assert (row["state"], row["agent"]["how"]) == ("finished", "session")
+        assert (row["state"], row["agent"]["how"]) == ("done", "session")
         assert edited(where, 1)
         assert row["agent"]["metered"]["input_tokens"] >= row["agent"]["told"]["input_tokens"]

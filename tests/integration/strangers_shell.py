@@ -61,7 +61,7 @@ class Stranger:
 
     def results(self) -> dict[str, Any]:
         """Outputs by task, in the order in which they were told."""
-        lines = self("results").out.splitlines()
+        lines = self("results", "--all").out.splitlines()
         told = [json.loads(line) for line in lines]
         assert len({one["task"] for one in told}) == len(told), "a task is there twice"
         return {one["task"]: one["output"] for one in told}

@@ -29,7 +29,7 @@ def test_streams_that_are_closed_are_not_taken_for_journals(
 ) -> None:
     said = stranger.shell(f"$headway each 'echo {{}}' ::: a b {closed}")
     assert (said.code, said.err) == (0, "")
-    assert stranger.status()["tasks"] == {"total": 2, "finished": 2}
+    assert stranger.status()["tasks"] == {"total": 2, "done": 2}
 
 
 def test_a_full_output_is_no_bug_and_loses_nothing(stranger: Stranger) -> None:
@@ -80,7 +80,7 @@ def test_a_resume_goes_on_with_the_inputs_that_were_asked_for_last(stranger: Str
     again = stranger("resume", "--json")
     assert again.code == 0
     assert '"finished": 2' in again.out
-    assert stranger.status()["tasks"] == {"total": 2, "finished": 2}
+    assert stranger.status()["tasks"] == {"total": 2, "done": 2}
 
 
 def test_a_folder_that_is_gone_is_said_to_be(stranger: Stranger) -> None:
@@ -102,7 +102,7 @@ def test_a_run_that_is_held_says_so_although_it_shows_nothing_else(stranger: Str
         assert stranger("pause").code == 0
         _wait_for(lambda: stranger.status()["state"] == "paused")
         stranger.write("go", "")
-        _wait_for(lambda: stranger.status()["tasks"].get("finished") == 1)
+        _wait_for(lambda: stranger.status()["tasks"]["done"] == 1)
         assert stranger("resume").code == 0
         assert running.wait(30) == 0
         assert running.stderr is not None

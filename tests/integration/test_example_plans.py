@@ -22,7 +22,7 @@ def perform(name: str, folder: Path, *options: str) -> dict[str, object]:
     """Run a copy of an example to its end; its results by task."""
     here = folder / name
     shutil.copytree(PLANS / name, here, ignore=shutil.ignore_patterns("build", "__pycache__"))
-    for arguments in (("run", "plan.yaml", "--quiet", *options), ("results", "--parse")):
+    for arguments in (("run", "plan.yaml", "--quiet", *options), ("results", "--all", "--parse")):
         command = [sys.executable, "-m", "headway", *arguments]
         ended = subprocess.run(command, cwd=here, env=_environment(folder), check=False,
                                capture_output=True, text=True)  # fmt: skip

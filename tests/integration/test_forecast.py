@@ -139,7 +139,7 @@ def test_a_run_teaches_what_the_next_one_takes(scene: Scene) -> None:
     assert found["bound_s"] <= found["time_s"]["mid"]
     status = scene.status
     assert status["state"] == "done"
-    assert status["tasks"]["finished"] == FORESEEN
+    assert status["tasks"]["done"] == FORESEEN
     # It was told to make two calls at once, and that was foreseen when it began. The machine may
     # be busy: longer than foreseen says little, shorter is a mistake.
     (foreseen,) = kept_in(scene)

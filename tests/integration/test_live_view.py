@@ -7,18 +7,27 @@ import pty
 import select
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TextIO
 
 import pytest
 
-from headway.engine.events import CallAdmitted, Ending, TaskFinished, TaskStarted
+from headway.engine.events import (
+    CallAdmitted,
+    CallWaited,
+    Ending,
+    RunBegan,
+    TaskFinished,
+    TaskStarted,
+)
 from headway.errors import BrokerUnavailableError
 from headway.pacing.view import AccountView
-from headway.report.progress import TaskNames
+from headway.plans.graph import TaskGroup
 from headway.report.text.lines import LineView, watcher_for
 from headway.report.text.live import LiveView
+from tests.unit.viewed import LiveRun, live_run
 
-NAMES = ("코드 경로 탐색", "path 1", "path 2")
+NAMES = ("탐색[코드 경로 탐색]", "탐색[path 1]", "탐색[path 2]")
 DEADLINE_S = 10.0
 
 
@@ -57,24 +66,26 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
     opened.close()
 
 
-def cast() -> TaskNames:
-    return TaskNames("find bugs", ("탐색",), (3,), lambda task: 0, NAMES.__getitem__)
-
-
-def feed(view: LiveView) -> None:
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[LiveRun]:
     now_s = time.time()
-    view.events([TaskStarted(0, 1, now_s, "room"), CallAdmitted(0, now_s)])
-    view.events([TaskStarted(1, 1, now_s, "room")])
-    view.events([TaskStarted(2, 1, now_s, "room"), CallAdmitted(2, now_s)])
-    view.events([TaskFinished(2, 1, now_s, Ending(b"", b"", 1200.0, 80.0, 4100, 1))])
+    ending = Ending(b"", b"", 1200.0, 80.0, 4100, 1)
+    with live_run(
+        tmp_path, [TaskGroup("탐색", 3)], NAMES, RunBegan(now_s, "adaptive"),
+        TaskStarted(0, 1, now_s, "room"), CallAdmitted(0, now_s), TaskStarted(1, 1, now_s, "room"),
+        CallWaited(1, now_s), TaskStarted(2, 1, now_s, "room"), CallAdmitted(2, now_s),
+        TaskFinished(2, 1, now_s, ending),
+    ) as begun:  # fmt: skip
+        yield begun
 
 
-def test_a_run_is_drawn_and_the_picture_is_gone_at_the_end(terminal: Terminal) -> None:
-    view = watcher_for(terminal.stream, cast())
+def test_a_run_is_drawn_and_the_picture_is_gone_at_the_end(
+    terminal: Terminal, run: LiveRun
+) -> None:
+    view = watcher_for(terminal.stream, run.place.folder)
     assert isinstance(view, LiveView)
-    feed(view)
     seen = terminal.until(lambda text: "코드 경로 탐색" in text and "1/3" in text)
-    assert "waits for a permit" in terminal.until(lambda text: "refused" in text)
+    assert "waiting for a limit" in terminal.until(lambda text: "waiting for" in text)
     assert "\x1b[?25l" in seen
     view.close()
     terminal.stream.flush()
@@ -82,9 +93,8 @@ def test_a_run_is_drawn_and_the_picture_is_gone_at_the_end(terminal: Terminal) -
     assert "\x1b[?25h" in ended
 
 
-def test_others_may_write_while_the_picture_is_away(terminal: Terminal) -> None:
-    view = LiveView(cast(), terminal.stream)
-    feed(view)
+def test_others_may_write_while_the_picture_is_away(terminal: Terminal, run: LiveRun) -> None:
+    view = LiveView(run.place.folder, terminal.stream)
     terminal.until(lambda text: "1/3" in text)
     with view.aside():
         print("a result of another", file=terminal.stream, flush=True)
@@ -93,21 +103,20 @@ def test_others_may_write_while_the_picture_is_away(terminal: Terminal) -> None:
 
 
 def test_a_terminal_that_is_dumb_gets_lines(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+    terminal: Terminal, run: LiveRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TERM", "dumb")
-    view = watcher_for(terminal.stream, cast())
+    view = watcher_for(terminal.stream, run.place.folder)
     view.close()
     assert isinstance(view, LineView)
 
 
 def test_a_broker_that_does_not_answer_costs_the_gauges_and_nothing_else(
-    terminal: Terminal,
+    terminal: Terminal, run: LiveRun
 ) -> None:
     def gone() -> list[AccountView]:
         raise BrokerUnavailableError("the broker does not answer")
 
-    view = LiveView(cast(), terminal.stream, gone)
-    feed(view)
+    view = LiveView(run.place.folder, terminal.stream, gone)
     terminal.until(lambda text: "the broker does not answer" in text and "1/3" in text)
     view.close()

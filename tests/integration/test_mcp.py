@@ -17,7 +17,7 @@ from headway.base.values import Budget
 from headway.journal.reader import JournalReader
 from headway.mcp.service import written
 from headway.plans.load import load_foreign
-from headway.report.text.runs import look
+from headway.report.text.run_view import look
 from headway.run.plan_run import PlanSource
 from tests.integration.mcp_scene import PLAN, WAIT_S_MAX, Scene, hear, say
 
@@ -47,7 +47,7 @@ def test_an_agent_hands_over_its_fan_out_and_reads_what_came_of_it(scene: Scene)
             run = (await client.gave("submit_plan", plan=PLAN, budget="$1"))["run"]
             status = await client.over(run)
             assert (status["state"], status["name"]) == ("done", "fan")
-            assert status["tasks"] == {"total": 4, "finished": 4}
+            assert status["tasks"] == {"total": 4, "done": 4}
             assert 0 < status["spent"]["usd"] < status["budget"]["usd"] == 1
             page = await client.gave("run_results", run=run)
             told = {one["task"]: one["output"] for one in page["results"]}
@@ -145,7 +145,7 @@ def test_a_run_outlives_its_client_and_its_server(scene: Scene) -> None:
         assert time.monotonic() < until_s
         time.sleep(0.1)
     with JournalReader(str(scene.home / "state" / "runs" / run)) as reader:
-        assert look(reader).summary.counts == {"finished": 3}
+        assert look(reader).words() == {"done": 3}
 
 
 def test_a_plan_is_judged_again_by_the_process_that_opens_its_files(scene: Scene) -> None:
@@ -219,7 +219,7 @@ def test_a_run_is_stopped_and_many_calls_are_answered_at_once(scene: Scene) -> N
                 assert again["in_words"].endswith("is stopping already")
                 assert (await client.gave("cancel_run", run=first["run"], now=True))["told"]
             status = await client.over(first["run"])
-            assert (status["state"], status["tasks"].get("finished")) == ("stopped", None)
+            assert (status["state"], status["tasks"]["done"]) == ("stopped", 0)
             other = await client.until(second["run"], lambda one: one["state"] != "starting")
             assert other["state"] in ("new", "stopping", "stopped")
 
@@ -228,7 +228,7 @@ def test_a_run_is_stopped_and_many_calls_are_answered_at_once(scene: Scene) -> N
 
 def _is_over(scene: Scene, run: str) -> bool:
     with JournalReader(str(scene.home / "state" / "runs" / run)) as reader:
-        return look(reader).standing.finished is not None
+        return look(reader).history.standing.finished is not None
 
 
 def _request(number: int, method: str, params: object) -> dict[str, object]:

@@ -58,7 +58,7 @@ class Scene(UserScene, frozen=True):
         return out, err
 
     def results(self) -> list[dict[str, Any]]:
-        out, _ = self.headway("results")
+        out, _ = self.headway("results", "--all")
         return [json.loads(line) for line in out.splitlines()]
 
 

@@ -83,7 +83,7 @@ def test_a_plan_can_be_run_at_once_within_a_budget(scene: Scene) -> None:
     assert sorted(scene.results()) == ["card", "greet[Ada]", "greet[Grace]"]
     assert "canary" not in "".join(scene.files)
     status = scene.status()
-    assert status["tasks"] == {"total": 3, "finished": 3}
+    assert status["tasks"] == {"total": 3, "done": 3}
 
 
 def test_a_model_that_never_gets_right_is_refused_and_its_draft_is_kept(scene: Scene) -> None:

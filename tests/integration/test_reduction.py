@@ -123,8 +123,8 @@ def test_results_that_are_found_at_run_time_come_together_in_levels(here: Scene)
     assert said.out == f"total={sum(map(worth, range(40)))}\n"
     must_fit(here, 2_000)
     told = here.stranger.status()
-    assert told["reduces"]["verdict/1"] == {"finished": 10, "total": 10}
-    assert told["tasks"]["finished"] == told["tasks"]["total"]
+    assert told["reduces"]["verdict/1"] == {"done": 10, "total": 10}
+    assert told["tasks"]["done"] == told["tasks"]["total"]
     shown = here("results", "--trace", "verdict", "--json").out
     assert json.loads(shown)["below"]
 

@@ -135,11 +135,11 @@ def test_what_an_edit_replaced_is_neither_counted_nor_given(stranger: Stranger) 
     again = stranger("resume", "--changed")
     assert again.code == 0
     # What is done already counts.
-    assert "1 task finished before\nb  finished  [2/2]\n" in again.err
+    assert "1 task done before\nb  done  [2/2]\n" in again.err
     status = stranger.status()
-    assert (status["tasks"], status["failed"]) == ({"total": 2, "finished": 2}, [])
+    assert (status["tasks"], status["failed"]) == ({"total": 2, "done": 2}, [])
     assert stranger.results() == {"a": "a\n", "b": "b\n"}
-    assert "2 of 2 finished" in stranger().out
+    assert "2 of 2 done" in stranger().out
     (stranger.here / "plan.yaml").unlink()
     gone = stranger("resume", "--changed")
     assert (gone.code, "plan.yaml cannot be read" in gone.err) == (2, True)
@@ -162,7 +162,7 @@ def test_an_edited_prompt_file_is_an_edited_plan(stranger: Stranger) -> None:
     # Without being told again: what began on the simulated provider stays there.
     assert stranger("resume", "--changed", OPENAI_API_KEY="").code == 0
     assert stranger.results() == {"q[a]": "three", "q[b]": "two"}
-    assert stranger.status()["tasks"] == {"total": 2, "finished": 2}
+    assert stranger.status()["tasks"] == {"total": 2, "done": 2}
     (stranger.here / "prompts" / "b.md").unlink()
     assert stranger("why", "last", "q").code == 2
 
@@ -205,10 +205,10 @@ def test_a_budget_that_is_reached_says_how_to_go_on(stranger: Stranger) -> None:
     assert (said.code, run["cause"]) == (4, "budget")
     again = stranger("resume")
     assert again.code == 4
-    assert f"hint: headway resume {run['run']} --budget 400\n" in again.err
+    assert f"next: headway resume {run['run']} --budget 400 " in again.err
     assert "again in" not in again.err.partition("stops:")[2]
     assert stranger("resume", "--budget", "5M").code == 0
-    assert stranger.status()["tasks"] == {"total": 4, "finished": 4}
+    assert stranger.status()["tasks"] == {"total": 4, "done": 4}
 
 
 def test_what_is_found_at_run_time_is_written_within_the_plans_folder_and_once(

@@ -63,7 +63,7 @@ def test_an_empty_window_that_may_not_be_awaited_ends_with_75_and_its_reset(
     assert any(f"it resets at {one}" in said.err for one in shown), said.err
     assert [visit["how"] for visit in told["arrivals"]] == ["whole"] * 5
     tasks = stranger.status()["tasks"]
-    assert (tasks["finished"], tasks.get("failed", 0)) == (5, 0)
+    assert (tasks["done"], tasks.get("failed", 0)) == (5, 0)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_run_waits_for_the_next_window_and_finishes(
         said = stranger("run", "plan.yaml", "--yes", "--window-share", "100%", **more)
         assert said.code == 0, said.err
         told = truth_of(url, "?arrivals=all")
-    assert stranger.status()["tasks"] == {"total": 12, "finished": 12}
+    assert stranger.status()["tasks"] == {"total": 12, "done": 12}
     account = told["accounts"][account_of("k")]
     assert account["whole"] == 12
     assert account["refused"]

@@ -100,7 +100,7 @@ def test_status_says_what_failed_and_what_to_do(shell: Shell) -> None:
     found = shell.process("status", run[:-1])
     assert (found.returncode, found.stderr) == (0, "")
     assert "state     interrupted: its process is gone" in found.stdout
-    assert "tasks     2 of 4 finished, 1 failed, 1 not started" in found.stdout
+    assert "tasks     2 of 4 done, 1 failed, 1 not started" in found.stdout
     assert "used      2k tokens in, 200 out, $0.0050" in found.stdout
     assert "failed    probe[b]  server: 500 Internal Server Error (2 attempts)" in found.stdout
     assert f"headway resume {run}" in found.stdout
@@ -146,7 +146,7 @@ def test_a_timeline_shows_who_waited_and_how_many_at_once(shell: Shell) -> None:
 
 def test_results_are_in_declared_order_also_of_a_partial_run(shell: Shell) -> None:
     run = partial_run(shell.state)
-    found = shell.process("results", run, "--parse")
+    found = shell.process("results", run, "--all", "--parse")
     told = [json.loads(line) for line in found.stdout.splitlines()]
     assert [one["task"] for one in told] == ["probe[a]", "probe[b]", "probe[버그 찾기]"]
     assert [one["output"] for one in told] == [{"bugs": 2}, None, "없음"]
@@ -276,4 +276,4 @@ def test_a_result_without_a_kept_body_has_no_output(shell: Shell) -> None:
     writer = Writer(shell.state, ["a"]).tell(RunBegan(BEGAN_S, "adaptive"))
     writer.tell(TaskStarted(0, 1, BEGAN_S, "room")).tell(TaskFinished(0, 1, BEGAN_S + 1))
     writer.tell(RunFinished(BEGAN_S + 1, 1, 0)).close()
-    assert json.loads(shell("results").stdout)["output"] is None
+    assert json.loads(shell("results", "--all").stdout)["output"] is None

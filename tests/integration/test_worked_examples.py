@@ -209,7 +209,7 @@ def test_200_documents_become_a_table_that_is_true_and_calculates_nothing(tmp_pa
         assert row == {"file": f"build/documents/document-{number:03}.txt", **wanted}
     # Dates the other way round were refused by the schema, and repaired: their prompts were sent
     # again with the answer and what is wrong with it.
-    lines = [json.loads(line) for line in stranger("results", "--json").out.splitlines()]
+    lines = [json.loads(line) for line in stranger("results", "--all", "--json").out.splitlines()]
     asked = [one for one in lines if one["task"].startswith("extract[")]
     repaired = [one["task"][-8:-5] for one in asked if one["input_tokens"] > 700]
     assert repaired == [f"{n:03}" for n in range(1, 200, 2) if true[n].kind != "letter"]

@@ -209,9 +209,9 @@ def copied(of: Reference, someone: User, place: Path) -> Case:
 
 def gave(warm: Warm, owner: User) -> dict[str, str]:
     """The results of the last run that are there."""
-    said = warm.headway(owner, "results", "last", "--json").out
+    said = warm.headway(owner, "results", "last", "--all", "--json").out
     lines = [json.loads(line) for line in said.splitlines()]
-    return {line["task"]: line["output"] for line in lines if line["state"] == "finished"}
+    return {line["task"]: line["output"] for line in lines if line["state"] in ("done", "reused")}
 
 
 def shared(warm: Warm, owner: User) -> str:

@@ -325,6 +325,6 @@ def test_what_an_agent_was_not_allowed_to_do_is_told(someone: User) -> None:
         "fix was not allowed to use Bash (1). Allow it in your settings of claude, or raise "
         "`permissions`; a rule that denies it stays in force" in " ".join(ended.stderr.split())
     )
-    (row,) = someone.json("results")
+    (row,) = someone.json("results", "--all")
     assert row["agent"]["denied"] == {"Bash": 1}
     assert "not allowed: Bash" in someone.headway("status").stdout

@@ -151,7 +151,7 @@ def asking(someone: User, model: str) -> Process:
 def for_permit(someone: User) -> Process:
     """The account allows one request a minute."""
     process = asking(someone, "openai/tokens-20")
-    until(lambda: "waits for a permit" in someone.headway("logs").stdout)
+    until(lambda: "waits for a limit" in someone.headway("logs").stdout)
     return process
 
 

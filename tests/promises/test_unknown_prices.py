@@ -35,7 +35,7 @@ def someone(tmp_path: Path, simulated: Provider) -> Iterator[User]:
 
 
 def results(someone: User) -> dict[str, Any]:
-    return {one["task"]: one for one in someone.json("results")}
+    return {one["task"]: one for one in someone.json("results", "--all")}
 
 
 def test_every_view_of_a_run_says_unknown(someone: User) -> None:
@@ -102,7 +102,7 @@ tasks:
 """)  # fmt: skip
     ended = someone.headway("run", "plan.yaml")
     assert ended.returncode == 0, ended.stderr
-    costs = sorted(str(one["usd"]) for one in someone.json("results"))
+    costs = sorted(str(one["usd"]) for one in someone.json("results", "--all"))
     assert costs == ["0.0", "None"]
 
 

@@ -96,6 +96,20 @@ def test_a_new_token_of_a_login_finds_the_empty_window() -> None:
     assert later.keys() == admission.keys()
 
 
+def test_an_account_is_forgotten_with_its_terms_and_not_while_a_call_uses_it() -> None:
+    admission = opened()
+    assert ask(admission, 1, "api.anthropic.com#1")
+    admission.forget("api.anthropic.com#1")
+    assert names(admission) == {"api.anthropic.com#1"}
+    answer(admission, 1, ONE, LIMIT)
+    admission.configure(ONE, AccountTerms(share=0.5), 2.0)
+    admission.configure("", AccountTerms(share=0.9), 2.0)
+    admission.forget(ONE)
+    assert names(admission) == set()
+    assert dict(admission.terms()) == {"": AccountTerms(share=0.9)}
+    assert opened(admission.memory(3.0)).memory(3.0).accounts == ()
+
+
 def test_two_organisations_of_one_person_are_two_accounts() -> None:
     admission = opened()
     assert ask(admission, 1, "host#work", "anthropic#me")

@@ -16,7 +16,7 @@ from headway.pacing.calls import AccountCalls
 from headway.pacing.estimate import OutputLength
 from headway.pacing.headers import DIALECTS
 from headway.plans.graph import Graph
-from headway.report.history import CALL, Kind, Passage, Passages, Piece
+from headway.report.history import CALL, GroupHistory, Kind, Piece, RunHistory, TaskHistory
 from headway.report.time_use import PRECEDENCE, Nature, Spent, lineage, spent
 from headway.sim.account import Terms
 from headway.sim.clients import PATIENT, PacedDoor, UnpacedDoor
@@ -28,12 +28,16 @@ MODEL = Nature("provider")
 COMMAND = Nature("machine", is_local=True)
 
 
-def way(key: bytes, *pieces: tuple[Kind, float, float] | tuple[Kind, float, float, str]) -> Passage:
-    return Passage(key, pieces=[Piece(*piece) for piece in pieces], ended_s=pieces[-1][2])
+def way(
+    key: bytes, *pieces: tuple[Kind, float, float] | tuple[Kind, float, float, str]
+) -> TaskHistory:
+    return TaskHistory(
+        key, GroupHistory(""), pieces=[Piece(*piece) for piece in pieces], ended_s=pieces[-1][2]
+    )
 
 
 def gone(
-    *ways: Passage,
+    *ways: TaskHistory,
     ready_s: float = 0.0,
     nature: Nature = MODEL,
     holds: tuple[tuple[float, float], ...] = (),
@@ -114,12 +118,32 @@ def test_instants_in_which_nobody_does_anything_are_headway_s() -> None:
     assert spent([], {}, lambda _: MODEL, (), False, 0.0) == Spent((), 0.0, 0.0)
 
 
+def counts_agree(whole: RunHistory, small: RunHistory) -> None:
+    """However many tasks' histories are kept, the sums of the run are the same."""
+    assert whole.words() == small.words()
+    assert (whole.taken, whole.lost) == (small.taken, small.lost)
+    assert (whole.refusals, whole.performed, whole.busy_s) == (
+        small.refusals, small.performed, small.busy_s,
+    )  # fmt: skip
+    assert whole.groups.keys() == small.groups.keys()
+    for name, group in whole.groups.items():
+        assert +group.states == +small.groups[name].states
+        assert min(group.states.values(), default=0) >= 0
+        own = [one for one in whole.tasks.values() if one.group is group]
+        assert group.states.total() == sum(one.state is not None for one in own)
+        assert group.taken.calls == sum(one.taken.calls for one in own)
+
+
 def adds_up(graph: Graph, events: list[Event], group_of: dict[bytes, int], is_sized: bool) -> None:
     """Both sums, and that nothing is left out or counted twice."""
-    ways = Passages()
+    names = [group.name for group in graph.groups]
+    ways = RunHistory(lambda key: names[group_of[key]])
+    small = RunHistory(lambda key: names[group_of[key]], keeps_ended=False)
     for event in events:
         number = getattr(event, "task", None)
-        ways.hear(b"" if number is None else b"%d" % number, event)
+        for history in (ways, small):
+            history.hear(b"" if number is None else b"%d" % number, event)
+    counts_agree(ways, small)
     now_s = ways.elapsed_s + 1.0
     ways.close(now_s)
     tasks = ways.tasks.values()
@@ -132,9 +156,8 @@ def adds_up(graph: Graph, events: list[Event], group_of: dict[bytes, int], is_si
         Nature("machine" if group.is_local else "provider", group.is_local, bool(group.queue))
         for group in graph.groups
     ]
-    names = [group.name for group in graph.groups]
-    kin = lineage(tasks, graph, lambda key: names[group_of[key]])
-    nature_of = {key: natures[group] for key, group in group_of.items()}
+    kin = lineage(tasks, graph)
+    nature_of = dict(zip(names, natures, strict=True))
     found = spent(tasks, kin.ready_s, nature_of.__getitem__, ways.holds, is_sized, now_s)
     whole_s = sum(now_s if one.ended_s is None else one.ended_s for one in tasks)
     assert found.task_s == pytest.approx(whole_s)

@@ -19,7 +19,7 @@ from headway.engine.events import (
     WaveBegan,
 )
 from headway.report.history import (
-    Passages,
+    RunHistory,
     RunVerdict,
     Standing,
     effective_width,
@@ -86,8 +86,8 @@ def test_a_run_stands_where_its_facts_leave_it() -> None:
     assert stand(held, RunContinued(5.0)) == standing
 
 
-def six_answers(last_s: float) -> Passages:
-    history = Passages()
+def six_answers(last_s: float) -> RunHistory:
+    history = RunHistory()
     for number in range(6):
         key, took_s = bytes([number]), last_s if number == 5 else 1.0
         history.hear(b"", RunBegan(0.0, "adaptive"))
@@ -100,15 +100,15 @@ def six_answers(last_s: float) -> Passages:
 def test_an_answer_that_took_far_longer_per_token_was_in_line() -> None:
     history = six_answers(last_s=10.0)
     last = history.tasks[bytes([5])]
-    lines = in_line(history.tasks.values(), lambda key: "review")
+    lines = in_line(history.tasks.values())
     assert lines == {last.key: 9.0}
     assert stays(last, 9.0) == [("provider", 5.0, 14.0), ("busy", 14.0, 15.0)]
     assert stays(last, 0.0) == [("busy", 5.0, 15.0)]
-    assert in_line(six_answers(last_s=2.0).tasks.values(), lambda key: "review") == {}
+    assert in_line(six_answers(last_s=2.0).tasks.values()) == {}
 
 
 def test_the_effective_width_counts_what_was_really_worked_on() -> None:
-    history = Passages()
+    history = RunHistory()
     for key, event in (
         (b"", RunBegan(0.0, "adaptive")),
         (b"a", TaskStarted(0, 1, 0.0, "room")),
@@ -122,4 +122,4 @@ def test_the_effective_width_counts_what_was_really_worked_on() -> None:
     assert history.submitted == 2
     assert effective_width(history, {}) == (4.0 + 2.0) / 4.0
     assert effective_width(history, {b"a": 2.0}) == (2.0 + 2.0) / 4.0
-    assert effective_width(Passages(), {}) == 0.0
+    assert effective_width(RunHistory(), {}) == 0.0

@@ -88,7 +88,7 @@ def test_a_part_of_a_line_is_never_wider_than_its_place(text: str, cells: int) -
 LINES: tuple[tuple[Fact, str], ...] = (
     (TaskStarted(0, 1, 0.0, "there is room"), "t  started: there is room"),
     (TaskStarted(0, 2, 0.0, "again"), "t  started, attempt 2: again"),
-    (CallWaited(0, 0.0), "t  waits for a permit"),
+    (CallWaited(0, 0.0), "t  waits for a limit"),
     (CallAdmitted(0, 0.0), "t  has its permit"),
     (MoneyReserved(0, 1, 0.0, 5000), "t  may take up to $0.0050"),
     (MoneyReserved(0, 1, 0.0, 0, 1200), "t  may take up to 1,200 tokens"),
@@ -110,12 +110,12 @@ LINES: tuple[tuple[Fact, str], ...] = (
         "t  runs again: `total`, which it had read, has changed: $0.0041",
     ),
     (TaskStale(0, 1, 0.0, ""), "t  runs again: what it had read has changed"),
-    (TaskFinished(0, 1, 0.0), "t  finished"),
+    (TaskFinished(0, 1, 0.0), "t  done"),
     (
         TaskFinished(0, 1, 0.0, Ending(b"", b"", 1200.0, 80.0, 4100, 1)),
-        "t  finished: 1.2k tokens in, 80 out, $0.0041",
+        "t  done: 1.2k tokens in, 80 out, $0.0041",
     ),
-    (TaskReused(0, 0.0), "t  finished before: its result still holds"),
+    (TaskReused(0, 0.0), "t  reused: its result from before still holds"),
     (
         TaskDelayed(0, 1, 0.0, 2.0, Fault("rate", detail="429\n\x1b[1mslow down")),
         "t  attempt 1 failed, again in 2.0 s: rate: 429 slow down",

@@ -14,6 +14,7 @@
     Configure(account, terms)    ->                          the user's terms
     Refresh(account)             ->                          usage windows may have changed
     Name(account, name)          ->                          the user's name for an account
+    Forget(account)              ->                          what is known of an account goes
     Describe(number)             ->
                                  <- Described(number, view, about)
                                  <- Rejected(message)        and the connection is closed
@@ -107,6 +108,10 @@ class Name(Struct, frozen=True, tag=True):
     """Empty: no longer."""
 
 
+class Forget(Struct, frozen=True, tag=True):
+    account: str
+
+
 class Describe(Struct, frozen=True, tag=True):
     number: int
 
@@ -140,11 +145,11 @@ class Described(Struct, frozen=True, tag=True):
 
 FromClient = (
     Hello | Ask | Why | Leave | Reached | AnswerBegan | Progressed | Settle | Configure | Refresh
-    | Name | Describe
+    | Name | Forget | Describe
 )  # fmt: skip
 Passing = Reached | AnswerBegan | Progressed | Why
 """Of use to the present broker only: not kept for the next one."""
-OUTLASTS: Final = (Leave, Describe, Configure, Refresh, Name)
+OUTLASTS: Final = (Leave, Describe, Configure, Refresh, Name, Forget)
 """What the next broker is told, if this one did not hear it."""
 
 FromBroker = Granted | Denied | Waits | Described | Rejected

@@ -95,12 +95,8 @@ class AdmissionService:
                 if admission.adopt((client, number), request, max(0.0, now - sent_s), now):
                     self._alive[client, number] = now
             # What a user sets is on the disk at once, not within a quarter of a second.
-            case protocol.Configure(account, terms):
-                admission.configure(account, terms, now)
-                self._must_keep = self.is_due = True
-            case protocol.Name(account, name):
-                admission.name(account, name, now)
-                self._must_keep = self.is_due = True
+            case protocol.Configure() | protocol.Name() | protocol.Forget():
+                self._set(message, now)
             case protocol.Refresh(account):
                 admission.refresh(account)
             case protocol.Describe(number):
@@ -116,6 +112,19 @@ class AdmissionService:
         mine = len(self._admission.calls_of(client))
         if mine >= WAITING_MAX:
             raise WireError(f"{mine:,} calls of one process are waiting: no more can")
+
+    def _set(
+        self, message: protocol.Configure | protocol.Name | protocol.Forget, now: float
+    ) -> None:
+        """What a user sets is on the disk at once, not within a quarter of a second."""
+        match message:
+            case protocol.Configure(account, terms):
+                self._admission.configure(account, terms, now)
+            case protocol.Name(account, name):
+                self._admission.name(account, name, now)
+            case protocol.Forget(account):
+                self._admission.forget(account)
+        self._must_keep = self.is_due = True
 
     def left(self, client: str) -> None:
         """A client is gone: everything that it held ends."""

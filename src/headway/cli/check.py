@@ -63,9 +63,10 @@ def _check(parsed: argparse.Namespace) -> int:
             report = check(loaded.survey, partial(absent, loaded.folder))
             report = replace(report, remarks=(*report.remarks, *remarks))
     except PlanError as error:
-        if parsed.json:
-            print(json.dumps({"refused": [refusal_of(one) for one in (error, *error.others)]}))
-        raise
+        if not parsed.json:
+            raise
+        print(json.dumps({"refused": [refusal_of(one) for one in (error, *error.others)]}))
+        return error.exit_code
     found = None
     if parsed.forecast:
         from headway.run.forecasts import foreseen_plan

@@ -49,6 +49,7 @@ examples:
   headway limits ceiling 50%                       use at most half of every limit
   headway limits reserve 20%                       keep a fifth for interactive calls; 0: nothing
   headway limits name anthropic#1a2b3c4d work      accounts of one name are one account
+  headway limits forget anthropic#1a2b3c4d         what was learned and set; not what was spent
   headway limits refresh                           more was bought: try an empty usage window
   headway limits budget 5M/month                   tokens
   headway limits budget '$20/month'                money; needs headway[prices]
@@ -81,6 +82,8 @@ def arguments(parser: argparse.ArgumentParser) -> Body:
     name.add_argument(
         "name", metavar="NAME", help=f"letters, digits and -; {NOTHING} takes it back"
     )
+    forget = _command(commands, "forget", "forget what was learned and set of an account", _forget)
+    forget.add_argument("account", metavar="ACCOUNT", help="as `limits` shows it")
     plot = _command(commands, "burn-down", "what is left of a budget, by day", _burn_down)
     plot.add_argument("--svg", metavar="FILE", default="", help="write a picture; `-` for stdout")
     for scoped in (change, ceiling, reserve, budget, again, plot):
@@ -200,6 +203,21 @@ def _refresh(parsed: argparse.Namespace) -> int:
     view, _ = port.describe()
     parsed.model = ""
     port.refresh(_key(parsed, view))
+    return _show(parsed)
+
+
+def _forget(parsed: argparse.Namespace) -> int:
+    from headway.client.admission import admission
+
+    port = admission()
+    view, _ = port.describe()
+    parsed.model = ""
+    account = _key(parsed, view)
+    if any(one.clients for one in view.accounts if one.account == account):
+        raise BadValueError(
+            f"calls of `{account}` are in flight or wait", hint="forget it when they have ended"
+        )
+    port.forget(account)
     return _show(parsed)
 
 

@@ -12,12 +12,21 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
+from itertools import takewhile
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeAlias
 
 from headway import __version__
-from headway.errors import HeadwayError, InternalError, StateFileError, UsageError, did_you_mean
+from headway.errors import (
+    HeadwayError,
+    InternalError,
+    StateFileError,
+    UsageError,
+    did_you_mean,
+    nearest,
+)
 from headway.interrupts import EXIT_INTERRUPTED, last_words, listening
 from headway.report.text.terminal import guard_terminals
 
@@ -26,6 +35,9 @@ if TYPE_CHECKING:
 
 EXIT_OK: Final = 0
 EXIT_BROKEN_PIPE: Final = 141
+
+ENDS: Final = ("--", ":::", ":::+", "::::", "::::+")
+"""Words after these are no options of ours."""
 
 DEBUG_VARIABLE: Final = "HEADWAY_DEBUG"
 
@@ -103,7 +115,22 @@ class Parser(argparse.ArgumentParser):
     """Argparse, but mistakes are raised as `UsageError` instead of ending the process."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message, hint=f"see `{self.prog} --help`")
+        hint = f"see `{self.prog} --help`"
+        unknown = message.removeprefix("unrecognized arguments: ").split()
+        if len(unknown) and message.startswith("unrecognized") and unknown[0].startswith("-"):
+            near = nearest(unknown[0].partition("=")[0], self.options())
+            hint = f"did you mean `{near}`?" if near else hint
+        raise UsageError(message, hint=hint)
+
+    def options(self) -> list[str]:
+        """Every option, those of the verb that was asked for among them."""
+        found: list[str] = []
+        for action in self._actions:
+            found += action.option_strings
+            if isinstance(action, argparse._SubParsersAction):
+                for parser in action.choices.values():
+                    found += parser.options() if isinstance(parser, Parser) else []
+        return found
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Name the nearest choice: argparse of Python 3.11 to 3.13 only lists them all."""
@@ -119,6 +146,7 @@ class Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; nothing is raised to the caller."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    is_json = "--json" in list(takewhile(lambda word: word not in ENDS, arguments))
     debug = os.environ.get(DEBUG_VARIABLE) == "1"
     _open_streams()
     guard_terminals()
@@ -128,7 +156,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # What is still buffered meets a closed pipe here, inside the boundary.
         sys.stdout.flush()
     except HeadwayError as error:
-        return _tell(error, debug)
+        return _tell(error, debug, is_json)
     except KeyboardInterrupt:
         _say(last_words())
         return EXIT_INTERRUPTED
@@ -140,7 +168,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             _discard_output()
             name = "the output" if error.filename is None else os.fsdecode(error.filename)
             words = f"{name} cannot be written: {error.strerror}"
-            return _tell(StateFileError(words, hint="make room; what is finished is kept"), debug)
+            fault = StateFileError(words, hint="make room; what is finished is kept")
+            return _tell(fault, debug, False)
         # The boundary: whatever else comes up is a bug of ours and is shown as one.
         import shlex
 
@@ -148,7 +177,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = f"this is a bug in headway: report it with what `{again}` prints"
         bug = InternalError(f"{type(error).__name__}: {error}", hint=hint)
         bug.__cause__ = error
-        return _tell(bug, debug)
+        return _tell(bug, debug, is_json)
     return code
 
 
@@ -157,10 +186,10 @@ def _run(arguments: list[str]) -> int:
         os.getcwd()
     except FileNotFoundError:
         raise UsageError("the current folder is gone", hint="cd to another one") from None
-    if not arguments:
+    if arguments in ([], ["--json"]):
         from headway.cli.runs import show_runs
 
-        return show_runs()
+        return show_runs(is_json=bool(arguments))
     asked = next((word for word in arguments if not word.startswith("-")), "")
     verb = next((verb for verb in VERBS if verb.name == asked), None)
     module = None if verb is None else module_of(verb)
@@ -185,6 +214,7 @@ def build_parser(asked: Verb | None = None, module: ModuleType | None = None) ->
         epilog=EXAMPLES,
         formatter_class=HelpText,
     )
+    parser.add_argument("--json", action="store_true", help="your runs, or an error, for a program")
     parser.add_argument("--version", action="version", version=f"headway {__version__}")
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", dest="verb")
     for verb in VERBS:
@@ -205,12 +235,21 @@ def fill_parser(parser: argparse.ArgumentParser, verb: Verb, module: ModuleType)
     parser.set_defaults(run=add(parser))
 
 
-def _tell(error: HeadwayError, debug: bool) -> int:
+def _tell(error: HeadwayError, debug: bool, is_json: bool) -> int:
     if debug:
         import traceback
 
         traceback.print_exception(error, file=sys.stderr)
-    _say(f"{error.render()}\n")
+    if is_json:
+        import json
+
+        from headway.report.text.words import finite
+
+        every = [error, *getattr(error, "others", ())]
+        with suppress(OSError):
+            print(json.dumps({"errors": [finite(one.as_dict()) for one in every]}), flush=True)
+    else:
+        _say(f"{error.render()}\n")
     return error.exit_code
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headway.plans.load import Loaded
     from headway.report.detect import DetectorFinding
     from headway.run.detector import Detector
+    from headway.run.launch import Launched
     from headway.run.plan_run import PlanRun, PlanSource
 
 EXAMPLES: Final = """\
@@ -168,6 +169,7 @@ def ready_run(
 
 def perform(run: PlanRun, source: PlanSource, journal: Journal, parsed: argparse.Namespace) -> int:
     from headway.cli.running import Show, conduct, meter_of
+    from headway.report.text.ending import files_of
     from headway.run.detector import detector_of, findings_of
     from headway.run.plan_run import cast_of, has_commands, with_meter
 
@@ -199,16 +201,22 @@ def perform(run: PlanRun, source: PlanSource, journal: Journal, parsed: argparse
         found = findings_of(detector, run, journal)
         return {"stale": run.stale, "findings": [as_dict(one) for one in found]}
 
-    code = conduct(detector.around(run.launch), journal, show, adds=added)
-    say_again(run, source, journal.folder, is_shown and not parsed.json)
-    if not parsed.json:
-        _say_findings(detector, found, journal.header.run)
-        print_last(run, journal.folder)
-    return code
+    def last(launched: Launched) -> None:
+        say_again(run, source, journal.folder, is_shown and not parsed.json)
+        if not parsed.json:
+            _say_findings(detector, found, journal.header.run)
+            if launched.outcome.cause != "interrupted":
+                print_last(run, journal.folder)
+
+    return conduct(
+        detector.around(run.launch), journal, show, adds=added, last=last,
+        files=lambda view: files_of(run.plans, view),
+    )  # fmt: skip
 
 
 def say_again(run: PlanRun, source: PlanSource, folder: str, is_shown: bool) -> None:
     from headway.journal.reader import JournalReader
+    from headway.report.text.run_view import RunView
     from headway.report.text.runs import again_lines
     from headway.state.learned_edges import lessons_of, remember
 
@@ -217,7 +225,7 @@ def say_again(run: PlanRun, source: PlanSource, folder: str, is_shown: bool) -> 
         lessons = lessons_of(run.launch.graph, sharing.coherence)
         remember(run.crew.environment, source.path, lessons)
         with JournalReader(folder) as reader:
-            words += again_lines(reader, lessons)
+            words += again_lines(RunView(reader).history, lessons)
     for line in words if is_shown else ():
         print(line, file=sys.stderr)
 
@@ -374,7 +382,9 @@ def resume(parser: argparse.ArgumentParser) -> Body:
 
 
 def _resume(parsed: argparse.Namespace) -> int:
-    from headway.report.text.runs import coming_lines, doubt_lines, known_of, opened
+    from headway.report.text.agents import coming_lines
+    from headway.report.text.run_view import RunView, opened
+    from headway.report.text.runs import doubt_lines
     from headway.run.launch import tell
 
     with opened(parsed.run_id) as (place, reader):
@@ -403,7 +413,7 @@ def _resume(parsed: argparse.Namespace) -> int:
         print(line, file=sys.stderr)
     if header.kind == "plan":
         # Effects that were cut off are performed a second time.
-        for line in doubt_lines(journal.reader, known_of(journal.reader)):
+        for line in doubt_lines(journal.reader, RunView(journal.reader).history.effects):
             print(line, file=sys.stderr)
     return _resume_each(journal, parsed) if header.kind == "each" else _resume_plan(journal, parsed)
 

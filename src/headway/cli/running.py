@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -15,23 +16,22 @@ from msgspec.structs import replace
 
 from headway.base.codec import as_dict
 from headway.base.folders import folders
-from headway.base.values import Budget
-from headway.engine.events import Event, RunBegan, RunContinued, RunHeld, RunStopping
+from headway.engine.events import Event
 from headway.engine.record import Header
-from headway.errors import BadValueError, JournalError
+from headway.errors import BadValueError, HeadwayError, JournalError
 from headway.interrupts import say_on_interrupt
 from headway.journal.file import LEAST_BYTES, free_bytes, full_words
 from headway.journal.folder import new_run
 from headway.journal.journal import Journal
-from headway.plans.ready import DONE
-from headway.report.progress import TaskNames
 from headway.report.text.words import one_line
 from headway.run.driver import Driver
 from headway.run.launch import Launch, Launched, launch
 
 if TYPE_CHECKING:
     from headway.gateway.tasks import TaskGateway
-    from headway.report.text.lines import Watcher
+    from headway.pacing.view import AccountView
+    from headway.report.text.lines import Lanes, Watcher
+    from headway.report.text.run_view import RunView
 
 EFFECT_CELLS_MAX: Final = 400
 """Of the words for an effect that failed: others' words are among them."""
@@ -92,30 +92,22 @@ def conduct(
     told: Callable[[Sequence[Event], Watcher | None], None] | None = None,
     ended: Callable[[], None] | None = None,
     adds: Callable[[], Mapping[str, object]] | None = None,
+    last: Callable[[Launched], None] | None = None,
+    files: Callable[[RunView], list[str]] | None = None,
 ) -> int:
+    """Perform a run in view of its user; `last` shows what comes before the words of its end."""
+    from headway.report.text.lines import own_lanes
+
     watcher: Watcher | None = None
-    performer: Driver | None = None
+    lanes = own_lanes() if run.sees_calls else tuple
 
     def watch(events: Sequence[Event]) -> None:
-        if watcher is not None:
-            if restored := _restored(performer, events):
-                watcher.restored(restored)
-            watcher.events(events)
-        elif show.holds:
-            # A run that starts nothing more, or not for a while, must not look as if it hung.
-            for event in events:
-                if isinstance(event, RunHeld | RunContinued | RunStopping):
-                    from headway.report.text.logs import told as in_words
-
-                    print(in_words(event, ""), file=sys.stderr, flush=True)
         if told is not None:
             told(events, watcher)
 
-    def began(driver: Driver) -> None:
-        nonlocal watcher, performer
-        performer = driver
-        if show.view and not show.is_json:
-            watcher = _watcher(run, journal.header, driver, show.foreseen_s)
+    def began(_: Driver) -> None:
+        nonlocal watcher
+        watcher = _watcher(run, journal, show, lanes)
 
     async def perform() -> Launched:
         return await launch(replace(run, watch=watch, heeds_signals=True), journal, began)
@@ -135,10 +127,12 @@ def conduct(
     if show.is_json:
         could = {"could_finish": could_finish} if could_finish else {}
         print(json.dumps({**_summary(launched, journal.header), **could, **added}))
-    elif show.summary or launched.exit_code:
-        _say(launched, journal.header, run.budget)
+    if last is not None:
+        last(launched)
+    if not show.is_json and (show.summary or launched.exit_code):
         for words in budget_words:
             print(f"budget: {words}", file=sys.stderr)
+        _say(launched, journal, run, lanes, files)
     return launched.exit_code
 
 
@@ -152,33 +146,13 @@ def _close(journal: Journal, launched: Launched | None) -> None:
         print(fault.render(), file=sys.stderr)
 
 
-def _restored(driver: Driver | None, events: Sequence[Event]) -> list[int]:
-    """Of each group, how many tasks were finished when this process took the run over, if any."""
-    if driver is None or not isinstance(events[0], RunBegan) or not driver.state.finished:
-        return []
-    ready_set = driver.state.ready_set
-    spans = [ready_set.numbers.members(group) for group in range(len(driver.state.graph))]
-    return [ready_set.states[span.start : span.stop].count(DONE) for span in spans]
+def _watcher(run: Launch, journal: Journal, show: Show, lanes: Lanes) -> Watcher | None:
+    from headway.report.text.lines import LineView, watcher_for
 
-
-def _watcher(run: Launch, header: Header, driver: Driver, foreseen_s: float | None) -> Watcher:
-    from headway.report.text.lines import watcher_for
-
-    state = driver.state
-
-    def label(task: int) -> str:
-        group, member = state.place(task)
-        return run.works[group].label(member)
-
-    budget = run.budget
-    cast = TaskNames(
-        header.name, tuple(group.name for group in run.graph.groups),
-        tuple(group.count for group in run.graph.groups),
-        state.ready_set.numbers.group_of, label,
-        budget.microusd if budget is not None else None,
-        budget.tokens if budget is not None else None, foreseen_s, header.run,
-    )  # fmt: skip
-    return watcher_for(sys.stderr, cast, sees_calls=run.sees_calls)
+    if show.view and not show.is_json:
+        return watcher_for(sys.stderr, journal.folder, lanes, run.budget, show.foreseen_s)
+    # A run that starts nothing more, or not for a while, must not look as if it hung.
+    return LineView(journal.folder, sys.stderr, is_short=True) if show.holds else None
 
 
 def _summary(launched: Launched, header: Header) -> dict[str, object]:
@@ -192,36 +166,36 @@ def _summary(launched: Launched, header: Header) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _say(launched: Launched, header: Header, budget: Budget | None) -> None:
-    finished, outcome = launched.outcome.finished, launched.outcome
-    parts = [f"{finished.finished} done"]
-    parts += [
-        f"{number} {word}"
-        for number, word in (
-            (finished.failed, "failed"), (finished.skipped, "skipped"), (finished.left, "not done"),
-            (finished.effects, "effects not performed"),
-        )
-        if number
-    ]  # fmt: skip
-    line = f"{header.run}: {', '.join(parts)}"
-    if outcome.cause:
-        line += f"; {CLOSED[outcome.cause]}"
-        if outcome.detail and outcome.cause != "interrupted":
-            line += f": {outcome.detail}"
-    if outcome.until_s:
-        line += time.strftime("; it resets at %Y-%m-%d %H:%M:%S", time.localtime(outcome.until_s))
-    print(line, file=sys.stderr)
+def _say(
+    launched: Launched, journal: Journal, run: Launch, lanes: Lanes,
+    files: Callable[[RunView], list[str]] | None,
+) -> None:  # fmt: skip
+    """How the run ended: the last lines."""
+    from headway.journal.reader import JournalReader
+    from headway.report.text.ending import ending_lines
+    from headway.report.text.run_view import RunView
+
+    outcome, budget = launched.outcome, run.budget
     if launched.outbox is not None:
         for failure in launched.outbox.failures():
             print(one_line(failure, EFFECT_CELLS_MAX), file=sys.stderr)
         if now := len(launched.outbox.known.now):
             print(f"{now} effects at once, outside the guarantee", file=sys.stderr)
-    if finished.left or finished.failed or finished.effects or outcome.cause:
-        more = ""
-        if outcome.cause == "budget" and budget:
-            dollars = None if budget.microusd is None else f"'${2 * budget.microusd / 1e6:g}'"
-            more = f" --budget {dollars or 2 * (budget.tokens or 0)}"
-        print(f"hint: headway resume {header.run}{more}", file=sys.stderr)
+    why = CLOSED[outcome.cause] if outcome.cause else ""
+    if outcome.detail and outcome.cause not in ("", "interrupted"):
+        why += f": {one_line(outcome.detail, EFFECT_CELLS_MAX)}"
+    more = ""
+    if outcome.cause == "budget" and budget:
+        dollars = None if budget.microusd is None else f"'${2 * budget.microusd / 1e6:g}'"
+        more = f"{dollars or 2 * (budget.tokens or 0)}"
+    used: Sequence[AccountView] = ()
+    with suppress(HeadwayError):
+        used = lanes()
+    with JournalReader(journal.folder) as reader:
+        view = RunView(reader)
+        found = [] if files is None else files(view)
+        for line in ending_lines(view, used, why, outcome.until_s, found, more):
+            print(line, file=sys.stderr)
 
 
 def _finishes(launched: Launched, journal: Journal) -> tuple[list[str], list[dict[str, object]]]:

@@ -11,9 +11,11 @@ from typing import Final
 
 from headway.base.codec import as_dict
 from headway.cli.main import Body, add_json, print_json, show
+from headway.errors import UsageError
 from headway.report.text import results as written
 from headway.report.text import runs
-from headway.report.text.runs import look, opened
+from headway.report.text.agents import accounts_by_key
+from headway.report.text.run_view import look, opened
 from headway.report.text.terminal import print_lines
 from headway.report.text.words import console_for
 
@@ -49,8 +51,9 @@ examples:
 
 WHY: Final = """\
 examples:
-  headway why last 'review[security]'     a task by its name
-  headway why last security               or by a part that no other name has
+  headway why 'review[security]'          a task of the last run, by its name
+  headway why security                    or by a part that no other name has
+  headway why 20261116-0423 security      of another run
 """
 
 LOGS: Final = """\
@@ -64,8 +67,10 @@ On a terminal, control sequences in the text of tasks are left out.
 
 RESULTS: Final = """\
 examples:
-  headway results                              JSON Lines of the last run, in declared order
+  headway results                              what the last run is for: tasks that no other needs
+  headway results RUN --all                    every task, in declared order
   headway results RUN --parse | jq .output     results that are JSON as such, not as text
+  headway results RUN --prompt 'review[a]'     the prompt of a task, with all that was filled in
   headway results RUN --format csv > out.csv   a table; formulas in it are made harmless
   headway results RUN --folder out             one file per result
   headway results RUN --task review verdict    only these tasks or groups
@@ -74,6 +79,7 @@ examples:
   headway results RUN --state                  what its tasks have put into the shared state
   headway results RUN --state 'records/*' --json
 
+On a terminal a table, elsewhere JSON Lines.
 Of a run that is not complete, what there is; stderr says how many are missing. Exits with 1 then.
 """
 
@@ -94,7 +100,9 @@ def _add_run(parser: argparse.ArgumentParser, examples: str) -> Callable[..., ar
     return parser.add_argument
 
 
-def show_runs() -> int:
+def show_runs(*, is_json: bool = False) -> int:
+    if is_json:
+        return print_json({"runs": runs.runs_json()})
     runs.draw_runs(console_for(sys.stdout))
     return 0
 
@@ -121,9 +129,9 @@ def _status(parsed: argparse.Namespace) -> int:
         found = kept_findings(reader)
         if parsed.json:
             findings = [as_dict(one) for one in found]
-            return print_json({**runs.as_json(look(reader), reader), "findings": findings})
+            return print_json({**runs.as_json(look(reader)), "findings": findings})
         console = console_for(sys.stdout)
-        print_lines(console, runs.status_lines(look(reader), reader, console.width))
+        print_lines(console, runs.status_lines(look(reader), console.width))
         print_findings(found, sys.stdout, f"headway status {place.id} --json")
     return 0
 
@@ -175,8 +183,10 @@ def _timeline(parsed: argparse.Namespace) -> int:
 
 def why(parser: argparse.ArgumentParser) -> Body:
     parser.epilog = WHY
-    parser.add_argument("name", metavar="RUN", help="its id, the beginning of one, or last")
-    parser.add_argument("task", metavar="TASK", help="its name, or a part of it")
+    parser.usage = "headway why [-h] [--json] [RUN] TASK"
+    parser.add_argument(
+        "words", metavar="TASK", nargs="+", help="its name, or a part of it; before it the run's id"
+    )
     add_json(parser)
     return _why
 
@@ -184,8 +194,14 @@ def why(parser: argparse.ArgumentParser) -> Body:
 def _why(parsed: argparse.Namespace) -> int:
     from headway.report.text.why import cause_of, draw_cause, known
 
-    with opened(parsed.name) as (_, reader):
-        found = cause_of(reader, parsed.task, lambda: known(reader))
+    *runs, task = parsed.words
+    if len(runs) > 1:
+        raise UsageError(
+            f"`why` takes one task, and got {len(parsed.words)} words",
+            hint=f"headway why '{' '.join(parsed.words)}', if that is its name",
+        )
+    with opened(runs[0] if runs else "last") as (_, reader):
+        found = cause_of(reader, task, lambda: known(reader))
     return show(parsed, lambda: as_dict(found), lambda console: draw_cause(console, found))
 
 
@@ -236,8 +252,10 @@ def _tell(parsed: argparse.Namespace, word: str) -> int:
 def results(parser: argparse.ArgumentParser) -> Body:
     add = _add_run(parser, RESULTS)
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--format", choices=("jsonl", "csv"), help="default: jsonl")
+    form.add_argument("--format", choices=("table", "jsonl", "csv"),
+                      help="default: a table on a terminal, else jsonl")  # fmt: skip
     form.add_argument("--folder", metavar="DIR", help="one file per result, in this folder")
+    add("--all", action="store_true", help="every task, not only those that no other needs")
     add("--parse", action="store_true", help="results that are JSON, as JSON")
     add("--task", metavar="NAME", nargs="+", action="extend", default=[],
         help="only these tasks, or all of these groups")  # fmt: skip
@@ -245,6 +263,7 @@ def results(parser: argparse.ArgumentParser) -> Body:
         help="the same as --format jsonl")  # fmt: skip
     form.add_argument("--state", nargs="?", const="**", metavar="PATTERN",
                       help="the shared state instead, or its keys of a pattern")  # fmt: skip
+    form.add_argument("--prompt", metavar="TASK", help="the prompt of a task, filled in")
     form.add_argument("--trace", nargs="+", metavar=("TASK", "TEXT"),
                       help="what a reduction was made of, or where a text is from")  # fmt: skip
     return _results
@@ -256,24 +275,33 @@ def _results(parsed: argparse.Namespace) -> int:
     if parsed.trace is not None:
         return _trace(parsed)
     with opened(parsed.name) as (_, reader):
-        found = written.harvest(reader, parsed.task)
+        if parsed.prompt is not None:
+            print(written.prompt_of(reader, parsed.prompt))
+            return 0
+        run = look(reader)
+        found = written.harvest(reader, parsed.task, is_final=not parsed.all)
+        is_table = parsed.format == "table" or (
+            parsed.format is None and not parsed.parse and sys.stdout.isatty()
+        )
         if parsed.folder is not None:
             done = written.write_folder(parsed.folder, found)
             print(f"{done} files in {parsed.folder}", file=sys.stderr)
         elif parsed.format == "csv":
             written.write_table(sys.stdout, found)
+        elif is_table:
+            written.draw_results(console_for(sys.stdout), found)
         else:
-            agents = runs.accounts_by_key(reader)
+            agents = accounts_by_key(reader)
             written.write_lines(sys.stdout, found, is_parsed=parsed.parse, agents=agents)
-        glance = look(reader)
+        words, inner = run.words(), run.inner().values()
     # Tasks that only bring results together for a reduction are no results of their own.
-    total = glance.total - sum(of for _, of in glance.inner.values())
-    done = glance.of("finished") - sum(done for done, _ in glance.inner.values())
+    total = run.total - sum(of for _, of in inner)
+    done = words["done"] + words["reused"] - sum(done for done, _ in inner)
     missing = 0 if parsed.task else total - done
     if missing:
-        again = f"headway resume {glance.header.run}"
-        print(f"{missing} of {total} results are missing: {glance.verdict.state}. "
-              f"See `headway status {glance.header.run}`, or go on with `{again}`",
+        again = f"headway resume {run.header.run}"
+        print(f"{missing} of {total} results are missing: {run.verdict.state}. "
+              f"See `headway status {run.header.run}`, or go on with `{again}`",
               file=sys.stderr)  # fmt: skip
     return 1 if missing else 0
 

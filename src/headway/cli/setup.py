@@ -104,7 +104,7 @@ def _salvage(parsed: argparse.Namespace) -> int:
     from headway.base.codec import as_dict
     from headway.journal.folder import find_run
     from headway.journal.salvage import salvage
-    from headway.report.text.runs import state_folder
+    from headway.report.text.run_view import state_folder
 
     place = find_run(state_folder(), parsed.salvage)
     saved = salvage(place.folder)
@@ -121,7 +121,7 @@ def _salvage(parsed: argparse.Namespace) -> int:
 
 def _prune(parsed: argparse.Namespace) -> int:
     from headway.journal.folder import prune
-    from headway.report.text.runs import state_folder
+    from headway.report.text.run_view import state_folder
     from headway.run.launch import span_s
 
     gone = prune(state_folder(), time.time() - span_s(parsed.prune))
@@ -181,7 +181,7 @@ def completion(parser: argparse.ArgumentParser) -> Body:
 def _completion(parsed: argparse.Namespace) -> int:
     if parsed.runs:
         from headway.journal.folder import list_runs
-        from headway.report.text.runs import state_folder
+        from headway.report.text.run_view import state_folder
 
         print("last", *(place.id for place in list_runs(state_folder(), 100)), sep="\n")
         return 0

@@ -208,6 +208,12 @@ class AdmissionPort:
         """Usage windows may have been filled: of each that holds calls, one call finds out."""
         self._present().tell(protocol.Refresh(account))
 
+    def forget(self, account: str) -> None:
+        """What was learned and set of an account goes, unless a call uses it."""
+        connection = self._present().connection
+        connection.send(protocol.Forget(account))
+        connection.open()
+
     def name(self, account: str, name: str) -> None:
         """The user's name for an account, or none: several of one name are one account."""
         self._present().tell(protocol.Name(account, name))

@@ -128,6 +128,14 @@ class JournalReader:
                 last = values[0]
                 yield db.read_row(values)
 
+    def names(self, after: int = 0) -> Iterator[tuple[int, bytes, str]]:
+        """Number, key and name of each task whose number is above `after`: of those that came
+        since a reader last looked."""
+        with self._guarded():
+            yield from self._database.execute(
+                "SELECT id, key, name FROM tasks WHERE id>? ORDER BY id", (after,)
+            )
+
     def row(self, key: bytes) -> TaskRow | None:
         with self._guarded():
             found = self._database.execute(f"{_ROWS} WHERE key=?", (key,)).fetchone()

@@ -39,9 +39,16 @@ from headway.plans.load import Loaded, load_foreign
 from headway.plans.untrusted import PlanPermissions
 from headway.report.progress import TimeLeft
 from headway.report.text.check import refusal_of
-from headway.report.text.health import outlook, source_of
+from headway.report.text.health import lanes_of, left_of
 from headway.report.text.results import as_json, harvest
-from headway.report.text.runs import LISTED_MAX, Glance, count_words, look, state_words
+from headway.report.text.run_view import RunView
+from headway.report.text.runs import (
+    LISTED_MAX,
+    count_words,
+    in_flight_microusd,
+    state_words,
+    tasks_json,
+)
 from headway.report.text.terminal import clean
 from headway.report.text.words import finite, known_usd
 from headway.run.agent_tasks import must_have_providers
@@ -401,38 +408,39 @@ class Service:
         """How far a run is, what it took, and what it waits for."""
         place = self.settings.run(run)
         with JournalReader(place.folder) as reader:
-            glance = look(reader)
-            source = source_of(reader)
-            rest, waits = TimeLeft(0), ""
-            if glance.verdict.is_live:
-                rest, waits = outlook(reader, glance, source)
-            failed = list(islice(glance.rows(reader, "failed"), LISTED_MAX))
-        state, reason = self._state(place, glance)
-        is_over = self._is_over(place, state, glance)
-        words = state if state == "starting" else state_words(glance)
-        told = {
-            "run": place.id,
-            "name": clean(glance.header.name),
-            "state": state,
-            "is_over": is_over,
-            "in_words": f"{words}; {count_words(glance)}",
-            "waits_for": reason or waits,
-            "until_s": glance.verdict.until_s,
-            **_counted(glance, source),
-            "elapsed_s": round(glance.elapsed_s, 1),
-            "eta_s": _short(rest.eta_s),
-            "bound_s": _short(rest.bound_s),
-            "bound_by": rest.binding,
-            "fair_s": _short(rest.fair_s),
-            "fair_by": rest.fair_binding,
-            "failed": [
-                {"task": clean(row.name), "attempts": row.attempt,
-                 "reason": clean(row.fault)[:REASON_CHARS_MAX]}
-                for row in failed
-            ],
-            "ask_again_in_s": None if is_over else _pause_s(rest.eta_s, glance.elapsed_s),
-            "next": _next(place.id, state, is_over),
-        }  # fmt: skip
+            view = RunView(reader)
+            lanes = lanes_of(view) if view.is_live else ()
+            rest = left_of(view, lanes) if view.is_live else TimeLeft(0)
+            waits = "; ".join(
+                dict.fromkeys(one.wait.words for one in lanes if one.wait is not None)
+            )
+            failed = list(islice(view.rows("failed"), LISTED_MAX))
+            state, reason = self._state(place, view)
+            is_over = self._is_over(place, state, view)
+            words = state if state == "starting" else state_words(view)
+            told = {
+                "run": place.id,
+                "name": clean(view.header.name),
+                "state": state,
+                "is_over": is_over,
+                "in_words": f"{words}; {count_words(view)}",
+                "waits_for": reason or waits,
+                "until_s": view.verdict.until_s,
+                **_counted(view),
+                "elapsed_s": round(view.elapsed_s, 1),
+                "eta_s": _short(rest.eta_s),
+                "bound_s": _short(rest.bound_s),
+                "bound_by": rest.binding,
+                "fair_s": _short(rest.fair_s),
+                "fair_by": rest.fair_binding,
+                "failed": [
+                    {"task": clean(row.name), "attempts": row.attempt,
+                     "reason": clean(row.fault)[:REASON_CHARS_MAX]}
+                    for row in failed
+                ],
+                "ask_again_in_s": None if is_over else _pause_s(rest.eta_s, view.elapsed_s),
+                "next": _next(place.id, state, is_over),
+            }  # fmt: skip
         return _plain(told)
 
     def run_results(
@@ -442,13 +450,14 @@ class Service:
         """A page of what the tasks gave, in declared order."""
         place = self.settings.run(run)
         with JournalReader(place.folder) as reader:
-            glance = look(reader)
+            view = RunView(reader)
             found = harvest(reader, [task] if task else [])
             pairs = ((as_json(one, is_parsed=False), one[1]) for one in found)
             results, left_out, after = page(pairs, offset, limit, max_bytes, from_byte)
-        ended = sum(glance.of(state) for state in ("finished", "failed", "skipped"))
-        state, _ = self._state(place, glance)
-        words = f"{ended} of {glance.total} tasks of the run have ended; it is {state}"
+        state, _ = self._state(place, view)
+        words = (
+            f"{view.total - view.left} of {view.total} tasks of the run have ended; it is {state}"
+        )
         told = {
             "run": place.id,
             "state": state,
@@ -463,13 +472,13 @@ class Service:
         """Let a run end early; what is finished is kept."""
         place = self.settings.run(run)
         with JournalReader(place.folder) as reader:
-            glance = look(reader)
-            if glance.verdict.state == "stopping" and not now:
+            view = RunView(reader)
+            if view.verdict.state == "stopping" and not now:
                 # A second word would mean: now.
                 words = f"{place.id} is stopping already"
                 return {"run": place.id, "told": True, "in_words": words}
             was_told, _, words = tell(reader, place.id, "end" if now else "stop")
-        if not was_told and glance.verdict.state == "new":
+        if not was_told and view.verdict.state == "new":
             was_told = self._handover.end(place.id)
             words = f"{place.id} has not begun, and no process is on its way to it"
             if was_told:
@@ -505,9 +514,9 @@ class Service:
         budgets = [{"account": name, **as_dict(ledger)} for name, ledger in view.ledgers]
         return _plain({"month": view.month, "accounts": lanes, "budgets": budgets})
 
-    def _state(self, place: RunPlace, glance: Glance) -> tuple[str, str]:
+    def _state(self, place: RunPlace, view: RunView) -> tuple[str, str]:
         """A run's state and why; the process of a new one may be on its way."""
-        state, reason = glance.verdict.state, clean(glance.verdict.reason)
+        state, reason = view.verdict.state, clean(view.verdict.reason)
         if state == "done":
             return state, clean(last_detail(place))
         if state != "new":
@@ -516,12 +525,12 @@ class Service:
             return "starting", ""
         return state, clean(last_words(place))
 
-    def _is_over(self, place: RunPlace, state: str, glance: Glance) -> bool:
+    def _is_over(self, place: RunPlace, state: str, view: RunView) -> bool:
         """Whether nothing more will happen by itself."""
         if state != "new":
-            return state != "starting" and not glance.verdict.is_live
+            return state != "starting" and not view.verdict.is_live
         # Another server of this folder may have started it just now.
-        age_s = glance.now_s - glance.header.created_s
+        age_s = view.now_s - view.header.created_s
         return age_s > START_S_MAX or self._handover.is_alive(place.id) is False
 
     def _price(self, loaded: Loaded, model: str) -> Told:
@@ -538,20 +547,20 @@ class Service:
         }
 
 
-def _counted(glance: Glance, source: PlanSource | None) -> Told:
-    summary, budget = glance.summary, None if source is None else source.budget
+def _counted(view: RunView) -> Told:
+    taken, budget = view.history.taken, view.budget()
     most = None if budget is None else {
         "usd": None if budget.microusd is None else budget.microusd / 1e6,
         "tokens": budget.tokens,
     }  # fmt: skip
     return {
-        "tasks": {"total": glance.total, **{str(s): n for s, n in summary.counts.items()}},
+        "tasks": tasks_json(view),
         "spent": {
-            "usd": known_usd(summary.spent_microusd, summary.unpriced),
-            "known_usd": summary.spent_microusd / 1e6,
-            "reserved_usd": summary.reserved_microusd / 1e6,
-            "input_tokens": round(summary.input_tokens),
-            "output_tokens": round(summary.output_tokens),
+            "usd": known_usd(taken.microusd, taken.unpriced),
+            "known_usd": taken.microusd / 1e6,
+            "reserved_usd": in_flight_microusd(view) / 1e6,
+            "input_tokens": round(taken.input_tokens),
+            "output_tokens": round(taken.output_tokens),
         },
         "budget": most,
     }

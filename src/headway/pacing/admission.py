@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from headway.base.values import (
     CACHE_S,
+    Budget,
     Demand,
     Fault,
     FaultKind,
@@ -447,6 +448,19 @@ class Admission:
         for name, windows in self._allowances.items():
             if account in ("", name):
                 windows.refresh()
+
+    def forget(self, account: str) -> None:
+        """What was learned and set of an account that no call uses; what was spent stays."""
+        if any(call.account[0] == account for call in self._calls.values()):
+            return
+        self.is_rearranged = True
+        self._allowances.pop(account, None)
+        for kept in (self._accounts, self._queued, self._changed):
+            for key in [key for key in kept if key[0] == account]:
+                del kept[key]
+        for whose in [whose for whose in self._terms if whose.partition("/")[0] == account]:
+            del self._terms[whose]
+            self.budgets.set_budget(whose, Budget())
 
     def name(self, account: str, name: str, now: float) -> None:
         """A user's name for an account or a key, or none; accounts of one name become one."""

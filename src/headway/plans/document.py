@@ -66,7 +66,7 @@ def parse_document(text: str, name: str, is_json: bool = False) -> Document:
     if len(text) <= SLOW_CHARS_MAX and _HALF_ESCAPED.search(text):
         # The fast parser does not take a character that JSON writes as two halves.
         loader = yaml.SafeLoader
-    builder = _Builder(name)
+    builder = _Builder(name, text)
     try:
         if is_json:
             loads(text)
@@ -99,10 +99,11 @@ mapping, keys and values in turn), and the texts of its keys."""
 class _Builder:
     """Makes a tree of a parser's events, without recursion."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, text: str) -> None:
         self.twice: list[PlanError] = []
         """Keys that are there twice: reported only of a file that can be read to its end."""
         self._name = name
+        self._text = text
         self._nodes = 0
         self._open: list[_Open] = []
         self.root: Located | None = None
@@ -184,6 +185,10 @@ class _Builder:
     def _check_key(self, node: Located, keys: set[str]) -> None:
         where_is = where(self._name, node.place)
         if not isinstance(node, Leaf):
+            hole = _unquoted(self._text, node.place)
+            if hole:
+                message = "`{{ }}` without quotes is a mapping to YAML, not a text"
+                raise PlanFileError(message, where=where_is, hint=f"put it in quotes: {hole}")
             raise PlanFileError("a key is a word, not a list or a mapping", where=where_is)
         if node.text == "<<":
             raise PlanFileError("`<<` merges mappings: write the keys out", where=where_is)
@@ -211,6 +216,15 @@ def _meant(text: str) -> Scalar:
     if _INTEGER.fullmatch(text):
         return int(text)
     return float(text) if _REAL.fullmatch(text) and abs(float(text)) < float("inf") else text
+
+
+def _unquoted(text: str, inner: Place) -> str:
+    """A value in quotes that begins with two braces, the second of them at this place."""
+    line = text.splitlines()[inner.line - 1]
+    value = line[max(0, inner.column - 2) :].strip()
+    if not value.startswith("{{"):
+        return ""
+    return f"'{value}'" if '"' in value else f'"{value}"'
 
 
 def _paired(text: str) -> str | None:

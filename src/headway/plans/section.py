@@ -26,6 +26,12 @@ MONEY_MAX_USD: Final = 1e9
 PRIORITY_MAX: Final = 1e6
 DURATION_MAX_S: Final = 30 * 86400.0
 
+ELSEWHERE: Final = {
+    "depends_on": "needs", "dependsOn": "needs", "dependencies": "needs", "after": "needs",
+    "for_each": "each", "foreach": "each", "items": "each", "command": "run", "script": "run",
+}  # fmt: skip
+"""What other tools call a key."""
+
 
 class PlanFaults:
     """What is wrong with one plan."""
@@ -169,7 +175,9 @@ class Section:
         self._faults.add(PlanValueError, node.place, message, hint, fix)
 
     def _unknown(self, name: str, key: Leaf) -> None:
-        near = nearest(name, [known for known in self._keys if known not in self._pairs])
+        free = [known for known in self._keys if known not in self._pairs]
+        near = ELSEWHERE.get(name)
+        near = near if near in free else nearest(name, free)
         message = f"there is no key `{self._joined(shown(name))}`"
         if near:
             fix = Fix("rename", key.place, value=near)

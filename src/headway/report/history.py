@@ -3,6 +3,7 @@
 Laws:
 - Facts are taken in the journal's order, of several processes in turn, without looking ahead: the
   same facts in one portion or in many give the same history.
+- Every number of a run is added up here and nowhere else; views show it.
 - A task is its content key. Its number is the one that its latest fact gave it: declared order.
 - Time without a process is not time of the run: what lies between the last fact of one process
   and the first of the next is left out.
@@ -13,6 +14,7 @@ Laws:
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from math import inf
 from typing import Final, Literal, NamedTuple
@@ -20,8 +22,9 @@ from typing import Final, Literal, NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from headway.base.numbers import percentile
+from headway.base.numbers import median, percentile
 from headway.base.values import NO_CACHE, CacheTokens, FaultKind
+from headway.engine.effects import KnownEffects
 from headway.engine.events import (
     AttemptStuck,
     CallAdmitted,
@@ -43,7 +46,7 @@ from headway.engine.events import (
     TaskStarted,
     WaveBegan,
 )
-from headway.engine.record import Fact, MoneyReserved, TaskState
+from headway.engine.record import EffectDone, EffectIntended, Fact, MoneyReserved, TaskState
 
 # The state of a run, by its facts and by whether a process performs it.
 
@@ -115,6 +118,34 @@ FAST_TASKS_MIN: Final = 5
 QUEUED_FROM: Final = 2.0
 """An answer that takes up to so many times as long, per token, is slow; beyond, it was in line."""
 
+P95: Final = 0.95
+
+# What the user sees of a task: the same words in every view, and in JSON with underscores.
+
+TaskWord = Literal[
+    "waiting for a task",  # something that it needs has not ended
+    "queued",  # it could start, and has no place yet; or it is tried again later
+    "waiting for a limit",  # a call of it waits for a permit
+    "in flight",  # a model works on it
+    "running here",  # a command or a function does
+    "held",  # it has a result that earlier tasks may make stale
+    "cut off",  # it had started when the run's process ended
+    "done",
+    "reused",  # its result is from an earlier attempt
+    "failed",
+    "skipped",  # something that it needs has failed
+]
+WORDS: Final[dict[TaskState, TaskWord]] = {
+    "started": "in flight",
+    "delayed": "queued",
+    "proposed": "held",
+    "stale": "queued",
+    "finished": "done",
+    "failed": "failed",
+    "skipped": "skipped",
+}
+"""The word for a state of the journal, where nothing more is known."""
+
 
 class Standing(Struct, frozen=True):
     """What a run as a whole is doing, by the facts about it alone."""
@@ -154,6 +185,13 @@ def stand(standing: Standing, event: Fact) -> Standing:
             return replace(standing, finished=event)
         case _:
             return standing
+
+
+def standing_of(facts: Iterable[Fact]) -> Standing:
+    standing = Standing()
+    for fact in facts:
+        standing = stand(standing, fact)
+    return standing
 
 
 Kind = Literal[
@@ -204,22 +242,68 @@ class AttemptUsage(Struct):
         self.input_tokens += ending.input_tokens
         self.output_tokens += ending.output_tokens
         self.unpriced += ending.unpriced
-        self.cache += ending.cache
+        if ending.cache is not NO_CACHE:
+            self.cache += ending.cache
         self.microusd += ending.spend_microusd if isinstance(ending, Ending) else ending.microusd
 
 
-class Passage(Struct):
-    """One task's way."""
+class GroupHistory(Struct):
+    """The tasks of one group, as far as something has happened to them."""
+
+    name: str
+    states: Counter[TaskState] = field(default_factory=Counter)
+    reused: int = 0
+    """Of the finished ones."""
+    taken: AttemptUsage = field(default_factory=AttemptUsage)
+    lost: AttemptUsage = field(default_factory=AttemptUsage)
+    times_s: list[float] = field(default_factory=list)
+    """Of the tasks that finished, since each was first worked on."""
+
+    @property
+    def tasks(self) -> int:
+        return self.states.total()
+
+    @property
+    def finished(self) -> int:
+        return self.states["finished"]
+
+    @property
+    def ended(self) -> int:
+        return self.states["finished"] + self.states["failed"] + self.states["skipped"]
+
+    @property
+    def p50_s(self) -> float:
+        return median(self.times_s) if self.times_s else 0.0
+
+    @property
+    def p95_s(self) -> float:
+        return percentile(self.times_s, P95) if self.times_s else 0.0
+
+
+class TaskHistory(Struct):
+    """One task from the run's beginning on."""
 
     key: bytes
+    group: GroupHistory
+    works_alone: bool = True
+    """It works before it makes a call, as commands and functions do."""
     number: int = 0
+    """That its latest fact gave it: its place in declared order."""
     state: TaskState | None = None
+    reason: str = ""
+    """Why it started when it first did."""
+    first_s: float = 0.0
+    because: int = -1
+    """The number of the task for whose failure it was skipped."""
+    is_reused: bool = False
     attempt: int = 0
     started_s: float = 0.0
     calls: int = 0
     """Permits of the last attempt."""
     output_tokens: float = 0.0
     """Of the last attempt that gave something."""
+    access: bytes = b""
+    """The digest of what that attempt touched of the shared state."""
     pieces: list[Piece] = field(default_factory=list)
     where: tuple[Kind, float] = ("idle", 0.0)
     """Where it is now, and since when."""
@@ -228,30 +312,46 @@ class Passage(Struct):
     has_asked: bool = False
     reached_s: float = inf
     """When an attempt first had its permit, or began to work without one."""
+    begun_s: float | None = None
+    """When the present attempt had its first permit."""
     ended_s: float | None = None
     taken: AttemptUsage = field(default_factory=AttemptUsage)
     lost: AttemptUsage = field(default_factory=AttemptUsage)
-    retries: int = 0
-    stale: int = 0
-    refused: int = 0
     fault: str = ""
+    again_s: float = 0.0
+    """When it is tried again, by the clock; infinity is not before the run is resumed."""
+    quiet_s: float = 0.0
+    """For how long the present attempt has done nothing, if that is long."""
     is_paid: bool = False
     """What the present attempt took is counted."""
     is_sent: bool = False
     """A call has its permit, and no end of it is recorded."""
     reserved_tokens: int = 0
     """What the calls of the present attempt can use at most, as far as that is recorded."""
-    is_unpriced: bool = False
-    """Tokens were set aside for the present attempt and no money: the price is unknown."""
-    cut_calls: int = 0
-    """Calls without a recorded end, when a process of the run ended or their attempt did: they may
-    be billed, and were or are sent again."""
-    cut_tokens: int = 0
-    """What they can have used at most, as far as that is recorded."""
+    reserved_microusd: int = 0
 
     @property
     def is_active(self) -> bool:
         return self.state == "started"
+
+    @property
+    def word(self) -> TaskWord:
+        """Where it is, as every view names it; a task that has not started has no history."""
+        if self.state is None:
+            return "cut off"
+        if self.state == "finished":
+            return "reused" if self.is_reused else "done"
+        kind = self.where[0]
+        if kind in ("quota", "refused"):
+            return "waiting for a limit"
+        if self.state != "started":
+            return WORDS[self.state]
+        return "running here" if self.works_alone else "in flight"
+
+    @property
+    def is_unpriced(self) -> bool:
+        """Tokens are set aside for the present attempt and no money: the price is unknown."""
+        return self.reserved_tokens > 0 and not self.reserved_microusd
 
     @property
     def served_s(self) -> float:
@@ -280,30 +380,107 @@ class Passage(Struct):
             if self.pieces[index].kind == old:
                 self.pieces[index] = self.pieces[index]._replace(kind=new)
 
+    def work(self) -> None:
+        """A task that works before its first call has worked since its attempt began."""
+        kind, since_s = self.where
+        if kind == "start" and self.works_alone:
+            self.where = "service", since_s
+            self.reached_s = min(self.reached_s, since_s)
 
-class Passages:
-    """Folds a journal: every task's way, in seconds since the run began."""
+    def serve(self, now_s: float) -> None:
+        """An attempt has ended well; one that needed no permit has worked all the time."""
+        if self.is_active and not self.has_asked:
+            since_s = self.where[1]
+            self.where = "service", since_s
+            self.reached_s = min(self.reached_s, since_s, now_s)
 
-    def __init__(self, works_alone: Callable[[bytes], bool] = lambda _: True) -> None:
-        """`works_alone` says of a task whether it works before it makes a call, as commands do."""
-        self.tasks: dict[bytes, Passage] = {}
+    def waste(self, now_s: float, then: Kind) -> None:
+        self.serve(now_s)
+        self.move(then, now_s)
+        self.relabel("service", "lost", self.attempt_from)
+
+
+SAMPLE_S: Final = 0.25
+SAMPLES_MAX: Final = 240
+"""Of the count of performed tasks: of the last minute, four a second."""
+
+TAKEN_MAX: Final = 256
+"""Of the times that tasks took, the last so many: a provider may have become slower."""
+
+
+class RunHistory:
+    """Folds a journal: every task's way, and the run's sums, in seconds since the run began."""
+
+    def __init__(
+        self,
+        group_of: Callable[[bytes], str] = lambda _: "",
+        works_alone: Callable[[str], bool] = lambda _: True,
+        *,
+        keeps_ended: bool = True,
+    ) -> None:
+        """`works_alone` says of a group whether its tasks work before they make a call. Without
+        `keeps_ended`, of a task that has ended only its state is kept: runs may be large."""
+        self.tasks: dict[bytes, TaskHistory] = {}
+        self.ended: dict[bytes, TaskWord] = {}
+        """Tasks that are over, where their histories are not kept."""
+        self.groups: dict[str, GroupHistory] = {}
+        self.standing = Standing()
+        self.effects = KnownEffects()
+        self.expanded: dict[int, int] = {}
+        """How many tasks groups have whose size became known in the run."""
         self.holds: list[tuple[float, float]] = []
         """When the run was held, until when; infinity if it still is."""
-        self.refusals: dict[str, int] = {}
+        self.taken = AttemptUsage()
+        self.lost = AttemptUsage()
+        """By attempts that gave nothing."""
+        self.refusals: Counter[str] = Counter()
+        self.retries = self.stale = 0
+        self.stale_s, self.stale_microusd = 0.0, 0
+        self.cut_calls = self.cut_tokens = self.cut_microusd = 0
+        """Calls without a recorded end, when a process of the run ended or their attempt did: they
+        may be billed, and were or are sent again; and what they can have used at most."""
         self.is_measured = True
         """Whether every process that had the run said at its end what it took of the machine."""
         self.elapsed_s = 0.0
         """Time of the run so far; it never goes back."""
-        self.parts = 0
+        self.last_s = 0.0
+        """The time of the last fact, by the clock."""
         self.submitted = 0
         """The most tasks that had started and not ended at one time."""
+        self.active: set[bytes] = set()
         self.active_s = 0.0
-        """How long at least one had."""
+        """How long at least one had started."""
+        self.performed = 0
+        self.busy_s = 0.0
+        """How long calls were in flight, one by one."""
+        self.samples: deque[tuple[float, int]] = deque(maxlen=SAMPLES_MAX)
+        """When so many tasks had been performed; it begins when the first one started."""
+        self.took_s: deque[float] = deque(maxlen=TAKEN_MAX)
+        """How long attempts took since they were first served, the last ones."""
         self.cpu_s, self.memory_bytes = 0.0, 0
+        self._group_of = group_of
         self._works_alone = works_alone
+        self._keeps_ended = keeps_ended
         self._began_s: float | None = None
-        self._active: set[bytes] = set()
         self._is_open = False
+
+    @property
+    def parts(self) -> int:
+        return self.standing.parts
+
+    @property
+    def refused(self) -> int:
+        return self.refusals.total()
+
+    def at(self, now_s: float) -> float:
+        """A time of the clock as time of the run, if it is one of its present process."""
+        return max(self.elapsed_s, now_s - self._began_s) if self._began_s is not None else 0.0
+
+    def words(self) -> Counter[TaskWord]:
+        """How many tasks are where; those that have not started are not among them."""
+        found = Counter(one.word for one in self.tasks.values())
+        found.update(self.ended.values())
+        return found
 
     def hear(self, key: bytes, event: Fact) -> None:
         """Take one fact; `key` is its task's, or empty."""
@@ -311,40 +488,78 @@ class Passages:
             self._cut(self.elapsed_s)
             self.is_measured = self.is_measured and not self._is_open
             self._is_open = True
-            self.parts += 1
             self._began_s = event.at_s - self.elapsed_s
         elif self._began_s is None:
             self._began_s = event.at_s
         now_s = max(self.elapsed_s, event.at_s - self._began_s)
-        if self._active:
+        if self.active:
             self.active_s += now_s - self.elapsed_s
-        self.elapsed_s = now_s
+        self.elapsed_s, self.last_s = now_s, event.at_s
         if not key:
             self._of_the_run(event, now_s)
             return
-        passage = self.tasks.get(key)
-        if passage is None:
-            passage = self.tasks[key] = Passage(key)
-        self._of_a_task(passage, event, now_s)
-        (self._active.add if passage.is_active else self._active.discard)(key)
-        self.submitted = max(self.submitted, len(self._active))
+        task = self.tasks.get(key)
+        if task is None:
+            task = self._enter(key)
+        before = task.state
+        if isinstance(event, EffectIntended | EffectDone):
+            self.effects.apply(key, event)
+            return
+        self._of_a_task(task, event, now_s)
+        if task.state != before:
+            self._moved(task, before)
 
     def close(self, now_s: float, is_live: bool = True) -> None:
         """No more facts follow: what has no end lasts until now, or was cut off."""
         if not is_live:
-            for key in self._active:
-                _count_cut(self.tasks[key])
-        for passage in self.tasks.values():
-            if passage.ended_s is None:
-                self._work(passage)
-                passage.move(passage.where[0], now_s)
+            for key in self.active:
+                self._count_cut(self.tasks[key])
+        for task in self.tasks.values():
+            if task.ended_s is None:
+                task.work()
+                task.move(task.where[0], now_s)
         self.holds = [(from_s, min(to_s, now_s)) for from_s, to_s in self.holds]
 
+    def _enter(self, key: bytes) -> TaskHistory:
+        name = self._group_of(key)
+        group = self.groups.get(name)
+        if group is None:
+            group = self.groups[name] = GroupHistory(name)
+        task = self.tasks[key] = TaskHistory(key, group, self._works_alone(name))
+        if (word := self.ended.pop(key, None)) is not None:
+            # A task that had ended starts again: a failed one, or one whose result is lost.
+            task.state = "failed" if word == "failed" else "skipped"
+            task.state = "finished" if word in ("done", "reused") else task.state
+            task.is_reused = word == "reused"
+        return task
+
+    def _moved(self, task: TaskHistory, before: TaskState | None) -> None:
+        """Count a task where it is now, and no longer where it was."""
+        states = task.group.states
+        if before is not None:
+            states[before] -= 1
+        if task.state is not None:
+            states[task.state] += 1
+        if before == "finished" and task.is_reused:
+            task.group.reused -= 1
+            task.is_reused = False
+        if task.is_active:
+            self.active.add(task.key)
+            self.submitted = max(self.submitted, len(self.active))
+        else:
+            self.active.discard(task.key)
+        if not self._keeps_ended and task.ended_s is not None:
+            self.ended[task.key] = task.word
+            del self.tasks[task.key]
+
     def _of_the_run(self, event: Fact, now_s: float) -> None:
-        if isinstance(event, RunHeld):
+        self.standing = stand(self.standing, event)
+        if isinstance(event, GroupExpanded):
+            self.expanded[event.group] = event.count
+        elif isinstance(event, RunHeld):
             self._release(now_s)
             self.holds.append((now_s, inf))
-        elif isinstance(event, (RunContinued, RunBegan)):
+        elif isinstance(event, RunContinued | RunBegan):
             self._release(now_s)
         elif isinstance(event, RunFinished):
             self._cut(now_s)
@@ -359,130 +574,152 @@ class Passages:
             self.holds[-1] = (self.holds[-1][0], now_s)
 
     def _cut(self, now_s: float) -> None:
-        for key in self._active:
-            passage = self.tasks[key]
-            _count_cut(passage)
-            _waste(passage, now_s, "idle")
-            passage.state = None
-        self._active.clear()
+        for key in self.active:
+            task = self.tasks[key]
+            self._count_cut(task)
+            task.waste(now_s, "idle")
+            task.state = None
+            task.group.states["started"] -= 1
+        self.active.clear()
 
-    def _of_a_task(self, passage: Passage, event: Fact, now_s: float) -> None:
-        if isinstance(event, AttemptStuck):
-            return
-        if isinstance(event, MoneyReserved):
-            passage.reserved_tokens = event.tokens
-            passage.is_unpriced = event.tokens > 0 and not event.microusd
-            return
-        passage.is_sent = isinstance(event, CallAdmitted)
+    def _of_a_task(self, task: TaskHistory, event: Fact, now_s: float) -> None:
         match event:
+            case MoneyReserved(tokens=tokens, microusd=microusd):
+                task.reserved_tokens, task.reserved_microusd = tokens, microusd
+                return
+            case AttemptStuck(quiet_s=quiet_s):
+                task.quiet_s = quiet_s
+                return
+            case CallWaited() | CallAdmitted():
+                self._of_a_call(task, event, now_s)
             case TaskStarted(task=number, attempt=attempt):
-                passage.move("start", now_s)
-                passage.number, passage.state, passage.ended_s = number, "started", None
-                passage.attempt, passage.started_s, passage.calls = attempt, now_s, 0
-                passage.attempt_from = len(passage.pieces)
-                passage.has_asked = passage.is_paid = False
-                passage.reserved_tokens, passage.is_unpriced = 0, False
-            case CallWaited(refused=refused):
-                self._work(passage)
-                passage.move("refused" if refused else "quota", now_s)
-                passage.has_asked = True
-                if refused:
-                    # What it took to be turned away was no work.
-                    passage.relabel("service", "refused", len(passage.pieces) - 1)
-                    passage.refused += 1
-                    self.refusals[refused] = self.refusals.get(refused, 0) + 1
-            case CallAdmitted(waited_for=waited_for):
-                passage.move("service", now_s, waited_for)
-                passage.has_asked = True
-                passage.calls += 1
-                passage.reached_s = min(passage.reached_s, now_s)
+                task.move("start", now_s)
+                if not task.reason:
+                    task.reason, task.first_s = event.reason, now_s
+                task.number, task.state, task.ended_s = number, "started", None
+                task.attempt, task.started_s, task.calls = attempt, now_s, 0
+                task.attempt_from = len(task.pieces)
+                task.has_asked = task.is_paid = False
+                task.quiet_s = 0.0
+                task.begun_s = None
+                task.reserved_tokens = task.reserved_microusd = 0
+                if not self.samples:
+                    self.samples.append((now_s, 0))
             case TaskFinished(ending=ending) | TaskProposed(ending=ending):
-                _pay(passage, ending)
-                _serve(passage, now_s)
-                passage.output_tokens = ending.output_tokens
+                self._stop(task, now_s, has_given=True)
+                self._pay(task, ending)
+                task.serve(now_s)
+                task.output_tokens, task.access = ending.output_tokens, ending.access
                 is_over = isinstance(event, TaskFinished)
-                passage.state = "finished" if is_over else "proposed"
-                passage.move("idle" if is_over else "commit", now_s)
-                passage.ended_s = now_s if is_over else None
+                task.move("idle" if is_over else "commit", now_s)
+                if is_over:
+                    self._finish(task, now_s)
+                else:
+                    task.state = "proposed"
             case TaskStale() | TaskDelayed() | TaskFailed():
-                self._failed(passage, event, now_s)
+                self._fail(task, event, now_s)
             case TaskReused(task=number) | TaskSkipped(task=number):
-                passage.move("idle", now_s)
-                passage.number, passage.ended_s = number, now_s
-                passage.state = "finished" if isinstance(event, TaskReused) else "skipped"
+                self._stop(task, now_s, has_given=False)
+                task.move("idle", now_s)
+                task.number, task.ended_s = number, now_s
+                is_reused = isinstance(event, TaskReused)
+                task.group.reused += is_reused and not task.is_reused
+                task.state, task.is_reused = "finished" if is_reused else "skipped", is_reused
+                if isinstance(event, TaskSkipped):
+                    task.because = event.because
+        task.is_sent = isinstance(event, CallAdmitted)
 
-    def _work(self, passage: Passage) -> None:
-        """A task that works before its first call has worked since its attempt began."""
-        kind, since_s = passage.where
-        if kind == "start" and self._works_alone(passage.key):
-            passage.where = "service", since_s
-            passage.reached_s = min(passage.reached_s, since_s)
+    def _of_a_call(self, task: TaskHistory, event: CallWaited | CallAdmitted, now_s: float) -> None:
+        self._count_busy(task, now_s)
+        if isinstance(event, CallAdmitted):
+            task.move("service", now_s, event.waited_for)
+            task.calls += 1
+            task.reached_s = min(task.reached_s, now_s)
+            task.begun_s = now_s if task.begun_s is None else task.begun_s
+        else:
+            task.work()
+            task.move("refused" if event.refused else "quota", now_s)
+            if event.refused:
+                # What it took to be turned away was no work.
+                task.relabel("service", "refused", len(task.pieces) - 1)
+                self.refusals[event.refused] += 1
+        task.has_asked = True
 
-    def _failed(
-        self, passage: Passage, event: TaskStale | TaskDelayed | TaskFailed, now_s: float
+    def _count_busy(self, task: TaskHistory, now_s: float) -> None:
+        if task.is_sent:
+            self.busy_s += now_s - task.where[1]
+
+    def _stop(self, task: TaskHistory, now_s: float, *, has_given: bool) -> None:
+        """An attempt is no longer in flight, if it was."""
+        if not task.is_active:
+            return
+        self._count_busy(task, now_s)
+        if has_given:
+            self.took_s.append(now_s - (task.started_s if task.begun_s is None else task.begun_s))
+
+    def _finish(self, task: TaskHistory, now_s: float) -> None:
+        task.state, task.ended_s = "finished", now_s
+        self.performed += 1
+        if task.reached_s <= now_s:
+            task.group.times_s.append(now_s - task.reached_s)
+        if now_s - self.samples[-1][0] >= SAMPLE_S if self.samples else True:
+            self.samples.append((now_s, self.performed))
+
+    def _fail(
+        self, task: TaskHistory, event: TaskStale | TaskDelayed | TaskFailed, now_s: float
     ) -> None:
-        _pay(passage, event.ending)
-        passage.lost.add(event.ending)
+        took_s = (task.where[1] if task.state == "proposed" else now_s) - task.started_s
+        self._stop(task, now_s, has_given=isinstance(event, TaskStale))
+        self._pay(task, event.ending)
+        for lost in (task.lost, task.group.lost, self.lost):
+            lost.add(event.ending)
         if event.ending.is_in_doubt and event.ending.calls:
             # Of several calls of an attempt the last one was lost; the others are counted tokens.
-            passage.cut_calls += 1
-            passage.cut_tokens += max(0, event.ending.extra_tokens)
+            self.cut_calls += 1
+            self.cut_tokens += max(0, event.ending.extra_tokens)
         if isinstance(event, TaskStale):
-            passage.stale += 1
-            _waste(passage, now_s, "idle")
-            passage.state = "stale"
+            self.stale += 1
+            self.stale_s += took_s
+            self.stale_microusd += event.ending.spend_microusd
+            task.waste(now_s, "idle")
+            task.state = "stale"
             return
         fault, is_sent = event.fault, event.ending.calls > 0
-        passage.fault = f"{fault.kind}: {fault.detail}".removesuffix(": ")
+        task.fault = f"{fault.kind}: {fault.detail}".removesuffix(": ")
         is_turned_away = fault.kind in TURNED_AWAY
         if is_turned_away and is_sent:
-            passage.refused += 1
-            why = f"{fault.kind}: {fault.resource or ''}".removesuffix(": ")
-            self.refusals[why] = self.refusals.get(why, 0) + 1
+            self.refusals[f"{fault.kind}: {fault.resource or ''}".removesuffix(": ")] += 1
         if isinstance(event, TaskDelayed):
             # What was put back before it was sent, for an empty window say, is as it was before.
             is_put_back = is_turned_away and not is_sent
-            passage.retries += not is_put_back
+            self.retries += not is_put_back
             then: Kind = "refused" if is_turned_away else "again"
-            _waste(passage, now_s, "idle" if is_put_back else then)
-            passage.state = "delayed"
+            task.waste(now_s, "idle" if is_put_back else then)
+            task.state, task.again_s = "delayed", event.again_s
         else:
-            _waste(passage, now_s, "idle")
-            passage.state, passage.ended_s = "failed", now_s
+            task.waste(now_s, "idle")
+            task.state, task.ended_s = "failed", now_s
+
+    def _pay(self, task: TaskHistory, ending: Ending) -> None:
+        """What an attempt took is counted once, whether it is proposed before it is judged."""
+        if not task.is_paid:
+            for taken in (task.taken, task.group.taken, self.taken):
+                taken.add(ending)
+        task.is_paid = True
+
+    def _count_cut(self, task: TaskHistory) -> None:
+        """The process of the run has ended: whether its call was answered is not known."""
+        if task.is_sent:
+            self.cut_calls += 1
+            self.cut_tokens += task.reserved_tokens
+            self.cut_microusd += task.reserved_microusd
+            for usage in (task.taken, task.group.taken, self.taken, task.lost, task.group.lost,
+                          self.lost):  # fmt: skip
+                usage.unpriced += task.is_unpriced
+        task.is_sent = False
 
 
-def _count_cut(passage: Passage) -> None:
-    """The process of the run has ended: whether its call was answered is not known."""
-    if passage.is_sent:
-        passage.cut_calls += 1
-        passage.cut_tokens += passage.reserved_tokens
-        passage.taken.unpriced += passage.is_unpriced
-        passage.lost.unpriced += passage.is_unpriced
-    passage.is_sent = False
-
-
-def _pay(passage: Passage, ending: Ending) -> None:
-    """What an attempt took is counted once, whether it is proposed before it is judged or not."""
-    if not passage.is_paid:
-        passage.taken.add(ending)
-    passage.is_paid = True
-
-
-def _serve(passage: Passage, now_s: float) -> None:
-    """An attempt has ended well; one that needed no permit has worked all the time."""
-    if passage.is_active and not passage.has_asked:
-        since_s = passage.where[1]
-        passage.where = "service", since_s
-        passage.reached_s = min(passage.reached_s, since_s, now_s)
-
-
-def _waste(passage: Passage, now_s: float, then: Kind) -> None:
-    _serve(passage, now_s)
-    passage.move(then, now_s)
-    passage.relabel("service", "lost", passage.attempt_from)
-
-
-def in_line(tasks: Iterable[Passage], group_of: Callable[[bytes], str]) -> dict[bytes, float]:
+def in_line(tasks: Iterable[TaskHistory]) -> dict[bytes, float]:
     """For each answered task, how long it probably stood in line at the provider.
 
     The provider does not say. An answer's time per token tells: what is far beyond the fastest
@@ -493,7 +730,7 @@ def in_line(tasks: Iterable[Passage], group_of: Callable[[bytes], str]) -> dict[
         if one.state == "finished" and one.output_tokens > 0.0 and one.calls == 1:
             last = one.last_service
             answer = (one.key, last.to_s - last.from_s, one.output_tokens)
-            took.setdefault(group_of(one.key), []).append(answer)
+            took.setdefault(one.group.name, []).append(answer)
     lines: dict[bytes, float] = {}
     for answers in took.values():
         if len(answers) < FAST_TASKS_MIN:
@@ -505,11 +742,11 @@ def in_line(tasks: Iterable[Passage], group_of: Callable[[bytes], str]) -> dict[
     return lines
 
 
-def stays(passage: Passage, line_s: float) -> list[tuple[StayKind, float, float]]:
+def stays(task: TaskHistory, line_s: float) -> list[tuple[StayKind, float, float]]:
     """Where a task was while it did not wait here; its last call began with so long in line."""
     shown: list[tuple[StayKind, float, float]] = [
         ("provider" if kind == "refused" else "busy", from_s, to_s)
-        for kind, from_s, to_s, _ in passage.pieces
+        for kind, from_s, to_s, _ in task.pieces
         if kind in ("service", "lost", "refused")
     ]
     if line_s:
@@ -518,7 +755,7 @@ def stays(passage: Passage, line_s: float) -> list[tuple[StayKind, float, float]
     return shown
 
 
-def effective_width(history: Passages, lines: dict[bytes, float]) -> float:
+def effective_width(history: RunHistory, lines: dict[bytes, float]) -> float:
     """How many were really worked on at once, on average over the time that any had started."""
     if history.active_s <= 0.0:
         return 0.0

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
 from headway.base.numbers import median, percentile
-from headway.report.history import StayKind
+from headway.report.history import P95, StayKind
 
 if TYPE_CHECKING:
     from headway.report.bound import Bound
     from headway.sim.rehearsal import Rehearsed
-
-P95: Final = 0.95
 
 Cell = Literal["here", "provider", "busy", "done", "failed", "over"]
 """What a task mostly did during one column of a timeline; `over` is after its end."""

@@ -14,15 +14,15 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import nlargest
 from math import inf, sqrt
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from msgspec import Struct, field
+from msgspec import Struct
 
-from headway.base.numbers import median, percentile
 from headway.plans.graph import Graph, Need
-from headway.report.forecast import Foreseen, SpreadNumber
-from headway.report.history import CALL, AttemptUsage, Kind, Passage, Piece
-from headway.report.tables import P95
+from headway.report.history import CALL, AttemptUsage, GroupHistory, Kind, Piece, TaskHistory
+
+if TYPE_CHECKING:
+    from headway.report.forecast import Foreseen, SpreadNumber
 
 # Where the time of a run went: every second of every task, and every second of the run.
 
@@ -110,17 +110,18 @@ _OWN: Final[dict[Kind, Cause]] = {
 
 
 def spent(
-    passages: Iterable[Passage], ready_of: Mapping[bytes, float],
-    nature_of: Callable[[bytes], Nature], holds: Sequence[tuple[float, float]], is_bounded: bool,
+    tasks: Iterable[TaskHistory], ready_of: Mapping[bytes, float],
+    nature_of: Callable[[str], Nature], holds: Sequence[tuple[float, float]], is_bounded: bool,
     elapsed_s: float,
 ) -> Spent:  # fmt: skip
-    """Where the time of all tasks went; `is_bounded` if the user set how many may be active."""
+    """Where the time of all tasks went, by the nature of their groups; `is_bounded` if the user
+    set how many may be active."""
     steps: list[tuple[float, int, _Slot]] = []
     for from_s, to_s in holds:
         steps += ((from_s, 1, _HOLD), (to_s, -1, _HOLD))
-    for passage in passages:
-        ready_s, nature = ready_of[passage.key], nature_of(passage.key)
-        for piece in passage.pieces:
+    for one in tasks:
+        ready_s, nature = ready_of[one.key], nature_of(one.group.name)
+        for piece in one.pieces:
             for slot, from_s, to_s in _slots(piece, ready_s, nature):
                 steps += ((from_s, 1, slot), (to_s, -1, slot))
     steps.sort(key=lambda step: step[0])
@@ -225,19 +226,18 @@ class Lineage(Struct, frozen=True):
     """Whether it is known which task needed which."""
 
 
-def lineage(
-    passages: Iterable[Passage], graph: Graph | None, group_of: Callable[[bytes], str]
-) -> Lineage:
+def lineage(tasks: Iterable[TaskHistory], graph: Graph | None) -> Lineage:
     """Follow the needs of every task, group by group."""
-    every = list(passages)
+    every = list(tasks)
     if graph is None:
-        longest = max(every, key=lambda one: one.served_s, default=Passage(b""))
+        longest = max(every, key=lambda one: one.served_s, default=None)
         ready_s = {one.key: 0.0 for one in every}
-        keys = (longest.key,) if longest.key else ()
-        return Lineage(ready_s, longest.served_s, keys, is_known=False)
-    members: list[list[Passage]] = [[] for _ in graph.groups]
+        if longest is None:
+            return Lineage(ready_s, 0.0, (), is_known=False)
+        return Lineage(ready_s, longest.served_s, (longest.key,), is_known=False)
+    members: list[list[TaskHistory]] = [[] for _ in graph.groups]
     for one in every:
-        group = graph.index.get(group_of(one.key))
+        group = graph.index.get(one.group.name)
         if group is not None:
             members[group].append(one)
     walk = _Walk([sorted(group, key=lambda one: one.number) for group in members])
@@ -262,7 +262,7 @@ _Whole = tuple[float, float, bytes]
 class _Walk:
     """Group by group, each after those that it needs."""
 
-    def __init__(self, members: Sequence[list[Passage]]) -> None:
+    def __init__(self, members: Sequence[list[TaskHistory]]) -> None:
         self._members = members
         self._numbers = [[one.number for one in group] for group in members]
         self._wholes: list[_Whole] = [(0.0, 0.0, b"")] * len(members)
@@ -298,7 +298,7 @@ class _Walk:
         block = others[low:high]
         return self._whole(block, []) if block else self._wholes[need.group]
 
-    def _whole(self, members: Sequence[Passage], passed: Sequence[_Whole]) -> _Whole:
+    def _whole(self, members: Sequence[TaskHistory], passed: Sequence[_Whole]) -> _Whole:
         ended_s = max((one[0] for one in passed), default=0.0)
         path_s, last = max((one[1:] for one in passed), default=(0.0, b""))
         for one in members:
@@ -376,44 +376,6 @@ class SerialShare(Struct, frozen=True):
         return (self.elapsed_s + min(self.critical_path_s, self.elapsed_s)) / 2.0
 
 
-class GroupAfter(Struct):
-    """One group: what it took, and how alike its tasks were."""
-
-    name: str
-    tasks: int = 0
-    finished: int = 0
-    taken: AttemptUsage = field(default_factory=AttemptUsage)
-    lost: AttemptUsage = field(default_factory=AttemptUsage)
-    times_s: list[float] = field(default_factory=list)
-    """Of the tasks that finished, since each was first worked on."""
-
-    @property
-    def p50_s(self) -> float:
-        return median(self.times_s) if self.times_s else 0.0
-
-    @property
-    def p95_s(self) -> float:
-        return percentile(self.times_s, P95) if self.times_s else 0.0
-
-
-def groups_after(
-    passages: Iterable[Passage], group_of: Callable[[bytes], str]
-) -> dict[str, GroupAfter]:
-    """Every group by name, in declared order."""
-    found: dict[str, GroupAfter] = {}
-    for one in sorted(passages, key=lambda one: one.number):
-        name = group_of(one.key)
-        group = found.setdefault(name, GroupAfter(name))
-        group.tasks += 1
-        group.taken.add(one.taken)
-        group.lost.add(one.lost)
-        if one.state == "finished":
-            group.finished += 1
-            if one.ended_s is not None and one.reached_s <= one.ended_s:
-                group.times_s.append(one.ended_s - one.reached_s)
-    return found
-
-
 class Slow(Struct, frozen=True):
     """A task that took long, and what for."""
 
@@ -424,9 +386,9 @@ class Slow(Struct, frozen=True):
     kind_s: float
 
 
-def slowest(passages: Iterable[Passage], many: int) -> list[Slow]:
+def slowest(tasks: Iterable[TaskHistory], many: int) -> list[Slow]:
     found = []
-    for one in passages:
+    for one in tasks:
         begun = [piece for piece in one.pieces if piece.kind != "idle"]
         if begun and one.ended_s is not None:
             found.append((one.ended_s - begun[0].from_s, one))
@@ -454,8 +416,8 @@ class Binding(Struct, frozen=True):
 
 
 def binding(
-    spent: Spent, chain: Lineage, tasks: Mapping[bytes, Passage],
-    groups: Mapping[str, GroupAfter], group_of: Callable[[bytes], str],
+    spent: Spent, chain: Lineage, tasks: Mapping[bytes, TaskHistory],
+    groups: Mapping[str, GroupHistory],
 ) -> Binding | None:  # fmt: skip
     """What bound the run; None if it took no time."""
     if spent.wall_s <= 0.0:
@@ -471,7 +433,7 @@ def binding(
     share_of_wall = wall_s / spent.wall_s
     worst = max(chain.chain, key=lambda key: tasks[key].served_s, default=b"")
     if worst:
-        group = groups[group_of(worst)]
+        group = groups[tasks[worst].group.name]
         took_s, usual_s = tasks[worst].served_s, group.p50_s
         is_beyond = took_s - usual_s >= STRAGGLER_SHARE * spent.wall_s
         is_alone = len(group.times_s) >= ALIKE_MIN and took_s >= STRAGGLER_TIMES * usual_s

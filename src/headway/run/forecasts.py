@@ -52,7 +52,7 @@ from headway.report.forecast import (
     foresee,
 )
 from headway.report.health import quiet_from
-from headway.report.history import Passages
+from headway.report.history import RunHistory
 from headway.report.outline import Outline, OutlineFacts, OutlinePart, outline_of
 from headway.report.sizes import AnsweredTask, SeenCall, seen_of
 from headway.run.each import EachSource
@@ -195,7 +195,7 @@ def _hear(
     elsewhere: Container[str] = (),
 ) -> None:  # fmt: skip
     """Learn from a run, but for calls of the models that were asked on another account."""
-    history = Passages()
+    history = RunHistory()
     for one in reader.events(max(0, reader.summary().events - EVENTS_MAX)):
         history.hear(one.key, one.event)
     answered: list[tuple[AnsweredTask, str]] = []

@@ -15,7 +15,6 @@ from typing import Final
 from msgspec.structs import replace
 
 from headway.agents.shell import ShimClient
-from headway.engine.events import TaskFailed, TaskFinished, TaskProposed, TaskReused, TaskStale
 from headway.errors import HeadwayError, UsageError
 from headway.journal.documents import INCLUDED, kept, source_of
 from headway.journal.reader import JournalReader
@@ -23,6 +22,7 @@ from headway.plans.expand import ExpandedPlan, Sources, graph_of
 from headway.plans.load import Loaded, load_foreign, plan_from
 from headway.plans.sharing import targets_of
 from headway.plans.untrusted import PlanPermissions
+from headway.report.history import RunHistory
 from headway.run.each import EachSource, EachWork
 from headway.run.filling import text_in
 from headway.run.plan_run import PlanSource, with_model
@@ -145,8 +145,6 @@ def _what_changes(reader: JournalReader, expanded: ExpandedPlan) -> str:
 
 EVERYWHERE: Final = 1 << 62
 
-KINDS: Final = ("task_finished", "task_proposed", "task_stale", "task_reused", "task_failed")
-
 
 def committed(reader: JournalReader, pattern: str = "**") -> tuple[dict[str, bytes], bytes]:
     """The keys of a pattern with their values as JSON, in order, and one digest of all of them."""
@@ -193,16 +191,11 @@ def _access(reader: JournalReader, name: bytes) -> Access:
 
 def _touched(reader: JournalReader) -> dict[bytes, bytes]:
     """By the key of every committed task: the digest of what it touched."""
-    committed: dict[bytes, bytes] = {}
-    latest: dict[bytes, bytes] = {}
-    for recorded in reader.events(kinds=KINDS):
-        key, event = recorded.key, recorded.event
-        if isinstance(event, TaskFinished | TaskProposed):
-            latest[key] = event.ending.access
-        if isinstance(event, TaskFinished | TaskReused):
-            committed[key] = latest.get(key, b"")
-        elif isinstance(event, TaskStale | TaskFailed):
-            committed.pop(key, None)
+    history = RunHistory()
+    for recorded in reader.events():
+        history.hear(recorded.key, recorded.event)
+    tasks = history.tasks.values()
+    committed = {task.key: task.access for task in tasks if task.state == "finished"}
     # A saved journal may have lost events of tasks whose rows are whole.
     committed |= {row.key: row.ending.access for row in reader.rows(state="finished")}
     return committed

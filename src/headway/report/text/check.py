@@ -111,10 +111,7 @@ def _print_remarks(console: Console, remarks: tuple[Remark, ...]) -> None:
 
 
 def refusal_of(error: PlanError) -> dict[str, object]:
-    return {
-        "code": error.code, "message": error.message, "where": error.where,
-        "detail": error.detail, "hint": error.hint, "fixes": [finite(fix) for fix in error.fixes],
-    }  # fmt: skip
+    return {key: finite(value) for key, value in error.as_dict().items()}
 
 
 SHOWN_MAX: Final = 10

@@ -17,89 +17,52 @@ from rich.text import Text
 from headway.base.codec import as_dict
 from headway.base.values import DAY_S, Spend
 from headway.client.overview import Overview, overview
-from headway.engine.events import Event, GroupExpanded
 from headway.engine.record import TaskRow
-from headway.errors import HeadwayError, WireError
-from headway.journal.reader import JournalReader
+from headway.errors import HeadwayError
 from headway.pacing.memory import EVERY_ACCOUNT, HOUR_UNKNOWN, Spell, hours_of
 from headway.pacing.view import AccountView, AdmissionView
 from headway.plans.graph import Graph
 from headway.report import health as judged
 from headway.report.health import ORDER, Condition, condition_of, hour_words
-from headway.report.progress import RunProgress, TaskNames, TimeLeft
+from headway.report.progress import TimeLeft
 from headway.report.text.accounts import NO_ACCOUNTS, interactive_words, whose, window_lines
-from headway.report.text.runs import Glance
+from headway.report.text.run_view import RunView
 from headway.report.text.stage import gauge, labelled
 from headway.report.text.terminal import print_lines
 from headway.report.text.words import console_for, count, glyphs_for, one_line
-from headway.run.forecasts import read_forecast
-from headway.run.plan_run import PlanSource
-from headway.run.resume import plans_of
-
-FACTS_MAX: Final = 20_000
-"""The newest events of a run: more than a minute has, and read in a few tenths of a second."""
 
 
-def source_of(reader: JournalReader) -> PlanSource | None:
-    """The plan of a run as it was last performed; None if it is no plan, or unreadable."""
-    if reader.header.kind != "plan":
-        return None
-    try:
-        return PlanSource.kept(reader)
-    except WireError:
-        return None
+def left_of(run: RunView, lanes: Sequence[AccountView]) -> TimeLeft:
+    """What is left of a run that goes on."""
+    return run.time_left(lanes, foreseen_of(run))
 
 
-def outlook(
-    reader: JournalReader, glance: Glance, source: PlanSource | None
-) -> tuple[TimeLeft, str]:
-    """What is left of a run that goes on, and what its calls wait for at the account."""
-    ended = sum(glance.of(state) for state in ("finished", "failed", "skipped"))
-    left = max(0, glance.total - ended)
-    if source is not None and not _is_whole(reader, source):
-        return TimeLeft(left), ""
-    # A run that was resumed takes other times than the one that was foreseen.
-    foreseen = read_forecast(reader).foreseen if glance.standing.parts <= 1 else None
-    foreseen_s = None if foreseen is None else foreseen.time_s.mid
-    progress = RunProgress(TaskNames("", ("tasks",), (0,), lambda _: 0, str, foreseen_s=foreseen_s))
-    for recorded in reader.events(max(0, glance.summary.events - FACTS_MAX)):
-        # All tasks are one group here, whose size is known already.
-        if isinstance(recorded.event, Event) and not isinstance(recorded.event, GroupExpanded):
-            progress.hear([recorded.event])
-    group = progress.groups[0]
-    group.total = left + group.ended
-    # The simulated provider is in the run's own process: no account of ours knows of it.
-    lanes = () if source is not None and source.sim is not None else _lanes(glance.pid)
-    limits = [one for lane in lanes for one in lane.limits]
-    waits = "; ".join(lane.wait.words for lane in lanes if lane.wait is not None)
-    return progress.rest(limits, glance.now_s), waits
+def foreseen_of(run: RunView) -> float | None:
+    """What the whole run was foreseen to take."""
+    from headway.run.forecasts import read_forecast
+
+    foreseen = read_forecast(run.reader).foreseen
+    return None if foreseen is None else foreseen.time_s.mid
 
 
-def run_windows(glance: Glance, left: int) -> Iterator[str]:
+def lanes_of(run: RunView) -> Sequence[AccountView]:
+    """The accounts that a run's process calls now."""
+    if run.source().get("sim") is not None:
+        return ()  # The simulated provider is in the run's own process.
+    lanes, clients = _every_lane()
+    ids = {client for client, name in clients if name.endswith(f"[{run.pid}]")}
+    return [lane for lane in lanes if any(one.client in ids for one in lane.clients)]
+
+
+def run_windows(run: RunView) -> Iterator[str]:
     """The usage windows of the accounts that a run uses, and its part of each."""
-    summary, run = glance.summary, glance.header.run
-    used = summary.input_tokens + summary.output_tokens
-    each = used / max(1, glance.of("finished"))
+    name, history = run.header.run, run.history
+    each = history.taken.tokens / max(1, history.performed)
     lanes = [
         lane for lane in _every_lane()[0]
-        if any(run in dict(window.runs) for window in lane.windows)
+        if any(name in dict(window.runs) for window in lane.windows)
     ]  # fmt: skip
-    return window_lines(lanes, run, each * left)
-
-
-def _is_whole(reader: JournalReader, source: PlanSource) -> bool:
-    """Whether all tasks of a plan are known: a group may be found at run time."""
-    try:
-        groups = plans_of(reader, source).expanded.groups
-    except (HeadwayError, ValueError, TypeError, KeyError):
-        return False  # A file that the plan names is gone.
-    return all(group.members is not None for group in groups)
-
-
-def _lanes(pid: int | None) -> Sequence[AccountView]:
-    lanes, clients = _every_lane()
-    ids = {client for client, name in clients if name.endswith(f"[{pid}]")}
-    return [lane for lane in lanes if any(one.client in ids for one in lane.clients)]
+    return window_lines(lanes, name, each * run.left)
 
 
 def _every_lane() -> tuple[Sequence[AccountView], Sequence[tuple[str, str]]]:

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 from msgspec.structs import asdict
 
 from headway.base.values import Fault
-from headway.engine import events, record
 from headway.journal.reader import JournalReader, RecordedEvent
 from headway.report.text import runs
 from headway.report.text.results import json_line
-from headway.report.text.runs import look
+from headway.report.text.run_view import RunView, find_row, is_owned, unknown_task
 from headway.report.text.terminal import clean
 from headway.report.text.words import (
     clock,
@@ -37,37 +36,38 @@ DETAIL_MAX: Final = 300
 """Characters of a provider's or a program's words in one line."""
 
 
-def told(event: record.Fact, name: str) -> str:
+def told(event: Any, name: str) -> str:
     """What happened, in words; `name` is its task's."""
-    if words := TASK_WORDS.get(type(event)):
+    kind = type(event).__name__
+    if words := TASK_WORDS.get(kind):
         return f"{name}  {words(event)}"
-    return RUN_WORDS.get(type(event), lambda _: type(event).__name__)(event)
+    return RUN_WORDS.get(kind, lambda _: kind)(event)
 
 
-def _delayed(event: events.TaskDelayed) -> str:
+def _delayed(event: Any) -> str:
     if event.again_s == inf:
         return f"not sent: {_fault(event.fault)}"
     again = duration(max(0.0, event.again_s - event.at_s))
     return f"attempt {event.attempt} failed, again in {again}: {_fault(event.fault)}"
 
 
-def _proposed(event: events.TaskProposed) -> str:
+def _proposed(event: Any) -> str:
     if event.fault is None:
         return f"has a result{_took(event.ending)}, and waits for those before it"
     return f"failed, unless those before it change what it read: {_fault(event.fault)}"
 
 
-def _stale(event: events.TaskStale) -> str:
+def _stale(event: Any) -> str:
     what = f"`{_shortened(event.what)}`, which it had read," if event.what else "what it had read"
     return f"runs again: {what} has changed{_took(event.ending)}"
 
 
-def _held(event: events.RunHeld) -> str:
+def _held(event: Any) -> str:
     until = "held" if event.until_s == inf else f"waits until {clock(event.until_s, event.at_s)}"
     return f"{until}: {_shortened(event.reason)}"
 
 
-def _over(event: events.RunFinished) -> str:
+def _over(event: Any) -> str:
     words = counts(
         (event.failed, "failed"), (event.skipped, "skipped"), (event.left, "not started"),
         (event.effects, "effects not performed"),
@@ -75,7 +75,7 @@ def _over(event: events.RunFinished) -> str:
     return f"over: {', '.join([f'{event.finished:,} finished', *words])}"
 
 
-def _reserved(event: record.MoneyReserved) -> str:
+def _reserved(event: Any) -> str:
     tokens = [f"{event.tokens:,} tokens"] if event.tokens else []
     return (
         f"may take up to {', '.join([*tokens, *([usd(event.microusd)] if event.microusd else [])])}"
@@ -88,40 +88,38 @@ def stuck_words(quiet_s: float) -> str:
     return f"may be stuck: no output, no call and no CPU for {duration(quiet_s)}"
 
 
-TASK_WORDS: Final[dict[type, Callable[[Any], str]]] = {
-    events.TaskStarted: lambda one: (
+# By the names of the events: a line of a log is what was written, and nothing is concluded from it.
+
+TASK_WORDS: Final[dict[str, Callable[[Any], str]]] = {
+    "TaskStarted": lambda one: (
         f"started{f', attempt {one.attempt}' if one.attempt > 1 else ''}: {one.reason}"
     ),
-    events.CallWaited: lambda _: "waits for a permit",
-    events.CallAdmitted: lambda _: "has its permit",
-    events.AttemptStuck: lambda one: stuck_words(one.quiet_s),
-    events.TaskFinished: lambda one: f"finished{_took(one.ending)}",
-    events.TaskReused: lambda _: "finished before: its result still holds",
-    events.TaskDelayed: _delayed,
-    events.TaskFailed: lambda one: (
-        f"failed after {count(one.attempt, 'attempt')}: {_fault(one.fault)}"
-    ),
-    events.TaskSkipped: lambda _: "skipped: something that it needs has failed",
-    events.TaskProposed: _proposed,
-    events.TaskStale: _stale,
-    record.MoneyReserved: _reserved,
-    record.ReplyKept: lambda _: "a reply is kept",
-    record.EffectIntended: lambda one: (
+    "CallWaited": lambda _: "waits for a limit",
+    "CallAdmitted": lambda _: "has its permit",
+    "AttemptStuck": lambda one: stuck_words(one.quiet_s),
+    "TaskFinished": lambda one: f"done{_took(one.ending)}",
+    "TaskReused": lambda _: "reused: its result from before still holds",
+    "TaskDelayed": _delayed,
+    "TaskFailed": lambda one: f"failed after {count(one.attempt, 'attempt')}: {_fault(one.fault)}",
+    "TaskSkipped": lambda _: "skipped: something that it needs has failed",
+    "TaskProposed": _proposed,
+    "TaskStale": _stale,
+    "MoneyReserved": _reserved,
+    "ReplyKept": lambda _: "a reply is kept",
+    "EffectIntended": lambda one: (
         f"effect {_shortened(one.channel)} is performed{', at once' if one.is_now else ''}, "
         f"key {one.key}"
     ),
-    record.EffectDone: lambda one: f"effect {one.key} is done",
+    "EffectDone": lambda one: f"effect {one.key} is done",
 }
-RUN_WORDS: Final[dict[type, Callable[[Any], str]]] = {
-    events.RunBegan: lambda one: f"the run begins, {one.strategy}",
-    events.GroupExpanded: lambda one: f"a group has {count(one.count, 'task')}",
-    events.WaveBegan: lambda one: f"wave {one.number} of {one.of}",
-    events.RunHeld: _held,
-    events.RunContinued: lambda _: "goes on",
-    events.RunStopping: lambda one: (
-        f"stops{' now' if one.is_now else ''}: {_shortened(one.reason)}"
-    ),
-    events.RunFinished: _over,
+RUN_WORDS: Final[dict[str, Callable[[Any], str]]] = {
+    "RunBegan": lambda one: f"the run begins, {one.strategy}",
+    "GroupExpanded": lambda one: f"a group has {count(one.count, 'task')}",
+    "WaveBegan": lambda one: f"wave {one.number} of {one.of}",
+    "RunHeld": _held,
+    "RunContinued": lambda _: "goes on",
+    "RunStopping": lambda one: f"stops{' now' if one.is_now else ''}: {_shortened(one.reason)}",
+    "RunFinished": _over,
 }
 
 
@@ -134,7 +132,7 @@ def _fault(fault: Fault) -> str:
     return _shortened(fault_line(f"{fault.kind}: {fault.detail}" if fault.detail else fault.kind))
 
 
-def _took(ending: events.Ending) -> str:
+def _took(ending: Any) -> str:
     words = usage_words(
         ending.input_tokens, ending.output_tokens, ending.spend_microusd, ending.unpriced
     )
@@ -147,17 +145,18 @@ LINE_S: Final = 30.0
 
 
 def watch_status(reader: JournalReader, console: Console) -> None:
+    run = RunView(reader)
     if console.is_terminal and not console.is_dumb_terminal:
-        _draw(reader, console)
+        _draw(run, console)
     else:
-        _write(reader, console)
+        _write(run, console)
 
 
 def facts(reader: JournalReader, key: bytes | None, is_followed: bool) -> Iterator[RecordedEvent]:
     """What happened, in order; followed, also what happens, until the run is over."""
     last = 0
     while True:
-        is_over = not is_followed or not look(reader).verdict.is_live
+        is_over = not is_followed or not is_owned(reader.folder)
         for recorded in reader.events(last, key):
             last = recorded.seq
             yield recorded
@@ -166,37 +165,40 @@ def facts(reader: JournalReader, key: bytes | None, is_followed: bool) -> Iterat
         time.sleep(LOOK_S)
 
 
-def _draw(reader: JournalReader, console: Console) -> None:
+def _draw(run: RunView, console: Console) -> None:
     from rich.console import Group
     from rich.live import Live
 
+    from headway.report.text.health import foreseen_of, lanes_of
+    from headway.report.text.stage import LiveState, picture
+    from headway.report.text.words import glyphs_for
+
+    glyphs = glyphs_for(console)
     with Live(console=console, auto_refresh=False, transient=True) as live:
-        while True:
-            glance = look(reader)
-            if not glance.verdict.is_live:
-                return
-            lines = runs.status_lines(glance, reader, console.width)
-            live.update(Group(*lines), refresh=True)
-            _wait(reader)
+        while run.is_live:
+            state = LiveState(lanes_of(run), run.budget(), foreseen_of(run))
+            live.update(Group(*picture(run, state, console.width, glyphs)), refresh=True)
+            _wait(run)
 
 
-def _write(reader: JournalReader, console: Console) -> None:
+def _write(run: RunView, console: Console) -> None:
     said, said_s = "", 0.0
-    while (glance := look(reader)).verdict.is_live:
-        name = one_line(glance.header.name, 40)
-        words = f"{name}: {runs.state_words(glance)}, {runs.count_words(glance)}"
+    while run.is_live:
+        name = one_line(run.header.name, 40)
+        words = f"{name}: {runs.state_words(run)}, {runs.count_words(run)}"
         if words != said and time.monotonic() - said_s >= LINE_S:
             console.print(words, soft_wrap=True)
             said, said_s = words, time.monotonic()
-        _wait(reader)
+        _wait(run)
 
 
-def _wait(reader: JournalReader) -> None:
+def _wait(run: RunView) -> None:
     """Until something was written, or long enough that times have changed."""
     until_s = time.monotonic() + 2 * LOOK_S
     time.sleep(LOOK_S)
-    while not reader.has_changed() and time.monotonic() < until_s:
+    while not run.reader.has_changed() and time.monotonic() < until_s:
         time.sleep(LOOK_S / 5)
+    run.refresh()
 
 
 OUTPUT_BYTES_MAX: Final = 1024 * 1024
@@ -215,9 +217,9 @@ def write_logs(
     """Write every fact, of the run or of one task; then, of a task, what it put out."""
     key = None
     if task is not None:
-        row = runs.find_row(reader, task)
+        row = find_row(reader, task)
         if row is None:
-            raise runs.unknown_task(reader, task)
+            raise unknown_task(reader, task)
         key = row.key
     names = {b"": ""}
     for recorded in facts(reader, key, is_followed):
@@ -246,10 +248,8 @@ def _write_output(stream: TextIO, reader: JournalReader, folder: str, key: bytes
     """What a command's attempts wrote, each to where it wrote it; of any other task, its result."""
     from headway.agents.shell import read_shim_log, shim_name
 
-    endings = (
-        getattr(recorded.event, "ending", events.NOTHING) for recorded in reader.events(key=key)
-    )
-    names = {shim_name(key, ending.inputs) for ending in endings}
+    endings = (getattr(recorded.event, "ending", None) for recorded in reader.events(key=key))
+    names = {shim_name(key, b"" if ending is None else ending.inputs) for ending in endings}
     ended = read_shim_log(folder, lambda name, _: name in names)
     for (_, number), attempt in sorted(ended.items(), key=lambda pair: pair[0][1]):
         stream.write(f"\nattempt {number}: {attempt.reason} {attempt.code}\n")

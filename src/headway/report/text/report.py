@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from textwrap import wrap
@@ -23,26 +22,32 @@ from headway.base.values import CacheTokens
 from headway.engine.record import Header
 from headway.engine.strategy import ADAPTIVE, parse
 from headway.errors import HeadwayError
-from headway.journal.documents import RunOutline, kept_shape
+from headway.journal.documents import RunOutline
 from headway.journal.folder import RunPlace, list_runs
-from headway.journal.reader import JournalReader, RecordedEvent
+from headway.journal.reader import JournalReader
 from headway.pacing.admission import BUDGETED, FOLLOWS
 from headway.report import time_use as use
 from headway.report.history import (
-    AttemptUsage,
-    Passages,
+    GroupHistory,
+    RunHistory,
     Standing,
     effective_width,
     in_line,
-    stand,
+    standing_of,
     verdict,
 )
 from headway.report.text.accounts import PERIODS
-from headway.report.text.results import cache_json
-from headway.report.text.runs import STYLES, Glance, count_words, look, state_folder, title_line
+from headway.report.text.run_view import RunView, state_folder
+from headway.report.text.runs import (
+    STYLES,
+    count_words,
+    cut_json,
+    title_line,
+    twice_words,
+    usage_json,
+)
 from headway.report.text.table import bound_words
 from headway.report.text.terminal import LABEL_CELLS, block, labelled
-from headway.report.text.timeline import grouping, loners
 from headway.report.text.words import cost, count, duration, known_usd, one_line, usd
 from headway.report.time_use import Cause, Nature
 from headway.run.forecasts import KeptForecast, read_forecast
@@ -56,105 +61,59 @@ NATURES: Final = {
 }
 """What tasks are where nothing else is known of them."""
 
-LOOKS_MAX: Final = 3
-"""A run that goes on is looked at again so often before what it did meanwhile is left out."""
-
 EARLIER_MAX: Final = 10
 LOOKED_MAX: Final = 200
 """Earlier runs of the same plan that are compared, and runs that are looked at to find them."""
 
 
 class Afterwards(Struct, frozen=True):
-    glance: Glance
+    """What there is to say of a run, beside what its history has."""
+
+    run: RunView
     names: Mapping[bytes, str]
     forecast: KeptForecast
     compared: tuple[use.ForecastComparison, ...]
+    """Empty while the run goes on, or if some of it was left: only a whole run is comparable."""
     serial: use.SerialShare
     lineage: use.Lineage
-    submitted: int
     effective: float
     spent: use.Spent
-    numbers: Passages
-    taken: AttemptUsage
-    lost: AttemptUsage
-    groups: Mapping[str, use.GroupAfter]
     slow: list[use.Slow]
     earlier_s: tuple[float, ...]
     """How long earlier runs of the same plan took, the newest first."""
     binding: use.Binding | None
 
     @property
+    def history(self) -> RunHistory:
+        return self.run.history
+
+    @property
     def elapsed_s(self) -> float:
         return self.spent.wall_s
 
-    def total(self, name: str) -> int:
-        """A number of all tasks: `retries`, `stale`, `cut_calls`, `cut_tokens`."""
-        return sum(getattr(one, name) for one in self.numbers.tasks.values())
-
 
 def afterwards(reader: JournalReader) -> Afterwards:
-    glance, recorded = _seen(reader)
-    header = reader.header
-    shape = kept_shape(reader) or _planned_shape(reader)
-    names = {row.key: row.name for row in reader.rows()}
-    graph = None if shape is None else shape.graph
-    group_of = grouping(header, names)
-    works_alone = loners(header, shape, group_of)
-    ways = Passages(works_alone)
-    for one in recorded:
-        ways.hear(one.key, one.event)
-    now_s = ways.elapsed_s
-    if glance.verdict.is_live and recorded:
-        now_s += max(0.0, time.time() - recorded[-1].event.at_s)
-    ways.close(now_s, glance.verdict.is_live)
-    passages = ways.tasks.values()
-    kin = use.lineage(passages, graph, group_of)
-    natures = _natures(header, shape)
+    run = RunView(reader, is_whole=True)
+    header, history, now_s = run.header, run.history, run.elapsed_s
+    history.close(now_s, run.is_live)
+    tasks = history.tasks.values()
+    chain = use.lineage(tasks, None if run.shape is None else run.shape.graph)
+    natures = _natures(header, run.shape)
     where = use.spent(
-        passages, kin.ready_s, lambda key: natures.get(group_of(key), NATURES[header.kind]),
-        ways.holds, _is_bounded(glance.standing, shape), now_s,
+        tasks, chain.ready_s, lambda group: natures.get(group, NATURES[header.kind]),
+        history.holds, _is_bounded(history.standing, run.shape), now_s,
     )  # fmt: skip
-    groups = use.groups_after(passages, group_of)
-    if graph is not None:
-        declared = [group.name for group in graph.groups if group.name in groups]
-        groups = {name: groups[name] for name in dict.fromkeys((*declared, *groups))}
-    taken, lost = AttemptUsage(), AttemptUsage()
-    for group in groups.values():
-        taken.add(group.taken)
-        lost.add(group.lost)
     forecast = read_forecast(reader)
+    is_whole = run.verdict.state in ("done", "failed") and forecast.foreseen is not None
     work_s = sum(one.task_s for one in where.shares if one.cause in use.WORK)
     return Afterwards(
-        glance, names, forecast,
-        () if forecast.foreseen is None else use.compared(forecast.foreseen, now_s, taken),
-        use.SerialShare(work_s, kin.critical_path_s, now_s), kin, ways.submitted,
-        effective_width(ways, in_line(passages, group_of)), where, ways,
-        taken, lost, groups, use.slowest(passages, SLOW_MAX), _earlier(header),
-        use.binding(where, kin, ways.tasks, groups, group_of),
+        run, {row.key: row.name for row in reader.rows()}, forecast,
+        use.compared(forecast.foreseen, now_s, history.taken)
+        if is_whole and forecast.foreseen is not None else (),
+        use.SerialShare(work_s, chain.critical_path_s, now_s), chain,
+        effective_width(history, in_line(tasks)), where, use.slowest(tasks, SLOW_MAX),
+        _earlier(header), use.binding(where, chain, history.tasks, history.groups),
     )  # fmt: skip
-
-
-def _seen(reader: JournalReader) -> tuple[Glance, list[RecordedEvent]]:
-    """A run and its facts, of one moment as far as can be: it may go on meanwhile."""
-    recorded = list(reader.events())
-    for _ in range(LOOKS_MAX):
-        glance = look(reader)
-        later = list(reader.events(recorded[-1].seq if recorded else 0))
-        recorded += later
-        if not later:
-            break
-    return glance, recorded
-
-
-def _planned_shape(reader: JournalReader) -> RunOutline | None:
-    """The shape of a run whose own is not kept, by reading its plan again."""
-    from headway.report.text.why import known
-
-    try:
-        found = known(reader)
-    except (HeadwayError, ValueError, TypeError, KeyError):
-        return None
-    return None if found is None else RunOutline(found.graph, found.rules.ceiling)
 
 
 def _natures(header: Header, shape: RunOutline | None) -> dict[str, Nature]:
@@ -201,9 +160,7 @@ def _took(place: RunPlace, plan: tuple[str, ...]) -> float | None:
         with JournalReader(place.folder) as reader:
             if _plan_of(reader.header) != plan:
                 return None
-            standing = Standing()
-            for recorded in reader.events(key=b""):
-                standing = stand(standing, recorded.event)
+            standing = standing_of(one.event for one in reader.events(key=b""))
     except HeadwayError:
         return None  # `doctor` reports a journal that cannot be read.
     finished = standing.finished
@@ -323,7 +280,7 @@ def limit_words(name: str) -> str:
 
 
 def width_words(run: Afterwards) -> str:
-    submitted, effective = run.submitted, run.effective
+    submitted, effective = run.history.submitted, run.effective
     said = f"submitted {submitted:,}, effectively {effective:.1f} at once"
     if submitted <= 1:
         return f"{said}: sequential, one after another"
@@ -382,7 +339,8 @@ def slow_words(run: Afterwards, slow: use.Slow) -> str:
 
 def steady_words(run: Afterwards) -> list[str]:
     """How far task times spread, and how far runs of the same plan do."""
-    several = [one for one in run.groups.values() if len(one.times_s) > 1 and one.p50_s > 0.0]
+    groups = run.history.groups.values()
+    several = [one for one in groups if len(one.times_s) > 1 and one.p50_s > 0.0]
     lines = []
     if several:
         group = max(several, key=lambda one: one.p95_s - one.p50_s)
@@ -393,7 +351,7 @@ def steady_words(run: Afterwards) -> list[str]:
             "times as long"
         )
     runs = (run.elapsed_s, *run.earlier_s)
-    vary = use.variation(runs) if not run.glance.verdict.is_live else None
+    vary = use.variation(runs) if not run.run.is_live else None
     if vary is not None:
         word = "predictable" if vary < STEADY else "not predictable"
         lines.append(
@@ -407,14 +365,14 @@ def steady_words(run: Afterwards) -> list[str]:
 
 def refusal_words(run: Afterwards) -> str:
     """`3 calls refused (rate: input), 2 attempts again, 1 stale`."""
-    refusals = sorted(run.numbers.refusals.items())
-    why = ", ".join(f"{many:,} {one_line(word, 40)}" for word, many in refusals)
-    words = [
-        f"{count(sum(many for _, many in refusals), 'call')} refused" + (f" ({why})" if why else "")
-    ]
-    words.append(f"{run.total('retries'):,} retried")
-    if stale := run.total("stale"):
-        words.append(count(stale, "stale attempt"))
+    history = run.history
+    why = ", ".join(
+        f"{many:,} {one_line(word, 40)}" for word, many in sorted(history.refusals.items())
+    )
+    words = [f"{count(history.refused, 'call')} refused" + (f" ({why})" if why else "")]
+    words.append(f"{history.retries:,} retried")
+    if history.stale:
+        words.append(count(history.stale, "stale attempt"))
     return ", ".join(words)
 
 
@@ -441,7 +399,7 @@ def advice(run: Afterwards) -> str:
     if bound.cause == "provider":
         return _path(run, share, _best(run))
     if bound.cause == "place":
-        share += f" ({run.glance.standing.strategy})"
+        share += f" ({run.history.standing.strategy})"
     return ADVICE.get(bound.cause, "{share}: " + CAUSES[bound.cause]).format(share=share)
 
 
@@ -460,7 +418,7 @@ def _path(run: Afterwards, share: str, best: str) -> str:
 def _best(run: Afterwards) -> str:
     """How near to the best possible time it came, where a bound was foreseen."""
     foreseen = run.forecast.foreseen
-    if foreseen is None or run.elapsed_s <= 0.0 or run.glance.verdict.is_live:
+    if foreseen is None or run.elapsed_s <= 0.0 or run.run.is_live:
         return ""
     return f", {min(1.0, foreseen.bound_s / run.elapsed_s):.0%} of the best possible speed"
 
@@ -482,11 +440,11 @@ NO_FORECAST: Final = {
 
 
 def report_lines(run: Afterwards, width: int) -> Iterator[Text]:
-    verdict = run.glance.verdict
-    yield title_line(run.glance.header, width)
+    verdict = run.run.verdict
+    yield title_line(run.run.header, width)
     state = f"{verdict.state}, so far" if verdict.is_live else str(verdict.state)
     styled = (state, STYLES.get(verdict.state, ""))
-    yield labelled("state", Text.assemble(styled, f": {count_words(run.glance)}"))
+    yield labelled("state", Text.assemble(styled, f": {count_words(run.run)}"))
     yield from _folded("took", [_took_words(run)], width)
     yield from _folded("foreseen", _foreseen_lines(run), width)
     yield from _folded("width", [width_words(run)], width)
@@ -497,8 +455,8 @@ def report_lines(run: Afterwards, width: int) -> Iterator[Text]:
         yield Text()
     yield from _folded("headway", [_overhead_words(run)], width)
     yield from _folded("refused", [refusal_words(run)], width)
-    if run.taken.cache.read or run.taken.cache.written:
-        yield from _folded("cache", [cache_words(run.taken.cache)], width)
+    if run.history.taken.cache.read or run.history.taken.cache.written:
+        yield from _folded("cache", [cache_words(run.history.taken.cache)], width)
     yield from _folded("twice", [_twice_words(run)], width)
     yield from block("groups", _group_lines(run))
     yield from _folded("slowest", [slow_words(run, slow) for slow in run.slow], width)
@@ -508,14 +466,14 @@ def report_lines(run: Afterwards, width: int) -> Iterator[Text]:
 
 
 def _took_words(run: Afterwards) -> str:
-    words = brief(run.elapsed_s)
-    if run.taken.calls or run.taken.tokens:
-        words += f", {count(run.taken.calls, 'call')}, {short(run.taken.input_tokens)} tokens in"
-        words += f" and {short(run.taken.output_tokens)} out"
-    if run.taken.microusd or run.taken.unpriced:
-        words += f", {cost(run.taken.microusd, run.taken.unpriced)}"
-    if run.numbers.parts > 1:
-        words += f"; resumed {count(run.numbers.parts - 1, 'time')}, the time between left out"
+    words, taken = brief(run.elapsed_s), run.history.taken
+    if taken.calls or taken.tokens:
+        words += f", {count(taken.calls, 'call')}, {short(taken.input_tokens)} tokens in"
+        words += f" and {short(taken.output_tokens)} out"
+    if taken.microusd or taken.unpriced:
+        words += f", {cost(taken.microusd, taken.unpriced)}"
+    if run.history.parts > 1:
+        words += f"; resumed {count(run.history.parts - 1, 'time')}, the time between left out"
     return words
 
 
@@ -529,14 +487,13 @@ def cache_words(cache: CacheTokens) -> str:
 def _foreseen_lines(run: Afterwards) -> list[str]:
     if run.forecast.foreseen is None:
         return [NO_FORECAST[run.forecast.word]]
-    rows = [_compared_cells(one) for one in run.compared]
-    lines = _columns(rows)
     one = run.forecast.foreseen
+    lines = _columns([_compared_cells(row) for row in run.compared])
+    if not lines:
+        low, mid, high = brief(one.time_s.low), brief(one.time_s.mid), brief(one.time_s.high)
+        lines = [f"{mid} ({low} to {high}) for the whole run, of which some is left"]
     least = bound_words(one.bound_s, one.binding, one.fair_s, one.fair_binding, brief)
-    lines.append(f"best possible {least}")
-    if run.glance.verdict.is_live:
-        lines.append("the run goes on: what it took so far")
-    return lines
+    return [*lines, f"best possible {least}"]
 
 
 def _compared_cells(one: use.ForecastComparison) -> tuple[str, ...]:
@@ -583,50 +540,55 @@ def _pair(part_s: float, whole_s: float) -> tuple[str, str]:
 
 
 def _overhead_words(run: Afterwards) -> str:
-    numbers = run.numbers
+    numbers = run.history
     if not numbers.memory_bytes:
-        is_live = run.glance.verdict.is_live
+        is_live = run.run.is_live
         return "told when the run ends" if is_live else "what it took itself was not recorded"
     share = numbers.cpu_s / run.elapsed_s if run.elapsed_s else 0.0
     words = f"{numbers.cpu_s:.2f} s of CPU, {share:.1%} of one processor"
     words += f"; at most {numbers.memory_bytes / 1e6:.0f} MB"
     extra = [] if numbers.is_measured else ["without the parts that were cut off"]
-    if run.glance.header.kind == "python":
+    if run.run.header.kind == "python":
         extra.append("with the functions that ran in its process")
-    if _source(run.glance.header).get("sim") is not None:
+    if run.run.source().get("sim") is not None:
         extra.append("with the simulated provider")
     return f"{words} ({', '.join(extra)})" if extra else words
 
 
 def _twice_words(run: Afterwards) -> str:
-    lost, words = run.lost, []
+    lost, words = run.history.lost, list[str]()
     if lost.tokens or lost.microusd:
         money = f", {cost(lost.microusd, lost.unpriced)}" if lost.microusd or lost.unpriced else ""
         words.append(f"{short(lost.tokens)} tokens{money} paid for attempts that gave nothing")
-    if cut := run.total("cut_calls"):
-        tokens = run.total("cut_tokens")
-        most = f"up to {short(tokens)} tokens" if tokens else "their tokens"
-        words.append(f"{count(cut, 'call')} cut off, {most} may be billed twice")
-    return "; ".join(words) or "no calls cut off; no failed attempts paid"
+    return "; ".join([*words, *twice_words(run.history)]) or (
+        "no calls cut off; no failed attempts paid"
+    )
+
+
+def _groups(run: Afterwards) -> list[GroupHistory]:
+    """In declared order, as far as something has happened to them."""
+    groups, shape = run.history.groups, run.run.shape
+    declared = [] if shape is None else [group.name for group in shape.graph.groups]
+    return [groups[name] for name in dict.fromkeys((*declared, *groups)) if name in groups]
 
 
 def _group_lines(run: Afterwards) -> list[str]:
-    groups = list(run.groups.values())
+    groups = _groups(run)
     rows: list[tuple[str, ...]] = [
         ("", "tasks", "p50", "p95", "p95/p50", "calls", "tokens", "cost", "lost")
     ]
     rows += [_group_cells(group) for group in groups[:GROUPS_MAX]]
     if len(groups) > GROUPS_MAX:
-        others = use.GroupAfter(f"and {len(groups) - GROUPS_MAX:,} more")
+        others = GroupHistory(f"and {len(groups) - GROUPS_MAX:,} more")
         for group in groups[GROUPS_MAX:]:
-            others.tasks += group.tasks
+            others.states += group.states
             others.taken.add(group.taken)
             others.lost.add(group.lost)
         rows.append(_group_cells(others))
     return _columns(rows, right=range(1, 9))
 
 
-def _group_cells(group: use.GroupAfter) -> tuple[str, ...]:
+def _group_cells(group: GroupHistory) -> tuple[str, ...]:
     taken, p50, p95 = group.taken, "", ""
     if group.times_s:
         p50, p95 = brief(group.p50_s), brief(group.p95_s)
@@ -660,16 +622,15 @@ def _folded(label: str, lines: Sequence[str], width: int, style: str = "") -> It
 
 
 def as_json(run: Afterwards) -> dict[str, object]:
-    header, verdict, taken, lost = run.glance.header, run.glance.verdict, run.taken, run.lost
-    numbers, serial, bound = run.numbers, run.serial, run.binding
-    cut_calls, cut_tokens = run.total("cut_calls"), run.total("cut_tokens")
+    header, verdict, history = run.run.header, run.run.verdict, run.history
+    serial, bound, taken, lost = run.serial, run.binding, run.history.taken, run.history.lost
     return {
         "run": header.run, "name": header.name, "kind": header.kind, "state": verdict.state,
-        "is_live": verdict.is_live, "parts": numbers.parts, "elapsed_s": run.elapsed_s,
-        **_usage_json(taken), "known_usd": taken.microusd / 1e6,
+        "is_live": verdict.is_live, "parts": history.parts, "elapsed_s": run.elapsed_s,
+        **usage_json(taken), "known_usd": taken.microusd / 1e6,
         "unpriced_calls": taken.unpriced,
         "foreseen": _foreseen_json(run),
-        "submitted": run.submitted,
+        "submitted": history.submitted,
         "effective": run.effective,
         "serial": {
             "work_s": serial.work_s, "critical_path_s": serial.critical_path_s,
@@ -680,16 +641,21 @@ def as_json(run: Afterwards) -> dict[str, object]:
         },
         "spent": as_dict(run.spent),
         "headway": {
-            "cpu_s": numbers.cpu_s, "memory_bytes": numbers.memory_bytes,
-            "is_measured": numbers.is_measured and numbers.memory_bytes > 0,
+            "cpu_s": history.cpu_s, "memory_bytes": history.memory_bytes,
+            "is_measured": history.is_measured and history.memory_bytes > 0,
         },
-        "refused": dict(sorted(numbers.refusals.items())),
-        "retries": run.total("retries"),
-        "stale": run.total("stale"),
+        "refused": dict(sorted(history.refusals.items())),
+        "retries": history.retries,
+        "stale": history.stale,
         "lost": {"tokens": round(lost.tokens), "usd": known_usd(lost.microusd, lost.unpriced)},
-        "cut_off": {"calls": cut_calls,
-                    "tokens": None if cut_calls and not cut_tokens else cut_tokens},
-        "groups": [_group_json(group) for group in run.groups.values()],
+        "cut_off": cut_json(history),
+        "groups": [
+            {"group": one.name, "tasks": one.tasks, "done": one.finished,
+             **usage_json(one.taken), "lost_tokens": round(one.lost.tokens),
+             "lost_usd": known_usd(one.lost.microusd, one.lost.unpriced),
+             "p50_s": one.p50_s, "p95_s": one.p95_s}
+            for one in _groups(run)
+        ],
         "slowest": [
             {"task": run.names.get(one.key, ""), "seconds": one.took_s, "mostly": one.kind,
              "what": one.what, "mostly_s": one.kind_s}
@@ -717,22 +683,4 @@ def _foreseen_json(run: Afterwards) -> dict[str, object] | None:
              "is_within": one.is_within, "error": one.error}
             for one in run.compared
         ],
-    }  # fmt: skip
-
-
-def _group_json(group: use.GroupAfter) -> dict[str, object]:
-    taken, lost = group.taken, group.lost
-    return {
-        "group": group.name, "tasks": group.tasks, "finished": group.finished,
-        **_usage_json(taken), "lost_tokens": round(lost.tokens),
-        "lost_usd": known_usd(lost.microusd, lost.unpriced),
-        "p50_s": group.p50_s, "p95_s": group.p95_s,
-    }  # fmt: skip
-
-
-def _usage_json(taken: AttemptUsage) -> dict[str, object]:
-    return {
-        "calls": taken.calls, "input_tokens": round(taken.input_tokens),
-        "output_tokens": round(taken.output_tokens),
-        "usd": known_usd(taken.microusd, taken.unpriced), **cache_json(taken.cache),
     }  # fmt: skip

@@ -16,17 +16,19 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TextIO
 
-from headway.base.values import CacheTokens
-from headway.engine.events import GroupExpanded, RunBegan
 from headway.engine.record import TaskRow
-from headway.errors import StateFileError
-from headway.journal.documents import is_edited, kept_shape
+from headway.errors import BadValueError, StateFileError, did_you_mean
 from headway.journal.reader import JournalReader
-from headway.plans.graph import Numbering
-from headway.report.text.runs import agents_as_json, unknown_task
-from headway.report.text.words import known_usd
+from headway.plans.spec import Prompt
+from headway.report.history import WORDS, AttemptUsage
+from headway.report.text.agents import agents_as_json
+from headway.report.text.run_view import RunView, unknown_task
+from headway.report.text.runs import usage_json
+from headway.report.text.words import fault_line, one_line
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from headway.agents.programs import AgentUsage
 
 FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
@@ -43,81 +45,52 @@ NAME_MAX: Final = 120
 """Bytes of a task's name in a file's: file systems allow 255, and a number and a suffix follow."""
 
 
-Gave = tuple[TaskRow, bytes | None]
-"""A task that ended, and its result; None if it has none, or results are not kept."""
+Gave = tuple[TaskRow, bytes | None, AttemptUsage]
+"""A task that ended, its result, None if it has none or results are not kept, and what all of its
+attempts took."""
 
 
-def harvest(reader: JournalReader, names: Collection[str] = ()) -> Iterator[Gave]:
-    """The tasks that have ended, or those in `names`, in declared order."""
-    inner, order = _order(reader)
+def harvest(
+    reader: JournalReader, names: Collection[str] = (), *, is_final: bool = False
+) -> Iterator[Gave]:
+    """The tasks that have ended, or those in `names`, in declared order; if asked, without names,
+    only those that no other task needs."""
+    run = RunView(reader, is_whole=True)
+    groups = final_groups(run) if is_final and not names else None
     rows = [
         row
         for row in reader.rows()
-        if not names or row.name in names or row.name.partition("[")[0] in names
+        if run.has(row.key)
+        and "/" not in (group := row.name.partition("[")[0])
+        and (row.name in names or group in names or not names)
+        and (groups is None or run.group_of(row.key) in groups)
     ]
-    if inner is None:
-        rows = [row for row in rows if row.key in order]
-    else:
-        rows = [row for row in rows if row.name.partition("[")[0] not in inner]
-    rows.sort(key=lambda row: order.get(row.key, (len(order), 0)))
+    rows.sort(key=lambda row: run.place(row.key))
     there = {row.name for row in rows} | {row.name.partition("[")[0] for row in rows}
     for name in names:
         if name not in there:
             raise unknown_task(reader, name)
     for row in rows:
+        task = run.history.tasks.get(row.key)
+        taken = AttemptUsage() if task is None else task.taken
         if row.state == "finished":
-            yield row, reader.body(row.ending.body) if row.ending.body else None
+            yield row, reader.body(row.ending.body) if row.ending.body else None, taken
         elif row.state in ("failed", "skipped"):
-            yield row, None
-
-
-def _order(reader: JournalReader) -> tuple[Collection[str] | None, dict[bytes, tuple[int, int]]]:
-    """The places of tasks, and names of groups that are no results of their own: levels of
-    reductions. Of an edited plan, the places of all tasks that it still has, and None.
-
-    Of any other run they follow from its shape and the numbers of its tasks, without its plan.
-    """
-    if is_edited(reader):
-        from headway.run.resume import declared
-
-        if (plan := declared(reader)) is not None:
-            return None, {key: (place, 0) for key, place in plan[0].items()}
-    shape = kept_shape(reader)
-    groups = () if shape is None else shape.graph.groups
-    numbers, places = Numbering(groups), dict[bytes, tuple[int, int]]()
-    for recorded in reader.events():
-        match recorded.event:
-            case RunBegan():
-                numbers = Numbering(groups)
-            case GroupExpanded(group=group, count=count) if groups and not numbers.is_known(group):
-                numbers.expand(group, count)
-            case event if isinstance(task := getattr(event, "task", None), int):
-                places[recorded.key] = numbers.place(task) if groups else (task, 0)
-    return {group.name for group in groups if "/" in group.name}, places
-
-
-def cache_json(cache: CacheTokens) -> dict[str, object]:
-    return {
-        "cache_read_tokens": round(cache.read), "cache_write_tokens": round(cache.written),
-        "cache_rewrite_tokens": round(cache.rewritten),
-    }  # fmt: skip
+            yield row, None, taken
 
 
 def as_json(gave: Gave, *, is_parsed: bool) -> dict[str, object]:
-    row, body = gave
+    row, body, taken = gave
     output: object = None if body is None else body.decode("utf-8", "replace")
     if is_parsed and isinstance(output, str):
         with suppress(ValueError):
             output = json.loads(output)
     shown: dict[str, object] = {
         "task": row.name,
-        "state": row.state,
+        "state": WORDS[row.state],
         "output": output,
         "attempts": row.attempt,
-        "input_tokens": round(row.ending.input_tokens),
-        "output_tokens": round(row.ending.output_tokens),
-        "usd": known_usd(row.spent_microusd, row.unpriced),
-        **cache_json(row.ending.cache),
+        **usage_json(taken),
         "seconds": round(max(0.0, row.ended_s - row.started_s), 3) if row.started_s else 0.0,
     }
     if row.ending.exit_code is not None:
@@ -125,6 +98,72 @@ def as_json(gave: Gave, *, is_parsed: bool) -> dict[str, object]:
     if row.state != "finished":
         shown["reason"] = row.fault or "something that it needs has failed"
     return shown
+
+
+def final_groups(run: RunView) -> list[str] | None:
+    """The groups that no other one needs: what a plan is for. None if that is unknown."""
+    if run.shape is None:
+        return None
+    graph = run.shape.graph
+    return [one.name for index, one in enumerate(graph.groups) if not graph.dependents[index]]
+
+
+def prompt_of(reader: JournalReader, name: str) -> str:
+    """A task's prompt with the values and results that the journal has for it."""
+    from headway.run.filling import filled, text_in, value_in
+    from headway.run.plan_run import PlanSource
+    from headway.run.resume import plans_of
+
+    if reader.header.kind != "plan":
+        raise BadValueError("only tasks of a plan have prompts", hint="headway logs RUN TASK")
+    plans = plans_of(reader, PlanSource.kept(reader))
+    groups = plans.expanded.groups
+    prompts = {
+        group.label(member): (group, member, group.task.work)
+        for group in groups
+        if isinstance(group.task.work, Prompt)
+        for member in range(group.known.count)
+    }
+    if name not in prompts:
+        raise BadValueError(f"no task `{name}` has a prompt", hint=did_you_mean(name, prompts))
+    group, member, work = prompts[name]
+
+    def result(task: str) -> str:
+        needed = next(one for one in groups if one.name == task)
+        keys, bodies = plans.keys[needed.index], list[bytes]()
+        own = needed.count == group.count and needed.known.items == group.known.items
+        members = [member] if own else range(needed.known.count)
+        for one in members:
+            row = None if keys is None else reader.row(keys.key(one))
+            body = reader.body(row.ending.body) if row is not None and row.ending.body else None
+            if body is None:
+                raise BadValueError(f"{needed.label(one)}, which it needs, has no result yet")
+            bodies.append(body)
+        if len(bodies) == 1:
+            return text_in(bodies[0])
+        return json.dumps([value_in(body) for body in bodies], ensure_ascii=False)
+
+    source = plans.expanded.sources.files.get(work.file, "") if work.file else work.text
+    state = "{{{{ state{} }}}}".format  # What it saw of the shared state is not kept as text.
+    return filled(group, source, group.known.member(member), result, state)
+
+
+TABLE_CELLS: Final = 30
+
+
+def draw_results(console: Console, found: Iterator[Gave]) -> None:
+    """A table for people: the beginning of each result."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for header in ("task", "state", "result"):
+        table.add_column(header, no_wrap=True, overflow="ellipsis")
+    for row, body, _ in found:
+        text = fault_line(row.fault) if body is None else body.decode("utf-8", "replace")
+        cells = (one_line(row.name, TABLE_CELLS), WORDS[row.state], one_line(text, console.width))
+        table.add_row(*map(Text, cells))
+    console.print(table)
 
 
 def write_lines(
@@ -161,7 +200,7 @@ def write_folder(folder: str, found: Iterator[Gave]) -> int:
     taken: set[str] = set()
     try:
         os.makedirs(folder, exist_ok=True)
-        for row, body in found:
+        for row, body, _ in found:
             if body is not None:
                 name = safe_name(row.name, taken)
                 with open(os.path.join(folder, name), "wb") as file:

@@ -1,36 +1,28 @@
-"""Shows a user's runs, newest first."""
+"""Shows a run's state, and a user's runs, newest first."""
 
 from __future__ import annotations
 
-import os
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from heapq import nlargest
+from collections.abc import Iterator, Sequence
 from itertools import islice
+from math import inf
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct, field
-from msgspec.structs import replace
-
 from headway.base.codec import as_dict
-from headway.base.folders import folders
-from headway.base.locks import look as look_owner
 from headway.base.numbers import short
+from headway.base.values import CacheTokens
 from headway.engine.effects import KnownEffects
-from headway.engine.events import GroupExpanded, RunBegan, TaskProposed, TaskStale, TaskStarted
-from headway.engine.record import EFFECTS, Header, TaskRow, TaskState
-from headway.errors import BadValueError, HeadwayError, did_you_mean
-from headway.journal.documents import is_edited, kept_shape
-from headway.journal.folder import RunPlace, find_run, list_runs
-from headway.journal.reader import JournalReader, RunSummary
-from headway.report.history import RunVerdict, Standing, stand, verdict
-from headway.report.progress import ProgressStatistics, RunProgress, TaskNames
+from headway.engine.record import Header, TaskRow
+from headway.errors import HeadwayError
+from headway.journal.folder import list_runs
+from headway.journal.reader import JournalReader
+from headway.pacing.view import AccountView
+from headway.report.history import AttemptUsage, RunHistory
+from headway.report.text.agents import account_lines, accounts_by_key, agents_as_json
+from headway.report.text.run_view import RunView, state_folder
 from headway.report.text.terminal import LABEL_CELLS, block, labelled, print_lines
 from headway.report.text.words import (
     clock,
-    cost,
     count,
     counts,
     duration,
@@ -40,301 +32,27 @@ from headway.report.text.words import (
     usage_words,
     usd,
 )
+from headway.report.time_use import slowest
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from headway.agents.programs import AgentUsage
     from headway.state.learned_edges import Lesson
 
-
-NAMES_HINTED_MAX: Final = 1000
-
 LISTED_MAX: Final = 10
-
-
-class Glance(Struct, frozen=True):
-    """What there is to say of a run without reading all that happened."""
-
-    header: Header
-    standing: Standing
-    verdict: RunVerdict
-    summary: RunSummary
-    pid: int | None
-    now_s: float
-    places: Mapping[bytes, int] | None = None
-    """By key, of an edited plan: tasks that it does not have any more do not count."""
-    inner: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """Of each level of a reduction, how many tasks have finished, and how many there are."""
-
-    @property
-    def total(self) -> int:
-        if self.places is not None:
-            return len(self.places)
-        return max(self.header.tasks + self.standing.grown, sum(self.summary.counts.values()))
-
-    @property
-    def elapsed_s(self) -> float:
-        """From its first fact to its last, or to now while it goes on."""
-        if not self.summary.events:
-            return 0.0
-        end_s = self.now_s if self.verdict.is_live else self.summary.last_s
-        return max(0.0, end_s - self.summary.first_s)
-
-    def of(self, state: TaskState) -> int:
-        return self.summary.counts.get(state, 0)
-
-    def rows(self, reader: JournalReader, state: TaskState) -> Iterator[TaskRow]:
-        rows = reader.rows(state)
-        return rows if self.places is None else (row for row in rows if row.key in self.places)
-
-
-def state_folder() -> str:
-    return folders(os.environ).state
-
-
-@contextmanager
-def opened(word: str) -> Iterator[tuple[RunPlace, JournalReader]]:
-    """The run that a word names, and its journal to read."""
-    place = find_run(state_folder(), word)
-    with JournalReader(place.folder) as reader:
-        yield place, reader
-
-
-def look(reader: JournalReader) -> Glance:
-    standing = Standing()
-    for recorded in reader.events(key=b""):
-        standing = stand(standing, recorded.event)
-    owner = look_owner(reader.folder)
-    now_s = time.time()
-    is_owned = owner is not None and owner.is_alive
-    summary = reader.summary()
-    places: Mapping[bytes, int] | None = None
-    inner = _inner(reader) if reader.header.kind == "plan" else {}
-    if inner is None or _is_other(reader, standing, sum(summary.counts.values())):
-        places, inner, summary = _declared(reader, summary)
-    return Glance(
-        reader.header, standing, verdict(standing, is_owned, now_s), summary,
-        owner.pid if owner is not None and is_owned else None, now_s, places, inner,
-    )  # fmt: skip
-
-
-def _is_other(reader: JournalReader, standing: Standing, rows: int) -> bool:
-    """Whether there are tasks that do not count any more: of a plan before it was edited."""
-    return rows > reader.header.tasks + standing.grown or is_edited(reader)
-
-
-def _inner(reader: JournalReader) -> dict[str, tuple[int, int]] | None:
-    """Of each level of a reduction, how many tasks have finished, and how many there are; None
-    where the shape of the run is not kept."""
-    if "reduce" not in reader.header.source:
-        return {}
-    shape = kept_shape(reader)
-    if shape is None:
-        return None
-    counts = {group.name: group.count or 0 for group in shape.graph.groups if "/" in group.name}
-    if not counts:
-        return {}
-    for recorded in reader.events(kinds=("group_expanded",)):
-        event = recorded.event
-        if isinstance(event, GroupExpanded) and shape.graph.groups[event.group].name in counts:
-            counts[shape.graph.groups[event.group].name] = event.count
-    done = Counter(row.name.partition("[")[0] for row in reader.rows("finished"))
-    return {name: (done[name], of) for name, of in counts.items() if of}
-
-
-def _declared(
-    reader: JournalReader, summary: RunSummary
-) -> tuple[dict[bytes, int] | None, dict[str, tuple[int, int]], RunSummary]:
-    """The tasks that the plan has now, its levels, and the summary of those alone."""
-    from headway.run.resume import declared
-
-    plan = declared(reader)
-    if plan is None:
-        return None, {}, summary
-    places, levels = plan
-    places = {**places, **{key: len(places) for key in levels}}
-    there = [row for row in reader.rows() if row.key in places]
-    done = Counter(levels.get(row.key) for row in there if row.state == "finished")
-    inner = {name: (done[name], n) for name, n in Counter(levels.values()).items()}
-    return places, inner, replace(summary, counts=dict(Counter(row.state for row in there)))
-
-
-def find_row(reader: JournalReader, word: str) -> TaskRow | None:
-    """The task of a name, or the only one whose name has the word in it, as it is or as shown."""
-    # No name in a journal has what UTF-8 does not, and its database would refuse to look for it.
-    word = word.encode(errors="replace").decode()
-    same = list(reader.rows(name=word))
-    if same:
-        return same[-1]  # After an edit there may be several, and the last one is what counts.
-    shown = " ".join(word.split())
-    near: dict[str, TaskRow] = {}
-    for row in reader.rows():
-        if word in row.name or shown in " ".join(row.name.split()):
-            near[row.name] = row
-    return near.popitem()[1] if len(near) == 1 else None
-
-
-def unknown_task(reader: JournalReader, name: str) -> BadValueError:
-    known = [row.name for row in islice(reader.rows(), NAMES_HINTED_MAX)]
-    if not known:
-        return BadValueError("no task has started in this run yet", hint="headway status")
-    return BadValueError(
-        f"no task `{one_line(name)}` has started in this run", hint=did_you_mean(name, known)
-    )
-
-
-def slowest(reader: JournalReader, glance: Glance) -> list[tuple[TaskRow, float]]:
-    took = ((row, row.ended_s - row.started_s) for row in glance.rows(reader, "finished"))
-    return nlargest(3, took, key=lambda pair: pair[1])
-
-
-NAME_CELLS: Final = 30
-
-
-def coming_lines(reader: JournalReader, environ: Mapping[str, str]) -> Iterator[str]:
-    """Of every agent whose task is not done, how it would go on now."""
-    from headway.agents.kinds import kind_of
-    from headway.agents.metering import MeteredUsage
-    from headway.agents.programs import COMING, sessions_of
-    from headway.config import read_configuration
-    from headway.gateway.recording import doubts_of, recorded_in
-    from headway.run.agent_tasks import outset_of
-
-    left = {row.key.hex(): row for row in reader.rows() if row.state not in ("finished", "skipped")}
-    settings = {one.name: one for one in read_configuration(environ).values.agents}
-    recorded: dict[str, MeteredUsage] = {}
-    with suppress(HeadwayError, OSError):
-        recorded = recorded_in(reader)
-    is_replayed = False
-    for home, session in sessions_of(reader.folder):
-        row, kind = left.get(session.key), kind_of(session.agent, settings)
-        if row is None or kind is None:
-            continue
-        journalled = row.attempt - (row.state == "started")
-        how, *_ = outset_of(kind, home, replace(session, said=None), environ, journalled)
-        made = recorded.get(f"{session.task}~{session.number}", MeteredUsage())
-        if how == "replay" and made.calls == made.in_flight:
-            how = "start"
-        is_replayed = is_replayed or how == "replay"
-        after = ""
-        if made.calls and how in ("session", "replay"):
-            after = f", after {count(made.calls, 'call')}"
-        yield f"{one_line(session.task, NAME_CELLS)} {COMING[how]} ({session.agent}{after})"
-    if is_replayed:
-        yield from doubts_of(reader)
-
-
-def accounts_by_key(reader: JournalReader) -> dict[str, list[AgentUsage]]:
-    """By content key, in hexadecimal digits: what the attempts of each task told."""
-    if reader.document("agent") is None:
-        return {}  # Without loading what reads it.
-    from headway.agents.programs import accounts_of
-
-    found: dict[str, list[AgentUsage]] = {}
-    for account in accounts_of(reader):
-        found.setdefault(account.key, []).append(account)
-    return found
-
-
-SUMMED: Final = (
-    "turns", "input_tokens", "output_tokens", "microusd", "metered_input_tokens",
-    "metered_output_tokens", "metered_microusd", "metered_unpriced", "replayed", "calls_again",
-)  # fmt: skip
-
-
-def _together(accounts: Sequence[AgentUsage]) -> AgentUsage:
-    seen = [one.metered_calls for one in accounts if one.metered_calls is not None]
-    sums = {name: sum(getattr(one, name) for one in accounts) for name in SUMMED}
-    tools, denied = Counter[str](), Counter[str]()
-    for one in accounts:
-        tools.update(one.tools)
-        denied.update(one.denied)
-    return replace(
-        accounts[-1], metered_calls=sum(seen) if seen else None, tools=dict(tools),
-        denied=dict(denied), **sums,
-    )  # fmt: skip
-
-
-def _silent(accounts: Sequence[AgentUsage]) -> int:
-    return sum(one.turns for one in accounts if not one.microusd)
-
-
-def agents_as_json(accounts: list[AgentUsage]) -> dict[str, object]:
-    """All attempts of one task, for a program: what its agent reports, what the gateway saw."""
-    one = _together(accounts)
-    return {
-        "name": one.agent, "session": one.session, "how": one.how, "turns": one.turns,
-        "tools": one.tools, "denied": one.denied,
-        "told": {
-            "input_tokens": one.input_tokens, "output_tokens": one.output_tokens,
-            "usd": known_usd(one.microusd, _silent(accounts)),
-        },
-        "metered": None if one.metered_calls is None else {
-            "calls": one.metered_calls, "input_tokens": one.metered_input_tokens,
-            "output_tokens": one.metered_output_tokens,
-            "usd": known_usd(one.metered_microusd, one.metered_unpriced),
-        },
-        "replayed": one.replayed, "calls_again": one.calls_again,
-    }  # fmt: skip
-
-
-def account_lines(reader: JournalReader, width: int) -> Iterator[str]:
-    """A line for each task that an agent has performed, or tried to."""
-    found = accounts_by_key(reader)
-    if not found:
-        return  # Without loading what reads them.
-    from headway.agents.programs import WORDS
-
-    for accounts in found.values():
-        one = _together(accounts)
-        words = [count(one.turns, "turn"), count(sum(one.tools.values()), "tool use")]
-        told = f"{short(one.input_tokens)} in, {short(one.output_tokens)} out, "
-        told += cost(one.microusd, _silent(accounts))
-        if one.metered_calls is not None:
-            words += [
-                count(one.metered_calls, "call"), f"{short(one.metered_input_tokens)} in",
-                f"{short(one.metered_output_tokens)} out",
-                cost(one.metered_microusd, one.metered_unpriced), f"itself says {told}",
-            ]  # fmt: skip
-        else:
-            words.append(told)
-        if one.how != "first":
-            words.append(WORDS[one.how])
-        if one.denied:
-            words.append(f"not allowed: {', '.join(one.denied)}")
-        if one.calls_again:
-            words.append(f"{count(one.calls_again, 'call')} paid twice")
-        who = f"{one_line(one.task, NAME_CELLS)}  {one.agent}"
-        yield one_line(f"{who}: {', '.join(words)}", width)
-
+SLOW_MAX: Final = 3
 
 SHOWN_MAX: Final = 3
 WHAT_CELLS_MAX: Final = 60
 
 
-def waste_of(reader: JournalReader) -> ProgressStatistics:
-    """What the attempts took that were for nothing, since the run was last taken over."""
-    kinds = ("run_began", "task_started", "task_proposed", "task_stale")
-    progress = RunProgress(TaskNames("", ("",), (None,), lambda _: 0, str))
-    for recorded in reader.events(kinds=kinds):
-        event = recorded.event
-        if isinstance(event, RunBegan):
-            progress = RunProgress(progress.cast)
-        elif isinstance(event, TaskStarted | TaskProposed | TaskStale):
-            progress.hear((event,))
-    return progress.statistics()
-
-
-def again_lines(reader: JournalReader, lessons: Sequence[Lesson]) -> Iterator[str]:
-    if not lessons:
-        return
-    waste = waste_of(reader)
-    took = duration(waste.stale_s)
-    if waste.stale_microusd:
-        took += f", {usd(waste.stale_microusd)}"
-    first = f"{count(waste.stale, 'attempt')} ran again ({took}): "
+def again_lines(history: RunHistory, lessons: Sequence[Lesson]) -> Iterator[str]:
+    """Which tasks of a run worked on what others changed meanwhile, and what prevents it."""
+    took = duration(history.stale_s)
+    if history.stale_microusd:
+        took += f", {usd(history.stale_microusd)}"
+    first = f"{count(history.stale, 'attempt')} ran again ({took}): "
     for lesson in lessons[:SHOWN_MAX]:
         yield first + _words(lesson)
         first = "and "
@@ -363,13 +81,6 @@ def _words(lesson: Lesson) -> str:
 
 DOUBTS_LISTED_MAX: Final = 20
 """Effects in doubt that are named one by one: a crash leaves at most one for each channel."""
-
-
-def known_of(reader: JournalReader) -> KnownEffects:
-    known = KnownEffects()
-    for recorded in reader.events(kinds=EFFECTS):
-        known.apply(recorded.key, recorded.event)
-    return known
 
 
 def doubt_lines(reader: JournalReader, known: KnownEffects) -> Iterator[str]:
@@ -402,43 +113,41 @@ STYLES: Final = {
     "stopped": "bold yellow",
 }
 
-RANKED_MAX: Final = 10_000
-"""Tasks that are looked through for the slowest while a run goes on: it is done again and again."""
 
-
-def status_lines(glance: Glance, reader: JournalReader, width: int) -> Iterator[Text]:
+def status_lines(run: RunView, width: int) -> Iterator[Text]:
     """A line for each fact, at most as wide as the screen where text of tasks is in them."""
-    verdict = glance.verdict
-    yield title_line(glance.header, width)
-    yield from block("state", [state_words(glance)], STYLES.get(verdict.state, ""))
-    yield from block("tasks", [count_words(glance)])
-    inner = (f"{name} {done:,} of {total:,}" for name, (done, total) in glance.inner.items())
+    state, history = run.verdict, run.history
+    yield title_line(run.header, width)
+    yield from block("state", [state_words(run)], STYLES.get(state.state, ""))
+    yield from block("tasks", [count_words(run)])
+    inner = (f"{name} {done:,} of {total:,}" for name, (done, total) in run.inner().items())
     yield from block("reduces", [", ".join(inner)])
-    yield from block("time", [_time_words(glance)])
-    if verdict.is_live:
-        from headway.report.text.health import outlook, run_windows, source_of
+    yield from block("time", [_time_words(run)])
+    if state.is_live:
+        from headway.report.text.health import lanes_of, left_of, run_windows
         from headway.report.text.stage import rest_words
 
-        left = outlook(reader, glance, source_of(reader))[0]
-        yield from block("rest", rest_words(left))
-        yield from block("windows", run_windows(glance, left.left))
-    yield from block("used", [spent_words(glance)])
-    yield from block("again", [stale_words(reader)])
-    yield from block("agents", islice(account_lines(reader, 400), LISTED_MAX))
-    is_ranked = not verdict.is_live or glance.of("finished") <= RANKED_MAX
-    ranked = slowest(reader, glance) if is_ranked else []
-    slow = [f"{one_line(row.name, 30)} {duration(took_s)}" for row, took_s in ranked]
+        lanes = lanes_of(run)
+        yield from block("rest", rest_words(left_of(run, lanes)))
+        yield from block("waiting", waiting_words(run, lanes))
+        yield from block("windows", run_windows(run))
+    yield from block("used", [used_words(run)])
+    yield from block("again", [stale_words(history)])
+    yield from block("agents", islice(account_lines(run.reader, 400), LISTED_MAX))
+    slow = [
+        f"{one_line(run.name(one.key), 30)} {duration(one.took_s)}"
+        for one in slowest(history.tasks.values(), SLOW_MAX)
+    ]
     yield from block("slowest", [", ".join(slow)])
-    failed = list(islice(glance.rows(reader, "failed"), LISTED_MAX))
+    failed = list(islice(run.rows("failed"), LISTED_MAX))
     yield from block("failed", [failure(row, width - LABEL_CELLS - 2) for row in failed])
-    if glance.of("failed") > len(failed):
-        yield labelled("", f"and {glance.of('failed') - len(failed):,} more", "dim")
-    if not verdict.is_live:
-        known = known_of(reader)
-        yield from block("effects", [done_words(known)])
-        for line in doubt_lines(reader, known):
+    if (more := run.words()["failed"] - len(failed)) > 0:
+        yield labelled("", f"and {more:,} more", "dim")
+    if not state.is_live:
+        yield from block("effects", [done_words(history.effects)])
+        for line in doubt_lines(run.reader, history.effects):
             yield labelled("", line, "yellow")
-    yield from block("next", next_words(glance, failed))
+    yield from block("next", next_words(run, failed))
 
 
 def title_line(header: Header, width: int) -> Text:
@@ -448,54 +157,97 @@ def title_line(header: Header, width: int) -> Text:
     return Text.assemble((name, "bold"), "  ", (header.run, "dim"))
 
 
-def state_words(glance: Glance) -> str:
+def state_words(run: RunView, *, is_ours: bool = False) -> str:
     """`running, process 4711`; `waiting until 14:05:00: the window is empty`."""
-    verdict = glance.verdict
-    words = str(verdict.state)
-    if glance.pid is not None:
-        words += f", process {glance.pid}"
-    if verdict.until_s is not None and verdict.until_s > glance.now_s:
-        left = duration(verdict.until_s - glance.now_s)
-        words += f", until {clock(verdict.until_s, glance.now_s)} (in {left})"
-    if verdict.reason:
-        words += f": {one_line(verdict.reason, 200)}"
-    if verdict.is_live and glance.standing.waves:
-        words += f", wave {glance.standing.wave} of {glance.standing.waves}"
+    state, standing = run.verdict, run.history.standing
+    words = str(state.state)
+    if run.pid is not None and not is_ours:
+        words += f", process {run.pid}"
+    if state.until_s is not None and state.until_s > run.now_s:
+        left = duration(state.until_s - run.now_s)
+        words += f", until {clock(state.until_s, run.now_s)} (in {left})"
+    if state.reason:
+        words += f": {one_line(state.reason, 200)}"
+    if state.is_live and standing.waves:
+        words += f", wave {standing.wave} of {standing.waves}"
     return words
 
 
-def count_words(glance: Glance) -> str:
-    """`18 of 22 finished, 3 running, 1 failed`."""
-    left = glance.total - sum(glance.summary.counts.values())
-    words = counts(
-        (glance.of("started"), "running" if glance.verdict.is_live else "cut off"),
-        (glance.of("proposed"), "waiting to be committed"),
-        (glance.of("stale"), "to run again"),
-        (glance.of("delayed"), "to be tried again"),
-        (glance.of("failed"), "failed"),
-        (glance.of("skipped"), "skipped"),
-        (left, "not started"),
-    )
-    return ", ".join([f"{glance.of('finished'):,} of {glance.total:,} finished", *words])
+ORDER: Final = (
+    "in flight", "running here", "waiting for a limit", "held", "cut off", "queued",
+    "waiting for a task", "failed", "skipped", "not started",
+)  # fmt: skip
 
 
-def spent_words(glance: Glance) -> str:
-    """`1.2M tokens in, 80k out, $1.20`."""
-    summary = glance.summary
-    words = usage_words(
-        summary.input_tokens, summary.output_tokens, summary.spent_microusd, summary.unpriced
-    )
-    if summary.reserved_microusd:
-        words.append(f"up to {usd(summary.reserved_microusd)} more in flight")
-    return ", ".join(words)
+def count_words(run: RunView) -> str:
+    """`18 of 22 done, 3 in flight, 1 failed`."""
+    words = run.words()
+    done = f"{words['done'] + words['reused']:,} of {run.total:,} done"
+    if words["reused"]:
+        done += f" ({words['reused']:,} of them reused)"
+    return ", ".join([done, *counts(*((words[word], word) for word in ORDER))])
 
 
-def stale_words(reader: JournalReader) -> str:
+def used_words(run: RunView) -> str:
+    """`1.2M tokens in, 80k out, $1.20, 3 refused`; what is in flight or was cut off beside it."""
+    history, taken = run.history, run.history.taken
+    words = usage_words(taken.input_tokens, taken.output_tokens, taken.microusd, taken.unpriced)
+    if most := in_flight_microusd(run):
+        words.append(f"up to {usd(most)} more in flight")
+    if history.refused:
+        words.append(f"{history.refused:,} refused")
+    return ", ".join([*words, *twice_words(history)])
+
+
+def in_flight_microusd(run: RunView) -> int:
+    """What calls in flight can cost at most."""
+    history = run.history
+    return sum(history.tasks[key].reserved_microusd for key in history.active) * run.is_live
+
+
+def twice_words(history: RunHistory) -> list[str]:
+    """`2 calls cut off, up to 3k tokens may be billed twice`."""
+    if not history.cut_calls:
+        return []
+    tokens = history.cut_tokens
+    most = f"up to {short(tokens)} tokens" if tokens else "their tokens"
+    return [f"{count(history.cut_calls, 'call')} cut off, {most} may be billed twice"]
+
+
+def waiting_words(run: RunView, lanes: Sequence[AccountView]) -> Iterator[str]:
+    """Why each task waits that has not ended and is not worked on, by what it waits for."""
+    standing, history = run.history.standing, run.history
+    words = run.words()
+    if many := words["waiting for a limit"]:
+        whats = dict.fromkeys(lane.wait.words for lane in lanes if lane.wait is not None)
+        yield f"{many:,} waiting for a limit: {'; '.join(whats) or 'a permit'}"
+    if many := words["held"]:
+        yield f"{many:,} held: earlier tasks may change what they read"
+    later = [one for one in history.tasks.values() if one.state == "delayed"]
+    if later:
+        soon_s = min(one.again_s for one in later)
+        when = "when the run is resumed"
+        if soon_s < inf:
+            when = f"{clock(soon_s, run.now_s)} at first"
+        yield f"{len(later):,} queued to be tried again, {when}"
+    if (many := words["queued"] - len(later)) > 0:
+        if standing.stopping_for is not None:
+            why = "the run is stopping"
+        elif standing.held_until_s is not None and standing.held_until_s > run.now_s:
+            why = f"the run is held, {standing.held_for}"
+        else:
+            why = f"as many as {standing.strategy or 'the run'} allows now are started"
+        yield f"{many:,} queued: {why}"
+    for group in run.groups():
+        if many := group.of("waiting for a task"):
+            yield f"{many:,} of {group.name} waiting for a task: {group.waits_for} is not done"
+
+
+def stale_words(history: RunHistory) -> str:
     """`3 attempts, $0.02: what they had read has changed`; nothing, if none had to run again."""
-    stale = [recorded.event for recorded in reader.events(kinds=("task_stale",))]
-    spent = sum(event.ending.spend_microusd for event in stale if isinstance(event, TaskStale))
-    paid = f", {usd(spent)}" if spent else ""
-    return f"{count(len(stale), 'attempt')}{paid}: what they had read has changed" if stale else ""
+    paid = f", {usd(history.stale_microusd)}" if history.stale_microusd else ""
+    many = count(history.stale, "attempt")
+    return f"{many}{paid}: what they had read has changed" if history.stale else ""
 
 
 def failure(row: TaskRow, cells_max: int) -> Text:
@@ -507,20 +259,20 @@ def failure(row: TaskRow, cells_max: int) -> Text:
     return Text.assemble((name, "red"), "  ", one_line(why, max(20, cells_max - len(name) - 2)))
 
 
-def next_words(glance: Glance, failed: list[TaskRow]) -> Iterator[str]:
-    run, state = glance.header.run, glance.verdict.state
+def next_words(run: RunView, failed: Sequence[TaskRow] = ()) -> Iterator[str]:
+    name, state = run.header.run, run.verdict.state
     if state == "paused":
-        yield f"headway resume {run}"
-    elif glance.verdict.is_live:
-        yield f"headway status {run} --watch"
-    elif glance.verdict.is_resumable:
+        yield f"headway resume {name}"
+    elif run.verdict.is_live:
+        yield f"headway status {name} --watch"
+    elif run.verdict.is_resumable:
         again = "tries the failed tasks again" if state == "failed" else "goes on where it was"
-        more = " --budget '$20'" if glance.verdict.reason.startswith("budget:") else ""
-        yield f"headway resume {run}{more}   {again}"
+        more = " --budget '$20'" if run.verdict.reason.startswith("budget:") else ""
+        yield f"headway resume {name}{more}   {again}"
     if failed:
-        yield f"headway why {run} '{clean_name(failed[0].name)}'"
-    if glance.of("finished"):
-        yield f"headway results {run}"
+        yield f"headway why {name} '{clean_name(failed[0].name)}'"
+    if run.history.performed:
+        yield f"headway results {name}"
 
 
 def clean_name(name: str) -> str:
@@ -528,54 +280,85 @@ def clean_name(name: str) -> str:
     return one_line(name, 200).replace("'", "'\\''")
 
 
-def as_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
-    header, verdict, standing = glance.header, glance.verdict, glance.standing
-    summary, known, rest = glance.summary, known_of(reader), {}
-    if verdict.is_live:
-        from headway.report.text.health import outlook, run_windows, source_of
+def as_json(run: RunView) -> dict[str, object]:
+    header, state, history = run.header, run.verdict, run.history
+    taken, rest = history.taken, {}
+    if state.is_live:
+        from headway.report.text.health import lanes_of, left_of, run_windows
 
-        left, waits_for = outlook(reader, glance, source_of(reader))
+        lanes = lanes_of(run)
+        left = left_of(run, lanes)
         rest = {"eta_s": left.eta_s, "bound_s": left.bound_s, "bound_by": left.binding,
                 "fair_s": left.fair_s, "fair_by": left.fair_binding,
-                "waits_for": waits_for,
-                "windows": list(run_windows(glance, left.left))}  # fmt: skip
+                "waits_for": "; ".join(dict.fromkeys(
+                    lane.wait.words for lane in lanes if lane.wait is not None)),
+                "waiting": list(waiting_words(run, lanes)),
+                "windows": list(run_windows(run))}  # fmt: skip
     return {
         "run": header.run, "name": header.name, "kind": header.kind, "folder": header.folder,
-        "state": verdict.state, "reason": verdict.reason, "until_s": verdict.until_s,
-        "resumable": verdict.is_resumable, "pid": glance.pid, "strategy": standing.strategy,
-        "parts": standing.parts,
-        "tasks": {"total": glance.total, **{str(state): n for state, n in summary.counts.items()}},
-        "reduces": {name: {"finished": n, "total": of} for name, (n, of) in glance.inner.items()},
-        "input_tokens": round(summary.input_tokens),
-        "output_tokens": round(summary.output_tokens),
-        "usd": known_usd(summary.spent_microusd, summary.unpriced),
-        "known_usd": summary.spent_microusd / 1e6,
-        "unpriced_calls": summary.unpriced,
-        "reserved_usd": summary.reserved_microusd / 1e6,
+        "state": state.state, "reason": state.reason, "until_s": state.until_s,
+        "resumable": state.is_resumable, "pid": run.pid, "strategy": history.standing.strategy,
+        "parts": history.parts,
+        "tasks": tasks_json(run),
+        "reduces": {name: {"done": n, "total": of} for name, (n, of) in run.inner().items()},
+        **usage_json(taken), "known_usd": taken.microusd / 1e6, "unpriced_calls": taken.unpriced,
+        "reserved_usd": in_flight_microusd(run) / 1e6,
+        "refused": history.refused,
+        "cut_off": cut_json(history),
         "created_s": header.created_s,
-        "elapsed_s": glance.elapsed_s,
+        "elapsed_s": run.elapsed_s,
         **rest,
-        "slowest": [{"task": row.name, "seconds": took} for row, took in slowest(reader, glance)],
+        "slowest": [
+            {"task": run.name(one.key), "seconds": one.took_s}
+            for one in slowest(history.tasks.values(), SLOW_MAX)
+        ],
         "failed": [
             {"task": row.name, "reason": row.fault, "attempts": row.attempt}
-            for row in islice(glance.rows(reader, "failed"), LISTED_MAX)
+            for row in islice(run.rows("failed"), LISTED_MAX)
         ],
-        "effects": {"done": len(known.done), "in_doubt": len(known.doubts), "now": len(known.now),
-                    "doubts": list(known.doubts)},
+        "effects": {"done": len(history.effects.done), "in_doubt": len(history.effects.doubts),
+                    "now": len(history.effects.now), "doubts": list(history.effects.doubts)},
         "agents": {
             accounts[-1].task: agents_as_json(accounts)
-            for accounts in accounts_by_key(reader).values()
+            for accounts in accounts_by_key(run.reader).values()
         },
-        "finished": None if standing.finished is None else as_dict(standing.finished),
+        "finished": None if history.standing.finished is None
+        else as_dict(history.standing.finished),
     }  # fmt: skip
 
 
-def _time_words(glance: Glance) -> str:
-    words = f"{duration(glance.elapsed_s)} since {clock(glance.header.created_s, glance.now_s)}"
-    if glance.standing.strategy:
-        words += f", {glance.standing.strategy}"
-    if glance.standing.parts > 1:
-        words += f", resumed {count(glance.standing.parts - 1, 'time')}"
+def tasks_json(run: RunView) -> dict[str, int]:
+    words = {word.replace(" ", "_"): many for word, many in run.words().items()}
+    return {"total": run.total, "done": 0, **words}
+
+
+def cache_json(cache: CacheTokens) -> dict[str, object]:
+    return {
+        "cache_read_tokens": round(cache.read), "cache_write_tokens": round(cache.written),
+        "cache_rewrite_tokens": round(cache.rewritten),
+    }  # fmt: skip
+
+
+def usage_json(taken: AttemptUsage) -> dict[str, object]:
+    return {
+        "calls": taken.calls, "input_tokens": round(taken.input_tokens),
+        "output_tokens": round(taken.output_tokens),
+        "usd": known_usd(taken.microusd, taken.unpriced), **cache_json(taken.cache),
+    }  # fmt: skip
+
+
+def cut_json(history: RunHistory) -> dict[str, object]:
+    calls, tokens = history.cut_calls, history.cut_tokens
+    return {"calls": calls, "tokens": None if calls and not tokens else tokens}
+
+
+def _time_words(run: RunView) -> str:
+    standing = run.history.standing
+    words = f"{duration(run.elapsed_s)} since {clock(run.header.created_s, run.now_s)}"
+    if standing.strategy:
+        words += f", {standing.strategy}"
+    if standing.parts > 1:
+        words += f", resumed {count(standing.parts - 1, 'time')}, the time between left out"
     return words
 
 
@@ -591,26 +374,49 @@ No runs yet. To begin:
 Everything: headway --help"""
 
 
+def last_runs() -> Iterator[tuple[str, float, RunView | HeadwayError]]:
+    """The newest runs: id, age, and what there is; a journal that cannot be read hides no other."""
+    for place in list_runs(state_folder(), RUNS_MAX):
+        age_s = time.time() - place.created_s
+        try:
+            with JournalReader(place.folder) as reader:
+                run = RunView(reader)
+                run.words()
+            yield place.id, age_s, run
+        except HeadwayError as error:
+            yield place.id, age_s, error
+
+
+def runs_json() -> list[dict[str, object]]:
+    return [
+        {"run": name, "age_s": age_s, "state": "unreadable", "reason": run.message}
+        if isinstance(run, HeadwayError)
+        else {
+            "run": name, "age_s": age_s, "state": run.verdict.state, "name": run.header.name,
+            "kind": run.header.kind, "resumable": run.verdict.is_resumable,
+            "tasks": tasks_json(run),
+        }
+        for name, age_s, run in last_runs()
+    ]  # fmt: skip
+
+
 def draw_runs(console: Console) -> None:
     from rich.table import Table
     from rich.text import Text
 
     rows: list[tuple[Text, ...]] = []
-    glances: list[Glance] = []
-    for place in list_runs(state_folder(), RUNS_MAX):
-        age = Text(duration(time.time() - place.created_s))
-        try:
-            with JournalReader(place.folder) as reader:
-                glance = look(reader)
-        except HeadwayError as error:
-            # One journal that cannot be read does not hide the others.
-            why = Text(one_line(error.message, 40))
-            rows.append((Text(place.id), Text(), Text("unreadable"), why, age))
+    lines: list[str] = []
+    for id, age_s, run in last_runs():
+        age = Text(duration(age_s))
+        if isinstance(run, HeadwayError):
+            why = Text(one_line(run.message, 40))
+            rows.append((Text(id), Text(), Text("unreadable"), why, age))
             continue
-        glances.append(glance)
-        state = Text(glance.verdict.state, STYLES.get(glance.verdict.state, ""))
-        name = Text(one_line(glance.header.name, 30))
-        rows.append((Text(glance.header.run), name, state, Text(count_words(glance)), age))
+        state = Text(run.verdict.state, STYLES.get(run.verdict.state, ""))
+        rows.append((Text(id), Text(one_line(run.header.name, 30)), state,
+                     Text(count_words(run)), age))  # fmt: skip
+        if run.verdict.is_resumable or run.verdict.state == "paused":
+            lines.append(f"headway resume {id}")
     if not rows:
         console.print(NOTHING, soft_wrap=True)
         return
@@ -622,13 +428,7 @@ def draw_runs(console: Console) -> None:
         table.add_row(*cells)
     console.print(table)
     console.print()
-    lines = [
-        f"headway resume {glance.header.run}"
-        for glance in glances
-        if glance.verdict.is_resumable or glance.verdict.state == "paused"
-    ]
-    lines += [f"headway status {glance.header.run}" for glance in glances[:1]]
-    print_lines(console, (*lines, "headway --help"), "dim")
+    print_lines(console, (*lines, f"headway status {rows[0][0]}", "headway --help"), "dim")
 
 
 def _fitted(rows: list[tuple[Text, ...]], width: int) -> list[tuple[Text, ...]]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -11,12 +10,10 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from headway.engine.record import Header
-from headway.journal.documents import RunOutline, kept_shape
 from headway.journal.reader import JournalReader
-from headway.report.history import Passage, Passages, effective_width, in_line, stays
+from headway.report.history import TaskHistory, effective_width, in_line, stays
 from headway.report.tables import Cell, TimelineLane, timeline
-from headway.report.text.runs import Glance, look
+from headway.report.text.run_view import RunView
 from headway.report.text.terminal import print_lines
 from headway.report.text.words import count, duration, glyphs_for, one_line
 
@@ -25,53 +22,22 @@ LEAST_S: Final = 0.001
 
 
 class TimelineView(Struct, frozen=True):
-    tasks: Sequence[Passage]
+    run: RunView
+    tasks: Sequence[TaskHistory]
     names: Sequence[str]
     lines: dict[bytes, float]
-    glance: Glance
-    submitted: int
-    effective: float
-    elapsed_s: float
-    parts: int
 
 
 def played(reader: JournalReader) -> TimelineView:
-    names = {row.key: row.name for row in reader.rows()}
-    group_of = grouping(reader.header, names)
-    history = Passages(loners(reader.header, kept_shape(reader), group_of))
-    for recorded in reader.events():
-        history.hear(recorded.key, recorded.event)
-    glance = look(reader)
-    now_s = history.elapsed_s
-    if glance.verdict.is_live:
-        now_s += max(0.0, time.time() - glance.summary.last_s)
-    history.close(now_s)
+    run = RunView(reader, is_whole=True)
+    history = run.history
+    history.close(run.elapsed_s)
     tasks = sorted(history.tasks.values(), key=lambda task: (task.number, task.key))
-    lines = in_line(tasks, group_of)
+    names = {row.key: row.name for row in reader.rows()}
+    lines = in_line(tasks)
     return TimelineView(
-        tasks, [names.get(task.key, task.key.hex()[:8]) for task in tasks], lines, glance,
-        history.submitted, effective_width(history, lines), now_s, history.parts,
-    )  # fmt: skip
-
-
-def grouping(header: Header, names: Mapping[bytes, str]) -> Callable[[bytes], str]:
-    """The group of a task, by its name: `review` of `review[security]`; an `each` is one group."""
-    if header.kind == "each":
-        return lambda _: "each"
-    return lambda key: names.get(key, "").partition("[")[0]
-
-
-def loners(
-    header: Header, shape: RunOutline | None, group_of: Callable[[bytes], str]
-) -> Callable[[bytes], bool]:
-    """Whether a task works before its first call: programs and functions do, prompts do not."""
-    if shape is None:
-        return lambda _: header.kind != "plan"
-    models = shape.models
-    if models is not None:
-        return lambda key: group_of(key) not in models
-    local = {group.name for group in shape.graph.groups if group.is_local}
-    return lambda key: header.kind != "plan" or group_of(key) in local
+        run, tasks, [names.get(task.key, task.key.hex()[:8]) for task in tasks], lines
+    )
 
 
 def draw_played(console: Console, run: TimelineView, *, is_whole: bool) -> None:
@@ -84,9 +50,9 @@ def draw_played(console: Console, run: TimelineView, *, is_whole: bool) -> None:
         end = None if task.ended_s is None else (task.ended_s, task.state == "finished")
         lanes.append((stays(task, run.lines.get(task.key, 0.0)), end))
     names = [one_line(name) for name in run.names]
-    header = run.glance.header
+    header = run.run.header
     title = f"{one_line(header.name)}, {count(len(run.tasks), 'task')}"
-    draw_timeline(console, title, lanes, names, max(LEAST_S, run.elapsed_s), lanes_max)
+    draw_timeline(console, title, lanes, names, max(LEAST_S, run.run.elapsed_s), lanes_max)
     draw_legend(console, "queued at the provider")
     console.print()
     print_lines(console, sentences(run))
@@ -95,25 +61,28 @@ def draw_played(console: Console, run: TimelineView, *, is_whole: bool) -> None:
 
 
 def sentences(run: TimelineView) -> list[str]:
-    said = [f"Submitted {run.submitted:,}, effectively {run.effective:.1f} at once."]
+    history = run.run.history
+    effective = effective_width(history, run.lines)
+    said = [f"Submitted {history.submitted:,}, effectively {effective:.1f} at once."]
     if run.lines:
         waited = duration(sum(run.lines.values()))
         said.append(
             f"{count(len(run.lines), 'answer')} took far longer per token than the fastest of "
             f"their group: {waited} in all, shown as queued at the provider."
         )
-    if run.parts > 1:
-        said.append(f"Resumed {count(run.parts - 1, 'time')}; the time between is left out.")
+    if history.parts > 1:
+        said.append(f"Resumed {count(history.parts - 1, 'time')}; the time between is left out.")
     return said
 
 
 def as_json(run: TimelineView) -> dict[str, object]:
     """The same for a program: every stay of every task, in seconds since the run began."""
+    history = run.run.history
     return {
-        "run": run.glance.header.run, "elapsed_s": run.elapsed_s, "submitted": run.submitted,
-        "effective": run.effective, "parts": run.parts,
+        "run": run.run.header.run, "elapsed_s": run.run.elapsed_s, "submitted": history.submitted,
+        "effective": effective_width(history, run.lines), "parts": history.parts,
         "tasks": [
-            {"task": name, "state": task.state, "attempts": task.attempt,
+            {"task": name, "state": run.run.word_of(task), "attempts": task.attempt,
              "started_s": task.started_s, "ended_s": task.ended_s,
              "stays": [dict(zip(("kind", "from_s", "to_s"), one, strict=True))
                        for one in stays(task, run.lines.get(task.key, 0.0))]}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from math import inf
 from typing import Final
@@ -14,9 +13,8 @@ from rich.text import Text
 
 from headway.agents.shell import ShimClient
 from headway.engine.engine import replayed
-from headway.engine.events import AttemptStuck, TaskSkipped, TaskStarted
 from headway.engine.explain import ReasonNames, why
-from headway.engine.record import Fact, TaskRow
+from headway.engine.record import TaskRow
 from headway.engine.state import Rules, State
 from headway.engine.strategy import parse
 from headway.errors import BadValueError, PlanError, did_you_mean
@@ -27,7 +25,7 @@ from headway.plans.fan_in import shapes_of, with_levels
 from headway.plans.graph import Graph, TaskGroup
 from headway.report.text import runs
 from headway.report.text.logs import stuck_words, told
-from headway.report.text.runs import NAMES_HINTED_MAX, Glance, find_row, look
+from headway.report.text.run_view import NAMES_HINTED_MAX, RunView, find_row, must_be_one
 from headway.report.text.terminal import clean, print_lines
 from headway.report.text.words import clock, count, duration, fault_line, one_line
 from headway.run.each import EachSource, EachWork
@@ -66,127 +64,126 @@ class Cause(Struct, frozen=True):
 
 def cause_of(reader: JournalReader, word: str, known: Callable[[], KnownRun | None]) -> Cause:
     """Why the task of this name is where it is; `known` is called if it has not started."""
-    glance = look(reader)
+    run = RunView(reader, is_whole=True)
     row = find_row(reader, word)
     if row is None:
         found = known()
         if found is None:
-            raise _unknown(word, (row.name for row in reader.rows()))
-        return _pending(reader, word, found, glance)
+            raise _unknown(word, [row.name for row in islice(reader.rows(), NAMES_HINTED_MAX)])
+        return _pending(run, word, found)
+    task = run.history.tasks[row.key]
+    if task.state == "skipped":
+        return _skipped(run, row)
     facts = [recorded.event for recorded in reader.events(key=row.key)]
-    if row.state == "skipped":
-        return _skipped(reader, row, facts, glance)
-    story = tuple(f"{clock(fact.at_s, glance.now_s)}  {told(fact, '').strip()}" for fact in facts)
-    if row.state in ("proposed", "stale"):
-        return _judged(reader, row, story, known, glance)
-    return _started(row, facts, story, glance)
+    story = tuple(f"{clock(fact.at_s, run.now_s)}  {told(fact, '').strip()}" for fact in facts)
+    if task.state in ("proposed", "stale"):
+        return _judged(run, row, story, known)
+    return _started(run, row, story)
 
 
-def _started(row: TaskRow, facts: Sequence[Fact], story: tuple[str, ...], glance: Glance) -> Cause:
-    first = next((fact for fact in facts if isinstance(fact, TaskStarted)), None)
-    began, fault = "", one_line(fault_line(row.fault) or "no reason", 300)
-    if first is not None:
-        after = duration(max(0.0, first.at_s - glance.summary.first_s))
-        began = f"it started {after} after the run began: {first.reason}"
-    resume = f"headway resume {glance.header.run}"
-    match row.state:
-        case "finished":
-            took = duration(max(0.0, row.ended_s - row.started_s))
-            because = f"{began}; attempt {row.attempt} gave its result in {took}"
-            return Cause(row.name, "finished", because, story)
-        case "failed":
-            because = f"{count(row.attempt, 'attempt')} failed, the last with {fault}"
-            advice = ADVICE.get(row.fault.partition(":")[0], f"{resume} tries it again")
-            return Cause(row.name, "failed", because, story, advice)
-    if not glance.verdict.is_live:
+def _started(run: RunView, row: TaskRow, story: tuple[str, ...]) -> Cause:
+    task = run.history.tasks[row.key]
+    word, fault = run.word_of(task), one_line(fault_line(row.fault) or "no reason", 300)
+    began = f"it started {duration(task.first_s)} after the run began: {task.reason}"
+    resume = f"headway resume {run.header.run}"
+    if task.state == "finished":
+        took = duration((task.ended_s or 0.0) - task.started_s)
+        because = f"{began}; attempt {row.attempt} gave its result in {took}"
+        return Cause(row.name, word, because, story)
+    if task.state == "failed":
+        because = f"{count(row.attempt, 'attempt')} failed, the last with {fault}"
+        return Cause(row.name, word, because, story, advice_for(row.fault, resume))
+    if not run.is_live:
         because = f"attempt {row.attempt} had no end when the run's process was gone"
-        return Cause(row.name, "cut off", because, story, resume)
-    if row.state == "delayed":
-        return Cause(row.name, "delayed", f"attempt {row.attempt} failed: {fault}", story)
-    since = duration(max(0.0, glance.now_s - row.started_s))
+        if task.state == "delayed":
+            because = f"attempt {row.attempt} failed: {fault}"
+        return Cause(row.name, word, because, story, resume)
+    if task.state == "delayed":
+        again = "" if task.again_s == inf else f", again at {clock(task.again_s, run.now_s)}"
+        return Cause(row.name, word, f"attempt {row.attempt} failed: {fault}{again}", story)
+    since = duration(max(0.0, run.history.at(run.now_s) - task.started_s))
     because = f"attempt {row.attempt} for {since}; {began}"
-    if isinstance(facts[-1], AttemptStuck) and facts[-1].quiet_s:
-        return Cause(
-            row.name, "running", f"{because}; it {stuck_words(facts[-1].quiet_s)}", story,
-            f"headway logs {glance.header.run} '{runs.clean_name(row.name)}'",
-        )  # fmt: skip
-    return Cause(row.name, "running", because, story)
+    if not task.quiet_s:
+        return Cause(row.name, word, because, story)
+    advice = f"headway logs {run.header.run} '{runs.clean_name(row.name)}'"
+    return Cause(row.name, word, f"{because}; it {stuck_words(task.quiet_s)}", story, advice)
+
+
+def advice_for(fault: str, resume: str) -> str:
+    """What helps against a failure, by its kind."""
+    return ADVICE.get(fault.partition(":")[0], f"{resume} tries it again")
 
 
 def _judged(
-    reader: JournalReader,
-    row: TaskRow,
-    story: tuple[str, ...],
-    known: Callable[[], KnownRun | None],
-    glance: Glance,
+    run: RunView, row: TaskRow, story: tuple[str, ...], known: Callable[[], KnownRun | None]
 ) -> Cause:
     """An attempt has ended, and its task has not: those before it decide what becomes of it."""
+    task, word = run.history.tasks[row.key], run.word_of(run.history.tasks[row.key])
     because = "has ended, and tasks before it may still change what it has read"
-    if row.state == "stale":
+    if task.state == "stale":
         what = one_line(row.fault.removeprefix("stale: "), 200)
         because = f"was for nothing: `{what}`, which it had read, has changed since. It runs again"
     because = f"attempt {row.attempt} {because}"
-    if not glance.verdict.is_live:
+    if not run.is_live:
         because += "; no process performs the run"
-        return Cause(row.name, row.state, because, story, f"headway resume {glance.header.run}")
-    found, number = known(), _number(reader, row.key)
-    if row.state == "proposed" and found is not None and number is not None:
-        state, names = _replayed(reader, found, glance)
+        return Cause(row.name, word, because, story, f"headway resume {run.header.run}")
+    found = known()
+    if task.state == "proposed" and found is not None:
+        state, names = _replayed(run, found)
         # Events do not contain what an attempt has read: that is kept beside them.
-        touched = reader.body(row.ending.access) if row.ending.access else None
-        if touched is not None and state.coherence is not None and state.coherence.has(number):
-            state.coherence.note(number, decode(touched))
-            state.coherence.propose(number)
-        because = why(state, number, glance.now_s, names).words
-    return Cause(row.name, row.state, because, story)
+        touched = run.reader.body(row.ending.access) if row.ending.access else None
+        if touched is not None and state.coherence is not None and state.coherence.has(task.number):
+            state.coherence.note(task.number, decode(touched))
+            state.coherence.propose(task.number)
+        because = why(state, task.number, run.now_s, names).words
+    return Cause(row.name, word, because, story)
 
 
-def _skipped(reader: JournalReader, row: TaskRow, facts: Sequence[Fact], glance: Glance) -> Cause:
-    blamed = next((fact.because for fact in reversed(facts) if isinstance(fact, TaskSkipped)), None)
-    failed = ((other.name, _number(reader, other.key)) for other in reader.rows("failed"))
-    culprit = next((name for name, number in failed if number == blamed), None)
+def _skipped(run: RunView, row: TaskRow) -> Cause:
+    tasks = run.history.tasks
+    blamed = tasks[row.key].because
+    culprit = next((other.key for other in tasks.values() if other.number == blamed), None)
     if culprit is None:
         return Cause(row.name, "skipped", "something that it needs has failed")
-    because = f"`{one_line(culprit)}`, which it needs, has failed"
-    advice = f"headway why {glance.header.run} '{runs.clean_name(culprit)}'"
+    name = run.name(culprit)
+    because = f"`{one_line(name)}`, which it needs, has failed"
+    advice = f"headway why {run.header.run} '{runs.clean_name(name)}'"
     return Cause(row.name, "skipped", because, (), advice)
 
 
-def _pending(reader: JournalReader, word: str, known: KnownRun, glance: Glance) -> Cause:
-    state, names = _replayed(reader, known, glance)
+def _pending(run: RunView, word: str, known: KnownRun) -> Cause:
+    state, names = _replayed(run, known)
     labels = [names.task(task) for task in range(state.ready_set.numbers.total)]
     shown = " ".join(word.split())
     near = [number for number, name in enumerate(labels) if shown in " ".join(name.split())]
-    if word not in labels and len(near) != 1:
-        raise _unknown(word, iter(labels))
+    if word not in labels:
+        must_be_one(word, [labels[number] for number in near])
+        if not near:
+            raise _unknown(word, labels)
     task = labels.index(word) if word in labels else near[0]
-    now_s = time.time() if glance.verdict.is_live else glance.summary.last_s
-    answer = why(state, task, now_s, names)
+    answer = why(state, task, run.now_s if run.is_live else run.history.last_s, names)
     words, advice = answer.words, ""
-    group = known.graph.groups[state.place(task)[0]]
-    if not glance.verdict.is_live:
-        advice = f"headway resume {glance.header.run}"
+    if not run.is_live:
         needs = [one.words for one in answer.blockers if one.kind == "needs"]
-        words = "; ".join([f"no process performs the run ({runs.state_words(glance)})", *needs])
-    elif answer.status == "free" and group.is_local and state.local:
+        words = "; ".join([f"no process performs the run ({runs.state_words(run)})", *needs])
+        return Cause(labels[task], "not started", words, (), f"headway resume {run.header.run}")
+    group = known.graph.groups[state.place(task)[0]]
+    if answer.status == "free" and group.is_local and state.local:
         words = f"this machine has no room beside {count(state.local, 'task')} of this run"
-    return Cause(labels[task], "not started", words, (), advice)
+    needs_task = any(one.kind == "needs" for one in answer.blockers)
+    return Cause(labels[task], "waiting for a task" if needs_task else "queued", words, (), advice)
 
 
-def _replayed(reader: JournalReader, known: KnownRun, glance: Glance) -> tuple[State, ReasonNames]:
-    rules = known.rules
-    if glance.standing.strategy:
-        rules = Rules(parse(glance.standing.strategy), rules.retries, rules.halt, rules.ceiling)
-    recorded = list(reader.events())
-    state = replayed(known.graph, rules, (one.event for one in recorded))
+def _replayed(run: RunView, known: KnownRun) -> tuple[State, ReasonNames]:
+    rules, strategy = known.rules, run.history.standing.strategy
+    if strategy:
+        rules = Rules(parse(strategy), rules.retries, rules.halt, rules.ceiling)
+    state = replayed(known.graph, rules, (one.event for one in run.reader.events()))
     # The journal has the names of started tasks, also where the plan does not have them yet.
-    by_key = {row.key: row.name for row in reader.rows()}
-    started = {
-        one.event.task: by_key[one.key]
-        for one in recorded
-        if isinstance(one.event, TaskStarted) and one.key in by_key
-    }
-    now_s = time.time() if glance.verdict.is_live else glance.summary.last_s
+    names = {row.key: row.name for row in run.reader.rows()}
+    tasks = run.history.tasks.values()
+    started = {task.number: names[task.key] for task in tasks if task.key in names}
+    now_s = run.now_s if run.is_live else run.history.last_s
 
     def name(task: int) -> str:
         return started.get(task) or known.label(*state.place(task))
@@ -194,16 +191,11 @@ def _replayed(reader: JournalReader, known: KnownRun, glance: Glance) -> tuple[S
     return state, ReasonNames(name, lambda at_s: clock(at_s, now_s))
 
 
-def _unknown(word: str, names: Iterator[str]) -> BadValueError:
-    known = list(islice(names, NAMES_HINTED_MAX))
-    if not known:
+def _unknown(word: str, names: Sequence[str]) -> BadValueError:
+    if not names:
         return BadValueError("this run has no tasks yet")
-    return BadValueError(f"this run has no task `{one_line(word)}`", hint=did_you_mean(word, known))
-
-
-def _number(reader: JournalReader, key: bytes) -> int | None:
-    numbers = [getattr(recorded.event, "task", None) for recorded in reader.events(key=key)]
-    return numbers[-1] if numbers else None
+    hint = did_you_mean(word, names[:NAMES_HINTED_MAX])
+    return BadValueError(f"this run has no task `{one_line(word)}`", hint=hint)
 
 
 def draw_cause(console: Console, cause: Cause) -> None:
