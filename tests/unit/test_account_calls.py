@@ -93,6 +93,9 @@ overload of calls that were sent before it was told says nothing new: silent
 overload while others are let in is a limit that is told in no other way: silent
     go 0 8; began 0 0.5; began 1 0.5; fail 7 overload 1; fail 6 overload 1.1;
     held 1.1 = concurrency 3 6 in flight
+before the first answer, too, the next try after a timeout is when it is due: unknown
+    go 0; ask; ask; decide 400 = 1,2 |; fail 1 timeout 400.5; ask;
+    decide 400.6 = - | 3 concurrency 430.5
 overload and timeout leave half as many in flight, which tries raise again: silent
     go 0 12; fail 0 timeout 1; in_flight = 11; held 1 = concurrency 31 11 in flight; serve 1 2;
     serve 2 2; serve 3 2; serve 4 2; serve 5 2; serve 6 2; in_flight = 5;

@@ -717,7 +717,7 @@ class Width:
 
     def next_probe_s(self, width: float, now: float) -> float:
         """When one more than `width` is tried, if a cap or silence holds it there."""
-        if self._is_cold and self.cap.limit > width:
+        if self._is_cold and self.firm > width:
             return self._cold_s + SILENT_S * 2.0 ** self._silent(now)
         holding = [cap for cap in (self.cap, self.strain) if cap.limit <= width]
         return max((cap.next_probe_s for cap in holding), default=inf)
