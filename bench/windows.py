@@ -127,14 +127,15 @@ def _measured(name: str, way: str, size: int, others: int = OTHERS) -> tuple[str
         launched(*options, "--dialect", voice) as url,
     ):
         environment = _environment(home, url)
-        foreseen_s = 0.0
+        foreseen = ""
         if way == "plan":
             model = f"{'openai' if is_openai else 'anthropic'}/{MODEL}"
             _plan(home, model, LEARNING)
             _headway(home, environment, "run", "plan.yaml", "-q", "--yes")
             _plan(home, model, CALLS if name in FORMATS else others)
             said = _headway(home, environment, "check", "plan.yaml", "--forecast", "--json")
-            foreseen_s = json.loads(said)["forecast"]["time_s"]["mid"]
+            ends = json.loads(said)["forecast"]["time_s"]
+            foreseen = f"{ends['mid']:.0f} ({ends['low']:.0f} to {ends['high']:.0f})"
         base = "OPENAI_BASE_URL" if is_openai else "ANTHROPIC_BASE_URL"
         path = "/chat/completions" if is_openai else "/v1/messages"
         began_s, before = time.monotonic(), len(_arrivals(url))
@@ -162,14 +163,14 @@ def _measured(name: str, way: str, size: int, others: int = OTHERS) -> tuple[str
         times = [one["at_s"] for one in arrivals if one["model"] == OTHER and one["is_accepted"]]
         gap = f"{max(late - early for early, late in pairwise(times)):.1f}" if times else ""
         mine = [one for one in arrivals[before:] if one["model"] == MODEL]
-        judged = _judged(arrivals[0]["at_s"], mine, size, foreseen_s, took_s)
+        judged = _judged(arrivals[0]["at_s"], mine, size, foreseen, took_s)
         row = (name, way, f"{size:,}", *judged, gap)
         say(" ".join(row))
         return row
 
 
 def _judged(
-    first_s: float, ours: list[dict[str, Any]], size: int, foreseen_s: float, took_s: float
+    first_s: float, ours: list[dict[str, Any]], size: int, foreseen: str, took_s: float
 ) -> tuple[str, ...]:
     in_flight = later = 0
     empty_s: dict[int, float] = {}
@@ -185,7 +186,6 @@ def _judged(
             if number not in taken and taken:
                 wakes.append(one["at_s"] - first_s - number * WINDOW_S)
             taken[number] = taken.get(number, 0.0) + used / size
-    foreseen = f"{foreseen_s:.0f}" if foreseen_s else ""
     wake = f"{max(wakes):.1f}" if wakes else ""
     return (str(len(ours)), foreseen, f"{took_s:.0f}", str(in_flight), str(later), wake,
             f"{max(taken.values()):.0%}")  # fmt: skip
