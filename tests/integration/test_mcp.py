@@ -165,8 +165,8 @@ def test_a_plan_is_judged_again_by_the_process_that_opens_its_files(scene: Scene
         command, env=scene.environment, cwd=scene.here, capture_output=True, timeout=99, check=False
     )
     assert ended.returncode == 3, ended.stderr
-    assert b"is hidden" in ended.stderr
-    assert b"secret" not in ended.stderr
+    assert b"is hidden" in ended.stdout
+    assert b"secret" not in ended.stdout
 
 
 def test_garbage_costs_nothing_but_itself(scene: Scene) -> None:

@@ -14,6 +14,7 @@ import sys
 import time
 from codecs import getincrementaldecoder
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -266,9 +267,13 @@ def last_words(place: RunPlace) -> str:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - SAID_BYTES_MAX))
             lines = file.read().decode(errors="replace").strip().splitlines()
-            return lines[-1] if lines else ""
+            last = lines[-1] if lines else ""
     except OSError:
         return ""
+    with suppress(ValueError, LookupError, TypeError):
+        # A command that is to speak JSON says so also why it cannot.
+        return str(json.loads(last)["errors"][0]["message"])
+    return last
 
 
 def last_detail(place: RunPlace) -> str:

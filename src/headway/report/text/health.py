@@ -47,7 +47,7 @@ def foreseen_of(run: RunView) -> float | None:
 
 def lanes_of(run: RunView) -> Sequence[AccountView]:
     """The accounts that a run's process calls now."""
-    if run.source().get("sim") is not None:
+    if run.source.get("sim") is not None:
         return ()  # The simulated provider is in the run's own process.
     lanes, clients = _every_lane()
     ids = {client for client, name in clients if name.endswith(f"[{run.pid}]")}

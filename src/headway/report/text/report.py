@@ -550,7 +550,7 @@ def _overhead_words(run: Afterwards) -> str:
     extra = [] if numbers.is_measured else ["without the parts that were cut off"]
     if run.run.header.kind == "python":
         extra.append("with the functions that ran in its process")
-    if run.run.source().get("sim") is not None:
+    if run.run.source.get("sim") is not None:
         extra.append("with the simulated provider")
     return f"{words} ({', '.join(extra)})" if extra else words
 

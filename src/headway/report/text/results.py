@@ -56,13 +56,14 @@ def harvest(
     """The tasks that have ended, or those in `names`, in declared order; if asked, without names,
     only those that no other task needs."""
     run = RunView(reader, is_whole=True)
+    inner = run.inner()
     groups = final_groups(run) if is_final and not names else None
     rows = [
         row
         for row in reader.rows()
         if run.has(row.key)
-        and "/" not in (group := row.name.partition("[")[0])
-        and (row.name in names or group in names or not names)
+        and run.group_of(row.key) not in inner
+        and (not names or row.name in names or row.name.partition("[")[0] in names)
         and (groups is None or run.group_of(row.key) in groups)
     ]
     rows.sort(key=lambda row: run.place(row.key))

@@ -82,6 +82,7 @@ class RunView:
         self.reader: Final = reader
         self.header: Final[Header] = reader.header
         self.shape: RunOutline | None = None
+        self.source: Mapping[str, object] = {}
         self.verdict = RunVerdict("new")
         self.pid: int | None = None
         self.now_s = 0.0
@@ -96,7 +97,7 @@ class RunView:
     def refresh(self) -> None:
         reader, history = self.reader, self.history
         if not self._shape_of or self._shape_of != history.parts:
-            self.shape = kept_shape(reader)
+            self.shape, self.source = kept_shape(reader), self._source()
         # The owner first: a run that has none has written its last fact.
         owner = look_owner(reader.folder)
         self._learn_names()
@@ -175,7 +176,7 @@ class RunView:
             is_whole=self.is_total_known, foreseen_s=foreseen_s,
         )  # fmt: skip
 
-    def source(self) -> Mapping[str, object]:
+    def _source(self) -> Mapping[str, object]:
         """What is kept of a plan and its options, as it was last performed; empty of others."""
         header = self.header
         if header.kind == "plan":
@@ -185,7 +186,7 @@ class RunView:
         return {}
 
     def budget(self) -> Budget | None:
-        found = self.source().get("budget")
+        found = self.source.get("budget")
         return None if found is None else convert(found, Budget)
 
     def name(self, key: bytes) -> str:
