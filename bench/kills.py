@@ -9,7 +9,7 @@ import argparse
 import random
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -193,14 +193,18 @@ def main() -> None:
                 place = Path(folder, str(number))
                 place.mkdir()
                 results.append((name, measured(name, row, parsed.least, place)))
+                if not parsed.only:
+                    REPORT.write_text(page(results))  # After each row: all take an hour.
+
+
+def page(results: Sequence[tuple[str, Found]]) -> str:
     whole = Found()
     for _, found in results:
         for one in whole.__struct_fields__:
             setattr(whole, one, getattr(whole, one) + getattr(found, one))
     headings = ["what is killed", "runs", "kills that hit", "again", "lost", "left over", "over"]
     lines = [[name, *found.cells()] for name, found in (*results, ("**all**", whole))]
-    if not parsed.only:
-        REPORT.write_text(INTRODUCTION + table([*headings, "other"], lines))
+    return INTRODUCTION + table([*headings, "other"], lines)
 
 
 if __name__ == "__main__":
