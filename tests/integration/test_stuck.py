@@ -24,7 +24,7 @@ def test_a_command_that_does_nothing_is_ended_and_those_that_work_are_not(
         "each", "--stuck", "3s", "-j3", "sh {}.sh", ":::", "writes", "computes", "waits"
     )
     assert said.code == 1
-    assert stranger.status()["tasks"] == {"total": 3, "finished": 2, "failed": 1}
+    assert stranger.status()["tasks"] == {"total": 3, "done": 2, "failed": 1}
     why = stranger("why", "last", "waits").out
     assert NOTHING in why
     assert "stuck" in why
