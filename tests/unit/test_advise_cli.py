@@ -24,7 +24,7 @@ from headway.pacing.memory import (
 )
 from headway.report.advise import WidthCurve, WidthPoint
 from headway.report.text.advise import plot_lines
-from headway.report.text.width_svg import WidthPicture, width_svg
+from headway.report.text.svg import WidthPicture, width_svg
 from headway.report.text.words import ASCII, Glyphs
 
 ACCOUNT = "api.anthropic.com#1a2b3c4d"

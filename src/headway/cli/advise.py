@@ -195,8 +195,8 @@ def _preset(parsed: argparse.Namespace) -> AccountGuess:
 
 
 def _draw(parsed: argparse.Namespace, advice: Advice) -> None:
+    from headway.report.text.svg import WidthPicture, width_svg
     from headway.report.text.table import binding
-    from headway.report.text.width_svg import WidthPicture, width_svg
 
     situation, curve = advice.situation, advice.curve
     adaptive = [one.time_s for one in advice.options if one.way.kind == "adaptive"]
