@@ -149,7 +149,8 @@ def test_a_run_is_held_by_the_last_window_of_which_it_has_its_share() -> None:
     assert wait is not None
     assert wait.resource == "usage/7d"
     # Calls in flight that are expected to use 40 % of it.
-    wait = windows.share_wait(RUN, (1.0, 0.5), 40_000.0, MODEL, 0.0)
+    windows.fly(RUN, 40_000.0)
+    wait = windows.share_wait(RUN, (1.0, 0.5), 0.0, MODEL, 0.0)
     assert wait is not None
     assert wait.resource == "calls in flight/7d"
 

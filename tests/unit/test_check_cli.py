@@ -75,7 +75,7 @@ def test_a_program_gets_all_of_it(plan: Path, capsys: pytest.CaptureFixture[str]
     assert error["code"] == "HW010"
     assert error["detail"].startswith("if `parse` runs first, it reads the version from before")
     assert error["fixes"][0]["key"] == "needs"
-    assert "error[HW010]" in err
+    assert err == ""
 
 
 def test_a_large_plan_is_told_by_its_beginning(

@@ -65,6 +65,7 @@ MESSAGES: dict[type[Message], st.SearchStrategy[Message]] = {
     protocol.Configure: st.builds(protocol.Configure, TEXT, TERMS),
     protocol.Refresh: st.builds(protocol.Refresh, TEXT),
     protocol.Name: st.builds(protocol.Name, TEXT, TEXT),
+    protocol.Forget: st.builds(protocol.Forget, TEXT),
     Granted: st.builds(Granted, CALLS, TEXT, st.builds(values.Amounts, AMOUNTS, AMOUNTS, NUMBERS)),
     Denied: st.builds(Denied, CALLS, TEXT, TEXT, TEXT),
     protocol.Waits: st.builds(protocol.Waits, NUMBERS, st.none() | WAITS),

@@ -202,7 +202,9 @@ class _Window(Struct):
     def has_room(self, taken: float, tokens: float, share: float) -> bool:
         """Whether a flow that has taken so much may use so many tokens, with those of its calls in
         flight, and keep to its share. The first call of a window is let go in any case."""
-        return taken <= 0.0 or taken + self.share_of(tokens) * self.doubted <= share
+        if taken <= 0.0:
+            return True
+        return taken < share and taken + self.share_of(tokens) * self.doubted <= share
 
 
 class Allowances:

@@ -186,9 +186,13 @@ class _Builder:
         where_is = where(self._name, node.place)
         if not isinstance(node, Leaf):
             hole = _unquoted(self._text, node.place)
-            if hole:
+            if hole is not None:
+                quoted, repaired = hole
                 message = "`{{ }}` without quotes is a mapping to YAML, not a text"
-                raise PlanFileError(message, where=where_is, hint=f"put it in quotes: {hole}")
+                fix = Fix("text", Place(1, 1), value=repaired)
+                raise PlanFileError(
+                    message, where=where_is, hint=f"put it in quotes: {quoted}", fixes=(fix,)
+                )
             raise PlanFileError("a key is a word, not a list or a mapping", where=where_is)
         if node.text == "<<":
             raise PlanFileError("`<<` merges mappings: write the keys out", where=where_is)
@@ -218,13 +222,17 @@ def _meant(text: str) -> Scalar:
     return float(text) if _REAL.fullmatch(text) and abs(float(text)) < float("inf") else text
 
 
-def _unquoted(text: str, inner: Place) -> str:
-    """A value in quotes that begins with two braces, the second of them at this place."""
-    line = text.splitlines()[inner.line - 1]
-    value = line[max(0, inner.column - 2) :].strip()
+def _unquoted(text: str, inner: Place) -> tuple[str, str] | None:
+    """A value in quotes that begins with two braces, the second of them at this place; and the plan
+    with it."""
+    lines = text.splitlines(keepends=True)
+    line, begins = lines[inner.line - 1], max(0, inner.column - 2)
+    value = line[begins:].strip()
     if not value.startswith("{{"):
-        return ""
-    return f"'{value}'" if '"' in value else f'"{value}"'
+        return None
+    quoted = f"'{value}'" if '"' in value else f'"{value}"'
+    lines[inner.line - 1] = line[:begins] + line[begins:].replace(value, quoted, 1)
+    return quoted, "".join(lines)
 
 
 def _paired(text: str) -> str | None:
