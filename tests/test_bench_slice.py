@@ -51,12 +51,15 @@ def test_seeds_that_are_reported_are_not_those_that_were_tuned_on() -> None:
 
 
 @pytest.mark.parametrize("numbers", [range(0, 60), range(60, 120)])
-def test_on_accounts_known_exactly_calls_leave_when_the_first_version_sent_them(
+def test_on_accounts_known_exactly_the_last_call_leaves_no_later_than_in_the_first_version(
     numbers: range,
 ) -> None:
+    """The first version woke too late for calls that may pass a blocked one: those leave sooner."""
     traces = [trace for trace in map(draw_trace, numbers) if not change_of(trace)]
     assert len(traces) > 30
-    assert [(trace.number, kind) for trace in traces if (kind := compare(trace))] == []
+    found = [(trace.number, kind) for trace in traces if (kind := compare(trace))]
+    assert [one for one in found if one[1] not in ("sooner", "order")] == []
+    assert len(found) < len(traces) / 4
 
 
 @pytest.mark.parametrize("provider", [name for name in STEADY if name != "sub-second"])

@@ -99,9 +99,9 @@ def test_a_channel_that_fails_leaves_the_run_incomplete_and_resume_goes_on_there
     (home.folder / "broken").touch()
     code, _, said = home.run("run", "plan.yaml")
     assert code == 1
-    assert "3 done, 3 effects not performed" in said
+    assert "3 of 3 done; 3 effects were not performed" in said
     assert "exit 3: no such host; 2 more wait behind it" in said
-    assert "hint: headway resume " in said
+    assert "next: headway resume " in said
     assert [text for _, text in home.sent("log")] == LOG
     status = home.run("status")[1]
     assert "stopped: 3 effects were not performed" in status

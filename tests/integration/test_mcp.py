@@ -208,7 +208,7 @@ def test_a_run_is_stopped_and_many_calls_are_answered_at_once(scene: Scene) -> N
             assert first["run"] != second["run"]
             # Perhaps before its process has come to it: then nothing of it begins.
             assert (await client.gave("cancel_run", run=second["run"]))["told"]
-            await client.until(first["run"], lambda one: one["tasks"].get("started"))
+            await client.until(first["run"], lambda one: one["tasks"].get("in_flight"))
             runs = [client.gave("run_status", run=first["run"]) for _ in range(30)]
             assert {one["state"] for one in await asyncio.gather(*runs)} == {"running"}
             assert (await client.gave("cancel_run", run=first["run"]))["told"]

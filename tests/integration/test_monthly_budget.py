@@ -126,7 +126,7 @@ def test_two_runs_never_exceed_a_months_tokens_and_the_second_says_when_it_could
     shown = json.loads(say(scene, "limits", "--json"))
     (told_budget,) = shown["budgets"]
     assert (told_budget["spent"], told_budget["turns_on"]) == (2 * ONE_RUN, month_turns())
-    assert [day["tokens"] for day in dict(shown["days"])[""]] == [2 * ONE_RUN]
+    assert [spend["tokens"] for _, spend in dict(shown["days"])[""]] == [2 * ONE_RUN]
 
 
 @pytest.mark.parametrize("unit", ["tokens", pytest.param("microusd", marks=pytest.mark.soak)])

@@ -176,11 +176,10 @@ def test_a_result_that_waits_is_told_while_the_run_goes_on(stranger: Stranger) -
     process = started(stranger, "run", "plan.yaml", "--no-gateway", "--strategy", "fixed:4")
     try:
         until((stranger.here / "checked").exists)
-        until(lambda: "waiting to be committed" in stranger("status").out)
-        assert "1 waiting to be committed" in stranger("status").out
+        until(lambda: "1 held: earlier tasks may change" in stranger("status").out)
         told = stranger("why", "last", "check").out
         assert "waits for parse[a], which may still write `records/a`" in told.replace("\n", " ")
-        assert "needs check, which is proposed" in stranger("why", "last", "report").out
+        assert "needs check, which is held" in stranger("why", "last", "report").out
     finally:
         (stranger.here / "go").touch()
         assert process.wait(SOON_S) == 0

@@ -62,10 +62,10 @@ def test_a_need_is_named_with_where_it_is() -> None:
     groups = [TaskGroup("fetch"), TaskGroup("load"), TaskGroup("parse", 1, (Need(0), Need(1))),
               TaskGroup("last", 1, (Need(2),))]  # fmt: skip
     state = _state(groups, Strategy("fixed", 2), Failed(1, 1, Fault("server")))
-    assert _words(state, 2) == ["needs fetch, which is started", "needs load, which is delayed"]
-    assert _words(state, 3) == ["needs parse, which is pending"]
+    assert _words(state, 2) == ["needs fetch, which is in flight", "needs load, which is queued"]
+    assert _words(state, 3) == ["needs parse, which is waiting for a task"]
     assert why(state, 2, 0.0).words == (
-        "needs fetch, which is started, and needs load, which is delayed"
+        "needs fetch, which is in flight, and needs load, which is queued"
     )
 
 
@@ -77,7 +77,7 @@ def test_the_member_that_is_needed_is_named() -> None:
     ]
     state = _state(groups, Strategy("fixed", 2), Finished(0, 1))
     assert _words(state, 8) == [
-        "needs parse[3], which is ready", "all 2 places are taken",
+        "needs parse[3], which is queued", "all 2 places are taken",
         "2 tasks go first, and there is room for 1",
     ]  # fmt: skip
     assert _words(state, 10) == ["needs all of enrich, of which 5 are not finished"]
@@ -97,7 +97,7 @@ def test_names_and_times_are_told_as_the_caller_likes() -> None:
     names = ReasonNames(lambda task: f"number {task}", lambda at_s: f"{at_s / 3600:.0f} o'clock")
     answer = why(state, 1, 0.0, names)
     assert [blocker.words for blocker in answer.blockers] == [
-        "the run is held until 18 o'clock: window", "needs number 0, which is started",
+        "the run is held until 18 o'clock: window", "needs number 0, which is in flight",
     ]  # fmt: skip
     assert _words(state, 1)[0] == "the run is held until 64800 s: window"
 
@@ -234,7 +234,7 @@ def test_a_need_that_waits_to_be_committed_is_named_so() -> None:
               TaskGroup("report", 1, (Need(1),))]  # fmt: skip
     state = _shared(groups)
     _end(state, 1, "x")
-    assert _words(state, 2) == ["needs check, which is proposed"]
+    assert _words(state, 2) == ["needs check, which is held"]
 
 
 def test_a_task_that_is_known_to_read_what_another_writes_waits_for_it() -> None:

@@ -61,6 +61,7 @@ def arguments(parser: argparse.ArgumentParser) -> Body:
 
 def _plan(parsed: argparse.Namespace) -> int:
     from headway.cli.run import begin, environment_of
+    from headway.report.text.check import refusal_of
     from headway.run.launch import EXITS
 
     path = Path(parsed.output)
@@ -75,6 +76,12 @@ def _plan(parsed: argparse.Namespace) -> int:
         except QueueDeadlineError as error:
             print(error.render(), file=sys.stderr)
             return EXITS["window"]
+        except NoPlanError as error:
+            if not parsed.json:
+                raise
+            every = (error, *error.others)
+            print(json.dumps({"refused": [refusal_of(one) for one in every]}))
+            return error.exit_code
         if parsed.output == "-":
             sys.stdout.write(draft.text)
         else:
@@ -123,7 +130,6 @@ def _goal(parsed: argparse.Namespace, path: Path, environment: Mapping[str, str]
 def _drafted(goal: Goal, parsed: argparse.Namespace, path: Path) -> Draft:
     from headway.cli.run import deadline_of
     from headway.planner.planning import drafted
-    from headway.report.text.check import refusal_of
 
     tell = None if parsed.quiet else partial(print, file=sys.stderr)
     try:
@@ -131,8 +137,6 @@ def _drafted(goal: Goal, parsed: argparse.Namespace, path: Path) -> Draft:
     except NoPlanError as error:
         if error.draft.strip():
             error.hint = f"what it gave last is in {_keep(error, path)}; {error.hint}"
-        if parsed.json:
-            print(json.dumps({"refused": [refusal_of(one) for one in (error, *error.others)]}))
         raise
 
 

@@ -256,11 +256,14 @@ def _no_place(state: State, active: int, waiting: int) -> str:
 
 def _need_of_one(state: State, task: int, names: ReasonNames) -> str:
     if task in state.active:
-        where = "started"
+        where = "in flight"
     elif task in state.proposed:
-        where = "proposed"
+        where = "held"
+    elif task in state.delayed:
+        where = "queued"
     else:
-        where = "delayed" if task in state.delayed else WORDS[state.ready_set.states[task]]
+        word = WORDS[state.ready_set.states[task]]
+        where = {"ready": "queued", "pending": "waiting for a task"}.get(word, word)
     return f"needs {names.task(task)}, which is {where}"
 
 

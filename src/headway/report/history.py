@@ -716,6 +716,7 @@ class RunHistory:
             for usage in (task.taken, task.group.taken, self.taken, task.lost, task.group.lost,
                           self.lost):  # fmt: skip
                 usage.unpriced += task.is_unpriced
+                usage.microusd += task.reserved_microusd
         task.is_sent = False
 
 

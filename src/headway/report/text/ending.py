@@ -60,7 +60,7 @@ def ending_lines(
     """`why` it ended before its time, if it did, and when its usage window resets; `budget` is one
     with which it could go on."""
     head = f"{run.header.run}: {count_words(run)}"
-    if why:
+    if why := why or (run.verdict.reason if run.verdict.state == "stopped" else ""):
         head += f"; {why}"
     if until_s:
         head += time.strftime("; it resets at %Y-%m-%d %H:%M:%S", time.localtime(until_s))

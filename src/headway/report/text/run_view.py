@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, convert
 
@@ -26,10 +26,12 @@ from headway.errors import BadValueError, did_you_mean
 from headway.journal.documents import RunOutline, is_edited, kept_shape, source_of
 from headway.journal.folder import RunPlace, find_run
 from headway.journal.reader import JournalReader
-from headway.pacing.view import AccountView
 from headway.report.history import WORDS, RunHistory, RunVerdict, TaskHistory, verdict
 from headway.report.progress import TimeLeft, time_left
 from headway.report.text.words import one_line
+
+if TYPE_CHECKING:
+    from headway.pacing.view import AccountView
 
 WHOLE_MAX: Final = 20_000
 """Tasks of a run whose histories are all kept; of a larger one, only of those that have not ended:

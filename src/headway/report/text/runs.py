@@ -16,7 +16,6 @@ from headway.engine.record import Header, TaskRow
 from headway.errors import HeadwayError
 from headway.journal.folder import list_runs
 from headway.journal.reader import JournalReader
-from headway.pacing.view import AccountView
 from headway.report.history import AttemptUsage, RunHistory
 from headway.report.text.agents import account_lines, accounts_by_key, agents_as_json
 from headway.report.text.run_view import RunView, state_folder
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+    from headway.pacing.view import AccountView
     from headway.state.learned_edges import Lesson
 
 LISTED_MAX: Final = 10
