@@ -83,7 +83,7 @@ class ProgressLine:
 
 
 def progress_line(name: str, how: MapHow) -> ProgressLine | None:
-    """None where nobody would read it."""
+    """None where progress is off, or shown to no terminal or notebook."""
     shell = sys.modules.get("IPython")
     is_notebook = shell is not None and hasattr(shell.get_ipython(), "kernel")
     if not how.get("progress", True) or not (is_notebook or sys.stderr.isatty()):

@@ -223,7 +223,7 @@ class Rules(Struct, frozen=True):
         return self.strategy.kind != "adaptive" or self.ceiling < inf
 
     def callers(self, waiting: int) -> float:
-        """How many more may make calls, while so many wait for a permit already."""
+        """How many more tasks may make calls, given how many wait for a permit."""
         return inf if self.is_exact else LOOKAHEAD - waiting
 
 

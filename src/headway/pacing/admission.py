@@ -68,7 +68,7 @@ ACCOUNTS_MAX: Final = 1024
 """Accounts that are kept; beyond this, the idle ones that were made first make room."""
 
 IDLE_FORGOTTEN: Final = 64
-"""So many at once: the whole memory is written anew after it, in 50 ms."""
+"""Idle accounts are dropped in batches of this size: each writes the whole memory, in 50 ms."""
 
 OWNERS_MAX: Final = 4096
 """Keys and logins whose account is kept: a login renews its token some times a day."""

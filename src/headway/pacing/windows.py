@@ -200,7 +200,7 @@ class _Window(Struct):
         return 1.0 + STEP / max(STEP, self.rise)
 
     def has_room(self, taken: float, tokens: float, share: float) -> bool:
-        """Whether a flow that has taken so much may use so many tokens, with those of its calls in
+        """Whether a flow that has taken `taken` may use `tokens`, those of its calls in
         flight, and keep to its share. The first call of a window is let go in any case."""
         if taken <= 0.0:
             return True
@@ -324,7 +324,7 @@ class Allowances:
             window.probe_s = now + PROBE_S
 
     def join(self, flow: str, tokens: float) -> None:
-        """A call in flight used so many tokens before the first reading of the windows."""
+        """Count the tokens that a call in flight used before the first reading of the windows."""
         for window in self.windows.values():
             _add(window.early, flow, tokens)
             if flow != PERSON:
