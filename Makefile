@@ -20,7 +20,7 @@ ONE_MORE = $(shell $(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)
 
 .DEFAULT_GOAL := help
 .PHONY: help run test coverage test-parallel test-agents test-llm lint bench bench-pacing bench-http bench-broker bench-store bench-sharing bench-each bench-kills bench-cost \
-	bench-engine bench-chaos bench-gateway bench-coherence bench-state bench-patterns bench-examples bench-forecast bench-advice bench-strangers bench-versions bench-outage bench-cache bench-windows bench-person bench-changes picture soak clean check-python
+	bench-engine bench-chaos bench-gateway bench-coherence bench-state bench-patterns bench-examples bench-forecast bench-advice bench-strangers bench-versions bench-outage bench-cache bench-windows bench-person bench-changes bench-workspaces picture soak clean check-python
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -101,7 +101,7 @@ bench-state: $(RUNTIME) ## what the shared state costs, beside simpler ways to s
 bench-patterns: $(DEV) ## 50 repositories three ways: a serial loop, a plan, sub-agents
 	@$(BIN)/python -m bench.patterns
 
-bench-examples: $(DEV) ## what each worked example takes: the table in the README
+bench-examples: $(DEV) ## time and cost of each worked example: the table in docs/examples.md
 	@$(BIN)/python -m bench.examples
 
 bench-forecast: $(DEV) ## forecasts against the truth, over HTTP and in virtual time; can be interrupted and resumed
@@ -122,10 +122,13 @@ bench-outage: $(DEV) ## a provider that restarts in the middle of calls: what is
 	@$(BIN)/python -m bench.outage
 
 bench-windows: $(DEV) ## usage windows of every format over HTTP: a client, a plan, the gateway
-	@$(BIN)/python -m bench.windows
+	@$(BIN)/python -m bench.windows --scenes 10
 
 bench-person: $(DEV) ## a person beside a run of 500 tasks at the limit
 	@$(BIN)/python -m bench.person
+
+bench-workspaces: $(AGENTS) ## what workspaces promise, shown, beside git worktrees; can be interrupted and resumed
+	@$(BIN)/python -m bench.workspaces
 
 bench-cache: $(DEV) ## prompt caches under tight limits, beside HiveMind, which is installed on the way
 	@$(BIN)/python -m bench.cache
@@ -139,6 +142,7 @@ picture: $(RUNTIME) ## the picture in the README
 soak: $(DEV) ## the tests that take minutes
 	@$(BIN)/python -m pytest -q -n auto -m soak
 	@$(BIN)/python -m bench.kills
+	@$(BIN)/python -m bench.workspaces_kills
 
 clean: ## remove the environment and everything that tools left behind
 	@rm -rf $(VENV) build dist .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache \

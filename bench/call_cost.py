@@ -23,7 +23,8 @@ import headway
 from bench.markdown import table
 from bench.walk import provider
 from headway.base.values import Limit, Sketch, Tally
-from headway.client.admission import AdmissionPort, dial_alone, dial_best
+from headway.client.admission import AdmissionPort
+from headway.client.connection import dial_alone, dial_best
 from headway.pacing.call import Outcome, Request
 from headway.pacing.memory import AccountTerms
 

@@ -98,12 +98,12 @@ seen. Serializable is not enough: Validator before Enricher is a legal serial hi
 
 Each case runs in *every* interleaving of its tasks' steps: a step is one look, one put, or the end
 of a task. The tasks declare nothing about each other, and nothing orders them: with an edge from
-each task to the next everybody would be right, and nothing would run at the same time.
+each task to the next every system would be right, and nothing would run at the same time.
 """
 
 LEGEND: Final = """\
 The number is of interleavings with a result other than declared order, `0` is right every time;
-*n refused*: in so many of them somebody got an error instead of a result.
+*n refused*: in n of them a task got an error instead of a result.
 
 - **shared dict**: what is put is seen by all at once. **Last writer wins**: it is seen when its
   task ends. **Snapshot isolation**: a task sees the state of its first step; of two that wrote the
@@ -111,19 +111,19 @@ The number is of interleavings with a result other than declared order, `0` is r
 - **LangGraph {langgraph}, state**: a node for each task, all in one step of a `StateGraph`; each
   key is a channel, with a reducer where tasks add to a list. A node is given the state and returns
   what it changes. No result depends on the schedule: all nodes see the state from before the step,
-  so nobody sees what a task declared earlier did, and two nodes that write one key end the run with
+  so no node sees what a task declared earlier did. Two nodes that write one key end the run with
   `InvalidUpdateError`. With a reducer that keeps the last value they would not: then both G0 are
   right, and the others go on with what is stale.
 - **LangGraph, store**: the same nodes read and write an `InMemoryStore` while they work.
 - **Google ADK {adk}**: function nodes of a `Workflow`, all after its start, on `ctx.state`. A node
   that fails ends without a result; what it put stays.
 - **headway**: the engine that runs plans, with nothing declared. Tasks that read too early run
-  again; nobody is refused. With `reads` and `writes` declared, and with agents that cannot be
+  again; none is refused. With `reads` and `writes` declared, and with agents that cannot be
   stopped once they work on something stale, the counts are the same (`tests/coherence`).
 
 The adapters are in `bench/coherence_peers`, at most 50 lines each. None of the others promises
-declared order, so a number above 0 is not a defect of theirs: it says what is left to whoever
-writes the tasks.
+declared order, so a number above 0 is not a defect of theirs: it says what is left to the author
+of the tasks.
 """
 
 ISOLATION: Final = """\
@@ -131,7 +131,7 @@ ISOLATION: Final = """\
 
 Written anew from their descriptions, and in every interleaving
 (`tests/coherence/catalogue_isolation.py`). A serializable database gives a right state by ending
-some transactions with an error, which somebody has to begin again; here nobody sees an error.
+some transactions with an error, and their caller begins them again; here no caller sees an error.
 """
 
 

@@ -186,5 +186,5 @@ def _limits(
     return tuple(found)
 
 
-TUNING: Final = tuple(range(1001, 1061))
-REPORTED: Final = tuple(range(4001, 4061))
+TUNING: Final = (*range(1001, 1061), *range(7001, 7061))
+REPORTED: Final = tuple(range(8001, 8061))

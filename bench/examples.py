@@ -1,4 +1,4 @@
-"""What each worked example takes: `python -m bench.examples` renews the table in the README.
+"""What each worked example takes: `python -m bench.examples` renews the table in docs/examples.md.
 
 Every example is performed as a user would, in a copy of its folder, with its own script as the
 model. A simulated provider (`headway sim serve`) has the limits of "Concurrent vs. Parallel
@@ -30,7 +30,7 @@ from headway.sim.account import Terms
 from headway.sim.provider import Latency, ProviderSpec, SimulatedCall
 from headway.sim.server import launched, truth_of
 
-README: Final = ROOT / "README.md"
+PAGE: Final = ROOT / "docs" / "examples.md"
 PLANS: Final = ROOT / "examples" / "plans"
 MARK: Final = "examples"
 END_S_MAX: Final = 600.0
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m bench.examples")
     parser.add_argument("--json", action="store_true", help="print the numbers only")
-    parser.add_argument("--output", type=Path, default=README)
+    parser.add_argument("--output", type=Path, default=PAGE)
     parsed = parser.parse_args(arguments)
     measured = [measure(example) for example in EXAMPLES]
     if parsed.json:
@@ -149,13 +149,13 @@ def _judged(example: Example, visits: Sequence[dict[str, Any]], status: dict[str
 
 
 def report(measured: Sequence[Measured]) -> str:
-    """The table for the README."""
+    """The table of the page of examples."""
     headings = ("example", "time", "calls", "tokens", "cost", "refused", "bound",
                 "share of the bound")  # fmt: skip
     rows = [
         (
-            f"[{one.title}]({one.path})", f"{one.time_s:.1f} s", f"{one.calls}", f"{one.tokens:,}",
-            f"${one.usd:.2f}", f"{one.refused}", f"{one.bound_s:.1f} s",
+            f"[{one.title}](../{one.path})", f"{one.time_s:.1f} s", f"{one.calls}",
+            f"{one.tokens:,}", f"${one.usd:.2f}", f"{one.refused}", f"{one.bound_s:.1f} s",
             f"{one.bound_s / one.time_s:.0%}",
         )
         for one in measured

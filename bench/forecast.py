@@ -275,7 +275,7 @@ nothing is claimed of a real one. A forecast from 40 calls cannot be better than
 mean answer of 40 is off by 7 to 13 % by luck alone (one sigma), and at worst by {worst} among these
 cases; where answers bind, the time is off by more than that, as a burst is free. *Alike* are the
 cases where it is off by at most {alike}. The time of a few calls that all run at once is that of
-the longest answer, which nobody knows: such runs (22 calls on a wide account) are missed by 20 % in
+the longest answer, which is unknown: such runs (22 calls on a wide account) are missed by 20 % in
 the middle and by more than 100 % at worst, and their spreads say so.
 
 ETAs are looked at from a fifth of a run on: over HTTP as `headway status` says them every 2 s, in

@@ -92,12 +92,13 @@ def replayed(case: Case, is_foreseen: bool = True) -> Replayed:
             now_s, whole_s = at * outcome.time_s, outcome.time_s
             simple = (now_s / ended * case.count - whole_s) / whole_s if ended else None
             left = outcome.count - history.performed
-            eta_s = time_left(history, left, door.at(now_s), now_s, foreseen_s=foreseen_s).eta_s
+            limits = [door.at(now_s)]
+            eta_s = time_left(history, left, limits, now_s, foreseen_s=foreseen_s).eta_s
             off = None if eta_s is None else (now_s + eta_s - whole_s) / whole_s
             looks.append(Look(at, off, simple))
         ended += isinstance(event, TaskFinished)
         number = getattr(event, "task", None)
-        history.hear(b"" if number is None else b"%d" % number, _told(event, items))
+        history.apply(b"" if number is None else b"%d" % number, _told(event, items))
     return Replayed(outcome, tuple(looks))
 
 

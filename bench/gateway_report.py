@@ -53,7 +53,7 @@ median of {rounds} rounds.
   the queue in front of it.
 - *added*: to what the same round without anything in between took, at the median and at the 99th
   percentile of its calls, with 16 in flight.
-- headway checks the token, paces through the broker (with limits that bind nobody here; what it
+- headway checks the token, paces through the broker (with limits that do not bind here; what it
   learns of the provider's width may), learns from headers, reads usage from the passing bytes and
   keeps its ledger. LiteLLM runs one worker, with a master key, without a database and with errors
   logged only. A bare pass-through only forwards bytes: it is the least that its libraries can do.

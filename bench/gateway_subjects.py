@@ -42,7 +42,7 @@ END_S_MAX: Final = 10.0
 LOOK_EVERY_S: Final = 0.005
 GATEWAY: Final = (sys.executable, "-m", "headway", "gateway")
 ROOM: Final = ("rpm=100M", "tpm=100000M", "concurrent=10k")
-"""Limits that bind nobody here: what is measured is the way, not the wait."""
+"""Limits that do not bind here: what is measured is the way, not the wait."""
 
 
 class Server(Struct):

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 
 from bench.first import package
-from headway.base.values import Amounts, Demand, Limit, LimitKind, Reading, Resource, Usage
+from headway.base.values import Amounts, Demand, Limit, LimitKind, Reading, Resource
 from headway.pacing.account import AccountConfig, Profile
 from headway.pacing.call import Call
 from headway.pacing.calls import AccountCalls
@@ -185,7 +185,7 @@ class NewVersion:
 
     def end(self, number: int, is_used: bool, amounts: Amounts, now: float) -> bool:
         how: Literal["used", "unused"] = "used" if is_used else "unused"
-        return self._calls.settle(self._known[number], how, Usage(amounts), now)
+        return self._calls.settle(self._known[number], how, amounts, now)
 
     def levels(self, now: float) -> tuple[float, ...]:
         return tuple(limit.meter.available(now) for limit in self._calls.account.limits)

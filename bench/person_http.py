@@ -18,7 +18,8 @@ from typing import Final
 import aiohttp
 
 from headway.base.values import Limit
-from headway.client.admission import AdmissionPort, dial_alone
+from headway.client.admission import AdmissionPort
+from headway.client.connection import dial_alone
 from headway.gateway.guard import Keyring
 from headway.gateway.server import serving as gateway_serving
 from headway.gateway.settings import GatewaySettings

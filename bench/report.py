@@ -25,7 +25,7 @@ from bench.cells import (
     measure,
     pools_of,
 )
-from bench.drawn import REPORTED, TUNING, draw
+from bench.drawn import REPORTED, draw
 from bench.oracle import survey
 from bench.results import Store
 from bench.scenes import PROVIDERS, SEEDS, Set, is_sole
@@ -79,7 +79,7 @@ Everything here happens in virtual time against a simulated provider: **nothing 
 real one**, and no number depends on the machine. The same source gives the same file.
 
 - **Draws**: providers and workloads drawn at random (`bench/drawn.py` has the ranges). Constants
-  were chosen on the seeds {TUNING[0]} to {TUNING[-1]}; everything below is measured on
+  were chosen on the seeds 1001 to 1060 and 7001 to 7060; everything below is measured on
   {REPORTED[0]} to {REPORTED[-1]}. A cell is one draw with 22 or 300 tasks over 3
   seeds of the work, or 4,000 over one; its figure is the median over the seeds.
 - **bound**: the least time in which the provider's own rules let the work through

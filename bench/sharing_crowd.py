@@ -120,7 +120,8 @@ def _make_calls(errand: Errand) -> None:
 def _pace(client: openai.OpenAI, how: str) -> None:
     import headway
     from headway.broker.store import recall
-    from headway.client.admission import AdmissionPort, dial_alone
+    from headway.client.admission import AdmissionPort
+    from headway.client.connection import dial_alone
 
     if how == "shared":
         headway.pace(client)

@@ -26,7 +26,6 @@ from headway.base.values import (  # fmt: skip
     Resource,
     Sketch,
     Tally,
-    Usage,
 )
 from headway.engine.engine import begin, step
 from headway.engine.events import Began, CallAdmitted, Finished, Input, StartAttempt
@@ -65,7 +64,7 @@ HOLD_S: Final = 0.02
 STEP_S: Final = 0.002
 """Between two calls: half of what the account takes, so that every call may be sent at once."""
 
-USED: Final = Usage(Amounts(2000.0, 480.0))
+USED: Final = Amounts(2000.0, 480.0)
 
 
 def demand(index: int = 0) -> Demand:

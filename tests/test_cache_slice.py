@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.cache import SCENES, Measured, rehearse
+from bench.cache import MENDED, SCENES, Measured, outlasted, rehearse
 
 
 @pytest.mark.parametrize("name", ["80,000 input tokens a minute", "3 requests a minute"])
@@ -19,3 +19,8 @@ def test_conversations_go_on_while_their_cache_is_warm(name: str) -> None:
     assert headway.rewritten_tokens <= 0.01 * turns.rewritten_tokens
     assert headway.time_s <= 1.01 * turns.time_s
     assert headway.refused == 0
+
+
+def test_only_tools_that_outlast_the_cache_lose_conversations() -> None:
+    scene = MENDED["20 agents, 30 turns, tools of 60 s in the middle, 6,000 output tokens a minute"]
+    assert rehearse(scene, "headway").rewritten_tokens <= 1.01 * outlasted(scene)

@@ -169,12 +169,23 @@ def _commands(text: str) -> list[list[str]]:
 def test_the_korean_readme_has_the_commands_of_the_english_one() -> None:
     english, korean = _text("README.md"), _text("README.ko.md")
     assert _commands(korean) == _commands(english)
-    assert len(_commands(korean)[0]) >= 7
+    assert len(_commands(korean)[0]) >= 4
     assert "(README.md)" in korean
     assert set(re.findall(r"\(docs/[\w.-]+\.svg\)", korean)) == {"(docs/demo.svg)"}
-    for said in ("3.11", "`make run`", "`.venv/bin/headway`", "`pip install .`"):
+    for said in ("3.11", "`make run`", "`.venv/bin/headway`", "pip install ."):
         assert said in korean
         assert said in english
+
+
+def test_the_plan_of_the_readme_is_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "a.py").write_text("x = 1\n")
+    (tmp_path / "review.yaml").write_text(_blocks(_text("README.md"), "yaml")[0])
+    monkeypatch.chdir(tmp_path)
+    assert main(["check", "review.yaml"]) == 0
+    assert "review  prompt" in capsys.readouterr().out
 
 
 def test_every_module_that_the_architecture_names_is_there() -> None:

@@ -232,8 +232,7 @@ def test_the_caption_says_what_the_bound_comes_from() -> None:
     rows = [_row("a", 60.0)]
     assert caption(rows, "tokens/60s", "requests/60s") == (
         "Times in seconds, one seed. Best possible: 50.0 s, bound by tokens a minute; 55.0 s, "
-        "bound by requests a minute, if the ceiling holds, neighbours keep their share and no debt "
-        "is left."
+        "bound by requests a minute, within the ceiling, beside neighbours and without debt."
     )
 
 

@@ -87,7 +87,7 @@ def module_docstring(source: str) -> Iterator[str]:
 
 def deferred_work(source: str) -> Iterator[str]:
     """Work is done or is not in the code."""
-    yield from re.findall(r"\b(?:TO[D]O|FIXM[E]|XX[X])\b", source)
+    yield from re.findall(r"\b(?:TO[D]O|FIXM[E]|XX[X])\b(?!\.md)", source)
 
 
 def losing_words(source: str) -> Iterator[str]:
@@ -246,7 +246,7 @@ def test_the_whole_only_gets_smaller() -> None:
 EVENT_MODULES = {
     "report.history": "the fold that every view reads",
     "run.attempts": "makes them", "run.driver": "makes them", "run.machine": "makes them",
-    "report.trial": "a run in virtual time", "sim.rehearsal": "a run in virtual time",
+    "sim.rehearsal": "a run in virtual time",
     "cli.each": "shows a command's output when its end is durable",
     "api.maps": "hands results to its caller as tasks end",
 }  # fmt: skip

@@ -2,19 +2,20 @@
 
 Laws:
 - A key that is not known is refused: a misspelt budget is not a budget.
-- What is not set has a default, and it can be told of every value where it comes from.
+- What is not set has a default; `settings` lists every value with its source.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from headway.base.folders import config_folder
+from headway.base.folders import RUNTIME_DIR, STATE_DIR, config_folder, folders
 from headway.errors import BadValueError, StateFileError, did_you_mean
 from headway.plans.spec import LOOP
 
@@ -95,7 +96,7 @@ def read_configuration(environ: Mapping[str, str]) -> Configured:
 
 
 def foreign_allowance(environ: Mapping[str, str]) -> PlanPermissions:
-    """What the user lets plans do that somebody else wrote."""
+    """What the user lets plans by agents do."""
     from headway.plans.untrusted import allowance_of
 
     values = read_configuration(environ).values
@@ -181,3 +182,35 @@ def _server_of(name: str, table: Mapping[str, object]) -> McpServer:
 
 def _refused(path: str, why: str, hint: str) -> StateFileError:
     return StateFileError(f"{path} {why}", hint=hint)
+
+
+SWITCHES: Final = ("HEADWAY_UNPACED", "HEADWAY_DEBUG", "NO_COLOR")
+
+
+def settings(environ: Mapping[str, str]) -> list[tuple[str, object, str]]:
+    """Key, value and source of every setting."""
+    configured = read_configuration(environ)
+    found: list[tuple[str, object, str]] = []
+    values = configured.values
+    for key in values.__struct_fields__:
+        value = getattr(values, key)
+        shown = str(value).lower() if isinstance(value, bool) else value
+        if key not in NAMES:
+            found.append((key, shown, configured.path if key in configured.set_here else "default"))
+    # Of a server's environment nothing is shown: keys are in it.
+    for agent in values.agents:
+        found.append((f"agents.{agent.name}", str(agent), configured.path))
+    for server in values.mcp:
+        how = shlex.join(server.command) or server.url
+        found.append((f"mcp.{server.name}", how, configured.path))
+    place = folders(environ)
+    for name, path, variable, shared in (
+        ("state", place.state, STATE_DIR, "XDG_STATE_HOME"),
+        ("runtime", place.runtime, RUNTIME_DIR, "XDG_RUNTIME_DIR"),
+    ):
+        source = variable if environ.get(variable) else shared if environ.get(shared) else "default"
+        found.append((f"{name} folder", path, source))
+    for variable in SWITCHES:
+        if environ.get(variable):
+            found.append((variable, environ[variable], "environment"))
+    return found

@@ -198,7 +198,7 @@ class ContextTooSmallError(PlanError):
 
 
 class ForeignPlanError(PlanError):
-    """A plan that somebody else wrote asks for what only the user's own plans may have."""
+    """A plan by an agent asks for what only the user's own plans may have."""
 
     code = "HW014"
 
@@ -291,6 +291,12 @@ class EffectFailedError(InputError):
     exit_code = 1
 
 
+class WorkspaceError(InputError):
+    """The files of a task cannot be kept apart, collected or applied."""
+
+    code = "HW214"
+
+
 class StateFileError(InputError):
     """A file that headway keeps cannot be used."""
 
@@ -316,7 +322,7 @@ class WireError(ProviderError):
 
 
 class AccountClosedError(ProviderError):
-    """The provider refuses every call of this account until somebody pays or raises its limit."""
+    """The provider refuses every call of this account until it is paid or its limit is raised."""
 
     code = "HW206"
 

@@ -2,7 +2,7 @@
 
 `python: headway.reducers:vote` beside `reduce: TASK` is given the values of all results in declared
 order. With a `quorum` it is told as `missing` who has none; each of them states that in what it
-gives, so that nobody takes a part for the whole.
+gives, so that a part is not taken for the whole.
 """
 
 from __future__ import annotations

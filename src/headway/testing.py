@@ -32,7 +32,7 @@ class FakeTicket(Struct, eq=False):
     beginnings: list[tuple[Reading, str]] = field(default_factory=list)
     progress: list[float] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
-    """How it ended; more than one means that somebody settled it again."""
+    """How it ended; more than one means that it was settled again."""
     cut: HeadwayError | None = None
     """Set it to have the answer ended."""
 
@@ -169,7 +169,7 @@ class FakeAdmission:
             self._waiting.remove((call, future))
             self.left.append(call)
         elif future.done() and not future.cancelled() and future.exception() is None:
-            # It was granted while its caller was leaving: nobody will send it.
+            # It was granted while its caller was leaving: it will not be sent.
             future.result().settle(Outcome("unused"))
 
     def _ticket(self, call: Request) -> FakeTicket:
@@ -184,7 +184,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     Five hours of waiting take milliseconds. What happens in other threads takes real time: while
     a function that the loop itself has put into a thread runs, and while anything that was given
     to `waits_for` says that it is busy, the clock stands still. Sockets to other processes and
-    threads that nobody told the loop of are not waited for: a test that needs a journal uses one
+    threads that the loop does not know of are not waited for: a test that needs a journal uses one
     in memory, or `waits_for(lambda: journal.is_busy)`.
     """
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from threading import RLock
 from typing import Final, Protocol
@@ -45,6 +45,8 @@ class Result(Struct, frozen=True):
     unpriced: int = 0
     """Calls whose price is unknown: `spend_microusd` does not contain their cost."""
     cache: CacheTokens = NO_CACHE
+    is_renewed: bool = False
+    """Of an earlier attempt: nothing that it depends on has changed."""
 
     @property
     def spend(self) -> Spend:
@@ -98,6 +100,17 @@ class OverBudgetError(Exception):
         super().__init__(detail)
         self.result = result
         """What the attempt took before, if anything was sent."""
+
+
+def with_spent(ended: Exception, spent: Result) -> Exception:
+    """Why an attempt ended, with what it had taken before."""
+    if isinstance(ended, AttemptError):
+        lost = ended.result or Result(b"")
+        return AttemptError(ended.fault, charged(lost, spent), ended.is_in_doubt)
+    taken = spent if spent.calls else None
+    if isinstance(ended, WindowEmptyError):
+        return WindowEmptyError(ended.resets_at_s, ended.detail, taken)
+    return OverBudgetError(str(ended), taken)
 
 
 class Needed(Struct, frozen=True):
@@ -257,6 +270,11 @@ class Attempt:
     clock: AttemptClock = field(default_factory=AttemptClock)
     """Its own time: stopped while a call of the attempt waits."""
 
+    def part(self, **changes: object) -> Attempt:
+        """The same for one of its calls, or for another prompt: with other verbs."""
+        given = {one.name: getattr(self, one.name) for one in fields(Attempt)}
+        return Attempt(**{**given, **changes})
+
 
 TELL_WAIT: Final[ContextVar[Callable[[bool, str], None] | None]] = ContextVar(
     "tell_wait", default=None
@@ -311,29 +329,16 @@ def _tell_wait(loop: asyncio.AbstractEventLoop, attempt: Attempt, waits: bool, w
 class Work(Protocol):
     """What the tasks of one group are and how one is performed."""
 
-    @property
-    def name(self) -> str:
-        """The group's name."""
-
-    @property
-    def is_local(self) -> bool:
-        """Whether it uses this machine's processors rather than an account's quota."""
-        return False
-
-    @property
-    def is_idle_until_sent(self) -> bool:
-        """Whether an attempt that waits for its first permit has done nothing yet."""
-        return False
-
-    @property
-    def publishes(self) -> bool:
-        """Whether `publish` shows results anywhere."""
-        return False
-
-    @property
-    def timeout_s(self) -> float | None:
-        """How long one attempt may take."""
-        return None
+    name: str
+    """The group's name."""
+    is_local: bool = False
+    """Whether it uses this machine's processors rather than an account's quota."""
+    is_idle_until_sent: bool = False
+    """Whether an attempt that waits for its first permit has done nothing yet."""
+    publishes: bool = False
+    """Whether `publish` shows results anywhere."""
+    timeout_s: float | None = None
+    """How long one attempt may take."""
 
     def label(self, member: int) -> str:
         """A task's name as people read it: `review[security]`, or the group's own."""

@@ -15,7 +15,7 @@ import yaml
 
 from headway.base import locks as owner
 from headway.journal.reader import JournalReader
-from headway.report.text.run_view import RunView, look
+from headway.report.text.run_view import RunView
 from headway.sim.server import launched
 from tests.agents.agents import CLAUDE, ROOT, Urls, is_installed
 
@@ -89,7 +89,7 @@ def _over(folder: str) -> RunView:
     while True:
         assert os.path.exists(folder)
         with JournalReader(folder) as reader:
-            glance = look(reader)
+            glance = RunView(reader)
         if glance.history.standing.finished is not None:
             return glance
         assert time.monotonic() < until_s, glance

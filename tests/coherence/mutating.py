@@ -19,9 +19,9 @@ from headway.errors import PlanError
 from headway.plans.check import check
 from headway.plans.hazards import Remark
 from headway.plans.load import plan_from
-from headway.report.detect import DetectorFinding
-from headway.run.detector import Mode, detector_of
+from headway.report.findings import Finding
 from headway.run.launch import launch
+from headway.run.observe import Mode, Observer, subject_of_plan
 from headway.run.plan_run import PlanSource, plan_run
 from headway.run.run_context import Crew
 from tests.coherence.doing import Scene, on
@@ -58,7 +58,7 @@ class Verdict(Struct, frozen=True):
     remarks: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """What `check` says of a plan that gives what is meant all the same, but costs more."""
-    findings: tuple[DetectorFinding, ...] = ()
+    findings: tuple[Finding, ...] = ()
     failed: int = 0
 
     @property
@@ -75,7 +75,7 @@ class Verdict(Struct, frozen=True):
         return "\n".join(self.said) or "nothing"
 
 
-def judged(text: str, folder: Path, mode: Mode = "warn") -> Verdict:
+def judged(text: str, folder: Path, mode: Mode = "warn", *, learns: bool = False) -> Verdict:
     """Check a plan, and if it is not refused, run it."""
     try:
         loaded = plan_from(text, folder, "plan.yaml", False)
@@ -88,9 +88,12 @@ def judged(text: str, folder: Path, mode: Mode = "warn") -> Verdict:
     state = folder.parent / "state"
     environment = {"XDG_STATE_HOME": str(state), "HOME": str(state)}
     run = plan_run(loaded.expanded, source, Crew(str(folder), str(state), "run", environment))
-    detector = detector_of(mode, run, str(state))
-    over = asyncio.run(launch(detector.around(run.launch)))
-    return Verdict("", warnings, notes, detector.findings(), over.outcome.finished.failed)
+    subject = subject_of_plan(
+        lambda: run.plans.expanded, run.launch.graph, run.crew.channels, str(folder), str(state)
+    )
+    observer = Observer(mode, subject, learns=learns, run_folder=str(state))
+    over = asyncio.run(launch(observer.around(run.launch, run.crew.shim())))
+    return Verdict("", warnings, notes, observer.findings(), over.outcome.finished.failed)
 
 
 def in_words(remark: Remark) -> str:

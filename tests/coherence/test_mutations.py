@@ -23,7 +23,7 @@ import headway
 from headway.plans.check import check
 from headway.plans.hazards import Remark
 from headway.plans.load import plan_from
-from headway.report.detect import DetectorFinding
+from headway.report.findings import Finding
 from tests.coherence.handwritten import HANDS, Hand
 from tests.coherence.mutating import (
     Mutated,
@@ -149,11 +149,11 @@ def said_of_example(text: str, folder: Path) -> Verdict:
         return dict(json.loads(ended.stdout))
 
     remarks = told("check", "plan.yaml")["remarks"]
-    over = told("run", "plan.yaml", "--quiet", "--detect", "learn", "--sim", "script.yaml")
+    over = told("run", "plan.yaml", "--quiet", "--learn", "--sim", "script.yaml")
     assert isinstance(remarks, list)
     assert isinstance(over["findings"], list)
     warnings = [in_words(Remark(**one)) for one in remarks if one["severity"] == "warning"]
-    findings = tuple(DetectorFinding(**one) for one in over["findings"])
+    findings = tuple(Finding(**one) for one in over["findings"])
     return Verdict("", tuple(warnings), (), findings, int(str(over["failed"])))
 
 

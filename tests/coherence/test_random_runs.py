@@ -13,6 +13,7 @@ from msgspec import Struct, field
 
 from headway.base.values import Fault
 from headway.engine.events import Event, TaskFailed, TaskFinished, TaskReused, TaskSkipped
+from headway.run.driver import Sharing
 from headway.state.coherence import Coherence
 from headway.state.shared import Act, Shared
 from headway.testing import run_virtual
@@ -55,7 +56,7 @@ class Life(Struct):
         works = [self._work(group) for group in range(len(graph))]
         setup = {
             "saved": self.world.record.saved(),
-            "coherence": Coherence(graph, self.shared),
+            "sharing": Sharing(Coherence(graph, self.shared)),
             "outbox": self.world,
         }
         scene = Scene(

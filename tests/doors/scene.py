@@ -110,10 +110,11 @@ def json_answers(someone: User) -> dict[str, list[Any]]:
     someone.write("good.yaml", GOOD_PLAN)
     someone.write("bad.yaml", "headway: 1\ntasks:\n  a:\n    runn: x\n")
     verbs = (
-        "run plan.yaml --sim script.yaml --yes --json", "status --json", "status --health --json",
+        "run plan.yaml --sim script.yaml --yes --json", "status --json",
         "why last broken --json", "why last behind --json", "timeline --json", "results --json",
-        "results --state --json", "results --trace merged --json", "logs --json", "report --json",
-        "check plan.yaml --forecast --json", "check bad.yaml --json", "explore good.yaml --json",
+        "results --state --json", "logs --json", "report --json",
+        "check plan.yaml --forecast --json", "check bad.yaml --json",
+        "explore good.yaml --yes --json",
         "advise --preset trap --agents 4 --json", "limits --json", "config --json",
         "doctor --json", "sim presets --json", "each --json echo ::: a b",
         "resume --sim script.yaml --json", "stop --json", "gateway env --json", "--json",

@@ -18,10 +18,9 @@ from msgspec import Struct, field
 
 import headway
 from headway.base.folders import Folders, folders, prepare
-from headway.broker.calls import AdmissionClient
-from headway.broker.connection import BrokerConnection
 from headway.broker.election import start
 from headway.client.admission import AdmissionPort
+from headway.client.connection import BrokerConnection
 
 SOON_S = 60.0
 """Long enough on any machine for what takes milliseconds."""
@@ -76,8 +75,8 @@ class Home(Struct):
     def port(self, nobody_s: float = 10.0, unpaced: bool = False) -> AdmissionPort:
         """A port that reaches the broker of this home."""
 
-        def dial(client: AdmissionClient) -> BrokerConnection:
-            return BrokerConnection(client, self.place, start, nobody_s)
+        def dial(port: AdmissionPort) -> BrokerConnection:
+            return BrokerConnection(port, self.place, start, nobody_s)
 
         port = AdmissionPort(dial, unpaced=unpaced)
         self.ports.append(port)

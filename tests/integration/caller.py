@@ -11,8 +11,7 @@ import sys
 import threading
 
 from headway.base.values import Limit, Sketch, Tally
-from headway.broker.calls import ClientCall
-from headway.client.admission import AdmissionPort
+from headway.client.admission import AdmissionPort, ClientCall
 from headway.pacing.call import Outcome, Request
 from headway.pacing.memory import AccountTerms
 

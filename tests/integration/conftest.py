@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headway.client.admission import AdmissionPort, dial_alone
+from headway.client.admission import AdmissionPort
+from headway.client.connection import dial_alone
 from tests.integration.broker_home import Home, home
 from tests.integration.strangers_shell import Stranger
 
@@ -30,5 +31,5 @@ def port() -> Iterator[AdmissionPort]:
     """Admission in this process. Every permit has to be settled in the end."""
     port = AdmissionPort(dial_alone)
     yield port
-    assert (port.statistics().in_use, port.statistics().waiting) == (0, 0)
+    assert (len(port.in_use), len(port.waiting)) == (0, 0)
     port.close()

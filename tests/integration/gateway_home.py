@@ -17,7 +17,8 @@ from google import genai
 from google.genai import types
 from msgspec import Struct, field
 
-from headway.client.admission import AdmissionPort, dial_alone
+from headway.client.admission import AdmissionPort
+from headway.client.connection import dial_alone
 from headway.client.exchange import Heard, HeldPermit, Port
 from headway.gateway.guard import Keyring
 from headway.gateway.server import Gateway, serving

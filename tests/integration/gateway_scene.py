@@ -14,7 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from msgspec import Struct, field
 
-from headway.client.admission import AdmissionPort, dial_alone
+from headway.client.admission import AdmissionPort
+from headway.client.connection import dial_alone
 from headway.gateway import call, server
 from headway.gateway.guard import Keyring
 from headway.gateway.server import Gateway, serving
@@ -119,10 +120,10 @@ class Scene(Struct):
 
     def is_quiet(self) -> bool:
         """Whether nothing is left of any request."""
-        told, asked = self.gateway, self.port.statistics()
+        told = self.gateway
         return (
             (self.connections, told.in_flight, len(told.places)) == (0, 0, 0)
-            and (asked.waiting, asked.in_use) == (0, 0)
+            and (self.port.waiting, self.port.in_use) == ({}, {})
             and self.key.in_flight == 0
             and len(os.listdir("/proc/self/fd")) <= self.fds
         )
@@ -133,7 +134,8 @@ class Scene(Struct):
             until(self.is_quiet, DONE_S)
         except AssertionError:
             found = len(os.listdir("/proc/self/fd"))
-            told = f"{self.gateway.in_flight} calls, {self.port.statistics()}"
+            asked = f"{len(self.port.waiting)} waiting, {len(self.port.in_use)} in use"
+            told = f"{self.gateway.in_flight} calls, {asked}"
             raise AssertionError(f"left: {told}, {found} files, {self.fds} before") from None
 
 

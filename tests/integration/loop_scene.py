@@ -50,7 +50,8 @@ class Scene(Struct, frozen=True):
         tools = how.pop("tools", ("shell", "files"))
         model = how.pop("model", "agent")
         (self.folder / "work").mkdir(exist_ok=True)
-        return LoopCall(prompt, f"{wire}/{model}", tools, str(self.folder / "work"), **how)
+        folder = str(self.folder / "work")
+        return LoopCall(prompt, f"{wire}/{model}", tools=tools, folder=folder, **how)
 
     def perform(self, call: LoopCall, told: Told | None = None, **means: Any) -> Result:
         """One attempt, which knows what `told` has kept."""
@@ -91,7 +92,7 @@ class Scene(Struct, frozen=True):
                     aclosing(PromptAgent(self.settings())) as agent,
                     aclosing(LoopModels(agent)) as models,
                 ):
-                    return await work(LoopDependencies(models, lambda: shim))
+                    return await work(LoopDependencies(models, shim.run))
             finally:
                 await shim.close()
 

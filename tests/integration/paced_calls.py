@@ -14,7 +14,8 @@ import openai
 from msgspec import Struct, field
 
 import headway
-from headway.client.admission import AdmissionPort, dial_alone
+from headway.client.admission import AdmissionPort
+from headway.client.connection import dial_alone
 
 Wire = Literal["openai", "anthropic"]
 

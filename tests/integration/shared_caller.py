@@ -142,7 +142,7 @@ class Threads:
             ways = list(islice(cycle(WAYS), self.errand.streams))
             list(threads.map(self.end, ways, range(len(ways))))
             gc.collect()
-            ended = Ended({way: ways.count(way) for way in WAYS}, admission().statistics().in_use)
+            ended = Ended({way: ways.count(way) for way in WAYS}, len(admission().in_use))
             list(threads.map(lambda _: self.leave(), range(self.errand.left)))
         return ended
 
@@ -214,7 +214,7 @@ class Loop:
 
         await asyncio.gather(*(some() for _ in range(AT_ONCE)))
         gc.collect()
-        ended = Ended({way: ways.count(way) for way in WAYS}, admission().statistics().in_use)
+        ended = Ended({way: ways.count(way) for way in WAYS}, len(admission().in_use))
         await asyncio.gather(*(self.leave() for _ in range(self.errand.left)))
         return ended
 

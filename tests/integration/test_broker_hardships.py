@@ -18,7 +18,7 @@ from headway.base.values import Budget
 from headway.broker import protocol
 from headway.broker.election import drop_lock, environment, take_lock
 from headway.broker.store import Store, recall
-from headway.client import admission as access
+from headway.client import connection as access
 from headway.client.admission import AdmissionPort
 from headway.errors import BrokerUnavailableError, StateFileError
 from headway.pacing.call import Request

@@ -38,6 +38,8 @@ BROKER_POINTS = {"appended", "snapshot"}
 """Boundaries of the broker, which is another process."""
 LAUNCH_POINTS = {"making", "made", "opened", "documents"}
 """Boundaries of a start and a resume: `test_run_cli.py`."""
+WORKSPACE_POINTS = {name for name in crash_points() if name.startswith("workspace-")}
+"""Boundaries of files: `tests/workspaces/test_kills.py`."""
 
 NAMES = ("flaky-1", "flaky-2", *(f"t{number}" for number in range(TASKS - 2)))
 
@@ -75,7 +77,8 @@ def test_a_kill_at_any_time_repeats_only_what_was_in_flight(
 def test_a_death_at_every_boundary_of_commands_repeats_only_what_was_in_flight(
     tmp_path: Path,
 ) -> None:
-    missed = set(crash_points()) - PROMPT_POINTS - EFFECT_POINTS - BROKER_POINTS - LAUNCH_POINTS
+    missed = set(crash_points()) - PROMPT_POINTS - EFFECT_POINTS - BROKER_POINTS
+    missed -= LAUNCH_POINTS | WORKSPACE_POINTS
     for number, count in enumerate((2, 1, 1)):
         kills = [At(point=point, count=count) for point in sorted(missed)]
         told = campaign(HeadwayEach(), Home(tmp_path / str(number), NAMES, 10), "alone", kills)

@@ -15,7 +15,8 @@ from headway.client.exchange import Port
 from headway.engine.record import Header, TaskRow
 from headway.journal.journal import Journal
 from headway.plans.load import plan_from
-from headway.run.launch import Launched, launch
+from headway.run.driver import Driver
+from headway.run.launch import launch
 from headway.run.plan_run import PlanSource, plan_run
 from headway.run.run_context import Crew
 from headway.sim.account import Terms
@@ -50,7 +51,7 @@ tasks:
 class Ran(Struct, frozen=True):
     """How a plan ended, and what its journal says."""
 
-    launched: Launched
+    driver: Driver
     rows: list[TaskRow]
 
 
@@ -65,7 +66,7 @@ def perform(folder: Path, url: str, port: Port, strategy: str, count: int) -> Ra
     place = str(folder / strategy.replace(":", "-"))
     journal = Journal.create(place, Header("r", "p", "plan", "", str(folder), 2 * count, 0.0))
 
-    async def main() -> Launched:
+    async def main() -> Driver:
         crew = Crew(str(folder), place, "r", environment)
         how = PromptSettings("r", environment, port, quiet_s=0.5, prices=lambda *_: None)
         async with aclosing(PromptAgent(how)) as crew._prompts:
@@ -87,11 +88,11 @@ def test_500_tasks_with_every_fault_end_with_a_result_or_a_reason(tmp_path: Path
     ) as url:
         ran = perform(tmp_path, url, admission, "fixed:32", 250)
         told = truth_of(url, "?arrivals=all")
-    finished = ran.launched.outcome.finished
+    finished = ran.driver.outcome.finished
     assert finished.left == 0
     assert finished.finished + finished.failed + finished.skipped == 500
     assert finished.failed > 0
-    assert ran.launched.exit_code == 1
+    assert ran.driver.outcome.exit_code == 1
     states = Counter(row.state for row in ran.rows)
     assert states == {
         "finished": finished.finished, "failed": finished.failed, "skipped": finished.skipped

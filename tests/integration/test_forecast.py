@@ -124,7 +124,7 @@ def test_before_anything_ran_everything_is_assumed_and_said(scene: Scene) -> Non
     # Nothing is known of the account: its limits may make the run take any time.
     (why,) = blind["unknown"]
     assert why == f"the limits of {blind['account']} are unknown: no call was made yet"
-    assert blind["account"].startswith("127.0.0.1")
+    assert blind["account"].startswith("server#")
     assert blind["time_s"]["high"] > 1.5 * blind["time_s"]["low"]
     # A run computes no forecast by default.
     assert "takes about" not in scene.learned.err

@@ -418,7 +418,7 @@ def test_clients_that_leave_while_they_are_held_leave_nothing(
             connection = socket.create_connection(here.address, timeout=DONE_S)
             stack.callback(connection.close)
             connection.sendall(here.request())
-        until(lambda: here.port.statistics().waiting == 19 and len(here.provider.arrivals) == 1)
+        until(lambda: len(here.port.waiting) == 19 and len(here.provider.arrivals) == 1)
         stack.close()
         here.until_quiet()
         assert len(here.provider.arrivals) == 1

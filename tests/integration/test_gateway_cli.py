@@ -294,7 +294,7 @@ def test_in_the_foreground_it_says_where_it_is_and_ends_at_an_interrupt(
     ("words", "says"),
     [(("claude",), "headway gateway -- claude"), (("--",), "no command after"),
      (("status", "--", "x"), "takes no command"), (("--detach", "--", "x"), "do not go together"),
-     (("--host", "0.0.0.0"), "nobody else"), (("--upstream", "x"), "--upstream"),
+     (("--host", "0.0.0.0"), "other machines"), (("--upstream", "x"), "--upstream"),
      (("--wait", "5"), "--wait 90s"), (("--drain", "soon"), "--drain 30s"),
      (("--interactive",), "for a command after `--`"),
      (("env", "--shell", "csh"), "did you mean `sh`?\n")],

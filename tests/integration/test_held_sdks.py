@@ -15,7 +15,8 @@ import openai
 import pytest
 
 from headway.base.values import Limit
-from headway.client.admission import AdmissionPort, dial_alone
+from headway.client.admission import AdmissionPort
+from headway.client.connection import dial_alone
 from headway.sim.account import Terms
 from headway.sim.provider import Latency, ProviderSpec
 from headway.sim.server import serving, truth_of

@@ -141,6 +141,29 @@ def test_rows_are_the_fold_of_events_and_keep_their_order(folder: str) -> None:
         assert {row.key: row for row in rows} == rows_by_fold(reader)
 
 
+def test_rows_are_found_by_key_in_steps_that_do_not_grow_with_the_run(folder: str) -> None:
+    """In steps of SQLite's machine, which no load changes: `logs` looks up each task."""
+    written(folder, range(400))
+
+    def steps(tasks: range) -> int:
+        with JournalReader(folder) as reader:
+            counted = [0]
+
+            def count() -> int:
+                counted[0] += 1
+                return 0
+
+            reader._database.set_progress_handler(count, 10)
+            for task in tasks:
+                row = reader.row(key_of(task))
+                assert row is not None
+                assert row.name == f"review[{task}]"
+            assert reader.row(key_of(400)) is None
+            return counted[0]
+
+    assert steps(range(400)) < 10 * steps(range(1))
+
+
 @pytest.mark.parametrize("replies", [3, 3000])
 def test_a_row_keeps_all_that_it_says(folder: str, journal: Journal, replies: int) -> None:
     start = began(3)

@@ -1,4 +1,4 @@
-"""`headway limits` and `status --health`, as a person at a shell uses them, with a real broker."""
+"""`headway limits`, as a person at a shell uses them, with a real broker."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
-from time import sleep
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 from msgspec.structs import replace
@@ -100,65 +97,40 @@ def test_a_mistake_is_told_in_one_message(here: Home, words: tuple[str, ...], sa
 
 
 def test_without_a_broker_and_a_memory_it_says_so_and_starts_none(here: Home) -> None:
-    done = headway("status", "--health")
+    done = headway("limits")
     assert (done.returncode, done.stderr) == (0, "")
     assert "No account has been used yet" in done.stdout
     assert "no broker is running, and nothing is remembered" in done.stdout
     assert here.brokers() == []
-    assert told("status", "--health")["lanes"] == []
-    done = headway("limits", "burn-down")
-    assert (done.returncode, "There is no budget for every account" in done.stdout) == (0, True)
+    assert told("limits")["lanes"] == []
+
+
+def test_a_budget_says_what_is_expected_by_the_end_of_the_month(here: Home) -> None:
+    call(here, 3)
+    shown = headway("limits", "budget", "5M/month").stdout
+    assert re.search(r"budget 5M tokens: \S+ expected to be used by 20", shown)
+    (found,) = told("limits")["budgets"]
+    assert (found["budget"], found["unit"], found["exhausted_on"]) == (5e6, "tokens", None)
+    assert found["spent"] > 0
 
 
 def test_an_account_is_told_with_its_reasons_by_the_broker_and_after_it(here: Home) -> None:
     call(here, 20)
     call(here, 5, Outcome("throttled", fault=Fault("overload", None, 0.0)))
-    shown = headway("status", "--health").stdout
+    shown = headway("limits").stdout
     assert f"{CALL.account}  " in shown
-    assert "bad" in shown
-    assert "because  20.0% of calls found the provider overloaded or failing" in shown
-    assert "from broker " in shown
+    assert "bad: 20.0% of calls found the provider overloaded or failing" in shown
+    assert "broker " in shown
     for port in here.ports:
         port.close()
     (pid,) = here.brokers()
     os.kill(pid, signal.SIGTERM)
     until(lambda: not is_alive(pid))
-    found = told("status", "--health")
+    found = told("limits")
     assert re.match(r"no broker is running; remembered, written \d+ s ago", found["source"])
-    (lane,) = found["lanes"]
-    assert (lane["level"], lane["recent"]["answered"], lane["recent"]["overload"]) == ("bad", 20, 5)
-    assert lane["hours"], "the hour on the wall is known to the broker"
+    (health,) = found["health"]
+    assert (health["level"], health["refused_share"]) == ("bad", 0.0)
     assert here.brokers() == [pid]
-
-
-def test_whoever_watches_is_told_until_they_interrupt(here: Home) -> None:
-    call(here)
-    command = [sys.executable, "-m", "headway", "status", "--health", "--watch"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith(f"{CALL.account} ")
-        sleep(0.1)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
-
-
-def test_a_budget_is_drawn_by_day_and_written_as_a_picture(here: Home, tmp_path: Path) -> None:
-    call(here, 3)
-    shown = headway("limits", "budget", "5M/month").stdout
-    assert "at the pace of today" in shown
-    assert "a day) the budget of 5M lasts" in shown
-    drawn = headway("limits", "burn-down").stdout
-    assert "all accounts: a budget of 5M tokens" in drawn
-    assert "^ today" in drawn
-    path = tmp_path / "budget.svg"
-    assert headway("limits", "burn-down", "--svg", str(path)).stdout == f"{path}\n"
-    assert ElementTree.fromstring(path.read_text()).tag.endswith("svg")
-    (found,) = told("limits", "burn-down")
-    assert (found["budget"], found["unit"], found["exhausted_on"]) == (5e6, "tokens", None)
-    assert found["spent"] > 0
-    refused = headway("limits", "burn-down", "--svg", str(tmp_path / "no" / "where.svg"))
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert "cannot be written" in refused.stderr
 
 
 def test_a_reserve_is_kept_for_interactive_calls_and_shown(here: Home) -> None:

@@ -23,8 +23,7 @@ from headway.engine.events import (
 from headway.errors import BrokerUnavailableError
 from headway.pacing.view import AccountView
 from headway.plans.graph import TaskGroup
-from headway.report.text.lines import LineView, watcher_for
-from headway.report.text.live import LiveView
+from headway.report.text.live import LineView, LiveView, watcher_for
 from tests.unit.viewed import LiveRun, live_run
 
 NAMES = ("탐색[코드 경로 탐색]", "탐색[path 1]", "탐색[path 2]")

@@ -17,7 +17,7 @@ from headway.base.values import Budget
 from headway.journal.reader import JournalReader
 from headway.mcp.service import written
 from headway.plans.load import load_foreign
-from headway.report.text.run_view import look
+from headway.report.text.run_view import RunView
 from headway.run.plan_run import PlanSource
 from tests.integration.mcp_scene import PLAN, WAIT_S_MAX, Scene, hear, say
 
@@ -60,8 +60,8 @@ def test_an_agent_hands_over_its_fan_out_and_reads_what_came_of_it(scene: Scene)
             # Two servers of one folder see the same runs, at the same time.
             same = (one.gave("run_results", run=run) for one in (client, beside) * 5)
             assert all(one == page for one in await asyncio.gather(*same))
-            assert (await beside.gave("quota"))["accounts"] == []
-            assert (await beside.gave("cancel_run", run=run))["told"] is False
+            assert (await beside.gave("quota"))["lanes"] == []
+            assert (await beside.gave("cancel_run", run=run))["accepted"] is False
 
     asyncio.run(agent())
 
@@ -145,7 +145,7 @@ def test_a_run_outlives_its_client_and_its_server(scene: Scene) -> None:
         assert time.monotonic() < until_s
         time.sleep(0.1)
     with JournalReader(str(scene.home / "state" / "runs" / run)) as reader:
-        assert look(reader).words() == {"done": 3}
+        assert RunView(reader).words() == {"done": 3}
 
 
 def test_a_plan_is_judged_again_by_the_process_that_opens_its_files(scene: Scene) -> None:
@@ -207,17 +207,17 @@ def test_a_run_is_stopped_and_many_calls_are_answered_at_once(scene: Scene) -> N
             )
             assert first["run"] != second["run"]
             # Perhaps before its process has come to it: then nothing of it begins.
-            assert (await client.gave("cancel_run", run=second["run"]))["told"]
+            assert (await client.gave("cancel_run", run=second["run"]))["accepted"]
             await client.until(first["run"], lambda one: one["tasks"].get("in_flight"))
             runs = [client.gave("run_status", run=first["run"]) for _ in range(30)]
             assert {one["state"] for one in await asyncio.gather(*runs)} == {"running"}
-            assert (await client.gave("cancel_run", run=first["run"]))["told"]
+            assert (await client.gave("cancel_run", run=first["run"]))["accepted"]
             left = await client.until(first["run"], lambda one: one["state"] != "running")
             if left["state"] == "stopping":
                 # A second word is not more than the first: what was sent may still be answered.
                 again = await client.gave("cancel_run", run=first["run"])
                 assert again["in_words"].endswith("is stopping already")
-                assert (await client.gave("cancel_run", run=first["run"], now=True))["told"]
+                assert (await client.gave("cancel_run", run=first["run"], now=True))["accepted"]
             status = await client.over(first["run"])
             assert (status["state"], status["tasks"]["done"]) == ("stopped", 0)
             other = await client.until(second["run"], lambda one: one["state"] != "starting")
@@ -228,7 +228,7 @@ def test_a_run_is_stopped_and_many_calls_are_answered_at_once(scene: Scene) -> N
 
 def _is_over(scene: Scene, run: str) -> bool:
     with JournalReader(str(scene.home / "state" / "runs" / run)) as reader:
-        return look(reader).history.standing.finished is not None
+        return RunView(reader).history.standing.finished is not None
 
 
 def _request(number: int, method: str, params: object) -> dict[str, object]:

@@ -23,7 +23,8 @@ from headway.journal.journal import Journal
 from headway.journal.reader import JournalReader
 from headway.pacing.estimate import Price
 from headway.plans.load import plan_from
-from headway.run.launch import Launched, launch
+from headway.run.driver import Driver
+from headway.run.launch import launch
 from headway.run.plan_run import PlanSource, plan_run, with_meter
 from headway.run.run_context import Crew
 from headway.sim.account import Terms, UsageWindow
@@ -40,13 +41,13 @@ SPEC = ProviderSpec("t", Terms(), Latency(0.02, 0.0001))
 class Performed(Struct, frozen=True):
     """A run that is over."""
 
-    launched: Launched
+    driver: Driver
     rows: dict[str, TaskRow]
     meter: TaskGateway
 
     @property
     def cause(self) -> tuple[int, str]:
-        return self.launched.exit_code, self.launched.outcome.cause
+        return self.driver.outcome.exit_code, self.driver.outcome.cause
 
 
 def perform(
@@ -73,7 +74,7 @@ def perform(
         admission=FakeAdmission(),
     )
 
-    async def main() -> Launched:
+    async def main() -> Driver:
         source = PlanSource("", text, budget=budget)
         run = plan_run(loaded.expanded, source, Crew(str(folder), place, "r", environment))
         return await launch(with_meter(run, meter).launch, journal)
@@ -127,12 +128,12 @@ def test_every_call_is_charged_to_the_task_whose_command_made_it(
     assert none.spend_microusd == none.input_tokens == 0
 
 
-def test_a_run_whose_commands_call_nobody_starts_no_server(tmp_path: Path) -> None:
+def test_a_run_whose_commands_make_no_calls_starts_no_server(tmp_path: Path) -> None:
     with serving(SPEC) as url:
         done = perform(tmp_path, url, "  none: {run: 'echo $ANTHROPIC_BASE_URL'}\n")
     assert done.cause == (0, "")
     assert done.meter._gateway is None
-    assert not list((tmp_path / "run" / "homes").iterdir())
+    assert not (tmp_path / "run" / "homes").exists()
 
 
 def test_a_command_that_fails_has_cost_what_its_calls_cost(tmp_path: Path) -> None:
@@ -175,7 +176,7 @@ def test_a_stream_that_outgrows_the_budget_is_cut(tmp_path: Path) -> None:
     # 15 micro-dollars for each token of output; it is looked at five times a second.
     row = done.rows["ask"]
     assert 5_000 < row.spent_microusd < 15_000 + 15 * 256
-    assert done.launched.outcome.finished.left == 1
+    assert done.driver.outcome.finished.left == 1
 
 
 def test_what_verifies_an_answer_may_ask_a_model_itself(tmp_path: Path) -> None:

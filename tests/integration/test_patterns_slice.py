@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.examples import EXAMPLES, MARK, PLANS, README
+from bench.examples import EXAMPLES, MARK, PAGE, PLANS
 from bench.patterns import QUICK, REPORT, TITLES, between, measure, report
 
 
@@ -28,12 +28,12 @@ def test_a_table_is_renewed_between_its_marks() -> None:
     assert between(text, "x", "new\n") == "a\n<!-- x -->\nnew\n<!-- /x -->\nb\n"
 
 
-def test_the_readme_has_a_line_for_every_worked_example() -> None:
-    lines = README.read_text().split(f"<!-- {MARK} -->")[1].split(f"<!-- /{MARK} -->")[0]
+def test_the_page_of_examples_has_a_line_for_every_worked_example() -> None:
+    lines = PAGE.read_text().split(f"<!-- {MARK} -->")[1].split(f"<!-- /{MARK} -->")[0]
     for example in EXAMPLES:
         path = f"examples/plans/{example.folder}/{example.plan}"
         assert (PLANS / example.folder / example.plan).is_file()
-        assert f"[{example.title}]({path})" in lines
+        assert f"[{example.title}](../{path})" in lines
 
 
 def test_the_document_has_a_line_for_every_pattern() -> None:

@@ -125,7 +125,7 @@ def test_a_plan_can_go_to_stdout_and_its_goal_come_from_stdin(scene: Scene) -> N
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("-o", "-", "--run", "--budget", "1M"), "needs a file"),
+        (("-o", "-", "--run", "--budget", "1M"), "need a file"),
         (("-o", "no/where.yaml"), "is no folder"),
         (("--budget", "much"), "is not an amount"),
         (("--files", "*.rs"), "matches no file"),

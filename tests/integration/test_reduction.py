@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -125,8 +124,6 @@ def test_results_that_are_found_at_run_time_come_together_in_levels(here: Scene)
     told = here.stranger.status()
     assert told["reduces"]["verdict/1"] == {"done": 10, "total": 10}
     assert told["tasks"]["done"] == told["tasks"]["total"]
-    shown = here("results", "--trace", "verdict", "--json").out
-    assert json.loads(shown)["below"]
 
 
 QUORUM = """
@@ -153,8 +150,6 @@ def test_a_quorum_does_without_those_that_failed_and_says_who_they_are(here: Sce
     )
     assert json.loads(gave["voted"])["missing"] == ["probe[20]", "probe[21]"]
     assert json.loads(gave["listed"].splitlines()[0]) == {"task": "probe[20]", "missing": True}
-    shown = here("results", "--trace", "verdict").out
-    assert "probe[20]  failed; command: " in shown
     before = len(here.model.prompts)
     here.stranger.write("plan.yaml", text.replace("-lt 20", "-lt 30"))
     said = here("resume", "last", "--changed")
@@ -199,30 +194,6 @@ def test_inner_calls_count_towards_the_budget_of_their_task(here: Scene) -> None
     assert here("resume", "last", "--budget", "5M").code == 4, "the task's own budget stands"
 
 
-def test_a_trace_leads_from_a_sentence_to_the_tasks_it_is_from(here: Scene) -> None:
-    here.plan([(number, 200) for number in range(22)], keys(2_000))
-    process = here.begin("run", "plan.yaml")
-    until_s = time.monotonic() + 20
-    while not here.stranger.runs() and time.monotonic() < until_s:
-        time.sleep(0.01)
-    running = here("results", "--trace", "verdict")
-    assert running.code == 0, running.err
-    assert running.out.splitlines()[0].startswith("verdict")
-    process.wait()
-    whole = here("results", "--trace", "verdict").out
-    assert whole.count("probe[i") == 22
-    assert "results 1 to 4; 1 call" in whole
-    found = here("results", "--trace", "verdict", f"total={worth(9)}\n").out
-    assert found.count("probe[i") == 1
-    assert "probe[i9, 200 words]" in found
-    rare = here("results", "--trace", "verdict", f"the {worth(5)} and total={worth(5)} of them").out
-    assert "probe[i5, 200 words]" in rare
-    assert here("results", "--trace", "verdict", "zzz").code == 1
-    assert here("results", "--trace", "probe").code == 2
-    status = here("status").out
-    assert "verdict/1 6 of 6, verdict/2 2 of 2" in status
-
-
 def test_below_the_quorum_nothing_is_paid_and_the_missing_are_named(here: Scene) -> None:
     items_ = ", ".join(map(str, range(12, 22)))
     here.stranger.write("plan.yaml", QUORUM.format(items=items_, of=9))
@@ -231,15 +202,3 @@ def test_below_the_quorum_nothing_is_paid_and_the_missing_are_named(here: Scene)
     failed = {one["task"]: one["reason"] for one in here.stranger.status()["failed"]}
     for name in ("verdict", "voted", "listed"):
         assert "8 of 10 results are there, and its quorum is 9: probe[20]" in failed[name]
-
-
-def test_a_trace_without_results_says_that_they_were_not_kept(here: Scene) -> None:
-    settings = Path(here("config", "path").out.strip())
-    settings.parent.mkdir(parents=True, exist_ok=True)
-    settings.write_text("keep_results = false\n")
-    here.plan([(number, 200) for number in range(9)], keys(2_000))
-    assert here("run", "plan.yaml").code == 0
-    assert "results 1 to 4; 1 call" in here("results", "--trace", "verdict").out
-    said = here("results", "--trace", "verdict", "total=8")
-    assert said.code == 2
-    assert "were not kept" in said.err

@@ -98,7 +98,7 @@ def test_a_run_goes_on_and_is_shown_with_the_files_that_it_began_with(stranger: 
         "line[x]": "x\n", "line[y]": "y\n",
     }  # fmt: skip
     files = {path.name for path in stranger.runs()[-1].iterdir()}
-    assert files - {"out", "homes"} <= {
+    assert files - {"out"} <= {
         "journal.db", "journal.db-wal", "journal.db-shm", "owner.lock", "shim.log",
     }  # fmt: skip
 

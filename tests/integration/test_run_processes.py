@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from headway.pacing.headers import WINDOW_5H_S
+from headway.base.values import HOUR_S
 from headway.sim.account import Terms, UsageWindow
 from headway.sim.models import SimulatedModels
 from headway.sim.provider import Latency, ProviderSpec
@@ -58,7 +58,7 @@ def test_an_empty_window_that_may_not_be_awaited_ends_with_75_and_its_reset(
         )  # fmt: skip
         assert said.code == 75, said.err
         told = truth_of(url, "?arrivals=all")
-    resets_s = (began_s + WINDOW_5H_S, time.time() + WINDOW_5H_S)
+    resets_s = (began_s + 5 * HOUR_S, time.time() + 5 * HOUR_S)
     shown = [time.strftime("%Y-%m-%d %H:%M", time.localtime(at_s)) for at_s in resets_s]
     assert any(f"it resets at {one}" in said.err for one in shown), said.err
     assert [visit["how"] for visit in told["arrivals"]] == ["whole"] * 5

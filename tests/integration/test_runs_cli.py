@@ -102,7 +102,10 @@ def test_status_says_what_failed_and_what_to_do(shell: Shell) -> None:
     assert "state     interrupted: its process is gone" in found.stdout
     assert "tasks     2 of 4 done, 1 failed, 1 not started" in found.stdout
     assert "used      2k tokens in, 200 out, $0.0050" in found.stdout
-    assert "failed    probe[b]  server: 500 Internal Server Error (2 attempts)" in found.stdout
+    words = (
+        "failed    1 with server: 500 Internal Server Error, for instance probe[b]; headway resume"
+    )
+    assert words in found.stdout
     assert f"headway resume {run}" in found.stdout
     assert "\x1b" not in found.stdout
 
@@ -208,7 +211,7 @@ def test_stopping_what_does_not_run_says_so(shell: Shell) -> None:
         found = shell(verb, run)
         assert found.returncode == 1
         assert f"{run} is not running: nothing to {verb}" in found.stdout
-    assert shell.json("stop", run, "--json") == {"run": run, "told": False, "pid": None}
+    assert shell.json("stop", run, "--json") == {"run": run, "accepted": False, "pid": None}
 
 
 def test_pausing_a_process_that_does_not_listen_leaves_it_alone(shell: Shell) -> None:

@@ -24,7 +24,8 @@ def test_a_command_that_does_nothing_is_ended_and_those_that_work_are_not(
         "each", "--stuck", "3s", "-j3", "sh {}.sh", ":::", "writes", "computes", "waits"
     )
     assert said.code == 1
-    assert stranger.status()["tasks"] == {"total": 3, "done": 2, "failed": 1}
+    assert stranger.status()["tasks"] == {"total": 3, "done": 2, "failed": 1, "stuck": 1}
+    assert "2 of 3 done, 1 failed (1 of them stuck)" in said.err
     why = stranger("why", "last", "waits").out
     assert NOTHING in why
     assert "stuck" in why
@@ -54,4 +55,5 @@ def _goes_on(scene: Scene) -> None:
     )
     _, err = scene.headway("run", "plan.yaml", "--yes")
     assert "edit went on in its own session (claude)" in err
+    scene.headway("results", "--apply")
     assert (scene.folder / "1.txt").read_text() == "first\nlast\n"

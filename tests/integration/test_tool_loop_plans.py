@@ -60,22 +60,26 @@ def arrivals(url: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.parametrize("workspace", ["on", "off"])
 def test_a_killed_run_goes_on_where_it_was_and_pays_no_call_twice(
-    stranger: Stranger, url: str
+    stranger: Stranger, url: str, workspace: str
 ) -> None:
     """Between a tool and the reply to it; when a tool was about to begin; then to the end."""
-    stranger.write("plan.yaml", EDIT)
+    stranger.write("plan.yaml", f"workspace: {workspace}\n{EDIT}")
     before = len(arrivals(url))
     assert stranger("run", "plan.yaml", HEADWAY_CRASH_AT="kept:3").code == -9
     log = stranger.here / "log"
-    assert log.read_text() == "hi\n"
+    assert workspace == "on" or log.read_text() == "hi\n"
     assert stranger("resume", HEADWAY_CRASH_AT="kept:2").code == -9
     ended = stranger("resume")
     assert ended.code == 0, ended.err
     assert ended.out.startswith(
         "The commands gave:\nexit code 0\n[in doubt: headway was interrupted"
     )
-    # Not a second time, although nobody knows whether it was done.
+    if workspace == "on":
+        assert not log.exists()
+        assert stranger("results", "--apply").code == 0
+    # Not a second time, although it is not known whether it was done.
     assert log.read_text() == "hi\n"
     came = arrivals(url)[before:]
     assert [one["how"] for one in came] == ["whole"] * 3

@@ -12,7 +12,7 @@ from headway.engine.state import Rules
 from headway.errors import BadValueError
 from headway.journal.reader import JournalReader
 from headway.plans.graph import Graph, Need, TaskGroup
-from headway.report.text.why import KnownRun, cause_of
+from headway.report.text.why import KnownRun, explain
 from tests.integration.written_runs import BEGAN_S, Writer
 
 NAMES = ("probe[a]", "probe[b]", "verdict")
@@ -48,7 +48,7 @@ def test_a_task_that_has_not_started_is_told_what_keeps_it(
         journal = await writer.write()
         try:
             with JournalReader(writer.place.folder) as reader:
-                found = cause_of(reader, task, lambda: known(is_local))
+                found = explain(reader, task, lambda: known(is_local))
         finally:
             journal.close()
         assert found.state in ("queued", "waiting for a task")
@@ -61,7 +61,7 @@ def test_without_a_process_nothing_starts(tmp_path: Path) -> None:
     writer = written(tmp_path)
     run = writer.close()
     with JournalReader(writer.place.folder) as reader:
-        cause = cause_of(reader, "verdict", known)
+        cause = explain(reader, "verdict", known)
     assert cause.because.startswith("no process performs the run (interrupted")
     assert "needs probe[a] and probe[b]" in cause.because
     assert cause.advice == f"headway resume {run}"
@@ -74,8 +74,8 @@ def test_a_name_that_fits_none_or_several_is_refused(tmp_path: Path, word: str) 
     with JournalReader(writer.place.folder) as reader:
         if word == "nobody":
             with pytest.raises(BadValueError, match="no task `nobody`"):
-                cause_of(reader, word, known)
+                explain(reader, word, known)
             with pytest.raises(BadValueError, match="no task `nobody`"):
-                cause_of(reader, word, lambda: None)
+                explain(reader, word, lambda: None)
         else:
-            assert cause_of(reader, word, known).task == "probe[a]"
+            assert explain(reader, word, known).task == "probe[a]"

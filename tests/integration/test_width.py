@@ -41,3 +41,16 @@ def test_commands_of_a_plan_are_as_many_as_asked(stranger: Stranger, how: str) -
     stranger.shell("mkdir met")
     said = stranger.shell(f"$headway run plan.yaml {how}")
     assert said.code == 0, said.err
+
+
+@pytest.mark.parametrize(("limit", "is_enough"), [("-Sn", True), ("-n", False)])
+def test_few_open_files_hold_back_no_command_and_end_no_run(
+    stranger: Stranger, limit: str, is_enough: bool
+) -> None:
+    """A soft limit is raised, for headway alone; beyond a hard one commands fail and say it."""
+    line = f"ulimit {limit} 40; $headway each -j30 'sleep 0.3; ulimit -Sn; true {{}}' ::: $(seq 60)"
+    said = stranger.shell(line)
+    assert "Traceback" not in said.err
+    assert set(said.out.split()) == {"40"}
+    assert (len(said.out.split()) == 60) == is_enough
+    assert is_enough or "could not be started" in said.err

@@ -15,6 +15,7 @@ import string
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
@@ -290,7 +291,8 @@ class Scene:
     def _kill(self, what: str) -> None:
         if what in ("broker", "both"):
             for pid in self._brokers():
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         if what in ("run", "both"):
             for one in self._running():
                 assert one.process is not None
@@ -300,7 +302,12 @@ class Scene:
     def _brokers(self) -> list[int]:
         """Processes of this user that outlive the commands which started them."""
         own = {process.pid for process in self.user.started}
-        return [pid for pid in self.user.processes() if os.getsid(pid) not in own]
+        found = []
+        for pid in self.user.processes():
+            with suppress(ProcessLookupError):  # It has ended meanwhile.
+                if os.getsid(pid) not in own:
+                    found.append(pid)
+        return found
 
     def _go_on(self) -> None:
         """Resume the runs that were killed, and start clients again."""

@@ -26,6 +26,7 @@ FIRST: Final = {
     "test_a_model_name_that_is_too_long_is_a_bad_request",
     "test_a_plan_of_an_unknown_provider_is_refused",
     "test_a_signal_ends_a_run_in_any_state",
+    "test_a_token_renewed_in_the_middle_of_a_run_finds_what_was_used_of_the_window",
     "test_a_zero_byte_in_an_item_is_refused_with_its_place",
     "test_a_running_command_waits_for_no_permit_and_waiting_tasks_say_why",
     "test_agents_are_started_without_any_option_that_gives_rights",
@@ -44,6 +45,7 @@ FIRST: Final = {
     "test_the_end_of_a_run_is_eight_lines_at_most_with_failures_by_cause",
     "test_the_same_fatal_answer_stops_the_use_of_the_account",
     "test_the_variables_of_the_system_and_of_headway_choose_folders",
+    "test_two_organisations_of_one_person_are_two_accounts",
     "test_two_interrupts_end_a_program_that_maps",
     "test_what_is_spoilt_is_noticed_and_done_again",
 }

@@ -1,15 +1,16 @@
-"""Ten runs over HTTP, each stopped at five moments: every view gives the same numbers, and, but for
-calls in flight, those of the provider's own record."""
+"""Twelve runs over HTTP, each stopped at five moments: every view gives the same numbers, and, but
+for calls in flight, those of the provider's own record."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,8 @@ MOMENTS: Final = 5
 
 HEAD: Final = "headway: 1\nmodel: openai/tokens-20\n"
 ASK: Final = "prompt: 'Say {{ item }}', max_tokens: 30"
+CLAUDE: Final = Path(__file__).parents[1] / "integration" / "fake_claude.py"
+"""Speaks as Claude Code does."""
 
 
 class Shape(Struct, frozen=True):
@@ -34,37 +37,53 @@ class Shape(Struct, frozen=True):
     is_killed: bool = False
     has_lost_calls: bool = False
     """Whether calls may be counted by the provider whose answers nobody has read."""
+    step: int = 3
+    """Calls from one moment to the next."""
 
 
-ITEMS: Final = str(list(range(12)))
+ITEMS: Final = str(list(range(20)))
 PROMPTS: Final = f"{HEAD}tasks:\n  ask: {{each: {ITEMS}, {ASK}}}\n"
 SHAPES: Final = {
-    "prompts": Shape(PROMPTS, ("-j", "3")),
+    "prompts": Shape(PROMPTS, ("-j", "2")),
     "stages": Shape(
-        f"{HEAD}tasks:\n  ask: {{each: [a, b, c], {ASK}}}\n"
-        "  sum: {needs: ask, prompt: 'Sum up {{ tasks.ask.output }}', max_tokens: 30}\n"
+        f"{HEAD}tasks:\n  ask: {{each: {ITEMS}, {ASK}}}\n"
+        "  sum: {needs: ask, prompt: 'Sum up {{ tasks.ask.output }}', max_tokens: 30}\n",
+        ("-j", "2"),
     ),
     "commands": Shape(
-        f"{HEAD}tasks:\n  call: {{each: [a, b, c, d], run: python call.py $item 2}}\n"
-        "  idle: {each: [a, b], run: sleep 1}\n"
+        f"{HEAD}tasks:\n  call: {{each: {ITEMS}, run: python call.py $item 2}}\n"
+        "  idle: {each: [a, b], run: sleep 1}\n",
+        ("-j", "2"),
+    ),
+    "agents": Shape(
+        f"headway: 1\ntasks:\n  look:\n    each: {ITEMS}\n    agent: claude\n"
+        "    model: tokens-20\n    workspace: off\n    prompt: Say {{ item }}\n",
+        ("-j", "2"),
     ),
     "reduction": Shape(
         f"{HEAD}tasks:\n  ask: {{each: {ITEMS}, {ASK}}}\n"
         "  merged: {reduce: ask, prompt: Merge., max_tokens: 60}\n",
-        ("-j", "4"),
+        ("-j", "2"),
     ),
     "state": Shape(
         HEAD.replace("model", "state: {total: counter}\nmodel")
         + "tasks:\n  add:\n    each: [a, b, c]\n    writes: state:total\n"
         "    run: sleep 0.3; echo 1 > \"$HEADWAY_PUT/total\"\n"
-        "  say: {reads: state:total, prompt: 'It is {{ state.total }}', max_tokens: 30}\n"
+        f"  say:\n    each: {ITEMS}\n    reads: state:total\n    max_tokens: 30\n"
+        "    prompt: It is {{ state.total }}, {{ item }}\n",
+        ("-j", "2"),
     ),
-    "refusals": Shape(PROMPTS, (), ("--rpm", "120", "--burst-s", "2", "--first-byte-s", "0.2")),
-    "kill": Shape(PROMPTS, ("-j", "3"), is_killed=True, has_lost_calls=True),
-    "budget": Shape(PROMPTS, ("--budget", "150", "-j", "2")),
+    "refusals": Shape(PROMPTS, (), ("--rpm", "120", "--burst-s", "1", "--first-byte-s", "0.2")),
+    "kill": Shape(PROMPTS, ("-j", "2"), is_killed=True, has_lost_calls=True),
+    "budget": Shape(PROMPTS, ("--budget", "650", "-j", "2"), step=2),
+    "window": Shape(
+        PROMPTS, ("-j", "2", "--window-share", "100%"),
+        ("--first-byte-s", "0.3", "--dialect", "codex", "--window", "1m=300/10s"),
+    ),
     "failures": Shape(
-        f"{HEAD}tasks:\n  ask: {{each: [a, b, c], {ASK}}}\n"
-        "  bad: {needs: ask, run: exit 3}\n  behind: {needs: bad, run: echo never}\n"
+        f"{HEAD}tasks:\n  ask: {{each: {ITEMS}, {ASK}}}\n"
+        "  bad: {needs: ask, run: exit 3}\n  behind: {needs: bad, run: echo never}\n",
+        ("-j", "2"),
     ),
     "width": Shape(
         PROMPTS, ("--strategy", "waves:4"), ("--concurrent", "2", "--first-byte-s", "0.2")
@@ -126,39 +145,58 @@ def true(seen: dict[str, Any], api: Provider, shape: Shape) -> None:
         assert status["refused"] == sum(account["refused"].values())
 
 
-def stopped(run: subprocess.Popen[str], someone: User, api: Provider, shape: Shape) -> None:
-    """Stop the run, compare, and let it go on."""
-    os.killpg(run.pid, signal.SIGSTOP)
-    try:
-        seen = views(someone)
-        account = api.account(KEY)
-        agree(seen)
-        assert seen["status"]["calls"] <= (account or {"whole": 0})["whole"]
-    finally:
-        os.killpg(run.pid, signal.SIGCONT)
+def calls_of(api: Provider) -> int:
+    """How many calls the provider has answered."""
+    account = api.account(KEY)
+    return 0 if account is None else int(account["whole"])
+
+
+def stopped(run: subprocess.Popen[str], someone: User, api: Provider) -> bool:
+    """Stop the run, compare, and let it go on; false if it had ended."""
+    with suppress(ProcessLookupError):
+        os.killpg(run.pid, signal.SIGSTOP)
+        try:
+            seen = views(someone)
+            agree(seen)
+            assert seen["status"]["calls"] <= calls_of(api)
+            return run.poll() is None
+        finally:
+            os.killpg(run.pid, signal.SIGCONT)
+    return False
+
+
+def clients_of(root: Path, api: Provider) -> dict[str, str]:
+    """Variables by which prompts, programs and the agent reach the provider."""
+    agent = root / "bin" / "claude"
+    agent.parent.mkdir(parents=True)
+    agent.write_text(f'#!/bin/sh\nexec {sys.executable} {CLAUDE} "$@"\n')
+    agent.chmod(0o755)
+    path = os.pathsep.join((str(agent.parent), os.path.dirname(sys.executable), os.environ["PATH"]))
+    anthropic = {"ANTHROPIC_BASE_URL": api.url, "ANTHROPIC_API_KEY": KEY}
+    return openai_at(api, KEY) | anthropic | {"PATH": path}
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_view_agrees_with_the_others_and_with_the_provider(tmp_path: Path, name: str) -> None:
     shape = SHAPES[name]
-    with provider(*shape.provider) as api, user(tmp_path, openai_at(api, KEY)) as someone:
+    with (
+        provider(*shape.provider) as api,
+        user(tmp_path, clients_of(tmp_path / "agents", api)) as someone,
+    ):
         someone.write("plan.yaml", shape.plan)
         someone.write("call.py", CALL)
         run = someone.start("run", "plan.yaml", "--yes", "--quiet", *shape.options)
-        while run.poll() is None and not (someone.root / "state" / "runs").exists():
-            time.sleep(0.02)
         moments = 0
-        while run.poll() is None and moments < MOMENTS:
-            time.sleep(0.3)
-            if json.loads(someone.headway("status", "--json").stdout or "{}").get("parts"):
-                stopped(run, someone, api, shape)
-                moments += 1
-            if shape.is_killed and moments == 2:
-                kill_group(run)
-                agree(views(someone))
-                run = someone.start("resume", "--yes", "--quiet")
-                moments += 1
+        while run.poll() is None:
+            if moments < MOMENTS and calls_of(api) > shape.step * moments:
+                moments += stopped(run, someone, api)
+                if shape.is_killed and moments == 2:
+                    kill_group(run)
+                    agree(views(someone))
+                    run = someone.start("resume", "--yes", "--quiet")
+            time.sleep(0.01)
         run.communicate()
         seen = views(someone)
         agree(seen)
         true(seen, api, shape)
+    assert moments == MOMENTS, "the run ended before it was looked at so often"

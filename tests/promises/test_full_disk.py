@@ -163,3 +163,27 @@ def test_a_full_disk_of_the_project_is_no_failure_of_a_task(
             assert (someone.folder / "answer.txt").stat().st_size == 3_000_000
             assert (tmp_path / "begun").read_text() == "1\n", "it had finished"
     assert "failed after" not in said.read_text()
+
+
+def test_a_run_that_waits_for_room_says_so_and_stays_readable(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Outputs too large for what is left: nothing more can be written down, the reason neither."""
+    with ExitStack() as stack:
+        disk = stack.enter_context(mounted(tmp_path / "disk", 12, request))
+        more = {"HEADWAY_STATE_DIR": str(disk / "state")}
+        someone = stack.enter_context(user(tmp_path / "user", more))
+        said = tmp_path / "said"
+        with said.open("w") as file:
+            process = someone.start(
+                "each", "-j2", "head -c 3000000 /dev/zero; echo {}", ":::", *"12345678",
+                stdout=subprocess.DEVNULL, stderr=file,
+            )  # fmt: skip
+        until(lambda: f"held: the disk of {disk}" in said.read_text())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 130
+        status = someone.headway("status")
+        assert "stopped: interrupted" in status.stdout, status.stderr
+        again = someone.headway("resume")
+        assert f"the disk of {disk}" in again.stderr
+        assert "spoilt" not in again.stderr

@@ -322,8 +322,9 @@ def test_what_an_agent_was_not_allowed_to_do_is_told(someone: User) -> None:
     ended = someone.headway("run", "plan.yaml", "--yes")
     assert ended.returncode == 0, ended.stderr
     assert (
-        "fix was not allowed to use Bash (1). Allow it in your settings of claude, or raise "
-        "`permissions`; a rule that denies it stays in force" in " ".join(ended.stderr.split())
+        "fix was not allowed to use Bash (1). Allow it in your settings of claude, or with "
+        "`permissions: edit` or `all` (of `each`: `--permissions`); a rule that denies it stays in "
+        "force" in " ".join(ended.stderr.split())
     )
     (row,) = someone.json("results", "--all")
     assert row["agent"]["denied"] == {"Bash": 1}

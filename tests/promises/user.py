@@ -87,6 +87,8 @@ class User(Struct):
     root: Path
     env: dict[str, str]
     started: list[subprocess.Popen[str]] = field(default_factory=list)
+    around: tuple[str, ...] = ()
+    """A command that `headway` is started by."""
 
     @property
     def folder(self) -> Path:
@@ -105,7 +107,7 @@ class User(Struct):
             "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
         }  # fmt: skip
         process: subprocess.Popen[str] = subprocess.Popen(
-            [sys.executable, "-m", "headway", *words],
+            [*self.around, sys.executable, "-m", "headway", *words],
             text=True,
             start_new_session=True,
             **settings | more,

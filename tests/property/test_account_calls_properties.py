@@ -23,12 +23,12 @@ from headway.base.values import (
     LimitKind,
     Reading,
     SettledAs,
-    Usage,
 )
 from headway.pacing.account import AccountConfig, Profile
 from headway.pacing.call import Call
 from headway.pacing.calls import BACKFILL_MAX, WAKE_S_MIN, AccountCalls, Decision
 from headway.pacing.headers import CEREBRAS, PLAIN
+from headway.pacing.limits import DEBT_S
 from headway.pacing.streams import BIN_S
 from tests.property.exact_runs import KINDS, Case, cases
 
@@ -108,7 +108,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule(number=NUMBERS, used=AMOUNTS, kind=st.sampled_from((None, "broken", "timeout")))
     def settle_used(self, number: int, used: Amounts, kind: FaultKind | None) -> None:
-        if self._settle(number, "used", Usage(used), kind):
+        if self._settle(number, "used", used, kind):
             self.used["requests"] += 1
             self.used["input"] += int(used.input_tokens)
             self.used["output"] += int(used.output_tokens)
@@ -118,7 +118,7 @@ class Lives(RuleBasedStateMachine):
     def settle_unused(self, number: int, kind: FaultKind) -> None:
         refusals = ("overload", "concurrency")
         how: SettledAs = "throttled" if kind in refusals else "unused"
-        self._settle(number, how, Usage(Amounts()), kind)
+        self._settle(number, how, Amounts(), kind)
 
     @invariant()
     def every_call_is_counted_once(self) -> None:
@@ -129,7 +129,7 @@ class Lives(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         for number in list(self.running):
-            assert self._settle(number, "unused", Usage(Amounts()), None)
+            assert self._settle(number, "unused", Amounts(), None)
         self.every_call_is_counted_once()
         used = dict(self.used, tokens=self.used["input"] + self.used["output"])
         # What a plan has put into the present bin and an end has corrected evens out with it.
@@ -140,11 +140,11 @@ class Lives(RuleBasedStateMachine):
             assert tracked.level(later_s) == pytest.approx(left, abs=0.01)
             assert tracked.meter.planned == pytest.approx(0.0, abs=1e-6)
 
-    def _settle(self, number: int, how: SettledAs, usage: Usage, kind: FaultKind | None) -> bool:
+    def _settle(self, number: int, how: SettledAs, used: Amounts, kind: FaultKind | None) -> bool:
         if number >= len(self.known):
             return False
         fault = None if kind is None else Fault(kind)
-        did = self.calls.settle(self.known[number], how, usage, self.now, fault)
+        did = self.calls.settle(self.known[number], how, used, self.now, fault)
         assert did == (number in self.running)
         self.ended += did
         self.running.discard(number)
@@ -162,6 +162,14 @@ TestLives = Lives.TestCase
 TestLives.settings = MANY
 TestReservedLives = ReservedLives.TestCase
 TestReservedLives.settings = MANY
+
+
+def test_a_fixed_window_gets_back_what_a_call_without_an_answer_was_planned_to_take() -> None:
+    life = Lives()
+    life.ask(Amounts(), Amounts(0.0, 1.0))
+    for elapsed_s in (0.0, 1.75, 0.0, 0.5):
+        life.decide(elapsed_s)
+    life.teardown()
 
 
 class Service(Struct):
@@ -207,7 +215,7 @@ class Service(Struct):
             at_s, number, is_end = heapq.heappop(self.upcoming)
             if is_end:
                 call = self.running.pop(number)
-                assert self.calls.settle(call, "used", Usage(call.demand.expected), at_s)
+                assert self.calls.settle(call, "used", call.demand.expected, at_s)
             else:
                 self.calls.first_byte(self.running[number], Reading(), at_s)
 
@@ -322,6 +330,9 @@ def test_waits_are_true_and_a_second_look_changes_nothing(case: Case) -> None:
     assert service.vain_most <= VAIN_MAX
 
 
+LONGEST = 3600.0
+"""The most that one call takes: alone it goes into debt."""
+
 STRANGER = Call(("nobody", 0))
 """A call that is not there and leaves: no decision stands after that."""
 
@@ -345,7 +356,10 @@ def _decided(calls: AccountCalls, now: float) -> Decision:
     limits = calls.account.limits
     while True:
         levels = [limit.level(now) for limit in limits]
-        assert all(limit.meter.left(now) >= -1e-6 * limit.limit.amount for limit in limits)
+        for limit in limits:
+            # Answers that are charged as they are produced may leave a debt.
+            debt = (DEBT_S * limit.limit.rate_per_s + LONGEST) * (limit.rule.produced > 0)
+            assert limit.meter.left(now) >= -debt - 1e-6 * limit.limit.amount
         calls.leave(STRANGER)
         again = calls.decide(now)
         assert again.blocked is decision.blocked

@@ -164,7 +164,6 @@ class Outside(RuleBasedStateMachine):
     def nothing_is_left_over(self) -> None:
         admission = self.admission
         assert (admission._calls, admission._parked) == ({}, {})
-        assert not admission._estimates.outputs._calls
         assert all(one.leader is None for one in admission._caches._cached.values())
         assert self.admission.budgets.claims() == ()
         assert all(ledger.claimed == Spend() for _, ledger in admission.budgets.ledgers())

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from msgspec.structs import replace
 
 from headway.base.values import Limit
+from headway.pacing.limits import DEBT_S
 from headway.report.bound import bound
 from headway.sim.account import Terms
 from headway.sim.audit import violations, worst_window
@@ -20,6 +21,9 @@ from tests.property.exact_runs import Case, Played, cases, play, steady_cases
 
 TOLERANCE = 1e-6
 """Share of a limit that rounding may take."""
+
+LONGEST = 600.0 + 3000.0
+"""What one call takes at most: alone it goes into debt."""
 
 HALF = 0.5
 
@@ -36,7 +40,11 @@ def _assert_clean(case: Case, played: Played) -> None:
     result, log = played.result, played.provider.account().log
     assert result.failed == 0
     assert result.refused == 0 or case.is_counted_coarsely
-    assert violations(case.spec.terms, log, TOLERANCE) == []
+    for limit, excess in violations(case.spec.terms, log, TOLERANCE):
+        # What is charged as it is produced: a provider lets calls in while anything is left.
+        assert case.charging == "produced"
+        assert limit.resource in ("output", "tokens")
+        assert excess <= DEBT_S * limit.rate_per_s + LONGEST + TOLERANCE * limit.amount, limit.name
     assert result.in_flight_most <= case.slots
 
 

@@ -1,25 +1,15 @@
-"""For any streams: what is planned is drained once, and the lowest level is where it would be."""
+"""For any streams: what is planned is drained once."""
 
 from __future__ import annotations
 
-from math import inf
-
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.pacing.meters import PlannedStream
 from headway.pacing.streams import BIN_S, BINS, HORIZON_S, Outflow
 
 NOTHING = PlannedStream(0.0, 0.0, 0.0)
-STEP_S = BIN_S / 20
-
-BUCKETS = st.tuples(
-    st.floats(0.0, 5000.0),
-    st.floats(0.0, 1.0),
-    st.one_of(st.just(0.0), st.floats(0.0, 1.0)),
-)
-"""A capacity, how full it is, and from which part of the time ahead its level is asked for."""
 
 
 @st.composite
@@ -91,47 +81,3 @@ def test_plans_that_are_added_and_removed_leave_only_what_flowed_meanwhile(
     )
     assert drained == pytest.approx(flowed, abs=1e-5)
     assert outflow.planned == pytest.approx(0.0, abs=1e-5)
-    assert outflow.lowest(500.0, 0.0, 1000.0, NOTHING, 0.0) == pytest.approx(500.0, abs=1e-5)
-
-
-def _simulated(
-    flows: list[PlannedStream], level: float, rate_per_s: float, capacity: float, since_s: float
-) -> float:
-    """The lowest level by small steps of time, until after the end of the last stream."""
-    lowest = level if since_s <= 0 else inf
-    steps = int(max(stream.to_s for stream in flows) / STEP_S) + 2
-    for step in range(steps):
-        begin_s, end_s = step * STEP_S, (step + 1) * STEP_S
-        lost = sum(stream.produced(end_s) - stream.produced(begin_s) for stream in flows)
-        level = min(capacity, level + rate_per_s * STEP_S - lost)
-        lowest = min(lowest, level) if end_s > since_s else lowest
-    return lowest
-
-
-def _most_within_a_bin(flows: list[PlannedStream]) -> float:
-    bins = int(max(stream.to_s for stream in flows) / BIN_S) + 1
-    return max(
-        sum(s.produced((i + 1) * BIN_S) - s.produced(i * BIN_S) for s in flows) for i in range(bins)
-    )
-
-
-@given(st.lists(streams(), max_size=5), streams(), st.floats(0.0, 200.0), BUCKETS)
-@settings(max_examples=60)
-def test_the_lowest_level_is_what_a_fine_simulation_finds_but_for_one_bin(
-    planned: list[PlannedStream],
-    candidate: PlannedStream,
-    rate_per_s: float,
-    bucket: tuple[float, float, float],
-) -> None:
-    capacity, full, since = bucket
-    planned = [stream for stream in planned if stream.tokens > 0]
-    outflow = Outflow(0.0)
-    for stream in planned:
-        outflow.add(stream, 0.0)
-    flows = [*planned, candidate]
-    assume(any(stream.tokens > 0 for stream in flows))
-    since_s = since * max(stream.to_s for stream in flows)
-    found = outflow.lowest(full * capacity, rate_per_s, capacity, candidate, since_s)
-    expected = _simulated(flows, full * capacity, rate_per_s, capacity, since_s)
-    bin_of_flow = _most_within_a_bin(flows) + rate_per_s * BIN_S
-    assert found == pytest.approx(expected, abs=bin_of_flow + 1e-6)

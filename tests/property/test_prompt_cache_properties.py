@@ -14,7 +14,7 @@ from headway.base.values import Limit, Reading, Sketch, Tally
 from headway.pacing.admission import Admission
 from headway.pacing.call import Outcome, Request
 from headway.pacing.memory import AccountTerms, PacingMemory
-from headway.pacing.prompt_cache import COLD_LIVES, LIVES_MAX, WARM_SHARE
+from headway.pacing.prompt_cache import COLD_LIVES, LIVES_MAX
 
 LIFE_S = 10.0
 TURN_BYTES = 10_000
@@ -61,8 +61,8 @@ def served(talks: Talks, service_s: float) -> list[tuple[Asked, float, list[Aske
             admission.settle(("", call), Outcome("used", Tally(10.0, 0.0, 10.0)), now)
             pauses_s, flying = talks[one.talk][1], None
             if one.turn < len(pauses_s):
-                heapq.heappush(asks, (now + pauses_s[one.turn], one.talk, one.turn + 1,
-                                      sent_s + WARM_SHARE * LIFE_S))  # fmt: skip
+                again_s = now + pauses_s[one.turn]
+                heapq.heappush(asks, (again_s, one.talk, one.turn + 1, sent_s + LIFE_S))
         while asks and asks[0][0] <= now:
             at_s, talk, turn, warm_until_s = heapq.heappop(asks)
             number += 1

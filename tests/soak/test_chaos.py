@@ -14,6 +14,7 @@ from tests.integration.test_chaos import (
     BROKER_POINTS,
     EFFECT_POINTS,
     PROMPT_POINTS,
+    WORKSPACE_POINTS,
     must_be_clean,
 )
 
@@ -50,6 +51,7 @@ def test_every_boundary_is_died_at(
 ) -> None:
     hit: set[str] = set()
     points = set(crash_points()) - PROMPT_POINTS - EFFECT_POINTS - BROKER_POINTS
+    points -= WORKSPACE_POINTS
     for number, point in enumerate(sorted(points)):
         # Not every place is passed seven times, but every place is passed.
         kills = [At(point=point), At(point=point, count=count)]

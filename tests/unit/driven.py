@@ -13,7 +13,7 @@ from headway.engine.record import JournalEntry, TaskRow
 from headway.engine.state import Rules
 from headway.engine.strategy import parse
 from headway.plans.graph import Graph, Need, TaskGroup
-from headway.run.driver import Driver, RunOutcome, RunSetup
+from headway.run.driver import Driver, Launch, RunOutcome
 from headway.run.results import Saved
 from headway.testing import run_virtual
 from headway.work import Attempt, AttemptError, Needed, Result
@@ -128,12 +128,13 @@ class Scene(Struct):
 
     def driver(self) -> Driver:
         loop = asyncio.get_running_loop()
-        return Driver(
-            RunSetup(
-                self.graph, self.works, Rules(parse(self.strategy), self.retries), self.record,
-                loop.time, **{"watch": self.told.extend, **self.setup},  # type: ignore[arg-type]
-            )
+        given = {name: one for name, one in self.setup.items() if name in Launch.__struct_fields__}
+        rest = {name: one for name, one in self.setup.items() if name not in given}
+        launch = Launch(
+            self.graph, self.works, Rules(parse(self.strategy), self.retries),
+            **{"watch": self.told.extend, **given},  # type: ignore[arg-type]
         )  # fmt: skip
+        return Driver(launch, self.record, loop.time, **rest)  # type: ignore[arg-type]
 
     def run(self, meanwhile: Callable[[Driver], Awaitable[None]] | None = None) -> RunOutcome:
         async def main() -> RunOutcome:

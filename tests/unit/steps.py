@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from headway.base.values import Amounts, Demand, LimitReading, Reading, Usage, Wait
+from headway.base.values import Amounts, Demand, LimitReading, Reading, Wait
 from headway.pacing.meters import PlannedStream
 
 WORDS = {
@@ -37,7 +37,7 @@ def value_of(word: str) -> Any:
     if found := re.fullmatch(r"(demand|usage)\((.*)\)", word):
         read, written, cost = (float(one or 0) for one in f"{found[2]},,".split(",")[:3])
         amounts = Amounts(read, written, int(cost))
-        return Demand(amounts, amounts) if found[1] == "demand" else Usage(amounts)
+        return Demand(amounts, amounts) if found[1] == "demand" else amounts
     if found := re.fullmatch(r"(told|read)\((.*)\)", word):
         told = _told(*filter(None, found[2].split(",")))
         other = LimitReading("output", 60.0, 600.0, 7.0, None)

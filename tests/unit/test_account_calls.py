@@ -18,7 +18,6 @@ from headway.base.values import (
     Reading,
     Resource,
     SettledAs,
-    Usage,
 )
 from headway.pacing.account import Account, AccountConfig, Profile
 from headway.pacing.call import Call
@@ -27,7 +26,7 @@ from headway.pacing.headers import ANTHROPIC, GEMINI, GROQ, OPENAI, PLAIN, Diale
 from headway.pacing.windows import PROBE_S
 from tests.unit.steps import cases, perform
 
-NOTHING = Usage(Amounts(), "unknown")
+NOTHING = Amounts()
 REQUESTS = Limit("requests", 600.0)
 WINDOW = Limit("input", 1000.0, kind="fixed")
 DAILY = Limit("requests", 100.0, 86_400.0, "fixed")
@@ -328,7 +327,7 @@ class Scene:
     def serve(self, number: float, now: float, tokens: float = 10.0) -> None:
         call = self.known[int(number)]
         amounts = Amounts(call.demand.expected.input_tokens, tokens)
-        assert self.calls.settle(call, "used", Usage(amounts), now)
+        assert self.calls.settle(call, "used", amounts, now)
 
     def unused(self, number: float, now: float) -> None:
         assert self.calls.settle(self.known[int(number)], "unused", NOTHING, now)
@@ -504,7 +503,7 @@ def _told(calls: AccountCalls, number: int, told: LimitReading, now: float) -> N
     calls.ask(call)
     assert calls.decide(now).sent
     calls.first_byte(call, Reading((told,)), now + 0.1)
-    calls.settle(call, "used", Usage(call.demand.expected), now + 0.2)
+    calls.settle(call, "used", call.demand.expected, now + 0.2)
 
 
 def test_a_changed_limit_on_produced_tokens_has_more_room_in_any_period() -> None:

@@ -18,7 +18,6 @@ from headway.base.values import (
     LimitKind,
     LimitReading,
     Reading,
-    Usage,
     Wait,
 )
 from headway.pacing.account import AccountConfig, Profile
@@ -38,8 +37,8 @@ def _demand(input_tokens: float = 0.0, output_tokens: float = 0.0, spend: int = 
     return Demand(amounts, amounts)
 
 
-def _used(spend: int = 0, input_tokens: float = 0.0) -> Usage:
-    return Usage(Amounts(input_tokens, 0.0, spend))
+def _used(spend: int = 0, input_tokens: float = 0.0) -> Amounts:
+    return Amounts(input_tokens, 0.0, spend)
 
 
 def _asked(calls: AccountCalls, count: int, demand: Demand) -> None:
@@ -60,7 +59,7 @@ def _sent(calls: AccountCalls, demand: Demand, now: float) -> Call | None:
 def _ended(calls: AccountCalls, decision: Decision, now: float) -> int:
     """End at once what was sent, as expected; how many that were."""
     for call in decision.sent:
-        calls.settle(call, "used", Usage(call.demand.expected), now)
+        calls.settle(call, "used", call.demand.expected, now)
     return len(decision.sent)
 
 

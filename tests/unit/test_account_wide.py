@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+from msgspec.structs import replace
+
 from headway.base.values import Limit, LimitReading, Reading, Sketch, Tally
 from headway.pacing.admission import Admission
 from headway.pacing.call import Granted, Outcome, Request
 from headway.pacing.memory import AccountTerms, PacingMemory
+from headway.pacing.presence import ACTIVE_S
 from headway.pacing.view import describe
 
 MODELS = ("claude-opus-4", "claude-sonnet-4", "claude-haiku-4")
@@ -103,3 +106,36 @@ def test_a_run_that_has_its_share_does_not_pass_a_call_that_waits_for_a_limit() 
     # The first of the line waits for tokens. A small call may pass it, one of that run may not.
     assert ask(4, 100, "run", (0.1, 0.1)) == []
     assert ask(5, 100, "small", None) == [5]
+
+
+def personal(admission: Admission, number: int, model: str, now: float) -> bool:
+    """A person asks for a call; whether it is sent at once."""
+    sketch = Sketch(model, size_bytes=400, max_output_tokens=50)
+    request = Request("a", "plain", sketch, ("claude-code:1",), is_interactive=True)
+    admission.ask(("person", number), request, now)
+    return ("person", number) in [grant.id for grant in admission.decide(now).grants]
+
+
+def test_a_persons_call_goes_before_those_of_runs_on_other_models() -> None:
+    admission, in_flight = full({"a": AccountTerms((replace(FOUR, amount=1.0),))})
+    assert not personal(admission, 1, "claude-fable-5", 0.0)
+    assert not personal(admission, 2, "claude-fable-5", 0.0)
+    for number in (1, 2):
+        assert admission.settle(in_flight.pop().id, Outcome("used"), float(number))
+        in_flight += admission.decide(float(number)).grants
+        assert [grant.id for grant in in_flight] == [("person", number)]
+
+
+def test_runs_on_other_models_leave_a_persons_place() -> None:
+    admission = Admission(PacingMemory(), lambda *_: None, 0.0)
+    admission.configure("a", AccountTerms((FOUR,)), 0.0)
+    assert personal(admission, 1, MODELS[0], 0.0)
+    assert admission.settle(("person", 1), Outcome("used"), 1.0)
+    for number in range(20):
+        sketch = Sketch(MODELS[1 + number % 2], size_bytes=400, max_output_tokens=50)
+        admission.ask(("me", number), Request("a", "plain", sketch), 1.0)
+    assert len(admission.decide(1.0).grants) == 3
+    assert personal(admission, 2, MODELS[0], 2.0)
+    assert admission.settle(("person", 2), Outcome("used"), 3.0)
+    assert admission.decide(3.0).grants == ()
+    assert len(admission.decide(3.0 + ACTIVE_S).grants) == 1

@@ -114,8 +114,8 @@ followers wait for the first byte of their leader: wide
     leave 3 = prompt cache inf; began 1 1;
     decide 1 = 2; end 1 2; end 2 2; end 4 2; clean = True
 beginning leads again when the cache has forgotten it: wide
-    ask 1 0 prefix=p; decide 0 = 1; began 1 1; end 1 2; ask 2,3 269 prefix=p; decide 269 = 2,3;
-    unused 2 269; unused 3 269; ask 4,5 271 prefix=p; decide 271 = 4
+    ask 1 0 prefix=p; decide 0 = 1; began 1 1; end 1 2; ask 2,3 299 prefix=p; decide 299 = 2,3;
+    unused 2 299; unused 3 299; ask 4,5 301 prefix=p; decide 301 = 4
 followers do not wait for ever: slots=1
     ask 9 0; decide 0 = 9; ask 1,2 0 prefix=p; decide 0 = -; decision.wake_s = 30; parked = 1;
     decide 30 = -; parked = 0
@@ -527,7 +527,8 @@ def test_only_an_idle_account_makes_room(is_busy: bool) -> None:
 def test_a_call_that_waits_is_as_small_as_other_models_of_its_kind_have_shown() -> None:
     wide = AccountMemory("one", "slow", "gemini", Profile(width=20.0))
     admission = Admission(PacingMemory(accounts=(wide,)), lambda *_: None, 0.0)
-    admission.configure("one/slow", AccountTerms((Limit("output", 600.0, kind="fixed"),)), 0.0)
+    terms = AccountTerms((Limit("output", 1200.0, kind="fixed"),), share=0.5)
+    admission.configure("one/slow", terms, 0.0)
     for number, model in enumerate(("slow", "slow", *["fast"] * 6)):
         request = Request("one", "gemini", Sketch(model, size_bytes=400))
         admission.ask(("ann", number), request, 0.0)

@@ -17,10 +17,10 @@ from msgspec.structs import replace
 
 from headway.base.folders import Folders, folders, prepare
 from headway.base.values import Amounts, Budget, Limit, LimitReading, Sketch, Spend
-from headway.broker.store import ASIDE_MAX, BYTES_MAX, LOG_BYTES, Store, recall
+from headway.broker.store import BYTES_MAX, LOG_BYTES, Store, recall
 from headway.errors import StateFileError
 from headway.pacing.account import Profile
-from headway.pacing.admission import ACCOUNTS_MAX, IDLE_FORGOTTEN, Admission
+from headway.pacing.admission import ACCOUNTS_MAX, CHANGES_MAX, IDLE_FORGOTTEN, Admission
 from headway.pacing.budget import Claim
 from headway.pacing.call import Outcome, Request
 from headway.pacing.memory import (
@@ -103,10 +103,8 @@ def test_a_file_of_another_version_or_size_is_not_ours(tmp_path: Path) -> None:
 
 
 def test_a_spoilt_file_that_cannot_be_moved_is_not_overwritten(tmp_path: Path) -> None:
-    path = tmp_path / "memory.dat"
+    path = tmp_path / ("long" * 62)  # A longer name is none.
     path.write_text("spoilt")
-    for number in range(1, ASIDE_MAX + 1):
-        (tmp_path / f"memory.dat.corrupt-{number}").touch()
     store = Store(str(path))
     assert "spoilt" in store.load().notice
     assert "spoilt" in store.write(MEMORY)
@@ -253,6 +251,19 @@ def test_an_account_that_made_room_is_not_in_the_file(tmp_path: Path) -> None:
     names = [one.account for one in store.look().memory.accounts]
     kept = [0, *range(1 + IDLE_FORGOTTEN, ACCOUNTS_MAX)]
     assert names == [*[f"a#{number}" for number in kept], "new"]
+
+
+def test_changes_that_no_process_saves_do_not_pile_up() -> None:
+    admission, request = (
+        Admission(PacingMemory(), lambda *_: None, 0.0),
+        Request("a#1", "", Sketch("m")),
+    )
+    for number in range(CHANGES_MAX + 1):
+        admission.ask(("me", number), request, 0.0)
+        admission.decide(0.0)
+        assert admission.settle(("me", number), Outcome("used"), 0.0)
+    assert len(admission.budgets.changed_claims) < CHANGES_MAX
+    assert admission.is_rearranged
 
 
 def test_a_file_that_was_removed_is_written_again(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from headway.base.values import Fault, LimitReading, Reading
 from headway.broker import protocol
-from headway.broker.calls import AdmissionClient, ClientCall, Said
+from headway.client.admission import AdmissionPort, ClientCall
+from headway.client.connection import Said
 from headway.pacing.call import Denied, Granted, Outcome
 from headway.pacing.memory import AccountTerms
 from tests.unit.one_account import CALL
@@ -34,27 +35,27 @@ class Wire:
         return [message for message, _ in self.sent]
 
 
-def new_client() -> tuple[AdmissionClient, Wire]:
+def new_client() -> tuple[AdmissionPort, Wire]:
     wire = Wire()
-    return AdmissionClient(lambda _: wire), wire
+    return AdmissionPort(lambda _: wire), wire
 
 
-def ask(client: AdmissionClient) -> tuple[ClientCall, list[int]]:
+def ask(client: AdmissionPort) -> tuple[ClientCall, list[int]]:
     rung: list[int] = []
     call = client.enter(CALL)
     call.ring = lambda: rung.append(1)
-    client.connection.send(protocol.Ask(call.number, CALL))
+    client.send(protocol.Ask(call.number, CALL))
     return call, rung
 
 
-def granted(client: AdmissionClient) -> ClientCall:
+def granted(client: AdmissionPort) -> ClientCall:
     call, rung = ask(client)
     client.receive(Granted((client.id, call.number)))
     assert (rung, call.is_answered, call.error) == ([1], True, None)
     return call
 
 
-def told(client: AdmissionClient, unsent: Iterable[Said] = ()) -> list[tuple[str, int]]:
+def told(client: AdmissionPort, unsent: Iterable[Said] = ()) -> list[tuple[str, int]]:
     """The introduction in short: what about which call."""
     messages = [message for message, _ in client.introduction(unsent)]
     return [(_name(one), getattr(one, "number", 0)) for one in messages]
@@ -110,7 +111,7 @@ def test_a_grant_for_a_call_that_has_left_is_settled_unused() -> None:
     client, wire = new_client()
     call, _ = ask(client)
     id = client.id, call.number
-    client.abandon(call)
+    call.abandon()
     client.receive(Granted(id))
     assert wire.messages()[1:] == [protocol.Leave(1), protocol.Settle(1, Outcome("unused"))]
     client.receive(Denied(id, "HW201", "too late"))
@@ -127,4 +128,4 @@ def test_nothing_that_a_provider_says_keeps_a_permit_from_being_settled() -> Non
     surrogate = Outcome("throttled", fault=Fault("rate", detail="\ud800"))
     other.settle(surrogate)
     assert wire.messages()[2:] == [protocol.Settle(1, USED), protocol.Settle(2, surrogate)]
-    assert client.statistics().in_use == 0
+    assert client.in_use == {}

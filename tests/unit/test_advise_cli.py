@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import xml.etree.ElementTree as ET
-from itertools import pairwise
 from math import inf
 from pathlib import Path
 
@@ -23,8 +21,7 @@ from headway.pacing.memory import (
     PacingMemory,
 )
 from headway.report.advise import WidthCurve, WidthPoint
-from headway.report.text.advise import plot_lines
-from headway.report.text.svg import WidthPicture, width_svg
+from headway.report.text.forecast import plot_lines
 from headway.report.text.words import ASCII, Glyphs
 
 ACCOUNT = "api.anthropic.com#1a2b3c4d"
@@ -162,7 +159,7 @@ def test_peak_and_off_peak_differ_where_hours_are_known_and_are_said_not_to_be_w
     }
     assert times["--peak"]["mid"] > 1.5 * times["--off-peak"]["mid"]
     found = told(capsys, "--preset", "trap", "--peak")["assumed"]
-    assert "`trap` says nothing of busy or quiet hours: times are the same at any hour" in found  # type: ignore[operator]
+    assert "`trap` has no busy or quiet hours: times are the same at any hour" in found  # type: ignore[operator]
     remember(nobody_known)
     found = told(capsys, "--peak")["assumed"]
     assert "too few hours of this account are known" in str(found)
@@ -222,39 +219,9 @@ def test_what_makes_no_sense_is_refused_in_one_sentence(
     assert "Traceback" not in err
 
 
-def test_the_picture_is_well_formed_and_names_what_it_shows(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    path = tmp_path / "width.svg"
-    assert main(["advise", "--preset", "trap", "--agents", "8", "--tokens", "6.4k", "--output",
-                 "400", "--svg", str(path)]) == 0  # fmt: skip
-    assert "is written" in capsys.readouterr().err
-    texts = [one.text or "" for one in ET.fromstring(path.read_text()).iter() if one.text]
-    for words in ("agents at once", "best possible", "one agent", "headway, adaptive", "time, s",
-                  "cost, $ a run", "tokens"):  # fmt: skip
-        assert words in texts
-    assert any(text.startswith("sweet spot: ") for text in texts)
-    assert main(["advise", "--agents", "2", "--svg", str(tmp_path / "no" / "w.svg")]) == 2
-    assert "cannot be written" in capsys.readouterr().err
-
-
-def test_long_times_are_drawn_in_minutes_and_names_never_run_into_each_other() -> None:
-    drawn = width_svg(WidthPicture(CURVE, "A & B", "about", 1250.0, 1e5, 41.0))
-    root = ET.fromstring(drawn)
-    texts = [one for one in root.iter() if one.tag.endswith("text")]
-    assert "time, min" in [one.text for one in texts]
-    assert "A & B" in [one.text for one in texts]
-    right = sorted(float(one.attrib["y"]) for one in texts
-                   if float(one.attrib["x"]) > 690 and "name" in one.attrib["class"])  # fmt: skip
-    assert all(below - above >= 30 for above, below in pairwise(right))
-
-
-def test_a_picture_without_an_end_says_so() -> None:
+def test_a_plot_without_an_end_says_so() -> None:
     never = WidthCurve(2, (WidthPoint(1, inf, 0.0, 9),), 10.0, "width", 1)
-    assert "No pool of any width ends." in width_svg(WidthPicture(never, "t", "a"))
     assert "forever" in "\n".join(plot_lines(never, 80, Glyphs()))
-    bare = ET.fromstring(width_svg(WidthPicture(CURVE, "t", "a")))
-    assert "one agent" not in [one.text for one in bare.iter()]
 
 
 def test_a_plot_marks_the_bound_and_the_sweet_spot_in_any_alphabet() -> None:

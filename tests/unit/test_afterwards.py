@@ -1,4 +1,4 @@
-"""A run looked back upon: foreseen and real, Amdahl, groups, slow tasks, what bound it."""
+"""A run looked back upon: foreseen and real, groups, slow tasks, what bound it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from headway.report.time_use import (
     Cause,
     CauseShare,
     Lineage,
-    SerialShare,
     Spent,
     binding,
     compared,
@@ -46,16 +45,6 @@ def test_what_was_foreseen_stands_beside_what_it_was() -> None:
     assert [row.name for row in rows] == ["time", "cost", "calls", "tokens"]
     assert [row.is_within for row in rows] == [True, True, False, True]
     assert [row.error for row in rows] == pytest.approx([19 / 41, 0.25, 9 / 22, -40 / 220])
-
-
-def test_amdahl_s_law_by_hand() -> None:
-    """100 s of work, of which 20 s follow each other, in 40 s: twice the width takes 30 s."""
-    serial = SerialShare(100.0, 20.0, 40.0)
-    assert (serial.share, serial.speed_up, serial.speed_up_max) == (0.2, 2.5, 5.0)
-    assert serial.doubled_s == 30.0
-    width = (1.0 - serial.share) / (1.0 / serial.speed_up - serial.share)
-    law = 1.0 / (serial.share + (1.0 - serial.share) / (2.0 * width))
-    assert isclose(serial.work_s / serial.doubled_s, law)
 
 
 def test_the_critical_path_goes_through_the_longest_of_those_that_are_needed() -> None:

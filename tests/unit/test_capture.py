@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from headway.agents import capture
-from headway.agents.capture import Capture
+from headway.agents import shim as capture
+from headway.agents.shim import Capture
 
 
 def test_what_an_ended_command_wrote_goes_to_no_other_file(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.report.text.doctor import draw_findings
+from headway.report.text.check import draw_findings
 from headway.report.text.words import console_for
 from headway.run.doctor import DoctorFinding, check_up
 
@@ -88,7 +88,7 @@ def test_findings_are_drawn_with_their_fixes() -> None:
     draw_findings(console_for(stream), findings)
     assert stream.getvalue() == (
         "fail  disk   3 MB free\n             fix: make room\nok    clock  fine\n\n"
-        "1 thing to mend first.\n"
+        "1 fault to correct first.\n"
     )
     for judgement, words in (("warn", "Fit, with 1 warning."), ("ok", "Fit.")):
         stream = io.StringIO()

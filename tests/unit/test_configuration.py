@@ -13,9 +13,9 @@ from headway.config import (
     Configured,
     configuration_path,
     read_configuration,
+    settings,
 )
 from headway.errors import StateFileError
-from headway.report.text.doctor import settings
 
 
 def configured(home: Path, text: str | bytes) -> Configured:

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from headway.config import Configuration, parsed, read_configuration
+from headway.config import Configuration, parsed, read_configuration, settings
 from headway.errors import PlanValueError, StateFileError, UsageError
 from headway.plans.load import plan_from
 from headway.plans.spec import LOOP
-from headway.report.text.doctor import settings
 from headway.run.agent_tasks import has_programs, must_be_known, must_be_there
 
 BOTH = b"""

@@ -17,7 +17,6 @@ from headway.state.context import (
     Circumstances,
     Commons,
     Context,
-    ContextStatistics,
     LocalReach,
     Watch,
     lent,
@@ -194,7 +193,6 @@ def test_after_its_attempt_a_context_refuses_everything() -> None:
             use()
     scene.reach.prompted(b"late")
     assert scene.snapshot.access() == before
-    assert ctx.statistics() == ContextStatistics(0, 1, 0, is_over=True)
 
 
 def test_a_scan_that_gives_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

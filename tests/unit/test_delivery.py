@@ -8,7 +8,7 @@ from statistics import median
 import pytest
 from msgspec import Struct, field
 
-from headway.base.values import Amounts, Demand, Reading, Usage
+from headway.base.values import Amounts, Demand, Reading
 from headway.pacing.account import AccountConfig
 from headway.pacing.call import Call
 from headway.pacing.calls import AccountCalls
@@ -84,7 +84,7 @@ class _Places(Struct):
             elif kind == "moved":
                 account.progress(known[call], tokens, now)
             else:
-                account.settle(known[call], "used", Usage(Amounts(100, tokens)), now)
+                account.settle(known[call], "used", Amounts(100, tokens), now)
                 widths.append(account.account.width.allowed)
                 self._busy -= 1
                 if self._line:

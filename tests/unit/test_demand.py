@@ -6,8 +6,9 @@ from random import Random
 
 import pytest
 
+from headway.base.numbers import REMEMBERED_MAX
 from headway.base.values import Amounts, Tally
-from headway.pacing.estimate import KINDS_MAX, InputRatio, Price
+from headway.pacing.estimate import InputRatio, Price
 
 SONNET = Price(
     input_microusd_per_mtok=3_000_000,
@@ -81,12 +82,12 @@ def test_an_empty_report_teaches_nothing(size_bytes: int, input_tokens: float) -
 
 def test_the_kind_used_least_recently_is_forgotten_first() -> None:
     ratio = InputRatio()
-    for number in range(KINDS_MAX):
+    for number in range(REMEMBERED_MAX):
         ratio.observe(f"m{number}", "english", 1000, 250.0)
     ratio.observe("m0", "english", 1000, 250.0)
     ratio.observe("one more", "english", 1000, 250.0)
     models = [model for model, _ in ratio._ratios]
-    assert len(models) == KINDS_MAX
+    assert len(models) == REMEMBERED_MAX
     assert "m1" not in models
     assert models[-2:] == ["m0", "one more"]
 

@@ -266,7 +266,7 @@ def test_a_channel_that_nobody_performs_is_a_failure_without_an_intent() -> None
         box = outbox(record)
         box.release(0, asker(0).key, "notify", (mail("a"),))
         await box.drained()
-        assert "nobody performs `mail`" in box.failures()[0]
+        assert "`mail` is no effect channel" in box.failures()[0]
         assert record.facts() == []
 
     virtual(scene)

@@ -96,6 +96,23 @@ def test_a_forecast_says_what_it_was_asked_and_from_what_it_is() -> None:
     assert found.assumed == ()
 
 
+def test_where_reservations_may_come_back_or_not_the_middle_is_that_they_do() -> None:
+    """The dialect reserves 1,000 tokens of each answer, of which 200 are used."""
+
+    def time_s(**known: tuple[str, ...]) -> SpreadNumber:
+        kept = memory(Limit("tokens", 40_000.0, source="header"), left=1.0)
+        profile = replace(kept.profile, **known)
+        account = replace(kept, dialect="openai", profile=profile)
+        return foresee(asks(120), Knowledge(account, seen()), depth=QUICKLY).time_s
+
+    name = Limit("tokens", 40_000.0).name
+    returned, open_, kept = time_s(returned=(name,)), time_s(), time_s(kept=(name,))
+    assert kept.mid > 1.4 * returned.mid
+    assert open_.mid == pytest.approx(returned.mid, rel=0.1)
+    assert open_.low <= returned.mid
+    assert kept.mid <= open_.high, "both are within the spread"
+
+
 def test_what_was_used_up_has_to_flow_in_again() -> None:
     full, empty = told(40, REQUESTS), told(40, REQUESTS, left=0.0)
     assert full.time_s.mid < 10.0

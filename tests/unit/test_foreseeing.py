@@ -13,6 +13,7 @@ from headway.base.folders import folders
 from headway.base.values import Budget, Spend
 from headway.broker.store import Store, StoredMemory
 from headway.config import configuration_path
+from headway.engine.events import Ending, Event, RunBegan, RunFinished, TaskFinished, TaskStarted
 from headway.engine.strategy import Strategy
 from headway.errors import BadValueError
 from headway.journal.folder import list_runs
@@ -20,6 +21,7 @@ from headway.pacing import memory as learned
 from headway.pacing.account import Profile
 from headway.pacing.memory import AccountMemory, AccountTerms, PacingMemory
 from headway.pacing.windows import RUN_SHARES, WindowState
+from headway.plans.graph import TaskGroup
 from headway.plans.load import plan_from
 from headway.report.forecast import MONEY, Depth
 from headway.report.text.forecast import late_words, start_words
@@ -33,8 +35,9 @@ from headway.run.forecasts import (
     prospect_of,
     start_of,
 )
-from headway.run.plan_run import PlanSource
+from headway.run.plan_run import ObservedTasks, PlanSource
 from tests.integration.strangers_shell import Stranger
+from tests.unit.viewed import live_run
 
 QUICKLY = Depth(8, 30, 10, 20)
 MODEL = "anthropic/claude-haiku-4-5"
@@ -203,6 +206,25 @@ def test_commands_for_many_inputs_are_foreseen_by_the_runs_before(tmp_path: Path
     # Such runs tell nothing of plans.
     runs = list_runs(folders(environment).state)
     assert earlier_plans(runs, str(tmp_path / "plan.yaml"), lambda *_: False).runs == 0
+
+
+def test_commands_teach_their_own_plan_only_and_each_call_once(
+    home: dict[str, str], tmp_path: Path
+) -> None:
+    facts: list[Event] = [RunBegan(0.0, "adaptive")]
+    ended = Ending(b"", b"", 900.0, 90.0, calls=1)
+    for task in range(2):
+        facts += TaskStarted(task, 1, 1.0, "room"), TaskFinished(task, 1, 3.0, ended)
+    groups, path = [TaskGroup("look", 2, is_local=True)], str(tmp_path / "plan.yaml")
+    with live_run(tmp_path / "state", groups, ["look[a]", "look[b]"], *facts) as run:
+        plan = plan_from("headway: 1\ntasks:\n  look: {each: [a, b], run: ls}\n", tmp_path)
+        PlanSource(path, "").save(run.journal, plan.expanded.sources)
+        ObservedTasks({"look": ("", 2)}, {}).keep(run.journal)
+        run.tell(RunFinished(4.0, 2, 0))
+    runs = list_runs(str(tmp_path / "state"))
+    own = earlier_plans(runs, path, lambda *_: False)
+    assert {name: len(seen) for name, seen in own.seen.items()} == {"look": 2}
+    assert earlier_plans(runs, str(tmp_path / "other.yaml"), lambda *_: False).seen == {}
 
 
 NOON_S = datetime(2026, 11, 18, 12, 30).timestamp()

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from headway.report.forecast import MONEY, Foreseen, Portion, SpreadNumber
 from headway.report.text.forecast import clock, foretold
-from headway.report.text.table import binding
+from headway.report.text.words import limit_words
 
 FOUND = Foreseen(
     "adaptive", 40, SpreadNumber(40.0, 40.0, 40.0), SpreadNumber(55.0, 60.0, 75.0),
@@ -34,8 +34,8 @@ def test_all_that_is_known_is_said_in_four_lines() -> None:
 
 def test_a_later_fair_bound_stands_beside_the_hard_one() -> None:
     assert lines(replace(FOUND, fair_s=58.0, fair_binding="output/60s"))[0].endswith(
-        "at best 50 s, bound by input tokens a minute; 58 s, bound by output tokens a minute, if "
-        "the ceiling holds, neighbours keep their share and no debt is left"
+        "at best 50 s, bound by input tokens a minute; 58 s, bound by output tokens a minute, "
+        "within the ceiling, beside neighbours and without debt"
     )
 
 
@@ -45,7 +45,7 @@ def test_a_later_fair_bound_stands_beside_the_hard_one() -> None:
         ("input/60s", "input tokens a minute"),
         ("output/3600s", "output tokens an hour"),
         ("tokens/86400s", "tokens a day"),
-        ("requests/10s", "requests in 10s"),
+        ("requests/10s", "requests in 10 s"),
         ("critical path", "the longest chain of tasks"),
         ("width", "how many calls are worth having in flight at once"),
         ("this machine", "how many tasks this machine takes at once"),
@@ -53,7 +53,7 @@ def test_a_later_fair_bound_stands_beside_the_hard_one() -> None:
     ],
 )
 def test_what_binds_is_said_in_words(name: str, words: str) -> None:
-    assert binding(name) == words
+    assert limit_words(name) == words
 
 
 def test_what_nobody_knows_the_price_of_is_named() -> None:

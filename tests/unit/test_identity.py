@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.base.values import Budget, LimitReading, Reading, Sketch, Spend, Tally
-from headway.pacing.admission import OWNERS_MAX, Admission
+from headway.base.numbers import REMEMBERED_MAX
+from headway.base.values import Budget, Limit, LimitReading, Reading, Sketch, Spend, Tally
+from headway.pacing.admission import Admission
 from headway.pacing.call import Outcome, Request
 from headway.pacing.headers import decode
 from headway.pacing.memory import AccountTerms, PacingMemory
@@ -117,10 +118,43 @@ def test_two_organisations_of_one_person_are_two_accounts() -> None:
     admission.refresh()
     assert ask(admission, 2, "host#home", "anthropic#me", 3.0)
     answer(admission, 2, OTHER, LIMIT)
-    assert names(admission) == {f"{ONE}-me"}
-    assert ask(admission, 3, "host#home", "anthropic#me", 4.0)
     assert names(admission) == {f"{ONE}-me", f"{OTHER}-me"}
+    assert ask(admission, 3, "host#home", "anthropic#me", 4.0)
     assert not ask(admission, 4, "host#work", "anthropic#me", 4.0)
+
+
+def test_a_token_for_another_organisation_teaches_the_first_one_nothing() -> None:
+    admission = opened()
+    admission.configure(f"{ONE}-me", AccountTerms(budget=Budget(10_000.0)), 0.0)
+    assert ask(admission, 1, "host#work", "anthropic#me")
+    answer(admission, 1, ONE, LIMIT)
+    # A new token: of this login only the first organisation is known.
+    assert ask(admission, 2, "host#home", "anthropic#me", 3.0)
+    assert ask(admission, 3, "host#home", "anthropic#me", 3.0)
+    answer(admission, 2, OTHER, FULL)
+    work, home = describe(admission, 4.0).accounts
+    assert (work.account, work.granted, work.in_flight, work.windows) == (f"{ONE}-me", 1, 0, ())
+    assert (home.account, home.granted, home.in_flight) == (f"{OTHER}-me", 2, 1)
+    assert home.windows[0].is_empty
+    assert ask(admission, 4, "host#work", "anthropic#me", 4.0)
+    answer(admission, 3, OTHER, FULL)
+    assert set(spent(admission)) == {"", f"{ONE}-me", f"{OTHER}-me"}
+    assert spent(admission)[f"{ONE}-me"].tokens == 150
+
+
+def test_calls_that_wait_move_to_the_organisation_of_their_token() -> None:
+    admission = opened()
+    admission.configure("", AccountTerms(limits=(Limit("concurrency", 1.0),)), 0.0)
+    assert ask(admission, 1, "host#work", "anthropic#me")
+    answer(admission, 1, ONE, LIMIT)
+    assert ask(admission, 2, "host#home", "anthropic#me", 3.0)
+    assert not ask(admission, 3, "host#home", "anthropic#me", 3.0)
+    assert not ask(admission, 4, "host#work", "anthropic#me", 3.0)
+    admission.first_byte(("me", 2), Reading(owner=OTHER), "anthropic", 4.0)
+    # The place of the first organisation is free; that of the other one is taken.
+    assert [grant.id for grant in admission.decide(4.0).grants] == [("me", 4)]
+    assert admission.settle(("me", 2), Outcome("used", Tally(100, 50)), 5.0)
+    assert [grant.id for grant in admission.decide(5.0).grants] == [("me", 3)]
 
 
 def test_a_user_joins_and_parts_accounts_by_name() -> None:
@@ -146,7 +180,7 @@ def test_a_user_joins_and_parts_accounts_by_name() -> None:
 
 
 def test_an_account_may_be_given_its_own_name_and_the_oldest_key_is_forgotten() -> None:
-    old = tuple((f"a#{number}", ONE) for number in range(OWNERS_MAX))
+    old = tuple((f"a#{number}", ONE) for number in range(REMEMBERED_MAX))
     admission = opened(PacingMemory(owners=old))
     assert ask(admission, 1, "b#1")
     answer(admission, 1, OTHER)

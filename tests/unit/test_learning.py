@@ -189,6 +189,10 @@ def test_it_is_learned_whether_reservations_come_back(charging: str) -> None:
     spec = ProviderSpec("reserving", terms, QUICK, dialect="openai")
     learned = run(spec, WorkloadSpec("reserving", 100))
     assert learned.profile.kept == (("tokens/60s",) if is_kept else ())
+    assert learned.profile.returned == (() if is_kept else ("tokens/60s",))
+    config = AccountConfig(dialect_of("openai"), profile=learned.profile)
+    restarted = AccountCalls(config, 0.0).account.profile()
+    assert (restarted.kept, restarted.returned) == (learned.profile.kept, learned.profile.returned)
     assert learned.result.refused <= REFUSALS_MAX
     assert learned.time_s <= 1.2 * learned.least_s
 

@@ -19,7 +19,7 @@ from headway.engine.events import (
     TaskStarted,
 )
 from headway.plans.graph import TaskGroup
-from headway.report.text.lines import FAILURES_MAX, TASKS_MAX, LineView
+from headway.report.text.live import FAILURES_MAX, TASKS_MAX, LineView
 from tests.unit.viewed import live_run
 
 BEGAN = RunBegan(0.0, "adaptive")

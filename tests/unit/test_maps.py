@@ -291,3 +291,10 @@ def test_functions_are_told_apart_by_what_they_were_made_with() -> None:
         return calls_itself(n - 1)
 
     assert _identity(calls_itself)
+
+
+def test_what_is_no_function_is_refused_before_anything_runs() -> None:
+    with pytest.raises(BadValueError, match="a function is needed here, not int"):
+        headway.map(3, ["a"])  # type: ignore[call-overload]
+    with pytest.raises(BadValueError, match="a function is needed here, not str"):
+        headway.Plan("one").task("a", "text")  # type: ignore[arg-type]

@@ -99,7 +99,7 @@ def test_a_run_whose_process_never_came_to_it_says_why(home: Path) -> None:
     status = service.run_status(run)
     assert (status["state"], status["is_over"]) == ("new", True)
     assert status["waits_for"] == "error[HW100]: there is no key"
-    assert service.cancel_run(run)["told"] is False
+    assert service.cancel_run(run)["accepted"] is False
     assert service.run_results(run)["results"] == []
 
 

@@ -15,7 +15,6 @@ from headway.base.values import (
     Limit,
     Reading,
     SettledAs,
-    Usage,
 )
 from headway.pacing.account import AccountConfig
 from headway.pacing.call import Call
@@ -38,7 +37,7 @@ class Scene:
         while len(self.calls.in_flight) < 8:
             for call in list(self.calls.in_flight.values()):
                 self.calls.first_byte(call, Reading(), self.now + 0.5)
-                self.calls.settle(call, "used", Usage(Amounts(100.0, 10.0)), self.now + 1.0)
+                self.calls.settle(call, "used", Amounts(100.0, 10.0), self.now + 1.0)
             self.now += 2.0
             self.sent()
 
@@ -48,7 +47,7 @@ class Scene:
 
     def fails(self, call: Call, fault: Fault) -> None:
         how: SettledAs = "unused" if fault is UNREACHABLE else "used"
-        self.calls.settle(call, how, Usage(Amounts()), self.now, fault)
+        self.calls.settle(call, how, Amounts(), self.now, fault)
 
 
 def test_when_connections_break_one_call_finds_out_whether_the_provider_is_there() -> None:
@@ -80,7 +79,7 @@ def test_an_answer_to_a_call_that_was_sent_before_ends_no_outage() -> None:
     scene.now += 0.1
     scene.fails(failing, UNREACHABLE)
     scene.calls.first_byte(older, Reading(), scene.now)
-    scene.calls.settle(older, "used", Usage(Amounts(100.0, 10.0)), scene.now)
+    scene.calls.settle(older, "used", Amounts(100.0, 10.0), scene.now)
     assert not scene.sent()
     scene.now += 1.0
     (trial,) = scene.sent()
@@ -108,7 +107,7 @@ def test_the_trial_may_be_a_call_that_passes_a_blocked_one() -> None:
         demand = Demand(Amounts(tokens, 10.0), Amounts(tokens, 100.0))
         calls.ask(Call(("", number), demand=demand))
     first, *_ = calls.decide(0.0).sent
-    calls.settle(first, "used", Usage(Amounts(500.0)), 1.0, BROKEN)
+    calls.settle(first, "used", Amounts(500.0), 1.0, BROKEN)
     assert [call.id[1] for call in calls.decide(1.0).sent] in ([2], [3])
 
 
@@ -120,7 +119,7 @@ def test_an_account_survives_any_number_of_faults_in_a_row(kind: FaultKind) -> N
         calls.ask(Call(("", number), demand=demand))
         decision = calls.decide(now)
         for call in decision.sent:
-            calls.settle(call, "throttled", Usage(Amounts()), now, Fault(kind))
+            calls.settle(call, "throttled", Amounts(), now, Fault(kind))
         now = max(now, calls.decide(now).wake_s) if decision.wake_s < inf else now + 1.0
     if calls.wait is None or calls.wait.resource != "account":
         assert calls.granted > 2500

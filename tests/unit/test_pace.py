@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from json import dumps
 
 import anthropic
@@ -92,7 +93,7 @@ def test_proxies_and_mounts_are_kept_and_paced() -> None:
         assert client.timeout == httpx2.Timeout(7.0)
     assert (len(other.requests), len(provider.requests)) == (1, 1)
     assert seen == ["provider.test", "direct.test"]
-    assert [call.account.partition("#")[0] for call in admission.calls] == seen
+    assert len({call.account for call in admission.calls}) == 2
 
 
 def models(provider: PacedProvider) -> list[object]:
@@ -216,6 +217,18 @@ def test_an_account_is_a_host_and_a_digest_of_its_key() -> None:
     assert len({name, *others}) == 5
 
 
+def test_the_name_of_a_server_that_is_no_providers_holds_no_address() -> None:
+    one, other = (host_name("http", "llm.acme.example", port) for port in (8000, 8001))
+    name = named(one, authorization="Bearer sk-1")
+    assert re.fullmatch("server#[0-9a-f]{8}", name)
+    assert named(one, authorization="Bearer sk-1") == name
+    assert named(other, authorization="Bearer sk-1") not in (name, named(other), named(one))
+    # A name that only ends like a provider's is not the provider's.
+    assert named("notapi.openai.com.acme.example").startswith("server#")
+    assert named("evilopenai.com").startswith("server#")
+    assert named("team.openai.azure.com").startswith("team.openai.azure.com#")
+
+
 def test_a_signature_that_changes_with_every_request_is_one_account() -> None:
     signed = "AWS4-HMAC-SHA256 Credential=KEY/20261116/eu/x/aws4_request, Signature={}"
     assert named("h", authorization=signed.format(1)) == named("h", authorization=signed.format(2))
@@ -252,8 +265,8 @@ def test_a_login_is_named_whatever_its_token() -> None:
 def test_a_dialect_is_that_of_the_host_or_of_the_headers_and_before_them_of_the_format() -> None:
     assert expected_dialect("api.groq.com#1", "openai-chat").name == "groq"
     assert dialect_of("api.groq.com#1", "openai-chat", 200, {}) == "groq"
-    assert expected_dialect("gate.test#1", "anthropic").name == "anthropic"
-    assert dialect_of("gate.test#1", "openai-chat", 500, {}) == ""
-    assert dialect_of("gate.test#1", "openai-chat", 200, {}) == "plain"
-    assert dialect_of("gate.test#1", "gemini", 500, {}) == "gemini"
-    assert dialect_of("gate.test#1", "openai-chat", 429, {"x-groq-region": "eu"}) == "groq"
+    assert expected_dialect("server#1", "anthropic").name == "anthropic"
+    assert dialect_of("server#1", "openai-chat", 500, {}) == ""
+    assert dialect_of("server#1", "openai-chat", 200, {}) == "plain"
+    assert dialect_of("server#1", "gemini", 500, {}) == "gemini"
+    assert dialect_of("server#1", "openai-chat", 429, {"x-groq-region": "eu"}) == "groq"

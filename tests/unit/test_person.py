@@ -8,13 +8,13 @@ from msgspec.structs import replace
 
 from bench.person import PERSON, RUN, beside
 from bench.scenes import PRESETS
+from headway.base.numbers import REMEMBERED_MAX
 from headway.base.values import Budget, Limit, LimitReading, Reading, Tally
 from headway.pacing.call import CallId, Outcome, Request
 from headway.pacing.memory import AccountTerms
 from headway.pacing.presence import (
     ACTIVE_S,
     RECENT,
-    SESSIONS_MAX,
     PersonActivity,
     PersonalNeed,
 )
@@ -167,7 +167,7 @@ def test_two_classes_are_two_fair_queues_one_after_the_other(
 
 
 def drained(queue: FairQueue[int]) -> list[int]:
-    places = {waiter.item: place for place, waiter in queue._waiters.items()}
+    places = {waiter.item: place for place, waiter in queue.waiters.items()}
     order = []
     while (head := queue.head()) is not None:
         order.append(queue.take(places[head]))
@@ -191,9 +191,9 @@ def test_runs_leave_in_a_fixed_window_what_a_person_may_take_until_its_end() -> 
 
 def test_many_sessions_are_counted_up_to_a_limit() -> None:
     seen = PersonActivity()
-    for number in range(SESSIONS_MAX + 5):
+    for number in range(REMEMBERED_MAX + 5):
         seen.note(f"session {number}", 1.0)
-    assert seen.sessions(2.0) == SESSIONS_MAX
+    assert seen.sessions(2.0) == REMEMBERED_MAX
 
 
 def test_more_calls_can_be_withdrawn_than_are_remembered() -> None:

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.plans.check import Boundary, Coupling, Strand, answers, boundary, breadth
+from headway.plans.check import Boundary, Coupling, Strand, answers, boundary, breadth, check
 from tests.unit.plan_texts import surveyed
 
 
-def found(tasks: str, top: str = "") -> Boundary:
-    return boundary(surveyed(tasks, top))
+def found(tasks: str, top: str = "", *unknown: str) -> Boundary:
+    return boundary(surveyed(tasks, top), frozenset(unknown))
 
 
 RECORDS = (
@@ -74,7 +74,7 @@ def test_what_gets_over_is_told() -> None:
         ("list", "use"): ("result", ""),
         ("list", "call"): ("result", ""),
     }
-    words = answers(found(tasks))
+    words = answers(found(tasks, "", "check"))
     assert "`list` and `check` need `out` as `create` leaves it" in words[1]
     assert "`check` has a member for each result of `list`" in words[1]
     assert "`after` must come after all of `check`" in words[1]
@@ -126,8 +126,9 @@ def test_members_that_share_what_they_change_are_not_parallel(keys: str, is_loos
 def test_turns_are_taken_one_at_a_time() -> None:
     one = found(
         "  q: {run: x, each: [a, b], queue: d}\n  r: {run: x, queue: d}\n  s: {run: y}\n"
-        "  t: {prompt: y}\n"
-    )
+        "  t: {prompt: y}\n",
+        "", "s",
+    )  # fmt: skip
     assert answers(one) == (
         "On their own: `s` and `t` share nothing with any other task, as far as is declared.",
         "Coupled: `q` and `r` take turns in queue `d`.",
@@ -191,3 +192,15 @@ def test_a_width_that_is_a_bound_is_told_as_one() -> None:
         for name, some in needs.items()
     )
     assert answers(found(tasks))[-1] == "Largest safe width: at most 3 tasks at once."
+
+
+def test_agents_in_one_folder_are_given_no_all_clear() -> None:
+    tasks = (
+        "  fix: {agent: claude, workspace: off, prompt: 'Fix {{ item }}', each: [a, b]}\n"
+        "  docs: {agent: claude, workspace: off, prompt: Write the docs}\n"
+    )
+    told = check(surveyed(tasks)).answers
+    assert told[0].startswith("Not known: these 3 agents share this folder: `fix` and `docs`.")
+    assert not [line for line in told if "parallel" in line or "share nothing" in line]
+    told = check(surveyed(tasks.replace("workspace: off, ", ""))).answers
+    assert not [line for line in told if "share this folder" in line]

@@ -205,10 +205,61 @@ def test_a_variable_can_be_the_whole_path() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["cd sub && work > out/a", "cat <<END > out/a", "work 2>&1 out"]
-)
-def test_a_command_that_moves_is_not_understood(command: str) -> None:
+    "command", ["cd sub && work > out/a", "cat <<END\nout/a\nEND", "work 2>&1 out", "echo out/a",
+                "work # out/a", "cat $(mktemp -d)/out/a", "cat out/ab", "cat out/*.a"]
+)  # fmt: skip
+def test_what_a_command_does_not_touch_is_no_mention(command: str) -> None:
+    command = command.replace("\n", "\n\n")
     assert not remarks(f"  a: {{run: x, output: out/a}}\n  b: {{run: '{command}'}}\n")
+
+
+@pytest.mark.parametrize(
+    "command", ["cd out && cat a", "cat <<END > out/a\nx\nEND", "(cd x; true); rm -r out",
+                "x=out; cat $x/a", "cat out/[a-c]", "find out -name 'a*'", "tee -a out/a",
+                "sort -o out/a in", "work --out=out/a", "dd if=out/a", "tar -cf x.tar out",
+                ". out/a", "if [ -e out/a ]; then work; fi", "mv out/a b", "cp -r out copy",
+                "OUT=out/a work"]
+)  # fmt: skip
+def test_what_a_command_touches_is_seen(command: str) -> None:
+    command = command.replace("\n", "\n\n").replace("'", "''")
+    assert one(f"  a: {{run: x, output: out/a}}\n  b: {{run: '{command}'}}\n").task == "b"
+
+
+def test_commands_that_share_a_file_are_put_in_order() -> None:
+    tasks = "  a: {run: echo > f}\n  b: {run: echo > g}\n  c: {run: cat f g}\n"
+    found = one(tasks)
+    assert found.message == "the command of `c` reads `f`, and `c` does not declare it"
+    assert found.hint == "add `needs: [a, b]` to `c`"
+    assert not remarks(tasks.replace("cat f g", "cat f g, needs: [a, b]"))
+
+
+def test_members_that_write_one_file_take_turns() -> None:
+    found = one("  a: {run: 'echo $item >> log', each: [x, y]}\n")
+    assert found.hint.startswith("add `queue: a`")
+    assert not remarks("  a: {run: 'echo $item >> log', each: [x, y], queue: a}\n")
+    assert not remarks("  a: {run: 'echo > $item.log', each: [x, y]}\n")
+    assert one("  a: {run: 'sort $item > x', each: [x, y]}\n").task == "a"
+
+
+def test_a_folder_that_each_task_makes_for_itself_is_not_shared() -> None:
+    made = "  a: {run: mkdir -p o && echo > o/a}\n  b: {run: mkdir -p o && echo > o/b}\n"
+    assert not remarks(made)
+    apart = "  a: {run: mkdir -p o}\n  b: {run: echo > o/b}\n"
+    assert one(apart, []).task == "b"
+    assert not remarks(apart, ["o"])
+
+
+def test_what_was_judged_by_what_is_said() -> None:
+    tasks = (
+        "  a: {run: x, reads: [], writes: []}\n  b: {run: cat f}\n  c: {run: make}\n"
+        "  d: {python: 'm:f'}\n  e: {prompt: p, agent: claude, workspace: off}\n"
+    )
+    found = report(tasks, top="model: m\n")
+    assert found.answers[-1] == (
+        "Judged by declarations: `a`; by the text of commands: `b`. Not judged: 3 of 5 tasks, "
+        "whose files are not known: `c` (make), `d` (function m:f), `e` (agent claude)."
+    )
+    assert list(found.not_judged) == ["c", "d", "e"]
 
 
 def test_what_is_read_before_the_run_cannot_be_written_by_it() -> None:
@@ -294,3 +345,16 @@ def test_the_state_is_ordered_as_the_serial_run_would_order_it() -> None:
         "  c: {run: x, reads: 'state:q', writes: []}\n"
     )
     assert [(one.before, one.after) for one in report(tasks).edges] == [("c", "a"), ("b", "c")]
+
+
+def test_a_task_without_a_workspace_does_not_see_what_an_agent_did_in_one() -> None:
+    tasks = (
+        "  fix: {agent: claude, prompt: Fix it}\n"
+        "  test: {run: make test, needs: fix}\n"
+        "  sum: {run: wc, needs: fix, vars: {said: '{{ tasks.fix.output }}'}}\n"
+    )
+    found = [one for one in remarks(tasks) if one.kind == "outside workspaces"]
+    assert [(one.task, one.severity) for one in found] == [("test", "warning"), ("sum", "note")]
+    assert (found[0].fixes[0].key, found[0].fixes[0].value) == ("workspace", "on")
+    mended = tasks.replace("needs: fix", "needs: fix, workspace: on")
+    assert not [one for one in remarks(mended) if one.kind == "outside workspaces"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import log
 
 import pytest
 from msgspec.structs import replace
@@ -30,6 +31,7 @@ class Seen:
     def __init__(self, total: int) -> None:
         self.total = total
         self.foreseen_s: float | None = None
+        self.works_alone = False
         self.events: list[Event] = [RunBegan(0.0, "adaptive")]
 
     def hear(self, events: Sequence[Event]) -> None:
@@ -38,16 +40,16 @@ class Seen:
     @property
     def history(self) -> RunHistory:
         """Of all facts, in the order of their times."""
-        history = RunHistory()
+        history = RunHistory(works_alone=lambda _: self.works_alone)
         for event in sorted(self.events, key=lambda event: event.at_s):
             number = getattr(event, "task", None)
-            history.hear(b"" if number is None else b"%d" % number, event)
+            history.apply(b"" if number is None else b"%d" % number, event)
         return history
 
     def rest(self, limits: Sequence[LimitView], now_s: float) -> TimeLeft:
         history = self.history
         left = self.total - sum(group.ended for group in history.groups.values())
-        return time_left(history, left, limits, now_s, foreseen_s=self.foreseen_s)
+        return time_left(history, left, [limits], now_s, foreseen_s=self.foreseen_s)
 
 
 def perform(run: Seen, task: int, from_s: float, to_s: float) -> None:
@@ -103,6 +105,20 @@ def test_no_time_to_the_end_without_the_bound_beside_it() -> None:
     calm = run.rest([LimitView(Limit("requests", 6000.0), 0.0), LimitView(slots, 0.0)], 4.0)
     assert calm.bound_s == pytest.approx(3.0)
     assert calm.binding == "concurrency"
+
+
+def test_calls_of_several_accounts_pass_the_limits_of_all_of_them_together() -> None:
+    run = Seen(10)
+    for task in range(4):
+        perform(run, task, float(task), task + 1.0)
+    one = LimitView(Limit("input", 3000.0, 60.0), 1000.0)
+    other = replace(one, limit=Limit("input", 1500.0, 60.0), used=1500.0)
+    # Six more tasks of 1,000 tokens: 2,000 are free on one, the others come with 50 and 25.
+    both = time_left(run.history, 6, [[one], [other]], 4.0)
+    assert (both.bound_s, both.fair_s) == pytest.approx((4000.0 / 75.0, 4000.0 / 75.0))
+    # How much of it passes an account whose limits are not known is not known either.
+    unknown = time_left(run.history, 6, [[one], []], 4.0)
+    assert (unknown.bound_s, unknown.binding) == (None, "")
 
 
 def test_tasks_that_make_no_calls_are_not_bound_by_a_quota() -> None:
@@ -183,3 +199,13 @@ def test_those_that_go_on_still_take_their_time() -> None:
     run.hear([TaskStarted(5, 1, 12.0, "room"), CallAdmitted(5, 12.0), CallWaited(5, 13.0)])
     run.hear([CallAdmitted(5, 14.0), TaskStarted(6, 1, 12.0, "room"), CallAdmitted(6, 12.0)])
     assert run.rest((), 15.0).eta_s == pytest.approx(7.0)
+
+
+def test_a_command_that_goes_on_beside_calls_is_not_taken_for_one_more_of_them() -> None:
+    run = burst(Seen(61), 60)
+    run.works_alone = True
+    run.hear([TaskStarted(60, 1, 0.0, "room")])
+    # It has run for 20 s, where calls take one: it is expected to take a while, and no call.
+    rest = run.rest([LimitView(Limit("requests", 60.0), 60.0)], 20.0)
+    assert rest.bound_s == 0.0
+    assert rest.eta_s == pytest.approx(20.0 * (log(2.0) ** -0.5 - 1.0), rel=0.01)

@@ -187,7 +187,7 @@ def test_a_call_without_a_result_says_why_and_what_it_cost(
     replies: httpx2.Response | Exception | list[bytes], kind: str, costs: str, says: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(exchange, "_REACHED", set())
+    monkeypatch.setattr(exchange, "_REACHED", dict[str, bool]())
     body = Body(replies) if isinstance(replies, list) else None
     bench = Bench(body=body) if isinstance(replies, list) else Bench(replies)
     error = bench.fails()
@@ -257,11 +257,10 @@ def test_replies_of_an_interrupted_attempt_are_examined_and_not_paid_again() -> 
 def test_a_repair_that_cannot_be_paid_for_reports_what_was_paid() -> None:
     bench = Bench(said("no"))
     bench.told.reservations_max = 1
-    error = bench.fails(PromptCall("count", "claude-x", schema=SCHEMA))
-    assert error.fault.kind == "unfit"
-    assert "the budget is spent" in error.fault.detail
-    assert error.result is not None
-    assert error.result.calls == 1
+    with pytest.raises(OverBudgetError, match="the budget is spent") as caught:
+        bench.perform(PromptCall("count", "claude-x", schema=SCHEMA))
+    assert caught.value.result is not None
+    assert caught.value.result.calls == 1
 
 
 def test_a_repair_that_is_lost_costs_its_ceiling_and_the_first_call() -> None:
@@ -292,10 +291,10 @@ def test_a_window_that_is_empty_before_a_repair_reports_what_was_paid() -> None:
         return "wrong"
 
     bench = Bench()
-    error = bench.fails(PromptCall("do", "claude-x", verify=verify))
-    assert error.fault.kind == "rate"
-    assert error.result is not None
-    assert error.result.calls == 1
+    with pytest.raises(WindowEmptyError) as caught:
+        bench.perform(PromptCall("do", "claude-x", verify=verify))
+    assert caught.value.result is not None
+    assert caught.value.result.calls == 1
     assert len(bench.windows) == 1
 
 

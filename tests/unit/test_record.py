@@ -81,7 +81,7 @@ EVENTS: tuple[Fact, ...] = (
     EffectDone(7, 5.2, 0, "ab12", b"r" * 16),
     CallWaited(7, 3.1, "rate: input"),
     CallAdmitted(7, 3.2, "input/60s"),
-    RunFinished(11.0, 20, 1, 1, 0, 0, 1.25, 50_000_000),
+    RunFinished(11.0, 20, 1, 1, 0, 0),
     MoneyReserved(7, 1, 3.3, 5000, 1200),
     TaskFinished(7, 1, 4.0, Ending(b"b" * 16, extra_tokens=-9)),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.base.values import Amounts, Demand, Limit, LimitKind, LimitReading, Usage
+from headway.base.values import Amounts, Demand, Limit, LimitKind, LimitReading
 from headway.pacing.account import Account, AccountConfig
 from headway.pacing.call import Call
 from headway.pacing.calls import AccountCalls
@@ -13,6 +13,10 @@ from headway.pacing.meters import PlannedStream
 
 CALL = Demand(Amounts(100.0, 50.0), Amounts(100.0, 400.0))
 STREAM = PlannedStream(0.0, 1.0, 50.0)
+
+
+def _call() -> Call:
+    return Call(("", 0), demand=CALL, stream=STREAM, sent_s=0.0)
 
 
 def _account(limit: Limit, now: float, share: float = 1.0) -> Account:
@@ -33,17 +37,18 @@ def _moved(
     """A limit of which so many calls were charged at 0 s, seen at one time, gone on at another."""
     before = _account(limit, 0.0, share)
     for _ in range(uses):
-        before.charge(CALL, STREAM, 0.0)
-        before.settle(CALL, STREAM, 0.0, Usage(CALL.expected), 0.0)
+        call = _call()
+        before.charge(call, 0.0)
+        before.settle(call, CALL.expected, 0.0)
     return _restored(limit, before.standing(at_s)[0], at_s, now, share).limits[0]
 
 
 def test_a_standing_reads_like_a_report() -> None:
     account = _account(Limit("input", 6000.0), 0.0)
-    account.charge(CALL, STREAM, 0.0)
+    account.charge(_call(), 0.0)
     assert account.standing(0.5) == (LimitReading("input", 60.0, 6000.0, 5950.0, None),)
     window = _account(Limit("input", 6000.0, kind="fixed"), 0.0, share=0.5)
-    window.charge(CALL, STREAM, 0.0)
+    window.charge(_call(), 0.0)
     (told,) = window.standing(10.0)
     assert (told.remaining, told.reset_s) == (5900.0, 50.0)
     assert told.utilization == pytest.approx(100.0 / 6000.0)
@@ -79,7 +84,7 @@ def test_a_sliding_window_holds_everything_for_a_period_from_when_it_was_seen() 
 def test_a_limit_that_was_changed_meanwhile_keeps_what_was_used() -> None:
     before = _account(Limit("requests", 50.0, kind="sliding"), 0.0)
     for _ in range(30):
-        before.charge(CALL, STREAM, 0.0)
+        before.charge(_call(), 0.0)
     (told,) = before.standing(1.0)
     after = _restored(Limit("requests", 20.0, kind="sliding"), told, 1.0, 1.0)
     assert after.limits[0].level(1.0) == -10.0
@@ -112,7 +117,7 @@ def test_a_ceiling_remembers_what_we_took_for_a_period(resource: str) -> None:
 def test_a_ceiling_that_is_new_counts_what_a_window_knows(kind: LimitKind, left: float) -> None:
     limit = Limit("input", 800.0, kind=kind)
     before = _account(limit, 0.0)
-    before.charge(CALL, STREAM, 0.0)
+    before.charge(_call(), 0.0)
     (told,) = before.standing(1.0)
     ceiling = _restored(limit, told, 1.0, 1.0, share=0.5).limits[0].ceiling
     assert ceiling is not None
@@ -154,5 +159,5 @@ def test_the_answer_of_an_adopted_call_is_charged_once(known_s: float) -> None:
     calls.account.restore((seen,), known_s, 10.0)
     call = _adopted(calls, 0.0, known_s, 10.0)
     assert calls.account.limits[0].level(10.0) == pytest.approx(550.0, abs=0.1)
-    calls.settle(call, "used", Usage(Amounts(100.0, 80.0)), 10.0)
+    calls.settle(call, "used", Amounts(100.0, 80.0), 10.0)
     assert calls.account.limits[0].level(10.0) == pytest.approx(520.0, abs=0.1)

@@ -77,7 +77,7 @@ def test_old_runs_that_nobody_owns_are_removed(tmp_path: Path) -> None:
     first, second, third = (begun(tmp_path, NOON_S + day * 86400.0) for day in range(3))
     assert size_bytes(first) > 4096
     owned = Journal.open(second.folder)
-    assert prune(state, before_s=NOON_S + 90 * 86400.0, keep=1) == [first]
+    assert prune(state, before_s=NOON_S + 86401.0) == [first]
     owned.close()
     assert prune(state, before_s=NOON_S) == []
     assert prune(state, before_s=NOON_S + 86401.0) == [second]

@@ -14,13 +14,12 @@ import pytest
 from headway.base.folders import Folders, prepare
 from headway.base.values import Budget, Limit, Sketch, Wait
 from headway.broker import protocol, service
-from headway.broker.calls import AdmissionClient
-from headway.broker.connection import BrokerConnection
 from headway.broker.election import BrokerLog, BrokerSocket
 from headway.broker.server import BrokerServer
 from headway.broker.service import AdmissionService, counts_towards
 from headway.client import admission
 from headway.client.admission import AdmissionPort
+from headway.client.connection import BrokerConnection
 from headway.errors import BrokerUnavailableError, StateFileError, WireError
 from headway.pacing.budget import MonthlyBudgets
 from headway.pacing.call import Denied, Granted, Outcome, Request
@@ -291,8 +290,8 @@ def served(folder: Path) -> Iterator[tuple[Folders, ListedLog]]:
 
 
 def port_to(place: Folders) -> AdmissionPort:
-    def dial(client: AdmissionClient) -> BrokerConnection:
-        return BrokerConnection(client, place, lambda _: "no broker is started here", nobody_s=0.0)
+    def dial(port: AdmissionPort) -> BrokerConnection:
+        return BrokerConnection(port, place, lambda _: "no broker is started here", nobody_s=0.0)
 
     return AdmissionPort(dial)
 
@@ -325,10 +324,11 @@ def test_a_permit_whose_owner_died_is_settled(tmp_path: Path) -> None:
     with served(tmp_path) as (place, log):
         one, other = port_to(place), port_to(place)
         one.configure(ACCOUNT, ONE_AT_ONCE)
-        held = one.admit(CALL, 10.0)
+        held, gone = one.admit(CALL, 10.0), one.id
         one.close()
         other.admit(CALL, 10.0).settle(USED)
-        assert log.lines == [f"{held._client.id} left with 1 calls in flight"]
+        assert log.lines == [f"{gone} left with 1 calls in flight"]
+        held.settle(USED)
         other.close()
 
 
@@ -337,7 +337,7 @@ def test_a_client_of_another_version_is_refused_with_one_clear_message(
 ) -> None:
     newer = protocol.VERSION + 1
     monkeypatch.setattr(
-        AdmissionClient, "hello", lambda self: protocol.Hello(newer, self.id, 1, "newer.py")
+        AdmissionPort, "hello", lambda self: protocol.Hello(newer, self.id, 1, "newer.py")
     )
     with served(tmp_path) as (place, _):
         port = port_to(place)
@@ -348,5 +348,5 @@ def test_a_client_of_another_version_is_refused_with_one_clear_message(
                 f"the broker refused this process: the broker speaks version {protocol.VERSION},"
                 f" this process version {newer}: one of them is of another headway "
             )
-        assert port.statistics().waiting == 0
+        assert len(port.waiting) == 0
         port.close()

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from headway.report.detect import FinishedAccess, Handed, across, aliased, merged, unsteady
+from headway.report.findings import FinishedAccess, Handed, across, aliased, merged, unsteady
 from headway.state.shared import Access, Put, StateLook
 
 

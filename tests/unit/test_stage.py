@@ -26,9 +26,10 @@ from headway.engine.events import (
 )
 from headway.pacing.view import AccountView, ClientCalls, LimitView
 from headway.plans.graph import Need, TaskGroup
+from headway.report.history import verdict
 from headway.report.progress import TimeLeft
 from headway.report.text.stage import LiveState, picture, rest_words
-from headway.report.text.words import ASCII, Glyphs
+from headway.report.text.words import ASCII, Glyphs, clock
 from tests.unit.viewed import live_run
 
 NAMES = ("탐색[코드 경로 탐색]", "탐색[path 1]", "탐색[path 2]", "verdict", "lint")
@@ -43,7 +44,7 @@ LIMITS = (
 )
 LANE = AccountView(
     "api.example#1a2b", "model", "anthropic", 1.0, "fast", LIMITS, 4.0, 3, 10, 0,
-    Wait("input", 13.0, "400 more"), (ClientCalls("me", 3, 2),),
+    Wait("input/60s", 13.0, "400 more"), (ClientCalls("me", 3, 2),),
 )  # fmt: skip
 BUSY: tuple[Event, ...] = (
     RunBegan(0.0, "adaptive"),
@@ -59,9 +60,9 @@ BUSY: tuple[Event, ...] = (
 
 def lines(
     path: Path, *events: Event, state: LiveState | None = None, columns: int = 100,
-    glyphs: Glyphs = ASCII,
+    glyphs: Glyphs = ASCII, budget: Budget | None = None,
 ) -> list[str]:  # fmt: skip
-    with live_run(path, GROUPS, NAMES, *events) as run, run.view(10.0) as view:
+    with live_run(path, GROUPS, NAMES, *events, budget=budget) as run, run.view(10.0) as view:
         drawn = picture(view, state or LiveState(), columns, glyphs)
     return [line.plain for line in drawn]
 
@@ -77,9 +78,9 @@ def test_a_picture_shows_how_far_each_group_is(tmp_path: Path) -> None:
 
 def test_names_are_aligned_and_each_task_says_where_it_is(tmp_path: Path) -> None:
     drawn = [line for line in lines(tmp_path, *BUSY) if line.startswith(("  running", "    "))]
-    assert drawn[0] == "  running  탐색[코드 경로 탐색]     9.0 s  in flight"
-    assert drawn[1] == "           탐색[path 1]             7.0 s  attempt 2  waiting for a limit"
-    assert drawn[2] == "           lint                     5.0 s  running here"
+    assert drawn[0] == "  running   탐색[코드 경로 탐색]     9.0 s  in flight"
+    assert drawn[1] == "            탐색[path 1]             7.0 s  attempt 2  waiting for a limit"
+    assert drawn[2] == "            lint                     5.0 s  running here"
     ends = [cell_len(line[: line.index(" s") + 2]) for line in drawn[:3]]
     assert len(set(ends)) == 1
 
@@ -91,7 +92,7 @@ def test_every_task_that_waits_says_why(tmp_path: Path) -> None:
     )
     drawn = lines(tmp_path, *BUSY, *more, state=LiveState((LANE,)))
     first = next(n for n, line in enumerate(drawn) if line.startswith("  waiting"))
-    assert drawn[first] == "  waiting  1 waiting for a limit: input: 400 more"
+    assert drawn[first] == "  waiting   1 waiting for a limit: input tokens a minute: 400 more"
     assert drawn[first + 1].strip() == "1 held: earlier tasks may change what they read"
     assert drawn[first + 2].strip() == "1 queued to be tried again, when the run is resumed"
     assert drawn[first + 3].strip() == "1 of verdict waiting for a task: 탐색 is not done"
@@ -105,24 +106,44 @@ def test_no_line_is_wider_than_the_screen(tmp_path: Path, columns: int) -> None:
 
 def test_gauges_say_how_much_from_where_and_which_binds(tmp_path: Path) -> None:
     drawn = lines(tmp_path, *BUSY, state=LiveState((LANE,)))
-    quota = drawn.index("  quota    api.example#1a2b model: 3 of 4 in flight, 2 waiting")
+    quota = drawn.index("  quota     api.example#1a2b model: 3 of 4 in flight, 2 waiting")
     assert drawn[quota + 1].strip() == (
-        "input a minute     ######....  61%  18.3k of 30k  binds  header, 0.4 s ago"
+        "input tokens a minute  ######....  61%  18.3k of 30k  binds  header, 0.4 s ago"
     )
     assert "binds" not in drawn[quota + 2]
     assert "3 of 4  configured" in drawn[quota + 2]
+
+
+def test_nothing_is_tried_again_while_the_run_is_held(tmp_path: Path) -> None:
+    again = TaskDelayed(0, 1, 6.0, 7.0, Fault("rate"), Ending(calls=1))
+    drawn = lines(tmp_path, *BUSY, again, RunHeld(6.0, 50.0, "the window is empty"))
+    words = f"1 queued to be tried again, {clock(50.0, 10.0)} at first"
+    assert any(line.endswith(words) for line in drawn), drawn
+
+
+def test_a_run_that_waits_does_not_end_before_it_goes_on(tmp_path: Path) -> None:
+    names = [f"probe[{task}]" for task in range(6)]
+    done: list[Event] = [RunBegan(0.0, "adaptive")]
+    for task in range(4):
+        done += TaskStarted(task, 1, float(task), "room"), TaskFinished(task, 1, task + 1.0)
+    held = RunHeld(4.0, 900.0, "the window is empty")
+    groups = [TaskGroup("probe", 6)]
+    with live_run(tmp_path, groups, names, *done, held) as run, run.view(5.0) as view:
+        view.verdict = verdict(view.history.standing, True, view.now_s)
+        left = view.time_left(())
+    assert left.eta_s is not None
+    assert left.eta_s >= 895.0
 
 
 def test_what_was_used_stands_against_the_budget(tmp_path: Path) -> None:
     failed = TaskFailed(1, 2, 6.0, Fault("server"), Ending(spend_microusd=900, calls=1))
     again = TaskDelayed(0, 1, 6.0, 7.0, Fault("rate"), Ending(calls=1))
     drawn = lines(
-        tmp_path, *BUSY, failed, again, state=LiveState(budget=Budget(microusd=6_000_000)),
-        columns=140,
+        tmp_path, *BUSY, failed, again, columns=140, budget=Budget(microusd=6_000_000)
     )  # fmt: skip
     assert (
-        "  used     1.2k tokens in, 80 out, $0.0050, 1 refused, of a budget of $6.00, "
-        "$0.0009 for nothing, 1 tried again"
+        "  used      1.2k tokens in, 80 out, $0.0050, of a budget of $6.00, "
+        "$0.0009 for nothing, 1 refused, 1 tried again"
     ) in drawn
     assert "1 failed" in drawn[1]
 
@@ -176,7 +197,7 @@ def test_many_groups_and_tasks_are_counted_not_listed(tmp_path: Path) -> None:
     with live_run(tmp_path, groups, names, began, *events) as run, run.view(2.0) as view:
         drawn = [line.plain for line in picture(view, state, 90, ASCII)]
     assert f"  group-12  {'.' * 30} 0/5  5 in flight" in drawn
-    assert "           and 13 groups more, 0/65" in drawn
-    assert "           and 9 more" in drawn
-    assert "  health   bad: 12.0% were refused" in drawn
-    assert drawn[-1] == "  note     the broker does not answer"
+    assert "            and 13 groups more, 0/65" in drawn
+    assert "            and 9 more" in drawn
+    assert "  health    bad: 12.0% were refused" in drawn
+    assert drawn[-1] == "  note      the broker does not answer"

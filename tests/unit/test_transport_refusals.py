@@ -14,9 +14,9 @@ import pytest
 import headway
 from headway.base.folders import Folders
 from headway.base.values import Fault, FaultKind, Sketch
-from headway.broker.connection import BrokerConnection
 from headway.client import admission as ports
 from headway.client.admission import AdmissionPort
+from headway.client.connection import BrokerConnection
 from headway.client.exchange import BROKEN_MAX, OUTAGE_S_MAX, RESENDS_MAX, Exchange, Pacing
 from headway.errors import (
     AccountClosedError,

@@ -9,7 +9,7 @@ import pytest
 from headway.base.values import DAY_S, HOUR_S, Fault, Limit, LimitReading, Reading, Sketch
 from headway.pacing.admission import Admission
 from headway.pacing.call import Outcome, Request
-from headway.pacing.headers import WINDOW_5H_S, WINDOW_7D_S, decode
+from headway.pacing.headers import decode
 from headway.pacing.memory import PacingMemory
 from headway.pacing.windows import PROBE_S
 from headway.sim.account import Needs, SimulatedAccount, Terms, UsageWindow
@@ -34,7 +34,7 @@ def test_calls_are_let_in_while_anything_is_left_and_refused_until_the_window_en
     account.admit(Needs(500.0, 0.0), 5.0, "b")
     assert account.shortage(Needs(1.0, 0.0), 6.0) == ("tokens", 13.0)
     [told] = account.readings(6.0)
-    assert (told.period_s, told.utilization, told.reset_s) == (WINDOW_5H_S, 1.0, 7.0)
+    assert (told.period_s, told.utilization, told.reset_s) == (5 * HOUR_S, 1.0, 7.0)
     assert account.shortage(Needs(500.0, 0.0), 13.0) is None
     [told] = account.readings(13.0)
     assert (told.utilization, told.reset_s) == (0.0, 10.0)
@@ -56,7 +56,7 @@ def test_several_windows_are_reported_in_headers_of_anthropic_only() -> None:
     assert ("anthropic-ratelimit-unified-5h-status", "rejected") in said
     assert ("anthropic-ratelimit-unified-7d-utilization", "0.25") in said
     assert [(one.period_s, one.utilization) for one in decode(said, 0.0).limits] == [
-        (WINDOW_5H_S, 1.0), (WINDOW_7D_S, 0.25)
+        (5 * HOUR_S, 1.0), (7 * DAY_S, 0.25)
     ]  # fmt: skip
     assert len(headers("openai", account.readings(60.0), 0.0, None)) == 1
 

@@ -80,7 +80,7 @@ def test_a_run_stands_where_its_facts_leave_it() -> None:
         TaskStarted(0, 1, 3.0, "room"),
     ):
         standing = stand(standing, event)
-    assert standing == Standing(1, "waves:4", 1.0, 20, 2, 6)
+    assert standing == Standing(1, "waves:4", 2, 6)
     held = stand(standing, RunHeld(4.0, inf, "paused"))
     assert (held.held_until_s, held.held_for) == (inf, "paused")
     assert stand(held, RunContinued(5.0)) == standing
@@ -90,10 +90,10 @@ def six_answers(last_s: float) -> RunHistory:
     history = RunHistory()
     for number in range(6):
         key, took_s = bytes([number]), last_s if number == 5 else 1.0
-        history.hear(b"", RunBegan(0.0, "adaptive"))
-        history.hear(key, TaskStarted(number, 1, 0.0, "room"))
-        history.hear(key, CallAdmitted(number, 0.0))
-        history.hear(key, TaskFinished(number, 1, took_s, Ending(output_tokens=100.0)))
+        history.apply(b"", RunBegan(0.0, "adaptive"))
+        history.apply(key, TaskStarted(number, 1, 0.0, "room"))
+        history.apply(key, CallAdmitted(number, 0.0))
+        history.apply(key, TaskFinished(number, 1, took_s, Ending(output_tokens=100.0)))
     return history
 
 
@@ -117,7 +117,7 @@ def test_the_effective_width_counts_what_was_really_worked_on() -> None:
         (b"b", CallAdmitted(1, 2.0)),
         (b"a", TaskFinished(0, 1, 4.0)),
     ):
-        history.hear(key, event)
+        history.apply(key, event)
     history.close(4.0)
     assert history.submitted == 2
     assert effective_width(history, {}) == (4.0 + 2.0) / 4.0

@@ -16,7 +16,6 @@ from headway.plans.graph import Graph, TaskGroup
 from headway.testing import FakeAdmission
 from headway.work import TELL_WAIT, PermitWait
 from tests.unit.attempts import Told
-from tests.unit.driven import Scene, flat
 from tests.unit.paced_provider import PacedProvider, refusal
 from tests.unit.test_prompt_agent import Bench, said
 
@@ -77,11 +76,3 @@ def test_of_several_calls_at_once_the_one_that_ends_the_wait_says_what_it_was_fo
         other("going", "output/60s")
     assert (told.said[0], told.whys[told.said.index("goes")]) == ("waits", "input/60s")
     assert told.said.count("goes") == 1
-
-
-def test_the_end_of_a_run_says_what_headway_itself_took() -> None:
-    graph, work = flat(2)
-    scene = Scene(graph, (work,), setup={"overhead": lambda: (0.25, 9)})
-    finished = scene.run().finished
-    assert (finished.cpu_s, finished.memory_bytes) == (0.25, 9)
-    assert scene.record.entries[-1].event == finished

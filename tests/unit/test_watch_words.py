@@ -31,10 +31,10 @@ from headway.engine.events import (
     WaveBegan,
 )
 from headway.engine.record import EffectDone, EffectIntended, Fact, MoneyReserved, ReplyKept
-from headway.report.text.logs import told
-from headway.report.text.results import guarded, json_line, safe_name
+from headway.report.text.logs import event_words
+from headway.report.text.results import guarded, safe_name
 from headway.report.text.terminal import clean
-from headway.report.text.words import count, duration, one_line, usd
+from headway.report.text.words import count, duration, json_line, one_line, usd
 
 
 @pytest.mark.parametrize(
@@ -135,15 +135,15 @@ LINES: tuple[tuple[Fact, str], ...] = (
 
 @pytest.mark.parametrize(("fact", "line"), LINES)
 def test_each_fact_is_a_line_of_words(fact: Fact, line: str) -> None:
-    assert told(fact, "t") == line
+    assert event_words(fact, "t") == line
 
 
 def test_waiting_for_a_window_says_until_when() -> None:
-    assert told(RunHeld(0.0, 3600.0, "empty"), "").endswith(":00:00: empty")
+    assert event_words(RunHeld(0.0, 3600.0, "empty"), "").endswith(":00:00: empty")
 
 
 def test_a_long_reason_is_cut() -> None:
-    assert len(told(TaskFailed(0, 1, 0.0, Fault("server", detail="x" * 900)), "t")) < 400
+    assert len(event_words(TaskFailed(0, 1, 0.0, Fault("server", detail="x" * 900)), "t")) < 400
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import heapq
 from itertools import count, pairwise
+from math import floor
 
 import pytest
 
-from headway.base.values import DAY_S, HOUR_S, Fault, Sketch, Tally
+from headway.base.values import DAY_S, HOUR_S, Fault, LimitReading, Sketch, Tally
 from headway.pacing.admission import Admission
 from headway.pacing.call import CallId, Outcome, Request
 from headway.pacing.headers import decode
 from headway.pacing.memory import AccountTerms, PacingMemory
-from headway.pacing.windows import PROBE_S, RUN_SHARES, Shares, WindowState
+from headway.pacing.windows import PROBE_S, RUN_SHARES, Allowances, Shares, WindowState
 from headway.report.forecast import across_windows
 from headway.sim.account import Needs, SimulatedAccount, Terms, UsageWindow
 from headway.sim.headers import headers
@@ -297,3 +298,38 @@ def test_a_call_that_waits_for_its_runs_share_can_leave() -> None:
         assert wait is not None
         assert wait.resource == "usage/5h"
     assert day.admission.unsent == 0
+
+
+def test_a_window_looks_no_larger_because_a_response_is_older_than_what_was_used() -> None:
+    """It shows the share as it was when its call was sent, with 20 calls in flight."""
+    windows, size, used = Allowances(), 20_000.0, 0.0
+    events: list[tuple[float, str, float]] = []
+    for number in range(60):
+        at_s = number / 2.0
+        events += [(at_s, "sent", 10.0), (at_s + 8.0, "began", at_s), (at_s + 10.0, "ended", 100.0)]
+    shown: dict[float, float] = {}
+    for at_s, what, amount in sorted(events):
+        if what == "began":
+            share = floor(100.0 * shown[amount]) / 100.0
+            told = LimitReading("tokens", None, None, None, 9_000.0, share, "5h")
+            windows.observe(told, "", False, amount, at_s)
+            continue
+        used += amount
+        shown[at_s] = used / size
+        windows.use("m", amount, "run", at_s)
+    (state,) = windows.statistics(70.0)
+    assert state.size_tokens == pytest.approx(size, rel=state.doubt)
+    assert state.used_now == pytest.approx(used / size, abs=0.03)
+
+
+def test_no_view_says_that_runs_took_more_of_a_window_than_is_used() -> None:
+    """What calls in flight used before the first reading is counted by a size that is in doubt."""
+    windows = Allowances()
+    for share, sent_s in ((0.0, 0.0), (0.2, 10.0)):
+        told = LimitReading("tokens", None, None, None, 9_000.0, share, "5h")
+        windows.observe(told, "", False, sent_s, sent_s + 1.0)
+        windows.use("m", 3_000.0, "one", sent_s + 5.0)
+        windows.join("other", 3_000.0)
+    (state,) = windows.statistics(20.0)
+    assert sum(share for _, share in state.runs) > state.used_now + 0.2
+    assert sum(share for _, share in state.shown().runs) == pytest.approx(state.used_now)

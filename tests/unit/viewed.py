@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from headway.base.digest import digest
+from headway.base.values import Budget
 from headway.engine.record import Fact, Header, JournalEntry, TaskRow, fold
 from headway.journal.documents import keep_shape
 from headway.journal.folder import RunPlace, new_run
@@ -24,7 +25,10 @@ from headway.report.text.run_view import RunView
 class LiveRun:
     """A journal that this process owns; tasks are named by their group and number."""
 
-    def __init__(self, state: Path, groups: Sequence[TaskGroup], names: Sequence[str]) -> None:
+    def __init__(
+        self, state: Path, groups: Sequence[TaskGroup], names: Sequence[str],
+        budget: Budget | None = None,
+    ) -> None:  # fmt: skip
         self.place: RunPlace = new_run(str(state), time.time())
         total = sum(group.count or 0 for group in groups)
         header = Header(self.place.id, "find bugs", "plan", "{}", os.getcwd(), total, time.time())
@@ -34,7 +38,7 @@ class LiveRun:
         self.journal.start(self._loop)
         self._rows: dict[int, TaskRow] = {}
         works = [SimpleNamespace(is_idle_until_sent=not group.is_local) for group in groups]
-        keep_shape(self.journal, Graph(groups), cast("Any", works), 1e9)
+        keep_shape(self.journal, Graph(groups), cast("Any", works), 1e9, budget)
 
     def tell(self, *facts: Fact) -> None:
         entries = []
@@ -63,9 +67,10 @@ class LiveRun:
 
 @contextmanager
 def live_run(
-    state: Path, groups: Sequence[TaskGroup], names: Sequence[str], *facts: Fact
-) -> Iterator[LiveRun]:
-    run = LiveRun(state, groups, names)
+    state: Path, groups: Sequence[TaskGroup], names: Sequence[str], *facts: Fact,
+    budget: Budget | None = None,
+) -> Iterator[LiveRun]:  # fmt: skip
+    run = LiveRun(state, groups, names, budget)
     try:
         run.tell(*facts)
         yield run

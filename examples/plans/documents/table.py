@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 COLUMNS = ("file", "kind", "number", "date", "supplier", "total", "currency")
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""A spreadsheet calculates a cell that begins with one of these: so could whoever wrote it."""
+"""A spreadsheet calculates a cell that begins with one of these: so its author could."""
 
 AMOUNTS = ("total",)
 """Checked by the schema to be a number and nothing else, also where it begins with a minus."""

@@ -3,7 +3,7 @@
 Laws:
 - The pieces of a file joined are the file.
 - A piece begins between two words of Python. Only what is longer than a call, a string, is cut
-  within, and the name of a piece that begins there says so: whoever reads one knows what it is in.
+  within, and the name of a piece that begins there says so: a reader of one knows what it is in.
 """
 
 from __future__ import annotations

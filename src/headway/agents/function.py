@@ -56,7 +56,7 @@ class FunctionAgent:
     """Calls functions for the tasks of one run, on one event loop. Close it when the run ends."""
 
     def __init__(self, threads: int = THREADS_MAX, processes: int = 1) -> None:
-        """At most so many of each at once; they are made when needed."""
+        """At most `threads` and `processes` at a time; they are made when needed."""
         self._threads_max = max(1, threads)
         self._processes_max = max(1, processes)
         self._threads: list[Thread] = []

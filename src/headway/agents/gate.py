@@ -77,7 +77,7 @@ MENDS: Final = {
 }
 
 Use = tuple[str, str]
-"""The account, which is an address and a key, and the model."""
+"""The account of a key, and the model."""
 
 Window = Callable[[float, str], object]
 """Called when a usage window is empty: until when by the wall clock, and a description."""
@@ -90,6 +90,7 @@ class Calling(Struct):
     path: tuple[str, ...]
     key_variable: str
     """The environment variable of its key: named in the message that asks to correct it."""
+    host: str
     use: Use = ("", "")
     outcome: Outcome | None = None
     sent: int = 0
@@ -180,13 +181,13 @@ class Gate:
         """Raises AttemptError, for this run, once every call is answered with the same fault."""
         last = self.fatal.last(use)
         if last is not None:
-            account, model = use
-            host, key = account.partition("#")[0], calling.key_variable
+            _, model = use
+            key = calling.key_variable
             mend = MENDS[last.kind].format(key=key, url=key.replace("API_KEY", "BASE_URL"))
             does = f"refuses every call to `{model}`"
             if last.kind == "connection":
                 does = "cannot be reached"
-            why = f"{host} {does}: {last.detail}; {mend}"
+            why = f"{calling.host} {does}: {last.detail}; {mend}"
             raise put_off(last.kind, why)
 
     async def _asked(self, request: Request) -> HeldPermit:
@@ -258,10 +259,10 @@ class WatchedPermit:
 
 def emptied(reading: Reading, now_s: float) -> Iterator[WindowEmptyError]:
     """The usage windows of all models that a response shows to be used up, by the wall clock."""
-    for told in reading.limits:
-        if told.is_empty and binds_all(told.window):
-            lasts_s = told.period_s or UNTOLD_S if told.reset_s is None else told.reset_s
-            yield WindowEmptyError(now_s + lasts_s, f"usage window {told.window} is used up")
+    for one in reading.limits:
+        if one.is_empty and binds_all(one.window):
+            lasts_s = one.period_s or UNTOLD_S if one.reset_s is None else one.reset_s
+            yield WindowEmptyError(now_s + lasts_s, f"usage window {one.window} is used up")
 
 
 def put_off(kind: FaultKind, why: str) -> AttemptError:
@@ -270,11 +271,11 @@ def put_off(kind: FaultKind, why: str) -> AttemptError:
 
 
 def _in_attempts_words(error: errors.HeadwayError) -> AttemptError | OverBudgetError:
-    said = "; ".join(part for part in (f"[{error.code}] {error.message}", error.hint) if part)
+    words = "; ".join(part for part in (f"[{error.code}] {error.message}", error.hint) if part)
     if isinstance(error, errors.BudgetReachedError):
-        return OverBudgetError(said)
+        return OverBudgetError(words)
     if isinstance(error, errors.AccountClosedError):
-        return put_off("billing", said)
+        return put_off("billing", words)
     # Without a broker nothing was sent, and the next attempt may find one.
     is_missing = isinstance(error, errors.BrokerUnavailableError)
-    return AttemptError(Fault("connection" if is_missing else "request", detail=said))
+    return AttemptError(Fault("connection" if is_missing else "request", detail=words))

@@ -25,7 +25,22 @@ from urllib.parse import quote
 
 from msgspec import Struct, field
 
-from headway.agents import programs
+from headway.agents.programs import (
+    AgentKind,
+    AgentOutput,
+    Errand,
+    ProcessStart,
+    StoredSession,
+    at,
+    bare_model,
+    copy_into,
+    lines_in,
+    link_into,
+    money_of,
+    text_at,
+    tokens_in,
+    write_private,
+)
 from headway.base.fields import Fields, items, object_fields, parsed, text_of
 from headway.errors import BadValueError
 from headway.plans.grammar import PERMISSIONS
@@ -61,13 +76,13 @@ CLAUDE_KEYS: Final = (
 CLAUDE_INPUTS: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
-class Claude(programs.AgentKind):
+class Claude(AgentKind):
     name = program = "claude"
     install = "npm install -g @anthropic-ai/claude-code"
     lost = ("No conversation found", "is already in use")
     is_cost_summed = True
 
-    def start(self, errand: programs.Errand) -> programs.ProcessStart:
+    def start(self, errand: Errand) -> ProcessStart:
         argv = [self.program, "-p", "--output-format", "stream-json", "--verbose"]
         is_refused = os.geteuid() == 0 and errand.environ.get("IS_SANDBOX") != "1"
         if errand.permissions == "all" and is_refused:
@@ -75,53 +90,49 @@ class Claude(programs.AgentKind):
         elif errand.permissions:
             argv += ["--permission-mode", CLAUDE_GIVEN[errand.permissions]]
         argv += ["--resume" if errand.goes_on else "--session-id", errand.session]
-        if model := programs.bare_model(errand, "anthropic", "claude"):
+        if model := bare_model(errand, "anthropic", "claude"):
             argv += ["--model", model]
-        told = {"DISABLE_AUTOUPDATER": "1", "CLAUDECODE": ""}
+        variables = {"DISABLE_AUTOUPDATER": "1", "CLAUDECODE": ""}
         own = _claude_folder(errand.environ)
         # On a Mac a login is in the keychain, under a name for each folder: without a key it is
         # found in the user's own folder only.
         has_login = os.path.exists(os.path.join(own, CLAUDE_LINKS[0]))
         if sys.platform != "darwin" or has_login or any(map(errand.environ.get, CLAUDE_KEYS)):
-            told[CLAUDE_FOLDER] = folder = os.path.join(errand.home, self.name)
-            programs.link_into(folder, own, CLAUDE_LINKS)
+            variables[CLAUDE_FOLDER] = folder = os.path.join(errand.home, self.name)
+            link_into(folder, own, CLAUDE_LINKS)
             if not os.path.exists(os.path.join(folder, CLAUDE_STATE)):
-                programs.write_private(
-                    os.path.join(folder, CLAUDE_STATE), _claude_state(errand.environ)
-                )
-        return programs.ProcessStart(tuple(argv), told, errand.stdin)
+                write_private(os.path.join(folder, CLAUDE_STATE), _claude_state(errand.environ))
+        return ProcessStart(tuple(argv), variables, errand.stdin)
 
-    def held(
-        self, home: str, session: str, environ: Mapping[str, str]
-    ) -> programs.StoredSession | None:
+    def held(self, home: str, session: str, environ: Mapping[str, str]) -> StoredSession | None:
         for folder in (os.path.join(home, self.name), _claude_folder(environ)):
             pattern = os.path.join(glob.escape(folder), "projects", "*", f"{session}.jsonl")
             for path in glob.glob(pattern):
-                messages = [object_fields(line.get("message")) for line in programs.lines_in(path)]
-                said = [one for one in messages if one and one.get("model") != "<synthetic>"]
-                ids = {text_of(one.get("id")) for one in said if one.get("role") == "assistant"}
-                is_cut = bool(said) and said[-1].get("role") == "assistant"
-                return programs.StoredSession(session, len(ids - {""}), is_cut)
+                messages = [object_fields(line.get("message")) for line in lines_in(path)]
+                real = [one for one in messages if one and one.get("model") != "<synthetic>"]
+                ids = {text_of(one.get("id")) for one in real if one.get("role") == "assistant"}
+                is_cut = bool(real) and real[-1].get("role") == "assistant"
+                return StoredSession(session, len(ids - {""}), is_cut)
         return None
 
-    def hear(self, notes: programs.AgentOutput, event: Fields) -> None:
+    def hear(self, notes: AgentOutput, event: Fields) -> None:
         match event.get("type"):
             case "system" if event.get("subtype") == "init":
                 notes.session = text_of(event.get("session_id")) or notes.session
             case "assistant":
-                self._hear_reply(notes, object_fields(event.get("message")))
+                self._hear_reply(notes, at(event, "message"))
             case "result":
                 self._hear_result(notes, event)
 
-    def _hear_reply(self, notes: programs.AgentOutput, message: Fields) -> None:
-        """A reply comes in parts, each of which tells the usage as it was at the beginning."""
+    def _hear_reply(self, notes: AgentOutput, message: Fields) -> None:
+        """A reply comes in parts, each of which has the usage as it was at the beginning."""
         number = text_of(message.get("id"))
         if number not in notes.replies:
             notes.turns += 1
-        usage = object_fields(message.get("usage"))
+        usage = at(message, "usage")
         notes.replies[number] = (
-            programs.tokens_in(usage, *CLAUDE_INPUTS),
-            programs.tokens_in(usage, "output_tokens"),
+            tokens_in(usage, *CLAUDE_INPUTS),
+            tokens_in(usage, "output_tokens"),
         )
         for part in map(object_fields, items(message.get("content"))):
             if part.get("type") == "tool_use":
@@ -129,21 +140,21 @@ class Claude(programs.AgentKind):
             elif part.get("type") == "text":
                 notes.text = text_of(part.get("text"))
 
-    def _hear_result(self, notes: programs.AgentOutput, event: Fields) -> None:
-        usage = object_fields(event.get("usage"))
+    def _hear_result(self, notes: AgentOutput, event: Fields) -> None:
+        usage = at(event, "usage")
         notes.is_over = True
         notes.session = text_of(event.get("session_id")) or notes.session
-        notes.input_tokens = programs.tokens_in(usage, *CLAUDE_INPUTS)
-        notes.output_tokens = programs.tokens_in(usage, "output_tokens")
-        notes.microusd = programs.money_of(event.get("total_cost_usd"))
-        said = text_of(event.get("result"))
+        notes.input_tokens = tokens_in(usage, *CLAUDE_INPUTS)
+        notes.output_tokens = tokens_in(usage, "output_tokens")
+        notes.microusd = money_of(event.get("total_cost_usd"))
+        text = text_of(event.get("result"))
         for denial in map(object_fields, items(event.get("permission_denials"))):
             notes.deny(text_of(denial.get("tool_name")))
         if event.get("is_error") or event.get("subtype") != "success":
-            told = [text_of(one) for one in items(event.get("errors"))]
-            notes.fail(said or "; ".join(filter(None, told)) or text_of(event.get("subtype")))
+            errors = [text_of(one) for one in items(event.get("errors"))]
+            notes.fail(text or "; ".join(filter(None, errors)) or text_of(event.get("subtype")))
         else:
-            notes.text, notes.error = said or notes.text, ""
+            notes.text, notes.error = text or notes.text, ""
 
 
 def _claude_folder(environ: Mapping[str, str]) -> str:
@@ -184,17 +195,17 @@ CODEX_TOOLS: Final = {
 _ROLLOUT: Final = re.compile(r"rollout-.*-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.jsonl")
 
 
-class Codex(programs.AgentKind):
+class Codex(AgentKind):
     name = program = "codex"
     install = "npm install -g @openai/codex"
     lost = ("no rollout found", "No session found", "thread not found")
     is_summed = True
 
-    def start(self, errand: programs.Errand) -> programs.ProcessStart:
+    def start(self, errand: Errand) -> ProcessStart:
         folder, environ = os.path.join(errand.home, self.name), errand.environ
         own = environ.get(CODEX_HOME) or os.path.join(environ.get("HOME", ""), ".codex")
-        programs.link_into(folder, own, CODEX_LINKS)
-        programs.copy_into(folder, os.path.join(own, CODEX_CONFIG), CODEX_CONFIG)
+        link_into(folder, own, CODEX_LINKS)
+        copy_into(folder, os.path.join(own, CODEX_CONFIG), CODEX_CONFIG)
         argv = [self.program, "exec", "--json", "--skip-git-repo-check"]
         # A home that was made for another command leads to the user's own databases.
         argv += ["-c", f"sqlite_home={json.dumps(folder)}"]
@@ -202,14 +213,12 @@ class Codex(programs.AgentKind):
             argv.append("--dangerously-bypass-approvals-and-sandbox")
         elif errand.permissions == "edit" and not _codex_may_edit(folder):
             argv += ["--sandbox", "workspace-write"]
-        if model := programs.bare_model(errand, "openai", "gpt", "o1", "o3", "o4", "codex"):
+        if model := bare_model(errand, "openai", "gpt", "o1", "o3", "o4", "codex"):
             argv += ["-m", model]
         argv += ["resume", errand.session, "-"] if errand.goes_on else ["-"]
-        return programs.ProcessStart(tuple(argv), {CODEX_HOME: folder}, errand.stdin)
+        return ProcessStart(tuple(argv), {CODEX_HOME: folder}, errand.stdin)
 
-    def held(
-        self, home: str, session: str, environ: Mapping[str, str]
-    ) -> programs.StoredSession | None:
+    def held(self, home: str, session: str, environ: Mapping[str, str]) -> StoredSession | None:
         """What the first session of the home has: those of its subagents are younger."""
         del session, environ
         pattern = os.path.join(glob.escape(home), self.name, "sessions", "**", "rollout-*.jsonl")
@@ -218,8 +227,8 @@ class Codex(programs.AgentKind):
                 return _codex_session(path, match[1])
         return None
 
-    def hear(self, notes: programs.AgentOutput, event: Fields) -> None:
-        item = object_fields(event.get("item"))
+    def hear(self, notes: AgentOutput, event: Fields) -> None:
+        item = at(event, "item")
         match event.get("type"):
             case "thread.started":
                 notes.session = text_of(event.get("thread_id")) or notes.session
@@ -232,32 +241,32 @@ class Codex(programs.AgentKind):
                 if item.get("status") == "declined":
                     notes.deny(used)
             case "turn.completed":
-                usage = object_fields(event.get("usage"))
+                usage = at(event, "usage")
                 notes.is_over, notes.error = True, ""
-                notes.input_tokens = programs.tokens_in(usage, "input_tokens")
-                notes.output_tokens = programs.tokens_in(usage, "output_tokens")
+                notes.input_tokens = tokens_in(usage, "input_tokens")
+                notes.output_tokens = tokens_in(usage, "output_tokens")
             case "turn.failed":
                 notes.is_over = True
-                notes.fail(text_of(object_fields(event.get("error")).get("message")))
+                notes.fail(text_at(event, "error.message"))
             case "error":
                 notes.fail(text_of(event.get("message")))
 
 
-def _codex_session(path: str, session: str) -> programs.StoredSession:
+def _codex_session(path: str, session: str) -> StoredSession:
     replies, is_cut, total = 0, False, Fields()
-    for line in programs.lines_in(path):
-        payload = object_fields(line.get("payload"))
+    for line in lines_in(path):
+        payload = at(line, "payload")
         if line.get("type") == "token_usage_record":
             replies, is_cut = replies + 1, True
         elif payload.get("type") in ("function_call_output", "custom_tool_call_output"):
             is_cut = False
         if payload.get("type") == "token_count":
-            total = object_fields(object_fields(payload.get("info")).get("total_token_usage"))
+            total = at(payload, "info.total_token_usage")
     given, gave = (
-        programs.tokens_in(total, "input_tokens"),
-        programs.tokens_in(total, "output_tokens"),
+        tokens_in(total, "input_tokens"),
+        tokens_in(total, "output_tokens"),
     )
-    return programs.StoredSession(session, replies, is_cut, given, gave)
+    return StoredSession(session, replies, is_cut, given, gave)
 
 
 def _codex_may_edit(folder: str) -> bool:
@@ -289,33 +298,32 @@ OPENCODE_DENIED: Final = ("rejected permission", "specified a rule which prevent
 BUSY_S_MAX: Final = 2.0
 
 
-class Opencode(programs.AgentKind):
+class Opencode(AgentKind):
     name = program = "opencode"
     install = "npm install -g opencode-ai"
     lost = ("Session not found", "NotFoundError")
 
-    def start(self, errand: programs.Errand) -> programs.ProcessStart:
+    def start(self, errand: Errand) -> ProcessStart:
         environ = errand.environ
-        told = {name: os.path.join(errand.home, part) for name, part in OPENCODE_FOLDERS.items()}
+        folders = OPENCODE_FOLDERS.items()
+        variables = {name: os.path.join(errand.home, part) for name, part in folders}
         own = environ.get(OPENCODE_DATA) or os.path.join(environ.get("HOME", ""), ".local", "share")
-        folder = os.path.join(told[OPENCODE_DATA], self.name)
-        programs.link_into(folder, os.path.join(own, self.name), ("auth.json",))
+        folder = os.path.join(variables[OPENCODE_DATA], self.name)
+        link_into(folder, os.path.join(own, self.name), ("auth.json",))
         argv = [self.program, "run", "--format", "json"]
         if errand.permissions == "all":
             argv.append("--auto")
         elif errand.permissions == "edit":
-            told[OPENCODE_PERMISSION] = _opencode_edits(environ.get(OPENCODE_PERMISSION, ""))
+            variables[OPENCODE_PERMISSION] = _opencode_edits(environ.get(OPENCODE_PERMISSION, ""))
         if errand.goes_on:
             argv += ["--session", errand.session]
         # It names models with their providers; a bare name is none to it.
         if "/" in errand.model:
             argv += ["--model", errand.model]
-        told["OPENCODE_DISABLE_AUTOUPDATE"] = "1"
-        return programs.ProcessStart(tuple(argv), told, errand.stdin)
+        variables["OPENCODE_DISABLE_AUTOUPDATE"] = "1"
+        return ProcessStart(tuple(argv), variables, errand.stdin)
 
-    def held(
-        self, home: str, session: str, environ: Mapping[str, str]
-    ) -> programs.StoredSession | None:
+    def held(self, home: str, session: str, environ: Mapping[str, str]) -> StoredSession | None:
         del session, environ
         path = os.path.join(home, OPENCODE_FOLDERS[OPENCODE_DATA], self.name, "opencode.db")
         if not os.path.exists(path):
@@ -328,37 +336,34 @@ class Opencode(programs.AgentKind):
                     return None
                 messages = "SELECT data FROM message WHERE session_id = ?"
                 replies = sum(_is_reply(row[0]) for row in database.execute(messages, found))
-                return programs.StoredSession(str(found[0]), replies)
+                return StoredSession(str(found[0]), replies)
         except sqlite3.Error:
             return None  # A database of another version.
 
-    def hear(self, notes: programs.AgentOutput, event: Fields) -> None:
-        part = object_fields(event.get("part"))
+    def hear(self, notes: AgentOutput, event: Fields) -> None:
+        part = at(event, "part")
         notes.session = text_of(event.get("sessionID")) or notes.session
         match event.get("type"):
             case "text":
-                reply, said = text_of(part.get("messageID")), text_of(part.get("text"))
-                notes.text = f"{notes.text}\n{said}" if reply and reply == notes.at else said
+                reply, text = text_of(part.get("messageID")), text_of(part.get("text"))
+                notes.text = f"{notes.text}\n{text}" if reply and reply == notes.at else text
                 notes.at = reply
             case "tool_use":
                 notes.use(text_of(part.get("tool")))
-                error = text_of(object_fields(part.get("state")).get("error"))
+                error = text_at(part, "state.error")
                 if any(words in error for words in OPENCODE_DENIED):
                     notes.deny(text_of(part.get("tool")))
             case "step_finish":
-                told = object_fields(part.get("tokens"))
+                usage = at(part, "tokens")
                 notes.turns += 1
                 notes.is_over = part.get("reason") not in ("tool-calls", None)
-                notes.input_tokens += programs.tokens_in(told, "input")
-                notes.input_tokens += programs.tokens_in(
-                    object_fields(told.get("cache")), "read", "write"
-                )
-                notes.output_tokens += programs.tokens_in(told, "output", "reasoning")
-                notes.microusd += programs.money_of(part.get("cost"))
+                notes.input_tokens += tokens_in(usage, "input")
+                notes.input_tokens += tokens_in(at(usage, "cache"), "read", "write")
+                notes.output_tokens += tokens_in(usage, "output", "reasoning")
+                notes.microusd += money_of(part.get("cost"))
             case "error":
-                failure = object_fields(event.get("error"))
-                said = text_of(object_fields(failure.get("data")).get("message"))
-                notes.fail(said or text_of(failure.get("name")))
+                words = text_at(event, "error.data.message")
+                notes.fail(words or text_at(event, "error.name"))
 
 
 def _opencode_edits(given: str) -> str:
@@ -369,7 +374,7 @@ def _opencode_edits(given: str) -> str:
 
 def _is_reply(data: object) -> bool:
     found = object_fields(parsed(data)) if isinstance(data, str) else {}
-    return found.get("role") == "assistant" and "completed" in object_fields(found.get("time"))
+    return found.get("role") == "assistant" and "completed" in at(found, "time")
 
 
 # Gemini CLI: `gemini --output-format stream-json`. Its session is pinned before it starts.
@@ -383,54 +388,52 @@ GEMINI_LINKS: Final = (
 GEMINI_GIVEN: Final = {"edit": "auto_edit", "all": "yolo"}
 
 
-class Gemini(programs.AgentKind):
+class Gemini(AgentKind):
     name = program = "gemini"
     install = "npm install -g @google/gemini-cli"
     lost = ("No previous sessions found", "Error resuming session")
 
-    def start(self, errand: programs.Errand) -> programs.ProcessStart:
+    def start(self, errand: Errand) -> ProcessStart:
         environ, home = errand.environ, os.path.join(errand.home, self.name)
         own = os.path.join(environ.get(GEMINI_HOME) or environ.get("HOME", ""), GEMINI_FOLDER)
         folder = os.path.join(home, GEMINI_FOLDER)
-        programs.link_into(folder, own, GEMINI_LINKS)
-        programs.copy_into(folder, os.path.join(own, "settings.json"), "settings.json")
+        link_into(folder, own, GEMINI_LINKS)
+        copy_into(folder, os.path.join(own, "settings.json"), "settings.json")
         argv = [self.program, "--output-format", "stream-json"]
         argv += ["--resume" if errand.goes_on else "--session-id", errand.session]
-        if model := programs.bare_model(errand, "google", "gemini"):
+        if model := bare_model(errand, "google", "gemini"):
             argv += ["--model", model.removeprefix("gemini/")]
-        told = {GEMINI_HOME: home}
+        variables = {GEMINI_HOME: home}
         if errand.permissions:
             argv += ["--approval-mode", GEMINI_GIVEN[errand.permissions]]
-            told["GEMINI_CLI_TRUST_WORKSPACE"] = "true"
-        return programs.ProcessStart(tuple(argv), told, errand.stdin)
+            variables["GEMINI_CLI_TRUST_WORKSPACE"] = "true"
+        return ProcessStart(tuple(argv), variables, errand.stdin)
 
-    def held(
-        self, home: str, session: str, environ: Mapping[str, str]
-    ) -> programs.StoredSession | None:
+    def held(self, home: str, session: str, environ: Mapping[str, str]) -> StoredSession | None:
         """What the session's file has: each reply is there again when its tools have ended."""
         del environ
         folder = os.path.join(glob.escape(home), self.name, GEMINI_FOLDER)
         replies: set[str] = set()
         is_there = is_cut = False
         for path in glob.glob(os.path.join(folder, "tmp", "*", "chats", "*.jsonl")):
-            for line in programs.lines_in(path):
+            for line in lines_in(path):
                 is_there = is_there or line.get("sessionId") == session
-                told = items(object_fields(line.get("$set")).get("messages"))
-                for one in (line, *map(object_fields, told)):
+                changed = items(at(line, "$set").get("messages"))
+                for one in (line, *map(object_fields, changed)):
                     if one.get("type") in ("gemini", "user"):
                         is_cut = one.get("type") == "gemini"
                     if one.get("type") == "gemini":
                         replies.add(text_of(one.get("id")))
-        return programs.StoredSession(session, len(replies), is_cut) if is_there else None
+        return StoredSession(session, len(replies), is_cut) if is_there else None
 
-    def hear(self, notes: programs.AgentOutput, event: Fields) -> None:
+    def hear(self, notes: AgentOutput, event: Fields) -> None:
         match event.get("type"):
             case "init":
                 notes.session = text_of(event.get("session_id")) or notes.session
             case "message" if event.get("role") == "assistant":
-                said = text_of(event.get("content"))
+                text = text_of(event.get("content"))
                 _gemini_speaks(notes)
-                notes.text = notes.text + said if event.get("delta") else said
+                notes.text = notes.text + text if event.get("delta") else text
             case "tool_use":
                 _gemini_speaks(notes)
                 notes.use(text_of(event.get("tool_name")))
@@ -439,18 +442,16 @@ class Gemini(programs.AgentKind):
             case "error" if event.get("severity") != "warning":
                 notes.fail(text_of(event.get("message")))
             case "result":
-                told = object_fields(event.get("stats"))
                 notes.is_over = True
-                notes.input_tokens = programs.tokens_in(told, "input_tokens")
-                notes.output_tokens = programs.tokens_in(told, "output_tokens")
-                error = text_of(object_fields(event.get("error")).get("message"))
+                notes.input_tokens = tokens_in(at(event, "stats"), "input_tokens")
+                notes.output_tokens = tokens_in(at(event, "stats"), "output_tokens")
                 if event.get("status") == "success":
                     notes.error = ""
                 else:
-                    notes.fail(error or notes.error)
+                    notes.fail(text_at(event, "error.message") or notes.error)
 
 
-def _gemini_speaks(notes: programs.AgentOutput) -> None:
+def _gemini_speaks(notes: AgentOutput) -> None:
     """The model says or does something: after a tool's result that is another reply."""
     if not notes.at:
         notes.at = "speaking"
@@ -531,7 +532,7 @@ def words_of(key: str, value: object, places: tuple[str, ...] = PLACES) -> tuple
     return tuple(words)
 
 
-class Custom(programs.AgentKind):
+class Custom(AgentKind):
     def __init__(self, setting: AgentSetting) -> None:
         self.setting = setting
         self.name = setting.name
@@ -539,25 +540,23 @@ class Custom(programs.AgentKind):
         self.permissions = tuple(setting.permissions)
         self.install = f"`[agents.{setting.name}]` in the configuration names it"
 
-    def start(self, errand: programs.Errand) -> programs.ProcessStart:
+    def start(self, errand: Errand) -> ProcessStart:
         setting = self.setting
         words = setting.resume if errand.goes_on else setting.command
         words += setting.permissions.get(errand.permissions, ())
         path = os.path.join(errand.home, "prompt.txt")
         stdin: bytes | None = errand.stdin
         if any("{prompt_file}" in word for word in words):
-            programs.write_private(path, errand.stdin)
+            write_private(path, errand.stdin)
             stdin = None
         given = {"prompt_file": path, "model": errand.model, "session": errand.session}
         argv = [_PLACE.sub(lambda match: given[match[1]], word) for word in words]
-        return programs.ProcessStart(tuple(word.replace("\0", "") for word in argv), {}, stdin)
+        return ProcessStart(tuple(word.replace("\0", "") for word in argv), {}, stdin)
 
-    def held(
-        self, home: str, session: str, environ: Mapping[str, str]
-    ) -> programs.StoredSession | None:
+    def held(self, home: str, session: str, environ: Mapping[str, str]) -> StoredSession | None:
         """Sessions are its own affair: it is started with `resume`, and fails if there is none."""
         del home, environ
-        return programs.StoredSession(session, None) if self.setting.resume else None
+        return StoredSession(session, None) if self.setting.resume else None
 
 
 def result_in(setting: AgentSetting, output: bytes) -> str | None:
@@ -585,10 +584,10 @@ def _last(text: str) -> object:
     return parsed(text)
 
 
-KINDS: Final[Mapping[str, programs.AgentKind]] = {
+KINDS: Final[Mapping[str, AgentKind]] = {
     kind.name: kind for kind in (Claude(), Codex(), Opencode(), Gemini())
 }
 
 
-def kind_of(name: str, settings: Mapping[str, AgentSetting]) -> programs.AgentKind | None:
+def kind_of(name: str, settings: Mapping[str, AgentSetting]) -> AgentKind | None:
     return Custom(settings[name]) if name in settings else KINDS.get(name)

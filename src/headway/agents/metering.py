@@ -162,5 +162,5 @@ async def metered(
     if seen.empty is not None:
         raise WindowEmptyError(seen.empty.resets_at_s, seen.empty.detail, result) from lost
     if lost is None:
-        raise InternalError("a command was ended, and nobody says why")
+        raise InternalError("a command was ended without a reason")
     raise AttemptError(lost.fault, result, lost.is_in_doubt) from lost

@@ -19,7 +19,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from headway.base.codec import decode, encode, rebuild
-from headway.base.fields import Fields, object_fields, parsed, tokens
+from headway.base.fields import Fields, object_fields, parsed, text_of, tokens
 from headway.errors import StateFileError, WireError
 from headway.journal.reader import JournalReader
 from headway.journal.shim_log import sync_folder, write_file
@@ -104,7 +104,7 @@ LINE_BYTES_MAX: Final = 32 * 1024 * 1024
 """The longest event: a tool's whole output is in one. What is longer is passed over."""
 
 TOOLS_MAX: Final = 200
-"""Kinds of tools that are told apart; agents have some twenty."""
+"""Kinds of tools that are counted apart; agents have some twenty."""
 
 NAME_CHARS: Final = 80
 ERROR_CHARS: Final = 500
@@ -194,6 +194,19 @@ class OutputStream:
             self._hear(self._output, event)
 
 
+def at(fields: Fields, path: str) -> Fields:
+    """The object at a path of names like `error.data`; empty if there is none."""
+    for name in path.split("."):
+        fields = object_fields(fields.get(name))
+    return fields
+
+
+def text_at(fields: Fields, path: str) -> str:
+    """The text at a path of names; empty if there is none."""
+    above, _, name = path.rpartition(".")
+    return text_of(at(fields, above).get(name))
+
+
 def tokens_in(fields: Fields, *names: str) -> float:
     """The sum of the token counts of these names; what is no count is 0."""
     return sum(tokens(fields.get(name)) or 0.0 for name in names)
@@ -240,7 +253,7 @@ class Session(Struct, frozen=True):
     is_over: bool = False
     """Its answer was taken, or given up: nothing goes on in it."""
     microusd: int = 0
-    """What its program said last that all of it cost."""
+    """The cost of all of it, as its program last reported."""
 
 
 def home_of(run_folder: str, name: bytes) -> str:
@@ -397,7 +410,8 @@ class AgentUsage(Struct, frozen=True):
         tools = ", ".join(f"{name} ({times})" for name, times in self.denied.items())
         return (
             f"{self.task} was not allowed to use {tools}. Allow it in your settings of "
-            f"{self.agent}, or raise `permissions`; a rule that denies it stays in force"
+            f"{self.agent}, or with `permissions: edit` or `all` (of `each`: `--permissions`); a "
+            "rule that denies it stays in force"
         )
 
     @property

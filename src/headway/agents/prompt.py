@@ -26,7 +26,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from headway.agents.metering import PriceLookup
-from headway.base.values import Fault, FaultKind, Sketch, Spend, Tally
+from headway.base.values import Fault, Sketch, Spend, Tally
+from headway.client.accounts import host_name
 from headway.errors import BadValueError, BudgetReachedError, UsageError
 from headway.pacing.budget import unpriced
 from headway.pacing.estimate import Prices, ceiling_of, spend_of
@@ -34,7 +35,15 @@ from headway.pacing.windows import Shares
 from headway.plans.references import Fitting, Misfit, Schema
 from headway.wire.prices import price_at
 from headway.wire.values import Route, WireName
-from headway.work import Attempt, AttemptError, OverBudgetError, Result, WindowEmptyError, charged
+from headway.work import (
+    Attempt,
+    AttemptError,
+    OverBudgetError,
+    Result,
+    WindowEmptyError,
+    charged,
+    with_spent,
+)
 
 if TYPE_CHECKING:
     import httpx2
@@ -81,6 +90,11 @@ class Endpoint(Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"<Endpoint {self.model} {self.url}>"
+
+    @property
+    def host(self) -> str:
+        parts = urlsplit(self.url)
+        return host_name(parts.scheme, parts.hostname or "", parts.port)
 
     @property
     def is_loopback(self) -> bool:
@@ -132,7 +146,7 @@ def _unknown_provider(
 ) -> BadValueError:
     server = _base("OPENAI", environment)
     url = COMPATIBLE.get(prefix, "https://HOST/v1")
-    said = f"`model: {model}` names the provider `{prefix}`, which headway does not know"
+    message = f"`model: {model}` names the provider `{prefix}`, which headway does not know"
     if server:
         hint = f"write openai/{name} or openai/{model}, as {server} calls it"
     else:
@@ -140,7 +154,7 @@ def _unknown_provider(
             f"known: {', '.join(PROVIDERS)}; for a server that speaks OpenAI's Chat Completions, "
             f"write openai/{name} and export OPENAI_BASE_URL={url} OPENAI_API_KEY=..."
         )
-    return BadValueError(said, hint=hint)
+    return BadValueError(message, hint=hint)
 
 
 def must_be_ready(models: Iterable[str], environment: Mapping[str, str]) -> None:
@@ -206,7 +220,7 @@ MAX_TOKENS: Final = 4096
 
 CONNECT_S_MAX: Final = 30.0
 QUIET_S_MAX: Final = 600.0
-"""How long a provider may say nothing at all, as in its own clients: thinking takes minutes."""
+"""How long a provider may send nothing at all, as in its own clients: thinking takes minutes."""
 
 KEEPALIVE_MAX: Final = 100
 """Idle connections that are kept. How many are in use is admission's business."""
@@ -284,16 +298,8 @@ class PromptAgent:
             else:
                 try:
                     reply = await self._call(call, turns, attempt)
-                except AttemptError as error:
-                    total = charged(error.result or Result(b""), spent)
-                    raise AttemptError(error.fault, total, error.is_in_doubt) from error.__cause__
-                except (OverBudgetError, WindowEmptyError) as error:
-                    if not spent.calls:
-                        raise
-                    # Something was paid: the attempt has to be accounted for in any case.
-                    kind: FaultKind = "rate" if isinstance(error, WindowEmptyError) else "unfit"
-                    detail = f"{problem}; it cannot be repaired now: {error}"[:DETAIL_CHARS]
-                    raise AttemptError(Fault(kind, detail=detail), spent) from error
+                except (AttemptError, OverBudgetError, WindowEmptyError) as error:
+                    raise with_spent(error, spent) from error.__cause__
                 spent = charged(spent, reply.taken)
                 if is_examined:
                     await attempt.keep(json.dumps([reply.text, reply.is_cut]).encode())
@@ -303,8 +309,8 @@ class PromptAgent:
                 return replace(spent, body=fit.text.encode("utf-8", "replace"), value=fit.value)
             problem = fit.reason
             turns += [("assistant", reply.text or "(nothing)"), ("user", complaint(problem))]
-        said = replace(spent, body=reply.text.encode("utf-8", "replace"))
-        raise AttemptError(Fault("unfit", detail=problem[:DETAIL_CHARS]), said)
+        answer = replace(spent, body=reply.text.encode("utf-8", "replace"))
+        raise AttemptError(Fault("unfit", detail=problem[:DETAIL_CHARS]), answer)
 
     async def _call(
         self, call: PromptCall, turns: list[tuple[str, str]], attempt: Attempt
@@ -321,7 +327,7 @@ class PromptAgent:
         )  # fmt: skip
         ceiling = await self.ceiling(sketch(Route(endpoint.wire), body), call.model)
         await attempt.reserve(ceiling)
-        calling = Calling(attempt, (self.settings.run,), endpoint.key_variable)
+        calling = Calling(attempt, (self.settings.run,), endpoint.key_variable, endpoint.host)
         token = CALLING.set(calling)
         try:
             reader = await self._sent(endpoint, body, calling, ceiling)
@@ -366,8 +372,8 @@ class PromptAgent:
             outcome = calling.outcome
             fault = outcome.fault if outcome is not None else None
             fault = fault or Fault("connection" if outcome is None else "broken")
-            said = replace(fault, detail=f"{type(error).__name__}: {error}"[:DETAIL_CHARS])
-            raise self.lost(said, calling, ceiling) from error
+            fault = replace(fault, detail=f"{type(error).__name__}: {error}"[:DETAIL_CHARS])
+            raise self.lost(fault, calling, ceiling) from error
         return reader
 
     def lost(self, fault: Fault, calling: Calling, ceiling: Spend) -> AttemptError:

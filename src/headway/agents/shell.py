@@ -13,8 +13,9 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
@@ -59,6 +60,9 @@ class Command(Struct, frozen=True):
     timeout_s: float | None = None
     stuck_s: float | None = None
     """It is ended when it has done nothing for so long; only named as stuck, if there is none."""
+
+
+RunCommand = Callable[[Command], Awaitable["CommandEnded"]]
 
 
 class Output(Struct, frozen=True):
@@ -129,6 +133,9 @@ TICK_S: Final = 1.0 / os.sysconf("SC_CLK_TCK")
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
+PerformCommand = Callable[[Command, AttemptClock], Awaitable[CommandEnded]]
+
+
 class ShimClient:
     """Runs commands under one shim process, which is started with the first of them."""
 
@@ -142,9 +149,15 @@ class ShimClient:
         self._running: dict[int, tuple[AttemptClock, float | None, float]] = {}
         """By number: the clock of the attempt, `stuck_s`, and when the command was started."""
         self._peak_bytes = 0.0
+        self.around: Callable[[RunCommand, Command], Awaitable[CommandEnded]] | None = None
+        """What is done around each command: it may be changed, and its end is seen."""
 
     async def run(self, command: Command, clock: AttemptClock | None = None) -> CommandEnded:
         """Execute it; cancelling ends its processes first. `clock` measures its `timeout_s`."""
+        run = partial(self._run, clock=clock)
+        return await (run(command) if self.around is None else self.around(run, command))
+
+    async def _run(self, command: Command, clock: AttemptClock | None) -> CommandEnded:
         link = await self._open()
         clock = AttemptClock() if clock is None else clock
         self._started += 1
@@ -344,7 +357,7 @@ class Adopted:
 
 DETAIL_BYTES_MAX: Final = 2_000
 DETAIL_LINES_MAX: Final = 5
-"""Of what a failed command said: enough to see why, little enough to read in a table."""
+"""Of the stderr of a failed command: enough to see why, short enough for a table."""
 
 
 async def perform_command(
@@ -395,8 +408,8 @@ def detail_of(ended: CommandEnded) -> str:
     text = ""
     with suppress(OSError):
         text = ended.stderr.tail(DETAIL_BYTES_MAX).decode(errors="replace")
-    said = "\n".join(text.rstrip().splitlines()[-DETAIL_LINES_MAX:])
-    return f"{how_ended(ended)}: {said}" if said else how_ended(ended)
+    last = "\n".join(text.rstrip().splitlines()[-DETAIL_LINES_MAX:])
+    return f"{how_ended(ended)}: {last}" if last else how_ended(ended)
 
 
 def _signal_name(number: int) -> str:

@@ -1,13 +1,17 @@
 """The small process under which all commands of a run are started; it outlives headway.
 
 Laws:
-- What `ended` says is durable first: the record in `shim.log`, with the output in it or synced
+- What `ended` reports is durable first: the record in `shim.log`, with the output in it or synced
   beside it. Everything that ended together is synced once. A command starts only if the log has
   room for its end.
 - When headway's end of the socket closes, every running command is ended with all of its
   processes: TERM, a grace, KILL. When this process is killed itself, its guard does that.
 - Commands inherit 0, 1, 2, the environment, the umask, and default signals; nothing else. Each is
   a session of its own: no terminal to stop at, and its processes can be found.
+- A command never meets a full disk by writing to stdout or stderr: it is the shim that writes. What
+  the disk does not take stays in memory, up to a limit; after that the command waits.
+- What a command wrote before it ended is its output. What its background processes write later is
+  read and dropped, so that they do not die of it.
 
 Imports only modules that need no start-up time: `json`, `signal`, `socket`, `subprocess`, `typing`
 and `dataclasses` would cost 5 to 17 ms each. `LAUNCH` is how it starts without headway's own.
@@ -16,14 +20,16 @@ and `dataclasses` would cost 5 to 17 ms each. `LAUNCH` is how it starts without 
 from __future__ import annotations
 
 import errno
+import fcntl
 import marshal
 import mmap
 import os
+import resource  # While files can be opened: when none can be, it raises the limit.
 import select
 import sys
+import termios
 import time
 
-from headway.agents.capture import READ_BYTES, Capture
 from headway.base.process_tree import HAS_PROC, activity, family, is_alive, send
 from headway.journal import shim_log
 
@@ -97,6 +103,173 @@ def found(name: bytes, path: bytes) -> bytes:
     raise OSError(fault, os.strerror(fault), name)
 
 
+# What commands write to their pipes.
+
+INLINE_BYTES_MAX = 16_384
+"""Output up to this size needs no file: it is kept in the log itself."""
+HELD_BYTES_MAX = 1_048_576
+"""Of one output, what is held in memory while the disk takes nothing: an agent's whole answer."""
+READ_BYTES = 262_144
+
+
+class Stream:
+    """One output of a command: in memory while it is short, else in a file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.fd, self.theirs = os.pipe()
+        os.set_blocking(self.fd, False)
+        self.text = bytearray()
+        self.file = -1
+        self.size = 0
+        self.is_over = False
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.text) > HELD_BYTES_MAX
+
+    def read(self) -> bool:
+        """Read what the pipe holds; False if its writing end is closed."""
+        try:
+            data = os.read(self.fd, READ_BYTES)
+        except BlockingIOError:
+            return True
+        if not self.is_over:
+            self.text += data
+            self.spill()
+        return bool(data)
+
+    def read_rest(self) -> None:
+        """Take what the pipe holds now, and not what background processes add meanwhile."""
+        left = int.from_bytes(fcntl.ioctl(self.fd, termios.FIONREAD, bytes(4)), sys.byteorder)
+        while left:
+            data = os.read(self.fd, left)
+            left -= len(data)
+            self.text += data
+        self.spill()
+
+    def spill(self) -> None:
+        """Write a long output to its file, as far as the disk takes it."""
+        if self.file < 0 and len(self.text) <= INLINE_BYTES_MAX:
+            return
+        try:
+            if self.file < 0:
+                flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+                self.file = os.open(self.path, flags, 0o600)
+            while self.text:
+                written = os.write(self.file, self.text)
+                self.size += written
+                del self.text[:written]
+        except OSError:
+            return
+
+    def end(self) -> tuple[int, bytes | None]:
+        """The command has ended: the size of its output, and the output unless a file has it."""
+        self.is_over = True
+        if self.file < 0:
+            return len(self.text), bytes(self.text)
+        try:
+            self.spill()
+            if not self.text:
+                os.fsync(self.file)
+                return self.size, None
+        except OSError:
+            pass
+        finally:
+            whole = b"" if not self.text else os.pread(self.file, self.size, 0) + self.text
+            os.close(self.file)
+            self.file = -1
+            self.text.clear()
+        return len(whole), whole
+
+
+class Capture:
+    def __init__(self, poll: select.poll) -> None:
+        self.poll = poll
+        self.streams: dict[int, Stream] = {}
+        self.waiting: list[Stream] = []
+        """Not read for now: the disk does not take what they have."""
+        self.limits: tuple[int, int] | None = None
+        """Of open files, as commands are to have them."""
+
+    def open(self, paths: list[str]) -> list[Stream]:
+        made: list[Stream] = []
+        try:
+            for path in paths:
+                made.append(self._opened(path))
+        except OSError:
+            for stream in made:
+                self.drop(stream)
+            raise
+        return made
+
+    def _opened(self, path: str) -> Stream:
+        try:
+            stream = Stream(path)
+        except OSError as fault:
+            if fault.errno != errno.EMFILE or self.limits is not None:
+                raise
+            self.limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (self.limits[1], self.limits[1]))
+            stream = Stream(path)
+        self.streams[stream.fd] = stream
+        self.poll.register(stream.fd, select.POLLIN)
+        return stream
+
+    def started(self, pid: int, streams: list[Stream]) -> None:
+        for stream in streams:
+            os.close(stream.theirs)
+            stream.theirs = -1
+        if self.limits is not None:
+            try:
+                resource.prlimit(pid, resource.RLIMIT_NOFILE, self.limits)
+            except OSError:
+                return
+
+    def hear(self, fd: int) -> None:
+        stream = self.streams.get(fd)
+        if stream is None:
+            return  # Its command has ended in this very round.
+        if not stream.read():
+            self.drop(stream)
+        elif stream.is_full:
+            self.poll.unregister(fd)
+            self.waiting.append(stream)
+
+    def retry(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for stream in waiting:
+            stream.spill()
+            if stream.is_full:
+                self.waiting.append(stream)
+            else:
+                self.poll.register(stream.fd, select.POLLIN)
+
+    def end(self, stream: Stream) -> tuple[int, bytes | None]:
+        if stream.fd in self.streams:
+            stream.read_rest()
+        output = stream.end()
+        if stream in self.waiting:
+            self.waiting.remove(stream)
+            self.poll.register(stream.fd, select.POLLIN)
+        if stream.fd in self.streams and not stream.read():
+            self.drop(stream)
+        return output
+
+    def drop(self, stream: Stream) -> None:
+        if self.streams.pop(stream.fd, None) is None:
+            return  # It was dropped before.
+        if stream in self.waiting:
+            self.waiting.remove(stream)
+        else:
+            self.poll.unregister(stream.fd)
+        os.close(stream.fd)
+        # The next pipe may have its number: a stream that is over must not meet it again.
+        stream.fd = -1
+        if stream.theirs >= 0:
+            os.close(stream.theirs)
+
+
 class ShimServer:
     def __init__(self, control: int, folder: str, table: mmap.mmap) -> None:
         self.control = control
@@ -156,7 +329,7 @@ class ShimServer:
         self.buffer += data
         for message in unpack(self.buffer):
             if not self.is_open:
-                continue  # It hears of that when this process has ended.
+                continue  # Headway notices when this process has ended.
             if message[0] == "start":
                 self._start(*message[1:])
             elif message[0] == "look":
@@ -229,7 +402,7 @@ class ShimServer:
         except OSError as fault:
             if fault.errno != errno.ENOEXEC:
                 raise
-            # A script that does not say by whom it is read is read by a shell, says POSIX.
+            # A script without an interpreter line is run by a shell, by POSIX.
             argv = [b"/bin/sh", program, *argv[1:]]
             return os.posix_spawn(argv[0], argv, environment, **options)
         finally:
@@ -244,10 +417,10 @@ class ShimServer:
             command.reason = shim_log.REFUSED
         name = fault.filename if isinstance(fault, OSError) and fault.filename else b""
         shown = os.fsdecode(name) if isinstance(name, bytes) else str(name)
-        said = f"{shown}: {os.strerror(number or 0)}\n".encode(errors="replace")
+        words = f"{shown}: {os.strerror(number or 0)}\n".encode(errors="replace")
         for stream in command.streams:
             self.capture.drop(stream)
-        command.ends = [(0, b""), (len(said), said)]
+        command.ends = [(0, b""), (len(words), words)]
         command.status = code << 8
         self.refused.append(command)
 
@@ -331,8 +504,11 @@ def guard(table: mmap.mmap) -> None:
     os.setsid()
     os.close(hold)
     os.read(wait, 1)
+    give_up_s = time.monotonic() + GIVE_UP_S
     for pid in {*memoryview(table).cast("I")} - {0}:
-        send(pid, family(pid), signal.SIGKILL)
+        # Again, for what was started meanwhile.
+        while (processes := family(pid)) and time.monotonic() < give_up_s:
+            send(pid, processes, signal.SIGKILL)
     os._exit(0)
 
 

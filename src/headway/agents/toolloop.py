@@ -12,7 +12,7 @@ Laws:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from math import ceil, isfinite
 from typing import TYPE_CHECKING, Final
@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from headway.agents.prompt import DETAIL_CHARS, MAX_TOKENS, Verify, asked_for, complaint, fitting
+from headway.agents.prompt import (
+    DETAIL_CHARS,
+    MAX_TOKENS,
+    PromptCall,
+    asked_for,
+    complaint,
+    fitting,
+)
 from headway.agents.tools import (
     ConfinedFolder,
     FileTools,
@@ -35,13 +42,13 @@ from headway.agents.tools_mcp import McpServer, must_be_known, opened
 from headway.agents.tools_models import Ended, LoopModels, Outlay, load
 from headway.base.digest import DIGEST_BYTES, digest
 from headway.base.values import Fault
-from headway.plans.references import Fitting, Misfit, Schema
-from headway.work import Attempt, AttemptError, OverBudgetError, Result, WindowEmptyError, charged
+from headway.plans.references import Fitting, Misfit
+from headway.work import Attempt, AttemptError, Result, charged, with_spent
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart
 
-    from headway.agents.shell import ShimClient
+    from headway.agents.shell import PerformCommand
     from headway.state.folder import AttemptState
 
 
@@ -57,7 +64,7 @@ OBSERVED: Final = b"o"
 
 
 class LoopMemory:
-    """What of a conversation survives its attempt: replies that were paid, and what tools gave."""
+    """The part of a conversation that survives its attempt: paid replies, and results of tools."""
 
     def __init__(self, attempt: Attempt, start: bytes, turns: int) -> None:
         """`start` is all that the conversation begins with; `turns` how long it may become."""
@@ -87,7 +94,7 @@ class LoopMemory:
         return self._texts.get(use)
 
     def is_in_doubt(self, use: int) -> bool:
-        """Whether an interrupted attempt may have done it, and did not come to say what it gave."""
+        """Whether an interrupted attempt may have done it, and its result was not recorded."""
         return use in self._in_doubt
 
     async def begin(self, use: int, doubtful: Sequence[int]) -> None:
@@ -105,10 +112,10 @@ class LoopMemory:
 
     async def observed_all(self, texts: Sequence[str]) -> None:
         await self._flush()
-        self.told("\0".join(texts))
+        self.follow("\0".join(texts))
 
-    def told(self, text: str) -> None:
-        """The model is told something that is not kept: it follows from what was before."""
+    def follow(self, text: str) -> None:
+        """The conversation goes on with a text that is not kept: earlier entries determine it."""
         self._at = digest(self._at + text.encode("utf-8", "surrogatepass"))
         self._begin_turn()
 
@@ -146,7 +153,7 @@ USES_MAX: Final = 64
 """Tools that one reply may ask for."""
 
 INSTRUCTIONS: Final = (
-    "You work on one task with the tools that you are given, and there is nobody to ask. "
+    "You work on one task with the tools that you are given, and no question will be answered. "
     "Paths are relative to the folder of the task. "
     "When the task is done, answer with its result and with nothing else."
 )
@@ -159,17 +166,11 @@ NOT_DONE: Final = "[not done: your reply was cut off at max_tokens. Ask for less
 TOO_MANY: Final = f"[not done: a reply may ask for {USES_MAX} tools. Ask for the rest again.]"
 
 
-class LoopCall(Struct, frozen=True):
-    prompt: str
-    model: str
+class LoopCall(PromptCall, frozen=True, kw_only=True):
     tools: tuple[str, ...]
     """As the plan has them: `shell`, `files`, `mcp:NAME`."""
     folder: str
     """Where commands run and paths begin: the plan's."""
-    max_tokens: int | None = None
-    schema: Schema | None = None
-    verify: Verify | None = None
-    repairs: int = 1
     timeout_s: float | None = None
     """Of all of it. The driver must not end it itself: what was paid would not be known."""
     turns: int = TURNS_MAX
@@ -182,16 +183,16 @@ class LoopCall(Struct, frozen=True):
 
 
 class LoopDependencies(Struct, frozen=True):
-    """What a loop works with: `models`, `shim` and `servers` are the run's, the rest is its own."""
+    """What a loop works with: `models` and `servers` are the run's, the rest is its own."""
 
     models: LoopModels
     """`Models(prompt_agent)`, one for a run; to be closed before its prompt agent."""
-    shim: Callable[[], ShimClient]
+    perform: PerformCommand
     servers: Mapping[str, McpServer] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
-    """What commands are told, beside what headway was started with: `filling.environment(run)`."""
+    """Variables of commands, beside those of headway's process: `filling.environment(run)`."""
     share: AttemptState | None = None
-    """What it has of the shared state; that it is asked is for the caller to say."""
+    """Its view of the shared state, if it has one."""
 
 
 async def perform_loop(call: LoopCall, attempt: Attempt, means: LoopDependencies) -> Result:
@@ -217,7 +218,7 @@ async def perform_loop(call: LoopCall, attempt: Attempt, means: LoopDependencies
     except TimeoutError:
         raise _late(call, outlay) from None
     if ended is not None:
-        raise _with_spent(ended, outlay.spent) from ended
+        raise with_spent(ended, outlay.spent) from ended
     return result
 
 
@@ -227,7 +228,7 @@ async def _toolbox(
     servers = must_be_known(call.tools, means.servers)
     tools: list[LoopTool] = []
     if "shell" in call.tools:
-        tools.append(shell_tool(attempt, means.shim, call.folder, means.environment))
+        tools.append(shell_tool(attempt, means.perform, call.folder, means.environment))
     if "files" in call.tools:
         tools += FileTools(ConfinedFolder(call.folder, call.writes, call.is_foreign)).tools()
         if means.share is not None:
@@ -281,9 +282,9 @@ class _Loop:
             if not repairs:
                 raise self._unfit(fit.reason, text)
             repairs -= 1
-            told = complaint(fit.reason)
-            self._memory.told(told)
-            self._messages.append(ModelRequest(parts=[UserPromptPart(told)]))
+            words = complaint(fit.reason)
+            self._memory.follow(words)
+            self._messages.append(ModelRequest(parts=[UserPromptPart(words)]))
         raise self._unfit(f"it took all of {call.turns} turns and came to no answer", text)
 
     async def _reply(self) -> ModelResponse:
@@ -352,8 +353,8 @@ class _Loop:
         return await fitting(text, call.schema, call.verify, cut_at)
 
     def _unfit(self, why: str, text: str) -> AttemptError:
-        said = Result(text.encode("utf-8", "replace"))
-        return AttemptError(Fault("unfit", detail=why[:DETAIL_CHARS]), said)
+        answer = Result(text.encode("utf-8", "replace"))
+        return AttemptError(Fault("unfit", detail=why[:DETAIL_CHARS]), answer)
 
 
 def _response(data: bytes) -> ModelResponse | None:
@@ -370,9 +371,9 @@ def _whole(response: ModelResponse) -> ModelResponse:
     """A reply without half characters and numbers that JSON does not have."""
     from pydantic_ai.messages import ModelMessagesTypeAdapter
 
-    said = ModelMessagesTypeAdapter.dump_python([response])
-    whole = _made_whole(said)
-    if whole == said:
+    plain = ModelMessagesTypeAdapter.dump_python([response])
+    whole = _made_whole(plain)
+    if whole == plain:
         return response
     (found,) = ModelMessagesTypeAdapter.validate_python(whole)
     return found if found.kind == "response" else response
@@ -402,16 +403,6 @@ def _given(use: ToolCallPart) -> Given:
     if not isinstance(given, dict):
         raise ToolError("what it is given has to be a JSON object")
     return given
-
-
-def _with_spent(ended: Exception, spent: Result) -> Exception:
-    if isinstance(ended, AttemptError):
-        lost = ended.result or Result(b"")
-        return AttemptError(ended.fault, charged(lost, spent), ended.is_in_doubt)
-    taken = spent if spent.calls else None
-    if isinstance(ended, WindowEmptyError):
-        return WindowEmptyError(ended.resets_at_s, ended.detail, taken)
-    return OverBudgetError(str(ended), taken)
 
 
 def _late(call: LoopCall, outlay: Outlay) -> AttemptError:

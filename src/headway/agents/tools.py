@@ -13,6 +13,7 @@ import json
 import os
 import secrets
 import stat
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
@@ -23,21 +24,22 @@ from typing import Final
 from msgspec import Struct
 
 from headway.agents import shell
+from headway.base.file_use import READ, WRITE
 from headway.errors import HeadwayError, UsageError
 from headway.plans.resources import covers, inside, is_pattern, matches
 from headway.state.folder import AttemptState, in_a_line, in_thread
 from headway.work import Attempt
 
-# A tool as a loop knows it: what the model is told of it, and what happens when it is used.
+# A tool: its description for the model, and what happens when it is used.
 
 OBSERVED_CHARS_MAX: Final = 24_000
 """The longest observation: some 6,000 tokens, which every later call of the loop pays again."""
 
 HEAD_SHARE: Final = 0.25
-"""How much of a text that is cut is its beginning: what went wrong is said at the end."""
+"""The share of a cut text that is its beginning: errors are at the end."""
 
 Given = Mapping[str, object]
-"""What a model hands to a tool: JSON, from a stranger."""
+"""The arguments of a tool: untrusted JSON."""
 
 
 INSTALL: Final = {
@@ -72,7 +74,7 @@ class LoopTool(Struct, frozen=True):
     use: Callable[[Given], Awaitable[str]]
     """What is observed. Raises ToolError; other errors are headway's."""
     is_doubtful: bool = False
-    """Whether it is not done again after an interruption, and the model is told so."""
+    """Whether it is not done again after an interruption, and the model is informed."""
     is_live: bool = False
     """Whether it is done in every attempt, whatever an earlier one observed."""
 
@@ -110,8 +112,8 @@ def cut(text: str, most: int = OBSERVED_CHARS_MAX) -> str:
     head = int(most * HEAD_SHARE)
     tail = most - head
     left_out = len(text) - head - tail
-    said = f"\n[... {left_out:,} of {len(text):,} characters are left out here ...]\n"
-    return f"{text[:head]}{said}{text[-tail:]}"
+    mark = f"\n[... {left_out:,} of {len(text):,} characters are left out here ...]\n"
+    return f"{text[:head]}{mark}{text[-tail:]}"
 
 
 FILE_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -199,6 +201,7 @@ class ConfinedFolder(Struct, frozen=True):
             raise ToolError(f"`{path}` is a folder: use list_files")
         if self.is_foreign and (problem := unreadable("/".join(parts))):
             raise ToolError(f"`{path}` {problem}: a plan that you did not write may not read it")
+        sys.audit("headway.file", "/".join(parts), READ)
         try:
             with self.opened(parts[:-1]) as folder:
                 return _content(folder, parts[-1]).decode("utf-8", "surrogateescape")
@@ -211,6 +214,7 @@ class ConfinedFolder(Struct, frozen=True):
         data = content.encode("utf-8", "surrogateescape")
         if len(data) > FILE_BYTES_MAX:
             raise ToolError(f"{len(data):,} bytes are too many: at most {FILE_BYTES_MAX:,}")
+        sys.audit("headway.file", "/".join(parts), WRITE)
         try:
             with self.opened(parts[:-1], makes=True) as folder:
                 return replace_file(folder, parts[-1], data)
@@ -220,6 +224,7 @@ class ConfinedFolder(Struct, frozen=True):
     def walk(self, path: str) -> Iterator[tuple[str, bool]]:
         """Everything below a folder, sorted, and whether it is a folder; links are not followed."""
         parts = self.resolved(path)
+        sys.audit("headway.file", "/".join((*parts, "*")), READ)
         try:
             with self.opened(parts) as folder:
                 yield from _walked(folder, "/".join(parts))
@@ -263,10 +268,10 @@ class FileTools:
         last = first - 1 + whole_of(given, "lines", LINES, LINES_MAX)
         if not lines:
             return "[the file is empty]"
-        said = "".join(lines[first - 1 : last])
+        text = "".join(lines[first - 1 : last])
         if first > 1 or last < len(lines):
-            said += f"\n[lines {first:,} to {min(last, len(lines)):,} of {len(lines):,}]"
-        return said
+            text += f"\n[lines {first:,} to {min(last, len(lines)):,} of {len(lines):,}]"
+        return text
 
     def _write(self, given: Given) -> str:
         path, content = text_of(given, "path"), text_of(given, "content")
@@ -450,7 +455,7 @@ ABOUT: Final = (
 
 def shell_tool(
     attempt: Attempt,
-    shim: Callable[[], shell.ShimClient],
+    perform: shell.PerformCommand,
     folder: str,
     environment: Mapping[str, str],
 ) -> LoopTool:
@@ -458,15 +463,15 @@ def shell_tool(
         words = words_of(given.get("command"))
         timeout_s = whole_of(given, "timeout_s", COMMAND_S, COMMAND_S_MAX)
         hidden = secret_values({**os.environ, **environment})
-        told = {key: value for key, value in environment.items() if key not in hidden}
+        variables = {key: value for key, value in environment.items() if key not in hidden}
         if names := sorted(hidden.intersection(os.environ)):
             words = ("env", *(word for name in names for word in ("-u", name)), *words)
         command = shell.Command(
-            b"tool%012d" % next(_numbers), attempt.number, words, told,
+            b"tool%012d" % next(_numbers), attempt.number, words, variables,
             folder, None, float(timeout_s),
         )  # fmt: skip
         try:
-            ended = await shim().run(command, attempt.clock)
+            ended = await perform(command, attempt.clock)
         except shell.ShimGoneError as gone:
             raise ToolError(f"in doubt: {gone}") from None
         return await in_thread(lambda: in_words(ended))
@@ -523,9 +528,9 @@ def _shown_output(output: shell.Output) -> str:
         with open(output.path, "rb") as file:
             beginning = file.read(head)
     left_out = output.size_bytes - head - tail
-    said = f"\n[... {left_out:,} of {output.size_bytes:,} bytes are left out here ...]\n"
+    mark = f"\n[... {left_out:,} of {output.size_bytes:,} bytes are left out here ...]\n"
     end = output.tail(tail).decode("utf-8", "replace")
-    return f"{beginning.decode('utf-8', 'replace')}{said}{end}"
+    return f"{beginning.decode('utf-8', 'replace')}{mark}{end}"
 
 
 # The tools `read_state` and `write_state`: the shared state of a run, as this attempt sees it.

@@ -37,7 +37,7 @@ PAGES_MAX: Final = 20
 
 NAME_CHARS_MAX: Final = 64
 
-SAID_CHARS: Final = 500
+WORDS_CHARS: Final = 500
 
 _SILENT: Final = logging.NullHandler()
 
@@ -63,13 +63,13 @@ async def opened(server: McpServer, folder: str, stack: AsyncExitStack) -> list[
     # What a server writes beside the protocol is its own affair: without a handler, every such
     # line would be a traceback in the user's terminal.
     logging.getLogger("mcp").addHandler(_SILENT)
-    said = stack.enter_context(_scratch())
+    errors = stack.enter_context(_scratch())
     if server.command:
         program, *words = server.command
         how = StdioServerParameters(
             command=program, args=words, env=dict(server.environment), cwd=folder
         )
-        client = Client(stdio_client(how, errlog=said), read_timeout_seconds=START_S_MAX)
+        client = Client(stdio_client(how, errlog=errors), read_timeout_seconds=START_S_MAX)
     else:
         client = Client(server.url, read_timeout_seconds=START_S_MAX)
     try:
@@ -77,8 +77,8 @@ async def opened(server: McpServer, folder: str, stack: AsyncExitStack) -> list[
         return await _tools(server, client)
     except Exception as error:
         # The boundary: a server is a foreign program, and may fail in any way.
-        why = f"the MCP server `{server.name}` does not answer: {_in_words(error)}{_last(said)}"
-        raise AttemptError(Fault("command", detail=why[:SAID_CHARS])) from error
+        why = f"the MCP server `{server.name}` does not answer: {_in_words(error)}{_last(errors)}"
+        raise AttemptError(Fault("command", detail=why[:WORDS_CHARS])) from error
 
 
 async def _tools(server: McpServer, client: Client) -> list[LoopTool]:
@@ -99,7 +99,7 @@ async def _tools(server: McpServer, client: Client) -> list[LoopTool]:
         cursor = page.next_cursor
         if not cursor:
             break
-    # In one order, whatever that of the server is: what is said again can be read from a cache.
+    # In one order, whatever that of the server is: equal requests are read from prompt caches.
     return sorted(tools, key=lambda tool: tool.name)
 
 
@@ -129,26 +129,26 @@ def _text(found: CallToolResult) -> str:
         one.text if one.type == "text" else f"[{one.type}: it cannot be shown]"
         for one in found.content
     ]
-    said = "\n".join(parts) or "[it gave nothing]"
+    words = "\n".join(parts) or "[it gave nothing]"
     if found.is_error:
-        raise ToolError(said)
-    return said
+        raise ToolError(words)
+    return words
 
 
 def _in_words(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}"[:SAID_CHARS]
+    return f"{type(error).__name__}: {error}"[:WORDS_CHARS]
 
 
 def _scratch() -> TextIO:
     return cast(TextIO, tempfile.TemporaryFile("w+", errors="replace"))
 
 
-def _last(said: TextIO) -> str:
-    said.seek(0)
-    text = said.read(100_000).strip()
-    return f"; it said: {text[-SAID_CHARS:]}" if text else ""
+def _last(errors: TextIO) -> str:
+    errors.seek(0)
+    text = errors.read(100_000).strip()
+    return f"; its stderr: {text[-WORDS_CHARS:]}" if text else ""
 
 
 def must_be_known(tools: tuple[str, ...], servers: Mapping[str, McpServer]) -> list[McpServer]:

@@ -91,7 +91,7 @@ class LoopModels:
         model = await self._model(name)
         endpoint = self._agent.endpoint(name)
         run = self._agent.settings.run
-        calling = Calling(outlay.attempt, (run,), endpoint.key_variable)
+        calling = Calling(outlay.attempt, (run,), endpoint.key_variable, endpoint.host)
         outlay.begin(calling)
         tokens = CALLING.set(calling), _SENDING.set((endpoint, outlay))
         try:

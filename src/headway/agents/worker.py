@@ -14,7 +14,6 @@ import asyncio
 import pickle
 import signal
 import traceback
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
@@ -28,8 +27,8 @@ from types import TracebackType
 from typing import Any, Final
 
 from headway.errors import HeadwayError, StateError
-from headway.report.detect import Handed
-from headway.state.context import Context, ContextStatistics, Reach, compare, over
+from headway.report.findings import Handed
+from headway.state.context import Context, Reach, compare, over
 from headway.state.shared import canonical
 from headway.work import TELL_PROMPT, TELL_WAIT
 
@@ -131,14 +130,14 @@ class Worker:
         loop.add_reader(handle, self._hear, ended, answers)
         try:
             self._here.send_bytes(data)
-            kind, told = await ended
+            kind, value = await ended
         except (EOFError, OSError) as error:
             raise ProcessDiedError(self._in_words()) from error
         finally:
             loop.remove_reader(handle)
         if kind == RAISED:
-            raise WorkerRaisedError(told)
-        return told
+            raise WorkerRaisedError(value)
+        return value
 
     def kill(self) -> None:
         self._process.kill()
@@ -151,13 +150,13 @@ class Worker:
         if ended.done():
             return
         try:
-            kind, told = pickle.loads(self._here.recv_bytes(MESSAGE_BYTES_MAX))
+            kind, value = pickle.loads(self._here.recv_bytes(MESSAGE_BYTES_MAX))
             if kind == WAITED:
                 if (tell := TELL_WAIT.get()) is not None:
-                    tell(*told)
+                    tell(*value)
             elif kind != ASKED or answers is None:
-                ended.set_result((kind, told))
-            elif (answer := answers(told, self._tell)) is not None:
+                ended.set_result((kind, value))
+            elif (answer := answers(value, self._tell)) is not None:
                 self._here.send_bytes(answer)
         # Every end is reported to the waiting caller: an exception raised here would be lost.
         except Exception as error:
@@ -246,6 +245,25 @@ async def _waited_for(value: Awaitable[object]) -> object:
     return await value
 
 
+def call_once(target: str, folder: str, out: str) -> None:
+    """The whole life of a process that calls one function: arguments from its input, what it gave
+    into a file."""
+    import sys
+    from importlib import import_module
+
+    sys.path[:0] = [str(Path.cwd()), folder]
+    given, named = pickle.load(sys.stdin.buffer)
+    module, _, name = target.partition(":")
+    try:
+        answer = pickle.dumps(
+            (GAVE, _awaited(getattr(import_module(module), name)(*given, **named)))
+        )
+    # The boundary of the process: whatever the user's code raises is an answer.
+    except BaseException as error:
+        answer = pickle.dumps((RAISED, tail_of(error)))
+    Path(out).write_bytes(answer)
+
+
 # `ctx` in a worker process: asks the process of the run, which has the state, one thing at a time.
 
 
@@ -258,7 +276,6 @@ class RemoteReach:
         self._name = name
         self._lock = Lock() if lock is None else lock
         self._is_over = False
-        self._uses: Counter[str] = Counter()
         self.is_cut = False
         """Whether a question was left without having its answer read."""
 
@@ -294,24 +311,18 @@ class RemoteReach:
         with self._lock:
             self._is_over = True
 
-    def statistics(self) -> ContextStatistics:
-        uses = self._uses
-        writes = uses["put"] + uses["add"] + uses["remove"]
-        return ContextStatistics(uses["get"] + uses["scan"], writes, uses["act"], self._is_over)
-
     def _asks(self, verb: str, *given: object) -> Any:
         question = pickle.dumps((ASKED, (verb, *given)))
         with self._lock:
             if self._is_over:
                 raise over(self._name)
-            self._uses[verb] += 1
             self.is_cut = True
             self._pipe.send_bytes(question)
-            is_value, told = pickle.loads(self._pipe.recv_bytes())
+            is_value, value = pickle.loads(self._pipe.recv_bytes())
             self.is_cut = False
         if not is_value:
-            raise told
-        return told
+            raise value
+        return value
 
 
 def _plain(value: object, key: str) -> object:
@@ -338,5 +349,5 @@ def _told(ask: Callable[[], object]) -> bytes:
         return pickle.dumps((False, error))
     # The boundary of the process: what a user's reducer or effect raises is raised in the task.
     except Exception as error:
-        told = StateError(f"what was asked of the state raised {type(error).__name__}: {error}")
-        return pickle.dumps((False, told))
+        value = StateError(f"what was asked of the state raised {type(error).__name__}: {error}")
+        return pickle.dumps((False, value))

@@ -154,5 +154,5 @@ def _wait_of_environment() -> float | None:
 def _checked(wait_s: float, name: str) -> float | None:
     """Seconds to wait; infinity is as long as it takes."""
     if not wait_s >= 0:
-        raise BadValueError(f"{name} is {wait_s}, but nobody can wait for less than 0 seconds")
+        raise BadValueError(f"{name} is {wait_s}, but a wait is at least 0 seconds")
     return wait_s if isfinite(wait_s) else None

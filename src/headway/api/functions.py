@@ -6,7 +6,6 @@ import asyncio
 import os
 import pickle
 import sys
-import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import deepcopy
@@ -22,11 +21,10 @@ from headway.agents.function import FunctionAgent, Where, result_of, where_of
 from headway.base.digest import DIGEST_BYTES, digest
 from headway.base.folders import folders
 from headway.base.values import Fault
-from headway.engine.record import Header
 from headway.engine.state import Rules
 from headway.engine.strategy import parse
 from headway.errors import BadValueError, UsageError, did_you_mean
-from headway.journal.folder import list_runs, new_run
+from headway.journal.folder import list_runs
 from headway.journal.journal import Journal
 from headway.journal.reader import latest
 from headway.run.machine import cores
@@ -74,6 +72,13 @@ class FunctionWork(Struct):
     _prefix: bytes = b""
     _seen: dict[bytes, int] = field(default_factory=dict)
     _keys: dict[int, bytes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        given: object = self.function
+        if given is not None and not callable(given):
+            kind = type(given).__name__
+            hint = "headway.map(function, items); plan.task(name, function)"
+            raise BadValueError(f"a function is needed here, not {kind}", hint=hint)
 
     @property
     def is_single(self) -> bool:
@@ -314,7 +319,7 @@ class How(TypedDict, total=False):
 
 
 def must_be_known(how: Mapping[str, object], options: type = How) -> None:
-    """Refuse an option that is not there: typing does not hold for everybody."""
+    """Refuse an option that is not there: not every caller is type-checked."""
     names = options.__annotations__
     for name in how:
         if name not in names:
@@ -348,10 +353,7 @@ def journal_of(how: How, tasks: int) -> Iterator[Journal | None]:
     if found is not None:
         journal = Journal.open(found.folder)
     else:
-        now_s = time.time()
-        place = new_run(state, now_s)
-        header = Header(place.id, name, "python", "", here, tasks, now_s)
-        journal = Journal.create(place.folder, header)
+        journal = Journal.begin(state, name, "python", "", here, tasks)
     try:
         yield journal
     finally:
@@ -368,17 +370,16 @@ def wait_for(coroutine: Coroutine[Any, Any, T], instead: str, durable: str | Non
     """The one synchronous door: run a coroutine to its end in this thread. An interrupt says how to
     go on: `durable` is the name of what is kept, None if nothing is, empty if that is not its own.
     """
-    try:
+    with suppress(RuntimeError):
         asyncio.get_running_loop()
-    except RuntimeError:
-        try:
-            return asyncio.run(coroutine)
-        except KeyboardInterrupt:
-            if durable != "":
-                print(_goes_on(durable), file=sys.stderr)
-            raise
-    coroutine.close()
-    raise UsageError(
-        "this thread runs an event loop already, which a blocking call would stop",
-        hint=f"write `await {instead}(...)`",
-    )
+        coroutine.close()
+        raise UsageError(
+            "this thread runs an event loop already, which a blocking call would stop",
+            hint=f"write `await {instead}(...)`",
+        )
+    try:
+        return asyncio.run(coroutine)
+    except KeyboardInterrupt:
+        if durable != "":
+            print(_goes_on(durable), file=sys.stderr)
+        raise

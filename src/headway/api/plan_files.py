@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping
 from math import isfinite
 from typing import Final
@@ -15,7 +14,6 @@ from headway.base.folders import folders
 from headway.base.numbers import number_of
 from headway.base.values import Budget
 from headway.config import read_configuration
-from headway.engine.record import Header
 from headway.errors import (
     BadValueError,
     BudgetReachedError,
@@ -24,15 +22,13 @@ from headway.errors import (
     QueueDeadlineError,
     TasksFailedError,
 )
-from headway.journal.folder import new_run
 from headway.journal.journal import Journal
 from headway.journal.reader import JournalReader
 from headway.plans.load import Loaded
-from headway.run.driver import RunOutcome
+from headway.run.driver import Driver, RunOutcome
 from headway.run.filling import value_in
-from headway.run.launch import Launched, launch
-from headway.run.plan_run import PlanRun, PlanSource, must_be_possible, plan_run
-from headway.run.run_context import Crew
+from headway.run.launch import launch
+from headway.run.plan_run import PlanRun, PlanSource, ready_run
 
 ENDED: Final = {
     "halt": "halted",
@@ -72,7 +68,7 @@ def budget_in(text: str) -> Budget:
 class Performed(Struct, frozen=True):
     """A plan's run that is over."""
 
-    launched: Launched
+    driver: Driver
     run: PlanRun
     folder: str
     """Where its journal is."""
@@ -82,11 +78,11 @@ class Performed(Struct, frozen=True):
         """The results, if all of them are there."""
         hint, failed = f"headway resume {self.results.run}", self.results.failed
         try:
-            must_go_on(self.launched.outcome, "")
+            must_go_on(self.driver.outcome, "")
         except HeadwayError as error:
             error.hint = hint
             raise
-        if self.launched.exit_code:
+        if self.driver.outcome.exit_code:
             label, why = next(iter(failed.items()), ("", "not everything was done"))
             many = "1 task" if len(failed) < 2 else f"{len(failed)} tasks"
             failure = TasksFailedError(f"{many} failed", detail=f"{label}: {why}", hint=hint)
@@ -103,22 +99,16 @@ async def performed(
     folder, expanded = str(loaded.folder.resolve()), loaded.expanded
     strategy = read_configuration(environment).values.strategy
     source = replace(source, strategy=strategy).of(expanded)
-    run = plan_run(expanded, source, Crew(folder, "", "", environment))
-    must_be_possible(run, environment)
-    now_s = time.time()
-    place = new_run(folders(environment).state, now_s)
-    header = Header(
-        place.id, expanded.spec.name, "plan", source.encoded(), folder, expanded.count, now_s
-    )
-    journal = Journal.create(place.folder, header)
+    run = ready_run(loaded, source, environment)
+    state, tasks = folders(environment).state, expanded.count
+    journal = Journal.begin(state, expanded.spec.name, "plan", source.encoded(), folder, tasks)
     try:
-        run.crew.join(journal)
-        source.save(journal, expanded.sources)
+        run.join(journal, source)
         run = run if stand_in is None else stand_in(run)
         done = await launch(run.launch, journal)
     finally:
         journal.close()
-    return Performed(done, run, place.folder, _results(run, place.folder, place.id))
+    return Performed(done, run, journal.folder, _results(run, journal.folder, journal.header.run))
 
 
 def must_go_on(outcome: RunOutcome, why: str) -> None:

@@ -22,13 +22,12 @@ from headway.errors import (
     did_you_mean,
 )
 from headway.plans.graph import Graph, Need, TaskGroup
-from headway.run.driver import RunOutcome
-from headway.run.launch import Launch, Sharing
+from headway.run.driver import Launch, RunOutcome, Sharing
 from headway.state.coherence import Coherence
 
 if TYPE_CHECKING:
-    from headway.report.detect import DetectorFinding, Learned
-    from headway.run.detector import Detector
+    from headway.report.findings import Finding, Learned
+    from headway.run.observe import Observer
 
 
 class TaskHandle(Struct, frozen=True):
@@ -55,7 +54,7 @@ class TaskHow(TypedDict, total=False):
 class PlanHow(How, total=False):
     """Options of a run; each has a default."""
 
-    detect: Literal["warn", "enforce", "learn", "off"]
+    observe: Literal["warn", "enforce", "off"]
     """What becomes of tasks that touch what they do not declare: `warn` (default) tells in
     `run.findings`, `enforce` keeps them from it, `learn` proposes what to declare."""
 
@@ -190,7 +189,7 @@ class Run(Struct):
     _error: BaseException | None = None
     _sharing: Sharing | None = None
     _coherence: Coherence | None = None
-    _detector: Detector | None = None
+    _observer: Observer | None = None
     _unperformed: tuple[str, ...] = ()
     """What stopped effects on the world, in words."""
 
@@ -209,14 +208,14 @@ class Run(Struct):
         return 0 if self._coherence is None else self._coherence.reruns
 
     @property
-    def findings(self) -> tuple[DetectorFinding, ...]:
+    def findings(self) -> tuple[Finding, ...]:
         """What tasks touched and did not declare, and what only luck has put in order."""
-        return () if self._detector is None else self._detector.findings()
+        return () if self._observer is None else self._observer.findings()
 
     @property
     def learned(self) -> tuple[Learned, ...]:
         """What its tasks should declare to read and write, by what they did."""
-        return () if self._detector is None else self._detector.learned()
+        return () if self._observer is None else self._observer.learned()
 
     @property
     def results(self) -> Mapping[str, object]:
@@ -299,13 +298,13 @@ class Run(Struct):
 
     def _watched(self, launched: Launch) -> Launch:
         self._sharing = launched.sharing
-        mode = self.how.get("detect", "warn")
+        mode = self.how.get("observe", "warn")
         if launched.sharing is None or mode == "off":
             return launched
-        from headway.run.detector import detector_for
+        from headway.run.observe import observer_for
 
-        self._detector = detector_for(mode, launched.graph, self.plan.shares.channels)
-        return self._detector.around(launched)
+        self._observer = observer_for(mode, launched.graph, self.plan.shares.channels)
+        return self._observer.around(launched)
 
     def _watch(self, events: Sequence[Event]) -> None:
         with self._news:

@@ -30,8 +30,8 @@ from headway.plans.resources import (
     is_well_formed,
     prefix_of,
 )
-from headway.run.driver import Driver
-from headway.run.launch import Launch, Launched, Sharing, launch
+from headway.run.driver import Driver, Launch, Sharing
+from headway.run.launch import launch
 from headway.run.reduce import reducer
 from headway.state.coherence import Coherence
 from headway.state.outbox import Function, senders
@@ -132,7 +132,7 @@ async def performed(
     watch: Callable[[Sequence[Event]], None] | None,
     began: Callable[[Driver], None] | None = None,
     around: Callable[[Launch], Launch] | None = None,
-) -> Launched:
+) -> Driver:
     """Perform works of one agent to their end; they know their values and errors then."""
     graph = Graph(groups)
     sharing = sharing_of(shares, graph, works)
@@ -145,9 +145,9 @@ async def performed(
     return done
 
 
-def _take_over(works: Sequence[FunctionWork], done: Launched) -> None:
+def _take_over(works: Sequence[FunctionWork], done: Driver) -> None:
     """Tell the works how many members they had, what earlier processes gave, and what failed."""
-    ready_set = done.driver.state.ready_set
+    ready_set = done.state.ready_set
     for index, work in enumerate(works):
         tasks = ready_set.numbers.members(index)
         work.size = len(tasks)
@@ -158,7 +158,7 @@ def _take_over(works: Sequence[FunctionWork], done: Launched) -> None:
             del work.values[member]
         if done.saved.rows:
             work.recall(done.saved.recall(work, sorted(ended)))
-    for task, why in done.driver.failures.items():
+    for task, why in done.failures.items():
         index, member = ready_set.numbers.place(task)
         works[index].note(member, why)
 

@@ -65,7 +65,7 @@ class Summary(Struct, frozen=True):
 
     text: str
     run: str
-    """For `headway results RUN --trace summary 'a sentence of it'`."""
+    """For `headway results RUN`."""
     trace: SummaryPart
     calls: int = 0
     tokens: float = 0.0
@@ -135,12 +135,8 @@ class _Given(Work):
     """Results that are there already, as the tasks of a group."""
 
     def __init__(self, planned: Work, texts: list[str]) -> None:
-        self._planned = planned
-        self._texts = texts
-
-    @property
-    def name(self) -> str:
-        return self._planned.name
+        self._planned, self._texts = planned, texts
+        self.name = planned.name
 
     def label(self, member: int) -> str:
         return self._planned.label(member)

@@ -123,7 +123,7 @@ def _check(path: str) -> None:
     if not stat.S_ISDIR(found.st_mode):
         raise _refused(path, "is not a folder")
     if found.st_uid != os.geteuid():
-        raise _refused(path, "belongs to somebody else")
+        raise _refused(path, "belongs to another user")
     if found.st_mode & 0o077:
         raise _refused(path, "is open to others", f"chmod 700 {path}")
 

@@ -1,10 +1,13 @@
-"""Numbers as people write them: 100k, 5M, 50 %, 10m."""
+"""Numbers as people write them: 100k, 5M, 50 %, 10m; and how many things are remembered."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil, inf
-from typing import Final
+from typing import Final, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 MULTIPLES: Final = {"k": 1e3, "K": 1e3, "M": 1e6}
 ENDLESS: Final = ("inf", ".inf", "never")
@@ -17,6 +20,21 @@ STEPS_MAX: Final = 20
 def backoff_s(first_s: float, growth: float, times: int) -> float:
     """A wait that began with `first_s` and grew `times` times."""
     return first_s * growth ** min(times, STEPS_MAX)
+
+
+REMEMBERED_MAX: Final = 1024
+"""Names, kinds, hosts or times of which something is kept at once: a user meets a few of each."""
+
+
+def remember(memory: dict[K, V], key: K, make: Callable[[], V]) -> V:
+    """The value of a key, made if need be and moved to the end; the oldest makes room."""
+    value = memory.pop(key, None)
+    if value is None:
+        value = make()
+        if len(memory) >= REMEMBERED_MAX:
+            del memory[next(iter(memory))]
+    memory[key] = value
+    return value
 
 
 def number_of(text: str) -> float | None:

@@ -105,24 +105,12 @@ class Demand(Struct, frozen=True):
     """A person waits for the answer."""
 
 
-class Usage(Struct, frozen=True):
-    """What a call really consumed, and how that is known."""
-
-    amounts: Amounts
-    known: Known = "reported"
-
-
 class Wait(Struct, frozen=True):
     """Why a call may not be made yet, and until when at least."""
 
     resource: str
     until_s: float
     reason: str
-
-    @property
-    def words(self) -> str:
-        """`input/60s: refilling`."""
-        return f"{self.resource}: {self.reason}"
 
 
 class LimitReading(Struct, frozen=True):
@@ -204,6 +192,11 @@ class CacheTokens(Struct, frozen=True, omit_defaults=True):
     def __add__(self, other: CacheTokens) -> CacheTokens:
         return CacheTokens(
             self.read + other.read, self.written + other.written, self.rewritten + other.rewritten
+        )
+
+    def minus(self, other: CacheTokens) -> CacheTokens:
+        return CacheTokens(
+            self.read - other.read, self.written - other.written, self.rewritten - other.rewritten
         )
 
 

@@ -1,5 +1,5 @@
 """How do processes of one user share an account?
 
-Reading order: `protocol`, `service` (both ends of a message), `calls`, `connection` (a client),
-`server`, `store`, `election`, `process` (the broker).
+Reading order: `protocol`, `service`, `server`, `store`, `election`, `process`. The other end of the
+socket is `client/connection.py`.
 """

@@ -59,7 +59,6 @@ class BrokerSocket:
 
 START_S_MAX: Final = 10.0
 """How long a new process may take until it is on its own."""
-
 _PASSED: Final = frozenset(
     ("HOME", "LANG", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "SYSTEMROOT", "TMPDIR", "TZ", "USER")
 )

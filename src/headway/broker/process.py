@@ -16,7 +16,6 @@ import sys
 from headway.errors import HeadwayError
 
 LOCK_OPTION = "--lock"
-
 GARBAGE_OBJECTS = 20_000
 """Young objects before a collection: messages hold no cycles, so there is little to find."""
 

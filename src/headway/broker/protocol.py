@@ -131,7 +131,7 @@ class About(Struct, frozen=True):
     pid: int
     age_s: float
     clients: tuple[tuple[str, str], ...] = ()
-    """Everybody connected: the name in calls, and the one for people."""
+    """All clients that are connected: the name in calls, and the one for people."""
     notices: tuple[str, ...] = ()
 
 
@@ -151,12 +151,9 @@ Passing = Reached | AnswerBegan | Progressed | Why
 """Of use to the present broker only: not kept for the next one."""
 OUTLASTS: Final = (Leave, Describe, Configure, Refresh, Name, Forget)
 """What the next broker is told, if this one did not hear it."""
-
 FromBroker = Granted | Denied | Waits | Described | Rejected
-
 _LENGTH: Final = Packing(">I")
 _encode: Final = Encoder().encode
-
 M = TypeVar("M")
 
 

@@ -44,8 +44,6 @@ LOOK_S: Final = 2.0
 
 # One client's connection as the broker sees it: bytes in, messages out, all of it bounded.
 
-READ_BYTES: Final = 64 * 1024
-"""Read of one client before the next one's turn comes."""
 HELLO_S_MAX: Final = 10.0
 """A client says who it is as soon as it is connected."""
 
@@ -61,9 +59,6 @@ class Peer:
         self.is_held_up = False
         self.messages = protocol.ClientMessages()
         self.unsent = bytearray()
-
-    def __repr__(self) -> str:
-        return f"<Peer {self.hello.client if self.hello else '?'}>"
 
     def put(self, message: protocol.FromBroker) -> None:
         if self.is_closing:
@@ -220,7 +215,7 @@ class BrokerServer:
     def _hear(self, peer: Peer) -> None:
         self._is_changed = True
         try:
-            data = peer.sock.recv(READ_BYTES)
+            data = peer.sock.recv(protocol.MESSAGE_BYTES_MAX)
         except BlockingIOError:
             return
         except OSError:
@@ -258,7 +253,8 @@ class BrokerServer:
         self._service.handle(message.client, message)
 
     def _refuse(self, peer: Peer, why: str) -> None:
-        self._log.say(f"{peer!r} is cut off: {why}")
+        who = peer.hello.client if peer.hello else "a client without a name"
+        self._log.say(f"{who} is cut off: {why}")
         peer.put(protocol.Rejected(why[:500]))
         peer.is_closing = True
         self._touched.add(peer)

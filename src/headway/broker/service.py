@@ -44,8 +44,7 @@ class AdmissionService:
         now: Callable[[], float] = now_s,
         stall_s: float = STALL_S,
     ) -> None:
-        """`keep` puts what is known on the disk and returns why that failed, or nothing; `say`
-        writes into the log."""
+        """`keep` saves what is known and returns why it failed; `say` writes the log."""
         self._admission = admission
         self._send, self._keep, self._say, self._now = send, keep, say, now
         self._stall_s = stall_s

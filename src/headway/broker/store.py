@@ -16,6 +16,7 @@ import os
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from itertools import count
 from struct import Struct as Packing
 from typing import Final
 from zlib import crc32
@@ -40,11 +41,7 @@ VERSION: Final = b"4"
 BYTES_MAX: Final = 32 * 1024 * 1024
 """A thousand accounts, all busy within the hour, take 5 megabytes, and their log as much again."""
 LOG_BYTES: Final = 1024 * 1024
-"""A log may be so long beside a smaller snapshot: a minute of one busy account. Reading it takes
-5 ms; with a tenth of that, the disk is waited for every few seconds."""
-ASIDE_MAX: Final = 1000
-"""Spoilt files that are kept side by side."""
-
+"""A log may be so long beside a smaller snapshot: reading it takes 5 ms."""
 _FRAME: Final = Packing(">II")
 """The length of a record, and its checksum."""
 
@@ -102,8 +99,7 @@ class Store:
         self, admission: Admission, now: float, clients: Collection[str] = (), *,
         is_money: bool = False, is_durable: bool = False,
     ) -> str:  # fmt: skip
-        """Write what changed, or only money, and if asked wait for the disk. Why that failed, or
-        nothing."""
+        """Write what changed, or only money; wait for the disk if asked. Why it failed."""
         if self._file is not None and not admission.is_rearranged:
             data = self._packed(
                 admission.memory(now, "money" if is_money else "changes"),
@@ -153,8 +149,7 @@ class Store:
         return ""
 
     def _close(self) -> None:
-        """Append no more. What a failed write left behind the last whole record goes, if it can:
-        it would not count."""
+        """Append no more, and cut off what a failed write left behind."""
         if self._file is not None:
             with suppress(OSError):
                 os.ftruncate(self._file, self._bytes)
@@ -199,22 +194,19 @@ class Store:
     def _move_aside(self, why: str, rest: bytes = b"", at: int = 0) -> str:
         """The whole file, or the rest of it that begins at `at`. Returns the notice."""
         what = f"the last {len(rest):,} bytes of {self._path}" if rest else self._path
-        for number in range(1, ASIDE_MAX + 1):
-            aside = f"{self._path}.corrupt-{number}"
-            if not os.path.exists(aside):
-                try:
-                    if rest:
-                        write_file(aside, rest)
-                        sync_folder(os.path.dirname(aside))
-                        os.truncate(self._path, at)
-                    else:
-                        os.rename(self._path, aside)
-                except OSError as fault:
-                    self._stuck = f"{self._path} is spoilt and stays: {fault.strerror}"
-                    return self._stuck
-                return f"{what} could not be used ({why}); kept as {aside}"
-        self._stuck = f"{self._path} is spoilt, and so are {ASIDE_MAX:,} files beside it"
-        return self._stuck
+        places = (f"{self._path}.corrupt-{number}" for number in count(1))
+        aside = next(place for place in places if not os.path.exists(place))
+        try:
+            if rest:
+                write_file(aside, rest)
+                sync_folder(os.path.dirname(aside))
+                os.truncate(self._path, at)
+            else:
+                os.rename(self._path, aside)
+        except OSError as fault:
+            self._stuck = f"{self._path} is spoilt and stays: {fault.strerror}"
+            return self._stuck
+        return f"{what} could not be used ({why}); kept as {aside}"
 
 
 def _fold(records: list[StoredMemory]) -> StoredMemory:

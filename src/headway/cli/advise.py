@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -19,7 +18,6 @@ from headway.errors import BadValueError, UsageError
 
 if TYPE_CHECKING:
     from headway.plans.load import Loaded
-    from headway.report.advise import Advice
     from headway.report.options import AccountGuess, Situation
     from headway.run.forecasts import Prospect
 
@@ -32,7 +30,6 @@ examples:
   headway advise --agents 22 --tokens 6k --output 400 --slices
   headway advise --views --budget 5M/month
   headway advise plan.yaml                          the sizes are the plan's
-  headway advise --preset trap --agents 22 --svg width.svg
 
 It knows your accounts from earlier calls and sends nothing; its rules are in docs/advise.md.
 exit codes: 0 advised, 2 usage, 3 the plan is refused
@@ -62,14 +59,13 @@ def arguments(parser: argparse.ArgumentParser) -> Body:
     account = parser.add_mutually_exclusive_group()
     account.add_argument("--account", metavar="NAME", help="one of `headway limits`")
     account.add_argument("--preset", metavar="P", help="a simulated account: a name or a file")
-    add("--svg", metavar="FILE", help="draw time and cost against width into a file")
     add_json(parser)
     return _advise
 
 
 def _advise(parsed: argparse.Namespace) -> int:
     from headway.report.advise import advise
-    from headway.report.text.advise import draw_advice, sentence
+    from headway.report.text.forecast import draw_advice, sentence
     from headway.run.advise import foreseen_options, planned_situation
 
     if "/" in (parsed.model or ""):
@@ -77,7 +73,7 @@ def _advise(parsed: argparse.Namespace) -> int:
 
         endpoint_of(parsed.model, os.environ)  # An unknown provider is refused.
     loaded, prospect = _loaded(parsed), None
-    situation, guess = _told(parsed, _situation(parsed), loaded)
+    situation, guess = _account_of(parsed, _situation(parsed), loaded)
     if loaded is not None:
         situation = planned_situation(loaded, situation)
         if situation.agents == 0:
@@ -85,8 +81,6 @@ def _advise(parsed: argparse.Namespace) -> int:
         prospect, situation = _seen(parsed, loaded, situation)
         situation = _with_flags(parsed, situation)
     advice = advise(situation, guess, partial(foreseen_options, prospect))
-    if parsed.svg:
-        _draw(parsed, advice)
     return show(
         parsed, lambda: {"recommendation": sentence(advice), **as_dict(advice)},
         lambda console: draw_advice(console, advice),
@@ -134,22 +128,22 @@ def _situation(parsed: argparse.Namespace) -> Situation:
 
 
 def _with_flags(parsed: argparse.Namespace, situation: Situation) -> Situation:
-    said: dict[str, object] = {}
+    given: dict[str, object] = {}
     if parsed.agents is not None:
-        said["agents"] = _whole("--agents", parsed.agents, AGENTS_MAX)
+        given["agents"] = _whole("--agents", parsed.agents, AGENTS_MAX)
     if parsed.tokens is not None:
-        said["tokens_each"] = tokens = _number("--tokens", parsed.tokens, 2.0)
-        said["output_each"] = min(situation.output_each, tokens / 2)
+        given["tokens_each"] = tokens = _number("--tokens", parsed.tokens, 2.0)
+        given["output_each"] = min(situation.output_each, tokens / 2)
     if parsed.output is not None:
-        said["output_each"] = _number("--output", parsed.output, 1.0)
+        given["output_each"] = _number("--output", parsed.output, 1.0)
     if parsed.calls is not None:
-        said["calls_each"] = _whole("--calls", parsed.calls, CALLS_MAX)
+        given["calls_each"] = _whole("--calls", parsed.calls, CALLS_MAX)
     if parsed.shape is not None:
-        said |= {"shape": parsed.shape, "coupled": None}
-    return replace(situation, **said)
+        given |= {"shape": parsed.shape, "coupled": None}
+    return replace(situation, **given)
 
 
-def _told(
+def _account_of(
     parsed: argparse.Namespace, situation: Situation, loaded: Loaded | None
 ) -> tuple[Situation, AccountGuess]:
     from headway.client.overview import account_in
@@ -190,33 +184,8 @@ def _preset(parsed: argparse.Namespace) -> AccountGuess:
     guess = described_account(find_provider(name).spec, price_in(parsed.model or ""))
     if is_described:
         return guess
-    said = f"`{name}` says nothing of busy or quiet hours: times are the same at any hour"
-    return replace(guess, assumed=(*guess.assumed, said))
-
-
-def _draw(parsed: argparse.Namespace, advice: Advice) -> None:
-    from headway.report.text.svg import WidthPicture, width_svg
-    from headway.report.text.table import binding
-
-    situation, curve = advice.situation, advice.curve
-    adaptive = [one.time_s for one in advice.options if one.way.kind == "adaptive"]
-    whose = f"the account {parsed.preset}" if parsed.preset else "your account"
-    picture = WidthPicture(
-        curve,
-        f"{curve.agents} agents of {situation.tokens_each:,.0f} tokens on {whose}",
-        "How long a pool of each width takes, unpaced, in a rehearsal. "
-        f"Bound by {binding(curve.binding)}.",
-        advice.one.time_s if curve.agents == situation.agents else None,
-        advice.one.microusd,
-        adaptive[0] if adaptive and curve.agents == situation.agents else None,
-    )
-    try:
-        Path(parsed.svg).write_text(width_svg(picture), encoding="utf-8")
-    except OSError as fault:
-        raise UsageError(
-            f"{parsed.svg} cannot be written: {fault.strerror}", hint="another --svg FILE"
-        ) from None
-    print(f"{parsed.svg} is written", file=sys.stderr)
+    words = f"`{name}` has no busy or quiet hours: times are the same at any hour"
+    return replace(guess, assumed=(*guess.assumed, words))
 
 
 def _whole(option: str, text: str, most: int) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from math import ceil, inf
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from headway.cli.running import Show
     from headway.engine.state import Halt
     from headway.journal.journal import Journal
-    from headway.report.text.lines import Watcher
+    from headway.report.text.live import Watcher
 
 EXAMPLES: Final = """\
 examples:
@@ -41,6 +43,8 @@ examples:
   headway each 'cp {1} {2}' ::: a b :::+ x y         linked, not combined
   find . -name '*.log' | headway each gzip           inputs from a pipe
   headway each --resume 'work {}' :::: items.txt     only what is not done yet
+  headway each --agent claude --permissions edit 'Fix the tests of {}' ::: src/*.py
+            a prompt for each, each agent in a workspace of its own; then `headway results --apply`
 
 replacement strings: {} the input; {.} without its extension; {/} its name; {//} its folder;
   {/.} its name without extension; {#} its number; {1} {2.} ... of one source
@@ -57,6 +61,8 @@ def main(arguments: Sequence[str]) -> int:
     except SystemExit:
         return 0
     words = parsed.words
+    if parsed.agent:
+        return _by_agent(parsed, words[1:] if words[:1] == ["--"] else words)
     source = _source(parsed, words[1:] if words[:1] == ["--"] else words)
     if parsed.forecast:
         from headway.report.text.forecast import foretold
@@ -79,13 +85,49 @@ def main(arguments: Sequence[str]) -> int:
     return perform(source, _journal(parsed, source), show, waits_until_s)
 
 
+def _by_agent(parsed: argparse.Namespace, words: list[str]) -> int:
+    """A prompt for each input, performed by an agent: a plan of one task."""
+    from headway.cli.run import begin, environment_of
+    from headway.plans.load import plan_from
+
+    template, named = parse(words)
+    prompt = " ".join(template)
+    if (found := re.search(r"\{(?!\})[^ {}]*\}", prompt)) is not None:
+        raise UsageError(f"`{found[0]}` cannot be used in a prompt for an agent", hint="use {}")
+    sources = [_file_values(name, parsed) for name in parsed.arg_file or ()]
+    sources += [tuple(one) if kind == "values" else _file_values(one[0], parsed)
+                for kind, one, _ in named]  # fmt: skip
+    if len(sources) > 1:
+        raise UsageError("a prompt for an agent takes inputs of one source", hint="write a plan")
+    items = list(sources[0] if sources else _file_values("-", parsed))
+    task: dict[str, object] = {
+        "each": items,
+        "prompt": (prompt if "{}" in prompt else f"{prompt} {{}}").replace("{}", "{{ item }}"),
+        "agent": parsed.agent,
+        "workspace": "on" if parsed.workspace else "off",
+    }
+    for key, value in (("timeout", parsed.timeout), ("stuck", parsed.stuck),
+                       ("model", parsed.model), ("verify", parsed.verify),
+                       ("permissions", parsed.permissions)):  # fmt: skip
+        task |= {key: value} if value else {}
+    text = json.dumps({"headway": 1, "name": "each", "tasks": {"each": task}}, indent=1)
+    path = Path.cwd() / "each.json"
+    loaded = plan_from(text, Path.cwd(), path.name)
+    parsed.strategy, parsed.outside, parsed.is_foreign, parsed.sim = "", False, False, None
+    parsed.yes, parsed.quiet, parsed.observe, parsed.learn = True, False, "warn", False
+    jobs = _jobs(parsed.jobs) if parsed.jobs else None
+    parsed.jobs = None if jobs is None or jobs == inf else int(jobs)
+    with environment_of(parsed) as environment:
+        return begin(loaded, path, parsed, environment, None)
+
+
 def perform(
     source: EachSource, journal: Journal, show: Show, waits_until_s: float | None = None
 ) -> int:
     from headway.cli.running import conduct, meter_of
     from headway.engine.state import Rules
     from headway.plans.graph import Graph, TaskGroup
-    from headway.run.launch import Launch
+    from headway.run.driver import Launch
 
     plan = source.plan()
     folder = journal.header.folder
@@ -98,7 +140,7 @@ def perform(
     halt = halt_of(source.halt, plan.count())
     rules = Rules(ADAPTIVE, source.retries, halt, ceiling=source.jobs, is_patient=True)
 
-    def told(events: Sequence[Event], watcher: Watcher | None) -> None:
+    def show_outputs(events: Sequence[Event], watcher: Watcher | None) -> None:
         """Show the output of each command when its end is durable."""
         for event in events:
             if isinstance(event, TaskFinished | TaskFailed | TaskReused):
@@ -114,7 +156,7 @@ def perform(
         meets = (lambda driver: meter.meet(driver.window_empty, False, shares),)
         closes = (shim.close, meter.aclose)
         run = replace(run, meets=meets, closes=closes)
-    return conduct(run, journal, show, told, lambda: outputs.close(nullcontext))
+    return conduct(run, journal, show, show_outputs, lambda: outputs.close(nullcontext))
 
 
 def halt_of(text: str, tasks: int) -> Halt | None:
@@ -155,9 +197,9 @@ def _parser() -> Parser:
         formatter_class=HelpText,
     )
     add = parser.add_argument
-    add("-j", "--jobs", metavar="N", help="exactly N at once (default: as many as fit)")
+    add("-j", "--jobs", metavar="N", help="concurrency: exactly N at a time (default: what fits)")
     add("-k", "--keep-order", action="store_true", help="outputs in the order of the inputs")
-    add("-n", "--max-args", "-N", type=int, metavar="N", help="so many inputs to each command")
+    add("-n", "--max-args", "-N", type=int, metavar="N", help="N inputs to each command")
     add("-a", "--arg-file", metavar="FILE", action="append", help="inputs, one a line")
     add("-0", "--null", action="store_true", help="inputs are separated by zero bytes")
     add("-r", "--no-run-if-empty", action="store_true", help="skip empty inputs")
@@ -167,6 +209,13 @@ def _parser() -> Parser:
     add("--dry-run", action="store_true", help="print the commands, run nothing")
     add("--forecast", action="store_true", help="first the expected time, if it has run before")
     add("--retries", type=int, default=0, metavar="N", help="try a failed command again")
+    add("--agent", default="", metavar="NAME", help="COMMAND is a prompt for claude, codex ...")
+    add("--workspace", action=argparse.BooleanOptionalAction, default=True,
+        help="with --agent: each works on its own view of the folder (default)")  # fmt: skip
+    add("--model", default="", metavar="M", help="with --agent: the model that it asks")
+    add("--verify", default="", metavar="CMD", help="with --agent: a command that must pass")
+    add("--permissions", default="", choices=("edit", "all"),
+        help="with --agent: what it may do beyond your own settings of it")  # fmt: skip
     add("--timeout", metavar="TIME", help="end a command after 90s, 10m ... of its own time")
     add("--stuck", metavar="TIME", help="end a command that does nothing for so long")
     add("--halt", default="", metavar="WHEN", help="now,fail=1; soon,fail=10%%; never")
@@ -226,7 +275,7 @@ def _file_values(name: str, parsed: argparse.Namespace) -> tuple[str, ...]:
 
 
 def _journal(parsed: argparse.Namespace, source: EachSource) -> Journal:
-    from headway.cli.running import begin_journal
+    from headway.journal.journal import Journal
 
     if parsed.resume:
         found = _earlier(source)
@@ -235,9 +284,7 @@ def _journal(parsed: argparse.Namespace, source: EachSource) -> Journal:
     here, tasks = os.getcwd(), source.plan().count()
     title = " ".join(source.template.split())
     title = title if len(title) <= 60 else title[:59] + "…"
-    return begin_journal(
-        lambda run, now_s: Header(run, title, "each", source.encoded(), here, tasks, now_s)
-    )
+    return Journal.begin(folders(os.environ).state, title, "each", source.encoded(), here, tasks)
 
 
 def _earlier(source: EachSource) -> Journal | None:

@@ -1,12 +1,12 @@
-"""The `explore` verb: what happens if B runs before A completes? Performs a plan in a model."""
+"""The `explore` verb: what happens if B runs before A completes? Runs a plan, in a copy."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import shlex
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,40 +17,35 @@ from headway.report.text.terminal import progress_line
 
 if TYPE_CHECKING:
     from headway.plans.load import Loaded
-    from headway.report.explore import ExploreSubject
 
-COUNT_MAX: Final = 10_000_000
 MEMBERS: Final = 3
 """Members of a group that are tried, if the user does not say how many."""
+MEMBERS_MAX: Final = 1_000
 
 EXAMPLES: Final = """\
-Prompts and commands are not performed: each gives a hash of all that it is given. Functions are
-called, in a copy of the plan's folder, without network and without programs: docs/explore.md.
+Commands and functions really run, in a copy of the plan's folder: once in declared order, then
+again where a task may depend on another one. Prompts are answered by a hash: no tokens are used,
+and no effect is performed. docs/explore.md.
 
 examples:
-  headway explore plan.yaml                    every pair, every order that matters, crashes
-  headway explore plan.yaml --pairs            pairs only
-  headway explore plan.yaml --schedules 20000 --seed 7
-  headway explore plan.yaml --replay 'pct:seed=7:d=3'
-  headway explore plan.yaml --no-python        functions give a hash too
+  headway explore plan.yaml                    every pair
+  headway explore plan.yaml parse enrich       this pair
+  headway explore plan.yaml --yes --json       without a question, for a program
+  headway explore plan.yaml --answers RUN      prompts as that run was answered
 
-judged: shared state only; files and commands are not judged
-exit codes: 0 nothing differs, 1 something does, 3 the plan cannot be read
+exit codes: 0 every pair is independent or in order, 1 some are not or were not judged,
+            3 the plan cannot be read
 """
 
 
 def arguments(parser: argparse.ArgumentParser) -> Body:
     add = parser.add_argument
     add("plan", metavar="PLAN", help="the plan's file")
-    add("--pairs", action="store_true", help="turn pairs around, and no more")
-    add("--schedules", metavar="N", type=int, help="so many schedules beside the pairs")
-    add("--seed", metavar="S", type=int, default=1, help="of what is drawn")
-    add("--depth", metavar="D", type=int, default=3,
-        help="how many orderings a drawn error may need (3)")  # fmt: skip
+    add("named", metavar="TASK", nargs="*", help="two tasks or groups: only they are compared")
     add("--members", metavar="N", type=int, default=MEMBERS,
         help="members of each group that are tried (3)")  # fmt: skip
-    add("--replay", metavar="SCHEDULE", help="one schedule, as it was printed")
-    add("--no-python", action="store_true", help="do not call functions: they give a hash")
+    add("--answers", metavar="RUN", help="answer prompts as this run was answered")
+    add("--yes", action="store_true", help="run commands and functions without a question")
     add("--outside", action="store_true", help="allow paths outside of the plan's folder")
     add_json(parser)
     return _explore
@@ -58,50 +53,57 @@ def arguments(parser: argparse.ArgumentParser) -> Body:
 
 def _explore(parsed: argparse.Namespace) -> int:
     from headway.plans.load import load_unrefused
-    from headway.report.explore import ExploreOptions, Explorer, explore
     from headway.report.text.explore import as_json, print_explored
+    from headway.run.explore import ExploreOptions, answers_of, explore
 
-    for name, least in (("schedules", 1), ("depth", 1), ("members", 2), ("seed", 0)):
-        value = getattr(parsed, name)
-        if value is not None and not least <= value <= COUNT_MAX:
-            raise UsageError(f"--{name} takes {least} to {COUNT_MAX:,}, not {value}")
+    if not 2 <= parsed.members <= MEMBERS_MAX:
+        raise UsageError(f"--members takes 2 to {MEMBERS_MAX:,}, not {parsed.members}")
+    if len(parsed.named) not in (0, 2):
+        raise UsageError("explore compares two tasks, or all", hint="name two tasks, or none")
     loaded, refusal = load_unrefused(Path(parsed.plan), parsed.plan, parsed.outside)
-    options = ExploreOptions(
-        parsed.schedules, parsed.seed, parsed.depth, parsed.pairs or bool(parsed.replay)
-    )
-    with _subject(loaded, parsed) as subject, progress_line(sys.stderr) as say:
-
-        def tell(what: str, done: int, of: int) -> None:
-            say(f"{what}: {done:,} of {of:,}")
-
-        if parsed.replay:
-            found = Explorer(subject, options, tell).replay(parsed.replay)
-        else:
-            found = explore(subject, options, tell)
+    answers = answers_of(parsed.answers, os.environ) if parsed.answers else {}
+    _must_be_wanted(loaded, parsed.yes)
+    with _without_models(loaded) as environment, progress_line(sys.stderr) as say:
+        options = ExploreOptions(parsed.members, tuple(parsed.named), say, answers)
+        found = explore(loaded, environment, options)
     if parsed.json:
         print(json.dumps(as_json(found, refusal)))
     else:
-        print_explored(found, refusal, _command(parsed), sys.stdout)
-    return 1 if found.differs else 0
+        print_explored(found, refusal, sys.stdout)
+    return 0 if found.is_clear else 1
 
 
-def _command(parsed: argparse.Namespace) -> str:
-    """What has to be typed to try the same plan in the same way."""
-    words = ["headway", "explore", parsed.plan]
-    words += ["--no-python"] if parsed.no_python else []
-    words += ["--outside"] if parsed.outside else []
-    words += ["--members", str(parsed.members)] if parsed.members != MEMBERS else []
-    return shlex.join(words)
+def _must_be_wanted(loaded: Loaded, is_wanted: bool) -> None:
+    """Ask before anything of the plan is executed."""
+    own = [task.name for task in loaded.expanded.spec.tasks if _runs(loaded, task.name)]
+    if is_wanted or not own:
+        return
+    question = f"this runs the commands and functions of {', '.join(own[:6])}"
+    question += f" and {len(own) - 6} more" if len(own) > 6 else ""
+    question += f", in a copy of {loaded.folder.resolve()}"
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(question, hint="--yes runs them without a question")
+    print(f"{question}. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise UsageError("not confirmed", hint="--yes runs them without a question")
+
+
+def _runs(loaded: Loaded, name: str) -> bool:
+    from headway.plans.spec import Prompt
+
+    return any(
+        task.name == name and not isinstance(task.work, Prompt)
+        for task in loaded.expanded.spec.tasks
+    )
 
 
 @contextmanager
-def _subject(loaded: Loaded, parsed: argparse.Namespace) -> Iterator[ExploreSubject]:
-    from headway.report.explore import subject_of
-    from headway.run.explore import calls_functions, rehearsed
-
-    subject = subject_of(loaded.expanded, parsed.members)
-    if parsed.no_python or not calls_functions(subject.expanded.groups):
-        yield subject
+def _without_models(loaded: Loaded) -> Iterator[Mapping[str, str]]:
+    """An environment in which calls of commands and functions are answered by a hash."""
+    if not any(_runs(loaded, task.name) for task in loaded.expanded.spec.tasks):
+        yield dict(os.environ)
         return
-    with rehearsed(subject, str(loaded.folder.resolve())) as called:
-        yield called
+    from headway.cli.run import simulated
+
+    with simulated("--model", "hash") as environment:
+        yield environment

@@ -36,7 +36,7 @@ examples:
   headway gateway                           your gateway, until Ctrl-C; --detach: in the background
   eval "$(headway gateway env)"             point what this shell starts at it
   headway gateway env --shell fish | source
-  headway gateway status                    who calls, what is held, what was absorbed
+  headway gateway status                    clients, held calls, absorbed refusals
   headway gateway stop                      calls in flight may end
   headway gateway --upstream http://127.0.0.1:8080 -- claude -p hello
   headway gateway --upstream groq=https://api.groq.com/openai/v1 --key groq=GROQ_API_KEY
@@ -106,7 +106,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     env.add_argument("--shell", choices=SHELLS, default="sh", help=f"{', '.join(SHELLS)}")
     add_json(env)
     env.set_defaults(run=_env)
-    status = commands.add_parser("status", help="who calls, what is held, what was absorbed")
+    status = commands.add_parser("status", help="clients, held calls, absorbed refusals")
     add_json(status)
     status.set_defaults(run=_status)
     stop = commands.add_parser("stop", help="end your gateway; calls in flight may end")
@@ -215,16 +215,16 @@ def _status(parsed: argparse.Namespace) -> int:
         raise GatewayError(
             f"the gateway at {running.url} does not answer", hint="headway gateway stop --now"
         )
-    told = json.loads(content)
+    found = json.loads(content)
     if parsed.json:
         shown = {"url": running.url, "pid": running.pid, "upstreams": dict(running.upstreams),
-                 "adds_key": list(running.adds_key), **told}  # fmt: skip
+                 "adds_key": list(running.adds_key), **found}  # fmt: skip
         print(json.dumps(shown, ensure_ascii=False))
         return 0
-    from headway.report.text.gateway import gateway_lines
+    from headway.report.text.accounts import gateway_lines
 
     print(f"gateway at {running.url}, process {running.pid}")
-    for line in gateway_lines(told):
+    for line in gateway_lines(found):
         print(line)
     return 0
 

@@ -5,21 +5,18 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from headway.base.codec import as_dict
 from headway.base.numbers import number_of, share_of
-from headway.base.values import Budget, Limit, LimitKind, Resource
-from headway.cli.main import Body, Commands, add_command, add_commands, add_json, print_json
-from headway.errors import BadValueError, did_you_mean
-from headway.report.text.terminal import print_lines
-from headway.report.text.words import console_for, glyphs_for
+from headway.base.values import DAY_S, Budget, Limit, LimitKind, Resource
+from headway.cli.main import Body, Commands, add_command, add_commands, add_json, show
+from headway.errors import BadValueError, HeadwayError, did_you_mean
 
 if TYPE_CHECKING:
     from headway.pacing.memory import AccountTerms
@@ -53,8 +50,6 @@ examples:
   headway limits refresh                           more was bought: try an empty usage window
   headway limits budget 5M/month                   tokens
   headway limits budget '$20/month'                money; needs headway[prices]
-  headway limits burn-down                         what is left of the month's budget, by day
-  headway limits burn-down --svg budget.svg        the same as a picture
   headway limits set itpm=2M --account api.anthropic.com#1a2b3c4d --model claude-sonnet-4
 
 What is set without --account is for every account. A budget without it is one for all of them.
@@ -84,9 +79,7 @@ def arguments(parser: argparse.ArgumentParser) -> Body:
     )
     forget = _command(commands, "forget", "forget what was learned and set of an account", _forget)
     forget.add_argument("account", metavar="ACCOUNT", help="as `limits` shows it")
-    plot = _command(commands, "burn-down", "what is left of a budget, by day", _burn_down)
-    plot.add_argument("--svg", metavar="FILE", default="", help="write a picture; `-` for stdout")
-    for scoped in (change, ceiling, reserve, budget, again, plot):
+    for scoped in (change, ceiling, reserve, budget, again):
         scoped.add_argument("--account", metavar="NAME", default="", help="default: every account")
     for scoped in (change, ceiling, reserve):
         scoped.add_argument("--model", metavar="GROUP", default="", help="one model group of it")
@@ -100,59 +93,15 @@ def _command(commands: Commands, name: str, summary: str, run: Body) -> argparse
 
 
 def _show(parsed: argparse.Namespace) -> int:
-    from headway.client.admission import admission
-    from headway.report.health import outlooks
-    from headway.report.text.accounts import draw_accounts, outlook_json
-    from headway.report.text.health import passed_of
-
-    view, about = admission().describe()
-    found = outlooks(view, passed_of(time.time()))
-    if parsed.json:
-        budgets = [outlook_json(one) for one in found]
-        shown = {**as_dict(view), "broker": as_dict(about), "budgets": budgets}
-        return print_json(_with_unknown(shown))
-    draw_accounts(console_for(sys.stdout), view, about, found)
-    return 0
-
-
-def _burn_down(parsed: argparse.Namespace) -> int:
+    """Looking starts no broker: without one, it shows what the last one has written."""
     from headway.client.overview import overview
-    from headway.report.health import outlooks
-    from headway.report.text.accounts import outlook_json
-    from headway.report.text.burndown import svg, terminal
-    from headway.report.text.health import passed_of
+    from headway.report.text.accounts import as_json, draw_accounts
 
-    passed = passed_of(time.time())
-    found = [
-        one for one in outlooks(overview(os.environ).view, passed) if one.account == parsed.account
-    ]
-    if parsed.json:
-        return print_json([outlook_json(one) for one in found])
-    if not found:
-        print(f"There is no budget for {parsed.account or 'every account'}. Set one with "
-              "`headway limits budget 5M/month`, and look again.")  # fmt: skip
-        return 0
-    if parsed.svg:
-        return _write_svg(parsed.svg, svg(found[0], passed))
-    console = console_for(sys.stdout)
-    for one in found:
-        print_lines(console, terminal(one, passed, glyphs_for(console)))
-    return 0
-
-
-def _write_svg(path: str, text: str) -> int:
-    if path == "-":
-        sys.stdout.write(text)
-        return 0
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as fault:
-        raise BadValueError(
-            f"{path} cannot be written: {fault.strerror}", hint="name a file in a folder of yours"
-        ) from None
-    print(path)
-    return 0
+    seen, passed = overview(os.environ), time.time() % DAY_S / DAY_S  # Budgets have days of UTC.
+    return show(
+        parsed, lambda: as_json(seen, passed),
+        lambda console: draw_accounts(console, seen, passed),
+    )  # fmt: skip
 
 
 def _set(parsed: argparse.Namespace) -> int:
@@ -197,16 +146,35 @@ def _leaves_some(terms: AccountTerms) -> AccountTerms:
 
 
 def _refresh(parsed: argparse.Namespace) -> int:
+    from headway.broker.protocol import Refresh
     from headway.client.admission import admission
 
     port = admission()
     view, _ = port.describe()
     parsed.model = ""
-    port.refresh(_key(parsed, view))
+    port.tell(Refresh(_key(parsed, view)))
+    _wake_runs()
     return _show(parsed)
 
 
+def _wake_runs() -> None:
+    """Runs that wait for the reset of a usage window have no call that could try it."""
+    from headway.base.folders import folders
+    from headway.journal.folder import list_runs
+    from headway.journal.reader import JournalReader
+    from headway.report.text.run_view import RunView
+    from headway.run.launch import tell
+
+    for place in list_runs(folders(os.environ).state):
+        with suppress(HeadwayError), JournalReader(place.folder) as reader:
+            run = RunView(reader)
+            run.refresh()
+            if run.verdict.state == "waiting" and run.verdict.reason.startswith("usage window"):
+                tell(reader, place.id, "continue")
+
+
 def _forget(parsed: argparse.Namespace) -> int:
+    from headway.broker.protocol import Forget
     from headway.client.admission import admission
 
     port = admission()
@@ -217,11 +185,12 @@ def _forget(parsed: argparse.Namespace) -> int:
         raise BadValueError(
             f"calls of `{account}` are in flight or wait", hint="forget it when they have ended"
         )
-    port.forget(account)
+    port.tell(Forget(account))
     return _show(parsed)
 
 
 def _name(parsed: argparse.Namespace) -> int:
+    from headway.broker.protocol import Name
     from headway.client.admission import admission
 
     port = admission()
@@ -236,7 +205,7 @@ def _name(parsed: argparse.Namespace) -> int:
     if parsed.account not in keys:
         parsed.model = ""
         _key(parsed, view)
-    port.name(parsed.account, name)
+    port.tell(Name(parsed.account, name))
     return _show(parsed)
 
 
@@ -308,15 +277,3 @@ def monthly(text: str) -> Budget:
     if amount.startswith("$"):
         return Budget(microusd=round(number * 1e6))
     return Budget(tokens=number)
-
-
-def _with_unknown(value: object) -> object:
-    """Money that does not contain all calls is null; what is known of it is `known_microusd`."""
-    if isinstance(value, list | tuple):
-        return [_with_unknown(one) for one in value]
-    if not isinstance(value, dict):
-        return value
-    found = {key: _with_unknown(one) for key, one in value.items()}
-    if found.get("unpriced"):
-        found |= {"microusd": None, "known_microusd": found["microusd"]}
-    return found

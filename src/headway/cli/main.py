@@ -79,7 +79,7 @@ VERBS: Final = (
     Verb("pause", "runs:pause", "let a run start nothing more for now"),
     Verb("status", "runs:status", "how far a run is, what it took, what failed"),
     Verb("why", "runs:why", "why a task has not started, or failed, or when it started"),
-    Verb("timeline", "runs:timeline", "who waited, who worked: time to the right"),
+    Verb("timeline", "runs:timeline", "where tasks waited and worked, over time"),
     Verb("results", "runs:results", "what the tasks gave, in declared order"),
     Verb("logs", "runs:logs", "what happened, line by line"),
     Verb("report", "runs:report", "what a run took, where its time went, what bound it"),

@@ -28,7 +28,7 @@ EXAMPLES: Final = """\
 examples:
   headway plan 'Compare PostgreSQL, SQLite and DuckDB for a small shop' --model openai/gpt-5-mini
   headway plan 'Explain each module' -o explain.yaml --files 'src/**/*.py' --model claude-sonnet-4
-  headway plan GOAL --model M --dry-run                 what would be asked; asks nobody
+  headway plan GOAL --model M --dry-run                 the request; sends nothing
   headway plan GOAL --model M --run --budget '$2'       go on and run it, planning included
   headway plan - --model M < goal.txt
 
@@ -48,7 +48,7 @@ def arguments(parser: argparse.ArgumentParser) -> Body:
         help="where the plan goes: default plan.yaml; - is stdout")  # fmt: skip
     add("--force", action="store_true", help="replace a file that is there")
     add("--model", action="append", default=[], metavar="M",
-        help="who writes the plan and whom it asks; again: others that it may ask")  # fmt: skip
+        help="writes the plan, and is its model; again: other models that it may use")  # fmt: skip
     add("--files", action="append", default=[], metavar="GLOB",
         help="tell the model of these files only")  # fmt: skip
     add("--run", action="store_true", dest="goes_on", help="then run it")
@@ -62,7 +62,7 @@ def arguments(parser: argparse.ArgumentParser) -> Body:
 def _plan(parsed: argparse.Namespace) -> int:
     from headway.cli.run import begin, environment_of
     from headway.report.text.check import refusal_of
-    from headway.run.launch import EXITS
+    from headway.run.driver import EXITS
 
     path = Path(parsed.output)
     _must_make_sense(parsed, path)
@@ -89,8 +89,8 @@ def _plan(parsed: argparse.Namespace) -> int:
             _say(draft, parsed, path, environment)
         if not parsed.goes_on:
             return 0
-        told = argparse.Namespace(**{**vars(parsed), "model": ""})
-        return begin(draft.loaded, path, told, environment, draft.budget)
+        options = argparse.Namespace(**{**vars(parsed), "model": ""})
+        return begin(draft.loaded, path, options, environment, draft.budget)
 
 
 def _must_make_sense(parsed: argparse.Namespace, path: Path) -> None:
@@ -100,7 +100,7 @@ def _must_make_sense(parsed: argparse.Namespace, path: Path) -> None:
                          hint="--run --budget '$2', or tokens: 5M")  # fmt: skip
     if parsed.output == "-":
         if parsed.goes_on or parsed.json:
-            raise UsageError("a plan that is run, or told as JSON, needs a file", hint="-o FILE")
+            raise UsageError("`--run` and `--json` need a file for the plan", hint="-o FILE")
     elif os.path.lexists(path) and not (parsed.force or parsed.dry_run):
         raise UsageError(f"{path} is there already", hint="--force, or another name with -o")
     elif not path.parent.is_dir():
@@ -167,7 +167,7 @@ def _say(
     guess, took = draft.price(environment), draft.took
     report = check(draft.loaded.survey, partial(absent, draft.loaded.folder))
     if parsed.json and not parsed.goes_on:
-        told = {
+        shown = {
             "plan": str(path), "text": draft.text, "tasks": report.tasks,
             "groups": [group.name for group in report.groups], "is_single": draft.is_single,
             "expected_usd": known_usd(guess.expected_microusd, len(guess.unpriced)),
@@ -177,7 +177,7 @@ def _say(
                      "output_tokens": took.output_tokens,
                      "usd": known_usd(took.spend_microusd, took.unpriced)},
         }  # fmt: skip
-        print(json.dumps(told))
+        print(json.dumps(shown))
     if parsed.quiet or parsed.json:
         return
     print_check(report, sys.stderr)

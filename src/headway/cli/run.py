@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,14 +24,20 @@ from headway.config import foreign_allowance, read_configuration
 from headway.errors import BadValueError, PlanTooLargeError, UsageError
 
 if TYPE_CHECKING:
+    from headway.journal.documents import Landing
     from headway.journal.journal import Journal
     from headway.pacing.windows import Shares
     from headway.plans.load import Loaded
-    from headway.report.detect import DetectorFinding
-    from headway.run.detector import Detector
-    from headway.run.launch import Launched
+    from headway.report.findings import Finding
+    from headway.run.driver import Driver
+    from headway.run.observe import Observer
     from headway.run.plan_run import PlanRun, PlanSource
 
+WARNINGS_SHOWN_MAX: Final = 5
+"""Warnings of `check` that a run shows: it has a screen of its own to draw."""
+BLIND: Final = (
+    "the files that commands use cannot be observed here, so that lost updates are not found"
+)
 EXAMPLES: Final = """\
 examples:
   headway run plan.yaml
@@ -40,7 +48,8 @@ examples:
   headway run plan.yaml -j 8 --strategy waves:4
   headway run plan.yaml --forecast                   first the expected time beside the least
   headway run plan.yaml --sim script.yaml            against the simulated provider, free of charge
-  headway run plan.yaml --detect learn               propose `reads` and `writes` for its tasks
+  headway run plan.yaml --observe enforce            stop at the first lost update or stale read
+  headway run plan.yaml --learn                      propose `reads` and `writes` for its tasks
 
 The results of the last tasks are printed; all of them with `headway results`.
 exit codes: 0 all done, 1 some failed, 2 usage, 3 plan refused, 4 budget reached,
@@ -63,7 +72,7 @@ def arguments(parser: argparse.ArgumentParser) -> Body:
     add = parser.add_argument
     add("plan", metavar="PLAN", help="the plan's file")
     add("--strategy", metavar="S", help="adaptive, waves:4, fixed:8, all-at-once")
-    add("-j", "--jobs", type=int, metavar="N", help="so many tasks at once; calls are paced")
+    add("-j", "--jobs", type=int, metavar="N", help="concurrency: exactly N tasks at a time")
     add("--retries", type=int, metavar="N", help="attempts after the first")
     add("--model", default="", metavar="M", help="for prompts that name none")
     add("--outside", action="store_true", help="allow paths outside of the plan's folder")
@@ -84,9 +93,11 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     add_windows(parser)
     add("--sim", nargs="?", const="", metavar="SCRIPT",
         help="use the simulated provider; its models follow a script")  # fmt: skip
-    add("--detect", default="warn", choices=("warn", "enforce", "learn", "off"),
-        help="what becomes of tasks that touch what they do not declare: default warn; learn "
-        "proposes declarations")  # fmt: skip
+    add("--observe", default="warn", choices=("warn", "enforce", "off"),
+        help="which files tasks use at the same time: default warn, at the end, with exit code 1; "
+        "enforce stops the run")  # fmt: skip
+    add("--learn", action="store_true",
+        help="propose `reads` and `writes` for the plan, from what its tasks used")  # fmt: skip
     add("--no-gateway", action="store_true", help="leave the model calls of commands alone")
     add("--yes", action="store_true", help="do not ask, whatever it may cost")
     add("--quiet", "-q", action="store_true", help="show nothing while it runs")
@@ -118,6 +129,8 @@ def _run(parsed: argparse.Namespace) -> int:
     loaded = load_plan(path, parsed.plan, parsed.outside)
     if parsed.strategy:
         loaded = loaded.with_spec(replace(loaded.expanded.spec, strategy=parsed.strategy))
+    if not (parsed.quiet or parsed.json):
+        warn_of(loaded, parsed.plan)
     with environment_of(parsed) as environment:
         return begin(loaded, path, parsed, environment, budget)
 
@@ -129,9 +142,9 @@ def begin(
     environment: Mapping[str, str],
     budget: Budget | None,
 ) -> int:
-    from headway.cli.running import begin_journal
-    from headway.engine.record import Header
-    from headway.run.plan_run import PlanSource
+    from headway.base.folders import folders
+    from headway.journal.journal import Journal
+    from headway.run.plan_run import PlanSource, ready_run
 
     settings = read_configuration(os.environ).values
     source = PlanSource(
@@ -143,73 +156,91 @@ def begin(
     ).of(loaded.expanded)  # fmt: skip
     source, starts = planned_start(loaded, source, parsed, environment)
     # Refused here, it leaves no run behind that could not be resumed either.
-    run = ready_run(loaded, source, parsed, environment)
+    run = ready_run(loaded, source, environment, deadline_of(parsed))
     run = replace(run, launch=replace(run.launch, starts=starts))
     must_be_worth_it(loaded, source, parsed, environment)
     name, folder = loaded.expanded.spec.name or path.stem, str(loaded.folder.resolve())
-    keeps, encoded = settings.keep_results, source.encoded()
-    journal = begin_journal(
-        lambda run_id, now_s: Header(run_id, name, "plan", encoded, folder, run.tasks, now_s, keeps)
-    )
+    journal = Journal.begin(
+        folders(os.environ).state, name, "plan", source.encoded(), folder, run.tasks,
+        settings.keep_results,
+    )  # fmt: skip
     return perform(run, source, journal, parsed)
 
 
-def ready_run(
-    loaded: Loaded, source: PlanSource, parsed: argparse.Namespace, environment: Mapping[str, str]
-) -> PlanRun:
-    """A plan put together, without a journal yet; refused here if it cannot work."""
-    from headway.run.plan_run import must_be_possible, plan_run
-    from headway.run.run_context import Crew
+def warn_of(loaded: Loaded, plan: str) -> None:
+    """Show the warnings of `headway check`."""
+    from headway.plans.check import remarks_on
+    from headway.plans.document import absent
 
-    crew = Crew(str(loaded.folder.resolve()), "", "", environment)
-    run = plan_run(loaded.expanded, source, crew, deadline_of(parsed))
-    must_be_possible(run, environment)
-    return run
+    remarks = remarks_on(loaded.survey, partial(absent, loaded.folder))
+    warnings = [one for one in remarks if one.severity == "warning"]
+    for one in warnings[:WARNINGS_SHOWN_MAX]:
+        detail = f": {one.detail}" if one.detail else ""
+        print(f"warning: {one.message}{detail}", file=sys.stderr)
+    if warnings:
+        hidden = len(warnings) - WARNINGS_SHOWN_MAX
+        more = f"{hidden:,} more, and " if hidden > 0 else ""
+        print(f"{more}what to write instead: headway check {shlex.quote(plan)}", file=sys.stderr)
 
 
 def perform(run: PlanRun, source: PlanSource, journal: Journal, parsed: argparse.Namespace) -> int:
     from headway.cli.running import Show, conduct, meter_of
-    from headway.report.text.ending import files_of
-    from headway.run.detector import detector_of, findings_of
-    from headway.run.plan_run import cast_of, has_commands, with_meter
+    from headway.report.findings import ERRORS
+    from headway.report.text.runs import files_of, landing_lines
+    from headway.run.landing import land, most_reruns
+    from headway.run.observe import findings_of, observer_of
+    from headway.run.plan_run import has_commands, with_meter
 
     crew, expanded = run.crew, run.plans.expanded
-    crew.join(journal)
+    run.join(journal, source)
     is_metered = source.has_gateway and has_commands(expanded)
     meter = meter_of(journal, is_metered, crew.environment)
     if meter is not None:
         run = with_meter(run, meter)
-    source.of(expanded).save(journal, expanded.sources)
-    cast_of(run.plans, crew.environment).keep(journal)
     is_shown = not parsed.quiet
-    foreseen_s = None
     if parsed.forecast:
         from headway.report.text.forecast import foretold
         from headway.run.forecasts import foresee_run
 
         foreseen = foresee_run(run, source, journal)
-        is_known = foreseen is not None and not foreseen.unknown
-        foreseen_s = foreseen.time_s.mid if foreseen is not None and is_known else None
         if is_shown and not parsed.json:
             print(*foretold(foreseen, time.time()), sep="\n", file=sys.stderr)
-    detector = detector_of(parsed.detect, run, journal.folder)
-    show = Show(is_shown, is_shown, parsed.json, is_shown, foreseen_s)
-    found: tuple[DetectorFinding, ...] = ()
+    if is_shown and not parsed.json and (words := most_reruns(run)):
+        print(words, file=sys.stderr)
+    observer = observer_of(parsed.observe, run, journal, learns=parsed.learn)
+    launch = observer.around(run.launch, crew.shim())
+    if observer.problem and observer.mode == "enforce":
+        raise UsageError(
+            f"`--observe enforce` is not possible: {BLIND}: {observer.problem}",
+            hint="write `workspace: on` to the tasks with commands, or use `--observe warn`",
+        )
+    if observer.problem:
+        print(f"{BLIND}: {observer.problem}", file=sys.stderr)
+    show = Show(is_shown, is_shown, parsed.json, is_shown)
+    found: tuple[Finding, ...] = ()
+    landing: Landing | None = None
 
     def added() -> dict[str, object]:
-        nonlocal found
-        found = findings_of(detector, run, journal)
-        return {"stale": run.stale, "findings": [as_dict(one) for one in found]}
+        nonlocal found, landing
+        found, landing = findings_of(observer, run, journal), land(run, journal)
+        return {
+            "exit_code": int(any(one.kind in ERRORS for one in found)),
+            "stale": run.stale,
+            "landed": as_dict(landing),
+            "findings": [as_dict(one) for one in found],
+        }
 
-    def last(launched: Launched) -> None:
+    def last(driver: Driver) -> None:
         say_again(run, source, journal.folder, is_shown and not parsed.json)
+        if is_shown and not parsed.json and landing is not None:
+            print(*landing_lines(landing, journal.header.run), sep="\n", file=sys.stderr)
         if not parsed.json:
-            _say_findings(detector, found, journal.header.run)
-            if launched.outcome.cause != "interrupted":
+            _say_findings(observer, found, journal.header.run)
+            if driver.outcome.cause != "interrupted":
                 print_last(run, journal.folder)
 
     return conduct(
-        detector.around(run.launch), journal, show, adds=added, last=last,
+        launch, journal, show, adds=added, last=last,
         files=lambda view: files_of(run.plans, view),
     )  # fmt: skip
 
@@ -225,19 +256,20 @@ def say_again(run: PlanRun, source: PlanSource, folder: str, is_shown: bool) -> 
         lessons = lessons_of(run.launch.graph, sharing.coherence)
         remember(run.crew.environment, source.path, lessons)
         with JournalReader(folder) as reader:
-            words += again_lines(RunView(reader).history, lessons)
+            history = RunView(reader).history
+            words += again_lines(history, lessons) if history.stale else ()
     for line in words if is_shown else ():
         print(line, file=sys.stderr)
 
 
-def _say_findings(detector: Detector, found: tuple[DetectorFinding, ...], run: str) -> None:
+def _say_findings(observer: Observer, found: tuple[Finding, ...], run: str) -> None:
+    if not found and not observer.learns:
+        return  # Without loading what shows them.
     from headway.report.text.check import learned_lines, print_findings
 
     print_findings(found, sys.stderr, f"headway status {run} --json")
-    if detector.problem:
-        print(detector.problem, file=sys.stderr)
-    if detector.mode == "learn":
-        print(*learned_lines(detector.learned()), sep="\n", file=sys.stderr)
+    if observer.learns:
+        print(*learned_lines(observer.learned()), sep="\n", file=sys.stderr)
 
 
 def print_last(run: PlanRun, folder: str) -> None:
@@ -265,12 +297,19 @@ def environment_of(parsed: argparse.Namespace) -> Iterator[Mapping[str, str]]:
     if parsed.sim is None:
         yield dict(os.environ)
         return
+    script = ("--script", parsed.sim) if parsed.sim else ()
+    with simulated(*script) as environment:
+        yield environment
+
+
+@contextmanager
+def simulated(*options: str) -> Iterator[Mapping[str, str]]:
+    """An environment whose model calls are answered by the simulated provider."""
     from headway.client.admission import keep_apart
     from headway.sim.server import launched
 
     keep_apart()
-    script = ("--script", parsed.sim) if parsed.sim else ()
-    with launched(*script) as url:
+    with launched(*options) as url:
         told = {
             "ANTHROPIC_BASE_URL": url,
             "ANTHROPIC_API_KEY": "simulated",
@@ -279,8 +318,16 @@ def environment_of(parsed: argparse.Namespace) -> Iterator[Mapping[str, str]]:
             "GOOGLE_GEMINI_BASE_URL": url,
             "GEMINI_API_KEY": "simulated",
         }
+        before = {name: os.environ.get(name) for name in told}
         os.environ.update(told)
-        yield dict(os.environ)
+        try:
+            yield dict(os.environ)
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
 
 
 def must_be_worth_it(
@@ -436,7 +483,7 @@ def _resume_each(journal: Journal, parsed: argparse.Namespace) -> int:
 def _resume_plan(journal: Journal, parsed: argparse.Namespace) -> int:
     from headway.agents.programs import accounts_of, paid_twice
     from headway.journal.reader import JournalReader
-    from headway.run.plan_run import PlanSource
+    from headway.run.plan_run import PlanSource, ready_run
     from headway.run.resume import plan_to_resume
 
     told = len(accounts_of(journal.reader))
@@ -457,7 +504,7 @@ def _resume_plan(journal: Journal, parsed: argparse.Namespace) -> int:
         if words:
             print(f"{Path(source.path).name} was edited: {words}", file=sys.stderr)
         with environment_of(parsed) as environment:
-            run = ready_run(loaded, source, parsed, environment)
+            run = ready_run(loaded, source, environment, deadline_of(parsed))
             code = perform(run, source, journal, parsed)
     finally:
         journal.close()

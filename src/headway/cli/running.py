@@ -4,37 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from headway.base.codec import as_dict
-from headway.base.folders import folders
 from headway.engine.events import Event
 from headway.engine.record import Header
 from headway.errors import BadValueError, HeadwayError, JournalError
 from headway.interrupts import say_on_interrupt
-from headway.journal.file import LEAST_BYTES, free_bytes, full_words
-from headway.journal.folder import new_run
 from headway.journal.journal import Journal
+from headway.report.text.logs import event_words
 from headway.report.text.words import one_line
-from headway.run.driver import Driver
-from headway.run.launch import Launch, Launched, launch
+from headway.run.driver import Driver, Launch
+from headway.run.launch import launch
 
 if TYPE_CHECKING:
     from headway.gateway.tasks import TaskGateway
     from headway.pacing.view import AccountView
-    from headway.report.text.lines import Lanes, Watcher
+    from headway.report.text.live import Lanes, Watcher
     from headway.report.text.run_view import RunView
 
 EFFECT_CELLS_MAX: Final = 400
 """Of the words for an effect that failed: others' words are among them."""
+
+STILL: Final = ("RunHeld", "RunStopping")
+SHOWN_S: Final = 2.0
+"""By then a view has shown why nothing starts, unless the journal that it follows has no room."""
 
 CLOSED: Final = {
     "budget": "the budget is reached",
@@ -51,27 +51,13 @@ class Show(Struct, frozen=True):
     summary: bool = True
     is_json: bool = False
     holds: bool = True
-    """Whether the user is told, also without a view, that a run waits and for what."""
-    foreseen_s: float | None = None
-
-
-def begin_journal(header: Callable[[str, float], Header]) -> Journal:
-    """The journal of a new run; `header` is told its id and the time."""
-    now_s = time.time()
-    state = folders(os.environ).state
-    try:
-        place = new_run(state, now_s)
-        return Journal.create(place.folder, header(place.id, now_s))
-    except JournalError as fault:
-        if os.path.isdir(state) and free_bytes(state) < LEAST_BYTES:
-            fault.hint = full_words(state)
-        raise
+    """Whether, also without a view, it is printed that a run waits and for what."""
 
 
 def meter_of(
     journal: Journal, is_wanted: bool, environment: Mapping[str, str]
 ) -> TaskGateway | None:
-    """Who sees and paces the model calls that a run's commands make."""
+    """The gateway that paces the model calls of a run's commands."""
     if not is_wanted:
         return None
     from headway.gateway.tasks import task_gateway
@@ -89,97 +75,123 @@ def conduct(
     run: Launch,
     journal: Journal,
     show: Show,
-    told: Callable[[Sequence[Event], Watcher | None], None] | None = None,
+    shows: Callable[[Sequence[Event], Watcher | None], None] | None = None,
     ended: Callable[[], None] | None = None,
     adds: Callable[[], Mapping[str, object]] | None = None,
-    last: Callable[[Launched], None] | None = None,
+    last: Callable[[Driver], None] | None = None,
     files: Callable[[RunView], list[str]] | None = None,
 ) -> int:
-    """Perform a run in view of its user; `last` shows what comes before the words of its end."""
-    from headway.report.text.lines import own_lanes
+    """Perform a run in view of its user; its exit code.
+
+    `adds` gives what else a program is told, and an exit code for a run that has none of its own;
+    `last` shows what comes before the words of its end.
+    """
+    from headway.report.text.live import own_lanes
 
     watcher: Watcher | None = None
     lanes = own_lanes() if run.sees_calls else tuple
 
     def watch(events: Sequence[Event]) -> None:
-        if told is not None:
-            told(events, watcher)
+        _say_unwritten(journal, events, watcher)
+        try:
+            if shows is not None:
+                shows(events, watcher)
+        except Exception:
+            if watcher is not None:
+                watcher.close()  # The error says why the run ends, and is printed at its end.
+            raise
 
     def began(_: Driver) -> None:
         nonlocal watcher
-        watcher = _watcher(run, journal, show, lanes)
+        watcher = _watcher(journal, show, lanes)
 
-    async def perform() -> Launched:
+    async def perform() -> Driver:
         return await launch(replace(run, watch=watch, heeds_signals=True), journal, began)
 
     say_on_interrupt(f"headway resume {journal.header.run}")
-    launched: Launched | None = None
+    driver: Driver | None = None
     try:
-        launched = asyncio.run(perform())
-        budget_words, could_finish = _finishes(launched, journal)
-        added = adds() if adds is not None else {}
+        driver = asyncio.run(perform())
+        added = {} if adds is None else dict(adds())
+        own = int(str(added.pop("exit_code", 0)))
+        code = driver.outcome.exit_code or own
     finally:
         if ended is not None:
             ended()
         if watcher is not None:
             watcher.close()
-        _close(journal, launched)
+        with _unread(driver):
+            journal.close()
     if show.is_json:
-        could = {"could_finish": could_finish} if could_finish else {}
-        print(json.dumps({**_summary(launched, journal.header), **could, **added}))
-    if last is not None:
-        last(launched)
-    if not show.is_json and (show.summary or launched.exit_code):
-        for words in budget_words:
-            print(f"budget: {words}", file=sys.stderr)
-        _say(launched, journal, run, lanes, files)
-    return launched.exit_code
+        summary = {**_summary(driver, journal.header), "exit_code": code}
+        print(json.dumps({**summary, **added}))
+    with _unread(driver):
+        if last is not None:
+            last(driver)
+        if not show.is_json and (show.summary or code):
+            _say(driver, journal, run, lanes, files)
+    return code
 
 
-def _close(journal: Journal, launched: Launched | None) -> None:
-    """Close the journal; what is not on the disk does not change how an interrupted run ended."""
+def _say_unwritten(journal: Journal, events: Sequence[Event], watcher: Watcher | None) -> None:
+    """Show soon why nothing starts, if the journal, which views follow, has no room for it."""
+
+    def show(event: Event) -> None:
+        if journal.is_stuck:
+            with nullcontext() if watcher is None else watcher.aside():
+                print(event_words(event, ""), file=sys.stderr)
+
+    for event in events:
+        if type(event).__name__ in STILL:
+            asyncio.get_running_loop().call_later(SHOWN_S, show, event)
+
+
+@contextmanager
+def _unread(driver: Driver | None) -> Iterator[None]:
+    """What cannot be written or read, on a full disk say, does not change how an interrupted run
+    ended."""
     try:
-        journal.close()
+        yield
     except JournalError as fault:
-        if launched is None or launched.outcome.cause != "interrupted":
+        if driver is None or driver.outcome.cause != "interrupted":
             raise
         print(fault.render(), file=sys.stderr)
 
 
-def _watcher(run: Launch, journal: Journal, show: Show, lanes: Lanes) -> Watcher | None:
-    from headway.report.text.lines import LineView, watcher_for
+def _watcher(journal: Journal, show: Show, lanes: Lanes) -> Watcher | None:
+    from headway.report.text.live import LineView, watcher_for
 
     if show.view and not show.is_json:
-        return watcher_for(sys.stderr, journal.folder, lanes, run.budget, show.foreseen_s)
+        return watcher_for(sys.stderr, journal.folder, lanes)
     # A run that starts nothing more, or not for a while, must not look as if it hung.
     return LineView(journal.folder, sys.stderr, is_short=True) if show.holds else None
 
 
-def _summary(launched: Launched, header: Header) -> dict[str, object]:
-    outcome = launched.outcome
+def _summary(driver: Driver, header: Header) -> dict[str, object]:
+    outcome = driver.outcome
     finished = as_dict(outcome.finished)
     ended_s = finished.pop("at_s")
     return {
         "run": header.run, "name": header.name, **finished, "cause": outcome.cause,
         "detail": outcome.detail, "until_s": outcome.until_s,
-        "seconds": round(ended_s - header.created_s, 3), "exit_code": launched.exit_code,
+        "seconds": round(ended_s - header.created_s, 3), "exit_code": driver.outcome.exit_code,
     }  # fmt: skip
 
 
 def _say(
-    launched: Launched, journal: Journal, run: Launch, lanes: Lanes,
+    driver: Driver, journal: Journal, run: Launch, lanes: Lanes,
     files: Callable[[RunView], list[str]] | None,
 ) -> None:  # fmt: skip
     """How the run ended: the last lines."""
     from headway.journal.reader import JournalReader
-    from headway.report.text.ending import ending_lines
     from headway.report.text.run_view import RunView
+    from headway.report.text.runs import ending_lines
 
-    outcome, budget = launched.outcome, run.budget
-    if launched.outbox is not None:
-        for failure in launched.outbox.failures():
+    outcome, budget = driver.outcome, run.budget
+    if driver.outbox is not None:
+        for failure in driver.outbox.failures():
             print(one_line(failure, EFFECT_CELLS_MAX), file=sys.stderr)
-        if now := len(launched.outbox.known.now):
+        if now := len(driver.outbox.known.now):
             print(f"{now} effects at once, outside the guarantee", file=sys.stderr)
     why = CLOSED[outcome.cause] if outcome.cause else ""
     if outcome.detail and outcome.cause not in ("", "interrupted"):
@@ -196,16 +208,3 @@ def _say(
         found = [] if files is None else files(view)
         for line in ending_lines(view, used, why, outcome.until_s, found, more):
             print(line, file=sys.stderr)
-
-
-def _finishes(launched: Launched, journal: Journal) -> tuple[list[str], list[dict[str, object]]]:
-    """When a run could end that an account's budget has stopped: in words, and for a program."""
-    if launched.outcome.cause != "budget":
-        return [], []
-    from headway.report.text.accounts import finish_json, finish_words
-    from headway.report.text.health import finishes_now
-
-    graph, detail = launched.driver.state.graph, launched.outcome.detail
-    found, tasks = finishes_now(graph, journal.reader.rows(), detail, os.environ)
-    told = [{**finish_json(one), "tasks": tasks} for one in found]
-    return [finish_words(one, tasks) for one in found], told

@@ -12,10 +12,9 @@ from typing import Final
 from headway.base.codec import as_dict
 from headway.cli.main import Body, add_json, print_json, show
 from headway.errors import UsageError
-from headway.report.text import results as written
+from headway.journal.folder import LAST
 from headway.report.text import runs
-from headway.report.text.agents import accounts_by_key
-from headway.report.text.run_view import look, opened
+from headway.report.text.run_view import RunView, opened
 from headway.report.text.terminal import print_lines
 from headway.report.text.words import console_for
 
@@ -24,11 +23,8 @@ examples:
   headway status                    the last run
   headway status 20261116-0423      by the beginning of its id
   headway status --watch            until it is over
-  headway status --health           your accounts: good, watch or bad, why, and when it is better
-  headway status --health --watch   the same, again and again, until you interrupt it
-  headway status --health --json | jq '.lanes[] | {group, level, reasons, advice}'
 
-Exits with 0 whatever state the run, or the account, is in; --json says which.
+Exits with 0 in every state of the run; --json has it. Accounts: headway limits.
 """
 
 REPORT: Final = """\
@@ -36,7 +32,7 @@ examples:
   headway report                    the last run
   headway report 20261116-0423      by the beginning of its id
 
-Works while a run goes on; exits with 0 whatever it says. docs/runs.md explains the causes.
+Works while a run goes on; exits with 0. docs/runs.md explains the causes.
 """
 
 TIMELINE: Final = """\
@@ -74,8 +70,8 @@ examples:
   headway results RUN --format csv > out.csv   a table; formulas in it are made harmless
   headway results RUN --folder out             one file per result
   headway results RUN --task review verdict    only these tasks or groups
-  headway results RUN --trace verdict          what a reduction was made of, down to its tasks
-  headway results RUN --trace verdict 'no index on orders'     only where this is from
+  headway results --apply                      what tasks in workspaces did, into your files
+  headway results RUN --branches               a git branch for each of them, for review
   headway results RUN --state                  what its tasks have put into the shared state
   headway results RUN --state 'records/*' --json
 
@@ -111,40 +107,28 @@ def status(parser: argparse.ArgumentParser) -> Body:
     add = _add_run(parser, STATUS)
     add("--watch", action="store_true", help="show it until it is over")
     add_json(parser)
-    add("--health", action="store_true", help="the accounts instead of a run: are they well?")
     return _status
 
 
 def _status(parsed: argparse.Namespace) -> int:
-    if parsed.health:
-        return _health(parsed)
     from headway.journal.documents import kept_findings
-    from headway.report.text.check import print_findings
 
     with opened(parsed.name) as (place, reader):
         if parsed.watch:
-            from headway.report.text.logs import watch_status
+            from headway.report.text.live import watch_run
 
-            watch_status(reader, console_for(sys.stderr))
+            watch_run(reader, sys.stderr)
         found = kept_findings(reader)
         if parsed.json:
             findings = [as_dict(one) for one in found]
-            return print_json({**runs.as_json(look(reader)), "findings": findings})
+            return print_json({**runs.as_json(RunView(reader)), "findings": findings})
         console = console_for(sys.stdout)
-        print_lines(console, runs.status_lines(look(reader), console.width))
-        print_findings(found, sys.stdout, f"headway status {place.id} --json")
+        print_lines(console, runs.status_lines(RunView(reader), console.width))
+        if found:
+            from headway.report.text.check import print_findings
+
+            print_findings(found, sys.stdout, f"headway status {place.id} --json")
     return 0
-
-
-def _health(parsed: argparse.Namespace) -> int:
-    """The accounts; no run is needed, and no broker is started."""
-    from headway.client.overview import overview
-    from headway.report.text.health import draw_health, health_json, watch_health
-
-    if parsed.watch:
-        watch_health(lambda: overview(os.environ), sys.stdout, parsed.json)
-    seen = overview(os.environ)
-    return show(parsed, lambda: health_json(seen), lambda console: draw_health(console, seen))
 
 
 def report(parser: argparse.ArgumentParser) -> Body:
@@ -154,14 +138,14 @@ def report(parser: argparse.ArgumentParser) -> Body:
 
 
 def _report(parsed: argparse.Namespace) -> int:
-    from headway.report.text.report import afterwards, as_json, report_lines
+    from headway.report.text.report import as_json, report_lines, report_of
 
     with opened(parsed.name) as (_, reader):
-        run = afterwards(reader)
-    return show(
-        parsed, lambda: as_json(run),
-        lambda console: print_lines(console, report_lines(run, console.width)),
-    )  # fmt: skip
+        run = report_of(reader)
+        return show(
+            parsed, lambda: as_json(run),
+            lambda console: print_lines(console, report_lines(run, console.width)),
+        )  # fmt: skip
 
 
 def timeline(parser: argparse.ArgumentParser) -> Body:
@@ -192,7 +176,7 @@ def why(parser: argparse.ArgumentParser) -> Body:
 
 
 def _why(parsed: argparse.Namespace) -> int:
-    from headway.report.text.why import cause_of, draw_cause, known
+    from headway.report.text.why import draw_explanation, explain, known
 
     *runs, task = parsed.words
     if len(runs) > 1:
@@ -201,8 +185,8 @@ def _why(parsed: argparse.Namespace) -> int:
             hint=f"headway why '{' '.join(parsed.words)}', if that is its name",
         )
     with opened(runs[0] if runs else "last") as (_, reader):
-        found = cause_of(reader, task, lambda: known(reader))
-    return show(parsed, lambda: as_dict(found), lambda console: draw_cause(console, found))
+        found = explain(reader, task, lambda: known(reader))
+    return show(parsed, lambda: as_dict(found), lambda console: draw_explanation(console, found))
 
 
 def logs(parser: argparse.ArgumentParser) -> Body:
@@ -241,12 +225,12 @@ def _tell(parsed: argparse.Namespace, word: str) -> int:
     from headway.run.launch import tell
 
     with opened(parsed.name) as (place, reader):
-        was_told, pid, words = tell(reader, place.id, word)
+        was_accepted, pid, words = tell(reader, place.id, word)
     if parsed.json:
-        print_json({"run": place.id, "told": was_told, "pid": pid})
+        print_json({"run": place.id, "accepted": was_accepted, "pid": pid})
     else:
         print(words)
-    return 0 if was_told else 1
+    return 0 if was_accepted else 1
 
 
 def results(parser: argparse.ArgumentParser) -> Body:
@@ -264,21 +248,27 @@ def results(parser: argparse.ArgumentParser) -> Body:
     form.add_argument("--state", nargs="?", const="**", metavar="PATTERN",
                       help="the shared state instead, or its keys of a pattern")  # fmt: skip
     form.add_argument("--prompt", metavar="TASK", help="the prompt of a task, filled in")
-    form.add_argument("--trace", nargs="+", metavar=("TASK", "TEXT"),
-                      help="what a reduction was made of, or where a text is from")  # fmt: skip
+    form.add_argument("--apply", action="store_true",
+                      help="put what landed from workspaces into your files")  # fmt: skip
+    form.add_argument("--branches", action="store_true",
+                      help="a git branch for each task that landed, and one with all")  # fmt: skip
+    form.add_argument("--patch", action="store_true", help="what landed, as a patch on stdout")
     return _results
 
 
 def _results(parsed: argparse.Namespace) -> int:
+    from headway.report.text import results as written
+    from headway.report.text.agents import accounts_by_key
+
     if parsed.state is not None:
         return _state(parsed)
-    if parsed.trace is not None:
-        return _trace(parsed)
+    if parsed.apply or parsed.branches or parsed.patch:
+        return _landed(parsed)
     with opened(parsed.name) as (_, reader):
         if parsed.prompt is not None:
             print(written.prompt_of(reader, parsed.prompt))
             return 0
-        run = look(reader)
+        run = RunView(reader)
         found = written.harvest(reader, parsed.task, is_final=not parsed.all)
         is_table = parsed.format == "table" or (
             parsed.format is None and not parsed.parse and sys.stdout.isatty()
@@ -306,20 +296,39 @@ def _results(parsed: argparse.Namespace) -> int:
     return 1 if missing else 0
 
 
-def _trace(parsed: argparse.Namespace) -> int:
-    from headway.report.text.trace import as_json, draw_trace, trace_of
+def _landed(parsed: argparse.Namespace) -> int:
+    """What tasks in workspaces did: into the user's files, as branches, or as a patch."""
+    from headway.run.landing import landing_of
+    from headway.workspaces.apply import apply_files, list_stores, make_branches, patch_of
 
-    task, *words = parsed.trace
-    with opened(parsed.name) as (_, reader):
-        found = trace_of(reader, task, " ".join(words))
-    if parsed.format:
-        print(written.json_line(as_json(found)))
+    with opened(parsed.name) as (place, reader):
+        landed = landing_of(reader).folders
+        stores, run = list_stores(place.folder), reader.header.run
+    tops, here = [f"{store.folder}/" for store in stores], f"{os.path.realpath('.')}/"
+    is_here = any(top.startswith(here) or here.startswith(top) for top in tops)
+    if parsed.name == LAST and not is_here and not parsed.patch:
+        verb = "--apply" if parsed.apply else "--branches"
+        raise UsageError(
+            f"the last run worked in {', '.join(store.folder for store in stores)}, not here",
+            hint=f"headway results {run} {verb}",
+        )
+    if parsed.patch:
+        for store in stores:
+            sys.stdout.write(patch_of(store))
         return 0
-    for line in draw_trace(found):
-        print(line)
-    if words and not found.below:
-        print("no result contains that, or shares a rare word with it", file=sys.stderr)
-        return 1
+    for store in stores:
+        others = {
+            f"{task.name}-{name}": commit
+            for one in landed if os.path.realpath(one.folder).startswith(store.folder)
+            for task in one.tasks for name, commit in task.other_refs.items()
+        }  # fmt: skip
+        done = apply_files(store) if parsed.apply else make_branches(store, run, others)
+        for name in done:
+            print(name if name.isprintable() else repr(name))
+        what = "file" if parsed.apply else "branch"
+        plural = {"file": "files", "branch": "branches"}[what] if len(done) != 1 else what
+        verb = "written" if parsed.apply else "made"
+        print(f"{len(done)} {plural} {verb} in {store.folder}", file=sys.stderr)
     return 0
 
 
@@ -329,7 +338,7 @@ def _state(parsed: argparse.Namespace) -> int:
 
     with opened(parsed.name) as (_, reader):
         values, digest = committed(reader, parsed.state)
-        verdict = look(reader).verdict
+        verdict = RunView(reader).verdict
     if parsed.format:
         parsed_values = {key: json.loads(data) for key, data in values.items()}
         print(json.dumps(parsed_values, ensure_ascii=False))

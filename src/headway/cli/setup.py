@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from headway.cli import main as cli
-from headway.cli.main import Body, Commands, add_command, add_commands, add_json, print_json, show
+from headway.cli.main import Body, add_command, add_commands, add_json, print_json, show
 from headway.errors import BadValueError, UsageError
 
 DOCTOR: Final = """\
@@ -54,13 +54,12 @@ SHELLS: Final = ("bash", "zsh", "fish")
 
 SKILL: Final = """\
 examples:
-  headway skill install                   for this project: .claude/skills and .agents/skills
-  headway skill install --user            for all of your projects
-  headway skill install --to opencode     claude, codex, opencode, gemini, or a folder of skills
-  headway skill install --print           only show it
-  headway skill uninstall
+  headway skill install              for this project: .claude/skills and .agents/skills
+  headway skill install --user       for all of your projects
+  headway skill install --to DIR     into another folder of skills
+  headway skill install --print      only show it
 
-A file that you have changed is left as it is, unless --force says otherwise.
+A file that you have changed is left as it is, except with --force.
 """
 
 MCP: Final = """\
@@ -89,7 +88,7 @@ def _doctor(parsed: argparse.Namespace) -> int:
     if parsed.prune is not None:
         return _prune(parsed)
     from headway.base.codec import as_dict
-    from headway.report.text.doctor import draw_findings
+    from headway.report.text.check import draw_findings
     from headway.run.doctor import check_up
 
     findings = check_up(os.environ)
@@ -123,8 +122,11 @@ def _prune(parsed: argparse.Namespace) -> int:
     from headway.journal.folder import prune
     from headway.report.text.run_view import state_folder
     from headway.run.launch import span_s
+    from headway.workspaces.snapshot import prune_caches
 
-    gone = prune(state_folder(), time.time() - span_s(parsed.prune))
+    before_s = time.time() - span_s(parsed.prune)
+    gone = prune(state_folder(), before_s)
+    prune_caches(state_folder(), before_s)  # Copies of folders, which later runs make again.
     if parsed.json:
         return print_json({"removed": [place.id for place in gone]})
     for place in gone:
@@ -144,7 +146,7 @@ def config(parser: argparse.ArgumentParser) -> Body:
 
 
 def _show_config(parsed: argparse.Namespace) -> int:
-    from headway.report.text.doctor import settings
+    from headway.config import settings
 
     found = settings(os.environ)
     if parsed.json:
@@ -226,41 +228,29 @@ def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 
 def skill(parser: argparse.ArgumentParser) -> Body:
     parser.epilog = SKILL
-    commands = add_commands(parser)
     about = "put a SKILL.md where agents look for it"
-    install = _skill_command(commands, "install", about)
-    install.add_argument("--print", action="store_true", dest="shows", help="only print it")
-    _skill_command(commands, "uninstall", "take it away again")
+    install = add_command(add_commands(parser), "install", about, SKILL, _skill)
+    add = install.add_argument
+    add("--user", action="store_true", help="for all projects of yours")
+    add("--to", metavar="DIR", default="", help="into another folder of skills")
+    add("--force", action="store_true", help="also if it was changed")
+    add("--print", action="store_true", dest="shows", help="only print it")
+    add_json(install)
     return _skill
 
 
-def _skill_command(commands: Commands, name: str, summary: str) -> argparse.ArgumentParser:
-    parser = add_command(commands, name, summary, SKILL, _skill)
-    parser.add_argument("--to", metavar="AGENT", action="append", default=[],
-                        help="claude, codex, opencode, gemini, or a folder; default: the first "
-                        "two, whose places all four know")  # fmt: skip
-    scope = parser.add_mutually_exclusive_group()
-    scope.add_argument("--user", action="store_true", help="for all projects of yours")
-    scope.add_argument("--project", action="store_true", help="for this one: the default")
-    parser.add_argument("--force", action="store_true", help="even if somebody has changed it")
-    add_json(parser)
-    return parser
-
-
 def _skill(parsed: argparse.Namespace) -> int:
-    from headway.mcp.skill import DEFAULT, install, skill_path, skill_text, uninstall
+    from headway.mcp.skill import install, skill_paths, skill_text
 
-    is_install = parsed.command == "install"
-    if is_install and parsed.shows:
+    if parsed.shows:
         print(skill_text(), end="")
         return 0
-    paths = [skill_path(to, parsed.user, os.environ) for to in parsed.to or DEFAULT]
-    do = install if is_install else uninstall
-    placed = {path: do(path, parsed.force) for path in dict.fromkeys(paths)}
+    paths = skill_paths(parsed.to, parsed.user, os.environ)
+    placed = [{"path": path, "done": install(path, parsed.force)} for path in paths]
     if parsed.json:
-        return print_json([{"path": path, "done": done} for path, done in placed.items()])
-    for path, done in placed.items():
-        print(f"{path}  {done}")
+        return print_json(placed)
+    for one in placed:
+        print(f"{one['path']}  {one['done']}")
     return 0
 
 

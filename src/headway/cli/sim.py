@@ -256,10 +256,10 @@ def _add_serve(commands: Commands) -> None:
         help="of output: max_tokens at admission, the rest back at the end, as OpenAI does "
         "(default with --tpm), or nothing back, or as it is produced, as Anthropic does",
     )  # fmt: skip
-    add("--burst-s", metavar="S", help="buckets hold so many seconds (default: 60)")
+    add("--burst-s", metavar="S", help="buckets hold S seconds (default: 60)")
     add(
         "--window", metavar="5h=N", action="append", default=[],
-        help="tokens in a usage window, told on Anthropic's wire; 5h=200k/30s: one "
+        help="tokens in a usage window, in Anthropic's headers; 5h=200k/30s: one "
         "that lasts only 30 seconds; 5h=200k+: calls beyond it are let in; 7d_oi=200k@M: of the "
         "model M only; may be repeated",
     )  # fmt: skip

@@ -1,5 +1,5 @@
 """How is the call of one client paced, and how does it reach the account of the process?
 
-Reading order: `exchange`, `accounts`, `admission`, `transport`, `httpx_transport`,
-`overview`, `http_server`.
+Reading order: `exchange`, `accounts`, `admission`, `connection`, `transport`,
+`httpx_transport`, `overview`, `http_server`.
 """

@@ -2,7 +2,13 @@
 
 Laws:
 - Thread-safe, for any number of threads and event loops at once.
-- A forked child gets a port of its own: it neither uses nor settles what its parent holds.
+- A call that asked ends in exactly one of: a permit, an error, gone. A permit whose caller has left
+  is settled as unused at once.
+- A permit is settled exactly once, by the caller or the garbage collector, whichever is first.
+- That an answer is to be ended is left where its caller looks; no thread is called or waited for.
+- Nothing of a call blocks. `settle` may run in the middle of anything on any thread, this module
+  included: so there are no locks, and every step is one operation on a dict, list or deque.
+- A forked child neither uses nor settles what its parent holds.
 - Waiting is bounded by the caller's deadline and says, when it ends, what it was for; what a call
   waits for can be looked at while it keeps its place.
 - Without a broker no call is sent, unless the user said so, and never where money counts.
@@ -11,128 +17,34 @@ Laws:
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
-import socket
 import sys
 import weakref
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from copy import copy
 from functools import partial
+from itertools import count
 from math import inf
 from queue import Empty, SimpleQueue
-from threading import Lock, Thread
+from threading import Lock
 from time import monotonic
 from typing import Final
 
 from headway import errors
 from headway.base.clock import now_s
-from headway.base.folders import Folders, folders, prepare
+from headway.base.values import Amounts, Reading, Wait
 from headway.broker import protocol
-from headway.broker.calls import (
-    UNTOLD,
-    AdmissionClient,
-    ClientCall,
-    ClientStatistics,
-    Connection,
-)
-from headway.broker.connection import BrokerConnection
-from headway.broker.election import start
-from headway.broker.service import AdmissionService, counts_towards
-from headway.broker.store import Store, StoredMemory, open_admission, recall
+from headway.client.connection import Connection, Said, dial_alone, dial_best, without_budget
 from headway.client.exchange import Heard
-from headway.pacing.admission import Admission
-from headway.pacing.budget import MonthlyBudgets
-from headway.pacing.call import Request
-from headway.pacing.memory import AccountTerms, PacingMemory, account_of
+from headway.pacing.call import Denied, Granted, Outcome, Request
+from headway.pacing.memory import AccountTerms
 from headway.pacing.view import AdmissionView
 
-_LOG: Final = logging.getLogger("headway")
-
-LINGER_S: Final = 1.0
-"""The thread that lets time pass stays for so long after the last call that waited."""
-
-
-class LocalConnection:
-    """Admission within one process: no second process, nothing shared."""
-
-    def __init__(
-        self,
-        client: AdmissionClient,
-        admission: Admission,
-        keep: Callable[[], str] = lambda: "",
-        now: Callable[[], float] = now_s,
-    ) -> None:
-        self._client, self._admission, self._now = client, admission, now
-        self._inbox: deque[protocol.FromClient | None] = deque()
-        self._lock = Lock()
-        self._bell: SimpleQueue[None] = SimpleQueue()
-        self._starting = Lock()
-        self._ticker: Thread | None = None
-        self._nap_s = inf
-        self._service = AdmissionService(
-            admission, lambda _, message: client.receive(message), keep, _LOG.warning, now
-        )
-        self._service.handle(client.id, client.hello())
-
-    def send(self, message: protocol.FromClient | None, _sent: object = None, /) -> None:
-        """Leave the message, or that time has passed, and serve unless another thread does."""
-        self._inbox.append(message)
-        # Looks again after each release of the lock: a message may have come just before.
-        while self._inbox and self._lock.acquire(blocking=False):
-            try:
-                while self._inbox:
-                    said = self._inbox.popleft()
-                    if said is None:
-                        self._service.is_due = True
-                    else:
-                        self._service.handle(self._client.id, said)
-                if self._service.is_due:
-                    self._service.decide()
-            except errors.WireError as fault:
-                self._client.receive(protocol.Rejected(fault.message))
-            except Exception as fault:
-                # The boundary: this runs on whatever thread came first, which has probably
-                # nothing to do with it. Calls that wait get the error.
-                _LOG.exception("headway cannot admit calls")
-                self._client.receive(protocol.Rejected(f"{type(fault).__name__}: {fault}"))
-            finally:
-                if self._ticker is not None and self._service.wake_s < self._nap_s:
-                    self._bell.put(None)
-                self._lock.release()
-
-    def open(self) -> None:
-        """Let time pass. Never called by a finalizer: it starts a thread."""
-        with self._starting:
-            if self._ticker is None:
-                self._ticker = Thread(target=self._tick, name="headway-ticks", daemon=True)
-                self._ticker.start()
-
-    def close(self) -> None:
-        """There is nothing to close: the thread ends by itself."""
-
-    abandon = close
-
-    def _tick(self) -> None:
-        idle_s = monotonic()
-        while True:
-            self._nap_s = self._service.wake_s
-            nap_s = max(self._nap_s - self._now(), 0.0)
-            try:
-                self._bell.get(timeout=min(nap_s, LINGER_S))
-            except Empty:
-                self.send(None)
-            if self._client.waiting:
-                idle_s = monotonic()
-            elif monotonic() - idle_s >= LINGER_S:
-                with self._starting:
-                    # A call that waits came before this lock, or will start a new thread.
-                    if not self._client.waiting:
-                        self._ticker = None
-                        return
-
-
+UNUSED: Final = Outcome("unused")
+UNTOLD: Final = Wait("", inf, "the broker did not say what for")
+FORGOTTEN: Final = Outcome("used")
+"""A permit that was never settled: its call was probably sent, and not counted."""
 WAIT_S_MAX: Final = 30 * 86400.0
 """The longest wait that is timed; the clocks below do not count further."""
 REASON_S_MAX: Final = 1.0
@@ -141,37 +53,159 @@ LOOK_S: Final = (2.0, 10.0)
 """A caller that wants to know what it waits for is told after so long, then so often."""
 DESCRIBE_S_MAX: Final = 10.0
 """How long an answer about everything may take."""
+_ERRORS: Final[dict[str, type[errors.HeadwayError]]] = {
+    kind.code: kind
+    for kind in (
+        errors.DemandTooLargeError,
+        errors.BudgetReachedError,
+        errors.AccountClosedError,
+        errors.StateFileError,
+    )
+}
 
-Dial = Callable[[AdmissionClient], Connection]
+
+class ClientCall:
+    """A call of this process, from its request to its settlement; once it is granted, its permit.
+
+    Only its caller, and while it waits its port, keep it alive. Every method may be called from
+    anywhere at any time, and never blocks.
+    """
+
+    __slots__ = (
+        "_open", "_port", "error", "expected", "is_answered", "is_gone", "number", "request",
+        "ring", "wait", "waited_for",
+    )  # fmt: skip
+
+    def __init__(self, port: AdmissionPort, number: int, request: Request) -> None:
+        self._port, self.number, self.request = port, number, request
+        self.ring: Callable[[], object] | None = None
+        """Wakes its caller, on any thread; set before the caller looks for an answer and waits."""
+        self.is_answered = self.is_gone = False
+        """Whether its caller wants no answer any more."""
+        self.error: errors.HeadwayError | None = None
+        self.wait: Wait | None = UNTOLD
+        """What the broker said that it waits for; None if only for its turn."""
+        # One entry while it is in use. The first to settle takes it out: to pop a list is one step.
+        self._open: list[Granted] = []
+
+    def __del__(self) -> None:
+        if self._open:
+            self.settle(FORGOTTEN)
+
+    def answer(self, granted: Granted | None, error: errors.HeadwayError | None = None) -> None:
+        """It is granted or denied. A permit whose caller has left is given back unused."""
+        if granted is not None:
+            self.waited_for, self.expected = granted.waited_for, granted.expected
+            self._open.append(granted)
+        self.error, self.is_answered = error, True
+        if self.ring is not None:
+            self.wake()
+        if self.is_gone:
+            self.settle(UNUSED)
+
+    def wake(self) -> None:
+        """Have its caller look, if it waits."""
+        try:
+            if self.ring is not None:
+                self.ring()
+        except RuntimeError:  # The loop that the caller waited in has been closed.
+            self.is_gone = True
+
+    def abandon(self) -> None:
+        """Stop waiting, whatever the answer is or will be."""
+        self.is_gone = True
+        if self._port.waiting.pop(self.number, None) is not None:
+            self._port.send(protocol.Leave(self.number))
+        self.settle(UNUSED)
+
+    @property
+    def cut(self) -> errors.HeadwayError | None:
+        """Why the answer is to be ended here and now, if it is: it outgrew the budget."""
+        return self.error or self._port.cuts.get(self.number)
+
+    def reached(self) -> None:
+        self._tell(protocol.Reached(self.number))
+
+    def began(self, reading: Reading, dialect: str) -> None:
+        self._tell(protocol.AnswerBegan(self.number, reading, dialect))
+
+    def progressed(self, output_tokens: float) -> None:
+        self._tell(protocol.Progressed(self.number, output_tokens))
+
+    def _tell(self, message: protocol.FromClient) -> None:
+        """Send a message that has no answer. One that is too long is dropped without an error."""
+        if self._open and self.number in self._port.in_use:
+            with suppress(errors.WireError):
+                self._port.send(message)
+
+    def settle(self, outcome: Outcome) -> None:
+        """The call ended. Only the first settlement counts."""
+        try:
+            self._open.pop()
+        except IndexError:
+            return
+        try:
+            self._settle(outcome)
+        except BaseException:
+            # Ctrl-C, in the middle of it. What is said twice is said once.
+            self._settle(outcome)
+            raise
+
+    def _settle(self, outcome: Outcome) -> None:
+        port, number = self._port, self.number
+        sent = port.in_use.get(number)
+        if sent is None:
+            return  # A forked child does not settle what its parent holds.
+        # Said first and forgotten after: in between, the next broker may be told both.
+        try:
+            port.send(protocol.Settle(number, outcome), sent)
+        except errors.WireError:
+            port.send(protocol.Settle(number, Outcome(outcome.how, outcome.tally)), sent)
+        port.in_use.pop(number, None)
+        self.error = port.cuts.pop(number, None)
+
+
+Dial = Callable[["AdmissionPort"], Connection]
 
 
 class AdmissionPort:
+    """The calls of this process that wait or are in flight, and the connection to admission."""
+
     def __init__(self, dial: Dial | None = None, *, unpaced: bool = False) -> None:
-        """`unpaced`, or HEADWAY_UNPACED, lets calls go without a broker, except those that count
-        towards a budget."""
+        """`unpaced`, or HEADWAY_UNPACED: calls without a budget go when there is no broker."""
         self._dial = dial or dial_best
-        is_unpaced = unpaced or os.environ.get("HEADWAY_UNPACED", "") not in ("", "0")
-        self._may_go: Callable[[str], bool] = without_budget if is_unpaced else lambda _: False
+        self._is_unpaced = unpaced or os.environ.get("HEADWAY_UNPACED", "") not in ("", "0")
+        self._numbers = count(1)
         self._lock = Lock()
-        self._client: AdmissionClient | None = None
+        self._begin_anew()
         _PORTS.add(self)
+
+    def _begin_anew(self) -> None:
+        self.id = f"{os.getpid()}-{os.urandom(4).hex()}"
+        self.waiting: dict[int, ClientCall] = {}
+        self.in_use: dict[int, protocol.Ask] = {}
+        """Calls in flight, as the next broker is told of them."""
+        self.cuts: dict[int, errors.HeadwayError] = {}
+        """Calls in flight whose answers are to be ended, and why."""
+        self._views: dict[int, Callable[[protocol.Described], None]] = {}
+        self.connection: Connection | None = None
+        """None until it is first needed."""
 
     def admit(
         self, request: Request, deadline_s: float | None = None, heard: Heard | None = None
     ) -> ClientCall:
-        client = self._client or self._present()
-        call = client.enter(request)
+        connection, call = self.connection or self.connected(), self.enter(request)
         try:
-            client.connection.send(protocol.Ask(call.number, request))
+            connection.send(protocol.Ask(call.number, request))
             if not call.is_answered:
-                client.connection.open()
+                connection.open()
                 bell: SimpleQueue[None] = SimpleQueue()
                 call.ring = partial(bell.put, None)
-                for timeout_s in _waits(client, call, deadline_s, heard):
+                for timeout_s in self._waits(call, deadline_s, heard):
                     with suppress(Empty):
                         bell.get(timeout=timeout_s)
         except BaseException:  # Interrupts too: the caller has left, a grant would be unused.
-            client.abandon(call)
+            call.abandon()
             raise
         if call.error is not None:
             raise call.error
@@ -180,108 +214,165 @@ class AdmissionPort:
     async def admit_async(
         self, request: Request, deadline_s: float | None = None, heard: Heard | None = None
     ) -> ClientCall:
-        client = self._client or self._present()
-        call = client.enter(request)
+        connection, call = self.connection or self.connected(), self.enter(request)
         try:
-            client.connection.send(protocol.Ask(call.number, request))
+            connection.send(protocol.Ask(call.number, request))
             if not call.is_answered:
-                client.connection.open()
+                connection.open()
                 bell = asyncio.Event()
                 call.ring = partial(asyncio.get_running_loop().call_soon_threadsafe, bell.set)
-                for timeout_s in _waits(client, call, deadline_s, heard):
+                for timeout_s in self._waits(call, deadline_s, heard):
                     with suppress(TimeoutError):
                         async with asyncio.timeout(timeout_s):
                             await bell.wait()
                     bell.clear()
         except BaseException:  # Cancellation too: the caller has left, a grant would be unused.
-            client.abandon(call)
+            call.abandon()
             raise
         if call.error is not None:
             raise call.error
         return call
 
+    def enter(self, request: Request) -> ClientCall:
+        """A call that is about to ask."""
+        number = next(self._numbers)
+        call = self.waiting[number] = ClientCall(self, number, request)
+        return call
+
+    def send(self, message: protocol.FromClient, sent: protocol.Ask | None = None) -> None:
+        (self.connection or self.connected()).send(message, sent)
+
+    def tell(self, message: protocol.FromClient) -> None:
+        """Send what is not about a call: what the user set, or that usage windows may be filled."""
+        self.send(message)
+        self.connected().open()
+
     def configure(self, account: str, terms: AccountTerms) -> None:
         """What the user set. The broker writes it down, and the next one reads it there."""
-        self._present().tell(protocol.Configure(account, terms))
-
-    def refresh(self, account: str) -> None:
-        """Usage windows may have been filled: of each that holds calls, one call finds out."""
-        self._present().tell(protocol.Refresh(account))
-
-    def forget(self, account: str) -> None:
-        """What was learned and set of an account goes, unless a call uses it."""
-        connection = self._present().connection
-        connection.send(protocol.Forget(account))
-        connection.open()
-
-    def name(self, account: str, name: str) -> None:
-        """The user's name for an account, or none: several of one name are one account."""
-        self._present().tell(protocol.Name(account, name))
+        self.tell(protocol.Configure(account, terms))
 
     def describe(self) -> tuple[AdmissionView, protocol.About]:
         """What is known of every account, who waits and why, and who says so. Blocks."""
         told: SimpleQueue[protocol.Described] = SimpleQueue()
-        self._present().describe(told.put)
+        number = next(self._numbers)
+        self._views[number] = told.put
+        self.tell(protocol.Describe(number))
         try:
             said = told.get(timeout=DESCRIBE_S_MAX)
         except Empty:
             raise errors.BrokerUnavailableError("the broker does not answer") from None
         return said.view, said.about
 
+    def connected(self) -> Connection:
+        """The connection, made if there is none."""
+        with self._lock:
+            if self.connection is None:
+                self.connection = self._dial(self)
+            return self.connection
+
     def close(self) -> None:
-        """Hang up. The next call makes a new connection."""
+        """Hang up. The next call makes a new connection, as another client."""
         with self._lock:
-            client, self._client = self._client, None
-        if client is not None:
-            client.connection.close()
+            if self.connection is not None:
+                self.connection.close()
+            self._begin_anew()
 
-    def statistics(self) -> ClientStatistics:
-        client = self._client
-        return ClientStatistics("", 0, 0, 0) if client is None else client.statistics()
-
-    def _present(self) -> AdmissionClient:
-        with self._lock:
-            if self._client is None:
-                self._client = AdmissionClient(self._dial, self._may_go)
-            return self._client
-
-    def _forked(self) -> None:
-        """In the child: the parent's client, its locks and its threads are not here."""
+    def forked(self) -> None:
+        """In the child: the parent's calls, its locks and its threads are not here."""
+        connection = self.connection
         self._lock = Lock()
-        client, self._client = self._client, None
-        if client is not None:
-            client.is_stale = True
-            client.connection.abandon()
+        self._begin_anew()
+        if connection is not None:
+            connection.abandon()
 
+    # What the connection says, on one thread at a time, and what the next broker is told.
 
-def _waits(
-    client: AdmissionClient, call: ClientCall, deadline_s: float | None, heard: Heard | None
-) -> Iterator[float | None]:
-    """How long to wait for the bell, each time, until there is an answer. A bell that has rung
-    without a reason does no harm."""
-    ends_s = inf if deadline_s is None else monotonic() + min(max(deadline_s, 0.0), WAIT_S_MAX)
-    look_s = inf if heard is None else monotonic() + LOOK_S[0]
-    while not call.is_answered:
-        now, due_s = monotonic(), min(ends_s, look_s)
-        if now < due_s:
-            yield None if due_s == inf else due_s - now
-            continue
-        yield from _reason(client, call)
-        wait, look_s = call.wait, now + LOOK_S[1]
-        if call.number in client.waiting:
-            if wait is not None and wait is not UNTOLD and heard is not None:
-                heard(wait)
-            if now >= ends_s:
-                raise _too_late(call, deadline_s or 0.0)
+    def receive(self, message: protocol.FromBroker) -> None:
+        match message:
+            case Granted(id):
+                self._granted(id[1], message)
+            case Denied(id, code, text, hint):
+                error = _ERRORS.get(code, errors.InternalError)(text, hint=hint or None)
+                call = self.waiting.pop(id[1], None)
+                if call is not None:
+                    call.answer(None, error)
+                elif id[1] in self.in_use:
+                    self.cuts[id[1]] = error
+            case protocol.Waits(number, wait):
+                call = self.waiting.get(number)
+                if call is not None:
+                    call.wait = wait
+                    call.wake()
+            case protocol.Described(number):
+                seen = self._views.pop(number, None)
+                if seen is not None:
+                    seen(message)
+            case protocol.Rejected(text):
+                self.lost(errors.BrokerUnavailableError(f"the broker refused this process: {text}"))
 
+    def hello(self) -> protocol.Hello:
+        name = os.path.basename(sys.argv[0] if sys.argv else "") or "python"
+        return protocol.Hello(protocol.VERSION, self.id, os.getpid(), name[:100])
 
-def _reason(client: AdmissionClient, call: ClientCall) -> Iterator[float]:
-    """Until the broker has said what a call waits for; the call keeps its place."""
-    call.wait = UNTOLD
-    client.connection.send(protocol.Why(call.number))
-    late_s = monotonic() + REASON_S_MAX
-    while call.wait is UNTOLD and not call.is_answered and (left_s := late_s - monotonic()) > 0:
-        yield left_s
+    def introduction(self, unsent: Iterable[Said]) -> list[Said]:
+        """All that the next broker is told, in order. `unsent` is read after the copies."""
+        in_use, waiting = self.in_use.copy(), self.waiting.copy()
+        told: list[Said] = [(self.hello(), None)]
+        told += [(sent, None) for sent in in_use.values()]
+        for message, sent in unsent:
+            if isinstance(message, protocol.Settle):
+                if sent is not None and message.number not in in_use:
+                    told.append((sent, None))
+                told.append((message, sent))
+            elif isinstance(message, protocol.OUTLASTS):
+                told.append((message, None))
+        told += [(protocol.Ask(call.number, call.request), None) for call in waiting.values()]
+        return told
+
+    def lost(self, error: errors.HeadwayError) -> None:
+        """There is no broker: calls that wait fail, or go if they may."""
+        for number, call in self.waiting.copy().items():
+            if self._is_unpaced and without_budget(call.request.account):
+                self._granted(number, Granted((self.id, number), "", Amounts()))
+            elif self.waiting.pop(number, None) is not None:
+                # Each its own: an error that several threads raise has a mixed traceback.
+                call.answer(None, copy(error))
+
+    def _granted(self, number: int, granted: Granted) -> None:
+        call = self.waiting.pop(number, None)
+        if call is not None:
+            self.in_use[number] = protocol.Ask(number, call.request, now_s())
+            call.answer(granted)
+        elif number not in self.in_use:
+            # Its caller left while the grant was on its way.
+            self.send(protocol.Settle(number, UNUSED))
+
+    def _waits(
+        self, call: ClientCall, deadline_s: float | None, heard: Heard | None
+    ) -> Iterator[float | None]:
+        """How long to wait for the bell, each time, until there is an answer."""
+        ends_s = inf if deadline_s is None else monotonic() + min(max(deadline_s, 0.0), WAIT_S_MAX)
+        look_s = inf if heard is None else monotonic() + LOOK_S[0]
+        while not call.is_answered:
+            now, due_s = monotonic(), min(ends_s, look_s)
+            if now < due_s:
+                yield None if due_s == inf else due_s - now
+                continue
+            yield from self._reason(call)
+            wait, look_s = call.wait, now + LOOK_S[1]
+            if call.number in self.waiting:
+                if wait is not None and wait is not UNTOLD and heard is not None:
+                    heard(wait)
+                if now >= ends_s:
+                    raise _too_late(call, deadline_s or 0.0)
+
+    def _reason(self, call: ClientCall) -> Iterator[float]:
+        """Until the broker has said what a call waits for; the call keeps its place."""
+        call.wait = UNTOLD
+        self.send(protocol.Why(call.number))
+        late_s = monotonic() + REASON_S_MAX
+        while call.wait is UNTOLD and not call.is_answered and (left_s := late_s - monotonic()) > 0:
+            yield left_s
 
 
 def _too_late(call: ClientCall, deadline_s: float) -> errors.QueueDeadlineError:
@@ -316,69 +407,8 @@ _PORTS: Final[weakref.WeakSet[AdmissionPort]] = weakref.WeakSet()
 
 def _after_fork() -> None:
     for port in list(_PORTS):
-        port._forked()
+        port.forked()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
-
-
-# How a process reaches admission: the broker if there can be one, else its own.
-
-_SAID: Final[set[str]] = set()
-
-
-def dial_best(client: AdmissionClient) -> Connection:
-    place = folders(os.environ)
-    why = obstacle(place)
-    if not why:
-        return BrokerConnection(client, place, start)
-    say_once(
-        f"headway paces this process alone, because there can be no broker: {why}."
-        " Other processes on the same account are not counted."
-    )
-    return dial_alone(client, recall(place.memory))
-
-
-def dial_alone(client: AdmissionClient, kept: StoredMemory | None = None) -> Connection:
-    """Admission in this process: knows what is given, writes nothing, spends no budget."""
-    own = open_admission(kept or StoredMemory(PacingMemory()), now_s())
-    return LocalConnection(client, own, lambda: "budgets need a broker, and there is none")
-
-
-def obstacle(place: Folders) -> str:
-    """Why there can be no broker on this machine, or nothing."""
-    if not hasattr(socket, "AF_UNIX") or not hasattr(os, "register_at_fork"):
-        return "this system has no local sockets"
-    if not sys.executable or getattr(sys, "frozen", False):
-        return "this program cannot start another Python"
-    try:
-        prepare(place)
-    except errors.StateFileError as error:
-        return error.message
-    return ""
-
-
-def without_budget(account: str) -> bool:
-    """Whether calls of this account may be made uncounted; says so once."""
-    try:
-        memory = Store(folders(os.environ).memory).look().memory
-    except FileNotFoundError:
-        memory = PacingMemory()
-    except (OSError, errors.WireError):
-        return False
-    account = account_of(dict(memory.names), dict(memory.owners), account)
-    if counts_towards(account, MonthlyBudgets(memory, now_s()).keys):
-        return False
-    say_once(
-        "headway found no broker and lets calls go UNPACED, as you asked: refusals are to be"
-        " expected."
-    )
-    return True
-
-
-def say_once(text: str) -> None:
-    """The same sentence once per process, on standard error unless logging is set up."""
-    if text not in _SAID:
-        _SAID.add(text)
-        _LOG.warning(text)

@@ -28,11 +28,11 @@ from msgspec.structs import replace
 
 from headway import errors
 from headway.base.fields import dumped, object_fields
+from headway.base.numbers import remember
 from headway.base.values import Amounts, Fault, FaultKind, Reading, SettledAs, Tally, Wait
 from headway.client import accounts
 from headway.pacing.budget import STEP_TOKENS
 from headway.pacing.call import Outcome, Request
-from headway.pacing.estimate import remember
 from headway.pacing.headers import Headers, as_text
 from headway.wire.answer import error_body
 from headway.wire.read import AnswerReader, route, sketch
@@ -90,7 +90,7 @@ def open_exchange(request: httpx2.Request, pacing: Pacing) -> Exchange | None:
         body = request.content
     except RuntimeError:
         # RequestNotRead: bytes that can be read only once cannot be sent again.
-        from headway.client.admission import say_once
+        from headway.client.connection import say_once
 
         say_once(f"a call to {url.host} is sent UNPACED: its body is a stream; give it as bytes")
         return None
@@ -123,7 +123,6 @@ RETRY_COUNT: Final = "x-stainless-retry-count"
 """Both SDKs count their own attempts in this header, from 0."""
 _READ: Final = {name.encode(): name for name in (*accounts.PAYER_HEADERS, RETRY_COUNT)}
 """Headers of a request that are looked at."""
-
 _STATUS: Final[tuple[tuple[type[errors.HeadwayError], int], ...]] = (
     (errors.QueueDeadlineError, 429),
     (errors.BudgetReachedError, 402),
@@ -164,35 +163,28 @@ RESENDS_MAX: Final = 50
 """Then the caller sees the last refusal. An account that refuses is held, so that this is rare."""
 PROGRESS_TOKENS: Final = 10.0
 PROGRESS_S: Final = 0.2
-"""Growth is reported in steps of this size, and at most this often; the growth of a soft claim at
-once, so that a budget is exceeded by no more."""
+"""Growth is reported in these steps and at most so often; that of a soft claim at once. Without
+steps, an answer of 10 tokens a second sends five messages a second in place of one."""
 ALIVE_S: Final = 30.0
 """Bytes that add no text (pings, hidden thoughts) are told this often: the call is not stuck."""
 ASK_S: Final = 0.1
 """The least time for a free permit to arrive: with no wait at all no call would get one."""
 STAYS_S: Final = 0.1
-"""A connection to an address that was out of reach is used if it stays open for so long: proxies of
-containers accept connections for servers that are gone, and close them at once."""
+"""A connection of a trial counts if it stays open so long: proxies accept and close at once."""
 OUTAGE_S_MAX: Final = 600.0
 """An address where nothing listens for so long is not restarting: the caller sees the error."""
-REACHED_MAX: Final = 1024
-"""Accounts that answered this process; one more and all have to answer anew."""
 CONNECTION: Final = "connection"
 RESENT_KINDS: Final[tuple[FaultKind, ...]] = ("rate", "concurrency", "overload")
 """The call did not run and will when there is room."""
-
 REFUSED_KINDS: Final = (*RESENT_KINDS, "spend_cap", "billing", "access", "request")
 """The call did not run."""
-
 NOT_SENT: Final = frozenset(
     {"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError",
      "UnsupportedProtocol", "ClientConnectorError", "ClientHttpProxyError",
      "ConnectionTimeoutError", "InvalidURL", "ServerClosedError"}
 )  # fmt: skip
 """Exceptions before a byte has left: of httpx2, of httpx by the same names, of aiohttp and ours."""
-
 TIMED_OUT: Final = frozenset({"TimeoutException", "ServerTimeoutError"})
-
 UNKNOWN: Final = Tally(known="unknown")
 
 
@@ -233,7 +225,7 @@ class Port(Protocol):
     ) -> HeldPermit: ...
 
 
-_REACHED: Final[set[str]] = set()
+_REACHED: Final[dict[str, bool]] = {}
 """Accounts that answered this process."""
 
 
@@ -292,9 +284,7 @@ class Exchange:
 
     def responded(self, status: int, headers: Headers) -> bool:
         """The headers are here: whether an answer follows them, or the reason why there is none."""
-        if len(_REACHED) >= REACHED_MAX:
-            _REACHED.clear()
-        _REACHED.add(self.call.account)
+        remember(_REACHED, self.call.account, bool)
         said = as_text(headers)
         self._dialect = accounts.dialect_of(self.call.account, self.wire, status, said)
         reader = self._reader = AnswerReader(self.wire, status, said, time.time())

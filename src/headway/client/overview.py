@@ -59,9 +59,8 @@ def account_in(
 
 def _measured(state: AccountState, lane: AccountView) -> AccountState:
     found = condition_of(lane, hour())
-    if found.recent.ended:
-        slowdown = found.slower if found.usual.ended else None
-        state = replace(state, refused_share=found.refusal_rate, slowdown=slowdown)
+    if found.refused_share is not None:
+        state = replace(state, refused_share=found.refused_share, slowdown=found.slower)
     return replace(state, is_peak=found.is_peak)
 
 
@@ -105,7 +104,8 @@ class Overview(Struct, frozen=True):
     @property
     def source(self) -> str:
         if self.about is not None:
-            return f"from broker {self.about.pid}, up {self.about.age_s:.0f} s"
+            others = f"{len(self.about.clients) - 1} other clients connected"
+            return f"broker {self.about.pid}, up {self.about.age_s:.0f} s, {others}"
         if self.age_s is not None:
             return f"no broker is running; remembered, written {_age(self.age_s)} ago"
         return "no broker is running, and nothing is remembered"

@@ -193,8 +193,7 @@ class _Transport:
         return head
 
     def _traced(self, own: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
-        """Have the connection of a trial reported when it stays open, not when its answer
-        begins."""
+        """Report the connection of a trial when it stays open, not when its answer begins."""
         before = own.get("trace")
 
         async def trace(name: str, info: dict[str, Any]) -> None:

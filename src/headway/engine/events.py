@@ -41,6 +41,8 @@ class Ending(Struct, frozen=True, omit_defaults=True):
     unpriced: int = 0
     """Calls whose price is unknown: `spend_microusd` does not contain their cost."""
     cache: CacheTokens = NO_CACHE
+    is_renewed: bool = False
+    """Nothing was run: what an earlier attempt gave still held."""
 
     @property
     def spend_tokens(self) -> int:
@@ -210,10 +212,6 @@ class RunFinished(Struct, frozen=True):
     skipped: int = 0
     left: int = 0
     effects: int = 0
-    cpu_s: float = 0.0
-    """What the process that performed it has used of this machine's processors, of its threads
-    too; 0 if nobody looked."""
-    memory_bytes: int = 0
 
 
 Event = (

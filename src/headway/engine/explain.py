@@ -4,8 +4,8 @@ Laws:
 - If everything that is named is gone, the task starts at the next step; while one of them is
   left, it does not, whatever else changes.
 - What has to end before the task can start anyhow (what it needs, and what its queue lets go
-  first, and so on) is not in its way for another reason too: it takes no place and stands before
-  nobody.
+  first, and so on) is not in its way for another reason too: it takes no place and is before no
+  other task.
 - Places are asked for one at a time: "all 4 places are taken" is gone when one is free. So is who
   may still write what the task reads: the first of them is named, and the next when that has ended.
 """
@@ -21,7 +21,7 @@ from msgspec import Struct
 from headway.engine.state import State
 from headway.plans.graph import Graph, Need
 from headway.plans.ready import DONE, WORDS
-from headway.plans.resources import ANYTHING, Prefixes, covers
+from headway.plans.resources import ANYTHING, Prefixes, covers, shown_key
 from headway.state.coherence import Awaited, awaited
 
 BlockerKind = Literal[
@@ -191,7 +191,8 @@ def _written(state: State, whom: tuple[int, int, Awaited]) -> str:
     shown = found.reads or ()
     if writes is not None and not found.is_likely:
         shown = tuple(one for one in writes if _meets(found.reads, one))
-    return ", ".join(f"`{one}`" for one in shown[:SHOWN_MAX] if one) or "anything"
+    every = dict.fromkeys(f"`{shown_key(one)}`" for one in shown if one)
+    return ", ".join(list(every)[:SHOWN_MAX]) or "anything"
 
 
 def _meets(reads: Prefixes, written: str) -> bool:

@@ -411,7 +411,7 @@ def _own_key(part: str) -> str | None:
 
 
 def _is_sound(name: bytes, value: bytes) -> bool:
-    """A header that everybody reads alike: a token, and one line of text."""
+    """A header that all readers understand alike: a token, and one line of text."""
     if not _is_token(name):
         return False
     try:

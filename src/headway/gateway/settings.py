@@ -293,7 +293,7 @@ def _recordings(options: GatewayOptions) -> tuple[str | None, str | None]:
 def _loopback(host: str) -> str:
     if not is_loopback(host.strip("[]")):
         raise BadValueError(
-            f"`--host` is {host!r}: the gateway listens only where nobody else can reach it",
+            f"`--host` is {host!r}: the gateway listens only where other machines cannot reach it",
             hint="use 127.0.0.1 or ::1",
         )
     return "127.0.0.1" if host == "localhost" else host.strip("[]")

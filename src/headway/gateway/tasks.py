@@ -277,6 +277,7 @@ class TaskGateway:
             listening.close()
         if self._gateway is not None:
             await self._gateway.stop()
+        environment.remove_home(self._homes)
 
     def _listen(self) -> None:
         """Take a port, and start the server at the first connection."""

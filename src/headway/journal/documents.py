@@ -15,13 +15,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from headway.base.codec import decode, encode
+from headway.base.values import Budget
 from headway.errors import HeadwayError
 
 if TYPE_CHECKING:
     from headway.journal.journal import Journal
     from headway.journal.reader import JournalReader
     from headway.plans.graph import Graph
-    from headway.report.detect import DetectorFinding
+    from headway.report.findings import Finding
     from headway.work import Work
 
 T = TypeVar("T")
@@ -33,6 +34,7 @@ SHAPE: Final = "shape"
 CAST: Final = "cast"
 FORECAST: Final = "forecast"
 FINDINGS: Final = "findings"
+LANDED: Final = "landed"
 
 GROUPS_MAX: Final = 20_000
 """The shape of a larger graph is not kept: writing it would delay the start."""
@@ -78,10 +80,14 @@ class RunOutline(Struct, frozen=True):
     ceiling: float = inf
     models: frozenset[str] | None = None
     """The groups whose tasks only ask a model; None where that is unknown."""
+    budget: Budget | None = None
 
 
-def keep_shape(journal: Journal, graph: Graph, works: Sequence[Work], ceiling: float) -> None:
-    """Who needs whom, for readers after the run."""
+def keep_shape(
+    journal: Journal, graph: Graph, works: Sequence[Work], ceiling: float,
+    budget: Budget | None = None,
+) -> None:  # fmt: skip
+    """Which group needs which, for readers after the run."""
     from headway.plans.resources import ANYTHING
 
     if len(graph) > GROUPS_MAX:
@@ -91,28 +97,63 @@ def keep_shape(journal: Journal, graph: Graph, works: Sequence[Work], ceiling: f
     ]
     both = zip(graph.groups, works, strict=True)
     models = [one.name for one, work in both if work.is_idle_until_sent]
-    keep(journal, SHAPE, (groups, ceiling, models))
+    keep(journal, SHAPE, (groups, ceiling, models, budget))
 
 
 def kept_shape(reader: JournalReader) -> RunOutline | None:
     """The graph that the run last had, as far as its shape goes."""
     from headway.plans.graph import Graph, TaskGroup
 
-    found = kept(reader, SHAPE, tuple[tuple[TaskGroup, ...], float, frozenset[str]])
+    found = kept(reader, SHAPE, tuple[tuple[TaskGroup, ...], float, frozenset[str], Budget | None])
     with suppress(HeadwayError, IndexError, ValueError):
         return None if found is None else RunOutline(Graph(found[0]), *found[1:])
     return None
 
 
-def keep_findings(journal: Journal, found: Sequence[DetectorFinding]) -> None:
-    """What the detector has found; of a run that was clean, nothing."""
+def keep_findings(journal: Journal, found: Sequence[Finding]) -> None:
+    """What observing has found; of a run that was clean, nothing."""
     if found or journal.reader.document(FINDINGS) is not None:
         keep(journal, FINDINGS, found[:FINDINGS_MAX])
 
 
-def kept_findings(reader: JournalReader) -> tuple[DetectorFinding, ...]:
+def kept_findings(reader: JournalReader) -> tuple[Finding, ...]:
     if reader.document(FINDINGS) is None:
         return ()  # Without loading what reads them.
-    from headway.report.detect import DetectorFinding
+    from headway.report.findings import Finding
 
-    return kept(reader, FINDINGS, tuple[DetectorFinding, ...]) or ()
+    return kept(reader, FINDINGS, tuple[Finding, ...]) or ()
+
+
+# What tasks in workspaces came to.
+
+
+class LandedTask(Struct, frozen=True):
+    """A task whose work is part of the run's files."""
+
+    name: str
+    key: str
+    changes: dict[str, str | None]
+    other_refs: dict[str, str] = {}
+    """Commits that its files do not show, by name: of other branches, of stashes."""
+
+
+class LandedFolder(Struct, frozen=True):
+    """What landed in one folder."""
+
+    root: str
+    folder: str
+    base: str
+    """The REF that its workspaces began with; empty for the files as they were."""
+    tasks: tuple[LandedTask, ...]
+    commit: str
+    diffstat: str
+
+
+class Landing(Struct, frozen=True):
+    """What landed in a run, and what a user should know of it."""
+
+    folders: tuple[LandedFolder, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.folders or self.remarks)

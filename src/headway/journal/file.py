@@ -1,8 +1,8 @@
 """The journal as a SQLite file: its tables, and one transaction at a time.
 
 Laws:
-- A transaction belongs to an epoch: when the file says another one, somebody has taken over, and
-  nothing more is written here.
+- A transaction belongs to an epoch: when the file has another one, another process has taken over,
+  and nothing more is written here.
 - Everything is appended in order. Keys and digests are random, and an index over them would write
   a page per task; so a task's row has a number, and bodies are found by reading their digests.
 - The numbers of rows and events have no gaps: what is lost is noticed.
@@ -125,18 +125,13 @@ def is_full(folder: str) -> bool:
         return False
 
 
-# Rows and events as a journal's tables have them, each with a check over all that it says.
+# Rows and events as a journal's tables have them, each with a checksum over all of it.
 
 Values = tuple[object, ...]
 RowValues = tuple[int, bytes, str | bytes, TaskState, bytes, int]
 
-ROW_COLUMNS: Final = (
-    "id", "key", "name", "state", "started_s", "ended_s", "input_tokens", "output_tokens",
-    "spent_microusd", "reserved_microusd", "unpriced", "data", "crc",
-)  # fmt: skip
-"""What people may want to ask SQLite for, and `data`, which has all that is not in the first four:
-a row is read a third as fast column by column."""
-ROW_READ_COLUMNS: Final = ("id", "key", "name", "state", "data", "crc")
+ROW_COLUMNS: Final = ("id", "key", "name", "state", "data", "crc")
+"""`data` has all that is not in the others: a row is read a third as fast column by column."""
 EVENT_COLUMNS: Final = ("seq", "version", "kind", "key", "json", "crc")
 BODY_COLUMNS: Final = ("id", "digest", "data")
 DOCUMENT_COLUMNS: Final = ("id", "name", "digest", "data")
@@ -149,20 +144,17 @@ _EventValues = tuple[int, int, str, bytes, str, int]
 
 
 def row_values(number: int, row: TaskRow) -> Values:
-    end, key, name, state = row.ending, row.key, _stored(row.name), row.state
+    key, name, state = row.key, _stored(row.name), row.state
     data = _pack((
-        row.attempt, row.started_s, row.ended_s, end, _packed(row.fault), row.reserved_microusd,
-        row.spent_microusd, row.kept, row.reserved_tokens, row.spent_tokens, row.unpriced,
+        row.attempt, row.started_s, row.ended_s, row.ending, _packed(row.fault),
+        row.reserved_microusd, row.spent_microusd, row.kept, row.reserved_tokens,
+        row.spent_tokens, row.unpriced,
     ))  # fmt: skip
-    return (
-        number, key, name, state, row.started_s, row.ended_s, end.input_tokens, end.output_tokens,
-        row.spent_microusd, row.reserved_microusd, row.unpriced + row.unpriced_in_flight,
-        data, _row_crc(number, key, name, state, data),
-    )  # fmt: skip
+    return number, key, name, state, data, _row_crc(number, key, name, state, data)
 
 
 def read_row(found: RowValues) -> TaskRow:
-    """The row that `ROW_READ_COLUMNS` give; JournalError if it is spoilt."""
+    """The row that `ROW_COLUMNS` give; JournalError if it is spoilt."""
     try:
         number, key, name, state, data, crc = found
         if crc != _row_crc(number, key, name, state, data):
@@ -245,9 +237,7 @@ STEP: Final = 16
 TABLES: Final = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE tasks (
-    id INTEGER PRIMARY KEY, key BLOB, name, state TEXT, started_s REAL, ended_s REAL,
-    input_tokens REAL, output_tokens REAL, spent_microusd INTEGER, reserved_microusd INTEGER,
-    unpriced INTEGER, data BLOB, crc INTEGER
+    id INTEGER PRIMARY KEY, key BLOB, name, state TEXT, data BLOB, crc INTEGER
 );
 CREATE TABLE events (
     seq INTEGER PRIMARY KEY, version INTEGER, kind TEXT, key BLOB, json TEXT, crc INTEGER
@@ -278,10 +268,10 @@ def connect(path: str) -> sqlite3.Connection:
 
 
 def make(folder: str, header: Header) -> None:
-    """A new file with its tables, for its user alone whatever the umask says.
+    """A new file with its tables, for its user alone, whatever the umask.
 
     Nothing waits for the disk here, so that a run begins at once: `settle` does, before anything
-    is said to be durable.
+    is reported as durable.
     """
     path = path_of(folder)
     os.makedirs(os.path.dirname(os.path.abspath(folder)), mode=0o700, exist_ok=True)
@@ -326,7 +316,7 @@ def say(database: sqlite3.Connection, **facts: object) -> None:
 
 
 def read_meta(database: sqlite3.Connection) -> dict[str, object]:
-    """What is said of the whole file; JournalError if it is not a journal that is known here."""
+    """Facts about the whole file; JournalError if it is not a journal of a known version."""
     (application,) = database.execute("PRAGMA application_id").fetchone()
     (schema,) = database.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION:
@@ -390,7 +380,7 @@ def read_copy(folder: str) -> Header:
         return header_of({"header": text, "header_digest": bytes.fromhex(name)})
     except (OSError, ValueError, JournalError):
         raise JournalError(
-            "nothing is left that says what the run is", where=os.path.join(folder, LOCK)
+            "no description of the run is left", where=os.path.join(folder, LOCK)
         ) from None
 
 

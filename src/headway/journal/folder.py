@@ -98,10 +98,10 @@ def size_bytes(place: RunPlace) -> int:
     return total
 
 
-def prune(state: str, before_s: float, keep: int = 0) -> list[RunPlace]:
-    """Remove runs that began before then and have no process, except the newest `keep`."""
+def prune(state: str, before_s: float) -> list[RunPlace]:
+    """Remove runs that began before then and have no process."""
     removed = []
-    for place in _places(state)[keep:]:
+    for place in _places(state):
         found = owner.look(place.folder)
         if place.created_s < before_s and not (found and found.is_alive):
             try:

@@ -3,7 +3,7 @@
 Laws:
 - One process owns a run (`base/locks.py`), and every transaction is of its epoch (`file.py`).
 - `write` returns at once and `then` is called when it is durable; nothing else is waited for.
-- `close` says what is not on the disk; nothing is dropped without a word.
+- `close` raises an error that names what is not on the disk; nothing is dropped silently.
 """
 
 from __future__ import annotations
@@ -12,17 +12,19 @@ import asyncio
 import os
 import sqlite3
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from headway.base import locks as owner
 from headway.engine.record import Header, JournalEntry
 from headway.errors import JournalError
 from headway.journal import file as db
 from headway.journal import reader as reading
+from headway.journal.folder import new_run
 
 # The thread that makes entries durable. It commits at once when idle; the entries that arrive
 # meanwhile form the next batch.
@@ -55,8 +57,7 @@ class Record(Protocol):
 
 
 class NullJournal:
-    """For runs that need no file: keeps nothing, and says that it is durable when the loop comes
-    round."""
+    """For runs that need no file: keeps nothing, and calls back in the next turn of the loop."""
 
     def __init__(self) -> None:
         self._thens: list[Then] = []
@@ -97,6 +98,8 @@ class Journal:
         self.epoch: int = self._file.epoch
         self.fault = ""
         """Why entries are not becoming durable, or soon may not; empty when all is well."""
+        self.is_stuck = False
+        """Whether nothing is written until there is room."""
         self._told = ""
         self._on_fault: Callable[[str], None] | None = None
         self._on_end: Callable[[JournalError], None] | None = None
@@ -113,6 +116,22 @@ class Journal:
         self._is_over = False
         """Something is wrong that trying again does not help."""
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+
+    @classmethod
+    def begin(
+        cls, state: str, name: str, kind: Literal["plan", "each", "python"], source: str,
+        folder: str, tasks: int, keeps_bodies: bool = True,
+    ) -> Journal:  # fmt: skip
+        """The journal of a new run, in a folder of its own; `state` is the folder of all state."""
+        now_s = time.time()
+        try:
+            place = new_run(state, now_s)
+            header = Header(place.id, name, kind, source, folder, tasks, now_s, keeps_bodies)
+            return cls.create(place.folder, header)
+        except JournalError as fault:
+            if os.path.isdir(state) and db.free_bytes(state) < db.LEAST_BYTES:
+                fault.hint = db.full_words(state)
+            raise
 
     @classmethod
     def create(cls, folder: str, header: Header) -> Journal:
@@ -146,7 +165,7 @@ class Journal:
             raise reading.placed(folder, fault) from None
         except reading.UNREADABLE as fault:
             owner.drop(lock)
-            raise reading.spoilt(folder, in_words(fault)) from None
+            raise reading.unreadable(folder, fault) from None
 
     def start(
         self, loop: asyncio.AbstractEventLoop, on_fault: Callable[[str], None] | None = None,
@@ -168,19 +187,19 @@ class Journal:
         """The same for what is kept of the run under a name; before `start`, it waits for that."""
         self._put(((), then, (db.RunDocument(name, data),)))
 
-    def record(self, lines: Sequence[bytes], told: Sequence[asyncio.Future[bool]]) -> None:
-        """Keep lines of what agents' calls were answered. In the loop; `told` are set to whether
-        they are on the disk: no answer waits for a disk that is full."""
+    def record(self, lines: Sequence[bytes], waiting: Sequence[asyncio.Future[bool]]) -> None:
+        """Keep lines of recorded answers to agents' calls. In the loop; `waiting` are set to
+        whether they are on the disk: no answer waits for a disk that is full."""
         if self.fault:
-            settle(told, False)
+            settle(waiting, False)
             return
-        self._recording.update(told)
+        self._recording.update(waiting)
         documents = tuple(db.RunDocument(db.CALL, line) for line in lines)
-        self._put(((), partial(self._recorded, told), documents))
+        self._put(((), partial(self._recorded, waiting), documents))
 
-    def _recorded(self, told: Sequence[asyncio.Future[bool]]) -> None:
-        self._recording.difference_update(told)
-        settle(told, True)
+    def _recorded(self, waiting: Sequence[asyncio.Future[bool]]) -> None:
+        self._recording.difference_update(waiting)
+        settle(waiting, True)
 
     def _put(self, writing: Writing) -> None:
         if self.fault and len(self._queue) + len(self._waiting) > WAITING_MAX:
@@ -212,7 +231,7 @@ class Journal:
             self._flushing.discard(done)
 
     def close(self) -> None:
-        """Write what is left and let go of the run. JournalError says what is not durable."""
+        """Write what is left and let go of the run. JournalError names what is not durable."""
         if self._lock < 0:
             return
         lock, self._lock = self._lock, -1
@@ -244,13 +263,13 @@ class Journal:
                 if not self._write(self._batch()):
                     break
             if self.fault and not self._waiting and db.hold(self.folder):
-                self.fault = ""
+                self.fault, self.is_stuck = "", False
                 self._tell(self._faulted, "", False)
 
     def _collect(self) -> bool:
         """Take all that has come, waiting for the first; whether it is the end."""
         self._calls.acquire(timeout=RETRY_S if self.fault else None)
-        # In this order: who comes after it calls again, and who came before it is taken.
+        # In this order: a writing that comes later calls again, and one that came before is taken.
         self._is_called = False
         is_last = self._is_ending
         queue, waiting = self._queue, self._waiting
@@ -288,7 +307,7 @@ class Journal:
                 if entries or documents:
                     self._file.commit(entries, documents)
             except Exception as fault:
-                # The thread's boundary: whatever it is, its entries are kept and it is said.
+                # The thread's boundary: whatever it is, its entries are kept and it is reported.
                 self._is_over = not may_pass(fault)
                 has_room = not self._is_over and db.give(self.folder)
                 self._failed(_disk_words(self.folder, fault), is_stuck=not has_room)
@@ -304,11 +323,11 @@ class Journal:
         return True
 
     def _failed(self, reason: str, is_stuck: bool) -> None:
-        self.fault = reason
+        self.fault, self.is_stuck = reason, is_stuck
         self._tell(self._faulted, reason, is_stuck)
 
     def _settle(self, thens: list[Then]) -> None:
-        """In the loop: one that raises does not keep the others from being told."""
+        """In the loop: one that raises does not keep the others from being called."""
         for at, then in enumerate(thens):
             try:
                 then()
@@ -334,7 +353,7 @@ class Journal:
                 JournalError(
                     f"nothing more can be written to the journal: {reason}",
                     where=db.path_of(self.folder),
-                    hint="`headway doctor` says whether it is spoilt",
+                    hint="`headway doctor` checks whether it is spoilt",
                 )
             )
         elif self._on_fault is not None and bool(reason) != bool(self._told):
@@ -342,8 +361,8 @@ class Journal:
             self._on_fault(reason)
 
 
-def settle(told: Iterable[asyncio.Future[bool]], is_durable: bool) -> None:
-    for one in told:
+def settle(waiting: Iterable[asyncio.Future[bool]], is_durable: bool) -> None:
+    for one in waiting:
         if not one.done():
             one.set_result(is_durable)
 
@@ -368,7 +387,7 @@ def in_words(fault: Exception) -> str:
 
 
 NAMED_MAX: Final = 5
-"""Tasks that an error names; it says how many more there are."""
+"""Tasks that an error names; of others it has the number."""
 
 
 def _not_durable(folder: str, left: list[JournalEntry], fault: str) -> JournalError:

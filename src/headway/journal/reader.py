@@ -39,6 +39,15 @@ def spoilt(folder: str, what: str) -> JournalError:
     )
 
 
+def unreadable(folder: str, fault: Exception) -> JournalError:
+    """What a journal is that one of `UNREADABLE` was met in: on a full disk SQLite has no room for
+    its index of the log, and the file is whole."""
+    if isinstance(fault, sqlite3.OperationalError) and db.is_full(folder):
+        words = db.full_words(folder, db.LEAST_BYTES)
+        return JournalError(f"the journal cannot be read: {words}", where=db.path_of(folder))
+    return spoilt(folder, str(fault))
+
+
 def placed(folder: str, error: JournalError) -> JournalError:
     """An error from within a journal, with the place, and a way out if it names none itself."""
     if error.where is not None:
@@ -57,9 +66,10 @@ def size_bytes(folder: str) -> int:
 
 
 BULK_MIN: Final = 64
-"""So many texts are found sooner by reading them all than one by one."""
+"""From this many texts on, reading all is faster than reading one by one."""
 
-_ROWS: Final = f"SELECT {','.join(db.ROW_READ_COLUMNS)} FROM tasks"
+_ROWS: Final = f"SELECT {','.join(db.ROW_COLUMNS)} FROM tasks"
+_KEYS: Final = "SELECT id, key FROM tasks WHERE id>? ORDER BY id"
 _PLACES: Final = "SELECT id, digest FROM bodies WHERE id>?"
 _EVENTS: Final = f"SELECT {','.join(db.EVENT_COLUMNS)} FROM events WHERE seq>?"
 
@@ -68,19 +78,6 @@ class RecordedEvent(Struct, frozen=True):
     seq: int
     key: bytes
     event: Fact
-
-
-class RunSummary(Struct, frozen=True):
-    counts: dict[TaskState, int]
-    input_tokens: float
-    output_tokens: float
-    spent_microusd: int
-    reserved_microusd: int
-    first_s: float
-    last_s: float
-    events: int
-    unpriced: int = 0
-    """Calls whose price is unknown, also in flight: neither sum of money contains their cost."""
 
 
 class JournalReader:
@@ -97,6 +94,8 @@ class JournalReader:
                 f"file:{quote(path)}?mode=ro", uri=True, isolation_level=None, timeout=5.0,
                 check_same_thread=False,
             )  # fmt: skip
+        self._numbers: dict[bytes, int] = {}
+        self._numbers_to = 0
         self._bodies: dict[bytes, int] = {}
         self._bodies_to = 0
         self._seen = -1
@@ -138,8 +137,15 @@ class JournalReader:
 
     def row(self, key: bytes) -> TaskRow | None:
         with self._guarded():
-            found = self._database.execute(f"{_ROWS} WHERE key=?", (key,)).fetchone()
-            return None if found is None else db.read_row(found)
+            if key not in self._numbers:
+                # Those that came since last time: an index would cost a page per task.
+                new = self._database.execute(_KEYS, (self._numbers_to,))
+                for self._numbers_to, name in new:
+                    self._numbers[name] = self._numbers_to
+            number = self._numbers.get(key)
+            if number is None:
+                return None
+            return db.read_row(self._database.execute(f"{_ROWS} WHERE id=?", (number,)).fetchone())
 
     def events(
         self, after: int = 0, key: bytes | None = None, kinds: Sequence[str] = ()
@@ -160,10 +166,8 @@ class JournalReader:
 
         Cheap enough for ten times a second: a run is followed by asking, then reading
         `events(after=...)` from where one was."""
-        with self._guarded():
-            # The number of the last event, not `data_version`, which a checkpoint changes too.
-            (last,) = self._database.execute("SELECT max(seq) FROM events").fetchone()
-        before, self._seen = self._seen, int(last or 0)
+        # The number of the last event, not `data_version`, which a checkpoint changes too.
+        before, self._seen = self._seen, self.last_event()
         return before != self._seen
 
     def places(self) -> Mapping[bytes, int]:
@@ -214,28 +218,16 @@ class JournalReader:
         which = "ORDER BY id DESC LIMIT 1" if number is None else f"AND id={number:d}"
         return next((data for _, data in self.documents(name, which)), None)
 
-    def summary(self) -> RunSummary:
+    def states(self) -> dict[TaskState, int]:
+        """How many tasks are in each state."""
         with self._guarded():
-            states = self._database.execute(
-                "SELECT state, count(*), sum(input_tokens), sum(output_tokens),"
-                " sum(spent_microusd), sum(reserved_microusd), sum(unpriced)"
-                " FROM tasks GROUP BY state"
-            ).fetchall()
-            ends = [
-                found
-                for order in ("seq", "seq DESC")
-                for found in self._database.execute(f"{_EVENTS} ORDER BY {order} LIMIT 1", (0,))
-            ]
-            first_s, last_s = [db.read_event(found).at_s for found in ends] or (0.0, 0.0)
-            try:
-                columns = list(zip(*states, strict=True))[2:]
-                totals = [sum(map(float, column)) for column in columns] or [0.0] * 5
-                return RunSummary(
-                    {found[0]: found[1] for found in states}, totals[0], totals[1], int(totals[2]),
-                    int(totals[3]), first_s, last_s, ends[-1][0] if ends else 0, int(totals[4]),
-                )  # fmt: skip
-            except (TypeError, ValueError):
-                raise JournalError("a number in its tables cannot be read") from None
+            query = "SELECT state, count(*) FROM tasks GROUP BY state"
+            return dict(self._database.execute(query).fetchall())
+
+    def last_event(self) -> int:
+        """The number of the last event; 0 before the first."""
+        with self._guarded():
+            return int(self._database.execute("SELECT max(seq) FROM events").fetchone()[0] or 0)
 
     def count(self, is_checked: bool = True) -> None:
         """JournalError if there are fewer tasks or events than were on the disk, or, where it
@@ -266,7 +258,7 @@ class JournalReader:
         except JournalError as fault:
             raise placed(self.folder, fault) from None
         except UNREADABLE as fault:
-            raise spoilt(self.folder, str(fault)) from None
+            raise unreadable(self.folder, fault) from None
 
 
 def examine(folder: str) -> None:

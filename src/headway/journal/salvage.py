@@ -177,7 +177,7 @@ class Salvaged(Struct, frozen=True):
     events: int
     bodies: int
     missing_events: int
-    """So many more are known to have been there."""
+    """Events that are known to have been there and were not found."""
     lost_results: int
     kept_as: str
 
@@ -202,11 +202,9 @@ class Wreck:
             case (None, str(name), bytes(check), bytes(data)):
                 if db.document_values(name, data)[1] == check:
                     self.documents[db.table_of(name), number] = (name, check, data)
-            case (None, _, _, bytes(key), _, _):
+            case (None, int(), _, bytes(key), _, _):
                 self.events.add((number, key, db.read_event((number, *record[1:]))))
-            case (None, bytes(key), name, state, *_, data, crc) if len(record) == len(
-                db.ROW_COLUMNS
-            ):
+            case (None, bytes(key), name, state, data, crc):
                 row = db.read_row(cast(db.RowValues, (number, key, name, state, data, crc)))
                 old = self.rows.get(number)
                 if old is None or _age(row) >= _age(old):

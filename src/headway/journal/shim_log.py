@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from headway.agents.capture import Stream
+    from headway.agents.shim import Stream
 
 ROOM_BYTES = 4 * 1024 * 1024
 """Set aside for the ends of what runs: a hundred usual answers of agents."""
@@ -28,7 +28,7 @@ IN_FILE = b"."
 
 EXIT, TIMEOUT, STUCK, CANCELLED = "exit", "timeout", "stuck", "cancelled"
 ORPHANED, REFUSED = "orphaned", "refused"
-"""Why a command ended: by itself, or who ended it; or the system would not start it."""
+"""Why a command ended: by itself, or what ended it; or the system did not start it."""
 
 
 def sealed(fields: list[bytes]) -> bytes:
@@ -107,7 +107,7 @@ class ShimLog:
                 sync_folder(f"{self.folder}/{OUT_NAME}")
             self._append(b"".join(lines))
         except OSError:
-            # No room was left in the log either: headway's journal is told all the same.
+            # No room was left in the log either: headway's journal gets the end all the same.
             self.is_torn = True
         return messages
 

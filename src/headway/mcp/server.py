@@ -2,7 +2,7 @@
 
 Laws:
 - Nothing but the protocol is on stdout.
-- Whatever a caller says wrong is one tool error with what to do instead; the server lives on.
+- A wrong argument is one tool error with what to do instead; the server goes on.
 - Calls run on threads: a slow one keeps no other waiting.
 """
 
@@ -55,9 +55,9 @@ def server_of(service: Service) -> Server[dict[str, Any]]:
 
 
 def answer(service: Service, name: str, given: Mapping[str, object]) -> types.CallToolResult:
-    """What a tool gives, or the one error that says why not."""
+    """The result of a tool, or its error."""
     try:
-        told = _tool(name).call(service, given)
+        result = _tool(name).call(service, given)
     except HeadwayError as error:
         return _failed(error)
     except Exception as error:
@@ -65,7 +65,7 @@ def answer(service: Service, name: str, given: Mapping[str, object]) -> types.Ca
         print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         return _failed(InternalError(f"{name} failed: {type(error).__name__}"))
     # Twice: as a value, and as text for clients that know no values.
-    text = _sendable(json.dumps(told, ensure_ascii=False))
+    text = _sendable(json.dumps(result, ensure_ascii=False))
     content = types.TextContent(type="text", text=text)
     return types.CallToolResult(content=[content], structured_content=json.loads(text))
 

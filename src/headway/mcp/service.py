@@ -1,7 +1,7 @@
 """What each MCP tool does, without the protocol.
 
 Laws:
-- Nothing that a caller says is executed or imported, and nothing is started without a budget.
+- Nothing in an argument is executed or imported, and nothing is started without a budget.
 - Every method may run on any thread, at the same time as every other.
 """
 
@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from headway.api import plan_files as planfiles
 from headway.base.codec import as_dict
 from headway.base.folders import folders
-from headway.base.values import Budget
+from headway.base.values import DAY_S, Budget
 from headway.config import foreign_allowance, read_configuration
 from headway.engine.record import Header
 from headway.errors import BadValueError, HeadwayError, PlanError, StateFileError, UsageError
@@ -38,26 +38,19 @@ from headway.plans.check import check
 from headway.plans.document import absent
 from headway.plans.load import Loaded, load_foreign
 from headway.plans.untrusted import PlanPermissions
-from headway.report.progress import TimeLeft
+from headway.report.text.accounts import as_json as accounts_json
 from headway.report.text.check import refusal_of
-from headway.report.text.health import lanes_of, left_of
 from headway.report.text.results import as_json, harvest
 from headway.report.text.run_view import RunView
-from headway.report.text.runs import (
-    LISTED_MAX,
-    count_words,
-    in_flight_microusd,
-    state_words,
-    tasks_json,
-)
+from headway.report.text.runs import as_json as run_json
+from headway.report.text.runs import count_words, state_words
 from headway.report.text.terminal import clean
 from headway.report.text.words import finite, known_usd
 from headway.run.agent_tasks import must_have_providers
 from headway.run.launch import tell
-from headway.run.plan_run import PlanSource, must_be_possible, plan_run, price_guess, with_model
-from headway.run.run_context import Crew
+from headway.run.plan_run import PlanSource, price_guess, ready_run, with_model
 
-# What the user who starts the server lets its callers do, and what callers say, made sense of.
+# What the user who starts the server allows, and the arguments of callers, checked.
 
 TOKENS_MIN: Final = 1000
 """A smaller number without a dollar sign is more likely dollars than tokens."""
@@ -123,7 +116,7 @@ class McpSettings(Struct, frozen=True):
         return name
 
     def allowance(self, budget: Budget | None = None) -> PlanPermissions:
-        """What a plan may contain: what the user's configuration says."""
+        """What a plan may contain: what the user's configuration allows."""
         return replace(foreign_allowance(os.environ), budget=budget)
 
     def environment(self) -> Mapping[str, str]:
@@ -131,13 +124,13 @@ class McpSettings(Struct, frozen=True):
         return {**os.environ, **SIMULATED} if self.sim is not None else dict(os.environ)
 
     def budget(self, text: str) -> Budget:
-        """`$2` is dollars, `500k` tokens; not more than the user said."""
+        """`$2` is dollars, `500k` tokens; not more than the user allows."""
         budget = budget_in(text)
         most = self.most
         if most is None:
             return budget
         allowed = f"${most.microusd / 1e6:g}" if most.microusd else f"{most.tokens} tokens"
-        # A limit in one unit says nothing of the other: what cannot be compared is refused.
+        # A limit in one unit does not bound the other: what cannot be compared is refused.
         is_within = (
             budget.microusd is not None and most.microusd is not None
             and budget.microusd <= most.microusd
@@ -178,7 +171,7 @@ def budget_in(text: str) -> Budget:
 # Hands a plan over to a process of its own, which outlives the server and its client.
 
 LOG: Final = "process.log"
-"""In a run's folder: what its process said."""
+"""In a run's folder: what its process wrote."""
 
 SAID_BYTES_MAX: Final = 2000
 """Of the end of a log."""
@@ -261,7 +254,7 @@ def written(loaded: Loaded, source: PlanSource, name: str) -> RunPlace:
 
 
 def last_words(place: RunPlace) -> str:
-    """The last line that a run's process said."""
+    """The last line that a run's process wrote."""
     try:
         with open(os.path.join(place.folder, LOG), "rb") as file:
             file.seek(0, os.SEEK_END)
@@ -271,18 +264,18 @@ def last_words(place: RunPlace) -> str:
     except OSError:
         return ""
     with suppress(ValueError, LookupError, TypeError):
-        # A command that is to speak JSON says so also why it cannot.
+        # With --json, errors are JSON as well.
         return str(json.loads(last)["errors"][0]["message"])
     return last
 
 
 def last_detail(place: RunPlace) -> str:
-    """What a run's process said at its end that its journal does not: an output not written."""
+    """What a run's process wrote at its end that its journal does not have: a failed output."""
     try:
-        told = json.loads(last_words(place))
+        found = json.loads(last_words(place))
     except ValueError:
         return ""
-    return str(told.get("detail", "")) if isinstance(told, dict) else ""
+    return str(found.get("detail", "")) if isinstance(found, dict) else ""
 
 
 # Results in pages that fit a reader's context, with what was left out stated.
@@ -318,11 +311,11 @@ def page(
         if len(data) > room:
             # Without the beginning of a character at the end.
             decoder = getincrementaldecoder("utf-8")("replace")
-            told = {**result, "output": decoder.decode(data[:room])}
+            cut_result = {**result, "output": decoder.decode(data[:room])}
             end, size = start + room - len(decoder.getstate()[0]), len(body or b"")
             cut = f"{result['task']} is cut: bytes {start:,} to {end:,} of {size:,} are here"
             after = {"offset": index, "from_byte": end}
-            return [{**told, "bytes": [start, end, size]}], cut, after
+            return [{**cut_result, "bytes": [start, end, size]}], cut, after
         shown.append(result)
         if start:  # The last piece of a result that was cut.
             end = start + len(data)
@@ -332,7 +325,7 @@ def page(
     return shown, "", None
 
 
-Told = dict[str, object]
+Answer = dict[str, object]
 """What JSON can hold."""
 
 ASK_AGAIN_S: Final = (2, 60)
@@ -344,6 +337,9 @@ START_S_MAX: Final = 60.0
 REMARKS_MAX: Final = 50
 REASON_CHARS_MAX: Final = 500
 
+SPENT: Final = ("usd", "known_usd", "reserved_usd", "input_tokens", "output_tokens")
+"""Of a run's status: what it has spent."""
+
 
 class Service:
     """The work behind the tools, for one folder."""
@@ -352,7 +348,7 @@ class Service:
         self.settings = settings
         self._handover = SubmittedRuns()
 
-    def check_plan(self, plan: str, folder: str = "", model: str = "") -> Told:
+    def check_plan(self, plan: str, folder: str = "", model: str = "") -> Answer:
         """All that is wrong with a plan, or what it would do."""
         place, model = self.settings.folder(folder), self.settings.model(model)
         try:
@@ -382,7 +378,7 @@ class Service:
 
     def submit_plan(
         self, plan: str, budget: str, folder: str = "", model: str = "", name: str = ""
-    ) -> Told:
+    ) -> Answer:
         """Start a run in a process of its own; its id, at once."""
         if not budget:
             raise BadValueError("submit_plan needs a `budget`", hint=NEEDS_BUDGET)
@@ -395,9 +391,7 @@ class Service:
             "", loaded.text, strategy, budget=amount, model=model, sim=settings.sim,
             is_foreign=True,
         )  # fmt: skip
-        environment = settings.environment()
-        crew = Crew(str(loaded.folder), "", "", environment)
-        must_be_possible(plan_run(loaded.expanded, source, crew), environment)
+        ready_run(loaded, source, settings.environment())
         run = written(loaded, source, clean(name).strip())
         self._handover.start(run, str(place))
         return {
@@ -409,61 +403,55 @@ class Service:
             "end run_results.",
         }
 
-    def run_status(self, run: str) -> Told:
-        """How far a run is, what it took, and what it waits for."""
+    def run_status(self, run: str) -> Answer:
+        """How far a run is, what it took, and what it waits for: a part of `status --json`."""
         place = self.settings.run(run)
         with JournalReader(place.folder) as reader:
             view = RunView(reader)
-            lanes = lanes_of(view) if view.is_live else ()
-            rest = left_of(view, lanes) if view.is_live else TimeLeft(0)
-            waits = "; ".join(
-                dict.fromkeys(one.wait.words for one in lanes if one.wait is not None)
-            )
-            failed = list(islice(view.rows("failed"), LISTED_MAX))
+            found = run_json(view)
             state, reason = self._state(place, view)
             is_over = self._is_over(place, state, view)
             words = state if state == "starting" else state_words(view)
-            told = {
-                "run": place.id,
-                "name": clean(view.header.name),
-                "state": state,
-                "is_over": is_over,
-                "in_words": f"{words}; {count_words(view)}",
-                "waits_for": reason or waits,
-                "until_s": view.verdict.until_s,
-                **_counted(view),
-                "elapsed_s": round(view.elapsed_s, 1),
-                "eta_s": _short(rest.eta_s),
-                "bound_s": _short(rest.bound_s),
-                "bound_by": rest.binding,
-                "fair_s": _short(rest.fair_s),
-                "fair_by": rest.fair_binding,
-                "failed": [
-                    {"task": clean(row.name), "attempts": row.attempt,
-                     "reason": clean(row.fault)[:REASON_CHARS_MAX]}
-                    for row in failed
-                ],
-                "ask_again_in_s": None if is_over else _pause_s(rest.eta_s, view.elapsed_s),
-                "next": _next(place.id, state, is_over),
-            }  # fmt: skip
-        return _plain(told)
+            budget = view.budget()
+            counts = count_words(view)
+        failed = [
+            {"task": clean(row["task"]), "reason": clean(row["reason"])[:REASON_CHARS_MAX]}
+            for row in found["failed"]
+        ]
+        return _plain({
+            **{name: found[name] for name in ("run", "until_s", "tasks", "elapsed_s")},
+            **{name: found.get(name) for name in ("eta_s", "bound_s", "bound_by", "fair_s")},
+            "name": clean(view.header.name),
+            "state": state,
+            "is_over": is_over,
+            "in_words": f"{words}; {counts}",
+            "waits_for": reason or found.get("waits_for", ""),
+            "spent": {name: found[name] for name in SPENT},
+            "budget": None if budget is None else {
+                "usd": None if budget.microusd is None else budget.microusd / 1e6,
+                "tokens": budget.tokens,
+            },
+            "failed": failed,
+            "ask_again_in_s": None if is_over else _pause_s(found.get("eta_s"), view.elapsed_s),
+            "next": _next(place.id, state, is_over),
+        })  # fmt: skip
 
     def run_results(
         self, run: str, task: str = "", offset: int = 0, limit: int = LIMIT,
         max_bytes: int = BYTES, from_byte: int = 0,
-    ) -> Told:  # fmt: skip
+    ) -> Answer:  # fmt: skip
         """A page of what the tasks gave, in declared order."""
         place = self.settings.run(run)
         with JournalReader(place.folder) as reader:
             view = RunView(reader)
-            found = harvest(reader, [task] if task else [])
-            pairs = ((as_json(one, is_parsed=False), one[1]) for one in found)
+            tasks = harvest(reader, [task] if task else [])
+            pairs = ((as_json(one, is_parsed=False), one[1]) for one in tasks)
             results, left_out, after = page(pairs, offset, limit, max_bytes, from_byte)
         state, _ = self._state(place, view)
         words = (
             f"{view.total - view.left} of {view.total} tasks of the run have ended; it is {state}"
         )
-        told = {
+        found = {
             "run": place.id,
             "state": state,
             "results": results,
@@ -471,9 +459,9 @@ class Service:
             "next": after,
             "in_words": f"{words}. {left_out}" if left_out else words,
         }
-        return _plain(told)
+        return _plain(found)
 
-    def cancel_run(self, run: str, now: bool = False) -> Told:
+    def cancel_run(self, run: str, now: bool = False) -> Answer:
         """Let a run end early; what is finished is kept."""
         place = self.settings.run(run)
         with JournalReader(place.folder) as reader:
@@ -481,43 +469,21 @@ class Service:
             if view.verdict.state == "stopping" and not now:
                 # A second word would mean: now.
                 words = f"{place.id} is stopping already"
-                return {"run": place.id, "told": True, "in_words": words}
-            was_told, _, words = tell(reader, place.id, "end" if now else "stop")
-        if not was_told and view.verdict.state == "new":
-            was_told = self._handover.end(place.id)
+                return {"run": place.id, "accepted": True, "in_words": words}
+            was_accepted, _, words = tell(reader, place.id, "end" if now else "stop")
+        if not was_accepted and view.verdict.state == "new":
+            was_accepted = self._handover.end(place.id)
             words = f"{place.id} has not begun, and no process is on its way to it"
-            if was_told:
+            if was_accepted:
                 words = f"{place.id} was stopped before it began"
-        return {"run": place.id, "told": was_told, "in_words": words}
+        return {"run": place.id, "accepted": was_accepted, "in_words": words}
 
-    def quota(self) -> Told:
-        """What the accounts allow and use now, as `headway limits` shows it."""
-        from headway.client.admission import admission
+    def quota(self) -> Answer:
+        """What the accounts allow and use now: `limits --json`, without what the user set."""
+        from headway.client.overview import overview
 
-        view, _ = admission().describe()
-        lanes = [
-            {
-                "account": lane.account,
-                "model_group": lane.group,
-                "in_flight": lane.in_flight,
-                "at_once_max": lane.width,
-                "waits_for": "" if lane.wait is None else lane.wait.words,
-                "refused": lane.refused,
-                "share": lane.share,
-                "limits": [
-                    {
-                        "name": one.limit.name, "amount": one.limit.amount,
-                        "used": _short(one.used), "known_from": one.limit.source,
-                        "age_s": _short(one.age_s),
-                        "neighbours_per_s": round(one.neighbours_per_s, 3),
-                    }
-                    for one in lane.limits
-                ],
-            }
-            for lane in view.accounts
-        ]  # fmt: skip
-        budgets = [{"account": name, **as_dict(ledger)} for name, ledger in view.ledgers]
-        return _plain({"month": view.month, "accounts": lanes, "budgets": budgets})
+        found = accounts_json(overview(os.environ), time.time() % DAY_S / DAY_S)
+        return _plain({name: found[name] for name in ("month", "lanes", "health", "budgets")})
 
     def _state(self, place: RunPlace, view: RunView) -> tuple[str, str]:
         """A run's state and why; the process of a new one may be on its way."""
@@ -538,7 +504,7 @@ class Service:
         age_s = view.now_s - view.header.created_s
         return age_s > START_S_MAX or self._handover.is_alive(place.id) is False
 
-    def _price(self, loaded: Loaded, model: str) -> Told:
+    def _price(self, loaded: Loaded, model: str) -> Answer:
         source = PlanSource("", loaded.text, model=model)
         try:
             guess = price_guess(with_model(loaded.expanded, source), self.settings.environment())
@@ -550,25 +516,6 @@ class Service:
             "ceiling_usd": known_usd(guess.ceiling_microusd, len(guess.unpriced)),
             "unpriced_models": guess.unpriced,
         }
-
-
-def _counted(view: RunView) -> Told:
-    taken, budget = view.history.taken, view.budget()
-    most = None if budget is None else {
-        "usd": None if budget.microusd is None else budget.microusd / 1e6,
-        "tokens": budget.tokens,
-    }  # fmt: skip
-    return {
-        "tasks": tasks_json(view),
-        "spent": {
-            "usd": known_usd(taken.microusd, taken.unpriced),
-            "known_usd": taken.microusd / 1e6,
-            "reserved_usd": in_flight_microusd(view) / 1e6,
-            "input_tokens": round(taken.input_tokens),
-            "output_tokens": round(taken.output_tokens),
-        },
-        "budget": most,
-    }
 
 
 def _pause_s(eta_s: float | None, elapsed_s: float) -> int:
@@ -588,10 +535,6 @@ def _next(run: str, state: str, is_over: bool) -> str:
     )
 
 
-def _short(number: float | None) -> float | None:
-    return None if number is None else round(number, 1)
-
-
-def _plain(told: object) -> Told:
-    found = finite(told)
+def _plain(found: object) -> Answer:
+    found = finite(found)
     return found if isinstance(found, dict) else {}

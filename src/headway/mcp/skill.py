@@ -1,7 +1,7 @@
-"""Installs and removes SKILL.md for agents with a shell.
+"""Installs SKILL.md for agents with a shell.
 
 Laws:
-- A file that somebody has changed is neither overwritten nor removed, unless the user says so.
+- A file that was changed is not overwritten, except by force.
 - Installing twice is the same as once. A link in the place of the file is replaced, not followed.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from importlib.resources import files
 from typing import Final, Literal
 
@@ -42,8 +41,8 @@ Values: `{{ item }}`, `{{ item.field }}`, `{{ index }}`, `{{ matrix.x }}`, `{{ v
 paths, never into `run` or `verify`: there they are environment variables, `"$item"`, `"$index"`,
 `"$x"`. Quote YAML text that has `{{` or `: ` in it.
 
-Order: `needs`, `each: TASK`, `reduce`; and who `reads` a path waits for who `writes` it. Two tasks
-that write the same path need an order. Paths stay inside the plan's folder.
+Order: `needs`, `each: TASK`, `reduce`; and a task that `reads` a path waits for the one that
+`writes` it. Two tasks that write the same path need an order. Paths stay inside the plan's folder.
 """
 
 
@@ -59,7 +58,7 @@ def skill_text() -> str:
 
 
 def sealed(text: str) -> str:
-    """A text with the line that says what it was."""
+    """A text with a line that has its digest."""
     body = text.rstrip("\n") + "\n"
     return f"{body}\n{SEAL}{__version__} {digest(body.encode()).hex()} -->\n"
 
@@ -70,87 +69,46 @@ def is_untouched(text: str) -> bool:
     return bool(found) and digest(body.encode()).hex() in seal.split()
 
 
-AGENTS: Final = ("claude", "codex", "opencode", "gemini")
-DEFAULT: Final = ("claude", "codex")
-"""Together they reach all four: opencode and Gemini CLI look where Codex does, too."""
+PLACES: Final = (".claude/skills", ".agents/skills")
+"""Claude Code reads the first, Codex, opencode and Gemini CLI the second."""
 
-_PROJECT: Final[Mapping[str, str]] = {
-    "claude": ".claude/skills",
-    "codex": ".agents/skills",
-    "opencode": ".opencode/skills",
-    "gemini": ".gemini/skills",
-}
-
-Done = Literal["installed", "updated", "is there already", "removed", "is not there"]
+Done = Literal["installed", "updated", "is there already"]
 
 
-def skill_path(to: str, is_for_user: bool, environ: Mapping[str, str]) -> str:
-    """The file for an agent, for all projects of the user or for this one; or in a folder."""
-    if to not in AGENTS:
-        return os.path.join(os.path.abspath(to), NAME, FILE)
-    folder = _of_user(to, environ) if is_for_user else os.path.abspath(_PROJECT[to])
-    return os.path.join(folder, NAME, FILE)
+def skill_paths(folder: str, is_for_user: bool, environ: Mapping[str, str]) -> list[str]:
+    """Where the skill goes: into a folder of skills, if one is named; else for this project, or
+    for all projects of the user."""
+    root = os.path.expanduser("~") if is_for_user else os.getcwd()
+    folders = [os.path.join(root, place) for place in PLACES]
+    if is_for_user and (config := environ.get("CLAUDE_CONFIG_DIR")):
+        folders[0] = os.path.join(config, "skills")
+    folders = [os.path.abspath(folder)] if folder else folders
+    return [os.path.join(one, NAME, FILE) for one in folders]
 
 
 def install(path: str, is_forced: bool = False) -> Done:
-    """Put the skill there; what became of the file."""
-    text, there = skill_text(), _content(path)
-    if there == text:
-        return "is there already"
-    if there is not None and not (is_forced or is_untouched(there)):
-        raise _changed(path, "overwritten")
+    """Put the skill there. StateFileError if it cannot be written, or a changed file is there."""
+    text = skill_text()
     try:
+        there = _content(path)
+        if there == text:
+            return "is there already"
+        if there is not None and not (is_forced or is_untouched(there)):
+            message = f"{path} was changed and is not overwritten"
+            raise StateFileError(message, hint="look at it, then use --force")
         os.makedirs(os.path.dirname(path), exist_ok=True)
         write_new(path, text.encode(), may_replace=True)
     except OSError as fault:
-        raise _fault(path, "written", fault) from None
+        message = f"{path} cannot be written: {fault.strerror}"
+        raise StateFileError(message, hint="choose another --to") from None
     return "installed" if there is None else "updated"
 
 
-def uninstall(path: str, is_forced: bool = False) -> Done:
-    """Take it away again, with its folder if nothing else is in it."""
-    there = _content(path)
-    if there is None:
-        return "is not there"
-    if not (is_forced or is_untouched(there)):
-        raise _changed(path, "removed")
-    try:
-        os.remove(path)
-    except OSError as fault:
-        raise _fault(path, "removed", fault) from None
-    with suppress(OSError):  # Something of the user's may be in it.
-        os.rmdir(os.path.dirname(path))
-    return "removed"
-
-
-def _of_user(to: str, environ: Mapping[str, str]) -> str:
-    home = os.path.expanduser("~")
-    if to == "claude":
-        return os.path.join(environ.get("CLAUDE_CONFIG_DIR") or f"{home}/.claude", "skills")
-    if to == "opencode":
-        config = environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
-        return os.path.join(config, "opencode", "skills")
-    return os.path.join(home, _PROJECT[to])
-
-
 def _content(path: str) -> str | None:
-    try:
-        if os.path.exists(path) and not os.path.isfile(path):
-            raise OSError(errno.EINVAL, "it is no file")  # Some would be waited for without end.
-        # As it is: other ends of lines are a change too.
-        with open(path, encoding="utf-8", errors="replace", newline="") as file:
-            return file.read()
-    except FileNotFoundError:
+    if not os.path.exists(path):
         return None
-    except OSError as fault:
-        raise _fault(path, "read", fault) from None
-
-
-def _changed(path: str, done: str) -> StateFileError:
-    return StateFileError(
-        f"{path} was changed by somebody and is not {done}", hint="look at it, then use --force"
-    )
-
-
-def _fault(path: str, done: str, fault: OSError) -> StateFileError:
-    return StateFileError(f"{path} cannot be {done}: {fault.strerror}", hint="choose another --to")
+    if not os.path.isfile(path):
+        raise OSError(errno.EINVAL, "it is no file")  # Reading a pipe would not end.
+    # As it is: other ends of lines are a change too.
+    with open(path, encoding="utf-8", errors="replace", newline="") as file:
+        return file.read()

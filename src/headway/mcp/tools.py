@@ -17,8 +17,8 @@ from headway.mcp.service import (
     LIMIT,
     LIMIT_MAX,
     NEEDS_BUDGET,
+    Answer,
     Service,
-    Told,
 )
 
 Given = Mapping[str, object]
@@ -82,7 +82,7 @@ class McpTool(Struct, frozen=True):
         pairs = (one.split(": ") for one in self.gives.split(", "))
         return {"type": "object", "properties": {name: _type(words) for name, words in pairs}}
 
-    def call(self, service: Service, given: Given) -> Told:
+    def call(self, service: Service, given: Given) -> Answer:
         """Check the arguments and call the method of the same name; HeadwayError if that fails."""
         # What is empty is missing as well: some clients send every argument.
         there = {name: value for name, value in given.items() if value not in (None, "")}
@@ -92,7 +92,7 @@ class McpTool(Struct, frozen=True):
             hint = f"its arguments are {', '.join(one[0] for one in self.arguments)}"
             hint = NEEDS_BUDGET if "budget" in str(fault) else hint
             raise BadValueError(f"{self.name}: {fault}", hint=hint) from None
-        method: Callable[..., Told] = getattr(service, self.name)
+        method: Callable[..., Answer] = getattr(service, self.name)
         return method(**asdict(arguments))
 
 
@@ -164,8 +164,8 @@ TOOLS: Final = (
             _ID,
             _text("task", "Only this task, or all of this group."),
             _number("offset", "Results to leave out at the beginning.", 0, 0, 10_000_000),
-            _number("limit", f"Results at most: {LIMIT} if not said.", LIMIT, 1, LIMIT_MAX),
-            _number("max_bytes", f"Of results on this page: {BYTES:,} if not said.", BYTES,
+            _number("limit", f"Results at most: {LIMIT} by default.", LIMIT, 1, LIMIT_MAX),
+            _number("max_bytes", f"Of results on this page: {BYTES:,} by default.", BYTES,
                     BYTES_MIN, BYTES_MAX),
             _number("from_byte", "Where to go on within the first result, if it was cut.", 0, 0,
                     1_000_000_000),
@@ -178,7 +178,7 @@ TOOLS: Final = (
         "these are cut off too, and what they cost is lost. What is finished is kept, and "
         "`headway resume` can go on.",
         (_ID, ("now", Annotated[bool, Meta(description="Also cut off what has started.")], False)),
-        "run: string, told: boolean, in_words: string",
+        "run: string, accepted: boolean, in_words: string",
         is_read_only=False, is_destructive=True,
     ),
     McpTool(
@@ -186,6 +186,6 @@ TOOLS: Final = (
         "The user's accounts: each limit, how much of it is used now, by whom, and what is left of "
         "the monthly budget. Free. Ask before a large plan, or if a run waits.",
         (),
-        "month: string, accounts: [object], budgets: [object]",
+        "month: string, lanes: [object], health: [object], budgets: [object]",
     ),
 )  # fmt: skip

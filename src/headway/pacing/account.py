@@ -29,9 +29,9 @@ from headway.base.values import (
     LimitReading,
     Reading,
     SettledAs,
-    Usage,
     Wait,
 )
+from headway.pacing.call import Call
 from headway.pacing.headers import ANTHROPIC, Dialect
 from headway.pacing.hidden_limits import HiddenLimits, KnownRate, RetryAdvice
 from headway.pacing.limits import (
@@ -40,9 +40,9 @@ from headway.pacing.limits import (
     TrackedLimit,
     is_about,
 )
-from headway.pacing.meters import Bucket, FixedWindow, PlannedStream
+from headway.pacing.meters import Bucket, FixedWindow
 from headway.pacing.presence import PersonActivity
-from headway.pacing.streams import FlowingBucket
+from headway.pacing.streams import FlowingMeter
 from headway.pacing.width import (
     FIRST_BYTE_S,
     PER_TOKEN_S,
@@ -57,24 +57,18 @@ from headway.pacing.windows import Allowances
 
 WINDOW_RESETS: Final = 2.0
 """A limit whose reset lies this many times later than refilling would take is a window."""
-
 HOLD_S_MAX: Final = 60.0
 """A refused burst stops the account for no longer, whatever is said: some providers lie."""
-
 OVERLOAD_S_MAX: Final = 30.0
-
+"""After five overloads in a row waits grow no further; doubled on, the tenth is 17 minutes."""
 CROWDED_S_MAX: Final = 5.0
 """While others hold every slot one of ours is tried this often."""
-
 PLACE_S: Final = 0.05
-"""Some providers count a call for a moment longer than its answer takes: a call that was sent so
-soon after another ended, and is refused, may only have come too early."""
-
+"""A call that is refused so soon after another ended may have come before its slot was free."""
 PATIENCE: Final = 0.125
 """While call after call is refused for more than a minute, the next one waits for at least this
 share of the time beyond: where refusals are charged, tries at a steady pace keep a limit empty for
 ever. Where that helped, it begins after a quarter of that time, and so on."""
-
 UNREACHABLE_S: Final = 1.0
 """While nothing answers at the provider's address, one call tries it this often."""
 
@@ -172,8 +166,7 @@ class Pauses:
         self._closed = ""
 
     def overloaded(self, fault: Fault, sent_s: float, now: float) -> bool:
-        """The provider is out of capacity: longer each time, as long as it is told at most. Calls
-        that were sent before the last one told so tell nothing new: False."""
+        """The provider is overloaded: wait longer each time. False for calls sent earlier."""
         is_new = sent_s > self.overload_s
         if is_new:
             self.overload_s = now
@@ -215,7 +208,6 @@ class Pauses:
 
 PLACE_LEFT: Final = "room for an interactive session"
 """Why a call of a run is not sent although the account would take one more at once."""
-
 SMOOTH_S: Final = 1.0
 """A smooth flow may bunch at most this many seconds of a limit."""
 
@@ -274,7 +266,7 @@ class Account:
         self.allowances = Allowances() if allowances is None else allowances
         """Of all model groups of the account."""
         self.group = group
-        self.presence = PersonActivity()
+        self.presence = PersonActivity(self.allowances.presence)
         self.advice = RetryAdvice()
         self._let_in_s = -inf
         """When a call was last let in."""
@@ -294,9 +286,9 @@ class Account:
         curves = None if config.profile is None else profile.curves
         self.width = Width(min(profile.width, most), cap, curves)
 
-    def wait(self, demand: Demand, stream: PlannedStream, waiting: int, now: float) -> Wait | None:
+    def wait(self, call: Call, waiting: int, now: float) -> Wait | None:
         """What holds this call back, or None if it may be sent now."""
-        in_flight = self.speed.in_flight
+        demand, in_flight = call.demand, self.speed.in_flight
         held = self.pauses.wait(in_flight, now)
         if held is None and self.allowances.windows:
             reserve = 0.0 if demand.is_interactive else self.config.reserve
@@ -310,10 +302,7 @@ class Account:
             return crowded
         latest: Wait | None = None
         for limit in self.limits:
-            if leaves_room:
-                wait = limit.wait(demand, stream, now, limit.room(now))
-            else:
-                wait = limit.wait(demand, stream, now)
+            wait = limit.wait(call, now, limit.room(now) if leaves_room else 0.0)
             if wait is not None and (latest is None or wait.until_s > latest.until_s):
                 latest = wait
         if latest is None and self.hidden is not None:
@@ -332,10 +321,12 @@ class Account:
             width = self.width.firm
         else:
             width = self.width.limit(in_flight, waiting, demand.is_whole, now)
-            if leaves_room or self.config.reserve:
-                left = self._places_left(leaves_room)
-                most = max(self.presence.in_flight + 1.0, self.width.firm - left)
+            is_active = now < shared.presence.until_s
+            if is_active or self.config.reserve:
+                own = self._places_left(self.presence, self.width.firm, leaves_room)
+                most = max(self.presence.in_flight + 1.0, self.width.firm - own)
                 is_left, width = most < width, min(most, width)
+                left = self._places_left(shared.presence, shared.slots, is_active)
         if in_flight >= width:
             # A try that is due or under way ends with an answer, not with a time.
             probe_s = self.width.next_probe_s(width, now)
@@ -343,7 +334,9 @@ class Account:
             why = PLACE_LEFT if is_left else f"{in_flight} in flight"
             return Wait("concurrency", until_s, why)
         if shared.in_flight >= max(1.0, shared.slots - left):
-            return Wait("concurrency", inf, f"{shared.in_flight} in flight on the account")
+            is_left = shared.in_flight < shared.slots
+            why = PLACE_LEFT if is_left else f"{shared.in_flight} in flight on the account"
+            return Wait("concurrency", inf, why)
         if demand.is_interactive:
             return None
         ventures_s = self.width.departs_s(in_flight, now)
@@ -353,55 +346,44 @@ class Account:
             return Wait("burst", departs_s, "a burst was refused")
         return None
 
-    def _places_left(self, leaves_room: bool) -> float:
-        """Places in flight that runs leave to a person: one, or the share that is reserved, less
-        those that interactive calls hold."""
-        most = min(self.width.firm, self.allowances.slots)
+    def _places_left(self, person: PersonActivity, most: float, is_active: bool) -> float:
+        """Slots that runs leave to a person: one, or the reserved share, less those in use."""
         kept = most * self.config.reserve / self.config.share if most < inf else 0.0
-        return max(0.0, max(1.0 if leaves_room else 0.0, kept) - self.presence.in_flight)
+        return max(0.0, max(1.0 if is_active else 0.0, kept) - person.in_flight)
 
     def can_ever(self, demand: Demand) -> bool:
         """Whether the call can be admitted at all, however long it waits."""
         return all(limit.can_ever(demand) for limit in self.limits)
 
-    def charge(self, demand: Demand, stream: PlannedStream, now: float) -> tuple[float, ...]:
-        """Take the call's share of everything; returns the levels for later comparison."""
+    def charge(self, call: Call, now: float) -> None:
+        """Take the call's share of everything; it keeps the levels for later comparison."""
         self.ramp.sent(now)
         self.pauses.sent(now)
-        self.presence.in_flight += demand.is_interactive
+        self.presence.fly(call.demand.is_interactive)
         if self.allowances.windows:
             self.allowances.sent(now)
         self.width.sent(self.speed.in_flight + 1, now)
         if self.hidden is None and not self.limits:
             self.hidden = HiddenLimits(now)
         if self.hidden is not None:
-            self.hidden.granted(demand, now)
+            self.hidden.granted(call.demand, now)
         levels = []
         for limit in self.limits:
-            levels.append(limit.charge(demand, stream, now))
-        return tuple(levels)
+            levels.append(limit.charge(call, now))
+        call.levels = tuple(levels)
 
-    def adopt(
-        self, demand: Demand, stream: PlannedStream, sent_s: float, known_s: float, now: float
-    ) -> None:
-        """A call that was sent under another process's permit; levels known at `known_s` contain
-        the charges of calls sent before, and what their answers had produced by then."""
-        self.presence.in_flight += demand.is_interactive
-        flowed = stream.produced(now) - stream.produced(known_s)
+    def adopt(self, call: Call, known_s: float, now: float) -> None:
+        """A call sent under another process's permit; levels of `known_s` contain earlier ones."""
+        self.presence.fly(call.demand.is_interactive)
+        flowed = call.stream.produced(now) - call.stream.produced(known_s)
         for limit in self.limits:
-            limit.join(demand, stream, sent_s > known_s, now)
-            if isinstance(limit.meter, FlowingBucket):
+            limit.join(call, call.sent_s > known_s, now)
+            if isinstance(limit.meter, FlowingMeter):
                 limit.meter.charge(flowed, now)
 
-    def replan(
-        self, before: PlannedStream, after: PlannedStream, now: float, is_interactive: bool = False
-    ) -> None:
-        """A stream is not where it was planned to be."""
-        for limit in self.limits:
-            limit.plan(before, after, now, is_interactive)
-
-    def answered(self, sent_s: float, company: int, now: float) -> None:
-        """A call was let in, with `company` in flight when it was sent, itself included."""
+    def answered(self, call: Call, now: float) -> None:
+        """A call was let in."""
+        sent_s, company = call.sent_s, call.company
         self._let_in_s = now
         self.width.served(company, now)
         self.pauses.answered(sent_s)
@@ -409,37 +391,32 @@ class Account:
         if self.hidden is not None and self.hidden.accepted(sent_s, company, now) == "crowd":
             self.width.cap.lift()
 
-    def settle(
-        self, demand: Demand, stream: PlannedStream, sent_s: float, usage: Usage, now: float
-    ) -> None:
+    def settle(self, call: Call, used: Amounts, now: float) -> None:
+        """The call ran."""
         self.pauses.ended(now)
-        self.presence.in_flight -= demand.is_interactive
+        self.presence.fly(-call.demand.is_interactive)
         for limit in self.limits:
-            limit.settle(demand, stream, sent_s, usage, now)
+            limit.settle(call, used, now)
         if self.hidden is not None:
-            self.hidden.settled(demand, sent_s, usage.amounts)
+            self.hidden.settled(call.demand, call.sent_s, used)
             if not self.advice.is_honest:
                 self.hidden.try_soon(now)
 
-    def give_back(
-        self, demand: Demand, stream: PlannedStream, sent_s: float, how: SettledAs, now: float
-    ) -> None:
+    def give_back(self, call: Call, how: SettledAs, now: float) -> None:
         """The call did not run. A refusal stays charged where the provider counts it."""
         self.pauses.ended()
-        self.presence.in_flight -= demand.is_interactive
+        self.presence.fly(-call.demand.is_interactive)
         self.ramp.returned()
         if self.hidden is not None:
-            self.hidden.returned(demand, sent_s)
+            self.hidden.returned(call.demand, call.sent_s)
         is_counted = how == "throttled" and self.config.dialect.refusals_count
         for limit in self.limits:
             is_kept = is_counted and limit.limit.resource == "requests"
-            limit.give_back(demand, stream, sent_s, is_kept, now)
+            limit.give_back(call, is_kept, now)
 
-    def failed(
-        self, demand: Demand, sent_s: float, fault: Fault, reading: Reading, now: float
-    ) -> None:
+    def failed(self, call: Call, fault: Fault, reading: Reading, now: float) -> None:
         """A fault: whom it concerns, and what follows."""
-        in_flight = self.speed.in_flight
+        sent_s, in_flight = call.sent_s, self.speed.in_flight
         if fault.kind in ANSWERS:
             self.pauses.reached(sent_s)
         if fault.kind in ("spend_cap", "billing"):
@@ -454,7 +431,7 @@ class Account:
             and self._let_in_s > self.pauses.overload_s
         ):
             # Others are let in: the account has a limit that is told in no other way.
-            self._throttled(demand, sent_s, fault, reading, now)
+            self._throttled(call, fault, reading, now)
         elif fault.kind in ("overload", "timeout"):
             if self.pauses.overloaded(fault, sent_s, now):
                 self.width.overloaded(in_flight, now)
@@ -463,14 +440,13 @@ class Account:
                 self.width.cap.refused(in_flight, now)
                 self.pauses.crowded(in_flight, now)
         elif fault.kind == "rate":
-            self._throttled(demand, sent_s, fault, reading, now)
+            self._throttled(call, fault, reading, now)
 
     def observe(
-        self, reading: Reading, demand: Demand, levels: tuple[float, ...], at_s: float, now: float,
-        is_refusal: bool = False,
-    ) -> list[TrackedLimit]:  # fmt: skip
-        """Learn from a response to a call charged at `levels`; returns limits that are new, or
-        counted anew: calls in flight have to join them."""
+        self, reading: Reading, call: Call, at_s: float, now: float, is_refusal: bool = False
+    ) -> list[TrackedLimit]:
+        """Learn from a response; returns limits that calls in flight have to join."""
+        demand, levels = call.demand, call.levels
         found: list[TrackedLimit] = []
         for told in reading.limits:
             if told.window:
@@ -514,8 +490,7 @@ class Account:
         return cost_s
 
     def profile(self) -> Profile:
-        """What is worth keeping for the next run. A cap that no refusal named is only suspected,
-        until calls were served at it."""
+        """What the next run starts with. A suspected cap counts once calls were served at it."""
         width, cap = self.width.allowed, self.width.cap
         is_suspected = self.hidden is not None and self.hidden.refusals > 0
         if is_suspected:
@@ -548,8 +523,7 @@ class Account:
                     _restore(limit, told, at_s, now)
 
     def _meant(self, told: LimitReading) -> LimitReading:
-        """A reading that names no period is of the provider's usual one, if such a limit is known:
-        of two limits on requests, one response tells of one."""
+        """A reading without a period, with the provider's usual one if such a limit is known."""
         if told.period_s is None:
             own_s = _named_period(told, self.config.dialect)
             for one in self.limits:
@@ -567,12 +541,11 @@ class Account:
         tracked.adopt(told, at_s, now)
         return tracked
 
-    def _throttled(
-        self, demand: Demand, sent_s: float, fault: Fault, reading: Reading, now: float
-    ) -> None:
+    def _throttled(self, call: Call, fault: Fault, reading: Reading, now: float) -> None:
         """A limit per period was short: the one that was named, or one that we cannot see."""
         if any(one.is_empty for one in reading.limits):
             return
+        demand, sent_s = call.demand, call.sent_s
         self.pauses.throttled(now)
         reading = replace(reading, limits=tuple([self._meant(told) for told in reading.limits]))
         named = [one for one in self.limits if one.limit.resource == fault.resource]
@@ -585,7 +558,8 @@ class Account:
         wait_s = self.advice.heeded_s(told_s, sent_s, may_try, now)
         if named:
             limit = min(named, key=lambda one: one.left(reading, now))
-            if limit.refused(demand, reading, wait_s, wait_s != told_s, now):
+            is_trial = told_s is not None and (wait_s is None or wait_s < told_s)
+            if limit.refused(demand, reading, wait_s, is_trial, now):
                 self.ramp.refused(now)
                 self.pauses.burst_refused(wait_s, now)
             return
@@ -624,6 +598,7 @@ def _tracked(limit: Limit, config: AccountConfig, now: float) -> TrackedLimit:
     tracked = TrackedLimit(limit, charging, config.share, rounding, now, config.reserve)
     tracked.burst_s = SMOOTH_S if config.pace == "smooth" else inf
     tracked.is_published = config.dialect.limit_kind is not None
+    tracked.returns = config.profile is not None and limit.name in config.profile.returned
     return tracked
 
 
@@ -666,9 +641,8 @@ def _named_period(told: LimitReading, dialect: Dialect) -> float | None:
 
 
 def _is_absurd(limit: Limit, demand: Demand) -> bool:
-    """Whether a call that was refused for now could never be let in: some servers fill the text of
-    a refusal with the figures of another limit."""
-    return ChargingRule(limit.resource, "reserved").need(demand) > limit.amount
+    """Whether a limit is too small for the call that was refused, and so another one's."""
+    return ChargingRule(limit.resource, "reserved").takes(demand)[0] > limit.amount
 
 
 def _discover(told: LimitReading, dialect: Dialect) -> Limit | None:

@@ -21,16 +21,15 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from headway.base.numbers import remember
 from headway.base.values import (
     CACHE_S,
+    Amounts,
     Budget,
     Demand,
-    Fault,
     FaultKind,
     Reading,
-    SettledAs,
     Spend,
-    Usage,
     Wait,
 )
 from headway.errors import AccountClosedError, BudgetReachedError, DemandTooLargeError, HeadwayError
@@ -57,24 +56,18 @@ from headway.pacing.windows import Allowances
 
 REOPEN_S: Final = 30.0
 """A closed account is tried again this often: paying needs no restart."""
-
 CLOSING: Final[tuple[FaultKind, ...]] = ("billing", "spend_cap")
 """Faults after which an account takes no calls until it is paid."""
-
 FOLLOWS: Final = Wait("prompt cache", inf, "the first answer with the same beginning")
 BUDGETED: Final = Wait("budget", inf, "what calls in flight leave of it")
-
 ACCOUNTS_MAX: Final = 1024
 """Accounts that are kept; beyond this, the idle ones that were made first make room."""
-
 IDLE_FORGOTTEN: Final = 64
 """Idle accounts are dropped in batches of this size: each writes the whole memory, in 50 ms."""
-
-OWNERS_MAX: Final = 4096
-"""Keys and logins whose account is kept: a login renews its token some times a day."""
-
+CHANGES_MAX: Final = 4096
+"""Changed claims that are kept for the next save; beyond, it writes the whole memory. A process
+that admits its calls by itself saves nothing."""
 MemoryPart = Literal["all", "changes", "money"]
-
 Door = Beginning | str
 """What parked calls wait for together: a beginning, or an account's budget."""
 
@@ -95,8 +88,7 @@ class ManagedAccount(AccountCalls):
         memory: AccountMemory | None = None, known_s: float = -inf,
         allowances: Allowances | None = None,
     ) -> None:  # fmt: skip
-        """With a memory it goes on from where it stood at `known_s`. Model groups of one account
-        share its usage windows."""
+        """With a memory it goes on from where it stood at `known_s`."""
         profile = None if memory is None else memory.profile
         config = AccountConfig(
             dialect, terms.limits, terms.share, terms.pace, profile, terms.reserve
@@ -117,8 +109,7 @@ class ManagedAccount(AccountCalls):
             self.account.allowances.restore(memory.windows, known_s)
 
     def speak(self, name: str) -> Dialect:
-        """A response was written in this dialect; an unknown one says nothing, and one without
-        limits nothing against another that was heard. The one that is spoken here."""
+        """The dialect after a response in this one; PLAIN replaces none that was seen."""
         config = self.account.config
         if name in DIALECTS and not (name == PLAIN.name and self.has_spoken):
             self.has_spoken = True
@@ -126,44 +117,35 @@ class ManagedAccount(AccountCalls):
                 config = self.account.config = replace(config, dialect=DIALECTS[name])
         return config.dialect
 
-    def finish(
-        self, call: Call, how: SettledAs, usage: Usage, now: float, fault: Fault | None,
-        reading: Reading,
-    ) -> None:  # fmt: skip
+    def finish(self, call: Call, outcome: Outcome, used: Amounts, now: float) -> None:
         """Settle a call and write down how it went."""
-        company = self.account.speed.in_flight
-        self.settle(call, how, usage, now, fault, reading)
+        company, fault = self.account.speed.in_flight, outcome.fault
+        self.settle(call, outcome.how, used, now, fault, outcome.reading)
         if fault is not None:
             self.chronicle.refused(fault.kind, now)
             if fault.kind in CLOSING:
                 self.closed_s = now
-        elif how == "used":
-            self._note(call, usage, company, now)
-
-    def _note(self, call: Call, usage: Usage, company: int, now: float) -> None:
-        """Write down how an answer came. What was not counted, or was sent by another process, is
-        not timed."""
-        drawn = 0.0
-        for limit in self.account.limits:
-            if limit.draw_per_s > 0.0:
-                drawn = max(drawn, limit.draw_per_s / limit.limit.rate_per_s)
-        first_s: float | None = None
-        rest_s: float | None = None
-        if usage.known != "unknown" and not call.is_adopted:
-            if not call.demand.is_whole:
+        elif outcome.how == "used":
+            drawing = [one for one in self.account.limits if one.draw_per_s > 0.0]
+            drawn = max([one.draw_per_s / one.limit.rate_per_s for one in drawing], default=0.0)
+            # What was not counted, or was sent by another process, is not timed.
+            first_s: float | None = None
+            rest_s: float | None = None
+            if outcome.tally.known == "unknown" or call.is_adopted:
+                pass
+            elif not call.demand.is_whole:
                 if call.answered_s is not None:
                     first_s, rest_s = call.answered_s - call.sent_s, now - call.answered_s
-            elif usage.amounts.output_tokens > 0:
+            elif used.output_tokens > 0:
                 rest_s = SIZE_SHARE * (now - call.sent_s)
                 first_s = now - call.sent_s - rest_s
-        self.chronicle.answered(now, usage.amounts, first_s, rest_s, company, drawn)
+            self.chronicle.answered(now, used, first_s, rest_s, company, drawn)
 
     def retermed(
         self, terms: AccountTerms, now: float, name: str = "", windows: Allowances | None = None,
         other: ManagedAccount | None = None,
     ) -> ManagedAccount:  # fmt: skip
-        """The same under other terms, and perhaps another name, under which `other` was known: what
-        is known is made anew, and calls go on."""
+        """The same account under other terms, or another name under which `other` was known."""
         is_new = self.is_new and self.granted == 0
         kept = None if is_new else self.memory(now)
         if other is not None and (theirs := other.memory(now)) is not None:
@@ -181,6 +163,7 @@ class ManagedAccount(AccountCalls):
         for one in both:
             one.hand_over()
         fresh.account.presence = self.account.presence
+        fresh.account.presence.move(fresh.account.allowances.presence)
         for one in both:
             # Levels of limits that both knew contain the calls of one of them.
             known_s = now if other in (None, one) else -inf
@@ -255,8 +238,7 @@ class Admission:
         self._changed: dict[tuple[str, str], None] = {}
         """Accounts that are not in the memory as it was last taken, in order."""
         self.is_rearranged = False
-        """Whether accounts have other names or terms since, or are no more: only the whole memory
-        shows that."""
+        """Whether names or terms changed or accounts went: only the whole memory shows that."""
         self.budgets = MonthlyBudgets(memory, now)
         self._estimates = Estimates(prices)
         self._caches = PromptCaches()
@@ -315,7 +297,10 @@ class Admission:
             wake_s = self.budgets.expire(now) if self.budgets.orphans else inf
             if self._parked:
                 wake_s = min(wake_s, self._try_parked(now))
-            for name in [*self._queued]:
+            names = [*self._queued]
+            if len(names) > 1:
+                names.sort(key=lambda name: not self._accounts[name].is_person_first)
+            for name in names:
                 account = self._accounts[name]
                 decision = account.decide(now, self._size)
                 if decision.sent:
@@ -365,7 +350,6 @@ class Admission:
         call = self._calls.get(id)
         if call is None or not call.is_sent:
             return False
-        self._estimates.outputs.progressed(id, output_tokens)
         self._change(call).progress(call, output_tokens, now)
         return call.request.is_soft and self._grew(call, output_tokens)
 
@@ -382,11 +366,11 @@ class Admission:
         if request.is_soft:
             claim = claim.at_least(self._estimates.grown(request.sketch, tally.output_tokens))
         spend = self._estimates.spend(request.sketch, claim, tally, request.is_soft)
-        usage = self._estimates.usage(call.demand, tally, spend, account.speak(outcome.dialect))
-        is_whole = ran and outcome.fault is None
-        self._estimates.ended(id, request.sketch, tally if is_whole else None)
+        used = self._estimates.usage(call.demand, tally, spend, account.speak(outcome.dialect))
+        if ran and outcome.fault is None:
+            self._estimates.learn(request.sketch, call.demand, tally)
         self.budgets.settle(id, spend if ran else None)
-        account.finish(call, outcome.how, usage, now, outcome.fault, outcome.reading)
+        account.finish(call, outcome, used, now)
         self._close(call)
         return True
 
@@ -401,8 +385,7 @@ class Admission:
         return held
 
     def adopt(self, id: CallId, request: Request, age_s: float, now: float) -> bool:
-        """A client holds a permit for a call that it sent `age_s` ago, from a former broker; True
-        if the call was not known."""
+        """A call that was sent under a former broker's permit; True if it was not known."""
         if id in self._calls:
             return False
         call = self._open(id, request, now)
@@ -486,10 +469,31 @@ class Admission:
             return
         self.is_rearranged = True
         for one in filter(None, (key, login)):
-            if len(self._owners) >= OWNERS_MAX:
-                del self._owners[next(iter(self._owners))]
+            remember(self._owners, one, str)
             self._owners[one] = owner
             self._move(one, account_of(self._names, self._owners, one), now)
+        # Its calls were taken for those of the account that its login had before.
+        name = account_of(self._names, self._owners, key, login)
+        for other in [one for one in self._calls.values() if one.request.account == key]:
+            if other.account[0] != name:
+                self._transfer(other, name, now)
+
+    def _transfer(self, call: Call, name: str, now: float) -> None:
+        """A call belongs to another account than it was taken for, which learns nothing from it."""
+        moved = name, call.account[1]
+        if moved not in self._accounts:
+            self._make(moved, call.request.dialect, now)
+        if call.is_sent:
+            before = self._accounts[call.account]
+            before.settle(call, "unused", Amounts(), now)
+            before.granted -= 1
+            self.budgets.hold(call.id, self.budgets.held(call.id), (name, ALL))
+            self._accounts[moved].adopt(call, call.sent_s, -inf, now)
+        elif self._denials.pop(call.id, None) is None:
+            self._withdraw(call)
+        call.account = moved
+        if not call.is_sent:
+            self._enter(call, now)
 
     def _move(self, old: str, new: str, now: float) -> None:
         """What was learned, set and spent under one name goes on under another."""
@@ -535,8 +539,7 @@ class Admission:
         return tuple(self._terms.items())
 
     def memory(self, now: float, part: MemoryPart = "all") -> PacingMemory:
-        """All that outlives this process, or what changed since this was last called: with what
-        was learned of accounts, or `money` alone. What was not granted costs nothing if we die."""
+        """All that outlives this process, or what changed: all of it or `money`."""
         is_change, accounts = part != "all", self._accounts
         if not is_change:
             self.is_rearranged = False
@@ -659,12 +662,12 @@ class Admission:
         return self._estimates.size(request.sketch, dialect, cached_bytes, request.is_soft)
 
     def _sent(self, call: Call, now: float) -> None:
-        """A call is in flight; that it has not ended yet is evidence of its length."""
+        """A call is in flight."""
         self.unsent -= 1
+        if len(self.budgets.changed_claims) >= CHANGES_MAX:
+            self.budgets.changed_claims.clear()
+            self.is_rearranged = True
         self.budgets.changed_claims[call.id] = None
-        self._estimates.outputs.started(
-            call.id, call.demand.kind, call.demand.expected.input_tokens
-        )
         if call.beginnings:
             self._caches.sent(call, now)
 

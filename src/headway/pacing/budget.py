@@ -42,22 +42,16 @@ if TYPE_CHECKING:
 
 ALL: Final = ""
 """The name of the pot that everything counts towards."""
-
 CLAIM_S: Final = 10.0
 """Clients of a broker that was killed are back within a second; after this long they are gone."""
-
 DAYS_KEPT: Final = 40
 """Days with spending: the whole of this month, and a week before it for the pace."""
-
 STEP_TOKENS: Final = 256
 """What is set aside for an answer grows by at least so many tokens: each time is a write..."""
-
 STEP_SHARE: Final = 0.5
 """...and by so much of the answer, where there is room: a long one grows a few times."""
-
 Room = Literal["yes", "later", "never"]
 """Whether a budget has room: now, perhaps when calls in flight turn out cheaper, or not at all."""
-
 Holder = TypeVar("Holder", bound=Hashable)
 
 
@@ -297,8 +291,7 @@ class MonthlyBudgets(Budgets[CallId]):
         return super().settle(id, used)
 
     def rename(self, old: str, new: str) -> None:
-        """What one account spent and claimed counts for another, and so does its budget if that
-        has none."""
+        """One account's spending, claims and, where the other has none, budget go to another."""
         pot, other = self.pots.pop(old, Pot()), self.pots[new]
         other.spent, other.claimed = other.spent.plus(pot.spent), other.claimed.plus(pot.claimed)
         other.claims += pot.claims
@@ -346,8 +339,7 @@ class MonthlyBudgets(Budgets[CallId]):
                 pot.spent = spent_in(month, self._days.get(name, {}).items())
 
     def memory(self, is_whole: bool, is_out: Callable[[CallId], bool]) -> PacingMemory:
-        """All that outlives this process, or what changed since this was last called. Claims of
-        calls that are not out count for nothing."""
+        """All that outlives this process, or what changed: all of it or `money`."""
         from headway.pacing.memory import PacingMemory
 
         changed, self._changed_days = self._changed_days, {}
@@ -397,8 +389,7 @@ def spent_in(month: str, days: Iterable[tuple[str, Spend]]) -> Spend:
 def grown(
     claim: Spend, output_tokens: float, cost_of: Callable[[float], Spend], longest: float = inf
 ) -> Iterator[Spend]:
-    """Soft claims that cover an answer of this length and a step ahead of it: a large one, or else
-    a small one. None if `claim` covers the answer."""
+    """Soft claims for an answer of this length and a step ahead; none if `claim` covers it."""
     if claim.at_least(cost_of(output_tokens)) != claim:
         for step in (max(STEP_TOKENS, STEP_SHARE * output_tokens), STEP_TOKENS):
             ahead = max(output_tokens, min(output_tokens + step, longest))

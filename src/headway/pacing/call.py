@@ -26,10 +26,8 @@ from headway.pacing.windows import Shares
 
 CallId = tuple[str, int]
 """(client, number)."""
-
 Beginning = tuple[str, str]
 """(account and model group, digest): prompt caches are not shared between either."""
-
 UNKNOWN: Final = Demand(Amounts(), Amounts())
 NO_STREAM: Final = PlannedStream(0.0, 1e-3, 0.0)
 
@@ -45,8 +43,7 @@ class Request(Struct, frozen=True):
     """The flow that it belongs to; a client's own, if nothing is said."""
     is_resent: bool = False
     is_soft: bool = False
-    """It may be ended in the middle of its answer: the budgets claim its expected cost, and more as
-    it grows, in place of the highest."""
+    """It may be cut: budgets claim its expected cost and more as it grows, in place of the most."""
     login: str = ""
     """Of its key, which is a token that changes; empty, where the key stays."""
     window_shares: Shares | None = None
@@ -68,15 +65,36 @@ class Outcome(Struct, frozen=True):
     dialect: str = ""
 
 
-class WaitVersion(NamedTuple):
-    """How long a queue had waited for what when it began to wait for something else."""
+class QueueWaits(NamedTuple):
+    """How long a queue had waited for what when it began to wait for something else. A call keeps
+    it when it joins: what came since is what the call waited for."""
 
     totals: dict[str, float]
     cause: str
+    """What it waits for since; nothing, if it is empty."""
     since_s: float
 
+    def until(self, now: float) -> dict[str, float]:
+        """How long it has waited for what by now."""
+        if not self.cause:
+            return self.totals
+        return {**self.totals, self.cause: self.totals.get(self.cause, 0.0) + now - self.since_s}
 
-NOT_JOINED: Final = WaitVersion({}, "", -inf)
+    def then(self, cause: str, now: float) -> QueueWaits:
+        """The same, as it waits for this from now on."""
+        return self if cause == self.cause else QueueWaits(self.until(now), cause, now)
+
+    def longest(self, joined: QueueWaits, joined_s: float, now: float) -> str:
+        """What it has waited for longest since a call joined; nothing, if it has not."""
+        if joined is self:
+            return self.cause if now > joined_s else ""
+        before = joined.until(joined_s)
+        waited = {cause: sum_s - before.get(cause, 0.0) for cause, sum_s in self.until(now).items()}
+        cause = max(waited, key=waited.__getitem__, default="")
+        return cause if waited.get(cause, 0.0) > 0.0 else ""
+
+
+NO_WAITS: Final = QueueWaits({}, "", -inf)
 
 
 class Call(Struct, eq=False):
@@ -109,7 +127,7 @@ class Call(Struct, eq=False):
     """The usage window of which its run has taken its share."""
     place: int = 0
     """In the queue, or where it was."""
-    joined: WaitVersion = NOT_JOINED
+    joined: QueueWaits = NO_WAITS
     """The queue's waits when it joined."""
     waited_for: str = ""
     """What it waited for longest until it was sent."""
@@ -120,7 +138,9 @@ class Call(Struct, eq=False):
     levels: tuple[float, ...] = ()
     """What the limits showed when it was charged."""
     counted: float = 0.0
-    """Tokens that count towards usage windows already."""
+    """Tokens that count towards usage windows already..."""
+    flying_tokens: float = 0.0
+    """...and those that it is expected to use in all, while it is in flight."""
     company: int = 0
     """Calls in flight when it was sent, itself included."""
     integral: float = 0.0
@@ -150,8 +170,7 @@ class Granted(Struct, frozen=True, tag=True):
 
 
 class Denied(Struct, frozen=True, tag=True):
-    """A call that will never be granted, or one in flight whose answer is to be ended; `code` is
-    that of the error to raise."""
+    """A call that is never granted, or whose answer is to be ended; `code` is that of the error."""
 
     id: CallId
     code: str

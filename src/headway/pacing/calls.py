@@ -21,32 +21,26 @@ from typing import Final
 
 from msgspec import Struct
 
-from headway.base.values import Amounts, Fault, Reading, SettledAs, Usage, Wait
+from headway.base.values import Amounts, Fault, Reading, SettledAs, Wait
 from headway.pacing.account import PLACE_LEFT, Account, AccountConfig
-from headway.pacing.call import Call, CallId
+from headway.pacing.call import NO_WAITS, Call, CallId
 from headway.pacing.meters import Bucket, PlannedStream
-from headway.pacing.queue import FairQueue, WaitTimes
+from headway.pacing.queue import FairQueue
 from headway.pacing.streams import HORIZON_S
 from headway.pacing.windows import ALL_OF_EACH, PERSON, Allowances
 
 OVERRUN: Final = 0.4
 """An answer that outlives its plan is expected to go on for this much of what was planned..."""
-
 OVERRUN_S_MIN: Final = 0.5
 """...and for this long at least."""
-
 TOKENS_MIN: Final = 5
 """Fewer tokens say nothing about the time per token."""
-
 BACKFILL_MAX: Final = 8
 """Calls behind a blocked one that are looked at: more hardly ever find one that fits."""
-
 WAKE_S_MIN: Final = 1e-3
 """Nothing is decided again sooner: a wait that has just ended in rounding ends then."""
-
 RESIZE_S: Final = 1.0
-"""The call at the head of the queue is sized anew if it was sized longer ago; while it waits there,
-at the next event on any account: calls of other models teach its size, too."""
+"""The call at the head of the queue is estimated anew when its estimate is older than this."""
 
 
 class Decision(Struct, frozen=True):
@@ -79,7 +73,7 @@ class AccountCalls:
         """The only call that waits: it needs no place in the queue, and most calls never do."""
         self._held: dict[str, dict[CallId, Call]] = {}
         """By run, the calls that wait for a usage window of which it has taken its share."""
-        self._waits = WaitTimes()
+        self._waits = NO_WAITS
         self._ends: list[tuple[float, int, Call]] = []
         """When streams in flight are planned to end."""
         self._plans = 0
@@ -92,7 +86,7 @@ class AccountCalls:
     @property
     def queued(self) -> int:
         """How many calls wait in the queue."""
-        return len(self._queue) + (self._next is not None)
+        return len(self._queue.waiters) + (self._next is not None)
 
     @property
     def waiting(self) -> list[Call]:
@@ -100,13 +94,19 @@ class AccountCalls:
         queued = self._queue.items() if self._next is None else [self._next]
         return [*queued, *(call for held in self._held.values() for call in held.values())]
 
+    @property
+    def is_person_first(self) -> bool:
+        """Whether the call that is next is interactive."""
+        call = self._next or self._queue.head()
+        return call is not None and call.demand.is_interactive
+
     def ask(self, call: Call) -> None:
         """Wait for a permit."""
         self._stands = None
         if call.demand.is_interactive:
             self.account.presence.note(call.path[-1], call.asked_s)
-        call.joined = self._waits.now
-        if self._next is None and not self._queue:
+        call.joined = self._waits
+        if self._next is None and not self._queue.waiters:
             self._next = call
         else:
             self._line_up(call)
@@ -123,7 +123,7 @@ class AccountCalls:
             self._next = None
         else:
             self._queue.remove(call.place)
-        if not self._queue:
+        if not self._queue.waiters:
             self.wait = None
 
     def decide(self, now: float, size: Callable[[Call, float], object] | None = None) -> Decision:
@@ -156,47 +156,50 @@ class AccountCalls:
                     self._queue.remove(call.place)
                     self._line_up(call)
                     continue
-            stream = account.speed.plan(call.demand.expected.output_tokens, now)
-            wait = account.wait(call.demand, stream, self.queued, now)
+            call.stream = account.speed.plan(call.demand.expected.output_tokens, now)
+            wait = account.wait(call, self.queued, now)
             if wait is not None:
-                if queue and (wait.until_s < inf or not account.can_ever(call.demand)):
-                    passed, passes_s = self._pass(call, stream, wait, now)
+                if queue.waiters and (wait.until_s < inf or not account.can_ever(call.demand)):
+                    passed, passes_s = self._pass(call, wait, now)
                     sent += passed
                 break
-            self._send(call, stream, now)
+            self._send(call, now)
             sent.append(call)
         if call is None and self._held:
             call = next(iter(next(iter(self._held.values())).values()))
             wait = call.held
         self.wait = wait
-        self._waits.note(self._cause(wait), now)
+        cause = "" if wait is None else wait.resource
+        if cause == "concurrency" and wait is not None and wait.reason != PLACE_LEFT:
+            # The width may be the account's, or only as far as it has grown.
+            cause = account.width.cause(account.speed.in_flight)
+        self._waits = self._waits.then(cause, now)
         wake_s = inf if wait is None else max(min(wait.until_s, passes_s), now + WAKE_S_MIN)
         if wait is not None:
             if windows.windows:
                 wake_s = min(wake_s, windows.next_probe_s(now), released_s)
-            if now < account.presence.until_s:
-                wake_s = min(wake_s, account.presence.until_s)
+            if now < windows.presence.until_s:
+                wake_s = min(wake_s, windows.presence.until_s)
         self._seen = windows.changes
         self._stands_until_s = wake_s if size is None else min(wake_s, now + RESIZE_S)
         self._stands = NOTHING_WAITS if call is None else Decision((), wait, wake_s, call)
         return Decision(tuple(sent), wait, wake_s, call) if sent else self._stands
 
     def adopt(self, call: Call, sent_s: float, known_s: float, now: float) -> None:
-        """Take over a call that was sent under another process's permit; levels known at `known_s`
-        contain the charges of calls sent before."""
+        """Take over a call sent under another process's permit; levels are of `known_s`."""
         self._stands = None
         account = self.account
         call.sent_s, call.is_adopted = sent_s, True
         call.stream = account.speed.plan(call.demand.expected.output_tokens, sent_s)
-        account.adopt(call.demand, call.stream, sent_s, known_s, now)
+        account.adopt(call, known_s, now)
         self._enter(call, now)
 
     def hand_over(self) -> None:
         """The calls in flight go on elsewhere: they no longer count here."""
         self.account.allowances.in_flight -= len(self.in_flight)
         for call in self.in_flight.values():
-            self.account.presence.in_flight -= call.demand.is_interactive
-            self.account.allowances.fly(_taker(call), -_tokens(call))
+            self.account.presence.fly(-call.demand.is_interactive)
+            self._fly(call, 0.0)
 
     def reached(self) -> None:
         """There is a connection again to a provider that could not be reached."""
@@ -207,7 +210,7 @@ class AccountCalls:
         """The response began: learn from its headers and its speed."""
         self._stands = None
         account = self.account
-        account.answered(call.sent_s, call.company, now)
+        account.answered(call, now)
         if not call.demand.is_whole:
             waited_s = now - call.sent_s
             company = account.speed.mean_since(call.integral, call.sent_s, now)
@@ -227,7 +230,7 @@ class AccountCalls:
             self._stands = None
 
     def settle(
-        self, call: Call, how: SettledAs, usage: Usage, now: float,
+        self, call: Call, how: SettledAs, used: Amounts, now: float,
         fault: Fault | None = None, reading: Reading = Reading(),
     ) -> bool:  # fmt: skip
         """End a call in flight; True for the first time. The reading is that of a refusal."""
@@ -237,31 +240,32 @@ class AccountCalls:
         account, demand = self.account, call.demand
         shared = account.allowances
         shared.in_flight -= 1
-        shared.fly(_taker(call), -_tokens(call))
+        if call.flying_tokens:
+            self._fly(call, 0.0)
         if shared.slots < inf:
             shared.changes += 1
         if demand.is_interactive:
             account.presence.note(call.path[-1], now)
         if how == "used" and fault is None:
-            self._ended(call, usage.amounts.output_tokens, now)
+            self._ended(call, used.output_tokens, now)
         account.speed.leave(now)
         if how == "used":
-            account.settle(demand, call.stream, call.sent_s, usage, now)
+            account.settle(call, used, now)
         else:
-            account.give_back(demand, call.stream, call.sent_s, how, now)
+            account.give_back(call, how, now)
         if account.allowances.windows:
-            used = usage.amounts if how == "used" else Amounts()
-            tokens = used.input_tokens + used.output_tokens - call.counted
+            tokens = used.input_tokens + used.output_tokens if how == "used" else 0.0
+            tokens -= call.counted
             account.allowances.use(account.group, tokens, _taker(call), now)
-        if self._queue or self._next is not None:
+        if self._queue.waiters or self._next is not None:
             self._line_up()
             charged_s = call.cost_s or account.cost_s(demand.expected)
-            cost_s = account.cost_s(usage.amounts) if how == "used" else 0.0
+            cost_s = account.cost_s(used) if how == "used" else 0.0
             self._queue.correct(call.path, cost_s - charged_s, demand.is_interactive)
         if fault is not None:
             self.refused += how == "throttled"
             self._observe(call, reading, now, now, is_refusal=True)
-            account.failed(demand, call.sent_s, fault, reading, now)
+            account.failed(call, fault, reading, now)
         return True
 
     def _share_wait(self, call: Call, now: float) -> Wait | None:
@@ -285,7 +289,7 @@ class AccountCalls:
                 continue
             del self._held[run]
             for call in held.values():
-                call.held, call.joined = None, self._waits.now
+                call.held, call.joined = None, self._waits
             self._line_up(*held.values())
         return until_s
 
@@ -297,7 +301,7 @@ class AccountCalls:
             call.place = self._queue.push(call.path, call.rank, call.cost_s, call, is_first)
         self._next = None
 
-    def _send(self, call: Call, stream: PlannedStream, now: float) -> None:
+    def _send(self, call: Call, now: float) -> None:
         """Charge every limit and begin."""
         account = self.account
         if call is self._next:
@@ -307,10 +311,10 @@ class AccountCalls:
             self._queue.take(call.place, call.cost_s)
         waited_for = self._waits.longest(call.joined, call.asked_s, now)
         call.waited_for = waited_for or call.waited_for
-        call.levels = account.charge(call.demand, stream, now)
+        account.charge(call, now)
         if account.pauses.is_trying:
             call.waited_for = "connection"
-        call.sent_s, call.stream = now, stream
+        call.sent_s = now
         if account.allowances.windows:
             call.counted = call.demand.expected.input_tokens
             account.allowances.use(account.group, call.counted, _taker(call), now)
@@ -319,7 +323,9 @@ class AccountCalls:
     def _enter(self, call: Call, now: float) -> None:
         speed = self.account.speed
         self.account.allowances.in_flight += 1
-        self.account.allowances.fly(_taker(call), _tokens(call))
+        if self.account.allowances.windows or call.run or self.account.config.reserve:
+            # A first reading may come to another model of the account.
+            self._fly(call, call.demand.expected.input_tokens + call.stream.tokens)
         call.integral = speed.enter(now)
         call.company = speed.in_flight
         self.granted += 1
@@ -332,17 +338,18 @@ class AccountCalls:
         """Learn from headers. What is in flight joins the limits that were not known before."""
         if not reading.limits:
             return
-        account, levels = self.account, call.levels
+        account = self.account
         had_windows = bool(account.allowances.windows)
-        for limit in account.observe(reading, call.demand, levels, at_s, now, is_refusal):
+        for limit in account.observe(reading, call, at_s, now, is_refusal):
             for other in self.in_flight.values():
                 # Of calls that were sent at the same instant it is not known which came first.
                 is_after = other.sent_s >= at_s and other is not call
-                limit.join(other.demand, other.stream, is_after, now)
+                limit.join(other, is_after, now)
         if account.allowances.windows and not had_windows:
             for other in self.in_flight.values():
                 other.counted = other.demand.expected.input_tokens
                 account.allowances.join(_taker(other), other.counted)
+                self._fly(other, other.counted + other.stream.tokens)
 
     def _moved(self, call: Call, output_tokens: float, now: float) -> bool:
         """An answer has grown: learn the pace in the company it had. True if the width changed."""
@@ -375,7 +382,8 @@ class AccountCalls:
         while self._ends and self._ends[0][0] <= now:
             _, _, call = heapq.heappop(self._ends)
             stream = call.stream
-            if call.id not in self.in_flight or stream.to_s > now:
+            # A call that was refused and asked again has another plan under the same id.
+            if self.in_flight.get(call.id) is not call or stream.to_s > now:
                 continue
             most = max(stream.tokens, call.demand.ceiling.output_tokens)
             tokens = min(most, stream.tokens * (1.0 + OVERRUN) + 1.0)
@@ -384,28 +392,24 @@ class AccountCalls:
             self._replan(call, PlannedStream(stream.from_s, now + longer_s, tokens), now)
 
     def _replan(self, call: Call, stream: PlannedStream, now: float) -> None:
-        self.account.replan(call.stream, stream, now, call.demand.is_interactive)
-        self.account.allowances.fly(_taker(call), stream.tokens - call.stream.tokens)
+        for limit in self.account.limits:
+            limit.plan(call, stream, now)
         call.stream = stream
+        if call.flying_tokens:
+            self._fly(call, call.demand.expected.input_tokens + stream.tokens)
         self._plan_end(call)
+
+    def _fly(self, call: Call, tokens: float) -> None:
+        """Count what a call in flight is expected to use of usage windows in all."""
+        self.account.allowances.fly(_taker(call), tokens - call.flying_tokens)
+        call.flying_tokens = tokens
 
     def _plan_end(self, call: Call) -> None:
         self._plans += 1
         heapq.heappush(self._ends, (call.stream.to_s, self._plans, call))
 
-    def _cause(self, wait: Wait | None) -> str:
-        """What the queue waits for; a width may be the account's, or only as far as it grew."""
-        if wait is None:
-            return ""
-        if wait.resource == "concurrency" and wait.reason != PLACE_LEFT:
-            return self.account.width.cause(self.account.speed.in_flight)
-        return wait.resource
-
-    def _pass(
-        self, call: Call, stream: PlannedStream, wait: Wait, now: float
-    ) -> tuple[list[Call], float]:
-        """Let later calls pass a blocked one where that does not move its start; returns them, and
-        when another one may."""
+    def _pass(self, call: Call, wait: Wait, now: float) -> tuple[list[Call], float]:
+        """Send later calls that do not delay a blocked one; returns when to look again, too."""
         account, next_s = self.account, inf
         passed: list[Call] = []
         blocking = [one.meter for one in account.limits if one.limit.name == wait.resource]
@@ -415,23 +419,25 @@ class AccountCalls:
         for other in self._queue.peek(BACKFILL_MAX)[1:]:
             if other.run and self._share_wait(other, now) is not None:
                 continue
-            plan = account.speed.plan(other.demand.expected.output_tokens, now)
-            held = account.wait(other.demand, plan, self.queued, now)
+            other.stream = account.speed.plan(other.demand.expected.output_tokens, now)
+            held = account.wait(other, self.queued, now)
             if held is not None:
                 next_s = min(next_s, held.until_s)
                 continue
             if account.pauses.is_trial_due:
-                self._send(other, plan, now)
+                self._send(other, now)
                 return [other], inf
             account.speed.enter(now)
             for limit in account.limits:
-                limit.charge(other.demand, plan, now)
-            after = account.wait(call.demand, stream, self.queued, now)
+                limit.charge(other, now)
+            after = account.wait(call, self.queued, now)
+            other.sent_s = now
             for limit in account.limits:
-                limit.give_back(other.demand, plan, now, False, now)
+                limit.give_back(other, False, now)
+            other.sent_s = inf
             account.speed.leave(now)
             if after is None or after.until_s <= wait.until_s + 1e-6:
-                self._send(other, plan, now)
+                self._send(other, now)
                 other.waited_for = wait.resource
                 passed.append(other)
         return passed, next_s
@@ -440,8 +446,3 @@ class AccountCalls:
 def _taker(call: Call) -> str:
     """The flow that a call counts towards in usage windows."""
     return PERSON if call.demand.is_interactive else call.run
-
-
-def _tokens(call: Call) -> float:
-    """What a call in flight is expected to use in all."""
-    return call.demand.expected.input_tokens + call.stream.tokens

@@ -26,58 +26,42 @@ PROBE_S: Final = 1.0
 PROBE_S_MAX: Final = 2.0
 """After refusals in a row the next try is 1 s, then every 2 s: a limit of 20 in 10 s takes 1.08 of
 the bound; 1.25, with 7 s idle, where tries are 8 s apart."""
-
 VENTURE_S: Final = 0.05
 """While no rate is known calls leave this far apart after a refusal: the next one stops all."""
-
 INTERVAL_S_MIN: Final = 1.0
 """A rate is measured over at least this long."""
-
 AGREES: Final = 0.3
 """Two rates agree whose logarithms differ by less."""
-
 CHANGED: Final = 0.6
 """A rate that is off by more than this logarithm has changed."""
-
 LOWERED: Final = 0.9
 REACHED: Final = 0.85
 """A refusal lowers a rate to no less than this share of itself, and of what it was pushed to: the
 mean since the last refusal counts the time in which less was tried. With the mean alone seven
 hidden limits of ten take 2 % longer."""
-
 LATER_S: Final = 0.1
 """Advice of a second or two that was heeded and refused again is prolonged by this much each time:
 tries at a steady pace can meet a neighbour's bursts every time (22 tasks: 82 s instead of 25)."""
-
 PUSH_AFTER_S: Final = 12.0
 """A rate is pushed by the cube of the time since the last refusal, in these units: with the square
 a limit that was raised four times took 218 s in place of 144..."""
-
 PUSH: Final = 0.02
 """...times this share."""
-
 PUSH_SOONEST_S: Final = 3.0
 """A small bucket is pushed sooner: while it is full, refill is lost and no refusal tells."""
-
 ALARMS_MAX: Final = 3
 ALARM_MEMORY_S: Final = 60.0
 """How often too many at once is suspected wrongly before it is suspected no more for a while."""
-
 UNVERIFIED_S: Final = 5.0
 """Advice that was never seen to be true is tried after this long, once."""
-
 FIGURE: Final = 0.05
 """A wait is over when less than this share of it is left."""
-
 TOLD_APART_S: Final = 2.0
 """Advice is told in whole seconds: what was told sooner than this after the first says nothing."""
-
 RESOURCES: Final = ("requests", "input", "output", "reserved")
 """In the order of blame while nothing tells them apart; `reserved`: input and `max_tokens`."""
-
 KnownRate = tuple[str, float, float]
 """A resource, its rate, and how much was let in at once."""
-
 Suspect = Literal["rate", "crowd", "same"]
 """A rate was short; too many were in flight; or the refusal belongs to the signal before."""
 
@@ -91,11 +75,18 @@ class RetryAdvice:
         self._said_s = -inf
         self._until_s = -inf
         self._wait_s = 0.0
+        self._row = 0
+        """Refusals in a row: no call was let in that was sent with the last one, or later."""
+        self._refused_s = self._tried_s = -inf
+        """When the last of them came, and when its call was sent."""
 
     def heeded_s(
         self, told_s: float | None, sent_s: float, may_try: bool, now: float
     ) -> float | None:
         """How long to wait after a refusal that says `told_s`; None if that says nothing."""
+        row = self._row
+        if sent_s > self._refused_s:
+            self._refused_s, self._tried_s, self._row = now, sent_s, row + 1
         if told_s is None or self.is_inflated:
             return None
         since_s = now - self._said_s
@@ -108,12 +99,16 @@ class RetryAdvice:
             self._said_s, self._until_s, self._wait_s = now, now + told_s, told_s
         if self.is_inflated:
             return None
+        if told_s <= TOLD_APART_S:
+            return told_s + LATER_S * row
         if self.is_honest or not may_try or told_s <= UNVERIFIED_S:
             return told_s
         return UNVERIFIED_S
 
     def accepted(self, sent_s: float) -> None:
         """A call was let in that was sent then."""
+        if sent_s >= self._tried_s:
+            self._row = 0
         if self._said_s < sent_s < self._until_s - FIGURE * self._wait_s - PROBE_S:
             self.is_inflated = True
 
@@ -144,8 +139,7 @@ class Refill:
         self.level -= amount
 
     def close(self, lasted_s: float, keeps: float) -> None:
-        """A refusal, so long after the one before. While we pace ourselves by a rate it `keeps` a
-        share of itself: what was let in is then what we asked for."""
+        """A refusal, so long after the last. The rate falls at most to the share `keeps`."""
         rate = max(self.spent / lasted_s, keeps * self.rate)
         if rate > 0:
             off = abs(log(rate / self.rate)) if self.rate > 0 else inf
@@ -256,8 +250,7 @@ class HiddenLimits:
         keeps = max(LOWERED, REACHED * (1.0 + self._push(now))) if self._blamed else 0.0
         self._short_s = now
         if wait_s is not None:
-            later_s = LATER_S * self._row if wait_s <= TOLD_APART_S else 0.0
-            self._ready_s = now + wait_s + later_s
+            self._ready_s = now + wait_s
         self._row += 1
         ready_s = max(now, self._ready_s)
         self._close(ready_s, keeps)
@@ -267,8 +260,7 @@ class HiddenLimits:
         return "rate"
 
     def try_soon(self, now: float) -> None:
-        """A call ended, and advice to wait was never seen to be true: after a while one call finds
-        out whether its place was what was missing."""
+        """A call ended while advice was never seen to be true: another one may try soon."""
         tried_s = max(self._tried_s, self._refused_s)
         self._ready_s = min(self._ready_s, max(now, tried_s + PROBE_S))
 

@@ -27,9 +27,9 @@ from headway.base.values import (
     LimitReading,
     Reading,
     Resource,
-    Usage,
     Wait,
 )
+from headway.pacing.call import NO_STREAM, Call
 from headway.pacing.meters import (
     NEARLY_FULL,
     Bucket,
@@ -41,7 +41,7 @@ from headway.pacing.meters import (
 )
 from headway.pacing.periods import CHANGED, FINE_S, PeriodEvidence
 from headway.pacing.presence import PersonalNeed
-from headway.pacing.streams import BIN_S, FlowingBucket, FlowingWindow, flowing_meter
+from headway.pacing.streams import BIN_S, FlowingMeter, FlowingWindow, flowing_meter
 
 
 class ChargingRule:
@@ -55,121 +55,89 @@ class ChargingRule:
         """Whether what was reserved and not used does not come back."""
         self.is_certain = resource == "requests"
         """Whether what a call takes is known beforehand, so that its end changes nothing."""
-        self._requests = 1.0 if resource == "requests" else 0.0
-        self._input = 1.0 if resource in ("input", "tokens") else 0.0
+        self._requests = 1.0 if self.is_certain else 0.0
+        self.input = 1.0 if resource in ("input", "tokens") else 0.0
         self._reserved = 0.0 if self.flows else output
-        self._produced = output if self.flows else 0.0
+        self.produced = output if self.flows else 0.0
         self._spend = 1.0 if resource == "spend" else 0.0
-        self.counts_input = self._input > 0
 
-    def need(self, demand: Demand) -> float:
-        """What admission itself takes."""
+    def takes(self, demand: Demand, stream: PlannedStream = NO_STREAM) -> tuple[float, float]:
+        """What admission itself takes, and what is expected to be taken after that."""
+        if self.is_certain:
+            return 1.0, 0.0
+        expected, most = demand.expected, demand.ceiling
         return (
-            self._requests
-            + self._input * demand.expected.input_tokens
-            + self._reserved * demand.ceiling.output_tokens
+            self.input * expected.input_tokens + self._reserved * most.output_tokens,
+            self.produced * stream.tokens + self._spend * most.spend_microusd,
         )
-
-    def later(self, demand: Demand, stream: PlannedStream) -> float:
-        """What is expected to be taken after that."""
-        return self._produced * stream.tokens + self._spend * demand.ceiling.spend_microusd
 
     def unused(self, demand: Demand, used: Amounts) -> float:
         """What was reserved for a call and not used by it."""
         return self._reserved * (demand.ceiling.output_tokens - used.output_tokens)
 
-    def extra(self, demand: Demand, used: Amounts, unused: float) -> float:
-        """What a call that used so much took beyond what its admission did; negative comes back."""
-        extra = self._input * (used.input_tokens - demand.expected.input_tokens)
-        return extra if self.keeps else extra - unused
-
     def used_later(self, amounts: Amounts) -> float:
         """What such a call took after its admission."""
-        return self._produced * amounts.output_tokens + self._spend * amounts.spend_microusd
+        return self.produced * amounts.output_tokens + self._spend * amounts.spend_microusd
 
     def whole(self, amounts: Amounts) -> float:
         """All that a call of these amounts takes."""
-        taken = self._requests + self._input * amounts.input_tokens
+        taken = self._requests + self.input * amounts.input_tokens
         return taken + self._reserved * amounts.output_tokens + self.used_later(amounts)
-
-    def error(self, demand: Demand, used: Amounts, refills: bool) -> float:
-        """By how much a call took more than was expected of it; a reservation is no estimate.
-
-        In a window, which holds every answer in full from its admission on, only the input counts.
-        """
-        expected = demand.expected
-        error = self._input * (used.input_tokens - expected.input_tokens)
-        if refills:
-            error += self._produced * (used.output_tokens - expected.output_tokens)
-        return error
 
 
 FLOOR_SHARE: Final = 0.15
 FLOOR_CALLS: Final = 3.0
 """Left in a learned limit for others and for our own errors; of calls that are not shared, one."""
-
 EXACT_FLOOR: Final = 1e-6
 """Left in a limit that is known exactly: rounding only..."""
-
 ERROR_SPREADS: Final = 4.0
 """...and so many times the error that our estimates of the calls in flight may add up to."""
-
 WINDOW_SPREADS: Final = 1.0
 """Less is left in a learned window: what is not used by its end is lost."""
-
 CEILING_SPREADS: Final = 4.0
 """A demand's ceiling lies about this many spreads above what is expected."""
-
 SLIDE_MARGIN: Final = 1e-3
 """A provider's sliding window is taken to be longer by this share: it may count in grains."""
-
 CEILING_MARGIN: Final = 1e-6
 """Our own is exact but for rounding."""
-
 MEMORY: Final = 0.1
 """How much the newest call moves the mean need and the variance of our errors."""
-
 PROOF_CALLS: Final = 8.0
 """Reservations of so many calls have to have been left unused before it is said where they are."""
-
 KEPT: Final = (0.6, 1.4)
 """Reservations are kept if this share of what was not used is missing; some is in flight."""
-
+BACK: Final = 0.1
+"""Reservations come back if less than this share of what was not used is missing: of accounts that
+keep them 0.14 to 0.28 was missing while most calls were in flight, of others at most 0.02."""
 RETURNED: Final = 0.5
 """If so much of it is there that should not be, it comes back after all."""
-
 DRAW_FLOOR: Final = 0.5
 """We never yield below this share of a limit: beyond it, refusals are the neighbour's."""
-
 DRAW_MEMORY_S: Final = 10.0
 """Neighbours come and go within tens of seconds."""
-
 DRAW_STEP_S: Final = 1.0
 """Readings are taken together over this long: answers arrive in another order than calls left."""
-
 SHARED_DRAW: Final = 0.03
 SHARED_CALLS: Final = 2.0
 """A larger share, by more than so many calls of ours at once, is a neighbour's draw."""
-
 GAINED: Final = 0.5
 """A limit that refills by this share faster than it should has another period."""
-
 ROOM: Final = 1.1
 """A refusal although this many times the need is left means that a smaller limit hides behind."""
-
 REVISED: Final = 0.02
 """A learned period that is off by more than this share is revised."""
-
 SAME: Final = 0.02
 FULL_READINGS: Final = 2
 """So many readings after the first that differ by less than this share show the same level."""
-
+DEBT_S: Final = 120.0
+"""Providers that count answers as they are produced let a call in while anything is left. Those in
+flight may leave a debt that is paid in so long, where no one else is known to draw on the limit:
+others who come then wait for it, and so would conversations, whose caches are lost meanwhile (4.8 M
+tokens written twice for 1.3 M). With 60 s 22 answers took 63 s that take 14 s without headers."""
 WAIT_UNTOLD_S: Final = 1.0
 """After a refusal that names a limit and no wait."""
-
 RESET_MARGIN_S: Final = 0.02
 """A window that is said to reset at an instant is tried this much later."""
-
 EDGE_MOVED_S: Final = 1.5
 """Where resets are rounded to seconds, an edge that is off by less has not moved."""
 
@@ -186,8 +154,7 @@ class TrackedLimit:
     is_untold = False
     """Whether no header and no convention names its period."""
     tells_full = True
-    """Whether its resets are when it is full. Some tell when the next call may come: 0 while
-    anything is left."""
+    """Whether its resets are when it is full; some are when the next call may come."""
     shared = False
     """Whether others are known to draw on it."""
 
@@ -213,7 +180,7 @@ class TrackedLimit:
         self._own = (own, () if self.ceiling is None else (self.ceiling,))
         """The ceilings that calls of runs, and interactive ones, count towards."""
         self._meters = tuple([(self.meter, *each) for each in self._own])
-        self._refills = isinstance(self.meter, FlowingBucket)
+        self._refills = isinstance(self.meter, FlowingMeter)
         """Whether answers take of it as they are produced, and it refills meanwhile."""
         self._has_plenty = isinstance(self.meter, Bucket) and not own
         """Whether a look at the level may be enough: no floor is above its share."""
@@ -298,21 +265,21 @@ class TrackedLimit:
             room = personal.within(period_s) - personal.taken_since(now - period_s)
         return max(personal.largest, min(room, DRAW_FLOOR * meter.size))
 
-    def wait(
-        self, demand: Demand, stream: PlannedStream, now: float, room: float = 0.0
-    ) -> Wait | None:
-        """What holds the call back at this limit if it has to leave so much room, and until when,
-        inf if time alone does not help; or None if it may pass now."""
+    def wait(self, call: Call, now: float, room: float = 0.0) -> Wait | None:
+        """What holds the call back if it has to leave so much room; None if nothing does."""
         if now < self._blocked_s:
             return Wait(self.limit.name, self._blocked_s, "refilling")
-        need, later, meter = self.rule.need(demand), self.rule.later(demand, stream), self.meter
+        demand, stream, meter = call.demand, call.stream, self.meter
+        need, later = self.rule.takes(demand, stream)
         if self._has_plenty:
             left = meter.level(now) - need - later - meter.planned - room
             if left >= FLOOR_SHARE * meter.size > 0:
                 return None
         if not self.can_ever(demand):
             return Wait(self.limit.name, inf, "one call exceeds all that there ever is")
-        until_s = meter.fits_s(need, later, stream, self.floor() + room, now)
+        has_debt = not (room or self.shared or call.request.sketch.prefix)
+        debt = DEBT_S * self.limit.rate_per_s if has_debt else 0.0
+        until_s = meter.fits_s(need, later, stream, self.floor() + room, now, debt)
         if need > meter.size and isinstance(meter, Bucket):
             # It has to be full, and may be so later than by our estimate of the last call.
             self._full_s = min(self._full_s, now) if until_s <= now else inf
@@ -328,11 +295,12 @@ class TrackedLimit:
         reason = "refilling" if until_s < inf else "calls in flight may use up the rest"
         return Wait(self.limit.name, until_s, reason)
 
-    def charge(self, demand: Demand, stream: PlannedStream, now: float) -> float:
+    def charge(self, call: Call, now: float) -> float:
         """Take the call's share; returns what is left and not held back, free of shifts."""
-        need, later = self.rule.need(demand), self.rule.later(demand, stream)
+        demand, stream = call.demand, call.stream
+        need, later = self.rule.takes(demand, stream)
         self._in_flight += 1
-        if self._variance == 0 and self.rule.counts_input:
+        if self._variance == 0 and self.rule.input:
             doubt = demand.ceiling.input_tokens - demand.expected.input_tokens
             self._variance = (max(0.0, doubt) / CEILING_SPREADS) ** 2
         counted = need or later
@@ -344,50 +312,52 @@ class TrackedLimit:
                 own.begin(need, later, stream, now)
         return self.meter.begin(need, later, stream, now) + self.shift
 
-    def join(self, demand: Demand, stream: PlannedStream, charged: bool, now: float) -> None:
+    def join(self, call: Call, charged: bool, now: float) -> None:
         """A call that was in flight before this limit was known."""
         self._in_flight += 1
-        need = self.rule.need(demand) if charged else 0.0
-        for meter in self._meters[demand.is_interactive]:
-            meter.begin(need, self.rule.later(demand, stream), stream, now)
+        need, later = self.rule.takes(call.demand, call.stream)
+        for meter in self._meters[call.demand.is_interactive]:
+            meter.begin(need if charged else 0.0, later, call.stream, now)
 
-    def plan(
-        self, before: PlannedStream, after: PlannedStream, now: float, is_interactive: bool = False
-    ) -> None:
-        """A stream turned out to be earlier, later, shorter or longer than planned."""
+    def plan(self, call: Call, stream: PlannedStream, now: float) -> None:
+        """The answer turned out to be earlier, later, shorter or longer than planned."""
         if self.rule.flows:
-            for meter in self._meters[is_interactive]:
-                meter.plan(before, after, now)
+            for meter in self._meters[call.demand.is_interactive]:
+                meter.plan(call.stream, stream, now)
 
-    def give_back(
-        self, demand: Demand, stream: PlannedStream, sent_s: float, is_counted: bool, now: float
-    ) -> None:
+    def give_back(self, call: Call, is_counted: bool, now: float) -> None:
         """The call never ran: what it took comes back, unless the provider counts it anyway."""
-        extra = 0.0 if is_counted else -self.rule.need(demand)
+        demand, stream = call.demand, call.stream
+        need, later = self.rule.takes(demand, stream)
+        extra = 0.0 if is_counted else -need
         if demand.is_interactive:
             self.personal.withdraw()
         self._in_flight -= 1
         for meter in self._meters[demand.is_interactive]:
-            meter.end(extra, self.rule.later(demand, stream), 0.0, stream, sent_s, now)
+            meter.end(extra, later, 0.0, stream, call.sent_s, now)
 
-    def settle(
-        self, demand: Demand, stream: PlannedStream, sent_s: float, usage: Usage, now: float
-    ) -> None:
+    def settle(self, call: Call, used: Amounts, now: float) -> None:
         """The call ran: correct what was taken to what was used."""
         self._in_flight -= 1
-        if self.rule.is_certain:
+        rule, demand, stream = self.rule, call.demand, call.stream
+        if rule.is_certain:
             return
-        used = usage.amounts
-        rule = self.rule
-        error = rule.error(demand, used, self._refills)
+        more_in = rule.input * (used.input_tokens - demand.expected.input_tokens)
+        more_out = used.output_tokens - demand.expected.output_tokens
+        # A window holds every answer in full from its admission on, and a reservation is no
+        # estimate: there only the input is an error.
+        error = more_in + rule.produced * more_out if self._refills else more_in
         self._variance += MEMORY * (error * error - self._variance)
         unused = rule.unused(demand, used)
         self._unused += unused
         self._mean_unused += MEMORY * (unused - self._mean_unused) if self._mean_unused else unused
-        extra = rule.extra(demand, used, unused)
-        later, took = rule.later(demand, stream), rule.used_later(used)
+        extra = more_in if rule.keeps else more_in - unused
+        (_, later), took = rule.takes(demand, stream), rule.used_later(used)
+        if isinstance(self.meter, Bucket) and self.meter.clipped_s > call.sent_s:
+            # Full since it was sent: what was charged too much has come back already.
+            extra -= min(0.0, more_in)
         for meter in self._meters[demand.is_interactive]:
-            meter.end(extra, later, took, stream, sent_s, now)
+            meter.end(extra, later, took, stream, call.sent_s, now)
         if self._ahead > 0.0:
             again = min(self._ahead, max(0.0, took - stream.produced(now)))
             self.meter.refund(again, now)
@@ -410,8 +380,7 @@ class TrackedLimit:
         self._reported = reading.limit or self._reported
 
     def heeded(self, reading: LimitReading) -> LimitReading:
-        """The reading without a reset that teaches nothing: a call was just taken. Where resets are
-        published as the time of full refill, 0 means full."""
+        """The reading, without a reset of 0 unless that means full."""
         if self.is_published:
             return reading
         if reading.reset_s == 0.0 and reading.remaining:
@@ -423,13 +392,12 @@ class TrackedLimit:
     def revised(
         self, reading: LimitReading, demand: Demand, at_s: float, now: float
     ) -> Limit | None:
-        """Learn from resets how the limit counts; returns it if it has to be counted in another
-        way. Readings of calls that were sent earlier than the last one are only counted."""
+        """Learn from resets how the limit counts; returns it if its meter has to be another one."""
         if self.exact or self.is_published:
             return None
         if self.evidence is None:
             self.evidence = PeriodEvidence(self.limit if self.limit.source == "profile" else None)
-        found = self.evidence.observe(reading, self.rule.need(demand), at_s)
+        found = self.evidence.observe(reading, self.rule.takes(demand)[0], at_s)
         known, meter = self.limit, self.meter
         if found is None or at_s < self.read_s:
             return None
@@ -443,6 +411,8 @@ class TrackedLimit:
                 meter.resize(found.rate_per_s, found.capacity, now)
             else:
                 meter.period_s, meter.size = found.period_s, found.amount
+            if isinstance(meter, FixedWindow) and reading.reset_s:
+                meter.boundary_s = at_s + reading.reset_s + RESET_MARGIN_S
         return None
 
     def observe(
@@ -464,7 +434,7 @@ class TrackedLimit:
         if isinstance(meter, FixedWindow):
             self._observe_window(meter, reading, snapshot, at_s)
         elif isinstance(meter, Bucket) and snapshot is not None:
-            need = self.rule.need(demand)
+            need, _ = self.rule.takes(demand)
             filled = reading.remaining + need
             if reading.reset_s is None and filled > 0 and not (self.exact or self.is_published):
                 self._top_up(meter, filled)
@@ -488,7 +458,7 @@ class TrackedLimit:
         told = self._told(reading)
         if told is None or told.remaining is None:
             return False
-        return told.remaining < self.rule.need(demand) or told.remaining <= 0.0
+        return told.remaining < self.rule.takes(demand)[0] or told.remaining <= 0.0
 
     def confirms(self, wait_s: float | None, now: float) -> bool:
         """Whether advice to wait is the time until this window ends, as far as that is known."""
@@ -498,9 +468,8 @@ class TrackedLimit:
     def refused(
         self, demand: Demand, reading: Reading, wait_s: float | None, is_trial: bool, now: float
     ) -> bool:
-        """The provider says that this limit was short. True if by its own account it was not. A
-        trial is a wait that is shorter than the provider's advice: one call finds out then."""
-        need, level, meter = self.rule.need(demand), self.level(now), self.meter
+        """A refusal names this limit; True if enough was left. A trial waits less than advised."""
+        (need, _), level, meter = self.rule.takes(demand), self.level(now), self.meter
         told = self._told(reading)
         remaining = None if told is None else told.remaining
         if wait_s is None:
@@ -593,8 +562,8 @@ class TrackedLimit:
             return False
         share = self._gone / unused
         self._gone, self._unused_before = 0.0, self._unused
-        self.returns = share < KEPT[0]
-        if not (share <= -RETURNED if rule.keeps else KEPT[0] <= share <= KEPT[1]):
+        self.returns = share <= -RETURNED if rule.keeps else share < BACK
+        if not (self.returns if rule.keeps else KEPT[0] <= share <= KEPT[1]):
             return False
         self.rule = ChargingRule(self.limit.resource, "reserved" if rule.keeps else "kept")
         return True
@@ -603,8 +572,7 @@ class TrackedLimit:
         return next((told for told in reading.limits if is_about(self.limit, told)), None)
 
     def _note_ahead(self, bucket: Bucket, gone: float) -> float:
-        """How much of what is missing may be answers in flight that are ahead of their plans: it is
-        taken off now, and not once more when they end."""
+        """How much of what is missing may be answers ahead of plan: that is taken off only once."""
         ahead = min(gone, bucket.planned - self._ahead) if self._refills else 0.0
         self._ahead += max(0.0, ahead)
         return max(0.0, ahead)
@@ -702,8 +670,7 @@ def _ceiling_of(limit: Limit, flows: bool, share: float, now: float) -> Meter:
 
 
 def is_about(limit: Limit, told: LimitReading) -> bool:
-    """Whether a reading speaks of this limit. One that names no period speaks of a learned limit,
-    or of a configured one that is just as large."""
+    """Whether a reading is of this limit; without a period, of a learned or equally large one."""
     if limit.resource != told.resource or told.period_s is not None:
         return limit.resource == told.resource and limit.period_s == told.period_s
     return limit.source != "configured" or limit.amount == told.limit

@@ -20,6 +20,7 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
+from headway.base.numbers import REMEMBERED_MAX
 from headway.base.values import (
     DAY_S,
     MINUTE_S,
@@ -37,16 +38,12 @@ from headway.pacing.windows import WindowState
 
 MINUTES_KEPT: Final = 60
 """The minutes in which something happened that are held, of the last so many."""
-
 HALF_LIFE_MIN: Final = 14 * DAY_S / MINUTE_S
 """Two weeks: the habits of an account's neighbours change with the seasons, not with the day."""
-
 KEEP: Final = 0.5 ** (1.0 / HALF_LIFE_MIN)
 """What an hour still holds after a minute."""
-
 MICRO: Final = 1_000_000
 MILLE: Final = 1000
-
 HOUR_UNKNOWN: Final = -1
 
 
@@ -116,8 +113,7 @@ _COLUMN: Final[dict[FaultKind, str]] = {
 
 
 Row = tuple[int, int, Spell]
-"""A minute: how many minutes ago, the hour of the day, and its sums. Or an hour of the day: how
-many minutes ago it was last added to, which, and its sums."""
+"""A minute or an hour: how many minutes ago it was last added to, the hour of the day, its sums."""
 
 
 class ChronicleMemory(Struct, frozen=True):
@@ -244,10 +240,6 @@ def without(whole: Spell, part: Spell) -> Spell:
 
 EVERY_ACCOUNT: Final = ALL
 """The name under which terms for all accounts together are kept."""
-
-MODELS_KEPT: Final = 1024
-"""Models whose group is kept: it is asked for several times for every call."""
-
 _DATED: Final = re.compile(r"[-@](?:20\d{6}|20\d\d-\d\d-\d\d|latest)$")
 _CLAUDE: Final = re.compile(r"claude-(?:(\d+)(?:[-.]\d+)?-)?(opus|sonnet|haiku)(?:-(\d+))?")
 
@@ -303,8 +295,7 @@ class PacingMemory(Struct, frozen=True, omit_defaults=True):
 def account_of(
     names: Mapping[str, str], owners: Mapping[str, str], key: str, login: str = ""
 ) -> str:
-    """The account of a key: as the user named it, as responses named it, as they named the login's
-    last account, or else the login or the key itself."""
+    """The account of a key: the user's name, that of responses, its login's, or the key."""
     for known in (key, login):
         if known in names:
             return names[known]
@@ -340,10 +331,9 @@ def _joined(one: ChronicleMemory, other: ChronicleMemory) -> ChronicleMemory:
     )
 
 
-@lru_cache(maxsize=MODELS_KEPT)
+@lru_cache(REMEMBERED_MAX)
 def model_group(model: str) -> str:
-    """The models that share limits with this one: all dates of a name, and all models of a family
-    and major version at Anthropic."""
+    """The models that share limits: all dates of a name; at Anthropic, a family's major version."""
     name = _DATED.sub("", model.lower().rsplit("/", 1)[-1])
     claude = _CLAUDE.search(name)
     if claude is None:

@@ -21,7 +21,6 @@ from headway.base.values import Limit
 
 GRAINS_PER_PERIOD: Final = 2000
 """Charges within a 2,000th of the period are kept as one, stamped with the later time."""
-
 SLACK: Final = 1e-9
 """Relative rounding slack: a level that misses a need by less has reached it."""
 
@@ -86,23 +85,23 @@ class Meter(ABC):
         return self.available(now) - self._held
 
     def fits_s(
-        self, need: float, later: float, stream: PlannedStream, floor: float, now: float
-    ) -> float:
-        """When a call fits beside what is held back and the floor; inf if only the end of calls in
-        flight makes room."""
-        whole = min(need + self._due(later, stream) + floor, self.size) + self._held
+        self, need: float, later: float, stream: PlannedStream, floor: float, now: float,
+        debt: float = 0.0,
+    ) -> float:  # fmt: skip
+        """When a call fits beside what is held back; inf if only the end of calls makes room."""
+        whole = min(need + later + floor, self.size) + self._held
         return self.when(whole, now) if whole <= self.size else inf
 
     def begin(self, need: float, later: float, stream: PlannedStream, now: float) -> float:
         """A call takes so much now and will take so much later. Returns what is left."""
         self.charge(need, now)
         self._in_flight += 1
-        self._held += self._due(later, stream)
+        self._held += later
         return self.left(now)
 
     def plan(self, before: PlannedStream, after: PlannedStream, now: float) -> None:
         """A stream turned out to be shorter or longer than planned."""
-        self._held += self._due(after.tokens, after) - self._due(before.tokens, before)
+        self._held += after.tokens - before.tokens
 
     def end(
         self, extra: float, later: float, used: float, stream: PlannedStream, sent_s: float,
@@ -112,7 +111,7 @@ class Meter(ABC):
         self.correct(extra, sent_s, now)
         self._in_flight -= 1
         # Sums of floats drift: with nothing in flight, nothing is held back.
-        self._held = self._held - self._due(later, stream) if self._in_flight else 0.0
+        self._held = self._held - later if self._in_flight else 0.0
         self.charge(used, now)
 
     def correct(self, extra: float, charged_s: float, now: float) -> None:
@@ -122,16 +121,12 @@ class Meter(ABC):
         else:
             self.refund(-extra, now)
 
-    def _due(self, later: float, stream: PlannedStream) -> float:
-        """What is held back for an answer."""
-        return later
-
 
 class Bucket(Meter):
     """A level that refills at `rate_per_s` up to its size."""
 
     def __init__(self, rate_per_s: float, size: float, now: float) -> None:
-        super().__init__(size)
+        Meter.__init__(self, size)
         self.rate_per_s = rate_per_s
         self.clipped_s = now
         """When refill was last lost because the bucket was full."""
@@ -194,8 +189,9 @@ class Bucket(Meter):
         return max(now, self._at_s) + missing / self.rate_per_s if self.rate_per_s > 0 else inf
 
     def fits_s(
-        self, need: float, later: float, stream: PlannedStream, floor: float, now: float
-    ) -> float:
+        self, need: float, later: float, stream: PlannedStream, floor: float, now: float,
+        debt: float = 0.0,
+    ) -> float:  # fmt: skip
         # What is paid later is money, which is firm.
         if not later and need + floor > NEARLY_FULL * self.size:
             return self.when(max(need, NEARLY_FULL * self.size) + self._held, now)
@@ -289,13 +285,9 @@ class SlidingWindow(Meter):
 class FixedWindow(Meter):
     """At most its size between one aligned boundary and the next, `period_s` later."""
 
-    def __init__(
-        self, size: float, period_s: float, boundary_s: float, flows: bool = False
-    ) -> None:
-        super().__init__(size)
+    def __init__(self, size: float, period_s: float, boundary_s: float) -> None:
+        Meter.__init__(self, size)
         self.period_s = period_s
-        self._flows = flows
-        """Whether answers take of it as they are produced."""
         self.boundary_s = boundary_s
         """When the current window ends."""
         self.used = 0.0
@@ -323,22 +315,6 @@ class FixedWindow(Meter):
     def when(self, amount: float, now: float) -> float:
         missing = min(amount, self.size) - self.available(now)
         return now if missing <= SLACK * max(1.0, amount) else self.boundary_s
-
-    def end(
-        self, extra: float, later: float, used: float, stream: PlannedStream, sent_s: float,
-        now: float,
-    ) -> None:  # fmt: skip
-        self.available(now)
-        begins_s = self.boundary_s - self.period_s
-        if self._flows and stream.from_s < begins_s < now:
-            # Of an even flow, what falls into the present window.
-            used *= (now - begins_s) / (now - stream.from_s)
-        super().end(extra, later, used, stream, sent_s, now)
-
-    def _due(self, later: float, stream: PlannedStream) -> float:
-        if not self._flows:
-            return later
-        return later * min(1.0, self.period_s / (stream.to_s - stream.from_s))
 
 
 class Gauge(Meter):

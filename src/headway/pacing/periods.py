@@ -9,19 +9,14 @@ from headway.base.values import Limit, LimitKind, LimitReading
 
 CHANGED: Final = 0.005
 """A limit that is reported to differ by more than this share has been changed."""
-
 READINGS_MEMORY: Final = 0.97
 """What earlier readings weigh at each new one: hypotheses about a period are compared on thirty."""
-
 FINE_S: Final = 0.002
 """Resets are written in milliseconds or, where all of them are whole, in seconds."""
-
 RARE: Final = 1.5
 """Deviations above the mean from which on a reset is an outlier."""
-
 LONGEST_MEMORY: Final = 0.999
 """The longest reset is the period of a window; it is forgotten slowly: limits change."""
-
 FILLED: Final = 1.05
 """A limit that is fuller than it ever was by this factor was in use at first: a new beginning."""
 
@@ -55,8 +50,7 @@ class PeriodEvidence:
         self._longest_s = 0.0
 
     def observe(self, told: LimitReading, need: float, at_s: float) -> Limit | None:
-        """The limit that explains the readings so far, which come in any order; None while they
-        explain nothing. `need` is what the call took to which the reading belongs."""
+        """The limit that explains the readings so far, if any; `need`: what the call took."""
         limit, left, reset_s = told.limit, told.remaining, told.reset_s
         if not limit or left is None or reset_s is None:
             return None

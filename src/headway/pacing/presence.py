@@ -3,7 +3,8 @@
 Laws:
 - A person is active from an interactive call on, until none was asked for or ended for `ACTIVE_S`.
 - While a person is active, other calls leave of each limit what the largest of the recent
-  interactive calls took, and one place in flight. One other call may always be in flight.
+  interactive calls took, and one place in flight: of the model group that those calls use, and of
+  the account. One other call may always be in flight.
 - Nothing refills a window before its end: there they leave what interactive calls, as often as they
   came lately, may take until then, up to half of it.
 """
@@ -15,25 +16,22 @@ from itertools import pairwise
 from math import inf
 from typing import Final
 
+from headway.base.numbers import remember
+
 ACTIVE_S: Final = 300.0
-"""A person who sends nothing for five minutes does something else; the prompt cache of the session
-is cold by then as well. The first call after that waits until what it needs is there."""
-
+"""A person who sends nothing for five minutes does something else; the cache is cold then."""
 RECENT: Final = 16
-"""Interactive calls that are looked at: a minute of an agent's tools, one call every four seconds.
-A conversation grows by little from one of them to the next."""
-
+"""Interactive calls that are looked at: those of about a minute."""
 EVERY_S: Final = 30.0
 """How often interactive calls are taken to come until a second one shows it."""
 
-SESSIONS_MAX: Final = 64
-"""Sessions that are counted for people to read."""
-
 
 class PersonActivity:
-    """The interactive calls of one account."""
+    """The interactive calls of one model group, and of its account."""
 
-    def __init__(self) -> None:
+    def __init__(self, account: PersonActivity | None = None) -> None:
+        self.account = account
+        """All model groups together; none in what stands for all of them."""
         self.until_s = -inf
         """Until when a person counts as active."""
         self.in_flight = 0
@@ -43,10 +41,21 @@ class PersonActivity:
     def note(self, session: str, now: float) -> None:
         """A session asked for a call, or one ended."""
         self.until_s = max(self.until_s, now + ACTIVE_S)
-        self._seen_s.pop(session, None)
+        remember(self._seen_s, session, float)
         self._seen_s[session] = now
-        if len(self._seen_s) > SESSIONS_MAX:
-            del self._seen_s[next(iter(self._seen_s))]
+        if self.account is not None:
+            self.account.note(session, now)
+
+    def fly(self, calls: int) -> None:
+        """Add to the number of interactive calls in flight; a negative number subtracts."""
+        self.in_flight += calls
+        if self.account is not None:
+            self.account.fly(calls)
+
+    def move(self, account: PersonActivity) -> None:
+        """The model group, without calls in flight, belongs to another account from now on."""
+        self.account = account
+        account.until_s = max(account.until_s, self.until_s)
 
     def sessions(self, now: float) -> int:
         """How many sessions are active."""

@@ -3,8 +3,9 @@
 Laws:
 - Of calls that wait with the same beginning, one writes it and the others read it.
 - The calls of one flow go in the order of their deadlines. A call whose conversation is in the
-  cache is due when the cache forgets it; one that has nothing to lose, or has lost it, `COLD_LIVES`
-  later than it asked; one that begins a conversation, so much later than the one before it.
+  cache is due shortly before the cache forgets it, and goes first until it has; one that has
+  nothing to lose, or has lost it, is due `COLD_LIVES` later than it asked; one that begins a
+  conversation, so much later than the one before it.
 - So a flow has no more conversations open than fill its limits, and begins one now and then.
 - No call waits behind one of its flow that asks more than `LIVES_MAX` lives of the cache after it.
 """
@@ -17,23 +18,19 @@ from typing import Final
 
 from msgspec import Struct
 
+from headway.base.numbers import remember
 from headway.base.values import CACHE_S, Sketch
 from headway.pacing.call import Beginning, Call, CallId
-from headway.pacing.estimate import remember
 
-WARM_SHARE: Final = 0.9
-"""Of a life, from when a call was sent: the rest is left for the way of the next one."""
-
+HURRY_SHARE: Final = 0.1
+"""Of a life: a call is due so long before its cache is lost, and goes first until then."""
 COLD_LIVES: Final = 3.0
 """A call that has no cache to lose gives way for a quarter of an hour. Calls that would each begin
 a conversation are due as far apart: if all were due at once, more would be open than stay warm."""
-
 LIVES_MAX: Final = 48.0
 """Four hours: no call gives way for longer, however many conversations wait to begin."""
-
 LEADER_S_MAX: Final = 10.0
 """A leader that was sent this long ago is not waited for any longer..."""
-
 FOLLOWER_S_MAX: Final = 30.0
 """...and no call waits for longer than this, whether or not the leader was sent."""
 
@@ -73,7 +70,7 @@ class PromptCaches:
                 continue
             due_s = call.asked_s + cold_s
             if now < cached.warm_until_s:
-                due_s, read_bytes = cached.warm_until_s, size_bytes
+                due_s, read_bytes = cached.warm_until_s - HURRY_SHARE * sketch.keeps_s, size_bytes
                 break
         if due_s is None and call.sized_s == -inf:
             flow = account, call.path
@@ -109,7 +106,7 @@ class PromptCaches:
 
     def answered(self, call: Call) -> None:
         """A first byte: the beginnings are in the cache, since the call was sent."""
-        keeps_s = WARM_SHARE * call.request.sketch.keeps_s
+        keeps_s = call.request.sketch.keeps_s
         for beginning in call.beginnings:
             cached = remember(self._cached, beginning, _Cached)
             cached.warm_until_s, cached.leader = call.sent_s + keeps_s, None

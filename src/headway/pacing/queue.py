@@ -17,8 +17,9 @@ start-time fair queueing (Goyal et al., SIGCOMM 1996).
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
-from heapq import heapify, heappop, heappush, heapreplace
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from heapq import heappop, heappush
 from itertools import chain, count, islice
 from math import inf
 from typing import Final, Generic, NamedTuple, TypeVar
@@ -26,21 +27,12 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from msgspec import Struct, field
 
 from headway.errors import BadValueError, InternalError
-from headway.pacing.call import WaitVersion
 
 T = TypeVar("T")
-
 DEPTH_MAX: Final = 8
-"""Levels of a path that are told apart: every service costs one heap operation per level."""
-
+"""Levels of a path that are told apart: every service moves one entry in line per level."""
 LOOK_MAX: Final = 128
 """Entries of one line that `peek` looks at: many may belong to flows that rest."""
-
-GARBAGE_MIN: Final = 16
-"""Dead heap entries that are let be; above this, a heap is rebuilt when most of it is dead."""
-
-LATER: Final = 1 << 62
-"""A turn that comes after every turn that was ever given."""
 
 
 class _Waiter(NamedTuple, Generic[T]):
@@ -57,7 +49,7 @@ class _Flow(Struct, Generic[T], eq=False):
     """What fairness is between. It has flows or, if its name is `None`, its parent's own waiters.
 
     Every child is in line: backlogged, or resting ahead of its time. The first in line is always
-    backlogged, the first of the waiters never one that left.
+    backlogged. Lists that are kept sorted: to move their entries costs less than to look for them.
     """
 
     name: str | None
@@ -66,7 +58,7 @@ class _Flow(Struct, Generic[T], eq=False):
     start: float = 0.0
     entered: float = 0.0
     turn: int = 0
-    """Names its one living entry in the parent's line."""
+    """Of flows with the same start tag, the lower one is first."""
     waiting: int = 0
     waiters: list[_Waiter[T]] = field(default_factory=list)
     virtual: float = 0.0
@@ -77,59 +69,52 @@ class _Flow(Struct, Generic[T], eq=False):
         """The child of this name, made at the virtual time where there is none."""
         child = self.children.get(name)
         if child is None:
-            child = _Flow(name, self, self.turns, self.virtual, self.virtual)
-            self.children[name] = child
-            self.requeue(child)
+            child = self.children[name] = _Flow(name, self, self.turns, entered=self.virtual)
+            self.requeue(child, self.virtual)
         return child
 
-    def requeue(self, child: _Flow[T]) -> None:
-        """Put a child in line by its start tag; an entry that it had before is dead."""
-        child.turn = next(self.turns)
-        entry = (child.start, child.turn, child)
-        if self.line and self.line[0][2] is child:
-            heapreplace(self.line, entry)
-            return
-        heappush(self.line, entry)
-        if len(self.line) > 2 * len(self.children) + GARBAGE_MIN:
-            self.line = [entry for entry in self.line if entry[1] == entry[2].turn]
-            heapify(self.line)
+    def requeue(self, child: _Flow[T], start: float) -> None:
+        """Put a child in line by a new start tag, behind those that have the same."""
+        if child.turn:
+            del self.line[bisect_left(self.line, (child.start, child.turn, child))]
+        child.start, child.turn = start, next(self.turns)
+        insort(self.line, (start, child.turn, child))
 
     def tidy(self) -> None:
         """Forget resting children whose tag time has reached, until a backlogged one is first.
 
         When none is backlogged the busy period ends, and virtual time moves to the last tag.
         """
-        while self.line:
-            tag, turn, child = self.line[0]
-            alive = turn == child.turn
-            if alive and child.waiting:
-                return
-            heappop(self.line)
-            if alive:
-                del self.children[child.name]
-                self.virtual = max(self.virtual, tag)
+        while self.line and not self.line[0][2].waiting:
+            tag, _, child = self.line.pop(0)
+            del self.children[child.name]
+            self.virtual = max(self.virtual, tag)
 
-    def drop_dead(self, alive: Container[int]) -> None:
-        """Drop waiters that left from the front at once, from the middle when they are many."""
-        while self.waiters and self.waiters[0].place not in alive:
-            heappop(self.waiters)
-        if len(self.waiters) > 2 * self.waiting + GARBAGE_MIN:
-            self.waiters = [waiter for waiter in self.waiters if waiter.place in alive]
-            heapify(self.waiters)
+    def upcoming(self) -> Iterator[_Waiter[T]]:
+        """The waiters in the order of service, if `LOOK_MAX` entries of each line show them."""
+        yield from self.waiters
+        ahead = [
+            (tag, turn, child.upcoming()) for tag, turn, child in self.line[:LOOK_MAX]
+            if child.waiting
+        ]  # fmt: skip
+        while ahead:
+            tag, _, waiters = heappop(ahead)
+            for waiter in waiters:
+                yield waiter
+                # A flow that was served takes the next turn, after all who have the same tag.
+                heappush(ahead, (tag + waiter.cost_s, next(self.turns), waiters))
+                break
 
 
 class FairQueue(Generic[T]):
-    """Waiters of many flows in fair order. A flow is a path such as `("run-1", "session-2")`, which
-    may be the beginning of another one."""
+    """Waiters of many flows in fair order. A flow is a path such as `("run-1", "session-2")`."""
 
     def __init__(self) -> None:
         self._turns = count(1)
         self._first_class: _Flow[T] = _Flow(None, None, self._turns)
         self._root: _Flow[T] = _Flow(None, None, self._turns)
-        self._waiters: dict[int, _Waiter[T]] = {}
-
-    def __len__(self) -> int:
-        return len(self._waiters)
+        self.waiters: dict[int, _Waiter[T]] = {}
+        """By place, in order of arrival."""
 
     def push(
         self, path: tuple[str, ...], key: tuple[float, ...], cost_s: float, item: T,
@@ -140,9 +125,8 @@ class FairQueue(Generic[T]):
             raise BadValueError(f"a waiter's cost is {cost_s} s, which no flow can be charged")
         leaf = self._leaf(path, is_first)
         place = next(self._turns)
-        waiter = _Waiter(key, place, cost_s, leaf, item)
-        self._waiters[place] = waiter
-        heappush(leaf.waiters, waiter)
+        waiter = self.waiters[place] = _Waiter(key, place, cost_s, leaf, item)
+        insort(leaf.waiters, waiter)
         flow = leaf
         while (branch := flow.parent) is not None:
             flow.waiting += 1
@@ -150,46 +134,38 @@ class FairQueue(Generic[T]):
                 flow.entered = branch.virtual
                 # Refunds can leave a flow that then rests behind the virtual time.
                 if flow.start < branch.virtual:
-                    flow.start = branch.virtual
-                    branch.requeue(flow)
+                    branch.requeue(flow, branch.virtual)
             flow = branch
         return place
 
     def items(self) -> list[T]:
         """All waiters, in order of arrival."""
-        return [waiter.item for waiter in self._waiters.values()]
+        return [waiter.item for waiter in self.waiters.values()]
 
     def head(self) -> T | None:
         """The next waiter in fair order; it stays in line."""
-        waiter = self._first()
-        return None if waiter is None else waiter.item
+        return self._first().item if self.waiters else None
 
     def take(self, place: int, cost_s: float | None = None) -> T:
-        """Serve a waiter, the head or out of order: remove it and charge its flow what it costs, by
-        what is known now or was when it came."""
-        waiter = self._waiters.pop(place, None)
+        """Serve a waiter: remove it and charge its flow, by the cost now or when it came."""
+        waiter = self.waiters.get(place)
         if waiter is None:
-            raise InternalError(f"nobody waits at place {place}")
-        self._settle(waiter.leaf, 1, waiter.cost_s if cost_s is None else cost_s)
+            raise InternalError(f"no call waits at place {place}")
+        self._leave(waiter, waiter.cost_s if cost_s is None else cost_s)
         return waiter.item
 
     def remove(self, place: int) -> T | None:
         """Let a waiter leave without a service; `None` when it is gone already."""
-        waiter = self._waiters.pop(place, None)
+        waiter = self.waiters.get(place)
         if waiter is None:
             return None
-        self._settle(waiter.leaf, 1, None)
+        self._leave(waiter, None)
         return waiter.item
 
     def peek(self, n: int) -> list[T]:
-        """The next waiters in fair order, if `LOOK_MAX` entries of each line show them."""
-        held: list[_Waiter[T]] = []
-        classes = (self._first_class, self._root)
-        upcoming = chain.from_iterable(_upcoming(each, self._waiters, held) for each in classes)
-        items = [waiter.item for waiter in islice(upcoming, n)]
-        for waiter in held:
-            heappush(waiter.leaf.waiters, waiter)
-        return items
+        """The next waiters in fair order."""
+        upcoming = chain(self._first_class.upcoming(), self._root.upcoming())
+        return [waiter.item for waiter in islice(upcoming, n)]
 
     def correct(self, path: tuple[str, ...], delta_cost_s: float, is_first: bool = False) -> None:
         """Charge a flow for what a settled call used beyond its cost, or refund it (negative).
@@ -200,9 +176,7 @@ class FairQueue(Generic[T]):
             raise BadValueError(f"a correction is {delta_cost_s} s, which no flow can be charged")
         self._settle(self._leaf(path, is_first), 0, delta_cost_s)
 
-    def _first(self) -> _Waiter[T] | None:
-        if not self._waiters:
-            return None
+    def _first(self) -> _Waiter[T]:
         flow = self._first_class if self._first_class.line else self._root
         while flow.line:
             flow = flow.line[0][2]
@@ -214,6 +188,12 @@ class FairQueue(Generic[T]):
             flow = flow.child(name)
         return flow.child(None)
 
+    def _leave(self, waiter: _Waiter[T], cost_s: float | None) -> None:
+        leaf = waiter.leaf
+        del self.waiters[waiter.place]
+        del leaf.waiters[bisect_left(leaf.waiters, waiter)]
+        self._settle(leaf, 1, cost_s)
+
     def _settle(self, leaf: _Flow[T], departures: int, cost_s: float | None) -> None:
         """Take departures off a path, bottom up, and charge or refund every flow on it."""
         flow = leaf
@@ -223,73 +203,6 @@ class FairQueue(Generic[T]):
             if cost_s is not None:
                 if departures:
                     branch.virtual = max(branch.virtual, branch.line[0][0])
-                flow.start = max(flow.entered, flow.start + cost_s)
-                branch.requeue(flow)
+                branch.requeue(flow, max(flow.entered, flow.start + cost_s))
             branch.tidy()
             flow = branch
-        leaf.drop_dead(self._waiters)
-
-
-def _upcoming(
-    flow: _Flow[T], alive: Container[int], held: list[_Waiter[T]]
-) -> Iterator[_Waiter[T]]:
-    """A flow's waiters in the order of service. What is taken out of heaps goes to `held`."""
-    if flow.name is None and flow.parent is not None:
-        # Popping and putting back, unlike looking, pays for each dead entry only once.
-        while flow.waiters:
-            waiter = heappop(flow.waiters)
-            if waiter.place in alive:
-                held.append(waiter)
-                yield waiter
-        return
-    # Of the line, a heap, n services look at n entries.
-    line = flow.line
-    ahead = [(tag, turn, 0) for tag, turn, _ in line[:1]]
-    streams: dict[int, Iterator[_Waiter[T]]] = {}
-    looked = 0
-    while ahead and looked <= LOOK_MAX:
-        tag, turn, index = heappop(ahead)
-        child = line[index][2]
-        if index not in streams:
-            looked += 1
-            for below in range(2 * index + 1, min(2 * index + 3, len(line))):
-                heappush(ahead, (line[below][0], line[below][1], below))
-            if turn != child.turn:
-                continue
-            streams[index] = _upcoming(child, alive, held)
-        upcoming = next(streams[index], None)
-        if upcoming is not None:
-            yield upcoming
-            # A flow that was served takes the next turn, after all who have the same tag.
-            heappush(ahead, (tag + upcoming.cost_s, LATER + len(held), index))
-
-
-class WaitTimes:
-    """What one queue waits for, over time."""
-
-    def __init__(self) -> None:
-        self.now = WaitVersion({}, "", -inf)
-        """Kept by every call that joins: what came since is what it waited for."""
-
-    def note(self, cause: str, now: float) -> None:
-        """From now on the queue waits for this; for nothing, if it is empty."""
-        totals, before, since_s = self.now
-        if cause != before:
-            if before:
-                totals = {**totals, before: totals.get(before, 0.0) + now - since_s}
-            self.now = WaitVersion(totals, cause, now)
-
-    def longest(self, joined: WaitVersion, joined_s: float, now: float) -> str:
-        """What the queue has waited for longest since a call joined; nothing, if it has not."""
-        if joined is self.now:
-            return joined.cause if now > joined_s else ""
-        waited = {
-            cause: total_s - joined.totals.get(cause, 0.0)
-            for cause, total_s in self.now.totals.items()
-        }
-        for version, at_s, sign in ((self.now, now, 1.0), (joined, joined_s, -1.0)):
-            if version.cause:
-                part_s = sign * (at_s - version.since_s)
-                waited[version.cause] = waited.get(version.cause, 0.0) + part_s
-        cause = max(waited, key=waited.__getitem__, default="")
-        return cause if cause and waited[cause] > 0.0 else ""

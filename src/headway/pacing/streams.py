@@ -10,8 +10,9 @@ Laws:
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from itertools import accumulate
-from math import floor, inf
+from math import floor
 from typing import Final
 
 from headway.base.values import Limit
@@ -20,7 +21,6 @@ from headway.pacing.meters import SLACK, Bucket, FixedWindow, Meter, PlannedStre
 BIN_S: Final = 0.5
 BINS: Final = 256
 """Two minutes ahead: longer answers are planned as if they ended there and extended later."""
-
 HORIZON_S: Final = BIN_S * (BINS - 2)
 
 
@@ -37,10 +37,10 @@ class Outflow:
         self._parts = [0.0] * BINS
         self._bin = int(now / BIN_S)
         self._flow = 0.0
-        self._rest = 0.0
+        self.rest = 0.0
+        """What the present bin still brings."""
         self._at_s = now
         self.planned = 0.0
-        self.until_s = now
 
     def add(self, stream: PlannedStream, now: float, sign: float = 1.0) -> None:
         """Plan what is left of a stream at `now`, or take it off the plan with sign -1."""
@@ -62,7 +62,6 @@ class Outflow:
             self._steps[(index + 1) % BINS] += rate * BIN_S
             self._steps[last % BINS] -= rate * BIN_S
         self.planned += sign * tokens
-        self.until_s = max(self.until_s, end)
 
     def drain(self, now: float) -> float:
         """What the plans say was produced since the last time; it leaves the bins."""
@@ -72,15 +71,15 @@ class Outflow:
         target = int(now / BIN_S)
         steps, parts = self._steps, self._parts
         for i in range(self._bin, min(target, self._bin + BINS)):
-            total += self._rest
+            total += self.rest
             place = (i + 1) % BINS
             self._flow += steps[place]
-            self._rest = self._flow + parts[place]
+            self.rest = self._flow + parts[place]
             steps[place] = parts[place] = 0.0
         self._bin = target
         begin = max(self._at_s, target * BIN_S)
-        part = self._rest * (now - begin) / ((target + 1) * BIN_S - begin)
-        self._rest -= part
+        part = self.rest * (now - begin) / ((target + 1) * BIN_S - begin)
+        self.rest -= part
         self._at_s = now
         self.planned -= total + part
         return total + part
@@ -88,86 +87,59 @@ class Outflow:
     def bin_end_s(self) -> float:
         return (self._bin + 1) * BIN_S
 
-    def lowest(
-        self, level: float, rate_per_s: float, capacity: float, stream: PlannedStream,
-        since_s: float,
-    ) -> float:  # fmt: skip
-        """The lowest level from `since_s` on if `stream` is added: refill and outflow, bin by bin.
-
-        Called with the outflow drained to the present; after the last plan the level can only rise.
-        """
-        now, steps, parts = self._at_s, self._steps, self._parts
-        last = int(max(self.until_s, stream.to_s) / BIN_S) + 1
-        flow, lost, planned_to = self._flow, self._rest, self._bin + BINS
-        from_s, to_s = stream.from_s, max(stream.to_s, stream.from_s + 1e-6)
-        pace = stream.tokens / (to_s - from_s)
-        lowest = level if since_s <= now else inf
-        at = now
-        refill = rate_per_s * BIN_S
-        for i in range(self._bin, last):
-            end = (i + 1) * BIN_S
-            gain = refill if at == end - BIN_S else rate_per_s * (end - at)
-            begin = at if at > from_s else from_s
-            stop = end if end < to_s else to_s
-            if stop > begin:
-                lost += pace * (stop - begin)
-            level += gain - lost
-            level = min(level, capacity)
-            if level < lowest and end > since_s:
-                lowest = level
-            at = end
-            lost = 0.0
-            if i + 1 < planned_to:
-                flow += steps[(i + 1) % BINS]
-                lost = flow + parts[(i + 1) % BINS]
-        return lowest
-
     def _put(self, index: int, amount: float) -> None:
         """So much within one bin; of the present one it is still to come."""
         if index == self._bin:
-            self._rest += amount
+            self.rest += amount
         else:
             self._parts[index % BINS] += amount
 
 
-AHEAD_BINS: Final = 64
-"""Half a minute: a call that must wait longer is looked at again then."""
-
 NOTHING: Final = 1e-6
-"""Tokens that are a rounding error of larger sums."""
+"""Less than this share of a limit, or so many tokens, is a rounding error."""
+FIRM_SHARE: Final = 0.5
+"""Of what comes back while an answer is written, so much is counted on where there is to be no
+debt: in a steady flow the answers in flight have half of theirs to write. With all of it
+conversations lose a tenth more of their caches."""
 
-IDLE: Final = 1e-6
-"""Less than this share of a stream still to come is nothing."""
 
+class FlowingMeter(Meter):
+    """A limit that answers take from as they are produced, followed along their plans."""
 
-class FlowingBucket(Bucket):
-    """A bucket that answers empty as they are produced, followed along their plans."""
-
-    def __init__(self, rate_per_s: float, size: float, now: float) -> None:
-        super().__init__(rate_per_s, size, now)
+    def __init__(self, now: float) -> None:
         self.outflow = Outflow(now)
 
-    def level(self, now: float) -> float:
-        """What is left after what the streams are believed to have produced.
+    @abstractmethod
+    def regained(self, until_s: float, now: float) -> float:
+        """What comes back of it by then."""
 
-        Bin by bin, the refill first: refill lost by a full bucket is not there for later outflow.
-        """
-        outflow = self.outflow
-        while outflow.planned > NOTHING and (end_s := outflow.bin_end_s()) < now:
-            self.charge(outflow.drain(end_s), end_s)
-        self._level = self.available(now) - outflow.drain(now)
-        return self._level
+    @abstractmethod
+    def regains_s(self, missing: float, now: float) -> float:
+        """When so much has come back."""
+
+    def flowed(self, amount: float, until_s: float) -> None:
+        """Take what was produced until a time."""
+        self.charge(amount, until_s)
 
     @property
     def planned(self) -> float:
         return self.outflow.planned
 
+    def level(self, now: float) -> float:
+        """What is left after what the streams are believed to have produced.
+
+        Bin by bin: refill lost by a full bucket is not there for later outflow.
+        """
+        outflow = self.outflow
+        while outflow.planned > NOTHING and (end_s := outflow.bin_end_s()) < now:
+            self.flowed(outflow.drain(end_s), end_s)
+        self.flowed(outflow.drain(now), now)
+        return self.available(now)
+
     def begin(self, need: float, later: float, stream: PlannedStream, now: float) -> float:
         self.outflow.add(stream, now)
-        if now > self._at_s:
-            self.available(now)
-        self._level -= need
-        return self._level
+        self.charge(need, now)
+        return self.available(now)
 
     def plan(self, before: PlannedStream, after: PlannedStream, now: float) -> None:
         self.level(now)
@@ -186,57 +158,64 @@ class FlowingBucket(Bucket):
         self.correct(used - stream.produced(now), now, now)
 
     def fits_s(
-        self, need: float, later: float, stream: PlannedStream, floor: float, now: float
-    ) -> float:
-        """The first half second from which on the level stays above the floor with one more; or
-        when nothing flows and the bucket is full."""
-        level = self.level(now)
-        if level - need - self.outflow.planned - stream.tokens >= floor:
-            return now
-        alone_s = self._alone_s(stream, level, now)
-        if alone_s <= now or self._lowest(need, stream, (level, now), 0.0) >= floor:
-            return now
-        low, high = 0, 2
-        while high < AHEAD_BINS and self._lowest(need, stream, (level, now), high * BIN_S) < floor:
-            low, high = high, high * 2
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._lowest(need, stream, (level, now), middle * BIN_S) >= floor:
-                high = middle
-            else:
-                low = middle
-        return min(now + high * BIN_S, alone_s)
+        self, need: float, later: float, stream: PlannedStream, floor: float, now: float,
+        debt: float = 0.0,
+    ) -> float:  # fmt: skip
+        """When the floor is there and what is planned leaves no larger debt, or all is there."""
+        level, planned = self.level(now), self.outflow.planned
+        missing = min(need + floor, self.size * (1.0 - NOTHING)) - level
+        if planned > NOTHING:
+            share, kept = (1.0, 0.0) if debt else (FIRM_SHARE, floor)
+            owed = need + planned + stream.tokens - share * self.regained(stream.to_s, now)
+            missing = max(missing, owed + kept - level - debt)
+        return now if missing <= 0 else self.regains_s(missing, now)
 
-    def _alone_s(self, stream: PlannedStream, level: float, now: float) -> float:
-        """When all that flows now has ended and the bucket is full."""
-        outflow = self.outflow
-        missing = self.size * (1 - IDLE) - level
-        is_idle = outflow.planned <= IDLE * stream.tokens
-        if not is_idle:
-            missing += outflow.planned
-        full_s = now + max(0.0, missing) / self.rate_per_s
-        return full_s if is_idle else max(full_s, outflow.until_s, now + BIN_S)
 
-    def _lowest(
-        self, need: float, stream: PlannedStream, present: tuple[float, float], delay_s: float
-    ) -> float:
-        """The lowest level from then on if the call is sent, and pays, `delay_s` later."""
-        level, now = present
-        later = PlannedStream(stream.from_s + delay_s, stream.to_s + delay_s, stream.tokens)
-        # Without the need from the start: that the bucket is full by then does not pay for it.
-        rate, size = self.rate_per_s, self.size - need
-        return self.outflow.lowest(level - need, rate, size, later, now + delay_s)
+class FlowingBucket(FlowingMeter, Bucket):
+    """A bucket that answers empty as they are produced."""
+
+    def __init__(self, rate_per_s: float, size: float, now: float) -> None:
+        Bucket.__init__(self, rate_per_s, size, now)
+        FlowingMeter.__init__(self, now)
+
+    def regained(self, until_s: float, now: float) -> float:
+        return self.rate_per_s * (until_s - now)
+
+    def regains_s(self, missing: float, now: float) -> float:
+        return now + max(BIN_S, missing / self.rate_per_s)
+
+
+class FlowingFixedWindow(FlowingMeter, FixedWindow):
+    """A fixed window that answers use up as they are produced."""
+
+    def __init__(self, size: float, period_s: float, boundary_s: float, now: float) -> None:
+        FixedWindow.__init__(self, size, period_s, boundary_s)
+        FlowingMeter.__init__(self, now)
+
+    def flowed(self, amount: float, until_s: float) -> None:
+        if until_s > self.boundary_s:
+            self.available(until_s)
+        self.used += amount
+
+    def refund(self, amount: float, now: float) -> None:
+        """Below nothing by what the present bin still brings: the two even out."""
+        self.available(now)
+        self.used = max(-max(0.0, self.outflow.rest), self.used - amount)
+
+    def regained(self, until_s: float, now: float) -> float:
+        late_s = until_s - self.boundary_s
+        return 0.0 if late_s < 0 else self.size * (late_s // self.period_s + 1.0)
+
+    def regains_s(self, missing: float, now: float) -> float:
+        return self.boundary_s
 
 
 GRAINS: Final = 240
 """Bins of one period: what was taken comes free up to two bins late, less than one per cent."""
-
 GRAIN_S_MIN: Final = 0.05
 """Finer bins than this cost more to walk through than they give."""
-
 SWEEP: Final = GRAINS
 """So many bins that no period reaches any more are swept out together."""
-
 EDGE: Final = 1e-6
 """A bin is entered by this share of it: its beginning may round into the one before."""
 
@@ -260,25 +239,34 @@ class FlowingWindow(Meter):
     left = available
 
     def fits_s(
-        self, need: float, later: float, stream: PlannedStream, floor: float, now: float
-    ) -> float:
-        """The earliest bin in which a call can be admitted so that the floor is always left."""
+        self, need: float, later: float, stream: PlannedStream, floor: float, now: float,
+        debt: float = 0.0,
+    ) -> float:  # fmt: skip
+        """The first bin in which the floor is there and no period holds more than a debt allows."""
         first, grain_s = self._place(now), self._grain_s
         self._now = max(self._now, first)
         planned = max(0, self._base + len(self._bins) - 1 - first) + 1
         length = max(planned, self._place(stream.to_s) - first + 1)
         held = self._sums(first, planned + length + self._span)
         room = self.size - floor
-        if max(held[:length]) + need + stream.tokens <= room:
+        if held[0] + need <= room and max(held[:length]) + need + stream.tokens <= room + debt:
             return now
         own = self._own(need, stream, first * grain_s, length)
-        if self._fits(own, held, 0, room):
+
+        def fits(delay: int) -> bool:
+            others, nothing = held[delay : delay + length], self.size * SLACK
+            return (others[0] <= nothing or others[0] + need <= room) and not any(
+                other > nothing and other + mine > room + debt
+                for other, mine in zip(others, own, strict=True)
+            )
+
+        if fits(0):
             return now
         # When all that is planned has been forgotten, there is room for anything.
         low, high = 0, planned + self._span
         while high - low > 1:
             middle = (low + high) // 2
-            if self._fits(own, held, middle, room):
+            if fits(middle):
                 high = middle
             else:
                 low = middle
@@ -365,14 +353,6 @@ class FlowingWindow(Meter):
             for place, taken in enumerate(flowed)
         ]
 
-    def _fits(self, own: list[float], held: list[float], delay: int, room: float) -> bool:
-        """Whether no period holds too much; a call that is alone in a period may fill it."""
-        nothing = self.size * SLACK
-        others = held[delay : delay + len(own)]
-        return not any(
-            other > nothing and other + mine > room for other, mine in zip(others, own, strict=True)
-        )
-
 
 def flowing_meter(limit: Limit, now: float) -> Meter:
     """The meter of a limit that answers take from as they are produced."""
@@ -381,5 +361,5 @@ def flowing_meter(limit: Limit, now: float) -> Meter:
     if limit.kind == "sliding":
         return FlowingWindow(limit.amount, limit.period_s, now)
     if limit.kind == "fixed":
-        return FixedWindow(limit.amount, limit.period_s, now + limit.period_s, flows=True)
+        return FlowingFixedWindow(limit.amount, limit.period_s, now + limit.period_s, now)
     return meter_of(limit, now)

@@ -103,7 +103,8 @@ def _account_view(managed: ManagedAccount, now: float) -> AccountView:
         min(account.width.allowed, account.width.cap.limit), len(managed.in_flight),
         managed.granted, managed.refused, managed.wait,
         tuple([ClientCalls(who, flying[who], waiting[who]) for who in sorted(flying | waiting)]),
-        managed.chronicle.memory(now), account.allowances.statistics(now),
+        managed.chronicle.memory(now),
+        tuple([one.shown() for one in account.allowances.statistics(now)]),
         terms.reserve, account.presence.sessions(now),
     )  # fmt: skip
 

@@ -28,14 +28,11 @@ from headway.pacing.streams import HORIZON_S
 FIRST_BYTE_S: Final = 1.0
 PER_TOKEN_S: Final = 0.02
 """Before anything is measured: a hosted model of medium size."""
-
 MEMORY: Final = 0.15
 TOKENS_TYPICAL: Final = 100.0
 """A piece of this many tokens moves the learned pace by `MEMORY`."""
-
 SIZE_SHARE: Final = 0.5
-"""Half of the time of a whole answer goes with its length: learned from answers of several lengths,
-this share made no difference."""
+"""Half of a whole answer's time goes with its length; learning this share made no difference."""
 
 
 class AnswerSpeed:
@@ -130,8 +127,7 @@ class CongestionFit(Struct, frozen=True):
         return CongestionFit(self.alone, 0.0, max(0.0, doubts * self.flat))
 
     def width(self, elastic: float) -> float:
-        """Up to which width time grows by less than `elastic` of what the width does; at 1 the
-        throughput peaks. Inf if it always does."""
+        """Up to which width time grows by less than `elastic` of it; at 1 is the peak."""
         a = (2.0 - elastic) * self.square
         b = (1.0 - elastic) * (self.linear - self.square)
         c = elastic * (self.alone - self.linear)
@@ -164,38 +160,27 @@ def _sum(fits: Iterable[tuple[CongestionFit, float]], doubts: float) -> Congesti
 
 CURVE_MEMORY: Final = 0.1
 """How much the newest sample moves the mean of its width; a mean weighs as much as ten samples."""
-
 NOISE_MEMORY: Final = 0.05
 NOISE_LEAST: Final = 0.0004
 """Variance of a sample as a share of the time, at least: two per cent."""
-
 BINS_EXACT: Final = 8
 """Up to so many calls in flight each number has a mean of its own; above, eight per doubling."""
-
 ROUND: Final = 2
-"""Samples that a width is seen in before a wider one is tried. With three, 22 tasks on drawn
-providers take 0.7 % longer."""
-
+"""Samples at a width before a wider one is tried. With three, 22 tasks take 0.7 % longer."""
 RIDGE: Final = 1.05
-"""Keeps the linear part small: two widths cannot tell linear from quadratic growth, and the
-quadratic one makes a peak."""
-
+"""Keeps the linear part small: two widths fit linear growth as well, which has no peak."""
 FLAT: Final = 1e-9
 """Less growth than this share of the time is a rounding error."""
-
 JUMP: Final = 1.5
 JUMP_SAMPLES: Final = 8
 """If eight samples in a row are all slower, or all faster, than their widths' means by this factor,
 the provider's speed changed, and with it the time at every width. Without this, a provider
 that is slow for a minute is taken for a congested one, and 780 s become up to 1,890."""
-
 JUMP_SEEN: Final = 4
 """Means of fewer samples say nothing yet."""
-
 JUMP_NOISE: Final = 0.05
 """Where samples vary by more than 20 % (this is the variance), eight may be off by chance: a steady
 provider whose times vary by half took up to four times as long."""
-
 Samples = tuple[tuple[float, float, float, float], ...]
 """By width: calls in flight, weight, time, size of the work."""
 
@@ -216,16 +201,14 @@ class Curve:
         self._scatter = 0.0
         """Variance of a sample, by the difference to the one before."""
         self._odd: list[tuple[float, float, float]] = []
-        """The last samples in a row that were off to the same side by `JUMP`: ratio to the mean of
-        their width, calls in flight, time."""
+        """The last samples, off to the same side: ratio to their mean, calls in flight, time."""
         self._fit: CongestionFit | None = None
         self._top = [max((n for n, _, _, _ in kept), default=0.0)] * ROUND
         """The widest samples."""
 
     @property
     def widest(self) -> float:
-        """The width that a round of samples was taken at, or so much of it that it leads to what
-        one sample was taken at."""
+        """The width of a round of samples, or the share of the widest one that leads to it."""
         return max(self._top[0], self._top[-1] / BLIND)
 
     @property
@@ -237,8 +220,7 @@ class Curve:
         return tuple([(n, weight / 2, y, size) for weight, n, y, size in self._bins.values()])
 
     def sample(self, in_flight: float, y: float) -> float:
-        """Take a sample unless it shows, with those before, that the provider's speed changed at
-        every width; returns the factor by which it has become slower."""
+        """Take a sample; returns the factor by which the provider became slower at every width."""
         ratio, odd = self._ratio(in_flight, y), self._odd
         if odd and (odd[0][0] > 1.0) != (ratio > 1.0):
             self._take_odd()
@@ -275,8 +257,7 @@ class Curve:
         self._fit = None
 
     def _ratio(self, in_flight: float, y: float) -> float:
-        """A time, compared with the mean of its width; where that has none, with what is possible:
-        more in flight are never faster."""
+        """A time over the mean of its width or, without one, over what its neighbours allow."""
         n, y = max(1.0, in_flight), max(1e-6, y)
         times = sorted(
             (width, time, place)
@@ -377,19 +358,18 @@ def _least_squares(points: Sequence[tuple[float, float, float]], noise: float) -
 PROBE_FIRST_S: Final = 30.0
 PROBE_GROWTH: Final = 2.0
 """A learned cap is tried again after 30 s, then 60 s, 120 s...: each failed try is a refusal."""
-
 SUSPECT_S: Final = 2.0
-"""A cap that no refusal named is tried again after so long, then twice as long, and so on."""
+SUSPECT_S_MAX: Final = 16.0
+"""A cap that no refusal named is tried again after so long, then twice as long, up to the latter:
+without an end 22 tasks whose calls take a minute took 518 s in place of 284."""
 
 
 LATE_MAX: Final = 4.0
-"""At most this many times the cap are counted of the calls that were let in at the cap. A refusal
-because a place was not free yet takes two off: where a third are refused, the cap is too high."""
+"""Calls let in at the cap count up to this many times the cap; a late slot takes two off."""
 
 
 class Cap:
-    """How many calls the account takes at once, learned from refusals and tried again rarely; never
-    more than a user configured, `most`."""
+    """How many calls the account takes at once, by refusals; at most the user's `most`."""
 
     def __init__(
         self, limit: float = inf, probes: int = 0, now: float = 0.0, most: float = inf
@@ -419,9 +399,8 @@ class Cap:
     def probe_soon(self, now: float) -> None:
         """The cap is only suspected: early tries tell whether it is the cause."""
         if self.limit < self.most:
-            self.next_probe_s = min(
-                self.next_probe_s, now + backoff_s(SUSPECT_S, 2.0, self.probes - 1)
-            )
+            delay_s = min(SUSPECT_S_MAX, backoff_s(SUSPECT_S, 2.0, self.probes - 1))
+            self.next_probe_s = min(self.next_probe_s, now + delay_s)
 
     def lift(self) -> None:
         """The refusal turned out to have another cause."""
@@ -447,8 +426,7 @@ class Cap:
         return self.limit <= self._served
 
     def was_late(self) -> bool:
-        """A call was refused that had just taken the place of another: whether that place was not
-        free yet, rather than the cap too high."""
+        """Whether a call was refused because its slot was not free yet, not for the cap."""
         is_late = self.is_proven
         if is_late:
             self._served -= 2.0
@@ -464,20 +442,16 @@ RAMP_GROWTH: Final = 1.5
 RAMP_GROW_S: Final = 10.0
 RAMP_PATIENCE: Final = 3.0
 """After a refused burst: 90 % of what was let in, half as much more after 10 s, then 30 s, 90 s."""
-
 RAMP_KNOWN: Final = 3
 """A ramp from a profile has been refused before: it is as patient as after so many refusals."""
-
 RAMP_BURST: Final = 4
 """Fewer within a second are no burst: their refusal has another cause."""
-
 RAMP_MEMORY: Final = 4096
 """Departures that are remembered: more than leave in any second."""
 
 
 class Ramp:
-    """How many calls may leave within one second, once a provider has refused a burst: as many as
-    were let in before, and more again, ever less often."""
+    """How many calls may leave in a second, once a provider has refused a burst."""
 
     def __init__(self, most: float = inf, now: float = 0.0) -> None:
         self.most = most
@@ -520,52 +494,40 @@ class Ramp:
 
 WIDTH_AT_START: Final = 4
 """What a profile has that nothing was learned for."""
-
 COLD: Final = 2.0
 """Calls in flight until something answers: with two, the first step to four tells what company
 costs. Four gain one per cent where nothing is congested, and lose ten where the peak is at two."""
-
 COLD_WHOLE: Final = 8.0
 """The same where answers come whole, and nothing is seen before the first of them ends. With
-twelve, 22 tasks on 180 drawn providers take 1.1 % less in the mean, but on a congested one 1.9
+twelve, 22 tasks on 24 drawn providers take 4 % less in the mean, but on a congested one 1.9
 times the least time in place of 1.3; with four they take 9 % more."""
-
 SILENT_S: Final = 10.0
 """One call more after such a time without a sign of any, one more after twice as long, and so on:
 two that hang hold no others back. One more every ten seconds took 18 times as long where eight at
 once took minutes: each that joined made all others slower."""
-
 ELASTIC: Final = 0.8
-"""More at once are worth it while time grows by less than this share of what the width does. At
-0.8 the throughput is 98 % of a peak."""
-
+"""More are worth it while time grows by less than this share of the width: 98 % of a peak."""
 CERTAIN: Final = 2.0
 HELD: Final = 1.25
 """Standard errors by which growth has to differ from none: to go far beyond what was seen, it has
 to be small with the former; it holds back with the latter. With two, the first of 22 answers on
 the documents' account comes after 9.2 s in place of 8.0."""
-
 BLIND: Final = 2.0
 REACH: Final = 3.0
-"""How many times what was seen in flight the width may lead to: where nothing tells what company
-costs, and as far as it is certain to cost little."""
-
+"""How far beyond what was seen the width may go: without contrast, and where cost is certain."""
 VENTURE_S: Final = 0.025
 VENTURE_SHARE: Final = 0.5
 """Beyond what was ever in flight, calls leave this far apart, or as many a second as would be this
 share of the widest in each: a refusal stops those behind it."""
-
 TAIL_SHARE: Final = 0.97
 TAIL_WAITING: Final = 16
 """So few waiting calls are the last: they may crowd in at this share of the peak throughput.
 Without this the documents' account takes 1.05 of its bound in place of 1.02."""
-
 RETRY_CALLS: Final = 16.0
 RETRY_KEEPS: Final = 0.75
 """Times at other widths are believed for as long as 16 calls take one after the other, then for
 twice as long, and so on: a width that is not used shows nothing new. After that, only times with
 at least this share of the width in flight are kept, and wider ones are tried."""
-
 WidthCause = Literal["concurrency", "peak", "untried"]
 """The account takes no more at once; more at once are slower in all; so many were never tried."""
 
@@ -657,7 +619,7 @@ class Width:
     def ended(self) -> bool:
         """A streamed answer is complete. If no piece of any was seen, first bytes have to do."""
         self._has_ended = True
-        return self._learn()
+        return self.pieces.fit() is None and self._learn()
 
     def _learn(self) -> bool:
         """Go where the curves lead; True if that is another width."""

@@ -7,7 +7,8 @@ Laws:
   those that it was seen to refuse. All models of an account share its windows.
 - Resets move and people buy more: where a refusal is free, one call in `PROBE_S` finds out.
 - A window holds what we used while its share rose, divided by that rise. What others use
-  meanwhile makes it look smaller, never larger.
+  meanwhile makes it look smaller, never larger: a response shows what was used when its call was
+  sent, and not what was used until it began.
 - Shares are rounded to hundredths: a rise of less than `RISE_MIN` gives no size.
 - A rise is taken by our flows in proportion to what each used meanwhile: input counts when a call
   is sent, output when it ends. A rise after `IDLE_S`
@@ -24,47 +25,40 @@ Laws:
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable
 from math import inf
 from typing import Final
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from headway.base.values import DAY_S, LimitReading, Wait
+from headway.pacing.presence import PersonActivity
 
 RISE_MIN: Final = 0.03
 """A rise of three hundredths is known to a third."""
-
 STEP: Final = 0.01
 """Shares are rounded to this."""
-
 MEMORY: Final = 0.5
 """What earlier windows showed counts by half with every new one: plans change, and so do sizes."""
-
 PROBE_S: Final = 900.0
 """How often a call tries whether an empty window has been filled before its reset."""
-
 UNTOLD_S: Final = DAY_S
 """How long an empty window holds of which neither reset nor period is told."""
-
 IDLE_S: Final = 60.0
 """A run's next call follows sooner; a person who works elsewhere uses a few hundredths an hour."""
-
 RESET_STEP_S: Final = 1.0
-"""Resets are written in whole seconds, rounded down: a call that is sent at the second itself is
-refused, with the same reset, and so is each one after it until the second is over."""
-
+"""Resets are rounded down to seconds: a call sent within that second is refused again."""
+UNREAD_MAX: Final = 4096
+"""Uses that are kept until a response shows them: two of each call in flight."""
 RUNS_MAX: Final = 64
 """Runs whose part of a window is kept; a week has room for more than any machine performs."""
-
 PERSON: Final = "interactive"
 """The flow under which all interactive calls of an account count; no run has this name."""
-
 Shares = tuple[float, float]
 """The most that a run takes of a window: of one shorter than a day, of a longer one."""
-
 ALL_OF_EACH: Final[Shares] = (1.0, 1.0)
-
 RUN_SHARES: Final[Shares] = (0.8, 0.5)
 """Of a login, if nothing is set: the person that it belongs to works with it, too."""
 
@@ -84,7 +78,7 @@ class WindowState(Struct, frozen=True):
     """As its provider calls it: `5h`, `7d`, `7d_oi`."""
     period_s: float | None
     used: float
-    """The share."""
+    """The share, as the last response showed it."""
     resets_s: float
     """From now."""
     tokens: float = 0.0
@@ -96,6 +90,19 @@ class WindowState(Struct, frozen=True):
     """Those that it binds; none: all of the account."""
     runs: tuple[tuple[str, float], ...] = ()
     """What runs have taken of it since its last reset, as shares."""
+    unread: float = 0.0
+    """What we used since the last response, by its size."""
+
+    @property
+    def used_now(self) -> float:
+        """The share with what no response shows yet."""
+        return min(1.0, self.used + max(0.0, self.unread))
+
+    def shown(self) -> WindowState:
+        """For people: runs have taken no more than is used in all, whatever the size seems."""
+        taken = sum([share for _, share in self.runs])
+        part = min(1.0, self.used_now / taken) if taken > 0.0 else 1.0
+        return replace(self, runs=tuple([(run, part * share) for run, share in self.runs]))
 
     @property
     def is_long(self) -> bool:
@@ -124,15 +131,16 @@ class _Window(Struct):
     rise: float = 0.0
     is_empty: bool = False
     models: set[str] = field(default_factory=set)
+    unread: deque[tuple[float, float]] = field(default_factory=deque)
+    """When we used how many tokens that no response shows yet..."""
     unread_tokens: float = 0.0
-    """What we used since a response last showed it."""
+    """...and their sum."""
     taken: dict[str, float] = field(default_factory=dict)
     """By run, the share that it has taken since the last reset; of other flows under `""`."""
     unseen: dict[str, float] = field(default_factory=dict)
     """By run, the tokens that it used since the share last rose."""
     early: dict[str, float] = field(default_factory=dict)
-    """By run, the tokens that count by the size: a reading contains them together with the use of
-    others, that before the first call or that after an idle time."""
+    """By run, tokens that count by the size: their reading contains the use of others as well."""
     run_tokens: float = 0.0
     """Of all calls since the last reset that are not interactive."""
     pending: float = 0.0
@@ -147,8 +155,7 @@ class _Window(Struct):
     """When one call tries whether it is as it was."""
 
     def rose(self, rise: float, flying: float) -> None:
-        """Attribute a rise to the flows of which calls ended meanwhile, while calls are in flight
-        that use so many tokens."""
+        """Attribute a rise to the flows; `flying`: what calls in flight are expected to use."""
         self.pending += rise
         total = sum(self.unseen.values())
         if self.pending > 0.0 and total > 0.0:
@@ -160,6 +167,14 @@ class _Window(Struct):
             part = hidden / self.share_of(total) if hidden > 0.0 else 0.0
             self.unseen = {run: part * tokens for run, tokens in self.unseen.items() if part}
             self.pending = 0.0
+
+    def read(self, sent_s: float) -> float:
+        """The tokens that a response to a call that was sent then is the first to show."""
+        tokens = 0.0
+        while self.unread and self.unread[0][0] <= sent_s:
+            tokens += self.unread.popleft()[1]
+        self.unread_tokens -= tokens
+        return tokens
 
     def skip(self) -> None:
         """Others made a rise that a reading shows: what we used before counts by the size."""
@@ -173,7 +188,8 @@ class _Window(Struct):
         if not self.is_over:
             for flows in (self.taken, self.unseen, self.early):
                 flows.clear()
-            self.pending = self.run_tokens = 0.0
+            self.unread.clear()
+            self.pending = self.run_tokens = self.unread_tokens = 0.0
         self.is_over = False
 
     def share_of(self, tokens: float) -> float:
@@ -200,16 +216,14 @@ class _Window(Struct):
         return 1.0 + STEP / max(STEP, self.rise)
 
     def has_room(self, taken: float, tokens: float, share: float) -> bool:
-        """Whether a flow that has taken `taken` may use `tokens`, those of its calls in
-        flight, and keep to its share. The first call of a window is let go in any case."""
+        """Whether a flow may use `tokens` more; the first call of a window always may."""
         if taken <= 0.0:
             return True
         return taken < share and taken + self.share_of(tokens) * self.doubted <= share
 
 
 class Allowances:
-    """What all models of an account share: its usage windows, and the calls that it may have in
-    flight at once."""
+    """What all models of an account share: usage windows, calls in flight and a person."""
 
     def __init__(self) -> None:
         self.windows: dict[str, _Window] = {}
@@ -217,8 +231,8 @@ class Allowances:
         self.slots = inf
         """The most that the user allows in flight."""
         self.flying: dict[str, float] = {}
-        """By flow, what its calls in flight are expected to use: a reading is as old as the call
-        that it answers."""
+        """By flow, what its calls in flight are expected to use: readings come late."""
+        self.presence = PersonActivity()
         self.changes = 0
         """How often anything changed: decisions from before do not stand."""
         self._used_s = -inf
@@ -227,8 +241,7 @@ class Allowances:
     def wait(
         self, model: str, share: float, now: float, reserve: float = 0.0, tokens: float = 0.0
     ) -> Wait | None:
-        """The window that holds calls to this model back now; the one that resets last. For a call
-        of so many tokens that is not interactive, `reserve` of the share is not there."""
+        """The window that holds this call, the one that resets last; runs leave `reserve`."""
         last: Wait | None = None
         if reserve > 0.0:
             tokens += sum([one for flow, one in self.flying.items() if flow != PERSON])
@@ -252,8 +265,7 @@ class Allowances:
     def share_wait(
         self, run: str, shares: Shares, tokens: float, model: str, now: float
     ) -> Wait | None:
-        """The window of which this run takes more than its share with its calls in flight and one
-        of so many tokens; the one that resets last."""
+        """The window of which this run would exceed its share, the one that resets last."""
         last, flying = None, self.flying.get(run, 0.0)
         for name, window in self.windows.items():
             until_s = window.resets_at_s + RESET_STEP_S
@@ -289,8 +301,7 @@ class Allowances:
     def observe(
         self, told: LimitReading, refused: str, may_probe: bool, sent_s: float, now: float
     ) -> None:
-        """Learn from a reading of a usage window, in a response to a call that was sent then and,
-        if it was refused, to which model."""
+        """Learn from a reading in a response to a call; `refused` is the model of a refused one."""
         self.changes += 1
         # A window whose reset is not told lasts no longer than its period.
         lasts_s = told.period_s or UNTOLD_S if told.reset_s is None else told.reset_s
@@ -299,6 +310,7 @@ class Allowances:
         if used < window.used and sent_s <= window.read_s and now < window.resets_at_s:
             return  # Calls that are in flight together are answered in any order.
         window.read_s, flying = now, sum(self.flying.values())
+        tokens = window.read(sent_s)
         if now >= window.resets_at_s or used < window.used - STEP / 2.0:
             window.tokens, window.rise = MEMORY * window.tokens, MEMORY * window.rise
             window.end()
@@ -308,14 +320,14 @@ class Allowances:
             # Others may have used it, or calls to models that it is not known to bind.
             window.skip()
         else:
-            window.tokens += window.unread_tokens
+            window.tokens += tokens
             window.rise += used - window.used
             window.rose(used - window.used, flying)
         window.is_stale = False
         window.used, window.resets_at_s = used, resets_at_s
         # Without a period in its name or headers, a window lasts as long as its longest reset.
         window.period_s = told.period_s or max(window.period_s or 0.0, told.reset_s or 0.0) or None
-        window.unread_tokens, window.is_empty = 0.0, told.is_empty
+        window.is_empty = told.is_empty
         if told.is_empty and refused:
             window.models.add(refused)
         if not (told.is_empty and may_probe):
@@ -345,7 +357,10 @@ class Allowances:
                     window.end()
                     window.is_over = True
                 # Less than expected, if it follows a reading, is taken off the next rise.
+                window.unread.append((now, tokens))
                 window.unread_tokens += tokens
+                if len(window.unread) > UNREAD_MAX:
+                    window.read(window.unread[0][0])
                 window.unseen[run] = max(0.0, window.unseen.get(run, 0.0) + tokens)
                 if run != PERSON:
                     window.run_tokens = max(0.0, window.run_tokens + tokens)
@@ -363,6 +378,8 @@ class Allowances:
                              one.is_empty, set(one.models), taken=dict(one.runs), is_stale=True,
                              probe_s=-inf)  # fmt: skip
             window.run_tokens = sum(share for _, share in one.runs) * (one.size_tokens or 0.0)
+            window.unread_tokens = one.unread * (one.size_tokens or 0.0)
+            window.unread.append((at_s, window.unread_tokens))
             self.windows.setdefault(one.name, window)
 
     def statistics(self, now: float) -> tuple[WindowState, ...]:
@@ -377,6 +394,7 @@ class Allowances:
                 name, one.period_s, 0.0 if is_over else one.used,
                 max(0.0, one.resets_at_s - now), one.tokens, one.rise,
                 one.is_empty and not is_over, models, () if is_over else tuple(runs),
+                one.share_of(one.unread_tokens),
             ))  # fmt: skip
         return tuple(found)
 

@@ -65,7 +65,8 @@ from headway.plans.untrusted import (
 )
 from headway.report.forecast import PriceGuess
 from headway.run import filling as newfile
-from headway.run.launch import Launch, Launched, launch
+from headway.run.driver import Driver, Launch
+from headway.run.launch import launch
 from headway.run.plan_run import PlanSource, price_guess
 from headway.work import Attempt, Result, Work
 
@@ -557,9 +558,9 @@ class _Planning(Work):
         return None
 
 
-def _failed(done: Launched, work: _Planning) -> PlanError:
+def _failed(done: Driver, work: _Planning) -> PlanError:
     """Why there is no plan; what is no fault of a plan is raised as what it is."""
-    fault = next(iter(done.driver.failures.values()), Fault("request"))
+    fault = next(iter(done.failures.values()), Fault("request"))
     if fault.kind != "unfit":
         must_go_on(done.outcome, f"{fault.kind}: {fault.detail}")
     tries = "one try" if work.replies == 1 else f"{work.replies} tries"

@@ -2,6 +2,6 @@
 
 Reading order: `document`, `grammar`, `section`, `spec`, `schema` (a file becomes a plan);
 `links`, `template`, `sharing`, `resources`, `expand`, `graph`, `ready` (its tasks);
-`accesses`, `hazards`, `remarks`, `check`, `fan_in`, `untrusted` (what is wrong);
+`accesses`, `hazards`, `command_files`, `remarks`, `check`, `fan_in`, `untrusted` (what is wrong);
 `references`, `load`; `shell`, `code_words`, `each` (the `each` verb).
 """

@@ -34,11 +34,13 @@ from headway.plans.remarks import (
     carries_nothing,
     nobody_reads,
     nobody_writes,
+    outside_workspaces,
     read_too_early,
     undeclared,
+    unknown_files,
 )
 from headway.plans.section import where
-from headway.plans.spec import CommandSpec, Prompt, Python, TaskSpec, text_of
+from headway.plans.spec import CommandSpec, Prompt, Python, text_of
 
 BYTES_PER_TOKEN: Final = 4.0
 """Of English text; a first guess that the first calls correct."""
@@ -102,14 +104,22 @@ class CheckReport(Struct, frozen=True):
     boundary: Boundary
     answers: tuple[str, ...]
     """What may run in parallel, what is coupled, where the boundary is: in sentences."""
+    not_judged: dict[str, str]
+    """Tasks of which it is not known what they read and write, and why."""
 
 
 def check(survey: Survey, absent: Absent = lambda _: frozenset()) -> CheckReport:
     """The report on an ordered plan; `absent` tells which paths are not there before the run."""
     expanded = survey.expanded
     graph = graph_of(expanded)
-    found = boundary(survey)
-    remarks = _remarks(survey, absent)
+    remarks = remarks_on(survey, absent)
+    unknown = {
+        group.name: why for group in expanded.groups if (why := unknown_files(survey, group))
+    }
+    mixed = frozenset(
+        name for one in remarks if one.kind == "undeclared" for name in (one.task, one.other)
+    )
+    found = boundary(survey, frozenset(unknown), mixed)
     groups = _groups(expanded, graph)
     # Without durations every task weighs the same, so the longest chain is the one with most tasks.
     _, path = graph.critical_path([1.0] * len(graph))
@@ -135,7 +145,8 @@ def check(survey: Survey, absent: Absent = lambda _: frozenset()) -> CheckReport
         warnings=tuple(one.message for one in remarks if one.severity == "warning"),
         remarks=remarks,
         boundary=found,
-        answers=answers(found),
+        answers=(*answers(found, *folder_agents(expanded)), judged_by(expanded, unknown)),
+        not_judged=unknown,
     )
 
 
@@ -160,16 +171,18 @@ def _groups(expanded: ExpandedPlan, graph: Graph) -> tuple[GroupReport, ...]:
     )
 
 
-def _remarks(survey: Survey, absent: Absent) -> tuple[Remark, ...]:
+def remarks_on(survey: Survey, absent: Absent) -> tuple[Remark, ...]:
+    """What looks odd in a plan, warnings first."""
     expanded = survey.expanded
-    shown = tuple(islice(undeclared(survey), REMARKS_MAX))
+    shown = tuple(islice(undeclared(survey, absent), REMARKS_MAX))
     every = [
         *islice(nobody_writes(survey, absent), REMARKS_MAX),
         *shown,
-        *read_too_early(survey),
+        *read_too_early(survey, absent),
         *_settings(expanded),
         *nobody_reads(survey, frozenset(one.what for one in shown)),
         *carries_nothing(survey),
+        *outside_workspaces(survey),
         *islice(runs_again(expanded, survey.state, survey.order), NOTES_MAX),
     ]
     return tuple(sorted(every, key=lambda one: one.severity != "warning"))
@@ -320,10 +333,14 @@ class Boundary(Struct, frozen=True):
     """Groups whose members are found at run time; they count as one each."""
 
 
-def boundary(survey: Survey) -> Boundary:
-    """What may run beside what, in a plan that was ordered."""
-    groups = survey.expanded.groups
-    strands = _strands(survey)
+def boundary(
+    survey: Survey, unknown: frozenset[str] = frozenset(), mixed: frozenset[str] = frozenset()
+) -> Boundary:
+    """What may run beside what, in a plan that was ordered. Of some groups it is not known what
+    they touch; commands of others seem to touch what no key declares."""
+    expanded = survey.expanded
+    groups = expanded.groups
+    strands = tuple(_strands(survey, unknown, mixed))
     sizes = [1 if group.task.queue or group.count is None else group.count for group in groups]
     width, is_exact = breadth(sizes, survey.order.somehow, survey.order.direct)
     inside = _components(survey)
@@ -333,11 +350,12 @@ def boundary(survey: Survey) -> Boundary:
         group
         for group in groups
         if group.name not in coupled and group.name not in striped and not group.task.queue
+        if not shares_folder(expanded, group) and group.name not in mixed
     ]
     return Boundary(
         strands=strands,
         alone=tuple(group.name for group in alone),
-        is_proven=all(_is_proven(group.task) for group in alone),
+        is_proven=all(group.name not in unknown for group in alone),
         couplings=tuple(_couplings(survey)),
         inside=inside,
         turns=tuple(group.name for group in groups if group.task.queue and group.count != 1),
@@ -401,10 +419,10 @@ def _shared_keys(state: StateTouched) -> Iterator[tuple[int, int]]:
         yield from pairwise(sorted(free.union(*named)))
 
 
-def _strands(survey: Survey) -> tuple[Strand, ...]:
+def _strands(survey: Survey, unknown: frozenset[str], mixed: frozenset[str]) -> Iterator[Strand]:
     """Groups of several members that share nothing, those of the same items together."""
     groups = survey.expanded.groups
-    loose = {group.index for group in groups if _is_loose(survey.state, group)}
+    loose = {group.index for group in groups if _is_loose(survey, group)}
     chains: dict[int, list[int]] = {}
     chain_of: dict[int, int] = {}
     for one in sorted(loose, key=survey.order.position.__getitem__):
@@ -416,20 +434,17 @@ def _strands(survey: Survey) -> tuple[Strand, ...]:
             first = one
         chain_of[one] = first
         chains.setdefault(first, []).append(one)
-    return tuple(
-        Strand(
-            tuple(groups[one].name for one in chain),
-            groups[first].count,
-            all(_is_proven(groups[one].task) for one in chain),
-        )
-        for first, chain in chains.items()
-    )
+    for first, chain in chains.items():
+        names = tuple(groups[one].name for one in chain)
+        if mixed.isdisjoint(names):
+            yield Strand(names, groups[first].count, unknown.isdisjoint(names))
 
 
-def _is_loose(state: StateTouched, group: GroupPlan) -> bool:
+def _is_loose(survey: Survey, group: GroupPlan) -> bool:
     """Whether members of a group share nothing that one of them changes."""
+    state = survey.state
     index = group.index
-    if group.count in (0, 1) or group.task.queue:
+    if group.count in (0, 1) or group.task.queue or shares_folder(survey.expanded, group):
         return False
     reads, writes = state.keys.of_group(index)
     if index in state.readers and (writes or index in state.writers):
@@ -442,10 +457,6 @@ def _is_loose(state: StateTouched, group: GroupPlan) -> bool:
         if any(index in found and (found[index] != who or who == ANYONE) for found in readers):
             return False
     return True
-
-
-def _is_proven(task: TaskSpec) -> bool:
-    return task.says_all or isinstance(task.work, Prompt)
 
 
 def _couplings(survey: Survey) -> Iterator[Coupling]:
@@ -490,8 +501,28 @@ STRANDS_SHOWN_MAX: Final = 4
 DECLARED: Final = ", as far as is declared"
 
 
-def answers(found: Boundary) -> tuple[str, ...]:
-    """What is embarrassingly parallel, what is coupled and by what, where the boundary is."""
+def shares_folder(expanded: ExpandedPlan, group: GroupPlan) -> bool:
+    """Whether an agent works on its user's files: what it reads and writes nobody declares."""
+    task = group.task
+    is_agent = isinstance(task.work, Prompt) and task.is_command
+    return is_agent and expanded.spec.workspace_of(task) is None
+
+
+def folder_agents(expanded: ExpandedPlan) -> tuple[tuple[str, ...], int | None]:
+    """The groups of agents that share the folder, and how many agents that are, if it is known."""
+    groups = [group for group in expanded.groups if shares_folder(expanded, group)]
+    counts = [group.count for group in groups]
+    known = [one for one in counts if one is not None]
+    return tuple(group.name for group in groups), sum(known) if len(known) == len(counts) else None
+
+
+def answers(
+    found: Boundary, agents: Sequence[str] = (), agent_count: int | None = 0
+) -> tuple[str, ...]:
+    """What is embarrassingly parallel, what is coupled and by what, where the boundary is.
+
+    `agents` are those that share the folder: what they touch is unknown before the run.
+    """
     most = (
         f"{found.width:,} tasks at once" if found.width > 1 else "1. More at once would only wait"
     )
@@ -500,7 +531,39 @@ def answers(found: Boundary) -> tuple[str, ...]:
         most = f"as many as {listed(found.unknown)} {have} members"
     elif not found.is_exact:
         most = f"at most {most}"
-    return (*_parallel(found), *_coupled(found), *_bounded(found), f"Largest safe width: {most}.")
+    shared: tuple[str, ...] = ()
+    if agent_count is None or agent_count > 1:
+        many = "" if agent_count is None else f"{agent_count:,} "
+        shared = (
+            f"Not known: these {many}agents share this folder: {listed(agents)}. What one of them "
+            "writes another may read half done, or overwrite; `workspace: on` keeps them apart.",
+        )
+        most += ", as long as those agents use no file together"
+    parallel = _parallel(found)
+    return *parallel, *shared, *_coupled(found), *_bounded(found), f"Largest safe width: {most}."
+
+
+def judged_by(expanded: ExpandedPlan, unknown: Mapping[str, str]) -> str:
+    """What stands behind the other answers."""
+    known = [group for group in expanded.groups if group.name not in unknown]
+    by_text = [
+        group.name for group in known
+        if isinstance(group.task.work, CommandSpec) and not group.task.says_all
+    ]  # fmt: skip
+    spec = expanded.spec
+    apart = [group.name for group in known if spec.workspace_of(group.task) is not None]
+    declared = [group.name for group in known if group.name not in (*by_text, *apart)]
+    parts = [f"by declarations: {listed(declared)}"] if declared else []
+    by_text = [name for name in by_text if name not in apart]
+    parts += [f"by the text of commands: {listed(by_text)}"] if by_text else []
+    parts += [f"by workspaces, which land in declared order: {listed(apart)}"] if apart else []
+    if unknown:
+        names = ", ".join(f"`{name}` ({why})" for name, why in islice(unknown.items(), SHOWN_MAX))
+        more = f" and {len(unknown) - SHOWN_MAX:,} more" if len(unknown) > SHOWN_MAX else ""
+        have = f"{len(unknown):,} of {len(expanded.groups):,} tasks"
+        unread = f"Not judged: {have}, whose files are not known: {names}{more}."
+        return f"Judged {'; '.join(parts)}. {unread}" if parts else unread
+    return f"Judged {'; '.join(parts)}."
 
 
 def _parallel(found: Boundary) -> list[str]:

@@ -21,7 +21,15 @@ from headway.base.digest import DIGEST_BYTES, digest
 from headway.errors import Fix, InternalError, PlanTooLargeError, TemplateError
 from headway.plans.graph import Graph, Need, TaskGroup
 from headway.plans.links import links_of
-from headway.plans.resources import Channel, Touches, covers, prefix_of
+from headway.plans.resources import (
+    FILES,
+    NAMES,
+    Channel,
+    Touches,
+    covers,
+    file_key,
+    prefix_of,
+)
 from headway.plans.section import where
 from headway.plans.sharing import Fill, Stake, is_stateful, stake_of
 from headway.plans.spec import (
@@ -31,6 +39,7 @@ from headway.plans.spec import (
     Python,
     TaskSpec,
     Value,
+    WorkspaceSpec,
     text_of,
     whole,
 )
@@ -301,7 +310,13 @@ def stakes_of(expanded: ExpandedPlan) -> tuple[Stake | None, ...]:
 def graph_of(expanded: ExpandedPlan, latest: Callable[[], ExpandedPlan] | None = None) -> Graph:
     """The graph that the engine runs; `latest` is the plan as far as it is known at run time."""
     spec = expanded.spec
-    stakes = stakes_of(expanded)
+    workspaces = [spec.workspace_of(group.task) for group in expanded.groups]
+    stakes = [
+        stake if workspace is None else _with_files(stake, group.task, workspace)
+        for group, stake, workspace in zip(
+            expanded.groups, stakes_of(expanded), workspaces, strict=True
+        )
+    ]
     return Graph(
         TaskGroup(
             name=group.name,
@@ -312,9 +327,24 @@ def graph_of(expanded: ExpandedPlan, latest: Callable[[], ExpandedPlan] | None =
             retries=_retries(spec, group.task),
             is_local=group.task.is_command,
             touches=None if stake is None else stake.touches(_fill(group, latest)),
+            reruns=None if workspace is None else workspace.reruns,
         )
-        for group, stake in zip(expanded.groups, stakes, strict=True)
+        for group, stake, workspace in zip(expanded.groups, stakes, workspaces, strict=True)
     )
+
+
+def _with_files(stake: Stake | None, task: TaskSpec, workspace: WorkspaceSpec) -> Stake:
+    """What a task in a workspace may touch: any file may be read; written, what it declares."""
+    stake = Stake((), (), ()) if stake is None else stake
+    every = tuple(template_of(file_key(workspace.path, "", one)) for one in (FILES, NAMES))
+    written = tuple(
+        template_of(file_key(workspace.path, path, scheme))
+        for path in task.paths_written
+        for scheme in (FILES, NAMES)
+    )
+    reads = None if stake.reads is None else (*stake.reads, *every)
+    writes = None if stake.writes is None else (*stake.writes, *(written or every))
+    return replace(stake, reads=reads, writes=writes)
 
 
 def _fill(group: GroupPlan, latest: Callable[[], ExpandedPlan] | None) -> Fill | None:
@@ -472,6 +502,11 @@ def _shared(expanded: ExpandedPlan, group: GroupPlan) -> dict[str, object]:
             shared["permissions"] = permissions
     else:
         shared["text"] = work.command if isinstance(work, CommandSpec) else work.target
+    workspace = expanded.spec.workspace_of(task)
+    if workspace is not None:
+        # How a workspace is made and when its work lands does not change what is asked for.
+        made = workspace.path, workspace.base, workspace.setup, workspace.setup_each
+        shared["workspace"] = made
     return shared
 
 

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-Holder = Literal["plan", "task", "budget", "each"]
+Holder = Literal["plan", "task", "budget", "each", "workspace"]
 """The mapping that a key stands in."""
 
 NAME_CHARS_MAX: Final = 60
@@ -36,6 +36,12 @@ QUORUM: Final = re.compile(r"(?P<count>[1-9]\d{0,6})|(?P<percent>[1-9]\d?|100)%"
 
 PERMISSIONS: Final = ("edit", "all")
 """What a plan can give an agent beyond its user's settings: edits in its folder, or everything."""
+
+LANDS: Final = ("exact", "verified", "merge")
+"""When the work of a task in a workspace becomes part of the run's files."""
+
+MODES: Final = ("auto", "overlay", "copy")
+"""How a workspace is made."""
 
 WORK: Final = ("run", "prompt", "prompt_file", "python")
 """What a task does: exactly one of these."""
@@ -101,6 +107,17 @@ KEYS: Final = (
     PlanKey("permissions", _BOTH, "permissions",
         "what agents may do beyond your own settings of them: edit (files in their folder) or all",
         '"edit"'),
+    PlanKey("workspace", _BOTH, "workspace",
+        "on (agents): work on a view of the folder, which lands afterwards; off (others); or "
+        "{path, mode, base, setup, setup_each}", '"on"'),
+    PlanKey("land", _BOTH, "land",
+        "if nothing it read has changed (exact), `checks` apart (verified), or if its text "
+        "merges (merge)",
+        '"verified"'),
+    PlanKey("reruns", _BOTH, "count",
+        "how often to run again if files it read changed", "1"),
+    PlanKey("checks", _BOTH, "patterns",
+        "commands that only check (tests, builds)", '["pytest *", "make test"]'),
     PlanKey("run", _TASK, "text", "a shell command; values are environment variables",
         '"git diff HEAD"'),
     PlanKey("prompt", _TASK, "text", "a call of a model with this text", '"Say hello."'),
@@ -141,8 +158,37 @@ KEYS: Final = (
 FORMS: Final = (
     PlanKey("lines", ("each",), "path", "a file with one item per line", '"repositories.txt"'),
     PlanKey("usd", ("budget",), "money", "dollars", "6"),
+    PlanKey("path", ("workspace",), "path", "the folder; the plan's own otherwise", '"repos/a"'),
+    PlanKey(
+        "mode",
+        ("workspace",),
+        "mode",
+        "overlay (at the folder's own path), copy (elsewhere), or auto",
+        '"auto"',
+    ),
+    PlanKey(
+        "base",
+        ("workspace",),
+        "text",
+        "the commit to begin with; the files as they are otherwise",
+        '"main"',
+    ),
+    PlanKey(
+        "setup",
+        ("workspace",),
+        "text",
+        "a command that runs once, before all workspaces",
+        '"npm ci"',
+    ),
+    PlanKey(
+        "setup_each",
+        ("workspace",),
+        "text",
+        "a command that runs once in each workspace",
+        '"make clean"',
+    ),
 )
-"""Values that are written as a mapping: `each: {lines: FILE}`, `budget: {usd: 6}`."""
+"""Values that are written as a mapping: `each: {lines: FILE}`, `workspace: {setup: CMD}`."""
 
 
 @cache
@@ -223,6 +269,24 @@ _SCHEMAS: Final[Mapping[str, Shape]] = {
     "money": _MONEY,
     "needs": _any_of(_TEXT, _list(_TEXT, minItems=1)),
     "paths": _any_of(_TEXT, _list(_TEXT)),
+    "patterns": _any_of(_TEXT, _list(_TEXT)),
+    "land": {"enum": list(LANDS)},
+    "mode": {"enum": list(MODES)},
+    "workspace": _any_of(
+        {"enum": ["on", "off", True, False]},
+        {
+            "type": "object",
+            "properties": {
+                "path": _TEXT,
+                "mode": {"enum": list(MODES)},
+                "base": _TEXT,
+                "setup": _TEXT,
+                "setup_each": _TEXT,
+            },
+            "additionalProperties": False,
+            "minProperties": 1,
+        },
+    ),
     "vars": {"type": "object", "propertyNames": _NAMES},
     "state": {
         "type": "object",

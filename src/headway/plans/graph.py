@@ -88,6 +88,9 @@ class TaskGroup(Struct, frozen=True):
     """Whether it uses this machine's processors rather than an account's quota."""
     touches: Touches | None = None
     """What its members may touch of the shared state; None if they have nothing to do with it."""
+    reruns: int | None = None
+    """Of tasks in workspaces: how often one runs again because what it has read has changed. They
+    are judged when all before them have ended. `None` of all others."""
 
 
 class Graph:

@@ -33,7 +33,7 @@ Severity = Literal["warning", "note"]
 
 Kind = Literal[
     "undeclared", "nobody writes", "read too early", "nobody reads", "carries nothing",
-    "runs again", "unused variable", "no model", "not judged",
+    "runs again", "outside workspaces", "unused variable", "no model", "not judged",
 ]  # fmt: skip
 
 
@@ -54,6 +54,8 @@ class Remark(Struct, frozen=True):
     """File, line and column."""
     what: str = ""
     """The path or key that it is about, as declared."""
+    other: str = ""
+    """The other task that it is about."""
 
 
 def listed(names: Sequence[str], most: int = 3) -> str:

@@ -384,7 +384,7 @@ def load_foreign(
     has_begun: bool = False,
     included: Sources | None = None,
 ) -> Loaded:
-    """The plan in a text of somebody else's; of a run that `has_begun`, its files may be there."""
+    """The plan in a text by an agent; of a run that `has_begun`, its files may be there."""
     spec = plan_of(parse_document(text, name, is_json=name.endswith(".json")))
     root = os.path.realpath(folder)
     disk = Disk(partial(is_behind if has_begun else is_taken, root), partial(leads, root))

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, Literal
 
+from msgspec import Struct
+
 from headway.errors import Fix, nearest
+from headway.plans.command_files import (
+    UNKNOWN,
+    CommandFiles,
+    FileMention,
+    files_of,
+    folder_of,
+    is_wild,
+    meets,
+)
 from headway.plans.expand import GroupPlan, NeedEdge, prompt_paths, results_used
 from headway.plans.hazards import Remark, Severity, Survey, filled, listed
-from headway.plans.resources import WILD, above, fixed_part, inside
+from headway.plans.resources import above, fixed_part, inside
 from headway.plans.section import shown, where
 from headway.plans.spec import CommandSpec, Prompt, Python, text_of
 from headway.plans.template import Template
 
-# Paths that the text of a command names: what it reads or writes, as far as one can see that.
+# Files that commands seem to touch without saying so.
 
 COMMAND_CHARS_MAX: Final = 20_000
 """Of a longer command only the beginning is looked at."""
@@ -24,44 +34,51 @@ COMMAND_CHARS_MAX: Final = 20_000
 MEMBERS_SEEN_MAX: Final = 100
 """Members whose command is looked at: they have the same one, with other values."""
 
-_WORD: Final = re.compile(
-    r"(?P<to>\d?>>?\|?|&>>?)?(?P<of><)?[ \t]*"
-    r"""(?P<quote>["']?)(?P<path>[^\s"'<>|&;()`=,]+)(?P=quote)"""
-)
-_VALUE: Final = re.compile(r"\$(?:\{(?P<in>[a-z][a-z0-9_]*)\}|(?P<name>[a-z][a-z0-9_]*))")
-_MOVES: Final = re.compile(r"(?:^|[\s;&|(])(?:cd|pushd)\s|<<")
-"""Paths after these are relative to something else, or are no paths."""
+REMARKS_MAX: Final = 100
+"""Remarks of one kind on one plan."""
 
-How = Literal["writes", "reads", "names"]
-"""It is redirected to | or from | an argument, whatever the command does with it."""
+Absent = Callable[[Sequence[str]], frozenset[str]]
+"""Tells which of some paths are not there before the run."""
 
 
-Mention = tuple[int, str, How]
-"""A member, a path that its command names, and how."""
+def files_named(group: GroupPlan, absent: Absent) -> Iterator[tuple[int, FileMention]]:
+    """The files that a group's commands name, member by member."""
+    for member, found in _commands(group):
+        made = [one.path for one in found.mentions if one.is_made]
+        missing = absent(made) if made else frozenset()
+        for one in dict.fromkeys(found.mentions):
+            if not one.is_made or one.path in missing:
+                yield member, one
 
 
-def mentions(group: GroupPlan) -> Iterator[Mention]:
-    """The paths that a group's commands name, member by member."""
+def _commands(group: GroupPlan) -> Iterator[tuple[int, CommandFiles]]:
     work = group.task.work
-    if not isinstance(work, CommandSpec) or group.members is None or _MOVES.search(work.command):
+    if not isinstance(work, CommandSpec) or group.members is None:
         return
     command = work.command[:COMMAND_CHARS_MAX]
     has_values = "$" in command
     for member in range(min(group.members.count, MEMBERS_SEEN_MAX if has_values else 1)):
-        variable = partial(_variable, _values(group, member) if has_values else {})
-        for found in _WORD.finditer(command):
-            text = found["path"]
-            how: How = "writes" if found["to"] else "reads" if found["of"] else "names"
-            if "$" in text and found["quote"] != "'":
-                text = _VALUE.sub(variable, text)
-            if how != "names" or "/" in text or "." in text:
-                path = None if text.startswith("-") else inside(text)
-                if path and not any(char in path for char in f"{WILD}${{"):
-                    yield member, path, how
+        yield member, files_of(command, _values(group, member) if has_values else {})
 
 
-def _variable(values: Mapping[str, str], found: re.Match[str]) -> str:
-    return values.get(found["in"] or found["name"], "$")
+def unknown_files(survey: Survey, group: GroupPlan) -> str:
+    """Why it is not known what a task that declares too little reads and writes; empty if it is,
+    or if it has files of its own, which land in declared order."""
+    task = group.task
+    made = survey.expanded.spec.workspace_of(task)
+    if made is not None and made.land != "merge":
+        return ""
+    if task.says_all or (isinstance(task.work, Prompt) and task.work.agent is None):
+        return ""
+    if isinstance(task.work, Python):
+        return f"function {task.work.target}"
+    if isinstance(task.work, Prompt):
+        return f"agent {task.work.agent}"
+    if len(task.work.command) > COMMAND_CHARS_MAX:
+        return "a long command"
+    if group.members is None:
+        return "members that are found at run time" if "$" in task.work.command else ""
+    return next((found.unknown for _, found in _commands(group) if found.unknown), "")
 
 
 def _values(group: GroupPlan, member: int) -> dict[str, str]:
@@ -78,95 +95,177 @@ def _values(group: GroupPlan, member: int) -> dict[str, str]:
     return values
 
 
-# What commands seem to touch without saying so: a path in the text that another task writes.
+class _Use(Struct, frozen=True):
+    """A group's member that touches a path: by its command, or as it is declared."""
 
-REMARKS_MAX: Final = 100
-"""Remarks of one kind on one plan."""
+    group: int
+    member: int
+    mention: FileMention
+    is_declared: bool = False
+
+    @property
+    def is_write(self) -> bool:
+        return self.mention.how == "writes"
 
 
-_Seen = tuple[bool, bool, Mention, int, str, bool]
-"""Whether both tasks are in order, whether it is no write, the mention of a path; the other task
-that touches the path, the path as that one declares it, and whether it writes it."""
+class _Uses:
+    """Everything that a plan's tasks touch, by the folder before the first wildcard."""
+
+    def __init__(self, survey: Survey, absent: Absent) -> None:
+        self.commands = {
+            group.index: [_Use(group.index, *one) for one in files_named(group, absent)]
+            for group in survey.expanded.groups
+        }
+        self._at: dict[str, list[_Use]] = {}
+        for uses in self.commands.values():
+            for use in uses:
+                self._at.setdefault(folder_of(use.mention.path), []).append(use)
+        for entries, how in ((survey.touched.reads, "reads"), (survey.touched.writes, "writes")):
+            for path, groups in entries.items() if self._at else ():
+                mention = FileMention(path, "writes" if how == "writes" else "reads", is_tree=True)
+                self._at.setdefault(path, []).extend(
+                    _Use(group, -1, mention, is_declared=True) for group in groups
+                )
+        self._paths = sorted(self._at)
+
+    def meeting(self, use: _Use) -> Iterator[_Use]:
+        """What other groups do with the same files, if one of both changes them."""
+        path = folder_of(use.mention.path)
+        for one in (path, *above(path)):
+            yield from self._met(use, one)
+        if path:
+            first = bisect_left(self._paths, f"{path}/")
+            last = bisect_left(self._paths, f"{path}0")  # The character after the slash.
+        else:
+            first, last = bisect_left(self._paths, "\x01"), len(self._paths)
+        for one in self._paths[first:last]:
+            yield from self._met(use, one)
+
+    def _met(self, use: _Use, path: str) -> Iterator[_Use]:
+        for other in self._at.get(path, ()):
+            if other.group == use.group or not (use.is_write or other.is_write):
+                continue
+            if meets(use.mention, other.mention) and not self._is_own_folder(use, other):
+                yield other
+
+    def _is_own_folder(self, use: _Use, other: _Use) -> bool:
+        """Both make the folder, or the one that works in it makes it itself."""
+        for maker, worker in ((use, other), (other, use)):
+            made = maker.mention
+            if made.is_made and any(
+                one.mention.is_made and one.mention.path == made.path
+                for one in self.commands.get(worker.group, ())
+            ):
+                return True
+        return False
 
 
-def undeclared(survey: Survey) -> Iterator[Remark]:
-    """Remarks on paths that commands name and tasks do not declare, one for each task."""
-    seen = {
-        group.index: found for group in survey.expanded.groups if (found := tuple(mentions(group)))
-    }
-    writes = _written(survey, seen)
-    for index, found in seen.items():
-        mentioned = dict.fromkeys(found)
-        if every := [one for some in mentioned for one in _others(survey, index, some, writes)]:
+_Clash = tuple[bool, bool, _Use, _Use]
+"""Whether both are in order, whether it is no write; what the command does, and the other one."""
+
+
+def undeclared(survey: Survey, absent: Absent) -> Iterator[Remark]:
+    """Remarks on files that commands touch and tasks do not declare, one for each task."""
+    uses = _Uses(survey, absent)
+    for index, own in uses.commands.items():
+        found = [one for use in own for one in _clashes(survey, uses, use)]
+        if found:
             # A hazard before the rest, a write before a read.
-            yield _remark(survey, index, min(every, key=lambda one: one[:2]))
+            first = min(found, key=lambda one: one[:2])
+            yield _remark(survey, first, [other.group for *_, other in found])
+        elif (use := _among_members(survey, index, own)) is not None:
+            yield _members_remark(survey, use)
 
 
-def _written(survey: Survey, seen: Mapping[int, tuple[Mention, ...]]) -> Mapping[str, set[int]]:
-    """Which groups write what, or something in it, by what is declared and by what is shown."""
-    writes: dict[str, set[int]] = {}
-    named = {path for found in seen.values() for _, path, _ in found}
-    for path, groups in survey.touched.writes.items() if seen else ():
-        writes.setdefault(path, set()).update(groups)
-        for outer in above(path):
-            if outer in named:
-                writes.setdefault(outer, set()).update(groups)
-    for index, found in seen.items():
-        for _, path, how in found:
-            if how == "writes":
-                writes.setdefault(path, set()).add(index)
-    return writes
-
-
-def _others(
-    survey: Survey, index: int, mention: Mention, writes: Mapping[str, set[int]]
-) -> Iterator[_Seen]:
-    """Those who touch what a task's command names and the task does not declare.
-
-    They write it; of what the command writes, they may read it, too. Where both are in order it
-    counts only if the command redirects and the other one says what it shares.
-    """
-    _, path, how = mention
-    touched, entirely, groups = survey.touched, survey.order.entirely, survey.expanded.groups
+def _clashes(survey: Survey, uses: _Uses, use: _Use) -> Iterator[_Clash]:
+    """Those who touch what a task's command names and the task does not declare."""
+    index, path, touched = use.group, use.mention.path, survey.touched
     around = (path, *above(path))
     # A task that writes a path may read it, too.
     is_declared = any(index in touched.writes.get(one, ()) for one in around)
-    if how != "writes":
-        is_declared |= index in writes.get(path, ())
+    if not use.is_write:
         is_declared |= any(index in touched.reads.get(one, ()) for one in around)
-    for one in () if is_declared else around:
-        others = [(other, True) for other in sorted(writes.get(one, ()))]
-        if how == "writes":
-            others += [(other, False) for other in sorted(touched.reads.get(one, ()))]
-        for other, is_write in others:
-            task = groups[other].task
-            is_ordered = bool(entirely[index] >> other & 1 or entirely[other] >> index & 1)
-            is_sure = how != "names" and bool(
-                (task.writes or task.output) if is_write else task.reads
-            )
-            if other != index and (is_sure or not is_ordered):
-                yield is_ordered, how != "writes", mention, other, one, is_write
+        is_declared |= any(o.is_write and o.mention.path == path for o in uses.commands[index])
+    for other in () if is_declared else uses.meeting(use):
+        task = survey.expanded.groups[other.group].task
+        is_ordered = survey.order.has(other.group, index, other.member, use.member)
+        if UNKNOWN in path and UNKNOWN in other.mention.path:
+            # Members that follow members make the same of the same item.
+            is_ordered |= survey.order.precedes(other.group, index)
+        is_sure = other.is_declared and use.mention.how in ("writes", "reads")
+        if is_ordered and not (is_sure and (task.writes or task.output or not other.is_write)):
+            continue
+        if not is_ordered and not other.is_declared and other.group > index:
+            continue  # It is told of the later one.
+        yield is_ordered, not use.is_write, use, other
 
 
-def _remark(survey: Survey, index: int, seen: _Seen) -> Remark:
-    is_ordered, is_read, (member, path, how), other_index, declared, is_write = seen
-    group, other = survey.expanded.groups[index], survey.expanded.groups[other_index]
+def _remark(survey: Survey, clash: _Clash, others: Sequence[int]) -> Remark:
+    is_ordered, is_read, use, seen = clash
+    groups = survey.expanded.groups
+    group, other = groups[use.group], groups[seen.group]
+    path, how = use.mention.path.replace(UNKNOWN, "*"), use.mention.how
     key: Literal["reads", "writes"] = "reads" if is_read else "writes"
-    who = f"`{group.label(member)}`"
-    verb = "writes" if is_write else "reads"
+    who = f"`{group.label(use.member)}`"
+    verb = seen.mention.how
     detail = f"`{other.name}` {verb} it; as long as the other needs stay, they are in order"
     if not is_ordered and is_read:
         detail = f"`{other.name}` writes it: if {who} runs first, it reads the old version"
     elif not is_ordered:
         detail = f"if {who} runs first, `{other.name}` overwrites it"
-        if not is_write:
+        if not seen.is_write:
             detail = f"if `{other.name}` runs first, it reads the version from before the run"
+            if other.index < group.index and not seen.is_declared:
+                detail = f"`{other.name}` {verb} it: if {who} runs first, it reads the new version"
     message = f"the command of {who} {how} `{shown(path)}`, and `{group.name}` does not declare it"
-    hint = f"add `{key}: {shown(declared)}` to `{group.name}`"
-    fixes = (group.task.extend(key, declared),)
+    if seen.is_declared:
+        declared = path if seen.mention.path.startswith(f"{path}/") else seen.mention.path
+        hint = f"add `{key}: {shown(declared)}` to `{group.name}`"
+        fixes = (group.task.extend(key, declared),)
+    else:
+        names = tuple(dict.fromkeys(groups[one].name for one in others if one < group.index))
+        every = names[0] if len(names) == 1 else f"[{', '.join((*group.task.needs, *names))}]"
+        hint = f"add `needs: {every}` to `{group.name}`"
+        fixes = (group.task.extend("needs", *names),)
     place = where(survey.expanded.spec.file, group.task.spot("run").value)
     level: Severity = "note" if is_ordered and is_read else "warning"
-    return Remark(level, "undeclared", group.name, message, detail, hint, fixes, place, declared)
+    if how == "searches":
+        message = f"whether {who} finds something else in `{shown(path)}` is not judged"
+        detail = f"`{other.name}` writes there: `headway explore` tries it"
+        return Remark("note", "not judged", group.name, message, detail, hint, fixes, place, path,
+                      other.name)  # fmt: skip
+    what = declared if seen.is_declared else path
+    return Remark(level, "undeclared", group.name, message, detail, hint, fixes, place, what,
+                  other.name)  # fmt: skip
+
+
+def _among_members(survey: Survey, index: int, own: Sequence[_Use]) -> _Use | None:
+    """What one member's command writes and that of another one touches."""
+    group = survey.expanded.groups[index]
+    if group.count == 1 or group.task.queue or survey.expanded.spec.workspace_of(group.task):
+        return None
+    seen: dict[str, int] = {}
+    are_alike = len({use.member for use in own}) == 1
+    for use in sorted(own, key=lambda one: not one.is_write):
+        path = use.mention.path
+        if is_wild(path) or use.mention.is_made:
+            continue
+        if use.is_write and (are_alike or seen.setdefault(path, use.member) != use.member):
+            return use
+        if not use.is_write and seen.get(path, use.member) != use.member:
+            return use
+    return None
+
+
+def _members_remark(survey: Survey, use: _Use) -> Remark:
+    group = survey.expanded.groups[use.group]
+    path, how, name = shown(use.mention.path), use.mention.how, group.name
+    message = f"the command of `{group.label(use.member)}` {how} `{path}`, as others of `{name}` do"
+    detail = "if they run at once, what one of them writes may be lost, or read half done"
+    hint = f"add `queue: {name}`, so that they run one at a time, or give each a path of its own"
+    fixes = (Fix("add", group.task.body, "queue", name),)
+    place = where(survey.expanded.spec.file, group.task.spot("run").value)
+    return Remark("warning", "undeclared", name, message, detail, hint, fixes, place, path)
 
 
 # Declarations without use: writes that no task reads, needs that carry nothing.
@@ -294,8 +393,35 @@ def _idle(survey: Survey, group: GroupPlan, needed: GroupPlan) -> Remark:
     return Remark("note", "carries nothing", group.name, message, detail, hint, fixes, place)
 
 
-Absent = Callable[[Sequence[str]], frozenset[str]]
-"""Tells which of some paths are not there before the run."""
+def _uses_files(group: GroupPlan) -> bool:
+    return group.task.is_command or isinstance(group.task.work, Python)
+
+
+def outside_workspaces(survey: Survey) -> Iterator[Remark]:
+    """Remarks on tasks that work on the user's files and come after tasks in workspaces."""
+    spec, groups = survey.expanded.spec, survey.expanded.groups
+    for group in groups:
+        task = group.task
+        if spec.workspace_of(task) is not None or not _uses_files(group):
+            continue
+        others = [edge for edge in group.edges if spec.workspace_of(groups[edge.group].task)]
+        if not others:
+            continue
+        name = groups[others[0].group].name
+        # What is given a result may need no more than that.
+        is_given = isinstance(task.work, Python) or any(
+            edge.key in ("each", "reduce") for edge in others
+        )
+        is_given |= name in results_used(survey.expanded, group)
+        message = (
+            f"`{group.name}` works in the user's folder, where what `{name}` did to files is not"
+        )
+        detail = f"`{name}` has a workspace; what it did is there after `headway results --apply`"
+        hint = f"add `workspace: on` to `{group.name}`, so that it sees files as `{name}` left them"
+        fixes = (Fix("add", task.body, "workspace", "on"),) if "workspace" not in task.spots else ()
+        level: Severity = "note" if is_given else "warning"
+        place = where(spec.file, task.place)
+        yield Remark(level, "outside workspaces", group.name, message, detail, hint, fixes, place)
 
 
 LOOKED_MAX: Final = 1_000
@@ -359,8 +485,14 @@ def _way_out(survey: Survey, group: GroupPlan, text: str, path: str) -> tuple[st
     return f"add `writes: {shown(text)}` to the task that writes it", ()
 
 
-def read_too_early(survey: Survey) -> Iterator[Remark]:
+def read_too_early(survey: Survey, absent: Absent) -> Iterator[Remark]:
     """Remarks on prompts, schemas and lists of items that a task of the same plan writes."""
+    written = {path: [*groups] for path, groups in survey.touched.writes.items()}
+    if any(_reads_before(group) for group in survey.expanded.groups):
+        for group in survey.expanded.groups:
+            for _, one in files_named(group, absent):
+                if one.how == "writes" and not is_wild(one.path):
+                    written.setdefault(one.path, []).append(group.index)
     for group in survey.expanded.groups:
         task = group.task
         each = task.each
@@ -369,13 +501,18 @@ def read_too_early(survey: Survey) -> Iterator[Remark]:
             named.append(("each", each.source))
         for key, path in named:
             at = inside(path) or ""
-            writers = (survey.touched.writes.get(one, ()) for one in (at, *above(at)))
+            writers = (written.get(one, ()) for one in (at, *above(at)))
             others = [one for some in writers for one in some if one != group.index]
             if others:
                 yield _early(survey, group, key, path, others[0])
                 break
         if each is not None and each.kind == "glob":
             yield from _new_files(survey, group, each.source)
+
+
+def _reads_before(group: GroupPlan) -> bool:
+    each = group.task.each
+    return bool(prompt_paths(group)) or (each is not None and each.kind == "lines")
 
 
 def _new_files(survey: Survey, group: GroupPlan, pattern: str) -> Iterator[Remark]:

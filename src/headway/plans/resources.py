@@ -154,6 +154,54 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(words.get(part, re.escape(part)) for part in parts), re.DOTALL)
 
 
+# Files of workspaces as keys of the shared state: what a file holds, and that it is there.
+
+FILES: Final = "@files"
+"""Under it, by path, the mode and content of files; no plan can name such a key."""
+NAMES: Final = "@names"
+"""Under it, by path, the names that folders hold: a listing depends on these alone."""
+ABOVE: Final = "%2E%2E"
+"""Stands for `..` in a key: a file of a repository outside of the folder that a plan names."""
+_UNSAFE: Final = re.compile(r"[%*?\x00-\x1f\x7f\ud800-\udfff]")
+
+
+def file_key(root: str, path: str, scheme: str = FILES) -> str:
+    """The key of a path in the workspaces of a root, which is a path within the plan's folder."""
+    parts = [scheme, *root.split("/"), *path.split("/")]
+    safe = [_UNSAFE.sub(_escaped, part) for part in parts if part not in ("", ".")]
+    return "/".join([ABOVE if part == ".." else part for part in safe])
+
+
+def file_pattern(root: str, folder: str = "", wild: str = "**", scheme: str = FILES) -> str:
+    """The pattern of everything in a folder, or with `*` of the names that it holds."""
+    return f"{file_key(root, folder, scheme)}/{wild}"
+
+
+def file_path(key: str, root: str) -> str:
+    """The path that a key of this root stands for."""
+    path = key[len(file_key(root, "")) + 1 :].replace(ABOVE, "..")
+    return re.sub("%([0-9A-F]+);", lambda found: chr(int(found[1], 16)), path)
+
+
+def is_every_file(what: str) -> bool:
+    """Whether a pattern is of all files of a folder, which searches and checks look at."""
+    return what.startswith(f"{FILES}/") and what.endswith("/**")
+
+
+def shown_key(what: str) -> str:
+    """A key or pattern as people read it: of files their path."""
+    for scheme, words in ((FILES, "{}"), (NAMES, "the names in {}")):
+        if what == scheme or what.startswith(f"{scheme}/"):
+            path = what[len(scheme) + 1 :].removesuffix("**").removesuffix("*").rstrip("/")
+            path = path.replace(ABOVE, "..")
+            return words.format(path) if path else "the files of the folder"
+    return what
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"%{ord(found[0]):X};"
+
+
 # What tasks of a group may touch of the shared state, and which effects they may ask for.
 
 Prefixes = tuple[str, ...] | None

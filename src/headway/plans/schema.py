@@ -19,6 +19,8 @@ from headway.base.values import Budget
 from headway.errors import Fix, PlanShapeError, PlanValueError, nearest
 from headway.plans.grammar import (  # fmt: skip
     AGENT,
+    LANDS,
+    MODES,
     NAME_CHARS_MAX,
     OF_PROGRAMS,
     PERMISSIONS,
@@ -65,6 +67,7 @@ from headway.plans.spec import (  # fmt: skip
     Spot,
     TaskSpec,
     Value,
+    WorkspaceSpec,
     better_agent,
     is_well_equipped,
     text_of,
@@ -124,6 +127,7 @@ def plan_of(document: Document) -> PlanSpec:
         permissions=section.text("permissions", PERMISSIONS.__contains__, RIGHTS),
         file=document.name,
         state=state,
+        workspace=_workspace(section, "", faults),
         body=root.place,
     )
     spec = check_links(spec, faults)
@@ -235,6 +239,7 @@ def _with_rest(task: TaskSpec, section: Section, path: str, faults: PlanFaults) 
         retries=section.whole("retries", 0, COUNT_MAX),
         budget=_budget(section, path, faults),
         priority=section.number("priority", PRIORITY_MAX),
+        workspace=_workspace(section, path, faults),
     )
     _check_variables(whole, faults)
     return whole
@@ -299,6 +304,29 @@ def _agent(section: Section) -> AgentSpec | None:
             "permissions", given, "no value beside `tools(...)`: the tools are all it has"
         )
     return agent
+
+
+def _workspace(section: Section, path: str, faults: PlanFaults) -> WorkspaceSpec:
+    land = section.text("land", LANDS.__contains__, "exact, verified or merge")
+    listed = section.node("checks") is not None
+    checks = tuple([leaf.text for leaf in section.leaves("checks")]) if listed else None
+    said = WorkspaceSpec(land=land, reruns=section.whole("reruns", 0, COUNT_MAX), checks=checks)
+    node = section.node("workspace")
+    match node:
+        case None:
+            return said
+        case Leaf() if node.text in ("on", "off") or isinstance(node.value, bool):
+            return replace(said, is_on=node.text == "on" or node.value is True)
+        case Keyed() if node.pairs:
+            inner = Section(node, "workspace", f"{path}.workspace" if path else "workspace", faults)
+            mode = inner.text("mode", MODES.__contains__, "auto, overlay or copy")
+            return replace(
+                said, is_on=True, path=inner.text("path"), mode=mode or "auto",
+                base=inner.text("base"), setup=inner.text("setup"),
+                setup_each=inner.text("setup_each"),
+            )  # fmt: skip
+    section.wrong("workspace", node, "on, off, or some of path, mode, base, setup and setup_each")
+    return said
 
 
 def _quorum(section: Section) -> Quorum | None:

@@ -7,11 +7,15 @@ from collections.abc import Iterator
 from json import dumps
 from typing import Final, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from headway.base.values import Budget
 from headway.errors import Fix, Place, nearest
 from headway.plans.resources import ACTS, SCHEME, Channel
+
+RERUNS: Final = 1
+"""How often a task runs again for files that have changed, where a plan does not say: its last run
+begins when all tasks before it have landed, so that nothing can change under it."""
 
 Scalar = str | int | float | bool | None
 
@@ -121,6 +125,30 @@ class Python(Struct, frozen=True):
     target: str
 
 
+class WorkspaceSpec(Struct, frozen=True):
+    """What a plan or a task says of workspaces; empty where it says nothing."""
+
+    is_on: bool | None = None
+    path: str = ""
+    mode: str = "auto"
+    base: str = ""
+    setup: str = ""
+    setup_each: str = ""
+    land: str = ""
+    reruns: int | None = None
+    checks: tuple[str, ...] | None = None
+
+    def over(self, other: WorkspaceSpec) -> WorkspaceSpec:
+        """The same, with what it leaves open as the other one says."""
+        made = other if self.is_on is None else self
+        return WorkspaceSpec(
+            made.is_on, made.path, made.mode, made.base, made.setup, made.setup_each,
+            self.land or other.land,
+            other.reruns if self.reruns is None else self.reruns,
+            other.checks if self.checks is None else self.checks,
+        )  # fmt: skip
+
+
 class TaskSpec(Struct, frozen=True):
     """One entry under `tasks`."""
 
@@ -154,6 +182,7 @@ class TaskSpec(Struct, frozen=True):
     retries: int | None = None
     budget: Budget | None = None
     priority: float = 0.0
+    workspace: WorkspaceSpec = WorkspaceSpec()
     body: Place = Place(0, 0)
     """Of its first key: where another one can be added."""
     spots: dict[str, Spot] = {}
@@ -174,12 +203,14 @@ class TaskSpec(Struct, frozen=True):
             return Fix("remove", self.spot(key).key)
         return Fix("replace", self.spot(key).value, value=rest if len(rest) > 1 else rest[0])
 
-    def extend(self, key: Literal["needs", "reads", "writes"], entry: str) -> Fix:
-        """The edit that adds an entry to a key."""
+    def extend(self, key: Literal["needs", "reads", "writes"], *more: str) -> Fix:
+        """The edit that adds entries to a key."""
+        before = {"needs": self.needs, "reads": self.reads, "writes": self.writes}[key]
+        entries = (*before, *more)
+        value = entries[0] if len(entries) == 1 else entries
         if key not in self.spots:
-            return Fix("add", self.body, key, entry)
-        entries = {"needs": self.needs, "reads": self.reads, "writes": self.writes}[key]
-        return Fix("replace", self.spot(key).value, value=(*entries, entry) if entries else entry)
+            return Fix("add", self.body, key, value)
+        return Fix("replace", self.spot(key).value, value=value)
 
     @property
     def says_all(self) -> bool:
@@ -253,6 +284,7 @@ class PlanSpec(Struct, frozen=True):
     """The plan's file as people wrote it; empty if it has none."""
     state: tuple[StateKey, ...] | None = None
     """What its tasks share; None if the plan has no such key."""
+    workspace: WorkspaceSpec = WorkspaceSpec()
     body: Place = Place(0, 0)
     """Of its first key: where another one can be added."""
 
@@ -267,6 +299,19 @@ class PlanSpec(Struct, frozen=True):
         if not isinstance(work, Prompt) or work.agent is None or work.agent.name == LOOP:
             return ""
         return work.permissions or self.permissions
+
+    def workspace_of(self, task: TaskSpec) -> WorkspaceSpec | None:
+        """How a task works on files of its own; None if it works on those of its user."""
+        work = task.work
+        is_agent = isinstance(work, Prompt) and work.agent is not None
+        if isinstance(work, Prompt) and not is_agent:
+            return None  # A model's call touches no files.
+        made = task.workspace.over(self.workspace)
+        if not (is_agent if made.is_on is None else made.is_on):
+            return None
+        land = made.land or ("verified" if is_agent else "exact")
+        reruns = RERUNS if made.reruns is None else made.reruns
+        return structs.replace(made, is_on=True, land=land, reruns=reruns)
 
 
 def text_of(value: Value) -> str:

@@ -32,6 +32,7 @@ from headway.plans.spec import (  # fmt: skip
     Python,
     TaskSpec,
     Value,
+    WorkspaceSpec,
     text_of,
     texts_in,
 )
@@ -238,6 +239,7 @@ class _Judge(Struct, frozen=True):
         self._model("model", spec.model, spec.body)
         if spec.permissions:
             self._note(spec.body, "`permissions` raises what agents may do", ONLY_USER)
+        self._workspace(spec.workspace, "workspace", spec.body, None)
         self._at_most("retries", spec.retries, AGAIN_MAX, spec.body)
         self._seen("vars", [value for _, value in spec.vars], spec.body)
         for key, channel, spot in spec.state or ():
@@ -253,6 +255,8 @@ class _Judge(Struct, frozen=True):
         self._work(task, path)
         self._paths(task, path)
         self._budget(f"{path}.budget", task.budget, task.spot("budget").value)
+        spot = task.spot("workspace").key
+        self._workspace(task.workspace, f"{path}.workspace", spot, Fix("remove", spot))
         for key, value, most in (
             ("retries", task.retries, AGAIN_MAX),
             ("repairs", task.repairs, AGAIN_MAX),
@@ -264,6 +268,15 @@ class _Judge(Struct, frozen=True):
         values += [value for _, axis in task.matrix for value in axis]
         values += () if task.each is None else task.each.items
         self._seen(path, values, task.place)
+
+    def _workspace(
+        self, workspace: WorkspaceSpec, path: str, place: Place, fix: Fix | None
+    ) -> None:
+        """It may not lead agents out of their workspaces, nor execute anything."""
+        made = workspace.path, workspace.base, workspace.setup, workspace.setup_each
+        if workspace.is_on is False or any(made):
+            message = f"`{path}` decides where agents work, or what is executed there"
+            self._note(place, message, "remove `workspace`", *(() if fix is None else (fix,)))
 
     def _work(self, task: TaskSpec, path: str) -> None:
         work, works = task.work, self.allowance.works

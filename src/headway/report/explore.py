@@ -1,90 +1,218 @@
-"""What happens if B runs before A completes? Tries every pair, and whole schedules.
+"""What happens if B runs before A completes? Decides which pairs are tried, and what came of it.
 
 Laws:
-- The serial run in declared order is what everything is compared with. It is done twice first: a
-  task that does not give the same on the same is told as such, and nothing else is concluded.
-- A difference comes with the line that gives it again, the first prompt that is not as in the
-  serial run, what both tasks touch, and a fix.
-- What was not tried is said.
+- Everything is compared with the run of one task after another, in declared order.
+- A pair is independent if B does without A's effects what it did with them, A does after B what it
+  did before, and the files end the same. Dates of files count as read, and are not compared.
+- A pair need not be tried if neither used what the other one changed. What was not observed counts
+  as everything.
+- Tasks that depend on each other by way of a third one, which was found, are not tried again.
+- What was not judged is named, and no all-clear covers it.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import combinations_with_replacement, zip_longest
-from math import ceil, comb
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from headway.base.digest import digest
-from headway.errors import UsageError
-from headway.plans.expand import ExpandedPlan, Members, graph_of
-from headway.plans.sharing import targets_of
-from headway.report.schedules import (
-    Node,
-    PairOf,
-    Schedule,
-    ScheduleText,
-    Way,
-    ancestors,
-    edge_between,
-    interleavings,
-    pair_schedule,
-    pairs_of,
-    pct_schedule,
-    random_schedule,
-    read_line,
-    serial_schedule,
-    sharing_pairs,
-    steps_schedule,
-    written,
-)
-from headway.report.stage import HASH_CHARS, PROCESS, HashedStage, Play, TrialTouch, overlap
-from headway.report.trial import Trial, TrialCast, TrialOutcome, resumed
-from headway.state.shared import Channels, canonical
+from headway.plans.command_files import pattern_of
+from headway.plans.expand import ExpandedPlan, Members, prompt_paths
+from headway.plans.resources import above, matches
+from headway.plans.spec import Prompt
 
-# A plan as it is tried: a few members of every group, and a hash for every answer.
+EXCERPT_CHARS: Final = 200
+
+
+class FileEntry(Struct, frozen=True):
+    """What stands at a path: a file, a link or a folder."""
+
+    mode: int
+    content: str = ""
+    """The digest of a file, where a link leads; empty for a folder."""
+    mtime_ns: int = 0
+    """Of files, which tools like make go by."""
+
+
+Changes = Mapping[str, FileEntry | None]
+"""By path within the plan's folder, what stands there since; None for what is gone."""
+
+
+class Performance(Struct, frozen=True):
+    """What one performance of a task did."""
+
+    fault: str = ""
+    """Why it failed; empty if it did not."""
+    body: bytes = b""
+    changes: Changes = field(default_factory=dict)
+    used: frozenset[str] | None = None
+    """Paths that it opened, looked for or wrote, with the folders above them; None is any."""
+    listed: frozenset[str] = frozenset()
+    """Folders whose names it read."""
+    puts: tuple[str, ...] = ()
+    """What it put into the shared state, and effects that it asked for."""
+    looks: tuple[str, ...] = ()
+    """Keys of the shared state that it read."""
+    outside: tuple[str, ...] = ()
+    """Paths that it wrote outside of the plan's folder."""
+    took_s: float = 0.0
+
+
+def uses(done: Performance, changes: Changes) -> bool:
+    """Whether a task may do something else if these changes are not there."""
+    if done.used is None:
+        return bool(changes)
+    return any(path in done.used or path.rpartition("/")[0] in done.listed for path in changes)
+
+
+def with_above(paths: Collection[str]) -> frozenset[str]:
+    return frozenset(folder for path in paths for folder in (path, *above(path)) if folder)
+
+
+def common_key(one: Performance, other: Performance) -> str:
+    """A key of the shared state, or an effect channel, that both touch and one of them changes."""
+    for looks, puts in ((one.looks, other.puts), (other.looks, one.puts), (one.puts, other.puts)):
+        for put in puts:
+            key = put.partition(": ")[0]
+            if any(look.partition(": ")[0] == key or matches(look, key) for look in looks):
+                return key
+    return ""
+
+
+Kind = Literal["fails", "result", "file", "state", "early"]
+"""`early`: a file is read before the run begins, and is written in it."""
+
+
+class Difference(Struct, frozen=True):
+    """The first thing that is not as in declared order."""
+
+    kind: Kind
+    where: str
+    """The task, or the path."""
+    serial: str
+    got: str
+
+
+def compare(label: str, serial: Performance, got: Performance) -> Difference | None:
+    """How a task ends otherwise, prints or puts something else; files apart."""
+    if got.fault:
+        return Difference("fails", label, "a result", got.fault)
+    if got.body != serial.body:
+        bodies = (body.decode("utf-8", "replace") for body in (serial.body, got.body))
+        return Difference("result", label, *_apart(*bodies))
+    if got.puts != serial.puts:
+        return Difference("state", label, *_apart("\n".join(serial.puts), "\n".join(got.puts)))
+    return None
+
+
+def is_same(one: Performance, other: Performance) -> bool:
+    """Whether a task did the same twice, to its files too."""
+    if compare("", one, other) is not None or one.changes.keys() != other.changes.keys():
+        return False
+    return all(_plain(one.changes[path]) == _plain(other.changes[path]) for path in one.changes)
+
+
+def are_apart(every: Sequence[Changes]) -> bool:
+    """Whether no two of some tasks changed the same path: then none hides what another did."""
+    paths = [path for changes in every for path in changes]
+    return len(paths) == len(set(paths))
+
+
+def compare_files(
+    serial: Changes, got: Changes, base: Callable[[str], FileEntry | None],
+    text: Callable[[FileEntry | None], str],
+) -> Difference | None:  # fmt: skip
+    """The first path, in order, that ends as something else."""
+    for path in sorted({*serial, *got}):
+        one, other = (here[path] if path in here else base(path) for here in (serial, got))
+        if _plain(one) != _plain(other):
+            if one is None or other is None or one.content != other.content:
+                return Difference("file", path, *_apart(text(one), text(other)))
+            return Difference("file", path, oct(one.mode), oct(other.mode))
+    return None
+
+
+def _plain(entry: FileEntry | None) -> tuple[int, str] | None:
+    return None if entry is None else (entry.mode, entry.content)
+
+
+def _apart(one: str, other: str) -> tuple[str, str]:
+    """The first lines in which two texts differ."""
+    lines, others = one.split("\n"), other.split("\n")
+    at = next((n for n, (a, b) in enumerate(zip(lines, others, strict=False)) if a != b),
+              min(len(lines), len(others)))  # fmt: skip
+    one, other = (
+        (some[at] if at < len(some) else "").strip()[:EXCERPT_CHARS] for some in (lines, others)
+    )
+    return one or "(nothing)", other or "(nothing)"
+
+
+Verdict = Literal["ordered", "kept", "independent", "fails", "differs", "implied", "unjudged"]
+
+
+class PairVerdict(Struct, frozen=True):
+    """What happens if the second task of a pair runs before the first one completes."""
+
+    first: str
+    second: str
+    verdict: Verdict
+    why: str = ""
+    """The key that orders them; what was tried; why they are not judged."""
+    difference: Difference | None = None
+    fix: str = ""
+    """What to add to the plan, so that the order is always the declared one."""
+
+
+class Explored(Struct):
+    """What was found out about a plan."""
+
+    plan: str
+    tasks: int
+    pairs: list[PairVerdict] = field(default_factory=list)
+    tries: int = 0
+    """Tasks that were performed again for pairs."""
+    cropped: tuple[str, ...] = ()
+    """Groups of which only the first members were tried."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def counts(self) -> Counter[str]:
+        return Counter(pair.verdict for pair in self.pairs)
+
+    @property
+    def depends(self) -> int:
+        """Pairs with a dependency that no key of the plan says."""
+        counts = self.counts
+        return counts["fails"] + counts["differs"] + counts["implied"]
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether every pair was judged, and none has to be put in order."""
+        return not self.depends and not self.counts["unjudged"]
+
+
+# The plan as it is tried.
 
 MEMBERS_MAX: Final = 3
 """Members of a group that are tried: two meet each other, and a third shows whether it matters."""
 
 
-class ExploreSubject(Struct, frozen=True):
-    """A plan to be tried."""
-
-    expanded: ExpandedPlan
-    cast: TrialCast
-    play: Play
-    original: Mapping[int, int] = field(default_factory=dict)
-    """By group, how many members it has in the plan."""
-
-
-def subject_of(expanded: ExpandedPlan, members_max: int = MEMBERS_MAX) -> ExploreSubject:
-    """A plan whose tasks are not performed: they answer with a hash of what they are given."""
-    original = {
-        group.index: group.members.count for group in expanded.groups if group.members is not None
-    }
-    expanded = cropped(expanded, members_max)
-    play = Play(expanded)
-    reducers = targets_of(expanded.spec, "reduce")
-    cast = TrialCast(
-        graph_of(expanded),
-        lambda: HashedStage(play),
-        Channels(expanded.spec.channels, dict.fromkeys(reducers, joined)),
-        spread=spread_of(expanded),
-    )
-    return ExploreSubject(expanded, cast, play, original)
-
-
-def cropped(expanded: ExpandedPlan, members_max: int) -> ExpandedPlan:
-    """The plan with so many members of every group at most, if their items are known."""
-    return replace(expanded, groups=tuple(
+def cropped(expanded: ExpandedPlan, members_max: int) -> tuple[ExpandedPlan, tuple[str, ...]]:
+    """The plan with at most this number of members in each group, and the groups that had more."""
+    groups = tuple(
         replace(group, members=group.members and _some(group.members, members_max))
         for group in expanded.groups
-    ))  # fmt: skip
+    )
+    less = tuple(
+        before.name
+        for before, after in zip(expanded.groups, groups, strict=True)
+        if before.members is not None and before.members.count != (after.members or before).count
+    )
+    return replace(expanded, groups=groups), less
 
 
 def _some(members: Members, most: int) -> Members:
@@ -97,466 +225,76 @@ def _some(members: Members, most: int) -> Members:
     return Members.of(None, ((name, values[:most]), *((one, few[:1]) for one, few in others)))
 
 
-def spread_of(expanded: ExpandedPlan) -> dict[int, tuple[int, ...]]:
-    """Of groups whose result tells the members of others: those."""
-    index = {group.name: group.index for group in expanded.groups}
-    spread: dict[int, tuple[int, ...]] = {}
-    for group in expanded.groups:
-        each = group.task.each
-        if group.members is None and group.leader == group.index and each is not None:
-            source = index[each.source]
-            spread[source] = (*spread.get(source, ()), group.index)
-    return spread
-
-
-def joined(one: object, other: object) -> object:
-    """What stands for the user's function that combines two values: their order matters."""
-    return digest(canonical([one, other])).hex()[:HASH_CHARS]
-
-
-# Plays one schedule from its first step to its last, and tells how its end differs from another.
-
-EXCERPT_CHARS: Final = 200
-
-Kind = Literal["prompt", "result", "failure", "missing", "state", "file", "effects"]
-
-
-class Difference(Struct, frozen=True):
-    """The first thing that is not as in the serial run."""
-
-    kind: Kind
-    where: str
-    serial: str
-    """The first line that differs, as it is in the serial run."""
-    got: str
-    line: int = 0
-    """Of a prompt: which line that is, from 1."""
-    before: str = ""
-
-
-def play(
-    cast: TrialCast, line: ScheduleText, serial: Trial | None = None, is_traced: bool = False
-) -> Trial:
-    """Take all steps of a schedule; `serial` is the serial run, which other schedules refer to."""
-    schedule = _schedule(cast, line, serial)
-    trial = Trial(cast, kill_at=line.crash)
-    trial.trace = [] if is_traced else None
-    trial.open()
-    while True:
-        while trial.ready and not trial.is_over:
-            trial.take(schedule(trial.ready, len(trial.path)))
-        if not trial.is_killed:
-            break
-        trial = resumed(trial)
-    try:
-        trial.outcome()
-    finally:
-        trial.close()
-    return trial
-
-
-def _schedule(cast: TrialCast, line: ScheduleText, serial: Trial | None) -> Schedule:
-    if line.kind == "steps":
-        return steps_schedule(line.places)
-    if line.kind == "random":
-        return random_schedule(line.seed)
-    if line.kind == "serial" or serial is None:
-        return serial_schedule
-    if line.kind == "pct":
-        return pct_schedule(line.seed, line.depth, len(serial.path))
-    places, counts = cast.places(), serial.counts()
-    first, second = (ancestors(cast.graph, places, one, counts) for one in line.places)
-    return pair_schedule(line, (first, second))
-
-
-def difference(
-    serial: TrialOutcome, got: TrialOutcome, label: Callable[[int], str]
-) -> Difference | None:
-    """What differs first: prompts in serial order, then results, state, files and effects."""
-    places = sorted(serial.results.keys() | got.results.keys())
-    pairs = [(label(place), serial.results.get(place), got.results.get(place)) for place in places]
-    for name, one, other in pairs:
-        if one is not None and other is not None:
-            for text, changed in zip_longest(one.prompts, other.prompts, fillvalue=""):
-                if text != changed:
-                    return _lines(name, text, changed)
-    for name, one, other in pairs:
-        if one is None or other is None:
-            there = "it has no result"
-            return Difference("missing", name, "" if one else there, "" if other else there)
-        if one.fault != other.fault:
-            return Difference("failure", name, one.fault or "a result", other.fault or "a result")
-        if one.body != other.body:
-            bodies = (body.decode("utf-8", "replace") for body in (one.body, other.body))
-            return _parted("result", name, *bodies)
-    return (
-        _entries("state", {key: name.hex() for key, name in serial.state},
-                 {key: name.hex() for key, name in got.state})
-        or _entries("file", serial.world, got.world)
-        or _entries("effects", _told(serial.effects), _told(got.effects))
-    )  # fmt: skip
-
-
-def _told(effects: Mapping[str, tuple[bytes, ...]]) -> dict[str, str]:
-    return {name: ", ".join(one.decode() for one in data) for name, data in effects.items()}
-
-
-def _lines(label: str, serial: str, got: str) -> Difference:
-    both = list(zip_longest(serial.split("\n"), got.split("\n"), fillvalue=""))
-    number = next(number for number, (one, other) in enumerate(both) if one != other)
-    before = both[number - 1][0] if number else ""
-    return replace(_parted("prompt", label, *both[number]), line=number + 1, before=_cut(before, 0))
-
-
-def _entries(kind: Kind, serial: Mapping[str, str], got: Mapping[str, str]) -> Difference | None:
-    for name in sorted(serial.keys() | got.keys()):
-        one, other = serial.get(name, "nothing"), got.get(name, "nothing")
-        if one != other:
-            return _parted(kind, name, one, other)
-    return None
-
-
-def _parted(kind: Kind, where: str, one: str, other: str) -> Difference:
-    """Two texts, cut around where they part."""
-    pairs = enumerate(zip(one, other, strict=False))
-    start = next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
-    return Difference(kind, where, _cut(one, start), _cut(other, start))
-
-
-def _cut(text: str, start: int) -> str:
-    if len(text) <= EXCERPT_CHARS:
-        return text
-    first = max(0, min(start - EXCERPT_CHARS // 4, len(text) - EXCERPT_CHARS))
-    last = first + EXCERPT_CHARS
-    return f"{'…' if first else ''}{text[first:last]}{'…' if last < len(text) else ''}"
-
-
-# Turns pairs of tasks around, one after another, and judges what came of it.
-
-PAIRS_MAX: Final = 2_000
-"""Pairs that are really turned around; of more, those that share something."""
-WAYS: Final = 4
-"""Schedules for one pair, about."""
-INNER_MAX: Final = 6
-"""Places within a task's steps at which the other one of a pair runs."""
-
-Verdict = Literal["blocked", "commutes", "re-ran", "differs", "untried"]
-
-
-class PairVerdict(Struct, frozen=True):
-    """What happens if the second task of a pair runs before the first one completes."""
-
-    first: str
-    second: str
-    verdict: Verdict
-    count: int = 1
-    """Pairs of members that this one stands for."""
-    edge: str = ""
-    reran: int = 0
-    shares: tuple[str, ...] = ()
-    """What both touch and one of them changes."""
-    difference: Difference | None = None
-    replay: str = ""
-    fix: str = ""
-    """What to add to the plan so that the order is always the declared one."""
-    other_fix: str = ""
-    """The same for the other order, where the first task reads what the second one writes."""
-
-
-def turned_pairs(explorer: Explorer) -> Iterator[PairVerdict]:
-    """Every pair, turned around; of very many, those that share something."""
-    expanded, labels = explorer.subject.expanded, explorer.labels
-    order = sorted(range(len(expanded.groups)), key=explorer.places.group)
-    groups: Iterable[tuple[int, int]] = combinations_with_replacement(order, 2)
-    if comb(len(order) + 1, 2) > PAIRS_MAX:
-        touched: dict[int, list[TrialTouch]] = {}
-        for place, touch in explorer.serial.trace or ():
-            if touch.kind != "task":
-                touched.setdefault(explorer.places.who(place)[0], []).append(touch)
-        sharing = sharing_pairs(order, touched)
-        explorer.found.apart = comb(len(order) + 1, 2) - len(sharing)
-        groups = sharing
-    every = list(pairs_of(expanded, groups, explorer.counts, explorer.subject.original))
-    most, tried = explorer.most(PAIRS_MAX, WAYS), 0
-    for number, pair in enumerate(every):
-        explorer.tell("pairs", number, len(every))
-        one, other, members = pair
-        first, second = explorer.places.task(*one), explorer.places.task(*other)
-        known = PairVerdict(labels[first], labels[second], "untried", members)
-        edge = edge_between(expanded, explorer.subject.cast.graph, one, other)
-        if edge:
-            yield replace(known, verdict="blocked", edge=edge)
-        elif tried < most:
-            tried += 1
-            yield _turned(explorer, pair, (first, second), known)
-        else:
-            yield known
-
-
-def _turned(
-    explorer: Explorer, pair: PairOf, both: tuple[int, int], known: PairVerdict
-) -> PairVerdict:
-    reran = 0
-    for way, steps in _ways(explorer, both):
-        line = ScheduleText("pair", both, way, steps)
-        played = explorer.play(line, is_traced=True)
-        changed = explorer.difference(played)
-        late = replace(line, is_late=True)
-        if played.reran and both[::-1] not in played.reran:
-            # Others made it run again, whom it has passed too.
-            played = explorer.play(late, is_traced=True)
-        reran = max(reran, played.reran.get((both[1], both[0]), 0))
-        if changed is None:
-            continue
-        first, second = (played.touches(at) for at in both)
-        known_touches = [touch for touch in first if touch.kind != PROCESS]
-        meets = overlap(known_touches, second)
-        shared = tuple(dict.fromkeys(f"{one.kind} `{one.what}`" for one in meets))
-        are_opaque = all(any(one.kind == PROCESS for one in own) for own in (first, second))
-        if not shared and not are_opaque:
-            continue  # The second one has passed others too, and it was one of them.
-        if not shared or changed.where not in (known.first, known.second):
-            again = explorer.difference(explorer.play(late))
-            if again is None:
-                continue
-            line, changed = late, again
-        return replace(
-            known, verdict="differs", reran=reran, difference=changed, shares=shared,
-            replay=written(line, explorer.places), fix=_fix(explorer, *pair[:2]),
-            other_fix=_other_fix(explorer, pair, known_touches, second),
-        )  # fmt: skip
-    return replace(known, verdict="re-ran" if reran else "commutes", reran=reran)
-
-
-def _ways(explorer: Explorer, both: tuple[int, int]) -> Iterator[tuple[Way, int]]:
-    """Before it, within it, and around it, at each of its steps."""
-    yield "before", 1
-    first, second = (explorer.serial.path.count(one) for one in both)
-    for steps in range(1, min(first, INNER_MAX)):
-        yield "inside", steps
-    for steps in range(1, min(second, INNER_MAX)):
-        yield "around", steps
-
-
-def _fix(explorer: Explorer, first: Node, second: Node) -> str:
-    groups = explorer.subject.expanded.groups
-    task, needed = groups[second[0]].task, groups[first[0]].name
-    if first[0] == second[0]:
-        return f"{task.name}:\n  queue: {task.name}"
-    needs = ", ".join((*task.needs, needed))
-    return f"{task.name}:\n  needs: {f'[{needs}]' if task.needs else needs}"
-
-
-def _other_fix(
-    explorer: Explorer, pair: PairOf, first: list[TrialTouch], second: list[TrialTouch]
-) -> str:
-    """Perhaps the first one was to see what the second one does."""
-    reads = [touch for touch in first if not touch.is_write]
-    writes = [touch for touch in first if touch.is_write]
-    is_reader = overlap(reads, second) and not overlap(writes, second)
-    one, other, _ = pair
-    return _fix(explorer, other, one) if is_reader and one[0] != other[0] else ""
-
-
-ALL_TASKS_MAX: Final = 5
-ALL_MAX: Final = 150_000
-"""Schedules that are all tried, without reduction: five tasks of two steps have 113,400."""
-REDUCED_MAX: Final = 5_000
-DRAWN_MAX: Final = 2_000
-SLOW: Final = 20
-"""Where functions are really called, so many times fewer schedules are tried."""
-WORK_MAX: Final = 200_000
-"""Steps for pairs, for drawn schedules and for crashes each: some ten seconds."""
-REDUCED_TASKS_MAX: Final = 100
-PRIORITIES_MAX: Final = 500
-"""Of more tasks these take too long to find out who is next: chance does not."""
-CRASHES_MAX: Final = 300
-DIFFERENCES_MAX: Final = 20
-
-Search = Literal["none", "all", "reduced", "drawn"]
-
-
-class ExploreOptions(Struct, frozen=True):
-    """How much is tried."""
-
-    schedules: int | None = None
-    """Beside pairs; None is as many as fits."""
-    seed: int = 1
-    depth: int = 3
-    is_pairs_only: bool = False
-
-
-class FailedSchedule(Struct, frozen=True):
-    """A schedule that ends differently."""
-
-    replay: str
-    difference: Difference
-
-
-class Explored(Struct):
-    """What was tried, and what came of it."""
-
-    plan: str
-    tasks: int
-    pairs: tuple[PairVerdict, ...] = ()
-    apart: int = 0
-    """Pairs of groups that touch nothing of each other's, where there are too many to try all."""
-    search: Search = "none"
-    schedules: int = 0
-    is_complete: bool = False
-    """Whether no order is left that could give anything else."""
-    reran: int = 0
-    """Schedules in which an attempt was done again."""
-    crashes: int = 0
-    differing: int = 0
-    """Schedules and crashes that end differently."""
-    failures: list[FailedSchedule] = field(default_factory=list)
-    nondeterministic: Difference | None = None
-    failed: tuple[str, ...] = ()
-    """Tasks that fail in the serial run too, and why."""
-
-    @property
-    def differs(self) -> bool:
-        return (
-            self.differing > 0
-            or self.nondeterministic is not None
-            or any(pair.verdict == "differs" for pair in self.pairs)
-        )
-
-
-Tell = Callable[[str, int, int], None]
-"""Takes what is being tried, how much of it is done, and of how much (0 if unknown)."""
-
-
-def explore(subject: ExploreSubject, options: ExploreOptions, tell: Tell) -> Explored:
-    explorer = Explorer(subject, options, tell)
-    found = explorer.found
-    found.failed = tuple(
-        f"{explorer.labels[place]}: {done.fault}"
-        for place, done in sorted(explorer.serial.results.items())
-        if done.fault
-    )
-    found.nondeterministic = explorer.difference(explorer.play(ScheduleText("serial")))
-    if found.nondeterministic is None:
-        found.pairs = tuple(turned_pairs(explorer))
-        if not options.is_pairs_only:
-            explorer.search()
-            explorer.crash()
-    return found
-
-
-class Explorer:
-    """Tries one plan in many ways."""
-
-    def __init__(self, subject: ExploreSubject, options: ExploreOptions, tell: Tell) -> None:
-        self.subject = subject
-        self._options = options
-        self.tell = tell
-        self._slow = 1 if subject.cast.is_copied else SLOW
-        self.places = subject.cast.places()
-        self.serial = play(subject.cast, ScheduleText("serial"), is_traced=True)
-        self.labels = self.serial.labels()
-        self.counts = self.serial.counts()
-        self.found = Explored(subject.expanded.spec.name, len(self.labels))
-
-    def play(self, line: ScheduleText, is_traced: bool = False) -> Trial:
-        return play(self.subject.cast, line, self.serial, is_traced)
-
-    def difference(self, trial: Trial) -> Difference | None:
-        serial, got = self.serial.outcome(), trial.outcome()
-        if got == serial:
-            return None
-        return difference(serial, got, {**self.labels, **trial.labels()}.__getitem__)
-
-    def replay(self, text: str) -> Explored:
-        line = read_line(text, self.places)
-        played = self.play(line)
-        if line.crash > played.durable:
-            raise UsageError(
-                f"`{text}` kills nothing: only {played.durable} facts are durable in this schedule",
-                hint=f"pass crash=1 to crash={played.durable}",
-            )
-        self.found = Explored(self.found.plan, self.found.tasks, schedules=1)
-        self._judge(played, line)
-        return self.found
-
-    def most(self, wanted: int, plays: int = 1) -> int:
-        """So many that it takes no longer than people wait."""
-        steps = self._slow * plays * (len(self.serial.path) + 1)
-        return max(1, min(wanted // self._slow, WORK_MAX // steps))
-
-    def search(self) -> None:
-        """Whole schedules: all, one of each kind, or some that are drawn."""
-        options = self._options
-        counts = list(Counter(self.serial.path).values())
-        if len(counts) <= ALL_TASKS_MAX and orders(counts) <= ALL_MAX // self._slow:
-            self._every("all", options.schedules or ALL_MAX, orders(counts))
-            return
-        if len(counts) <= REDUCED_TASKS_MAX:
-            most = options.schedules or self.most(REDUCED_MAX)
-            self._every("reduced", most, orders(counts))
-        if not self.found.is_complete:
-            self._drawn(options.schedules or self.most(DRAWN_MAX))
-
-    def crash(self) -> None:
-        """Killed after every durable fact of some schedules, and resumed."""
-        lines = [ScheduleText("serial")]
-        lines += (ScheduleText("random", seed=self._options.seed + number) for number in range(3))
-        points: list[ScheduleText] = []
-        for line in lines:
-            # So many facts are never durable: they are only counted.
-            played = self.play(replace(line, crash=1 << 40))
-            if self.difference(played) is None:
-                points += (replace(line, crash=at) for at in range(1, played.durable + 1))
-        chosen = points[:: ceil(len(points) / self.most(CRASHES_MAX))]
-        for number, line in enumerate(chosen):
-            self.tell("crashes", number, len(chosen))
-            self._judge(self.play(line), line)
-        self.found.crashes = len(chosen)
-
-    def _every(self, search: Search, most: int, total: int) -> None:
-        found = self.found
-        found.search = search
-        for trial in interleavings(self.subject.cast, is_reduced=search == "reduced"):
-            if found.schedules == most:
-                break
-            found.schedules += 1
-            found.reran += bool(trial.reran)
-            self._judge(trial)
-            if found.schedules % 64 == 0:
-                self.tell("schedules", found.schedules, min(most, total))
-        else:
-            found.is_complete = True
-
-    def _drawn(self, most: int) -> None:
-        options, found = self._options, self.found
-        found.search = "drawn"
-        for number in range(most):
-            seed = options.seed + number // 2
-            line = ScheduleText("random", seed=seed)
-            if number % 2 == 0 and len(self.labels) <= PRIORITIES_MAX:
-                line = ScheduleText("pct", seed=seed, depth=options.depth)
-            trial = self.play(line)
-            found.schedules += 1
-            found.reran += bool(trial.reran)
-            self._judge(trial, line)
-            self.tell("schedules", number + 1, most)
-
-    def _judge(self, trial: Trial, line: ScheduleText | None = None) -> None:
-        """Keep how a schedule differs, if it does; without a line it is its steps."""
-        changed = self.difference(trial)
-        if changed is None:
-            return
-        self.found.differing += 1
-        if len(self.found.failures) < DIFFERENCES_MAX:
-            text = written(line or ScheduleText("steps", tuple(trial.path)), self.places)
-            self.found.failures.append(FailedSchedule(text, changed))
-
-
-def orders(counts: list[int]) -> int:
-    """In how many orders tasks with so many steps each can take them, if nothing keeps them."""
-    total, ways = 0, 1
-    for count in counts:
-        total += count
-        ways *= comb(total, count)
-    return ways
+def read_early(expanded: ExpandedPlan, group: int, changes: Changes) -> str:
+    """The path that is read for a task before the run begins, and was changed; empty if none is."""
+    plan = expanded.groups[group]
+    task, each = plan.task, plan.task.each
+    if isinstance(task.work, Prompt):
+        for path in prompt_paths(plan):
+            if path in changes:
+                return path
+    if each is not None and each.kind in ("lines", "glob"):
+        pattern = pattern_of(each.source) if each.kind == "glob" else re.compile("")
+        for path in changes:
+            if path == each.source or (each.kind == "glob" and pattern.fullmatch(path)):
+                return path
+    return ""
+
+
+# Which tasks come before which, by keys of the plan and by what was found.
+
+
+class KnownOrder:
+    """Who comes before whom. Tasks are numbers in declared order."""
+
+    def __init__(self, count: int, is_ordered: Callable[[int, int], bool]) -> None:
+        self._declared = [
+            {one for one in range(other) if is_ordered(one, other)} for other in range(count)
+        ]
+        self._found: list[set[int]] = [set() for _ in range(count)]
+
+    def declares(self, one: int, other: int) -> bool:
+        return one in self._declared[other]
+
+    def behind(self, one: int, other: int) -> list[int]:
+        """Those between two tasks that come after the first one, by keys of the plan."""
+        return [number for number in range(one + 1, other) if self.declares(one, number)]
+
+    def add(self, one: int, other: int) -> None:
+        """The second one depends on the first one, which no key says."""
+        self._found[other].add(one)
+
+    def between(self, one: int, other: int) -> int | None:
+        """A task by way of which these two depend on each other, as was found."""
+        for middle in sorted(self._found[other] | self._declared[other], reverse=True):
+            if middle > one and (self.declares(one, middle) or self._has(one, middle)):
+                return middle
+        return None
+
+    def _has(self, one: int, other: int) -> bool:
+        return one in self._found[other] or self.between(one, other) is not None
+
+
+def files_before(
+    done: Sequence[Performance], before: int, left_out: set[int]
+) -> dict[str, FileEntry | None]:
+    """The files as all tasks before one have left them, but some."""
+    files: dict[str, FileEntry | None] = {}
+    for number in range(before):
+        if number not in left_out:
+            files.update(done[number].changes)
+    return files
+
+
+def fix_of(first: str, second: str, needs: Sequence[str]) -> str:
+    """What puts two tasks in order; members of one group take turns."""
+    one, other = (label.partition("[")[0] for label in (first, second))
+    if one == other:
+        return f"{other}:\n  queue: {other}"
+    every = ", ".join((*needs, one))
+    return f"{other}:\n  needs: {f'[{every}]' if needs else every}"
+
+
+def is_named(label: str, name: str) -> bool:
+    """Whether a name means a task: by itself, or by its group."""
+    return name in (label, label.partition("[")[0])

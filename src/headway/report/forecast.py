@@ -9,7 +9,7 @@ Laws:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, exp, inf, log, sqrt
 from typing import Final
 
@@ -22,12 +22,12 @@ from headway.engine.state import Rules
 from headway.engine.strategy import ADAPTIVE, Strategy
 from headway.pacing.account import Account, Profile
 from headway.pacing.admission import ManagedAccount
-from headway.pacing.estimate import InputRatio, OutputLength, Price
+from headway.pacing.estimate import OUTPUT_TOKENS_PRIOR, InputRatio, OutputLength, Price
 from headway.pacing.headers import DIALECTS, PLAIN
 from headway.pacing.memory import AccountMemory, AccountTerms, ChronicleMemory, lately, minutes_seen
 from headway.pacing.windows import UNTOLD_S, Shares, WindowState
 from headway.report.bound import Bound, bound
-from headway.report.outline import DrawnPlan, Outline, cropped, drawn, workload_of
+from headway.report.outline import DrawnPlan, Outline, OutlinePart, cropped, drawn, workload_of
 from headway.report.sizes import UNKNOWN, SeenCall, Sizes, Speed, sizes_of, speed_of
 from headway.sim.account import Terms
 from headway.sim.clients import ClientPort, PacedDoor
@@ -220,7 +220,7 @@ def across_windows(
         size * min(ceiling, shares[one.is_long]) for one, size in zip(windows, sizes, strict=True)
     ]
     rooms = [
-        0.0 if one.is_empty else max(0.0, min(full, (ceiling - one.used) * size))
+        0.0 if one.is_empty else max(0.0, min(full, (ceiling - one.used_now) * size))
         for one, full, size in zip(windows, whole, sizes, strict=True)
     ]
     resets_s = [max(one.resets_s, 1.0) for one in windows]
@@ -247,20 +247,11 @@ def across_windows(
 
 # What a plan will cost, before anything is sent: about so much, and at most so much.
 
+BYTES_PER_TOKEN: Final = 4.0
+"""Of English prose. A budget takes each byte of a call for a token before it is sent."""
+
 FRAME_TOKENS: Final = 80
 """What formats add around a prompt, at most."""
-
-
-class ModelCalls(Struct, frozen=True):
-    """Calls of one model that a plan will make."""
-
-    model: str
-    price: Price | None
-    members: int
-    prompt_bytes: int
-    max_tokens: int
-    repairs: int = 0
-    """How often each may be asked again, with its answer in the prompt."""
 
 
 class PriceGuess(Struct, frozen=True):
@@ -274,31 +265,45 @@ class PriceGuess(Struct, frozen=True):
     """Models without a known price: what they cost is not in the sums."""
 
 
-def guess_price(askings: Iterable[ModelCalls]) -> PriceGuess:
+def guess_price(outline: Outline) -> PriceGuess:
     """The sum over a plan's prompts. Answers are taken to be as long as answers usually are."""
     expected = ceiling = calls = 0
     unpriced: dict[str, None] = {}
     ratio, length = InputRatio(), OutputLength()
-    for asking in askings:
-        calls += asking.members
-        if asking.price is None:
-            unpriced[asking.model] = None
+    for part in outline.parts:
+        if not part.asks or not part.count:
             continue
-        tokens_in = ratio.estimate(asking.model, "english", asking.prompt_bytes, asking.members)
-        each_out = length.expect(asking.model, tokens_in, float(asking.max_tokens))
-        if asking.members:
-            expected += asking.price.cost_microusd(Amounts(tokens_in, asking.members * each_out))
-            ceiling += _most(asking, asking.price)
+        calls += part.count
+        if part.price is None:
+            unpriced[part.model] = None
+            continue
+        size_bytes = _prompt_bytes(outline, part)
+        tokens_in = ratio.estimate(part.model, "english", round(size_bytes), part.count)
+        each_out = length.expect(part.model, tokens_in, part.max_tokens)
+        expected += part.price.cost_microusd(Amounts(tokens_in, part.count * each_out))
+        ceiling += _most(part, part.price, size_bytes)
     return PriceGuess(expected, ceiling, calls, tuple(unpriced))
 
 
-def _most(asking: ModelCalls, price: Price) -> int:
+def _prompt_bytes(outline: Outline, part: OutlinePart) -> float:
+    """Of all prompts of a part, with the answers in them as long as answers usually are."""
+    sizes, given = part.sizes_bytes, 0.0
+    for index in part.given:
+        source = outline.parts[index]
+        each = min(OUTPUT_TOKENS_PRIOR, source.max_tokens)
+        # A group as a whole may be in every prompt; a member's own block is in one.
+        given += each * (part.count * part.block(index) or part.count * source.count)
+    mean = sum(sizes) / len(sizes) if sizes else 0.0
+    return part.count * mean + given * BYTES_PER_TOKEN
+
+
+def _most(part: OutlinePart, price: Price, size_bytes: float) -> int:
     """First calls, and repairs that read the answers so far again: a byte is a token at most."""
-    rounds = 1 + asking.repairs
-    outputs = rounds * asking.members * asking.max_tokens
-    inputs = rounds * (asking.prompt_bytes + asking.members * FRAME_TOKENS)
-    again = asking.members * (asking.max_tokens + FRAME_TOKENS) * rounds * asking.repairs // 2
-    return price.cost_microusd(Amounts(float(inputs + again), float(outputs)))
+    rounds = 1 + part.repairs
+    outputs = rounds * part.count * part.max_tokens
+    inputs = rounds * (size_bytes + part.count * FRAME_TOKENS)
+    again = part.count * (part.max_tokens + FRAME_TOKENS) * rounds * part.repairs / 2
+    return price.cost_microusd(Amounts(inputs + again, outputs))
 
 
 REHEARSALS_MIN: Final = 3
@@ -498,14 +503,13 @@ def foresee(
     if small is not outline:
         stage = ground_of(knowledge.cropped(1.0 / outline.times(small))).under(strategy)
     offs, ran = _rehearsed(small, stage, strategy, chosen)
-    middle, flow = draws[order[depth.draws // 2]]
-    if ground.may_keep:
-        # The least time is that of an account on which reservations come back.
-        sure = [at for at in order if not _keeps(seed + at)]
-        middle, flow = draws[sure[len(sure) // 2]]
+    # The least and the middle time are those of an account on which reservations come back.
+    sure = [at for at in order if not (ground.may_keep and _keeps(seed + at))]
+    middle, flow = draws[sure[len(sure) // 2]]
     # Every wave has an end of its own; everything else has one.
     is_alike = small is outline or (strategy.kind == "waves" and flow.binding == WIDTH)
     times = _times([flow.time_s for _, flow in draws], offs, is_alike, seed)
+    mid_s = median([times[at] for at in sure])
     least = _bound(middle, flow, ground, depth)
     priced = all(part.price is not None for part in outline.parts if part.asks)
     amounts = [one.amounts for one, _ in draws]
@@ -513,9 +517,10 @@ def foresee(
     refused = sum(one.refused for one in ran) / max(1, len(ran))
     return Foreseen(
         strategy.name, outline.tasks, _spread([float(one.count) for one, _ in draws], scale),
-        _spread(times), _spread([amount.input_tokens for amount in amounts], scale),
+        replace(_spread(times), mid=mid_s),
+        _spread([amount.input_tokens for amount in amounts], scale),
         _spread([amount.output_tokens for amount in amounts], scale), cost if priced else None,
-        min(least.time_s, median(times)), least.binding, min(least.fair_s, median(times)),
+        min(least.time_s, mid_s), least.binding, min(least.fair_s, mid_s),
         least.fair_binding, _width(ran, flow, small is outline),
         refused * outline.times(small), ground.calls, knowledge.learned_from,
         unpriced=tuple({p.model: None for p in outline.parts if p.asks and p.price is None}),

@@ -1,8 +1,8 @@
-"""The health of each account: good, watch or bad, with reasons.
+"""The health of each account: good, watch or bad, with reasons; until when a budget lasts.
 
 Laws:
-- A limit that is used in full is no alarm: that is what pacing is for. The limit that binds is
-  named. Refusals, slower answers, overload and neighbours that take our share are alarms.
+- A limit that is used in full is no alarm: that is what pacing is for. Refusals, slower answers,
+  overload and neighbours that take a large share are alarms.
 - Speed is compared per output token and to the first byte, with what is usual on this account. If
   more calls in flight explain it, that is said, and it is never bad.
 - An hour of the day is judged only from enough calls.
@@ -10,7 +10,7 @@ Laws:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import ceil
 from operator import attrgetter
 from typing import Final, Literal
@@ -18,7 +18,6 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from headway.base.numbers import date_of, day_of, next_month
-from headway.base.values import Spend
 from headway.pacing.memory import (
     HOUR_UNKNOWN,
     ChronicleMemory,
@@ -49,11 +48,11 @@ HOURS_KNOWN: Final = 6
 
 FASTER: Final = 1.3
 FEWER: Final = 0.02
-"""An hour is quieter if answers come so many times faster, or if the share of refused calls is so
-much lower."""
+"""An hour is quieter if answers come this many times faster, or if the share of refused calls is
+lower by this much."""
 
 CROWDED: Final = 1.5
-"""With so many times as many calls in flight as usual, slower answers are our own doing."""
+"""From this many times the usual number of calls in flight on, slower answers are our own doing."""
 
 REFUSED: Final = (0.02, 0.10)
 """Shares of calls that are refused, or that meet an overloaded or failing provider: watch, bad."""
@@ -71,10 +70,6 @@ class Quiet(Struct, frozen=True):
     to_hour: int
     faster: float
     """How many times faster an output token comes then; 1 if unknown."""
-    refused: float
-    """Calls that were refused then..."""
-    calls: float
-    """...of so many."""
 
 
 class Condition(Struct, frozen=True):
@@ -84,20 +79,13 @@ class Condition(Struct, frozen=True):
     group: str
     level: Level
     reasons: tuple[str, ...]
-    headroom: tuple[tuple[str, float], ...]
-    """What is left of each limit, by its name, 0 to 1."""
-    binding: str
     is_peak: bool | None
     """Whether other hours of the day are better; None if unknown."""
     quiet: Quiet | None
-    hours_known: int
-    slower: float
-    """Recent time per output token over what is usual; 1 if unknown."""
-    refusal_rate: float
-    neighbours: float
-    """What others take of the scarcest limit, 0 to 1."""
-    recent: Spell
-    usual: Spell
+    refused_share: float | None
+    """Of the calls of the last minutes; None if there were none."""
+    slower: float | None
+    """Recent time per output token over what is usual; None if unknown."""
 
 
 Finding = tuple[Level, str]
@@ -110,53 +98,24 @@ def condition_of(lane: AccountView, hour: int) -> Condition:
     usual = without(total(by_hour.values()), recent)
     if not usual.ended:
         usual = lately(lane.chronicle, 10 * RECENT_MIN, RECENT_MIN)
-    slower = later = None
-    if recent.begun >= RECENT_CALLS and usual.begun >= USUAL_CALLS:
-        slower = _times(recent.per_token_s, usual.per_token_s)
-        later = _times(recent.first_byte_s, usual.first_byte_s)
+    found = [*_refusals(recent), *_slowness(recent, usual)]
     draw = max([0.0, *(one.neighbours_per_s / one.limit.rate_per_s for one in lane.limits
                        if one.limit.rate_per_s)])  # fmt: skip
-    found = [*_refusals(recent), *_slowness(recent, usual, slower, later)]
     if draw >= NEIGHBOURS[0]:
-        found.append(
-            (_level(draw, NEIGHBOURS), f"others on the account take {draw:.0%} of a limit")
-        )
+        words = f"others on the account take {draw:.0%} of a limit"
+        found.append((_level(draw, NEIGHBOURS), words))
     if lane.wait is not None and lane.wait.resource == "account":
         found.append(("bad", f"the account takes no calls: {lane.wait.reason}"))
     found.sort(key=lambda one: -ORDER.index(one[0]))
-    quiet = _quiet(by_hour, hour)
-    known = _known(by_hour)
+    quiet, known = _quiet(by_hour, hour), _known(by_hour)
     is_peak = True if quiet is not None else None
     if quiet is None and hour in known and len(known) > HOURS_KNOWN:
         is_peak = False
     return Condition(
         lane.account, lane.group, found[0][0] if found else "good",
-        tuple(words for level, words in found if level != "good"),
-        tuple((one.limit.name, max(0.0, 1.0 - one.used / one.limit.amount)) for one in lane.limits),
-        "" if lane.wait is None else lane.wait.resource, is_peak, quiet, len(known), slower or 1.0,
-        recent.share(recent.refused), draw, recent, usual,
+        tuple(words for _, words in found), is_peak, quiet,
+        recent.share(recent.refused) if recent.ended else None, _slower(recent, usual),
     )  # fmt: skip
-
-
-def hour_words(condition: Condition) -> str:
-    """When to start, by the hours of the day; or that it is not known yet."""
-    quiet = condition.quiet
-    if condition.is_peak is None:
-        return (
-            f"which hours are busy is not known yet: {condition.hours_known} of 24 have had "
-            f"{USUAL_CALLS} calls"
-        )
-    if quiet is None:
-        return f"no hour is better than this one, of the {condition.hours_known} that are known"
-    better = []
-    if quiet.faster >= FASTER:
-        better.append(f"answers come {quiet.faster:.1f}x faster")
-    # Remembered counts fade.
-    few = "hardly any" if 0.0 < quiet.refused < 1.0 else f"{quiet.refused:,.0f}"
-    better.append(f"{few} of {quiet.calls:,.0f} calls are refused")
-    return (
-        f"between {quiet.from_hour:02}:00 and {quiet.to_hour:02}:00 {', '.join(better)}: start then"
-    )
 
 
 def quiet_from(chronicle: ChronicleMemory, hour: int, preset: tuple[int, int]) -> int | None:
@@ -186,42 +145,34 @@ def slowdown_of(chronicle: ChronicleMemory, is_peak: bool) -> float | None:
 
 def _refusals(recent: Spell) -> Iterator[Finding]:
     if recent.refused >= REFUSALS_LEAST:
-        kinds = [
-            f"{count:,.0f} by {what}"
-            for count, what in ((recent.rate, "rate"), (recent.concurrency, "calls at once"))
-            if count
-        ]
         share = recent.share(recent.refused)
-        yield (_level(share, REFUSED), f"{share:.1%} of calls were refused ({', '.join(kinds)})")
+        yield _level(share, REFUSED), f"{share:.1%} of calls were refused"
     away = recent.overload + recent.failed
     if away >= REFUSALS_LEAST:
         share = recent.share(away)
-        yield (
-            _level(share, REFUSED),
-            f"{share:.1%} of calls found the provider overloaded or failing "
-            f"({recent.overload:,.0f} overload, {recent.failed:,.0f} failed)",
-        )
+        words = f"{share:.1%} of calls found the provider overloaded or failing"
+        yield _level(share, REFUSED), words
 
 
-def _slowness(
-    recent: Spell, usual: Spell, slower: float | None, later: float | None
-) -> Iterator[Finding]:
+def _slower(recent: Spell, usual: Spell) -> float | None:
+    if recent.begun < RECENT_CALLS or usual.begun < USUAL_CALLS:
+        return None
+    return _times(recent.per_token_s, usual.per_token_s)
+
+
+def _slowness(recent: Spell, usual: Spell) -> Iterator[Finding]:
     """Answers that come slower than usual here, per token and to the first byte."""
-    if slower is not None and slower >= SLOWER[0]:
-        now_ms, usual_ms = 1e3 * (recent.per_token_s or 0.0), 1e3 * (usual.per_token_s or 0.0)
-        words = f"answers come {slower:.1f}x slower per token than usual here "
-        words += f"({now_ms:.3g} ms, usually {usual_ms:.3g} ms)"
-        level = _level(slower, SLOWER)
+    slower = _slower(recent, usual) or 1.0
+    if slower >= SLOWER[0]:
+        words, level = f"answers come {slower:.1f}x slower per token", _level(slower, SLOWER)
         if recent.company >= CROWDED * usual.company:
             words += f", with {recent.company:.0f} in flight and usually {usual.company:.0f}"
             level = "watch"
         yield level, words
-    if later is not None and later >= SLOWER[0]:
-        yield (
-            _level(later, SLOWER),
-            f"first bytes come {later:.1f}x later than usual here "
-            f"({recent.first_byte_s or 0.0:.2g} s, usually {usual.first_byte_s or 0.0:.2g} s)",
-        )
+    is_known = recent.begun >= RECENT_CALLS and usual.begun >= USUAL_CALLS
+    later = (_times(recent.first_byte_s, usual.first_byte_s) if is_known else None) or 1.0
+    if later >= SLOWER[0]:
+        yield _level(later, SLOWER), f"first bytes come {later:.1f}x later than usual"
 
 
 def _quiet(by_hour: dict[int, Spell], hour: int) -> Quiet | None:
@@ -239,10 +190,8 @@ def _quiet(by_hour: dict[int, Spell], hour: int) -> Quiet | None:
     if not best:
         return None
     then = total(known[at] for at in best)
-    return Quiet(
-        best[0], (best[-1] + 1) % 24, _times(now.per_token_s, then.per_token_s) or 1.0,
-        then.refused, then.ended,
-    )  # fmt: skip
+    faster = _times(now.per_token_s, then.per_token_s) or 1.0
+    return Quiet(best[0], (best[-1] + 1) % 24, faster)
 
 
 def _is_better(then: Spell, now: Spell) -> bool:
@@ -275,9 +224,6 @@ def _level(value: float, bounds: tuple[float, float]) -> Level:
 PACE_DAYS: Final = 7
 """A week: working days and weekends as they come."""
 
-NEEDED_MARGIN: Final = 1.1
-"""Reserve for what is estimated from finished tasks and past days."""
-
 Unit = Literal["tokens", "microusd"]
 
 
@@ -289,29 +235,14 @@ class BudgetOutlook(Struct, frozen=True):
     unit: Unit
     budget: float
     spent: float
-    in_flight: float
-    """What calls in flight may still take."""
-    date: str
     turns_on: str
-    past: tuple[tuple[str, float], ...]
-    """Spent by the end of each day of this month, as far back as it was recorded."""
+    """The first day of the next month."""
     pace_per_day: float
-    pace_days: int
+    """On average of the last days, at most `PACE_DAYS`."""
     expected: float
     """Spent by the end of the month, at this pace."""
     exhausted_on: str | None
     """The day on which it is expected to be used up; None if it lasts for the month."""
-
-    @property
-    def left(self) -> float:
-        return max(0.0, self.budget - self.spent)
-
-    @property
-    def days_short(self) -> int:
-        """Days of the month that are left when the budget is used up."""
-        if self.exhausted_on is None:
-            return 0
-        return day_of(self.turns_on) - day_of(self.exhausted_on)
 
 
 def outlooks(view: AdmissionView, passed: float) -> tuple[BudgetOutlook, ...]:
@@ -325,94 +256,24 @@ def outlooks(view: AdmissionView, passed: float) -> tuple[BudgetOutlook, ...]:
             of = attrgetter(unit)
             if of(ledger.budget) is not None:
                 by_day = {day: float(of(spend)) for day, spend in days.get(account, ())}
-                amounts = (of(ledger.budget), of(ledger.spent), of(ledger.claimed))
-                found.append(_outlook(account, unit, amounts, date, by_day, passed))
+                amounts = of(ledger.budget), of(ledger.spent)
+                found.append(_outlook(account, unit, *amounts, date, by_day, passed))
     return tuple(found)
 
 
 def _outlook(
-    account: str, unit: Unit, amounts: tuple[float, float, float], date: str,
-    by_day: dict[str, float], passed: float,
+    account: str, unit: Unit, budget: float, spent: float, date: str, by_day: dict[str, float],
+    passed: float,
 ) -> BudgetOutlook:  # fmt: skip
-    budget, spent, in_flight = amounts
     today, turns_on = day_of(date), next_month(date)
     first = max(today - PACE_DAYS + 1, min(map(day_of, by_day), default=today))
-    days = today - first + 1
     lately_spent = sum(by_day.get(date_of(day), 0.0) for day in range(first, today + 1))
     # A first day counts as a whole one: otherwise its first hour would be extrapolated.
-    pace = max(0.0, lately_spent / max(1.0, days - 1 + passed))
+    pace = max(0.0, lately_spent / max(1.0, today - first + passed))
     exhausted_on = None
     expected = spent + pace * (day_of(turns_on) - today - passed)
     if spent >= budget:
         exhausted_on = date
     elif expected >= budget:
         exhausted_on = date_of(ceil(today - 1 + passed + (budget - spent) / pace))
-    return BudgetOutlook(
-        account, unit, budget, spent, in_flight, date, turns_on, _past(date, spent, by_day), pace,
-        days, expected, exhausted_on,
-    )  # fmt: skip
-
-
-def _past(date: str, spent: float, by_day: dict[str, float]) -> tuple[tuple[str, float], ...]:
-    """The month's sums to the end of each day, ending with what is spent now."""
-    month = [day for day in sorted(by_day) if day[:7] == date[:7]]
-    if not month:
-        return ((date, spent),)
-    total = spent - sum(by_day[day] for day in month)
-    sums: list[tuple[str, float]] = []
-    if month[0] > f"{date[:7]}-01":
-        sums.append((date_of(day_of(month[0]) - 1), max(0.0, total)))
-    for number in range(day_of(month[0]), day_of(date) + 1):
-        total += by_day.get(date_of(number), 0.0)
-        sums.append((date_of(number), total))
-    return tuple(sums)
-
-
-def raised_to(needed: float) -> float:
-    """A budget of at least so much, rounded up to two digits."""
-    step = 10.0 ** max(0, len(str(ceil(needed))) - 2)
-    return ceil(needed / step) * step
-
-
-def lasting(outlook: BudgetOutlook) -> float:
-    """A budget that lasts until the end of the month, with a reserve."""
-    return raised_to(NEEDED_MARGIN * outlook.expected)
-
-
-class Finish(Struct, frozen=True):
-    """When a run that a month's budget has stopped could end."""
-
-    outlook: BudgetOutlook
-    needs: float
-    """What the rest of the run is expected to take of the budget."""
-    raise_to: float
-    """A budget with which it could go on at once."""
-    turns: int
-    """Months that have to begin before the rest fits; 0 if no month has room for a single call."""
-
-    @property
-    def on(self) -> str:
-        """The day from which on it could end; empty for never."""
-        date = self.outlook.turns_on if self.turns else ""
-        for _ in range(self.turns - 1):
-            date = next_month(date)
-        return date
-
-
-def finishes(
-    found: Sequence[BudgetOutlook], tokens: float, microusd: float, claim: Spend
-) -> tuple[Finish, ...]:
-    """For each budget that is in the way of a run, when it could finish.
-
-    The rest of the run takes about so much; the call that was refused takes at most `claim`.
-    """
-    late: list[Finish] = []
-    for one in found:
-        is_tokens = one.unit == "tokens"
-        needs = tokens if is_tokens else microusd
-        most = claim.tokens if is_tokens else float(claim.microusd)
-        if one.left < max(most, needs):
-            more = one.spent + one.in_flight + NEEDED_MARGIN * needs + most
-            turns = 0 if most > one.budget else max(1, ceil(needs / max(1.0, one.budget)))
-            late.append(Finish(one, needs, raised_to(more), turns))
-    return tuple(late)
+    return BudgetOutlook(account, unit, budget, spent, turns_on, pace, expected, exhausted_on)

@@ -100,7 +100,9 @@ def verdict(standing: Standing, is_owned: bool, now_s: float) -> RunVerdict:
 
 def _over(standing: Standing, finished: RunFinished) -> RunVerdict:
     if finished.left:
-        return RunVerdict("stopped", standing.stopping_for or "", standing.held_until_s)
+        until_s = standing.held_until_s
+        is_timed = until_s is not None and until_s < inf
+        return RunVerdict("stopped", standing.stopping_for or "", until_s if is_timed else None)
     if finished.effects and not (finished.failed or finished.skipped):
         return RunVerdict("stopped", f"{finished.effects} effects were not performed")
     return RunVerdict("failed" if finished.failed or finished.skipped else "done")
@@ -113,10 +115,10 @@ FAST_SHARE: Final = 0.1
 """The fastest tenth of a group shows how fast an answer comes when nothing is before it."""
 
 FAST_TASKS_MIN: Final = 5
-"""With fewer answers a slow one cannot be told from a long one."""
+"""With fewer answers a slow one cannot be distinguished from a long one."""
 
 QUEUED_FROM: Final = 2.0
-"""An answer that takes up to so many times as long, per token, is slow; beyond, it was in line."""
+"""An answer that takes more than this many times as long, per token, was queued at the provider."""
 
 P95: Final = 0.95
 
@@ -153,45 +155,32 @@ class Standing(Struct, frozen=True):
     parts: int = 0
     """How many processes have had it: one more than it was resumed."""
     strategy: str = ""
-    began_s: float = 0.0
-    grown: int = 0
-    """Tasks that became known in the present part, beyond those that were declared."""
     wave: int = 0
     waves: int = 0
     held_until_s: float | None = None
     """Nothing starts until then; infinity is until the user continues it."""
     held_for: str = ""
     stopping_for: str | None = None
-    is_now: bool = False
     finished: RunFinished | None = None
 
 
 def stand(standing: Standing, event: Fact) -> Standing:
     """The run after one more fact; facts about tasks change nothing."""
     match event:
-        case RunBegan(at_s=at_s, strategy=strategy):
-            return Standing(standing.parts + 1, strategy, at_s)
-        case GroupExpanded(count=count):
-            return replace(standing, grown=standing.grown + count)
+        case RunBegan(strategy=strategy):
+            return Standing(standing.parts + 1, strategy)
         case WaveBegan(number=number, of=of):
             return replace(standing, wave=number, waves=of)
         case RunHeld(until_s=until_s, reason=reason):
             return replace(standing, held_until_s=until_s, held_for=reason)
         case RunContinued():
             return replace(standing, held_until_s=None, held_for="")
-        case RunStopping(reason=reason, is_now=is_now):
-            return replace(standing, stopping_for=standing.stopping_for or reason, is_now=is_now)
+        case RunStopping(reason=reason):
+            return replace(standing, stopping_for=standing.stopping_for or reason)
         case RunFinished():
             return replace(standing, finished=event)
         case _:
             return standing
-
-
-def standing_of(facts: Iterable[Fact]) -> Standing:
-    standing = Standing()
-    for fact in facts:
-        standing = stand(standing, fact)
-    return standing
 
 
 Kind = Literal[
@@ -214,7 +203,7 @@ CALL: Final = "call"
 
 
 class Piece(NamedTuple):
-    """Where a task was for a while, and what it waited for, as far as the journal says."""
+    """Where a task was for a while, and what it waited for, as far as the journal has it."""
 
     kind: Kind
     from_s: float
@@ -237,14 +226,16 @@ class AttemptUsage(Struct):
     def tokens(self) -> float:
         return self.input_tokens + self.output_tokens
 
-    def add(self, ending: Ending | AttemptUsage) -> None:
-        self.calls += ending.calls
-        self.input_tokens += ending.input_tokens
-        self.output_tokens += ending.output_tokens
-        self.unpriced += ending.unpriced
+    def add(self, ending: Ending, times: int = 1) -> None:
+        """Add what an attempt took; -1 takes it back: it gave something after all."""
+        self.calls += times * ending.calls
+        self.input_tokens += times * ending.input_tokens
+        self.output_tokens += times * ending.output_tokens
+        self.unpriced += times * ending.unpriced
+        self.microusd += times * ending.spend_microusd
         if ending.cache is not NO_CACHE:
-            self.cache += ending.cache
-        self.microusd += ending.spend_microusd if isinstance(ending, Ending) else ending.microusd
+            cache = self.cache
+            self.cache = cache + ending.cache if times > 0 else cache.minus(ending.cache)
 
 
 class GroupHistory(Struct):
@@ -317,13 +308,14 @@ class TaskHistory(Struct):
     ended_s: float | None = None
     taken: AttemptUsage = field(default_factory=AttemptUsage)
     lost: AttemptUsage = field(default_factory=AttemptUsage)
-    fault: str = ""
     again_s: float = 0.0
     """When it is tried again, by the clock; infinity is not before the run is resumed."""
     quiet_s: float = 0.0
     """For how long the present attempt has done nothing, if that is long."""
     is_paid: bool = False
     """What the present attempt took is counted."""
+    outdated: Ending | None = None
+    """How its last attempt ended that was stale."""
     is_sent: bool = False
     """A call has its permit, and no end of it is recorded."""
     reserved_tokens: int = 0
@@ -400,12 +392,19 @@ class TaskHistory(Struct):
         self.relabel("service", "lost", self.attempt_from)
 
 
+def steady_name(limit: str) -> str:
+    """The name of a limit, without its period where that is an estimate (`requests/54.2s`): each
+    time that it is learned anew it is another one."""
+    resource, _, period = limit.partition("/")
+    return resource if "." in period else limit
+
+
 SAMPLE_S: Final = 0.25
 SAMPLES_MAX: Final = 240
 """Of the count of performed tasks: of the last minute, four a second."""
 
 TAKEN_MAX: Final = 256
-"""Of the times that tasks took, the last so many: a provider may have become slower."""
+"""Of the times that tasks took, the last ones that count: a provider may become slower."""
 
 
 class RunHistory:
@@ -418,7 +417,7 @@ class RunHistory:
         *,
         keeps_ended: bool = True,
     ) -> None:
-        """`works_alone` says of a group whether its tasks work before they make a call. Without
+        """`works_alone`: whether the tasks of a group work before they make a call. Without
         `keeps_ended`, of a task that has ended only its state is kept: runs may be large."""
         self.tasks: dict[bytes, TaskHistory] = {}
         self.ended: dict[bytes, TaskWord] = {}
@@ -434,13 +433,12 @@ class RunHistory:
         self.lost = AttemptUsage()
         """By attempts that gave nothing."""
         self.refusals: Counter[str] = Counter()
+        self.stuck: set[bytes] = set()
+        """Tasks that failed because they did nothing for too long."""
         self.retries = self.stale = 0
-        self.stale_s, self.stale_microusd = 0.0, 0
-        self.cut_calls = self.cut_tokens = self.cut_microusd = 0
+        self.cut_calls = self.cut_tokens = 0
         """Calls without a recorded end, when a process of the run ended or their attempt did: they
         may be billed, and were or are sent again; and what they can have used at most."""
-        self.is_measured = True
-        """Whether every process that had the run said at its end what it took of the machine."""
         self.elapsed_s = 0.0
         """Time of the run so far; it never goes back."""
         self.last_s = 0.0
@@ -454,15 +452,13 @@ class RunHistory:
         self.busy_s = 0.0
         """How long calls were in flight, one by one."""
         self.samples: deque[tuple[float, int]] = deque(maxlen=SAMPLES_MAX)
-        """When so many tasks had been performed; it begins when the first one started."""
+        """Times, and how many tasks were performed by then; first, the start of the first task."""
         self.took_s: deque[float] = deque(maxlen=TAKEN_MAX)
         """How long attempts took since they were first served, the last ones."""
-        self.cpu_s, self.memory_bytes = 0.0, 0
         self._group_of = group_of
         self._works_alone = works_alone
         self._keeps_ended = keeps_ended
         self._began_s: float | None = None
-        self._is_open = False
 
     @property
     def parts(self) -> int:
@@ -476,18 +472,10 @@ class RunHistory:
         """A time of the clock as time of the run, if it is one of its present process."""
         return max(self.elapsed_s, now_s - self._began_s) if self._began_s is not None else 0.0
 
-    def words(self) -> Counter[TaskWord]:
-        """How many tasks are where; those that have not started are not among them."""
-        found = Counter(one.word for one in self.tasks.values())
-        found.update(self.ended.values())
-        return found
-
-    def hear(self, key: bytes, event: Fact) -> None:
-        """Take one fact; `key` is its task's, or empty."""
+    def apply(self, key: bytes, event: Fact) -> None:
+        """Add one event; `key` is its task's, or empty."""
         if isinstance(event, RunBegan):
             self._cut(self.elapsed_s)
-            self.is_measured = self.is_measured and not self._is_open
-            self._is_open = True
             self._began_s = event.at_s - self.elapsed_s
         elif self._began_s is None:
             self._began_s = event.at_s
@@ -509,11 +497,13 @@ class RunHistory:
         if task.state != before:
             self._moved(task, before)
 
-    def close(self, now_s: float, is_live: bool = True) -> None:
-        """No more facts follow: what has no end lasts until now, or was cut off."""
-        if not is_live:
-            for key in self.active:
-                self._count_cut(self.tasks[key])
+    def cut_off(self) -> None:
+        """No process performs the run: whether calls in flight were answered is not known."""
+        for key in self.active:
+            self._count_cut(self.tasks[key])
+
+    def close(self, now_s: float) -> None:
+        """No more facts follow: what has no end lasts until now."""
         for task in self.tasks.values():
             if task.ended_s is None:
                 task.work()
@@ -564,19 +554,15 @@ class RunHistory:
         elif isinstance(event, RunFinished):
             self._cut(now_s)
             self._release(now_s)
-            self._is_open = False
-            self.cpu_s += event.cpu_s
-            self.memory_bytes = max(self.memory_bytes, event.memory_bytes)
-            self.is_measured = self.is_measured and event.memory_bytes > 0
 
     def _release(self, now_s: float) -> None:
         if self.holds and self.holds[-1][1] == inf:
             self.holds[-1] = (self.holds[-1][0], now_s)
 
     def _cut(self, now_s: float) -> None:
+        self.cut_off()
         for key in self.active:
             task = self.tasks[key]
-            self._count_cut(task)
             task.waste(now_s, "idle")
             task.state = None
             task.group.states["started"] -= 1
@@ -597,6 +583,7 @@ class RunHistory:
                 if not task.reason:
                     task.reason, task.first_s = event.reason, now_s
                 task.number, task.state, task.ended_s = number, "started", None
+                self.stuck.discard(task.key)
                 task.attempt, task.started_s, task.calls = attempt, now_s, 0
                 task.attempt_from = len(task.pieces)
                 task.has_asked = task.is_paid = False
@@ -608,6 +595,8 @@ class RunHistory:
             case TaskFinished(ending=ending) | TaskProposed(ending=ending):
                 self._stop(task, now_s, has_given=True)
                 self._pay(task, ending)
+                if ending.is_renewed:
+                    self._renew(task)
                 task.serve(now_s)
                 task.output_tokens, task.access = ending.output_tokens, ending.access
                 is_over = isinstance(event, TaskFinished)
@@ -632,7 +621,7 @@ class RunHistory:
     def _of_a_call(self, task: TaskHistory, event: CallWaited | CallAdmitted, now_s: float) -> None:
         self._count_busy(task, now_s)
         if isinstance(event, CallAdmitted):
-            task.move("service", now_s, event.waited_for)
+            task.move("service", now_s, steady_name(event.waited_for))
             task.calls += 1
             task.reached_s = min(task.reached_s, now_s)
             task.begun_s = now_s if task.begun_s is None else task.begun_s
@@ -668,7 +657,6 @@ class RunHistory:
     def _fail(
         self, task: TaskHistory, event: TaskStale | TaskDelayed | TaskFailed, now_s: float
     ) -> None:
-        took_s = (task.where[1] if task.state == "proposed" else now_s) - task.started_s
         self._stop(task, now_s, has_given=isinstance(event, TaskStale))
         self._pay(task, event.ending)
         for lost in (task.lost, task.group.lost, self.lost):
@@ -679,13 +667,11 @@ class RunHistory:
             self.cut_tokens += max(0, event.ending.extra_tokens)
         if isinstance(event, TaskStale):
             self.stale += 1
-            self.stale_s += took_s
-            self.stale_microusd += event.ending.spend_microusd
+            task.outdated = event.ending
             task.waste(now_s, "idle")
             task.state = "stale"
             return
         fault, is_sent = event.fault, event.ending.calls > 0
-        task.fault = f"{fault.kind}: {fault.detail}".removesuffix(": ")
         is_turned_away = fault.kind in TURNED_AWAY
         if is_turned_away and is_sent:
             self.refusals[f"{fault.kind}: {fault.resource or ''}".removesuffix(": ")] += 1
@@ -699,6 +685,17 @@ class RunHistory:
         else:
             task.waste(now_s, "idle")
             task.state, task.ended_s = "failed", now_s
+            if fault.kind == "stuck":
+                self.stuck.add(task.key)
+
+    def _renew(self, task: TaskHistory) -> None:
+        """The attempt that was called stale still holds: it was no waste, and nothing ran again."""
+        if task.outdated is None:
+            return
+        for lost in (task.lost, task.group.lost, self.lost):
+            lost.add(task.outdated, -1)
+        task.outdated = None
+        self.stale -= 1
 
     def _pay(self, task: TaskHistory, ending: Ending) -> None:
         """What an attempt took is counted once, whether it is proposed before it is judged."""
@@ -708,11 +705,9 @@ class RunHistory:
         task.is_paid = True
 
     def _count_cut(self, task: TaskHistory) -> None:
-        """The process of the run has ended: whether its call was answered is not known."""
         if task.is_sent:
             self.cut_calls += 1
             self.cut_tokens += task.reserved_tokens
-            self.cut_microusd += task.reserved_microusd
             for usage in (task.taken, task.group.taken, self.taken, task.lost, task.group.lost,
                           self.lost):  # fmt: skip
                 usage.unpriced += task.is_unpriced

@@ -53,6 +53,8 @@ class OutlinePart(Struct, frozen=True):
     seconds: tuple[float, ...] = ()
     """What tasks like these took on this machine, before their first call if they make any."""
     price: Price | None = None
+    repairs: int = 0
+    """How often a call may be asked again, with its answer in the prompt."""
     is_new: bool = False
     """Whether it runs on this machine, and nothing of it was measured before..."""
     is_agent: bool = False
@@ -317,6 +319,7 @@ def _part(expanded: ExpandedPlan, group: GroupPlan, facts: OutlineFacts) -> Outl
     return OutlinePart(
         group.name, count, needs, model, sizes, tuple(sorted(given)),
         max_tokens=float(work.max_tokens or MAX_TOKENS), seconds=seconds, price=facts.price(model),
+        repairs=group.task.repairs if group.task.schema else 0,
         is_new=is_agent and group.name not in facts.answers, is_agent=is_agent,
     )  # fmt: skip
 

@@ -2,18 +2,19 @@
 
 Laws:
 - No time to the end without the quota's bound for the rest beside it, and never a smaller one.
-  Where a limit that may bind is not known, the bound is not known, and that is said instead.
+  Where a limit that may bind is not known, the bound is unknown, and views show that.
 - Where no work is left, there is neither.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import log
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from headway.base.values import Limit, Resource
 from headway.report.history import RunHistory
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 STILL: Final = log(2.0)
 
 SAMPLE_MAX: Final = 64
-"""Of those that go on, and of those to come, so many stand for all: a screen asks often."""
+"""Of tasks in service and of tasks to come, at most this many are sampled: views ask often."""
 
 HALVINGS: Final = 24
 """The end is found to a ten-millionth of the longest that it could be."""
@@ -62,7 +63,7 @@ def last_s(taken_s: Sequence[float], ages_s: Sequence[float], begins: int, until
 
 
 def _thinned(every: Sequence[float]) -> Sequence[float]:
-    """At most so many of them, evenly, the last among them."""
+    """At most `SAMPLE_MAX` of them, evenly, the last among them."""
     if len(every) <= SAMPLE_MAX:
         return every
     return [every[(number + 1) * len(every) // SAMPLE_MAX - 1] for number in range(SAMPLE_MAX)]
@@ -101,40 +102,40 @@ class TimeLeft(Struct, frozen=True):
 
 
 def time_left(
-    history: RunHistory, left: int, limits: Sequence[LimitView], now_s: float, *,
+    history: RunHistory, left: int, accounts: Accounts, now_s: float, *,
     is_whole: bool = True, foreseen_s: float | None = None,
 ) -> TimeLeft:  # fmt: skip
-    """How long so many tasks that have not ended take; `now_s` is time of the run.
+    """How long `left` tasks that have not ended take; `now_s` is time of the run.
 
     The last one begins when the slowest limit has room for it, or when its turn comes at the
-    speed of now, whichever is later. Then all that are in service still take their time. `limits`
-    are of the accounts in use; without `is_whole` more tasks may become known.
+    speed of now, whichever is later. Then all that are in service still take their time. Without
+    `is_whole` more tasks may become known.
     """
     per_s = _speed(history, now_s)
     if not left or per_s is None or not is_whole:
         return TimeLeft(left, per_s=per_s)
     # What is left is taken to be like what has ended. Calls that are in service have taken
-    # their requests and inputs already.
+    # their requests and inputs already, and commands that have made none take none.
     calls = history.taken.calls
     active = [history.tasks[key] for key in history.active]
     served = [
         now_s - (one.started_s if one.begun_s is None else one.begun_s)
         for one in active
-        if one.is_sent or not calls
+        if one.is_sent or not calls or (one.works_alone and not one.has_asked)
     ]
     unsent = max(0, left - len(served))
-    until_s, hard, fair = _bounds(history, left, unsent, limits)
+    until_s, hard, fair = _bounds(history, left, unsent, accounts)
     taken = sorted(history.took_s) or [0.0]
     mean_s = sum(taken) / len(taken)
     # Where calls hold more than they use, no more begin at once than there is room.
     turn_s = left / per_s - mean_s
-    for one in limits:
-        if one.holds > 0.0:
-            room = one.limit.capacity - one.used - one.spare
-            turn_s = max(turn_s, unsent * mean_s * one.holds / max(room, one.holds))
+    for chosen in _together(accounts):
+        if (holds := chosen[0].holds) > 0.0:
+            room = sum(one.limit.capacity - one.used - one.spare for one in chosen)
+            turn_s = max(turn_s, unsent * mean_s * holds / max(room, holds))
     seen_s = last_s(taken, served, unsent, max(0.0, turn_s, until_s))
     if foreseen_s is not None:
-        # Early in a run its forecast says more than what has been seen.
+        # Early in a run its forecast is better than what has been measured.
         done = history.performed / (history.performed + left)
         passed_s = max(0.0, foreseen_s - now_s)
         seen_s = done * seen_s + (1.0 - done) * passed_s
@@ -152,37 +153,40 @@ def _speed(history: RunHistory, now_s: float) -> float | None:
     return done / passed_s if done >= ENDS_MIN - 1 and passed_s > 0.0 else None
 
 
-def bound_of(
-    history: RunHistory, accounts: Sequence[Sequence[LimitView]]
-) -> tuple[float | None, str]:
-    """The least time in which the limits of all accounts in use let through what was taken, from
-    unused accounts on, and the limit that binds; None where no limit is known.
+Accounts = Sequence[Sequence["LimitView"]]
+"""The limits of each account in use."""
 
-    Of several accounts it is not known which took how much: together they give the most.
-    """
-    demand = _demand(history, 1.0, 1.0)
-    found: list[tuple[float, str]] = []
-    for resource, need in demand.items():
+
+def _together(accounts: Accounts) -> Iterator[tuple[LimitView, ...]]:
+    """Limits that all of the work must pass: of one account each limit; of several, of which it is
+    not known how much each took, those on the same resource, of each account the widest."""
+    for resource in dict.fromkeys(one.limit.resource for every in accounts for one in every):
         limits = [[one for one in every if one.limit.resource == resource] for every in accounts]
-        if not all(limits) or not limits:
-            continue
         if len(limits) == 1:
-            choices: list[tuple[Limit, ...]] = [(one.limit,) for one in limits[0]]
-        else:
-            choices = [tuple(max((one.limit for one in every), key=_supply) for every in limits)]
-        for chosen in choices:
-            rate_per_s = sum(_supply(one) for one in chosen)
-            free = sum(one.capacity for one in chosen if one.kind != "gauge")
-            found.append((max(0.0, need - free) / rate_per_s, chosen[0].name))
-    return max(found, default=(None, ""))
+            yield from ((one,) for one in limits[0])
+        elif all(limits):
+            yield tuple(max(every, key=lambda one: _supply(one.limit)) for every in limits)
 
 
 def _supply(limit: Limit) -> float:
     return limit.amount if limit.kind == "gauge" else limit.rate_per_s
 
 
+def bound_of(history: RunHistory, accounts: Accounts) -> tuple[float | None, str]:
+    """The least time in which the accounts in use let through what was taken, if they were unused
+    before, and the limit that binds; None where no limit is known."""
+    demand = _demand(history, 1.0, 1.0)
+    unused = [[replace(one, used=0.0) for one in every] for every in accounts]
+    found = (
+        (_least_s(chosen, demand[chosen[0].limit.resource]), chosen[0].limit.name)
+        for chosen in _together(unused)
+        if chosen[0].limit.resource in demand
+    )
+    return max(found, default=(None, ""))
+
+
 def _demand(history: RunHistory, sent: float, ended: float) -> dict[Resource, float]:
-    """What so many times as much as was performed takes: of what is sent, and of what is ended."""
+    """The demand of multiples of what was performed: `sent` of inputs, `ended` of outputs."""
     taken = history.taken
     return {
         "requests": taken.calls * sent,
@@ -194,39 +198,36 @@ def _demand(history: RunHistory, sent: float, ended: float) -> dict[Resource, fl
 
 
 def _bounds(
-    history: RunHistory, left: int, unsent: int, limits: Sequence[LimitView]
+    history: RunHistory, left: int, unsent: int, accounts: Accounts
 ) -> tuple[float, tuple[float | None, str], tuple[float | None, str]]:
     """When headway lets the last of what is left go; the least time in which the limits let it
     through, and the limit that binds; the same if neighbours keep their share, without debt."""
-    unknown = (0.0, (None, ""), (None, ""))
     if not history.taken.calls:
-        return unknown
+        return 0.0, (None, ""), (None, "")
     demand = _demand(history, unsent / history.performed, left / history.performed)
-    calls = demand["requests"]
-    sent = {**demand, "output": 0.0, "tokens": demand["input"]}
-    known = [
-        (one, calls * one.each or demand[one.limit.resource])
-        for one in limits
-        if one.limit.resource in demand
-    ]
-    if not known:
-        return unknown
     # Output that counts as it is produced may go into debt: of all calls, if they go at once.
-    hard = max(
-        (_least_s(one, need if one.each or one.holds else min(need, sent[one.limit.resource])),
-         one.limit.name) for one, need in known
-    )  # fmt: skip
-    fair = max((_least_s(one, need, one.neighbours_per_s), one.limit.name) for one, need in known)
-    until_s = max(_least_s(one, need + one.spare) for one, need in known) if calls else 0.0
-    return (until_s, hard, fair)
+    sent = {**demand, "output": 0.0, "tokens": demand["input"]}
+    until_s, hard, fair = 0.0, list[tuple[float, str]](), list[tuple[float, str]]()
+    for chosen in _together(accounts):
+        one, resource, name = chosen[0], chosen[0].limit.resource, chosen[0].limit.name
+        if resource in demand:
+            need = demand["requests"] * one.each or demand[resource]
+            least = need if one.each or one.holds else min(need, sent[resource])
+            hard.append((_least_s(chosen, least), name))
+            fair.append((_least_s(chosen, need, is_fair=True), name))
+            if demand["requests"]:
+                until_s = max(until_s, _least_s(chosen, need + sum(each.spare for each in chosen)))
+    return until_s, max(hard, default=(None, "")), max(fair, default=(None, ""))
 
 
-def _least_s(view: LimitView, demand: float, others_per_s: float = 0.0) -> float:
-    """The least time in which a limit lets a demand through: what is free, then its rate, of which
-    others may have half."""
-    limit = view.limit
-    if limit.kind == "gauge":
-        return demand / limit.amount
-    free = max(0.0, limit.capacity - view.used)
-    ours_per_s = limit.rate_per_s - min(others_per_s, limit.rate_per_s / 2.0)
+def _least_s(chosen: Sequence[LimitView], demand: float, *, is_fair: bool = False) -> float:
+    """The least time in which limits together let a demand through: what is free, then their
+    rates, of which neighbours may have half."""
+    if chosen[0].limit.kind == "gauge":
+        return demand / sum(one.limit.amount for one in chosen)
+    free = sum(max(0.0, one.limit.capacity - one.used) for one in chosen)
+    ours_per_s = 0.0
+    for one in chosen:
+        rate_per_s = one.limit.rate_per_s
+        ours_per_s += rate_per_s - min(is_fair * one.neighbours_per_s, rate_per_s / 2.0)
     return max(0.0, demand - free) / ours_per_s

@@ -78,7 +78,7 @@ def row_of(strategy: str, ran: Sequence[Rehearsed], bounds: Sequence[Bound]) -> 
 
 
 def lanes_of(ran: Rehearsed, tasks: int) -> list[TimelineLane]:
-    """The first so many tasks of a rehearsal."""
+    """The lanes of the first tasks of a rehearsal."""
     stays: list[list[tuple[StayKind, float, float]]] = [[] for _ in range(tasks)]
     for one in ran.spans:
         if one.kind != "here" and one.task < tasks:

@@ -1,9 +1,9 @@
-"""Where the time of a run went, who waited for whom, and what limited it.
+"""Where the time of a run went, which task waited for which, and what limited it.
 
 Laws:
-- Amdahl: with a share `s` of the work on the critical path, no width is more than 1/s times as
-  fast as one task after another; from where a run was, twice the width halves what is not on it.
-- A truth that lies within the ends of a spread was foreseen, however far it is from the middle.
+- The parts of a run's time add up to it, and those of its tasks' time to that.
+- An actual value that lies within the ends of a spread was foreseen, however far it is from the
+  middle.
 - What bound a run is what most of its time went to; a task on the critical path that took far
   longer than its like comes before that.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import nlargest
-from math import inf, sqrt
+from math import inf
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from msgspec import Struct
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Cause = Literal[
     "quota",  # a permit: `what` is the limit
-    "refused",  # turned away by the provider
+    "refused",  # by the provider
     "held",  # the run was paused, or waited for a usage window
     "order",  # its turn in a queue or in the shared state
     "room",  # this machine: its processors and memory
@@ -48,8 +48,8 @@ PRECEDENCE: Final[tuple[Cause, ...]] = (
     "quota", "refused", "held", "order", "room", "place", "provider", "function", "machine",
     "fan-in", "lost", "commit", "again", "headway",
 )  # fmt: skip
-"""Of several things that go on at an instant, the first is why the run was not faster then: who
-waits for a limit could have been served; where none waits, what is in service is waited for."""
+"""Of several things that go on at an instant, the first is why the run was not faster then: a task
+that waits for a limit could have been served; where none waits, those in service are waited for."""
 
 WORK: Final[tuple[Cause, ...]] = ("provider", "function", "machine", "fan-in")
 
@@ -60,10 +60,10 @@ class Nature(Struct, frozen=True):
     """What the tasks of one group are, for where their time goes."""
 
     service: Service = "provider"
-    """Who works on them."""
+    """What works on them."""
     is_local: bool = False
     is_ordered: bool = False
-    """Whether a queue, or the shared state, says whose turn it is."""
+    """Whether a queue, or the shared state, decides their order."""
 
 
 class CauseShare(Struct, frozen=True):
@@ -83,10 +83,6 @@ class Spent(Struct, frozen=True):
     """The largest part of the run's time first, then of the tasks'."""
     task_s: float
     wall_s: float
-
-    def of(self, *causes: Cause) -> float:
-        """How much of the run's time these took."""
-        return sum(share.wall_s for share in self.shares if share.cause in causes)
 
 
 class _Slot(NamedTuple):
@@ -211,7 +207,7 @@ def _kept_by(
     return ("place" if is_bounded or "function" in going else "headway"), ""
 
 
-# Who waited for whom in a run as it really was: when tasks became ready, and the longest chain.
+# When tasks became ready, and the longest chain of tasks that needed each other.
 
 
 class Lineage(Struct, frozen=True):
@@ -227,7 +223,7 @@ class Lineage(Struct, frozen=True):
 
 
 def lineage(tasks: Iterable[TaskHistory], graph: Graph | None) -> Lineage:
-    """Follow the needs of every task, group by group."""
+    """The chains of needs, group by group."""
     every = list(tasks)
     if graph is None:
         longest = max(every, key=lambda one: one.served_s, default=None)
@@ -256,7 +252,7 @@ def lineage(tasks: Iterable[TaskHistory], graph: Graph | None) -> Lineage:
 
 
 _Whole = tuple[float, float, bytes]
-"""A group as those see it that need all of it: its end, its longest chain, and whose that is."""
+"""All of a group: its end, its longest chain, and the last task of that chain."""
 
 
 class _Walk:
@@ -311,7 +307,7 @@ class _Walk:
 # What limited a run, and how it compares with its forecast.
 
 STRAGGLER_TIMES: Final = 3.0
-"""A task that took so many times as long as the middle one of its group is a straggler..."""
+"""A task that took this many times as long as the median of its group is a straggler..."""
 
 STRAGGLER_SHARE: Final = 0.2
 """...if what it took beyond that is such a share of the run's time."""
@@ -340,40 +336,13 @@ class ForecastComparison(Struct, frozen=True):
 def compared(
     foreseen: Foreseen, elapsed_s: float, taken: AttemptUsage
 ) -> tuple[ForecastComparison, ...]:
-    """Time, cost, calls, tokens; the cost only where prices were known."""
-    found = [ForecastComparison("time", foreseen.time_s, elapsed_s)]
+    """Time, cost, calls, tokens; the time and the cost only where they were foreseen."""
+    found = [ForecastComparison("time", foreseen.time_s, elapsed_s)] * (not foreseen.unknown)
     if foreseen.microusd is not None:
         found.append(ForecastComparison("cost", foreseen.microusd, float(taken.microusd)))
     found.append(ForecastComparison("calls", foreseen.calls, float(taken.calls)))
     found.append(ForecastComparison("tokens", foreseen.tokens, taken.tokens))
     return tuple(found)
-
-
-class SerialShare(Struct, frozen=True):
-    """What of the work could not overlap, and what Amdahl's law makes of it."""
-
-    work_s: float
-    """All that was worked on to some end: one after another it would have taken so long."""
-    critical_path_s: float
-    elapsed_s: float
-
-    @property
-    def share(self) -> float:
-        return self.critical_path_s / self.work_s if self.work_s else 1.0
-
-    @property
-    def speed_up(self) -> float:
-        return self.work_s / self.elapsed_s if self.elapsed_s else 1.0
-
-    @property
-    def speed_up_max(self) -> float:
-        """With any width."""
-        return self.work_s / self.critical_path_s if self.critical_path_s else 1.0
-
-    @property
-    def doubled_s(self) -> float:
-        """What it would have taken with twice the width, if nothing but the width bound it."""
-        return (self.elapsed_s + min(self.critical_path_s, self.elapsed_s)) / 2.0
 
 
 class Slow(Struct, frozen=True):
@@ -440,11 +409,3 @@ def binding(
         if is_beyond and is_alone:
             return Binding(cause, what, share_of_wall, worst, took_s, usual_s)
     return Binding(cause, what, share_of_wall)
-
-
-def variation(values: Sequence[float]) -> float | None:
-    """The coefficient of variation: how far values are from their mean, as a share of that."""
-    mean = sum(values) / max(1, len(values))
-    if len(values) < 2 or mean <= 0.0:
-        return None
-    return sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1)) / mean

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
@@ -45,7 +45,7 @@ from headway.plans.spec import LOOP, AgentSpec, PlanSpec, Prompt, TaskSpec, bett
 from headway.run.filling import filled
 from headway.run.run_context import Crew
 from headway.state.folder import in_a_line, in_thread
-from headway.work import AGENT_VARIABLE, Attempt, AttemptError, Result
+from headway.work import AGENT_VARIABLE, Attempt, AttemptClock, AttemptError, Result
 
 if TYPE_CHECKING:
     from headway.agents.kinds import AgentSetting
@@ -53,8 +53,15 @@ if TYPE_CHECKING:
     from headway.journal.journal import Journal
     from headway.plans.expand import ExpandedPlan, GroupPlan
     from headway.run.filling import Filling
+    from headway.run.workspaces import OpenWorkspace
 
 # Tasks of a plan that an agent performs: which one that is, whether it is there, its call.
+
+REJECTED: Final = """
+
+Your earlier work on this task was not taken, because files that it depends on have changed since.
+The files are as they are now, without it; its changes are in the patch {path}.
+"""
 
 AGENT_SHELLS: Final = (
     AGENT_VARIABLE, "CLAUDECODE", "CODEX_THREAD_ID", "CODEX_SANDBOX", "GEMINI_CLI", "OPENCODE",
@@ -88,7 +95,10 @@ async def perform_agent(
     if kind is None:
         raise UsageError(f"there is no agent `{agent.name}`")
     environment, prompt = filling.environment(crew.run), asked_for(call.prompt, call.schema)
-    call = replace(call, prompt=prompt, environment=environment)
+    workspace = filling.workspace
+    if workspace is not None and workspace.rejected:
+        prompt += REJECTED.format(path=workspace.rejected)
+    call = replace(call, prompt=prompt, environment=environment, workspace=workspace)
     if filling.share is None:
         return await perform_program(kind, call, filling.attempt, crew)
     filling.share.prompted(prompt)
@@ -104,19 +114,31 @@ async def _loop(
 ) -> Result:
     from headway.agents.toolloop import LoopCall, LoopDependencies, perform_loop
 
-    task = filling.group.task
+    task, workspace, folder = filling.group.task, filling.workspace, crew.folder
+    if workspace is not None:
+        # Its file tool works in this process: what it reads is not observed.
+        if not workspace.is_resumed:
+            filling.attempt.kept = ()  # What they are about is not there any more.
+        elif not filling.attempt.kept:
+            await in_thread(workspace.reset)
+        folder, workspace.is_blind = workspace.start, True
     has_said = "writes" in task.spots
     writes = tuple(map(filling.text, task.paths_written)) if has_said else None
     keys = tuple(map(filling.text, task.state_writes or ())) if has_said else None
     call = LoopCall(
-        asked.prompt, asked.model, agent.tools, crew.folder, max_tokens, asked.schema,
-        asked.verify, task.repairs, asked.timeout_s, writes=writes, state_writes=keys,
-        is_foreign=crew.is_foreign,
+        asked.prompt, asked.model, max_tokens, schema=asked.schema, verify=asked.verify,
+        repairs=task.repairs, tools=agent.tools, folder=folder, timeout_s=asked.timeout_s,
+        writes=writes, state_writes=keys, is_foreign=crew.is_foreign,
     )  # fmt: skip
     servers = {one.name: one for one in read_configuration(crew.environment).values.mcp}
     # What lets commands call models through the gateway is not for a model to have.
     told = replace(filling, told={}).environment(crew.run)
-    means = LoopDependencies(await crew.models(), crew.shim, servers, told, filling.share)
+
+    def perform(command: commands.Command, clock: AttemptClock) -> Awaitable[commands.CommandEnded]:
+        started = command if workspace is None else workspace.command(command)
+        return crew.shim().run(started, clock)
+
+    means = LoopDependencies(await crew.models(), perform, servers, told, filling.share)
     if filling.share is not None:
         filling.share.prompted(asked.prompt)
     return await perform_loop(call, filling.attempt, means)
@@ -264,6 +286,7 @@ class ProgramCall(Struct, frozen=True):
     timeout_s: float | None = None
     stuck_s: float | None = None
     permissions: str = ""
+    workspace: OpenWorkspace | None = None
 
 
 async def perform_program(
@@ -347,6 +370,8 @@ class _Program:
         goes_on = self._how == "session"
         prompt = GO_ON if goes_on else call.prompt
         said = self._session.said if self._how == "taken" else self._adopted()
+        if call.workspace is not None and said is None and not goes_on:
+            await in_thread(call.workspace.reset)
         while True:
             if said is None:
                 said = await self._asked(prompt, goes_on)
@@ -408,6 +433,10 @@ class _Program:
         kind = self._kind
         asked, journalled = self._new_session(), self._attempt.journalled
         how, session, self._held = outset_of(kind, self._home, asked, self._environ, journalled)
+        workspace = self._call.workspace
+        if workspace is not None and how in ("session", "taken") and not workspace.is_resumed:
+            # Its workspace is a new one: its calls are answered from their recording instead.
+            how, session, self._held = "replay", replace(asked, number=session.number), None
         if how in ("start", "replay"):
             programs.empty_home(self._home)
         self._session = session
@@ -443,7 +472,8 @@ class _Program:
 
     def _adopted(self) -> str | None:
         """The answer of a program that ended well while no headway process ran."""
-        if self._crew.adopted is None:
+        workspace = self._call.workspace
+        if self._crew.adopted is None or (workspace is not None and not workspace.is_resumed):
             return None
         ended = self._crew.adopted.take(self._attempt)
         if ended is None or ended.attempt <= self._attempt.journalled or ended.code != 0:
@@ -492,6 +522,8 @@ class _Program:
             commands.shim_key(self._attempt), self._attempt.number, start.argv,
             {**call.environment, **start.told}, crew.folder, start.stdin, left_s, call.stuck_s,
         )  # fmt: skip
+        if call.workspace is not None:
+            command = call.workspace.command(command)
         self._commands += 1
         if self._commands > 1:
             command = replace(command, key=crew.part_key())

@@ -46,7 +46,7 @@ from headway.work import (
 
 if TYPE_CHECKING:
     from headway.pacing.budget import Budgets
-    from headway.run.driver import Driver, RunSetup
+    from headway.run.driver import Driver
 
 NO_RESULT: Final = Result(b"")
 LOCAL: Final[frozenset[FaultKind]] = frozenset(
@@ -102,7 +102,7 @@ class ActiveAttempt(Attempt):
         return self._clock
 
     @property
-    def is_last(self) -> bool:  # type: ignore[override] # Nobody sets it.
+    def is_last(self) -> bool:  # type: ignore[override] # It is never set.
         return is_last(self._attempts.driver.state, self.task, self.number)
 
     def needed(self, name: str) -> list[Needed]:
@@ -144,10 +144,10 @@ class ActiveAttempt(Attempt):
 
 
 class Attempts:
-    def __init__(self, driver: Driver, setup: RunSetup) -> None:
+    def __init__(self, driver: Driver) -> None:
         self.driver = driver
-        self.works, self.saved = setup.works, setup.saved
-        self._setup = setup
+        self.works, self.saved = driver.setup.works, driver.saved
+        self._graph = driver.setup.graph
         self._state = driver.state
         self._coherence = driver.state.coherence
         self._results = driver.results
@@ -195,7 +195,7 @@ class Attempts:
     def start(self, task: int) -> None:
         crash_point("started")
         active = self.active[task]
-        needs = self._setup.graph.groups[active.group].needs
+        needs = self._graph.groups[active.group].needs
         if needs:
             numbers = self._state.ready_set.numbers
             active.inputs = self._results.inputs(needs, active.member, numbers)
@@ -248,7 +248,7 @@ class Attempts:
 
     def asked(self, group: int, member: int, name: str) -> Iterator[tuple[Work, int, int, bool]]:
         """Of the group of this name, the members that a task needs, and whether they finished."""
-        groups, ready_set = self._setup.graph.groups, self._state.ready_set
+        groups, ready_set = self._graph.groups, self._state.ready_set
         need = next((one for one in groups[group].needs if groups[one.group].name == name), None)
         if need is None:
             return
@@ -261,8 +261,8 @@ class Attempts:
 
         Without a budget it is noted all the same: the run may be resumed with one.
         """
-        budgets, task = self._setup.budgets, active.task
-        names = pots_of(budgets, self._setup.graph.groups[active.group].name)
+        budgets, task = self.driver.budgets, active.task
+        names = pots_of(budgets, self._graph.groups[active.group].name)
         active.wanted = active.wanted.plus(more)
         try:
             while (room := budgets.claim(task, active.wanted, names)) == "later":
@@ -272,11 +272,13 @@ class Attempts:
                     await waiter
             held = budgets.held(task)
             if room == "never":
-                need = active.wanted.minus(held)
-                why = f"the budget has no room for a call of up to {need}"
+                why = f"the budget has no room for a call of up to {more}"
+                before = active.wanted.minus(more)
+                if before.tokens > 0 or before.microusd > 0:
+                    why += f", beside {before} for its calls before"
                 raise OverBudgetError(f"{why}: it is {budgets.describe(names)}")
             if held != active.reserved:
-                active.reserved, now = held, self._setup.clock()
+                active.reserved, now = held, self.driver.clock()
                 tokens = ceil(held.tokens)
                 fact = MoneyReserved(task, active.number, now, held.microusd, tokens)
                 active.durable = self._written(active, fact)
@@ -292,7 +294,7 @@ class Attempts:
     async def keep_reply(self, active: ActiveAttempt, reply: bytes) -> None:
         """Make a reply durable in the middle of an attempt, with what it is a reply to."""
         body = active.inputs + reply
-        fact = ReplyKept(active.task, active.number, self._setup.clock(), digest(body))
+        fact = ReplyKept(active.task, active.number, self.driver.clock(), digest(body))
         await self._written(active, fact, (fact.body, body))
         crash_point("kept")
 
@@ -300,13 +302,13 @@ class Attempts:
         self, active: ActiveAttempt, fact: MoneyReserved | ReplyKept, *bodies: tuple[bytes, bytes]
     ) -> asyncio.Future[None]:
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._setup.record.write((active.folded(fact, *bodies),), partial(fulfil, durable))
+        self.driver.record.write((active.folded(fact, *bodies),), partial(fulfil, durable))
         return durable
 
     def _settle(self, active: ActiveAttempt, result: Result, is_in_doubt: bool = False) -> Spend:
         """An attempt has ended: what it cost, and others may have the rest of its money."""
         spent = result.spend.at_least(active.reserved) if is_in_doubt else result.spend
-        if self._setup.budgets.settle(active.task, spent):
+        if self.driver.budgets.settle(active.task, spent):
             self._wake()
         return spent
 
@@ -378,7 +380,7 @@ class Attempts:
         crash_point("result")
         active.runner = None  # It ends with this call; what it holds is let go without a collector.
         ending = _ending(result, digest(result.body), active.inputs)
-        now = self._setup.clock()
+        now = self.driver.clock()
         done = ev.TaskFinished(active.task, active.number, now, ending)
         event: HasResult = done
         # What the run has taken back and still has a result keeps it: it is not paid again.
@@ -396,7 +398,7 @@ class Attempts:
         entry = active.folded(event, *bodies)
         self.ending += is_heard
         then = partial(self._durable, active, event, result) if is_heard else None
-        self._setup.record.write((entry,), then)
+        self.driver.record.write((entry,), then)
         crash_point("written")
 
     def _durable(self, active: ActiveAttempt, event: HasResult, result: Result) -> None:
@@ -434,7 +436,7 @@ class Attempts:
             del active_tasks[active.task]
             groups[group] = None
         self.ending -= len(durables)
-        if events and self._setup.watch is not None:
+        if events:
             driver.tell(events)
         driver.feed(events)
         for failed in unshown:
@@ -446,7 +448,7 @@ class Attempts:
         crash_point("lost")
         if fault.retry_after_s == inf:
             self.driver.stop("account", fault.detail)
-        if fault.kind in LOCAL and (full := self._setup.full_disk()):
+        if fault.kind in LOCAL and (full := self.driver.full_disk()):
             fault = Fault("disk", detail=f"{full}; {fault.detail}")
         if is_in_doubt and active.is_sent and not result.calls:
             # Its work could not say how many it sent. Without a price no money was set aside.
@@ -510,8 +512,8 @@ class Attempts:
             return "no"  # Its output cannot be written: the new attempt says so.
         # Paid for once: that it waits again costs nothing.
         ending = ev.Ending(row.ending.body, row.ending.inputs, access=row.ending.access)
-        event: ev.Event = ev.TaskProposed(active.task, active.number, self._setup.clock(), ending)
-        self._setup.record.write((active.folded(event),))
+        event: ev.Event = ev.TaskProposed(active.task, active.number, self.driver.clock(), ending)
+        self.driver.record.write((active.folded(event),))
         self._hold(active, saved.body(row))
         self.driver.feed([event])
         return "proposed"
@@ -572,5 +574,5 @@ def _ending(
     return ev.Ending(
         body, inputs, result.input_tokens, result.output_tokens, money, result.calls,
         result.exit_code, is_in_doubt, extra_tokens=extra, unpriced=result.unpriced,
-        cache=result.cache,
+        cache=result.cache, is_renewed=result.is_renewed,
     )  # fmt: skip

@@ -14,6 +14,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from glob import escape as glob_escape
+from glob import glob
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final, Literal
 
@@ -67,8 +69,8 @@ def check_up(environ: Mapping[str, str]) -> list[DoctorFinding]:
         lambda: _runtime_folder(place),
         lambda: _folder("config folder", *config_folder(environ)),
         lambda: _folder("state folder", place.state, place.state_by),
-        lambda: _disk(place), lambda: _journals(place), _files_open, lambda: _broker(place),
-        lambda: _keys(environ), _prices, _mcp, lambda: _clock(place),
+        lambda: _disk(place), lambda: _journals(place), lambda: _workspaces(place), _files_open,
+        lambda: _broker(place), lambda: _keys(environ), _prices, _mcp, lambda: _clock(place),
     )  # fmt: skip
     return [look() for look in looks]
 
@@ -142,6 +144,32 @@ def _disk(place: Folders) -> DoctorFinding:
         return DoctorFinding("disk", "ok", detail)
     fix = "headway doctor --prune 30d, or set HEADWAY_STATE_DIR to a larger disk"
     return DoctorFinding("disk", "fail" if free < DISK_FAIL_BYTES else "warn", detail, fix)
+
+
+def _workspaces(place: Folders) -> DoctorFinding:
+    """What this system allows, and workspaces of runs that no process performs."""
+    from headway.workspaces.observation import probe
+
+    try:
+        abilities = probe(_existing(place.state))
+        runs = list_runs(place.state, JOURNALS_MAX)
+    except OSError as fault:
+        return DoctorFinding("workspaces", "warn", f"{place.state}: {fault.strerror}")
+    except HeadwayError as error:
+        return DoctorFinding("workspaces", "warn", error.message, error.hint or "")
+    detail = f"{abilities.mode}, reads {'are' if abilities.is_observed else 'cannot be'} observed"
+    left = 0
+    for run in runs:
+        found = owner.look(run.folder)
+        if not (found and found.is_alive):
+            left += len(glob(os.path.join(glob_escape(run.folder), "workspaces/*/attempts/*")))
+    if left:
+        return DoctorFinding(
+            "workspaces", "warn", f"{detail}; {left} of interrupted runs",
+            "headway resume goes on with them; headway doctor --prune 30d removes old runs",
+        )  # fmt: skip
+    return DoctorFinding("workspaces", "ok" if not abilities.words else "warn",
+                         f"{detail}{abilities.words and '; '}{abilities.words}")  # fmt: skip
 
 
 def _journals(place: Folders) -> DoctorFinding:

@@ -12,10 +12,8 @@ Laws:
 from __future__ import annotations
 
 import asyncio
-import sys
-import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
 from typing import Final, Literal
@@ -23,7 +21,7 @@ from typing import Final, Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from headway.base.values import DAY_S
+from headway.base.values import DAY_S, Budget
 from headway.engine import events as ev
 from headway.engine.engine import Step, advance, begin, step
 from headway.engine.record import JournalEntry
@@ -39,8 +37,9 @@ from headway.run.attempts import ActiveAttempt, Attempts
 from headway.run.machine import Machine, cores, follow_machine
 from headway.run.results import Results, Saved, take_over
 from headway.state.coherence import Coherence
-from headway.state.outbox import Outbox
-from headway.work import Work
+from headway.state.context import Commons, Watch
+from headway.state.outbox import Outbox, Send
+from headway.work import Attempt, Work
 
 # Wakes a driver at a time on the wall, also after the machine was suspended.
 
@@ -81,20 +80,6 @@ class Alarm:
             return
         self._timer, self._at_s = None, inf
         self._ring()
-
-
-def own_overhead() -> Callable[[], tuple[float, int]]:
-    """Returns a function: CPU seconds of this process since now, and its peak memory in bytes."""
-    began_s = time.process_time()
-
-    def look() -> tuple[float, int]:
-        import resource
-
-        unit = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, others kibibytes.
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-        return time.process_time() - began_s, peak
-
-    return look
 
 
 # Groups whose members are found at run time: one for each line or element of another's result.
@@ -156,29 +141,56 @@ Cause = Literal["", "budget", "window", "interrupted", "halt", "journal", "accou
 """Why a run ended before everything was done; empty if it did not."""
 
 
-class RunSetup(Struct, frozen=True):
-    """One run: what, how, and who is told."""
+class Sharing(Struct, frozen=True):
+    """The state that the tasks of a run share, and what is done to the world for them."""
+
+    coherence: Coherence
+    find: Callable[[str], Send | None] | None = None
+    watch: Callable[[Attempt], Watch | None] | None = None
+    lends: tuple[Callable[[Commons], None], ...] = ()
+
+
+class Launch(Struct, frozen=True):
+    """What a run is to do, and who takes part in it."""
 
     graph: Graph
     works: Sequence[Work]
-    rules: Rules
-    record: Record
-    clock: Callable[[], float]
-    saved: Saved = Saved()
-    budgets: Budgets[int] = field(default_factory=lambda: Budgets({}))
+    rules: Rules = Rules()
+    budget: Budget | None = None
+    group_budgets: Mapping[str, Budget] = field(default_factory=dict)
     waits_until_s: float | None = None
     """Until when the run may wait for a usage window, by the clock: `-inf` is not at all; `None`,
     for one that is filled within a day."""
     starts: tuple[float, str] = (-inf, "")
     """When the first task may start, by the clock, and why not before."""
     watch: Callable[[Sequence[ev.Event]], None] | None = None
+    meets: tuple[Callable[[Driver], None], ...] = ()
+    """Who wants to know the driver before anything starts."""
+    closes: tuple[Callable[[], Awaitable[None]], ...] = ()
+    """Who performs tasks and must be let go at the end, in this order."""
     machine: Machine | None = None
     """Shows what the commands of the run do, if it has any."""
-    coherence: Coherence | None = None
-    outbox: Outbox | None = None
-    full_disk: Callable[[], str] = str
-    """Which disk of the run is full, in words; while one is, nothing starts."""
-    overhead: Callable[[], tuple[float, int]] | None = None
+    heeds_signals: bool = False
+    """Whether an interrupt drains the run instead of ending the process."""
+    sharing: Sharing | None = None
+
+    @property
+    def sees_calls(self) -> bool:
+        """Whether calls to models go through this process: its own, or those of its commands."""
+        is_metered = self.machine is not None and self.machine.meter is not None
+        return is_metered or any(not work.is_local for work in self.works)
+
+
+EXIT_FAILED: Final = 1
+EXITS: Final = {
+    "budget": 4,
+    "window": 75,
+    "interrupted": 130,
+    "halt": 1,
+    "journal": 2,
+    "account": 1,
+}
+"""By why a run ended early. The first three can be resumed as they are."""
 
 
 class RunOutcome(Struct, frozen=True):
@@ -187,22 +199,39 @@ class RunOutcome(Struct, frozen=True):
     detail: str = ""
     until_s: float = 0.0
 
+    @property
+    def exit_code(self) -> int:
+        if self.cause:
+            return EXITS[self.cause]
+        end = self.finished
+        return EXIT_FAILED if end.failed or end.skipped or end.left or end.effects else 0
+
 
 class Driver:
-    def __init__(self, setup: RunSetup) -> None:
-        self._setup = setup
-        self.state: State = begin(setup.graph, setup.rules, setup.coherence)
+    outcome: RunOutcome
+    """How the run ended, when it has."""
+
+    def __init__(
+        self, setup: Launch, record: Record, clock: Callable[[], float], saved: Saved | None = None,
+        budgets: Budgets[int] | None = None, outbox: Outbox | None = None,
+        full_disk: Callable[[], str] = str,
+    ) -> None:  # fmt: skip
+        """`full_disk` says which disk is full, in words; while one is, nothing starts."""
+        self.setup = setup
+        self.record, self.clock, self.full_disk = record, clock, full_disk
+        self.saved = saved = Saved() if saved is None else saved
+        self.budgets: Budgets[int] = Budgets({}) if budgets is None else budgets
+        self.outbox = outbox
+        coherence = None if setup.sharing is None else setup.sharing.coherence
+        self.state: State = begin(setup.graph, setup.rules, coherence)
         self.state.held_until_s, self.state.hold_reason = setup.starts
-        self.saved = setup.saved
-        self.clock = setup.clock
         # Without kept bodies nothing can be fetched: all that is needed stays in memory.
-        fetch = setup.saved.fetch if setup.saved.keeps_bodies else None
-        self.results = Results(setup.graph, fetch)
-        self._attempts = Attempts(self, setup)
+        self.results = Results(setup.graph, saved.fetch if saved.keeps_bodies else None)
+        self._attempts = Attempts(self)
         self.failures = self._attempts.failures
         self._spread = GroupDiscovery(setup.graph, setup.works)
-        self.alarm = Alarm(setup.clock, partial(_ticked, self))
-        self._outcome: tuple[Cause, str, float] = ("", "", 0.0)
+        self.alarm = Alarm(clock, partial(_ticked, self))
+        self._ends: tuple[Cause, str, float] = ("", "", 0.0)
         self._is_stopping_now = False
         self._is_over = False
         self._is_put_off = False
@@ -213,7 +242,7 @@ class Driver:
         """Why the run ends with an exception, once everything that was started has ended."""
 
     async def run(self) -> RunOutcome:
-        setup = self._setup
+        setup = self.setup
         loop = asyncio.get_running_loop()
         self._done = loop.create_future()
         # A user who asks for waves of 4 or a pool of 8 gets them, whatever the machine.
@@ -222,7 +251,7 @@ class Driver:
         if is_local and setup.machine is not None:
             looker = loop.create_task(follow_machine(self, setup.machine, is_exact))
         try:
-            take_over(self.state, setup.graph, setup.works, setup.saved, self.results, self.publish)
+            take_over(self.state, setup.graph, setup.works, self.saved, self.results, self.publish)
             if is_local and not is_exact:
                 self.feed(ev.LocalRoom(LocalWidth(cores()).places))
             self.feed(ev.Began())
@@ -234,20 +263,21 @@ class Driver:
             if looker is not None:
                 looker.cancel()
             await self._attempts.end_all()
-        if setup.outbox is not None:
-            left = await setup.outbox.drained() or 0
-            finished = replace(finished, at_s=setup.clock(), effects=left)
-            setup.record.write((JournalEntry(finished),))
+        if self.outbox is not None:
+            left = await self.outbox.drained() or 0
+            finished = replace(finished, at_s=self.clock(), effects=left)
+            self.record.write((JournalEntry(finished),))
             self.tell((finished,))
         try:
-            await setup.record.flush()
+            await self.record.flush()
         except JournalError:
             # Closing the journal says what is not on the disk; the user wants to leave now.
-            if self._outcome[0] != "interrupted":
+            if self._ends[0] != "interrupted":
                 raise
         if self.error is not None:
             raise self.error
-        return RunOutcome(finished, *self._outcome)
+        self.outcome = RunOutcome(finished, *self._ends)
+        return self.outcome
 
     def stop(
         self, cause: Cause, detail: str, *, is_now: bool = False, until_s: float = 0.0
@@ -256,10 +286,10 @@ class Driver:
 
         For the cause `account`, tasks that do not need the account still start.
         """
-        before = self._outcome[0]
+        before = self._ends[0]
         # What stops the whole run replaces what stopped the use of an account.
         if not before or (before == "account" and cause != "account"):
-            self._outcome = (cause, detail, until_s)
+            self._ends = (cause, detail, until_s)
         if cause == "account":
             self._is_put_off = True
             return
@@ -286,11 +316,11 @@ class Driver:
         Whether the run waits for that.
         """
         until_s = resets_at_s + RESET_S
-        latest_s = self._setup.waits_until_s
-        if until_s > (self._setup.clock() + DAY_S if latest_s is None else latest_s):
+        latest_s = self.setup.waits_until_s
+        if until_s > (self.clock() + DAY_S if latest_s is None else latest_s):
             self.stop("window", detail, until_s=resets_at_s)
             return False
-        if until_s > max(self._setup.clock(), self.state.held_until_s):
+        if until_s > max(self.clock(), self.state.held_until_s):
             self.hold(detail, until_s)
         return True
 
@@ -302,7 +332,7 @@ class Driver:
         if self._is_feeding:
             return  # The call of `feed` that is active comes to it.
         self._is_feeding = True
-        state, inbox, clock = self.state, self._inbox, self._setup.clock
+        state, inbox, clock = self.state, self._inbox, self.clock
         try:
             # Attempts in threads look at the shared state, which this may change.
             with self._attempts.lock:
@@ -332,7 +362,7 @@ class Driver:
     def ended(self, group: int) -> None:
         self._expand(self._spread.after(group))
         if self._is_stopping_now and not self._attempts.ending:
-            self.cut_short(self._outcome[1])
+            self.cut_short(self._ends[1])
 
     def active_attempts(self) -> Iterable[ActiveAttempt]:
         return self._attempts.active.values()
@@ -346,14 +376,14 @@ class Driver:
 
         A full disk is not the task's fault: the run stops, and a resume shows the result.
         """
-        work = self._setup.works[group]
+        work = self.setup.works[group]
         try:
             if work.publishes:
                 work.publish(member, body)
         except OSError as fault:
             if fault.errno not in FULL:
                 return fault.strerror or str(fault)
-            name, why = work.label(member), self._setup.full_disk() or fault.strerror
+            name, why = work.label(member), self.full_disk() or fault.strerror
             self.stop("journal", f"the output of {name} cannot be written: {why}")
         except HeadwayError as error:
             return error.message
@@ -361,10 +391,10 @@ class Driver:
 
     def tell(self, events: Sequence[ev.Event]) -> None:
         """A watcher must not be able to break what it watches in the middle."""
-        if self._setup.watch is None or self.error is not None:
+        if self.setup.watch is None or self.error is not None:
             return
         try:
-            self._setup.watch(events)
+            self.setup.watch(events)
         except Exception as error:
             # The boundary: a view that fails, a pipe that is closed. It is told at the end.
             _end_with(self, error)
@@ -372,17 +402,13 @@ class Driver:
     def _perform(self, taken: Step) -> None:
         events = taken.events
         last = events[-1] if events else None
-        if isinstance(last, ev.RunFinished) and self._setup.overhead is not None:
-            cpu_s, memory_bytes = self._setup.overhead()
-            last = replace(last, cpu_s=cpu_s, memory_bytes=memory_bytes)
-            events = (*events[:-1], last)
         if events:
             entry = self._attempts.entry
             # A run has not ended before its effects have: a crash in between leaves it open.
-            is_late = isinstance(last, ev.RunFinished) and self._setup.outbox is not None
+            is_late = isinstance(last, ev.RunFinished) and self.outbox is not None
             known = events[:-1] if is_late else events
-            self._setup.record.write([entry(event) for event in known])
-            if self._setup.watch is not None and known:
+            self.record.write([entry(event) for event in known])
+            if self.setup.watch is not None and known:
                 self.tell(known)
             if self.state.coherence is not None:
                 self._attempts.hear(events)
@@ -403,11 +429,11 @@ class Driver:
             self._done.set_result(last)
 
     def _release(self, effect: ev.Release) -> None:
-        if self._setup.outbox is not None:
+        if self.outbox is not None:
             group, member = self.state.place(effect.task)
-            work = self._setup.works[group]
+            work = self.setup.works[group]
             key, name = work.key(member), work.label(member)
-            self._setup.outbox.release(effect.task, key, name, effect.acts)
+            self.outbox.release(effect.task, key, name, effect.acts)
 
     def _expand(self, groups: Sequence[int]) -> None:
         later: list[int] = []

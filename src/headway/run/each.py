@@ -17,7 +17,7 @@ from headway.base.digest import digest
 from headway.base.values import Fault
 from headway.pacing.windows import Shares
 from headway.plans.each import ArgumentPlan
-from headway.work import Attempt, AttemptError, Needed, Result
+from headway.work import Attempt, AttemptError, Needed, Result, Work
 
 # What an `each` was asked to do, as its run keeps it: all that a resume needs to know.
 
@@ -56,13 +56,12 @@ class EachSource(Struct, frozen=True):
 LABEL_CHARS_MAX: Final = 60
 
 
-class EachWork:
-    """One group: all commands of an `each`."""
+class EachWork(Work):
+    """One group: all commands of an `each`, whose outputs the watcher of the run shows. A command
+    ends itself in time, so that its output until then is kept."""
 
     name = "each"
     is_local = True
-    is_idle_until_sent = False
-    publishes = False
 
     def __init__(
         self, plan: ArgumentPlan, folder: str, shim: shell.ShimClient,
@@ -71,8 +70,6 @@ class EachWork:
     ) -> None:  # fmt: skip
         """`adopted` are ends that an interrupted process did not come to journal."""
         self.plan = plan
-        self.timeout_s: float | None = None
-        """A command ends itself in time: its output until then is kept."""
         self.ended: dict[int, shell.CommandEnded] = {}
         self._folder = folder
         self._shim = shim
@@ -96,9 +93,6 @@ class EachWork:
 
     def count(self, needed: Callable[[str], list[Needed]]) -> int:  # noqa: ARG002 - it is known
         return self.plan.count()
-
-    def publish(self, member: int, body: bytes | None) -> None:
-        """The watcher of the run shows outputs, in their order."""
 
     async def perform(self, attempt: Attempt) -> Result:
         ended = self._adopted.take(attempt) if self._adopted is not None else None

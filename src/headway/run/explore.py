@@ -1,11 +1,11 @@
-"""Performs a plan's functions step by step in a copy of its folder, for `explore`.
+"""Performs a plan in a copy of its folder, in declared order, and pairs of its tasks the other way.
 
 Laws:
-- A function stops before it looks at the shared state and before it opens a file, and goes on when
-  its schedule says so. Between two such points no other task does anything.
-- Every trial begins anew: the folder and the environment are as they were, and the modules in it
-  are imported again, so that what tasks share there they share within one trial only.
-- Nothing outside of the copy is written by accident, no connection made, no program started.
+- Nothing that a task writes within the plan's folder reaches the user's: commands see the copy in
+  its place (an overlay), or work in the copy where the system has none.
+- No call reaches a model: prompts are answered by a hash of what they ask, or by what an earlier
+  run was answered; effects are not performed.
+- Before each try the copy is what it was before that task, to the date of every file.
 """
 
 from __future__ import annotations
@@ -15,632 +15,699 @@ import os
 import shutil
 import sys
 import tempfile
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from inspect import isawaitable, signature
-from queue import Empty, SimpleQueue
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
-from typing import Final
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
-from headway.agents.function import as_text, result_of
+from headway.agents.function import takes
+from headway.agents.shell import Command
+from headway.base.clock import wall_s
 from headway.base.digest import digest
-from headway.errors import InternalError, UsageError
-from headway.plans.expand import GroupPlan
-from headway.plans.sharing import targets_of
-from headway.plans.spec import Python, Value, text_of
-from headway.plans.template import Template
-from headway.report import stage as trials
-from headway.report.explore import ExploreSubject
-from headway.run.reduce import reducer
-from headway.run.tasks import arguments_of, function_of
-from headway.state.context import Circumstances, Context, LocalReach
-from headway.state.shared import Act, Channels, Reducer, Snapshot
+from headway.base.folders import folders
+from headway.base.values import Fault
+from headway.errors import UsageError, did_you_mean
+from headway.journal.folder import find_run
+from headway.journal.journal import NullJournal
+from headway.journal.reader import JournalReader
+from headway.plans.expand import ExpandedPlan, keys_of
+from headway.plans.spec import CommandSpec, Prompt, Python, TaskSpec, WorkspaceSpec
+from headway.report import explore as judge
+from headway.report.explore import (
+    Changes,
+    Difference,
+    Explored,
+    KnownOrder,
+    PairVerdict,
+    Performance,
+)
+from headway.report.findings import order_by
+from headway.run.driver import Driver
+from headway.run.plan_run import PlanRun, PlanSource, plan_run
+from headway.run.run_context import Crew
+from headway.run.scratch import ScratchFolder
+from headway.run.tasks import function_of
+from headway.state.context import Commons
+from headway.state.shared import UNTOUCHED, Access, Shared, Snapshot
+from headway.work import Attempt, AttemptError, Result, Work
+from headway.workspaces.observation import (
+    Observation,
+    launch_argv,
+    probe,
+    read_observation,
+    write_spec,
+)
+from headway.workspaces.store import must_be_apart
 
-# What the modules of a folder hold by themselves: which of it functions name, and change.
+if TYPE_CHECKING:
+    from headway.agents.prompt import PromptAgent, PromptCall
+    from headway.plans.load import Loaded
+    from headway.run.filling import Filling
+    from headway.run.workspaces import Perform, Verify, Workspaces
 
-FINGERPRINT_CHARS: Final = 20_000
-"""Of a value that is written out to be compared; what is behind is not looked at."""
+LIMIT_S: Final = 30.0
+"""How long a task may take that is tried again, or `SLOWER` times as long as in declared order."""
+SLOWER: Final = 10
+TASKS_MAX: Final = 2_000
+"""Tasks that are performed: pairs of more are millions."""
+# How tasks are performed in the copy: as a run does it, with other places, models and effects.
 
 
-class Globals:
-    """Module-level values of the modules that are imported from one folder."""
+class TaskView:
+    """The copy as one performance of a task sees it, in the place of a workspace."""
 
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-        self._known: dict[str, str] = {}
+    is_resumed = False
+    rejected = ""
 
-    def forget(self) -> None:
-        for name, _ in list(self._modules()):
-            del sys.modules[name]
-        self._known = {}
+    def __init__(self, site: ExploreSite, spec: WorkspaceSpec, start: str) -> None:
+        self.site, self.spec, self.start = site, spec, start
+        self.logs: list[str] = []
 
-    def changed(self) -> list[str]:
-        """Values that are not as they were when this was last asked."""
-        now = {
-            f"{module_name}.{name}": _fingerprint(value)
-            for module_name, module in self._modules()
-            for name, value in list(vars(module).items())
-            if not name.startswith("__") and _is_value(value)
+    def reset(self) -> None:
+        """There is nothing that an earlier attempt has left."""
+
+    def file(self, kind: str) -> str:
+        return self.site.path(kind)
+
+    def command(self, command: Command, *, is_observed: bool = True) -> Command:
+        site = self.site
+        path, log = site.path("spec"), site.path("observed")
+        spec = {
+            "mode": site.mode, "folder": site.folder, "cwd": self.start, "log": log,
+            "observe": site.is_observed,
+            "own": [site.run_folder, "/run/user"], **site.mounts,
+        }  # fmt: skip
+        write_spec(path, spec)
+        del is_observed  # Whatever it starts is a part of what it does.
+        self.logs.append(log)
+        return replace(command, argv=tuple(launch_argv(path, command.argv)))
+
+
+class ExploreSite:
+    """Where a plan is tried: the copy, and how commands get to see it."""
+
+    def __init__(self, folder: str, root: str) -> None:
+        self.folder = os.path.realpath(folder)
+        self.root = root
+        self.run_folder = os.path.join(root, "run")
+        tree = os.path.join(root, "tree")
+        none, work = os.path.join(tree, "none"), os.path.join(tree, "work")
+        for place in (self.run_folder, tree, none, work):
+            os.mkdir(place)
+        found = probe(tree)
+        self.mode, self.is_observed, self.words = found.mode, found.is_observed, found.words
+        self.files = ScratchFolder(self.folder, os.path.join(tree, "files"))
+        is_overlay = self.mode == "overlay"
+        self.start = self.folder if is_overlay else self.files.place
+        """The copy, as commands see it."""
+        self.mounts: dict[str, object] = {"place": self.files.place}
+        if is_overlay:
+            self.mounts = {
+                "lower": [none], "upper": self.files.place,
+                "work": work, "hidden": [tree],
+            }  # fmt: skip
+        self._number = 0
+
+    def path(self, kind: str) -> str:
+        self._number += 1
+        return os.path.join(self.run_folder, f"{self._number}.{kind}")
+
+
+class CopyViews:
+    """In the place of a run's workspaces: shows every task the one copy."""
+
+    def __init__(self, site: ExploreSite) -> None:
+        self.site = site
+        self.current: TaskView | None = None
+        """What the task sees that was performed last."""
+
+    async def perform(
+        self, spec: WorkspaceSpec, filling: Filling, work: Perform, verify: Verify | None
+    ) -> Result:
+        del verify  # It is a part of the work, as in a run that lands exactly.
+        start = os.path.normpath(os.path.join(self.site.start, filling.text(spec.path)))
+        self.current = TaskView(self.site, spec, start)
+        return await work(replace(filling, workspace=cast("Any", self.current)))
+
+
+class ExploreCrew(Crew):
+    """Performs tasks as a run does, in the copy and without models."""
+
+    site: ExploreSite | None = None
+    views: CopyViews | None = None
+    answers: KnownAnswers | None = None
+
+    def workspaces(self) -> Workspaces:
+        return cast("Workspaces", self.views)
+
+    async def prompts(self) -> PromptAgent:
+        return cast("PromptAgent", self.answers)
+
+    @contextmanager
+    def in_copy(self) -> Iterator[None]:
+        """Where this process itself writes: outputs, functions that take `ctx`."""
+        assert self.site is not None
+        before, self.folder = self.folder, self.site.files.place
+        try:
+            yield
+        finally:
+            self.folder = before
+
+
+class KnownAnswers:
+    """Answers a prompt as an earlier run was answered, or with a hash of its text."""
+
+    def __init__(self, plan: ExpandedPlan, answers: Mapping[tuple[bytes, bytes], bytes]) -> None:
+        self._answers = answers
+        self._keys = {
+            group.label(member): keys.key(member)
+            for group, keys in zip(plan.groups, keys_of(plan), strict=True)
+            if keys is not None and answers
+            for member in range(group.count or 0)
         }
-        changed = [name for name, text in now.items() if self._known.get(name, text) != text]
-        self._known = now
-        return changed
 
-    def named_by(self, function: Callable[..., object]) -> list[str]:
-        """Values that the code of a function names, or that of the folder's functions it names."""
-        found: dict[str, None] = {}
-        seen: set[int] = set()
-        todo = [function]
-        for one in todo:
-            code = getattr(one, "__code__", None)
-            if not isinstance(one, FunctionType) or not isinstance(code, CodeType):
-                continue
-            if id(code) in seen:
-                continue
-            seen.add(id(code))
-            module = one.__globals__
-            for name in _names(code):
-                value = module.get(name)
-                if isinstance(value, FunctionType):
-                    todo.append(value)
-                elif name in module and _is_value(value):
-                    found[f"{module.get('__name__', '')}.{name}"] = None
-        return list(found)
-
-    def _modules(self) -> Iterator[tuple[str, ModuleType]]:
-        for name, module in list(sys.modules.items()):
-            file = getattr(module, "__file__", None)
-            if isinstance(file, str) and file.startswith(self._folder + "/"):
-                yield name, module
+    async def perform(self, call: PromptCall, attempt: Attempt) -> Result:
+        text = digest(f"{call.model}\0{call.system}\0{call.prompt}".encode()).hex()
+        asked = self._keys.get(attempt.name, b""), attempt.inputs
+        return Result(self._answers.get(asked, text.encode()))
 
 
-def _is_value(value: object) -> bool:
-    """Whether it can hold something that one task leaves for another."""
-    return not isinstance(value, (ModuleType, FunctionType, BuiltinFunctionType, type)) and (
-        type(value).__module__ not in ("typing", "__future__")
+class TriedTask(Struct, eq=False):
+    """A task that was performed in declared order, and what that did."""
+
+    group: int
+    member: int
+    label: str
+    work: Work | None = None
+    attempt: Attempt | None = None
+    done: Performance = Performance()
+
+
+class TriedWork:
+    """A work whose performances are recorded; everything else is as it was."""
+
+    def __init__(self, index: int, work: Work, trial: PlanTrial) -> None:
+        self._index, self._work, self._trial = index, work, trial
+        self.name = work.name
+        self.is_local = work.is_local
+        self.is_idle_until_sent = work.is_idle_until_sent
+        self.publishes = work.publishes
+        self.timeout_s = work.timeout_s
+        self.label = work.label
+        self.key = work.key
+        self.count = work.count
+
+    def publish(self, member: int, body: bytes | None) -> None:
+        with self._trial.crew.in_copy():
+            self._work.publish(member, body)
+        if body is not None:
+            self._trial.published(self._index, member)
+
+    async def perform(self, attempt: Attempt) -> Result:
+        return await self._trial.first(self._index, self._work, attempt)
+
+
+class PlanTrial:
+    """One plan that is tried: in declared order, then pairs of its tasks the other way."""
+
+    def __init__(self, original: ExpandedPlan, run: PlanRun, crew: ExploreCrew) -> None:
+        self.original, self.run, self.crew = original, run, crew
+        assert crew.site is not None
+        assert crew.views is not None
+        self.files, self._views = crew.site.files, crew.views
+        self.tasks: list[TriedTask] = []
+        """In the order in which they were performed, which is the declared one."""
+        self.tries = 0
+        sharing = run.launch.sharing
+        self._shared: Shared | None = None if sharing is None else sharing.coherence.shared
+        self._memories: dict[int, frozenset[str]] = {}
+        self._same_without: dict[int, frozenset[int]] = {}
+        """By task: those before it without all of which it does the same."""
+        self._same_behind: dict[int, frozenset[int]] = {}
+        """By task: those after it behind all of which it does the same."""
+        self._is_steady: dict[str, bool] = {}
+        """Whether a task does the same again on the same files."""
+
+    async def serial(self) -> None:
+        """Perform all tasks, one after another."""
+        launch = self.run.launch
+        works = (
+            *(TriedWork(n, work, self) for n, work in enumerate(self.run.works[: self._count])),
+            *self.run.works[self._count :],
+        )
+        for lend in () if launch.sharing is None else launch.sharing.lends:
+            lend(Commons())
+        await Driver(replace(launch, works=works), NullJournal(), wall_s).run()
+        known = {(task.group, task.member) for task in self.tasks}
+        for group in self.run.plans.expanded.groups:
+            for member in range(1 if group.count is None else group.count):
+                if (group.index, member) not in known:
+                    label = group.name if group.count is None else group.label(member)
+                    why = "it was not performed: what it needs has failed"
+                    done = Performance(fault=why)
+                    self.tasks.append(TriedTask(group.index, member, label, done=done))
+
+    @property
+    def _count(self) -> int:
+        return len(self.original.groups)
+
+    async def first(self, group: int, work: Work, attempt: Attempt) -> Result:
+        """Perform a task in declared order. Raises AttemptError."""
+        task = TriedTask(group, attempt.member, attempt.name, work, attempt)
+        self.tasks.append(task)
+        if len(self.tasks) > TASKS_MAX:
+            raise AttemptError(Fault("request", detail=f"more than {TASKS_MAX:,} tasks"))
+        # The driver takes the snapshot back when the attempt ends.
+        task.done, ended = await self._performed(task, attempt)
+        task.attempt = _twin(attempt)
+        if isinstance(ended, AttemptError):
+            raise ended
+        return ended
+
+    def published(self, group: int, member: int) -> None:
+        task = next(one for one in self.tasks if (one.group, one.member) == (group, member))
+        task.done = _with_output(task.done, self.files.scan())
+
+    async def again(self, task: TriedTask, files: Changes) -> Performance:
+        """Perform it once more, on other files, but the same results and shared state."""
+        assert task.attempt is not None
+        assert task.work is not None
+        self.tries += 1
+        self.files.restore(files)
+        attempt = _twin(task.attempt)
+        if attempt.snapshot is not None and self._shared is not None:
+            attempt.snapshot = Snapshot(self._shared, attempt.snapshot.position)
+        limit_s = max(LIMIT_S, SLOWER * task.done.took_s)
+        try:
+            async with asyncio.timeout(limit_s):
+                done, ended = await self._performed(task, attempt)
+        except TimeoutError:
+            return Performance(fault=f"it has not ended after {limit_s:.0f} s")
+        if task.work.publishes and isinstance(ended, Result):
+            try:
+                with self.crew.in_copy():
+                    task.work.publish(task.member, ended.body)
+            except OSError as wrong:
+                return replace(done, fault=wrong.strerror or str(wrong))
+            done = _with_output(done, self.files.scan())
+        return done
+
+    async def _performed(
+        self, task: TriedTask, attempt: Attempt
+    ) -> tuple[Performance, Result | AttemptError]:
+        assert task.work is not None
+        snapshot, began_s = attempt.snapshot, time.monotonic()
+        self._views.current = None
+        ended: Result | AttemptError
+        is_inside = self._is_inside(task.group)
+        try:
+            with self.crew.in_copy() if is_inside else nullcontext():
+                ended = await task.work.perform(attempt)
+        except AttemptError as lost:
+            ended = lost
+        logs = self._observed()
+        changes = self.files.scan()
+        used: frozenset[str] | None = None
+        # Of a search not everything is known that it looked at.
+        if not is_inside and all(log.is_whole and not log.searches for log in logs):
+            paths = [path for log in logs for path in (*log.reads, *log.listed, *log.writes)]
+            used = judge.with_above([*paths, *changes])
+        access = UNTOUCHED if snapshot is None else snapshot.access()
+        lost_result = ended.result if isinstance(ended, AttemptError) else ended
+        done = Performance(
+            "" if isinstance(ended, Result) else ended.fault.detail or ended.fault.kind,
+            b"" if lost_result is None else lost_result.body,
+            changes, used, frozenset(path for log in logs for path in log.listed),
+            _puts(access), tuple(look.what for look in access.reads), _outside(logs),
+            time.monotonic() - began_s,
+        )  # fmt: skip
+        return done, ended
+
+    def _observed(self) -> list[Observation]:
+        """What the commands of the task have read and written that was performed last."""
+        view = self._views.current
+        return [] if view is None else [read_observation(log) for log in view.logs]
+
+    def _is_inside(self, group: int) -> bool:
+        """Whether this process itself performs it, which is not observed."""
+        plan = self.run.plans.expanded
+        task = plan.groups[group].task
+        return isinstance(task.work, Python) and plan.spec.workspace_of(task) is None
+
+    # Pairs.
+
+    async def pairs(self, named: Sequence[str]) -> AsyncIterator[PairVerdict]:
+        """Every pair, or those of two names; those in between are known when a pair is judged."""
+        graph = self.run.launch.graph
+        needs = [[(need.group, need.block) for need in group.needs] for group in graph.groups]
+        is_ordered = order_by(needs, graph.queues.values())
+        tasks = self.tasks
+        order = KnownOrder(len(tasks), lambda one, other: is_ordered(
+            *((tasks[n].group, tasks[n].member) for n in (one, other))
+        ))  # fmt: skip
+        for second, after in enumerate(tasks):
+            for first in reversed(range(second)):
+                if is_wanted((tasks[first].label, after.label), named):
+                    found = await self._pair(first, second, order)
+                    if found.verdict in ("fails", "differs"):
+                        order.add(first, second)
+                    yield found
+
+    async def _pair(self, first: int, second: int, order: KnownOrder) -> PairVerdict:
+        before, after = self.tasks[first], self.tasks[second]
+        pair = PairVerdict(before.label, after.label, "independent")
+        if path := judge.read_early(self.original, after.group, before.done.changes):
+            early = Difference("early", path, "", "")
+            return replace(pair, verdict="differs", difference=early)
+        if order.declares(first, second):
+            return replace(pair, verdict="ordered", why=self._edge(before.group, after.group))
+        if self._keeps_files(before.group) and self._keeps_files(after.group):
+            return replace(pair, verdict="kept", why="each works on files of its own")
+        if why := self._unknown(before) or self._unknown(after):
+            return replace(pair, verdict="unjudged", why=why)
+        if judge.uses(after.done, before.done.changes) or judge.uses(
+            before.done, after.done.changes
+        ):
+            middle = order.between(first, second)
+            if middle is not None:
+                return replace(pair, verdict="implied", why=self.tasks[middle].label)
+            pair = await self._turned(pair, first, second, order)
+        return self._beyond_files(pair, before, after) if pair.verdict == "independent" else pair
+
+    def _beyond_files(self, pair: PairVerdict, before: TriedTask, after: TriedTask) -> PairVerdict:
+        """The same, if nothing that was not compared can come between them."""
+        for task in (before, after):
+            if task.done.outside:
+                why = f"`{task.label}` writes {task.done.outside[0]}, outside of the plan's folder"
+                return replace(pair, verdict="unjudged", why=why)
+        if names := self._memory(before.group) & self._memory(after.group):
+            why = f"both use `{min(names)}`, which the functions of a run share in memory"
+            return replace(pair, verdict="unjudged", why=why)
+        if key := judge.common_key(before.done, after.done):
+            why = f"a run keeps the order of what they do with `state:{key}`"
+            return replace(pair, verdict="kept", why=why)
+        return pair
+
+    def _memory(self, group: int) -> frozenset[str]:
+        """Values in memory that the function of a group names and that can change."""
+        work = self.original.groups[group].task.work
+        if not isinstance(work, Python):
+            return frozenset()
+        if group not in self._memories:
+            with suppress(UsageError):
+                function = function_of(work.target, self.crew.folder)
+                self._memories[group] = frozenset(values_named(function))
+        return self._memories.get(group, frozenset())
+
+    async def _turned(
+        self, pair: PairVerdict, first: int, second: int, order: KnownOrder
+    ) -> PairVerdict:
+        """Perform the second one before the first one, then the first one after it."""
+        before, after = self.tasks[first], self.tasks[second]
+        dones = [task.done for task in self.tasks]
+        behind = order.behind(first, second)
+        base = judge.files_before(dones, second, {first, *behind})
+        start, whole = (judge.files_before(dones, number, set()) for number in (first, second))
+        early, late = after.done, before.done
+        if any(judge.uses(after.done, dones[n].changes) for n in (first, *behind)):
+            early = await self._without(first, second, base, order)
+            if found := judge.compare(after.label, after.done, early):
+                return await self._changed(pair, found, after, whole)
+        if judge.uses(before.done, early.changes):
+            late = await self._behind(first, second, {**start, **early.changes}, order)
+            if found := judge.compare(before.label, before.done, late):
+                return await self._changed(pair, found, before, start)
+        ends = {**base, **early.changes, **late.changes}
+        for number in behind:
+            ends |= dones[number].changes
+        serial = {**whole, **after.done.changes}
+        found = judge.compare_files(serial, ends, self.files.base, self.files.text)
+        if found is None:
+            return replace(pair, why="tried")
+        if early is not after.done:
+            return await self._changed(pair, found, after, whole)
+        return await self._changed(pair, found, before, start)
+
+    async def _without(
+        self, first: int, second: int, base: Changes, order: KnownOrder
+    ) -> Performance:
+        """The second task without the first one: together with all others that it may depend on,
+        if it does the same without all of them."""
+        task, dones = self.tasks[second], [task.done for task in self.tasks]
+        if second not in self._same_without:
+            self._same_without[second] = frozenset()
+            others = [one for one in range(second) if self._may_come_before(one, second, order)]
+            changes = [task.done.changes, *(dones[one].changes for one in others)]
+            if len(others) > 1 and judge.are_apart(changes):
+                left_out = {n for one in others for n in (one, *order.behind(one, second))}
+                done = await self.again(task, judge.files_before(dones, second, left_out))
+                if judge.is_same(task.done, done):
+                    self._same_without[second] = frozenset(others)
+        if first in self._same_without[second]:
+            return task.done
+        return await self.again(task, base)
+
+    async def _behind(
+        self, first: int, second: int, files: Changes, order: KnownOrder
+    ) -> Performance:
+        """The first task after the second one: after all others that it may depend on, if it does
+        the same after all of them."""
+        task, dones = self.tasks[first], [task.done for task in self.tasks]
+        if first not in self._same_behind:
+            self._same_behind[first] = frozenset()
+            others = [
+                one for one in range(first + 1, len(dones))
+                if judge.uses(task.done, dones[one].changes) and not order.declares(first, one)
+            ]  # fmt: skip
+            changes = [task.done.changes, *(dones[one].changes for one in others)]
+            if len(others) > 1 and judge.are_apart(changes):
+                every = judge.files_before(dones, first, set())
+                for one in others:
+                    every |= dones[one].changes
+                if judge.is_same(task.done, await self.again(task, every)):
+                    self._same_behind[first] = frozenset(others)
+        if second in self._same_behind[first]:
+            return task.done
+        return await self.again(task, files)
+
+    def _may_come_before(self, one: int, second: int, order: KnownOrder) -> bool:
+        is_free = not order.declares(one, second) and not self._unknown(self.tasks[one])
+        return is_free and judge.uses(self.tasks[second].done, self.tasks[one].done.changes)
+
+    async def _changed(
+        self, pair: PairVerdict, found: Difference, task: TriedTask, files: Changes
+    ) -> PairVerdict:
+        """Something is different: because of the order, unless it is so on the same files too."""
+        if task.label not in self._is_steady:
+            control = await self.again(task, files)
+            self._is_steady[task.label] = judge.is_same(task.done, control)
+        if not self._is_steady[task.label]:
+            why = f"`{task.label}` does something else each time, on the same files too"
+            return replace(pair, verdict="unjudged", why=why)
+        group = self.original.groups[self._group(pair.second)]
+        return replace(
+            pair, verdict="fails" if found.kind == "fails" else "differs", difference=found,
+            fix=judge.fix_of(pair.first, pair.second, group.task.needs),
+        )  # fmt: skip
+
+    def _group(self, label: str) -> int:
+        return next(task.group for task in self.tasks if task.label == label)
+
+    def _edge(self, before: int, after: int) -> str:
+        """The key that orders two tasks."""
+        groups = self.original.groups
+        keys = [edge.key for edge in groups[after].edges if edge.group == before]
+        if keys:
+            return next((key for key in keys if key != "reads"), "reads")
+        is_queue = (
+            groups[after].task.queue and groups[after].task.queue == groups[before].task.queue
+        )
+        return "queue" if is_queue else "other tasks"
+
+    def _keeps_files(self, group: int) -> bool:
+        """Whether a run gives it files of its own, which land in declared order."""
+        spec = self.original.spec
+        made = spec.workspace_of(self.original.groups[group].task)
+        return made is not None and made.land != "merge"
+
+    def _unknown(self, task: TriedTask) -> str:
+        """Why nothing can be said of a task; empty if it was performed as in a run."""
+        spec = self.original.groups[task.group].task
+        if isinstance(spec.work, Prompt) and spec.work.agent is not None:
+            return (
+                f"`{task.label}` is performed by the agent `{spec.work.agent}`, which costs tokens"
+            )
+        made = self.original.spec.workspace_of(spec)
+        if made is not None and (made.setup or made.setup_each or made.base):
+            return f"`{task.label}` begins with files that its `workspace` makes"
+        if task.done.fault:
+            return f"`{task.label}` fails in declared order: {task.done.fault}"
+        return ""
+
+
+def is_wanted(labels: tuple[str, str], named: Sequence[str]) -> bool:
+    """Whether a pair is one of two tasks, or groups, that were named."""
+    if not named:
+        return True
+    return any(
+        judge.is_named(labels[0], one) and judge.is_named(labels[1], other)
+        for one, other in (named, named[::-1])
     )
 
 
-def _fingerprint(value: object) -> str:
+def values_named(function: object, seen: set[int] | None = None) -> Iterator[str]:
+    """Lists, dicts, sets and objects of modules that a function, or one that it calls, names."""
+    seen = set() if seen is None else seen
+    code, module = getattr(function, "__code__", None), getattr(function, "__globals__", {})
+    if code is None or id(code) in seen:
+        return
+    seen.add(id(code))
+    for name in code.co_names:
+        value = module.get(name)
+        if isinstance(value, (list, dict, set, bytearray)):
+            yield f"{module.get('__name__')}.{name}"
+        elif getattr(value, "__module__", None) == module.get("__name__"):
+            if hasattr(value, "__code__"):
+                yield from values_named(value, seen)
+            elif not isinstance(value, type) and hasattr(value, "__dict__"):
+                yield f"{module.get('__name__')}.{name}"
+
+
+def _with_output(done: Performance, changes: Changes) -> Performance:
+    used = None if done.used is None else done.used | judge.with_above(changes)
+    return replace(done, changes={**done.changes, **changes}, used=used)
+
+
+def _puts(access: Access) -> tuple[str, ...]:
+    puts = (
+        f"{put.key}: {'gone' if put.data is None else put.data.decode()}" for put in access.writes
+    )
+    return (*puts, *(f"{act.channel}: {act.data.decode()}" for act in access.acts))
+
+
+def _outside(logs: list[Observation]) -> tuple[str, ...]:
+    """What was written elsewhere and is still there; temporary files are gone by now."""
+    every = (path for log in logs for path in (*filter(os.path.lexists, log.outside), *log.refused))
+    return tuple(dict.fromkeys(every))
+
+
+async def _nothing(*_: object) -> None:
+    """Nothing is set aside, and nothing kept."""
+
+
+def _wait(why: str = "", /) -> None:
+    """No call waits."""
+
+
+def _twin(one: Attempt) -> Attempt:
+    """Another attempt that is given the same."""
+    return Attempt(
+        one.task, one.member, one.number, one.key, one.name, one.needed, _wait, _wait, _nothing,
+        _nothing, one.inputs, snapshot=one.snapshot, missing=one.missing,
+    )  # fmt: skip
+
+
+# A plan, as it is tried.
+
+
+def as_tried(expanded: ExpandedPlan, folder: str) -> ExpandedPlan:
+    """The plan with one task at a time, as declared, each in the copy; no agent and no model."""
+    tasks = {task.name: _tried_task(task, n, folder) for n, task in enumerate(expanded.spec.tasks)}
+    spec = replace(expanded.spec, tasks=tuple(tasks.values()), budget=None, strategy="",
+                   workspace=WorkspaceSpec())  # fmt: skip
+    groups = tuple(replace(group, task=tasks[group.name]) for group in expanded.groups)
+    return replace(expanded, spec=spec, groups=groups)
+
+
+def _tried_task(task: TaskSpec, number: int, folder: str) -> TaskSpec:
+    work, path = task.work, task.workspace.path
+    task = replace(task, priority=float(-number), retries=0, budget=None)
+    if isinstance(work, Prompt):
+        # What stands for an answer fits no schema.
+        return replace(task, work=replace(work, agent=None), schema="", verify="")
+    is_on = isinstance(work, CommandSpec) or not takes_context(work, folder)
+    return replace(task, workspace=WorkspaceSpec(is_on, path, land="exact", reruns=0))
+
+
+def takes_context(work: Python, folder: str) -> bool:
+    """Whether a function is given the shared state, for which it has to be in this process."""
     try:
-        own = getattr(value, "__dict__", None)
-        return f"{value!r:.{FINGERPRINT_CHARS}}{own!r:.{FINGERPRINT_CHARS}}"
-    except Exception as error:
-        # The boundary: the user's own `__repr__`, which may do anything.
-        return type(error).__name__
+        return takes(function_of(work.target, folder), "ctx")
+    except UsageError:
+        return False  # Its task says so.
 
 
-def _names(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            yield from _names(inner)
-
-
-# Keeps functions that are only tried from the user's files, from the network and from programs.
-
-_NETWORK: Final = frozenset(
-    ("socket.connect", "socket.bind", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo",
-     "socket.gethostbyname", "socket.gethostbyaddr")
-)  # fmt: skip
-_NONE: Final = 1 << 10
-_PROGRAMS: Final = frozenset(
-    ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork",
-     "os.forkpty", "pty.spawn", "os.startfile")
-)  # fmt: skip
-_PATHS: Final[dict[str, tuple[tuple[int, int], ...]]] = {
-    "os.remove": ((0, 1),), "os.rename": ((0, 2), (1, 3)), "os.mkdir": ((0, 2),),
-    "os.rmdir": ((0, 1),), "os.chmod": ((0, 2),), "os.chown": ((0, 3),),
-    "os.link": ((0, 2), (1, 3)), "os.symlink": ((0, 2), (1, 2)), "os.truncate": ((0, _NONE),),
-    "os.utime": ((0, 3),), "os.setxattr": ((0, _NONE),), "os.removexattr": ((0, _NONE),),
-    "shutil.rmtree": ((0, 1),), "sqlite3.connect": ((0, _NONE),),
-}  # fmt: skip
-"""Events about paths: which of their arguments are some, and which is the folder of each."""
-
-_WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_CODE: Final = (".py", ".pyc", ".so", ".pyd")
-
-
-class ConfinedError(PermissionError):
-    """A function that is only tried may not do this."""
-
-
-class Confines(Struct):
-    """What functions may touch, and who is told of it."""
-
-    folders: tuple[str, ...]
-    opens: Callable[[str, bool], None]
-    """Told of a file within the first folder before it is opened, and whether to be written."""
-    owner: int = field(default_factory=threading.get_ident)
-
-    def judge(self, event: str, arguments: tuple[object, ...]) -> None:
-        """Refuse what a function must not do; tell of the files that it opens."""
-        if event == "open":
-            path, mode, flags = arguments
-            if isinstance(path, (str, bytes)):
-                self._open(os.fsdecode(path), str(mode or ""), flags)
-        elif event in ("os.listdir", "os.scandir"):
-            if isinstance(arguments[0], (str, bytes)):
-                self._tell(os.path.realpath(os.fsdecode(arguments[0])), False)
-        elif event in _NETWORK:
-            raise ConfinedError("`headway explore` has no network: pass --no-python")
-        elif event in _PROGRAMS:
-            raise ConfinedError("`headway explore` starts no programs: pass --no-python")
-        elif event == "os.chdir":
-            raise ConfinedError("`headway explore` stays in its folder: pass --no-python")
-        elif event in _PATHS:
-            for at, folder_at in _PATHS[event]:
-                path = arguments[at]
-                if isinstance(path, (str, bytes, os.PathLike)) and path not in (":memory:", ""):
-                    self._change(_within(os.fsdecode(path), arguments[folder_at : folder_at + 1]))
-
-    def _open(self, path: str, mode: str, flags: object) -> None:
-        is_write = bool(isinstance(flags, int) and flags & _WRITES) or any(
-            letter in mode for letter in "wax+"
-        )
-        if is_write:
-            self._change(path)
-        elif not path.endswith(_CODE):
-            self._tell(os.path.realpath(path), False)
-
-    def _change(self, path: str) -> None:
-        real = os.path.realpath(path)
-        if real == os.devnull or "__pycache__" in real:
-            return
-        if not any(real.startswith(folder + os.sep) for folder in self.folders):
-            raise ConfinedError(f"`headway explore` does not write {path}: outside of its copy")
-        self._tell(real, True)
-
-    def _tell(self, real: str, is_write: bool) -> None:
-        folder = self.folders[0] + os.sep
-        if real.startswith(folder) and "__pycache__" not in real:
-            self.opens(real[len(folder) :], is_write)
-
-
-def _within(path: str, folder: tuple[object, ...]) -> str:
-    """A path from the folder that an open descriptor stands for, if there is one."""
-    if folder in ((), (None,), (-1,)) or os.path.isabs(path):
-        return path
+async def _explored(
+    loaded: Loaded, site: ExploreSite, crew: ExploreCrew, options: ExploreOptions
+) -> Explored:
+    original, less = judge.cropped(loaded.expanded, options.members)
+    source = PlanSource("", loaded.text, "fixed:1", 1, 0)
+    crew.answers = KnownAnswers(original, options.answers)
+    run = plan_run(as_tried(original, site.folder), source, crew)
+    trial = PlanTrial(original, run, crew)
+    found = Explored(loaded.expanded.spec.name, 0, cropped=less)
     try:
-        return os.path.join(os.readlink(f"/proc/self/fd/{folder[0]}"), path)
-    except OSError:
-        raise ConfinedError(f"`headway explore` cannot tell where {path} is: dir_fd") from None
-
-
-_now: list[Confines] = []
-_is_hooked: list[bool] = []
-
-
-def _hook(event: str, arguments: tuple[object, ...]) -> None:
-    if _now and threading.get_ident() != _now[0].owner:
-        _now[0].judge(event, arguments)
-
-
-@contextmanager
-def confined(confines: Confines) -> Iterator[None]:
-    """All other threads keep to this, for a while."""
-    if _now:
-        raise InternalError("two plans are explored at once")
-    if not _is_hooked:
-        # A hook cannot be taken away again: it does nothing while no task is confined.
-        sys.addaudithook(_hook)
-        _is_hooked.append(True)
-    _now.append(confines)
-    try:
-        yield
-    finally:
-        _now.clear()
-
-
-# A copy of a plan's folder in which functions can be tried: put back to how it was in no time.
-
-FILES_MAX: Final = 5_000
-BYTES_MAX: Final = 200 * 1024 * 1024
-"""More takes longer to copy than anybody waits for."""
-
-TEXT_BYTES_MAX: Final = 4_000
-"""Of a file, what is shown and compared as text; of a larger one, its digest is."""
-
-LEFT_OUT: Final = frozenset(
-    (".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache",
-     ".ruff_cache", ".pytest_cache", ".tox")
-)  # fmt: skip
-
-_Stamp = tuple[int, int, int]
-
-
-class Scratch:
-    """Two copies of a folder: one to work in, one to put it back from."""
-
-    def __init__(self, folder: str) -> None:
-        self._home = os.path.realpath(tempfile.mkdtemp(prefix="headway-explore-"))
-        self._kept = os.path.join(self._home, "kept")
-        self.folder = os.path.join(self._home, "plan")
-        self.temporary = os.path.join(self._home, "tmp")
-        try:
-            os.mkdir(self.temporary)
-            _copy(folder, self._kept)
-            shutil.copytree(self._kept, self.folder, symlinks=True)
-        except BaseException:
-            self.close()
-            raise
-        self._stamps = dict(_stamps(self.folder))
-
-    def changes(self) -> dict[str, str | None]:
-        """Files that are not as they were, and what is in them; None if they are gone."""
-        now = dict(_stamps(self.folder))
-        changed = [path for path, stamp in now.items() if self._stamps.get(path) != stamp]
-        gone = self._stamps.keys() - now.keys()
-        return {
-            **{path: self.text(path) for path in sorted(changed)},
-            **dict.fromkeys(sorted(gone)),
+        await trial.serial()
+        names = {
+            name for task in trial.tasks for name in (task.label, task.label.partition("[")[0])
         }
-
-    def text(self, path: str) -> str:
-        with open(os.path.join(self.folder, path), "rb") as file:
-            data = file.read()
-        if len(data) <= TEXT_BYTES_MAX:
-            return data.decode("utf-8", "replace")
-        return f"{len(data):,} bytes {digest(data).hex()}"
-
-    def write(self, path: str, text: str) -> bool:
-        target = os.path.join(self.folder, path)
-        if not path or os.path.isdir(target):
-            return False
-        try:
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            with open(target, "w", encoding="utf-8") as file:
-                file.write(text)
-        except (FileExistsError, NotADirectoryError):
-            return False
-        return True
-
-    def reset(self) -> None:
-        for path, text in self.changes().items():
-            target, kept = os.path.join(self.folder, path), os.path.join(self._kept, path)
-            if text is not None:
-                os.remove(target)
-            if os.path.lexists(kept):
-                os.makedirs(os.path.dirname(target), exist_ok=True)
-                shutil.copy2(kept, target, follow_symlinks=False)
-                self._stamps[path] = _stamp(target)
-        for path, folders, _ in os.walk(self.folder, topdown=False):
-            for name in folders:
-                inner = os.path.join(path, name)
-                there = os.path.join(self._kept, os.path.relpath(inner, self.folder))
-                if name not in LEFT_OUT and not os.path.isdir(there) and not os.listdir(inner):
-                    os.rmdir(inner)
-
-    def close(self) -> None:
-        shutil.rmtree(self._home, ignore_errors=True)
-
-
-def _copy(folder: str, target: str) -> None:
-    files = size = 0
-    for path, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if name not in LEFT_OUT]
-        there = os.path.join(target, os.path.relpath(path, folder))
-        os.makedirs(there, exist_ok=True)
-        for name in names:
-            source = os.path.join(path, name)
-            if not os.path.isfile(source):
-                continue  # A pipe or a socket cannot be copied, and a broken link need not be.
-            files, size = files + 1, size + os.path.getsize(source)
-            if files > FILES_MAX or size > BYTES_MAX:
-                raise UsageError(
-                    "the plan's folder is too large to be copied for a trial of its functions",
-                    where=folder, detail=f"more than {FILES_MAX:,} files or {BYTES_MAX:,} bytes",
-                    hint="pass --no-python: functions then answer with a hash, like commands",
-                )  # fmt: skip
-            # What a link leads to is copied: no task writes through it.
-            shutil.copy2(source, os.path.join(there, name))
-
-
-def _stamps(folder: str) -> Iterator[tuple[str, _Stamp]]:
-    todo = [folder]
-    for path in todo:
-        with os.scandir(path) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    if entry.name not in LEFT_OUT:
-                        todo.append(entry.path)
-                else:
-                    yield os.path.relpath(entry.path, folder), _stamp(entry.path)
-
-
-def _stamp(path: str) -> _Stamp:
-    found = os.lstat(path)
-    return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-STEP_S: Final = 30.0
-"""A function that does not come to its next step by then hangs."""
-
-_STOPPED: Final = object()
-
-
-class _StoppedError(BaseException):
-    """The attempt is not wanted any more; not an `Exception`, so that few catch it."""
-
-
-class RehearsedStage(trials.HashedStage):
-    """A world of real files, in which functions are called; all others answer with a hash."""
-
-    __slots__ = ("_environment", "_functions", "_globals", "_now", "going", "scratch")
-
-    def __init__(self, play: trials.Play, scratch: Scratch) -> None:
-        super().__init__(play)
-        self.scratch = scratch
-        self.going: dict[int, CalledAttempt] = {}
-        self._functions: dict[str, Callable[..., object]] = {}
-        self._now: dict[str, list[str]] = {}
-        self._globals = Globals(scratch.folder)
-        self._environment = dict(os.environ)
-
-    def begin(self, asked: trials.TrialAttempt) -> trials.Going:
-        work = self.play.expanded.groups[asked.group].task.work
-        if not isinstance(work, Python):
-            return trials.HashedAttempt(self, asked)
-        return CalledAttempt(self, asked, work.target)
-
-    def look(self, path: str) -> tuple[tuple[str, str], ...]:
-        found = {
-            one: text if text is not None else "gone"
-            for one, text in self.scratch.changes().items()
-            if one == path or not path or one.startswith(path + "/")
-        }
-        return (*super().look(path), *found.items())
-
-    def write(self, path: str, text: str) -> None:
-        self.note(trials.TrialTouch("file", path, True))
-        if not self.scratch.write(path, text):
-            self.files.put(path, text)
-
-    def note(self, touch: trials.TrialTouch) -> None:
-        self._touched.append(touch)
-
-    def act(self, act: Act) -> None:
-        """An effect that is wanted now: noted, not performed."""
-        self._now.setdefault(act.channel, []).append(act.data.decode())
-
-    def touched(self) -> list[trials.TrialTouch]:
-        changed = [trials.TrialTouch("variable", name, True) for name in self._globals.changed()]
-        return [*super().touched(), *changed]
-
-    def world(self) -> Mapping[str, str]:
-        real = {path: "gone" if text is None else text for path, text in
-                self.scratch.changes().items()}  # fmt: skip
-        now = {f"{channel} (at once)": ", ".join(data) for channel, data in self._now.items()}
-        return {**self.files.texts, **real, **now}
-
-    def function(self, target: str) -> Callable[..., object]:
-        """The function of a task, imported once in every trial; what its code names is noted."""
-        if target not in self._functions:
-            self._functions[target] = function_of(target, self.scratch.folder)
-            self._globals.changed()
-        function = self._functions[target]
-        for name in self._globals.named_by(function):
-            self.note(trials.TrialTouch("variable", name, False))
-        return function
-
-    def restart(self) -> None:
-        for attempt in list(self.going.values()):
-            attempt.stop()
-        self._globals.forget()
-        self._functions = {}
-        if os.environ != self._environment:
-            os.environ.clear()
-            os.environ.update(self._environment)
-
-    def close(self) -> None:
-        self.restart()
-        self.scratch.reset()
-
-
-class CalledAttempt:
-    """A call of the user's function in a thread of its own, which goes when it is told to."""
-
-    def __init__(self, stage: RehearsedStage, asked: trials.TrialAttempt, target: str) -> None:
-        self._stage = stage
-        self._asked = asked
-        self._target = target
-        self._error: UsageError | None = None
-        self._is_importing = True
-        self._go: SimpleQueue[object] = SimpleQueue()
-        self._back: SimpleQueue[trials.TrialResult | None] = SimpleQueue()
-        self._one_at_a_time = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._done: trials.TrialResult | None = None
-        self._saw: list[str] = []
-        self._is_stopped = False
-
-    def step(self) -> trials.TrialResult | None:
-        """Let it go until it is about to look at something, or has ended."""
-        if self._done is not None:
-            return self._done
-        self._stage.note(trials.TrialTouch(trials.PROCESS, "", True))
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._call, daemon=True)
-            self._thread.start()
-        else:
-            self._go.put(None)
-        try:
-            done = self._back.get(timeout=STEP_S)
-        except Empty:
-            raise UsageError(
-                f"`{self._asked.label}` does not come to its next step in {STEP_S:.0f} s",
-                hint="pass --no-python: functions then answer with a hash, like commands",
-            ) from None
-        if done is None:
-            return None
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-        self._done = done  # It is said in a step of its own: others can come before.
-        return None
-
-    def stop(self) -> None:
-        if self._thread is not None and self._thread.is_alive():
-            self._is_stopped = True
-            self._go.put(_STOPPED)
-            self._thread.join(STEP_S)
-
-    def pause(self) -> None:
-        """Called by the function's own threads: wait until the schedule lets it go on."""
-        if self._is_stopped:
-            raise _StoppedError
-        if self._is_importing:
-            return  # Others may wait for the same module.
-        with self._one_at_a_time:
-            self._back.put(None)
-            if self._go.get() is _STOPPED:
-                raise _StoppedError
-
-    def saw(self, line: str) -> None:
-        self._saw.append(line)
-
-    def _call(self) -> None:
-        stage = self._stage
-        ident = threading.get_ident()
-        stage.going[ident] = self
-        done = trials.TrialResult(b"")
-        try:
-            function = stage.function(self._target)
-            self._is_importing = False
-            done = self._result(function)
-        except _StoppedError:
-            return
-        except UsageError as error:
-            self._error = error
-        # The user's code may raise anything, and `sys.exit` ends a task, not the trial.
-        except (Exception, SystemExit) as error:
-            text = f"{type(error).__name__}: {error}".replace(stage.scratch.folder, ".")
-            done = trials.TrialResult(b"", tuple(self._saw), text[:500])
-        finally:
-            del stage.going[ident]
-        self._back.put(done)
-
-    def _result(self, function: Callable[..., object]) -> trials.TrialResult:
-        given, named = trial_arguments(self._stage.play, self._asked, function)
-        told = [repr(one) for one in given] + [f"{name}={one!r}" for name, one in named.items()]
-        self.saw(f"{self._asked.label}({', '.join(told)})"[:2000])
-        snapshot = self._asked.snapshot
-        if snapshot is not None and "ctx" in signature(function).parameters:
-            label = self._asked.label
-            at = Circumstances(label, self._asked.attempt, 0.0, digest(label.encode()))
-            named["ctx"] = Context(PausedReach(self, snapshot, self._stage.act), at)
-        value = function(*given, **named)
-        if isawaitable(value):
-            value = asyncio.run(_awaited(value))
-        result = as_text(result_of(value))
-        if not result.is_durable:
-            raise TypeError(f"JSON cannot hold what it gave: {type(value).__name__}")
-        return trials.TrialResult(result.body, ("\n".join(self._saw),))
-
-
-class PausedReach(LocalReach):
-    """The shared state for a function that stops before every look at it."""
-
-    __slots__ = ("_attempt",)
-
-    def __init__(
-        self, attempt: CalledAttempt, snapshot: Snapshot, act: Callable[[Act], None]
-    ) -> None:
-        self._attempt = attempt
-        super().__init__(snapshot, threading.RLock(), perform=lambda one, _: act(one))
-
-    def get(self, key: str) -> bytes | None:
-        self._attempt.pause()
-        data = super().get(key)
-        self._attempt.saw(f"state {key}: {'' if data is None else data.decode()}"[:2000])
-        return data
-
-    def scan(self, pattern: str) -> list[tuple[str, bytes]]:
-        self._attempt.pause()
-        found = super().scan(pattern)
-        for key, data in found:
-            self._attempt.saw(f"state {key}: {data.decode()}"[:2000])
-        return found
-
-
-def trial_arguments(
-    play: trials.Play, asked: trials.TrialAttempt, function: Callable[..., object]
-) -> tuple[list[object], dict[str, object]]:
-    """What the function of a task is given, as a run gives it: by place, and by name."""
-    expanded = play.at(asked.grown)
-    group = expanded.groups[asked.group]
-    member = group.known.member(asked.member)
-    results = dict(asked.given)
-
-    def result(name: str) -> str:
-        index = next(one.index for one in expanded.groups if one.name == name)
-        bodies = [body.decode("utf-8", "replace") for body in results[index]]
-        return bodies[0] if len(bodies) == 1 else str(bodies)
-
-    def variable(value: Template | Value) -> str:
-        return group.fill(value, member, result) if isinstance(value, Template) else text_of(value)
-
-    def bodies(index: int) -> list[bytes]:
-        return list(results[index])
-
-    return arguments_of(expanded, group, member, function, bodies, variable)
-
-
-def calls_functions(groups: tuple[GroupPlan, ...]) -> bool:
-    return any(isinstance(group.task.work, Python) for group in groups)
-
-
-@contextmanager
-def rehearsed(subject: ExploreSubject, folder: str) -> Iterator[ExploreSubject]:
-    """The plan with its functions really called, in a copy of its folder."""
-    scratch = Scratch(folder)
-    here, path, temporary = os.getcwd(), list(sys.path), tempfile.tempdir
-    stages: list[RehearsedStage] = []
-
-    def stage() -> RehearsedStage:
-        stages[:] = [RehearsedStage(subject.play, scratch)]
-        return stages[0]
-
-    def opens(name: str, is_write: bool) -> None:
-        attempt = stages[0].going.get(threading.get_ident()) if stages else None
-        if attempt is not None:
-            attempt.pause()
-            stages[0].note(trials.TrialTouch("file", name, is_write))
-
-    try:
-        os.chdir(scratch.folder)
-        sys.path.insert(0, scratch.folder)
-        tempfile.tempdir = scratch.temporary
-        with confined(Confines((scratch.folder, scratch.temporary), opens)):
-            reducers = _reducers(subject, scratch.folder)
-            channels = Channels(subject.cast.channels.declared, reducers)
-            yield replace(
-                subject,
-                cast=replace(subject.cast, stage=stage, is_copied=False, channels=channels),
-            )  # fmt: skip
+        for name in options.named:
+            if name not in names:
+                raise UsageError(f"the plan has no task `{name}`", hint=did_you_mean(name, names))
+        found.tasks = len(trial.tasks)
+        total = found.tasks * (found.tasks - 1) // 2
+        async for pair in trial.pairs(options.named):
+            found.pairs.append(pair)
+            options.tell(f"{len(found.pairs):,} of {total:,} pairs, {trial.tries:,} tries")
     finally:
-        with suppress(OSError):
-            os.chdir(here)
-        sys.path[:], tempfile.tempdir = path, temporary
-        Globals(scratch.folder).forget()
-        scratch.close()
-
-
-def _reducers(subject: ExploreSubject, folder: str) -> dict[str, Reducer]:
-    """The functions that combine values, imported where they cannot do any harm."""
-    found: dict[str, Reducer] = {}
-    targets = targets_of(subject.expanded.spec, "reduce")
-    for target in targets:
-        with ThreadPoolExecutor(1) as thread:
-            function = thread.submit(function_of, target, folder).result()
-        found[target] = reducer(target, function)
+        await crew.aclose()
+    place = {task.label: number for number, task in enumerate(trial.tasks)}
+    found.pairs.sort(key=lambda pair: (place[pair.first], place[pair.second]))
+    found.tries = trial.tries
+    unknown = [group.name for group in run.plans.expanded.groups if group.count is None]
+    found.notes = (*((site.words,) if site.words else ()),
+                   *(f"the members of `{name}` are not known" for name in unknown))  # fmt: skip
     return found
 
 
-async def _awaited(value: object) -> object:
-    return await value  # type: ignore[misc]
+class ExploreOptions(Struct, frozen=True):
+    members: int = judge.MEMBERS_MAX
+    named: tuple[str, ...] = ()
+    tell: Callable[[str], object] = str
+    answers: Mapping[tuple[bytes, bytes], bytes] = {}
+
+
+def explore(loaded: Loaded, environment: Mapping[str, str], options: ExploreOptions) -> Explored:
+    """Perform a plan and pairs of its tasks in a copy of its folder, which is removed."""
+    folder, state = str(loaded.folder.resolve()), folders(environment).state
+    must_be_apart(folder, state)
+    os.makedirs(state, mode=0o700, exist_ok=True)
+    root = tempfile.mkdtemp(prefix="explore-", dir=state)
+    here, path, writes_code = os.getcwd(), list(sys.path), sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
+    try:
+        site = ExploreSite(folder, root)
+        os.chdir(site.files.place)
+        crew = ExploreCrew(
+            site.start, site.run_folder, os.path.basename(root), environment, site=site,
+            views=CopyViews(site),
+        )  # fmt: skip
+        return asyncio.run(_explored(loaded, site, crew, options))
+    finally:
+        os.chdir(here)
+        sys.path[:], sys.dont_write_bytecode = path, writes_code
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def answers_of(run: str, environment: Mapping[str, str]) -> dict[tuple[bytes, bytes], bytes]:
+    """What the tasks of a run gave, by their keys and the digests of what they were given."""
+    place = find_run(folders(environment).state, run)
+    with JournalReader(place.folder) as reader:
+        found = {
+            (row.key, row.ending.inputs): reader.body(row.ending.body)
+            for row in reader.rows("finished")
+        }
+    return {key: body for key, body in found.items() if body is not None}

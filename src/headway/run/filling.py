@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from json import JSONDecodeError
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 
@@ -24,6 +24,9 @@ from headway.plans.spec import Prompt, Value, text_of, whole
 from headway.plans.template import Template, template_of
 from headway.state.folder import AttemptState
 from headway.work import AGENT_VARIABLE, Attempt, Needed
+
+if TYPE_CHECKING:
+    from headway.run.workspaces import OpenWorkspace
 
 # Puts results under their paths: whole, in one step, within the plan's folder.
 
@@ -104,7 +107,7 @@ def _must_be_possible(root: str, parts: tuple[str, ...]) -> None:
 def publish_new(folder: str, run_folder: str, path: str, body: bytes) -> None:
     """Show a result in a plan's folder where nothing is, or where this run has put one before.
 
-    A plan that somebody else wrote was judged when its run began; since then the user, or another
+    A plan by an agent was judged when its run began; since then the user, or another
     run, may have been there.
     """
     root = os.path.realpath(folder)
@@ -163,6 +166,7 @@ class Filling(Struct, frozen=True):
     share: AttemptState | None = None
     told: Mapping[str, str] = field(default_factory=dict)
     """What leads the command's calls to the gateway; no variable of the plan changes it."""
+    workspace: OpenWorkspace | None = None
 
     def text(self, source: str) -> str:
         state = None if self.share is None else self.share.text
@@ -212,14 +216,15 @@ class Filling(Struct, frozen=True):
         return text_of(value)
 
     def _result(self, task: str) -> str:
-        """The result of a task as text; of a group, as a JSON array."""
-        results = self.attempt.needed(task)
-        is_one = len(results) == 1 and (
-            "[" not in results[0].name or results[0].member == self.attempt.member
-        )
-        if is_one:
-            return text_in(results[0].body)
-        return json.dumps([value_in(one.body) for one in results], ensure_ascii=False)
+        return given_text(self.attempt.needed(task), self.attempt.member)
+
+
+def given_text(results: Sequence[Needed], member: int) -> str:
+    """What a member is given of a task: its result as text; of a group, a JSON array."""
+    first = results[0] if len(results) == 1 else None
+    if first is not None and ("[" not in first.name or first.member == member):
+        return text_in(first.body)
+    return json.dumps([value_in(one.body) for one in results], ensure_ascii=False)
 
 
 def filled(

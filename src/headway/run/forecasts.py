@@ -39,6 +39,7 @@ from headway.pacing.headers import PLAIN
 from headway.pacing.windows import RUN_SHARES, Shares, WindowState, shares_of
 from headway.plans.expand import ExpandedPlan
 from headway.report.forecast import (
+    BYTES_PER_TOKEN,
     FULL,
     MONEY,
     QUICK,
@@ -196,8 +197,8 @@ def _hear(
 ) -> None:  # fmt: skip
     """Learn from a run, but for calls of the models that were asked on another account."""
     history = RunHistory()
-    for one in reader.events(max(0, reader.summary().events - EVENTS_MAX)):
-        history.hear(one.key, one.event)
+    for one in reader.events(max(0, reader.last_event() - EVENTS_MAX)):
+        history.apply(one.key, one.event)
     answered: list[tuple[AnsweredTask, str]] = []
     measured = 0
     for row in reader.rows("finished"):
@@ -212,18 +213,19 @@ def _hear(
             measured += 1
             found.seconds.setdefault(part, []).append(max(0.0, row.ended_s - row.started_s))
             found.calls.setdefault(part, []).append(float(row.ending.calls))
-        if row.ending.calls and task.reached_s < inf:
+        # Of another plan only its calls of a model say something: parts have the plan's own names.
+        if row.ending.calls and task.reached_s < inf and (model or is_same):
             span, ending = task.last_service, row.ending
             size = float(cast.sizes_bytes.get(row.key.hex(), 0))
             total = SeenCall(
                 ending.input_tokens, ending.output_tokens, size, calls=ending.calls,
                 microusd=float(ending.spend_microusd),
             )  # fmt: skip
-            answered.append(((part, span.from_s, span.to_s, total), model or part))
+            answered.append(((part, span.from_s, span.to_s, total), model))
     if is_same:
         _add(found, [one for one, _ in answered])
         found.counts |= {name: count or 0 for name, (_, count) in cast.parts.items()}
-    _add(found, [(model, *one[1:]) for one, model in answered])
+    _add(found, [(model, *one[1:]) for one, model in answered if model])
     if answered or measured:
         found.runs += 1
         found.active = max(found.active, history.submitted)
@@ -245,9 +247,6 @@ SHARE_STEP: Final = 5
 """Percent by which the share of usage windows is raised for a run that has to end in time."""
 
 RUN_BUDGET: Final = "the run's budget"
-
-BYTES_PER_TOKEN: Final = 4.0
-"""Of English prose. A budget takes each byte of a call for a token before it is sent."""
 
 
 class Prospect(Struct, frozen=True):
@@ -298,7 +297,7 @@ class Prospect(Struct, frozen=True):
         for one in self._windows():
             if one.size_tokens is None:
                 name = f"{one.name} window of {self.account}"
-                assumed.append(f"the {name}, {one.used:.0%} used, is taken to be large enough")
+                assumed.append(f"the {name}, {one.used_now:.0%} used, is taken to be large enough")
             else:
                 windows.append(one)
         if windows and free.unknown:
@@ -347,7 +346,8 @@ class Prospect(Struct, frozen=True):
         takes = SpreadNumber(tokens.low * (1 - doubt), tokens.mid, tokens.high * (1 + doubt))
         return Portion(
             f"{one.name} window of {self.account}", self.knowledge.terms.share * size,
-            one.used * size, takes, one.resets_s, self.shares[one.is_long] * size, mid, low, high,
+            one.used_now * size, takes, one.resets_s, self.shares[one.is_long] * size,
+            mid, low, high,
         )  # fmt: skip
 
     def _portions(self, found: Foreseen) -> tuple[Portion, ...]:

@@ -8,7 +8,7 @@ import re
 import signal
 import tempfile
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -23,9 +23,7 @@ from headway.base.locks import look
 from headway.base.numbers import share_of
 from headway.base.values import DAY_S, HOUR_S, MINUTE_S, Budget, Spend
 from headway.engine.effects import Asker
-from headway.engine.events import Event
 from headway.engine.record import EFFECTS, TaskRow
-from headway.engine.state import Rules
 from headway.errors import BadValueError
 from headway.interrupts import heeding
 from headway.journal.documents import keep_shape
@@ -34,16 +32,13 @@ from headway.journal.journal import Journal, NullJournal, Record
 from headway.journal.reader import JournalReader
 from headway.pacing.budget import ALL, Budgets
 from headway.pacing.windows import Shares, shares_of
-from headway.plans.graph import Graph
 from headway.run.attempts import pots_of
-from headway.run.driver import Driver, RunOutcome, RunSetup, own_overhead
-from headway.run.machine import Machine
+from headway.run.driver import Driver, Launch, Sharing
 from headway.run.results import Saved, readable_rows
-from headway.state.coherence import Coherence
-from headway.state.context import Commons, Watch
-from headway.state.outbox import Outbox, Send
+from headway.state.context import Commons
+from headway.state.outbox import Outbox
 from headway.state.shared import Act
-from headway.work import Attempt, Work
+from headway.work import Attempt
 
 # A word to the process that performs a run: signals, because it listens to nothing else.
 
@@ -78,7 +73,7 @@ def tell(reader: JournalReader, run: str, word: str) -> tuple[bool, int | None, 
     except ProcessLookupError:
         return _nobody(run, word)  # It ended since.
     except PermissionError:
-        return False, owner.pid, f"process {owner.pid} of {run} belongs to somebody else"
+        return False, owner.pid, f"process {owner.pid} of {run} belongs to another user"
     return True, owner.pid, WORDS[word].format(run=run, pid=owner.pid)
 
 
@@ -167,17 +162,6 @@ def shares_in(text: str, where: str) -> Shares | None:
     return shares_of(share)
 
 
-EXIT_FAILED: Final = 1
-EXITS: Final = {
-    "budget": 4,
-    "window": 75,
-    "interrupted": 130,
-    "halt": 1,
-    "journal": 2,
-    "account": 1,
-}
-"""By why a run ended early. The first three can be resumed as they are."""
-
 WRITE_S: Final = 1.0
 """How long a stop waits for results that are being written: longer only where the disk is full."""
 LOOK_S: Final = 1.0
@@ -185,68 +169,11 @@ CLOSE_S: Final = 1.0
 """How long a stop waits for each of those who perform tasks."""
 
 
-class Sharing(Struct, frozen=True):
-    """The state that the tasks of a run share, and what is done to the world for them."""
-
-    coherence: Coherence
-    find: Callable[[str], Send | None] | None = None
-    watch: Callable[[Attempt], Watch | None] | None = None
-    lends: tuple[Callable[[Commons], None], ...] = ()
-
-
-class Launch(Struct, frozen=True):
-    graph: Graph
-    works: Sequence[Work]
-    rules: Rules = Rules()
-    budget: Budget | None = None
-    group_budgets: Mapping[str, Budget] = field(default_factory=dict)
-    waits_until_s: float | None = None
-    starts: tuple[float, str] = (-inf, "")
-    """When the first task may start, and why not before."""
-    watch: Callable[[Sequence[Event]], None] | None = None
-    meets: tuple[Callable[[Driver], None], ...] = ()
-    """Who wants to know the driver before anything starts."""
-    closes: tuple[Callable[[], Awaitable[None]], ...] = ()
-    """Who performs tasks and must be let go at the end, in this order."""
-    machine: Machine | None = None
-    """Shows what the commands of the run do, if it has any."""
-    heeds_signals: bool = False
-    """Whether an interrupt drains the run instead of ending the process."""
-    sharing: Sharing | None = None
-
-    @property
-    def sees_calls(self) -> bool:
-        """Whether calls to models go through this process: its own, or those of its commands."""
-        is_metered = self.machine is not None and self.machine.meter is not None
-        return is_metered or any(not work.is_local for work in self.works)
-
-
-class Launched(Struct, frozen=True):
-    outcome: RunOutcome
-    driver: Driver
-    saved: Saved
-    outbox: Outbox | None = None
-
-    def __repr__(self) -> str:
-        # Python 3.11's `asyncio.run` writes out what it gives: 12 us for each row of a resumed run.
-        return object.__repr__(self)
-
-    @property
-    def exit_code(self) -> int:
-        finished, cause = self.outcome.finished, self.outcome.cause
-        if cause:
-            return EXITS[cause]
-        is_whole = not (finished.failed or finished.skipped or finished.left or finished.effects)
-        return 0 if is_whole else EXIT_FAILED
-
-
 async def launch(
     run: Launch, journal: Journal | None = None, began: Callable[[Driver], None] | None = None
-) -> Launched:
-    """Perform a run to its end. The journal, if there is one, is closed by the caller.
-
-    `began` is told the driver before anything starts.
-    """
+) -> Driver:
+    """Perform a run to its end; the driver, which has its outcome. The journal, if there is one, is
+    closed by the caller. `began` is told the driver before anything starts."""
     rows: dict[bytes, TaskRow] = {}
     saved = Saved()
     if journal is not None:
@@ -260,23 +187,19 @@ async def launch(
     disks = dict.fromkeys((*kept, folder, tempfile.gettempdir()))
     pauses = _Pauses(tuple(one for one in disks if not is_full(one)))
     driver = Driver(
-        RunSetup(
-            run.graph, run.works, run.rules, record, wall_s, saved,
-            _budgets(run, rows.values()), run.waits_until_s, run.starts, run.watch, run.machine,
-            None if run.sharing is None else run.sharing.coherence, outbox, pauses.full_disk,
-            None if journal is None else own_overhead(),
-        )
+        run, record, wall_s, saved, _budgets(run, rows.values()), outbox, pauses.full_disk,
     )  # fmt: skip
     pauses.driver = driver
     if journal is not None:
-        keep_shape(journal, run.graph, run.works, run.rules.ceiling)
+        keep_shape(journal, run.graph, run.works, run.rules.ceiling, run.budget)
         loop = asyncio.get_running_loop()
         journal.start(loop, partial(pauses.set, "journal"), driver.break_off)
     for meet in (*run.meets, *([began] if began is not None else [])):
         meet(driver)
     with _signals(_Stopping(driver, outbox), pauses, run.heeds_signals) as stopping:
         try:
-            return Launched(await driver.run(), driver, saved, outbox)
+            await driver.run()
+            return driver
         finally:
             for close in (*run.closes, *([outbox.aclose] if outbox is not None else [])):
                 # After a stop, what hangs (a thread with a user's function) is not waited for.

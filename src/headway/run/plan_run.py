@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,15 +15,16 @@ from msgspec.structs import replace
 from headway.agents.metering import CallMeter
 from headway.base import codec
 from headway.base.digest import digest
+from headway.base.folders import folders
 from headway.base.values import Budget
-from headway.client.accounts import account_name, host_name
+from headway.client.accounts import account_name
 from headway.errors import HeadwayError, SourceError, UsageError, WireError
 from headway.journal.documents import CAST, INCLUDED, SOURCE, keep, kept, source_of
 from headway.journal.journal import Journal
 from headway.journal.reader import JournalReader
 from headway.pacing.windows import RUN_SHARES, Shares, shares_of
-from headway.plans.expand import ExpandedPlan, GroupPlan, Sources, graph_of, prompt_bytes
-from headway.plans.fan_in import FanInShape, shapes_of, with_levels
+from headway.plans.expand import ExpandedPlan, Sources, graph_of, prompt_bytes
+from headway.plans.fan_in import with_levels
 from headway.plans.graph import Graph
 from headway.plans.references import check_named
 from headway.plans.section import where
@@ -35,19 +36,9 @@ from headway.run.run_context import Crew
 from headway.run.tasks import Plans, TaskWork, function_of
 
 if TYPE_CHECKING:
-    from headway.report.forecast import ModelCalls, PriceGuess
-    from headway.run.launch import Launch, Sharing
-
-MAX_TOKENS_GUESS: Final = 4096
-"""How long an answer may be where a plan does not say, for what it may cost."""
-
-UNKNOWN_MEMBERS: Final = 10
-"""Members that a group of unknown size is taken to have, for what it may cost."""
-
-RESULT_TOKENS_GUESS: Final = 1000
-"""How long a result is taken to be that a reduction is given, for what that may cost."""
-
-BYTES_PER_TOKEN: Final = 4
+    from headway.plans.load import Loaded
+    from headway.report.forecast import PriceGuess
+    from headway.run.driver import Launch, Sharing
 
 
 class PlanSource(Struct, frozen=True):
@@ -108,6 +99,12 @@ class PlanRun(Struct, frozen=True):
         """As far as is known; those of inner levels are tasks too."""
         return sum(group.count or 0 for group in self.launch.graph.groups)
 
+    def join(self, journal: Journal, source: PlanSource) -> None:
+        """Perform it on this journal, which keeps the plan for a resume, and what its tasks are."""
+        self.crew.join(journal)
+        source.of(self.plans.expanded).save(journal, self.plans.expanded.sources)
+        cast_of(self.plans, self.crew.environment).keep(journal)
+
     @property
     def stale(self) -> int:
         """Attempts that were for nothing, because what they had read has changed."""
@@ -121,7 +118,7 @@ def plan_run(
     """Put a plan together. Nothing is started; what the plan's channels name is imported."""
     from headway.engine.state import Rules
     from headway.engine.strategy import parse
-    from headway.run.launch import Launch
+    from headway.run.driver import Launch
 
     expanded = with_model(expanded, source)
     spec = expanded.spec
@@ -176,7 +173,7 @@ def with_meter(run: PlanRun, meter: CallMeter) -> PlanRun:
 
 
 def _sharing(graph: Graph, spec: PlanSpec, crew: Crew, path: str) -> Sharing | None:
-    from headway.run.launch import Sharing
+    from headway.run.driver import Sharing
     from headway.state.coherence import Coherence
     from headway.state.learned_edges import hints_for, recall
     from headway.state.outbox import senders
@@ -220,11 +217,23 @@ def with_model(expanded: ExpandedPlan, source: PlanSource) -> ExpandedPlan:
     return expanded
 
 
-def must_be_possible(run: PlanRun, environment: Mapping[str, str]) -> None:
+def ready_run(
+    loaded: Loaded, source: PlanSource, environment: Mapping[str, str],
+    waits_until_s: float | None = None,
+) -> PlanRun:  # fmt: skip
+    """A plan put together, without a journal yet; refused here if it cannot work."""
+    crew = Crew(str(loaded.folder.resolve()), "", "", environment)
+    run = plan_run(loaded.expanded, source, crew, waits_until_s)
+    _must_be_possible(run, environment)
+    return run
+
+
+def _must_be_possible(run: PlanRun, environment: Mapping[str, str]) -> None:
     """Refuse what cannot work before anything is spent: a model, a key, a schema, a function."""
     must_be_there(run.plans.expanded.spec, environment)
     check_named(run.plans.expanded, run.crew.folder)
     must_have_providers(run.plans.expanded, environment)
+    _must_have_workspaces(run.plans.expanded, run.crew.folder, environment)
     models = list(models_of(run.plans.expanded))
     if models:
         from headway.agents.prompt import must_be_ready, must_have_ceilings
@@ -232,6 +241,17 @@ def must_be_possible(run: PlanRun, environment: Mapping[str, str]) -> None:
         must_be_ready(models, environment)
         if run.crew.must_be_priced:
             must_have_ceilings(models, environment)
+
+
+def _must_have_workspaces(
+    expanded: ExpandedPlan, folder: str, environment: Mapping[str, str]
+) -> None:
+    spec = expanded.spec
+    workspaces = filter(None, (spec.workspace_of(task) for task in spec.tasks))
+    for path in dict.fromkeys(one.path for one in workspaces if "{{" not in one.path):
+        from headway.workspaces.store import must_be_apart
+
+        must_be_apart(os.path.join(folder, path), folders(environment).state)
 
 
 def models_of(expanded: ExpandedPlan) -> Iterator[str]:
@@ -249,66 +269,13 @@ def models_of(expanded: ExpandedPlan) -> Iterator[str]:
 
 def price_guess(expanded: ExpandedPlan, environment: Mapping[str, str]) -> PriceGuess:
     """What a plan will cost, as far as can be known before it runs."""
-    from headway.report.forecast import guess_price
-
-    return guess_price(_askings(expanded, environment))
-
-
-def _askings(expanded: ExpandedPlan, environment: Mapping[str, str]) -> Iterator[ModelCalls]:
     from headway.agents.prompt import endpoint_of
-    from headway.report.forecast import ModelCalls
+    from headway.report.forecast import guess_price
+    from headway.report.outline import OutlineFacts, outline_of
     from headway.wire.prices import price_of
 
-    shapes = {shape.group: shape for shape in shapes_of(expanded)}
-    for group in expanded.groups:
-        work = group.task.work
-        if not isinstance(work, Prompt) or group.task.is_command:
-            continue
-        members = UNKNOWN_MEMBERS if group.count is None else group.count
-        model = endpoint_of(work.model or expanded.spec.model, environment).model
-        size_bytes, given = _prompt_bytes(expanded, group), _given(expanded, group)
-        asking = ModelCalls(
-            model, price_of(model), members, size_bytes * members + given * BYTES_PER_TOKEN,
-            work.max_tokens or MAX_TOKENS_GUESS, group.task.repairs if group.task.schema else 0,
-        )  # fmt: skip
-        shape = shapes.get(group.index)
-        if shape is not None:
-            calls, read, given = _inner(expanded, shape, given)
-            size = size_bytes * calls + read * BYTES_PER_TOKEN
-            inner = replace(asking, members=calls, prompt_bytes=size, max_tokens=shape.fit.answer)
-            yield replace(inner, repairs=0)
-            asking = replace(asking, prompt_bytes=size_bytes + given * BYTES_PER_TOKEN)
-        yield asking
-
-
-def _given(expanded: ExpandedPlan, group: GroupPlan) -> int:
-    """Tokens of the results that a reduction is given, if each is as long as is usual."""
-    sources = [edge.group for edge in group.edges if edge.key == "reduce"]
-    found = 0
-    for source in sources:
-        count, work = expanded.groups[source].count, expanded.groups[source].task.work
-        longest = work.max_tokens if isinstance(work, Prompt) else None
-        each = min(longest or RESULT_TOKENS_GUESS, RESULT_TOKENS_GUESS)
-        found += (UNKNOWN_MEMBERS if count is None else count) * each
-    return found
-
-
-def _inner(expanded: ExpandedPlan, shape: FanInShape, given: int) -> tuple[int, int, int]:
-    """Calls of inner levels, tokens that they read, and tokens that are left for the last call."""
-    results = expanded.groups[shape.source].count
-    calls = read = 0
-    for members in shape.sizes(UNKNOWN_MEMBERS if results is None else results):
-        if given > members * shape.fit.share:
-            calls, read, given = calls + members, read + given, members * shape.fit.answer
-    return calls, read, min(given, shape.fit.room)
-
-
-def _prompt_bytes(expanded: ExpandedPlan, group: GroupPlan) -> int:
-    work = group.task.work
-    if not isinstance(work, Prompt):
-        return 0
-    files = expanded.sources.files.values() if work.file else ()
-    return len(work.text.encode()) + max((len(one) for one in files), default=0)
+    facts = OutlineFacts(lambda model: price_of(endpoint_of(model, environment).model))
+    return guess_price(outline_of(expanded, facts)[0])
 
 
 # What later forecasts need to know of a run.
@@ -349,9 +316,7 @@ def account_key(model: str, environment: Mapping[str, str]) -> tuple[str, str]:
         endpoint = endpoint_of(model, environment)
     except HeadwayError:
         return "", ""
-    parts = urlsplit(endpoint.url)
-    host = host_name(parts.scheme, parts.hostname or "", parts.port)
-    return account_name(host, endpoint.headers)
+    return account_name(endpoint.host, endpoint.headers)
 
 
 def cast_of(plans: Plans, environment: Mapping[str, str]) -> ObservedTasks:

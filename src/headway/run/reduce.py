@@ -61,7 +61,9 @@ from headway.work import (
     OverBudgetError,
     Result,
     WindowEmptyError,
+    Work,
     charged,
+    with_spent,
 )
 
 if TYPE_CHECKING:
@@ -109,10 +111,10 @@ NAMED_TOKENS: Final = 4000
 NOTHING: Final = Result(b"")
 
 
-class InnerWork:
-    is_local = False
+class InnerWork(Work):
+    """A level of a reduction, whose results are for the level above it."""
+
     is_idle_until_sent = True
-    publishes = False
 
     def __init__(
         self, shape: FanInShape, level: int, stem: bytes, plans: Plans, crew: Crew
@@ -150,9 +152,6 @@ class InnerWork:
     def count(self, needed: Callable[[str], list[Needed]]) -> int:
         del needed
         raise InternalError(f"the members of `{self.name}` follow those of `{self._below}`")
-
-    def publish(self, member: int, body: bytes | None) -> None:
-        """What it gives is for the level above it."""
 
     async def perform(self, attempt: Attempt) -> Result:
         expanded = self._plans.expanded
@@ -250,7 +249,9 @@ class Reducing(Struct):
         async with self.places:
             with self.voices.joined(self.attempt) as become:
                 try:
-                    result = await self.agent.perform(call, self._own(become))
+                    waits, goes = partial(become, "waiting"), partial(become, "going")
+                    own = self.attempt.part(waits=waits, goes=goes, kept=())
+                    result = await self.agent.perform(call, own)
                 except AttemptError as lost:
                     self.spent = charged(self.spent, lost.result or NOTHING)
                     self.is_in_doubt |= lost.is_in_doubt
@@ -274,9 +275,7 @@ class Reducing(Struct):
             is_in_doubt = lost.is_in_doubt or self.is_in_doubt
             raise AttemptError(lost.fault, taken, is_in_doubt) from lost
         except WindowEmptyError as empty:
-            if self.spent.calls:
-                empty.result = charged(self.spent, empty.result or NOTHING)
-            raise
+            raise with_spent(empty, charged(self.spent, empty.result or NOTHING)) from empty
         except OverBudgetError as over:
             if not self.spent.calls:
                 raise
@@ -284,14 +283,6 @@ class Reducing(Struct):
             # the next one begins with what they gave, and is refused at once if that is all.
             detail = f"it goes on in another attempt: {over}"
             raise AttemptError(Fault("rate", detail=detail), self.spent) from over
-
-    def _own(self, become: Callable[..., None]) -> Attempt:
-        attempt = self.attempt
-        return Attempt(
-            attempt.task, attempt.member, attempt.number, attempt.key, attempt.name, attempt.needed,
-            partial(become, "waiting"), partial(become, "going"), attempt.reserve, attempt.keep,
-            attempt.inputs, spare=attempt.spare, is_last=attempt.is_last, clock=attempt.clock,
-        )  # fmt: skip
 
 
 def inner_works(plans: Plans, crew: Crew, shapes: Sequence[FanInShape]) -> tuple[InnerWork, ...]:
@@ -306,12 +297,12 @@ def inner_works(plans: Plans, crew: Crew, shapes: Sequence[FanInShape]) -> tuple
     return tuple(works)
 
 
-def inner_keys(plans: Plans) -> dict[bytes, str]:
-    """The keys of all tasks of inner levels, as far as they are known, with their groups."""
+def inner_keys(plans: Plans) -> list[bytes]:
+    """The keys of all tasks of inner levels, as far as they are known."""
     from headway.run.run_context import Crew
 
     works = inner_works(plans, Crew("", "", "", {}), tuple(plans.shapes.values()))
-    return {work.key(n): work.name for work in works for n in range(work.known_count)}
+    return [work.key(n) for work in works for n in range(work.known_count)]
 
 
 async def perform_reduction(
@@ -360,7 +351,7 @@ def asked_of(filling: Filling, expanded: ExpandedPlan) -> ReductionPrompt:
     group, files = filling.group, expanded.sources.files
     task, work = group.task, group.task.work
     if not isinstance(work, Prompt):
-        raise InternalError(f"`{group.name}` asks nobody")
+        raise InternalError(f"`{group.name}` has no model to ask")
     prompt = filling.text(files[filling.text(work.file)] if work.file else work.text)
     schema = files[filling.text(task.schema)] if task.schema else ""
     repairs = task.repairs if task.schema or task.verify else 0

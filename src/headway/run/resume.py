@@ -14,37 +14,27 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from headway.agents.shell import ShimClient
 from headway.errors import HeadwayError, UsageError
-from headway.journal.documents import INCLUDED, kept, source_of
+from headway.journal.documents import INCLUDED, kept
 from headway.journal.reader import JournalReader
 from headway.plans.expand import ExpandedPlan, Sources, graph_of
 from headway.plans.load import Loaded, load_foreign, plan_from
 from headway.plans.sharing import targets_of
 from headway.plans.untrusted import PlanPermissions
 from headway.report.history import RunHistory
-from headway.run.each import EachSource, EachWork
 from headway.run.filling import text_in
 from headway.run.plan_run import PlanSource, with_model
 from headway.run.reduce import inner_keys, reducer
 from headway.run.tasks import Plans, function_of
 from headway.state.shared import Access, Channels, Shared, decode, scan_digest
 
-Declared = tuple[dict[bytes, int], dict[bytes, str]]
-"""By the keys of tasks: their places, and of the inner calls of reductions their levels."""
 
-
-def declared(reader: JournalReader) -> Declared | None:
-    """What a run is to do; None if only its own process knows."""
-    header = reader.header
-    if header.kind == "python":
-        return None
+def declared_places(reader: JournalReader) -> dict[bytes, int] | None:
+    """The tasks of a plan as it was last performed, by their keys, with their places; the inner
+    calls of reductions come last. None if that is not known."""
     try:
-        if header.kind == "each":
-            plan = EachSource.decoded(source_of(reader)).plan()
-            work = EachWork(plan, header.folder, ShimClient(header.folder))
-            return {work.key(member): member for member in range(plan.count())}, {}
-        return _plan(reader, PlanSource.kept(reader))
+        plans = plans_of(reader, PlanSource.kept(reader))
+        return {key: place for place, key in enumerate([*_keys(plans), *inner_keys(plans)])}
     except (HeadwayError, ValueError, TypeError, KeyError):
         return None  # A file that the plan names is gone: the journal alone has to do.
 
@@ -61,11 +51,6 @@ def plans_of(reader: JournalReader, source: PlanSource) -> Plans:
     while _grown(reader, plans):
         pass  # Each turn makes at least one group known.
     return plans
-
-
-def _plan(reader: JournalReader, source: PlanSource) -> Declared:
-    plans = plans_of(reader, source)
-    return {key: place for place, key in enumerate(_keys(plans))}, inner_keys(plans)
 
 
 def _keys(plans: Plans) -> Iterator[bytes]:
@@ -133,7 +118,7 @@ def plan_to_resume(
 
 def _what_changes(reader: JournalReader, expanded: ExpandedPlan) -> str:
     plans = Plans.of(expanded)
-    keys = set(inner_keys(plans)).union(_keys(plans))
+    keys = {*inner_keys(plans), *_keys(plans)}
     finished = [row for row in reader.rows() if row.state == "finished"]
     holds = sum(row.key in keys for row in finished)
     spent = sum(row.spent_microusd for row in finished if row.key not in keys)
@@ -193,7 +178,7 @@ def _touched(reader: JournalReader) -> dict[bytes, bytes]:
     """By the key of every committed task: the digest of what it touched."""
     history = RunHistory()
     for recorded in reader.events():
-        history.hear(recorded.key, recorded.event)
+        history.apply(recorded.key, recorded.event)
     tasks = history.tasks.values()
     committed = {task.key: task.access for task in tasks if task.state == "finished"}
     # A saved journal may have lost events of tasks whose rows are whole.

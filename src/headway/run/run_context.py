@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from headway.agents.prompt import PromptAgent
     from headway.agents.tools_models import LoopModels
     from headway.run.driver import Driver
+    from headway.run.workspaces import Workspaces
 
 
 class Crew(Struct):
@@ -57,6 +58,7 @@ class Crew(Struct):
     _prompts: PromptAgent | None = None
     _models: LoopModels | None = None
     _functions: FunctionAgent | None = None
+    _workspaces: Workspaces | None = None
     _numbers: int = 0
 
     def join(self, journal: Journal) -> None:
@@ -111,6 +113,13 @@ class Crew(Struct):
 
             self._functions = await self._stack.enter_async_context(aclosing(FunctionAgent()))
         return self._functions
+
+    def workspaces(self) -> Workspaces:
+        if self._workspaces is None:
+            from headway.run.workspaces import Workspaces
+
+            self._workspaces = Workspaces(self)
+        return self._workspaces
 
     def lend(self, commons: Commons) -> None:
         """Tasks touch the shared state by this from now on."""

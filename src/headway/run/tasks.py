@@ -9,6 +9,7 @@ Laws:
 from __future__ import annotations
 
 import errno
+import pickle
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from copy import deepcopy
@@ -25,7 +26,16 @@ from headway.base.digest import digest
 from headway.base.values import Fault
 from headway.errors import HeadwayError, InternalError, UsageError
 from headway.files import within
-from headway.plans.expand import ExpandedPlan, GroupPlan, Keys, Member, found, items_of, keys_of
+from headway.plans.expand import (
+    ExpandedPlan,
+    GroupPlan,
+    Keys,
+    Member,
+    found,
+    items_of,
+    keys_of,
+    stakes_of,
+)
 from headway.plans.fan_in import REPAIR_TOKENS, FanInShape, cut_at_tokens, shapes_of
 from headway.plans.resources import PATH_CHARS_MAX, inside
 from headway.plans.section import shown
@@ -44,12 +54,16 @@ from headway.run.filling import (
 from headway.run.reduce import missing_of, perform_reduction
 from headway.run.run_context import Crew
 from headway.state.context import Lent, lent
-from headway.state.folder import in_a_line, share_of
-from headway.work import Attempt, AttemptError, Needed, Result, tell_waits_of
+from headway.state.folder import in_a_line, in_thread, share_of
+from headway.work import Attempt, AttemptError, Needed, Result, Work, tell_waits_of
 
 if TYPE_CHECKING:
     from headway.plans.references import Schema
+    from headway.run.workspaces import OpenWorkspace
 
+
+CALL: Final = "import sys; from headway.agents.worker import call_once; call_once(*sys.argv[1:])"
+"""The program that calls a function in a workspace."""
 
 AGAIN: Final = (
     "{} had ended when headway was killed, and runs again: what it changed in its view of the "
@@ -81,7 +95,7 @@ class Plans(Struct):
         return self.expanded.groups[group].known.count
 
 
-class TaskWork:
+class TaskWork(Work):
     def __init__(self, index: int, plans: Plans, crew: Crew) -> None:
         self._index = index
         self._plans = plans
@@ -98,6 +112,8 @@ class TaskWork:
         self._schemas: dict[str, Schema] = {}
         self._outlets: dict[str, int] = {}
         self._function: Callable[..., object] | None = None
+        self._workspace = spec.workspace_of(task)
+        self._has_state = stakes_of(plans.expanded)[index] is not None
 
     @property
     def group(self) -> GroupPlan:
@@ -153,19 +169,17 @@ class TaskWork:
         async def perform(told: Mapping[str, str]) -> Result:
             try:
                 share = None
-                if loan is not None:
+                if loan is not None and self._has_state:
                     fill = partial(filled, group, member=member)
                     share = share_of(group.task, loan, self._crew.channels, fill)
                 filling = replace(asked, told=told, share=share)
-                if isinstance(work, Prompt):
-                    result = await self._prompt(work, filling)
-                elif isinstance(work, CommandSpec):
-                    given = await executed(
-                        work, filling, self._crew, self._plans.expanded, self._work_s
-                    )
-                    result = await self._examined(given, filling)
+                if self._workspace is None:
+                    result = await self._worked(filling)
                 else:
-                    result = await self._examined(await self._python(work, filling), filling)
+                    verify = self._verified if group.task.verify else None
+                    result = await self._crew.workspaces().perform(
+                        self._workspace, filling, self._worked, verify
+                    )
                 if share is not None:
                     value = result.value if isinstance(work, Python) else value_in(result.body)
                     share.keep(value, result)
@@ -174,6 +188,19 @@ class TaskWork:
                 raise AttemptError(Fault("request", detail=in_a_line(error))) from error
 
         return await metered(self._crew.meter if is_command else None, attempt, perform)
+
+    async def _worked(self, filling: Filling) -> Result:
+        work = self.group.task.work
+        if isinstance(work, Prompt):
+            return await self._prompt(work, filling)
+        if isinstance(work, CommandSpec):
+            given = await executed(work, filling, self._crew, self._plans.expanded, self._work_s)
+        else:
+            given = await self._python(work, filling)
+        return await self._examined(given, filling)
+
+    async def _verified(self, filling: Filling, text: str) -> str | None:
+        return await verifier(filling, self._crew, self._work_s)(text)
 
     async def _prompt(self, work: Prompt, filling: Filling) -> Result:
         """One call, or whatever an agent makes of it; a reduction may take others before it."""
@@ -228,6 +255,8 @@ class TaskWork:
         if group.task.quorum is not None:
             missing = missing_of(filling, expanded, self._crew)
             named |= {"missing": missing} if takes_missing(self._function) else {}
+        if filling.workspace is not None:
+            return await self._called(work.target, given, named, filling, filling.workspace)
         function = partial(self._function, **named)
         tell_waits_of(filling.attempt)
         agent = await self._crew.functions()
@@ -238,6 +267,35 @@ class TaskWork:
             kind = type(result.value).__name__
             raise AttemptError(Fault("function", detail=f"JSON cannot hold what it gave: {kind}"))
         return as_text(result)
+
+    async def _called(
+        self, target: str, given: list[object], named: dict[str, object], filling: Filling,
+        workspace: OpenWorkspace,
+    ) -> Result:  # fmt: skip
+        """A function in a workspace: in a process of its own."""
+        from headway.agents.function import as_text, result_of
+        from headway.agents.shell import Command, perform_command, shim_key
+        from headway.agents.worker import RAISED, place_of
+
+        assert self._function is not None
+        if place_of(self._function, len(given)) is not None:
+            detail = "a function in a workspace cannot take `ctx`; write `workspace: off`"
+            raise AttemptError(Fault("request", detail=detail))
+        crew, attempt = self._crew, filling.attempt
+        await in_thread(workspace.reset)
+        out = workspace.file("gave")
+        argv = (sys.executable, "-c", CALL, target, crew.folder, out)
+        environment = {**filling.environment(crew.run), **filling.told}
+        command = Command(
+            shim_key(attempt), attempt.number, argv, environment, crew.folder,
+            pickle.dumps((given, named)), self._work_s,
+        )  # fmt: skip
+        await perform_command(crew.shim(), workspace.command(command), attempt.clock)
+        with open(out, "rb") as file:
+            kind, value = pickle.load(file)
+        if kind == RAISED:
+            raise AttemptError(Fault("function", detail=value))
+        return as_text(result_of(value))
 
     async def _examined(self, result: Result, filling: Filling) -> Result:
         """What a command or a function gave, if it is what the plan asks for."""
@@ -279,6 +337,9 @@ def verifier(
         command = crew.command(attempt, task.verify, told)
         stdin, key = text.encode("utf-8", "replace"), crew.part_key()
         command = replace(command, key=key, stdin=stdin, timeout_s=timeout_s)
+        if (workspace := filling.workspace) is not None:
+            # What it reads counts where nothing else says that it still holds.
+            command = workspace.command(command, is_observed=workspace.spec.land == "exact")
         try:
             await perform_command(crew.shim(), command, attempt.clock)
         except AttemptError as lost:
@@ -318,8 +379,11 @@ async def executed(
 
     attempt, task = filling.attempt, filling.group.task
     ended = crew.adopted.take(attempt) if crew.adopted is not None else None
-    if ended is not None and filling.share is None:
+    workspace = filling.workspace
+    if ended is not None and filling.share is None and (workspace is None or workspace.is_resumed):
         return judged(ended)
+    if workspace is not None:
+        await in_thread(workspace.reset)
     stdin = None
     if task.reduce:
         missing = missing_of(filling, expanded, crew) if task.quorum is not None else ()
@@ -327,6 +391,8 @@ async def executed(
     command = crew.command(attempt, work.command, filling.environment(crew.run))
     stuck_s = stuck_of(expanded.spec, task)
     command = replace(command, stdin=stdin, timeout_s=timeout_s, stuck_s=stuck_s)
+    if filling.workspace is not None:
+        command = filling.workspace.command(command)
     if filling.share is None:
         return await perform_command(crew.shim(), command, attempt.clock)
     if ended is not None and ended.attempt > attempt.journalled:
@@ -341,12 +407,7 @@ async def executed(
 def asking(attempt: Attempt, prompt: bytes) -> Attempt:
     """An attempt whose replies are kept for this prompt: with another state it asks another one."""
     kept = tuple(one.removeprefix(prompt) for one in attempt.kept if one.startswith(prompt))
-    return Attempt(
-        attempt.task, attempt.member, attempt.number, attempt.key, attempt.name, attempt.needed,
-        attempt.waits, attempt.goes, attempt.reserve, lambda reply: attempt.keep(prompt + reply),
-        attempt.inputs, attempt.journalled, kept, attempt.snapshot, attempt.lock, attempt.missing,
-        clock=attempt.clock,
-    )  # fmt: skip
+    return attempt.part(kept=kept, keep=lambda reply: attempt.keep(prompt + reply))
 
 
 def arguments_of(

@@ -12,8 +12,8 @@ from math import inf
 
 from msgspec import Struct
 
-from headway.base.values import Charging, Limit, LimitReading, Resource
-from headway.pacing.headers import WINDOW_5H_S, named_period_s
+from headway.base.values import HOUR_S, Charging, Limit, LimitReading, Resource
+from headway.pacing.headers import named_period_s
 from headway.pacing.meters import Bucket, FixedWindow, Gauge, Meter, SlidingWindow, meter_of
 from headway.sim.draw import Neighbour, Presence
 
@@ -110,7 +110,7 @@ class SimulatedAccount:
         """Of the acceleration rule: the window, what it has taken, the most of those before."""
         self._windows: list[tuple[UsageWindow, FixedWindow]] = []
         for window in terms.windows:
-            lasts_s = window.lasts_s or named_period_s(window.name) or WINDOW_5H_S
+            lasts_s = window.lasts_s or named_period_s(window.name) or 5 * HOUR_S
             self._windows.append((window, FixedWindow(window.tokens, lasts_s, now + lasts_s)))
 
     def next_change_s(self, now: float) -> float:

@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from headway.base.values import Amounts, Demand, Fault, FaultKind, Reading, SettledAs, Usage
+from headway.base.values import Amounts, Demand, Fault, FaultKind, Reading, SettledAs
 from headway.pacing.call import Call
 from headway.pacing.calls import AccountCalls
 from headway.pacing.estimate import OutputLength
@@ -55,9 +55,6 @@ class PacedDoor:
         self._now = now
         decision = self.calls.decide(now, self._size)
         self._wake_s = decision.wake_s
-        for call in decision.sent:
-            demand = call.demand
-            self._lengths.started(call.id[1], demand.kind, demand.expected.input_tokens)
         return [call.id[1] for call in decision.sent]
 
     def next_s(self) -> float:
@@ -67,9 +64,8 @@ class PacedDoor:
         self._now = now
         again = fault.kind in SENT_AGAIN
         how: SettledAs = "throttled" if again else "unused"
-        self._lengths.ended(call_id, None)
         call, wish = self._known.pop(call_id), self._wishes.pop(call_id)
-        self.calls.settle(call, how, Usage(Amounts()), now, fault, reading)
+        self.calls.settle(call, how, Amounts(), now, fault, reading)
         if again:
             self.knock(call_id, *wish)
         return again
@@ -78,13 +74,16 @@ class PacedDoor:
         self.calls.first_byte(self._known[call_id], reading, now)
 
     def progress(self, call_id: int, output_tokens: float, now: float) -> None:
-        self._lengths.progressed(call_id, output_tokens)
         self.calls.progress(self._known[call_id], output_tokens, now)
 
     def ended(self, call_id: int, used: Amounts, fault: Fault | None, now: float) -> bool:
         self._now = now
-        self._lengths.ended(call_id, round(used.output_tokens) if fault is None else None)
-        self.calls.settle(self._known.pop(call_id), "used", Usage(used), now, fault)
+        call = self._known.pop(call_id)
+        if fault is None:
+            sent = call.demand
+            output = round(used.output_tokens)
+            self._lengths.observe(sent.kind, sent.expected.input_tokens, output)
+        self.calls.settle(call, "used", used, now, fault)
         wish, lost = self._wishes.pop(call_id), self._losses.pop(call_id, 0)
         if fault is None or lost >= LOSSES_MAX:
             return False

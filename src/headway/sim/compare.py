@@ -23,7 +23,7 @@ from headway.engine.strategy import ADAPTIVE, ALL_AT_ONCE, Strategy
 from headway.engine.strategy import parse as parse_start
 from headway.errors import BadValueError, did_you_mean
 from headway.pacing.account import Account, AccountConfig, Profile
-from headway.pacing.call import UNKNOWN
+from headway.pacing.call import Call
 from headway.pacing.calls import AccountCalls
 from headway.pacing.estimate import OutputLength
 from headway.pacing.limits import is_about
@@ -184,7 +184,7 @@ def _look(account: Account, provider: Provider) -> None:
     """Learn what is left of every reported limit, as from a response a moment ago."""
     left = Reading(provider.account().readings(0.0))
     told = read_headers(provider.spec.dialect, left, 0.0)
-    account.observe(told, UNKNOWN, (), 0.0, 0.0)
+    account.observe(told, Call(("", 0)), 0.0, 0.0)
     for tracked in account.limits:
         for limit in told.limits:
             if is_about(tracked.limit, limit):

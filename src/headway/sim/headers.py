@@ -18,12 +18,9 @@ from typing import Final, Literal
 
 from msgspec import Struct, field
 
-from headway.base.numbers import date_of
+from headway.base.numbers import REMEMBERED_MAX, date_of
 from headway.base.values import DAY_S, HOUR_S, MINUTE_S, Fault, FaultKind, LimitReading, Resource
-from headway.pacing.headers import DIALECTS, PLAIN, Dialect
-
-MINUTES_KEPT: Final = 1024
-"""Minutes whose text is kept: a simulated hour with all its resets fits."""
+from headway.pacing.headers import DIALECTS, MONTHS, PLAIN, Dialect
 
 
 def headers(
@@ -206,19 +203,16 @@ def rfc3339(wall_s: float) -> str:
 
 
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_MONTHS: Final = (
-    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"
-)  # fmt: skip
 
 
-@lru_cache(maxsize=MINUTES_KEPT)
+@lru_cache(REMEMBERED_MAX)
 def _minute(minutes: int) -> tuple[str, str]:
     """A minute of the epoch for both kinds of date, up to its seconds."""
     days, minute = divmod(minutes, 1440)
     date, time = date_of(days), f"{minute // 60:02d}:{minute % 60:02d}"
     year, month, day = date.split("-")
     # 1970-01-01 was a Thursday.
-    weekday, name = _DAYS[(days + 3) % 7], _MONTHS[int(month) - 1]
+    weekday, name = _DAYS[(days + 3) % 7], MONTHS[month]
     return f"{weekday}, {day} {name} {year} {time}", f"{date}T{time}"
 
 

@@ -177,7 +177,7 @@ _PROVIDERS: Final = (
                    ProviderSpec("congested", Terms(_LARGE), Latency(1.0, 0.02, 0.01, 0.0038))),
     ProviderPreset("at most 7 calls at once",
                    ProviderSpec("cap-7", Terms((*_LARGE, _slots(7))))),
-    ProviderPreset("somebody else wants half of every limit, 40 s on and 40 s off",
+    ProviderPreset("a neighbour wants half of every limit, 40 s on and 40 s off",
                    ProviderSpec("neighbour", Terms(_MEDIUM, neighbour=_HALF))),
     ProviderPreset("limits are halved after 60 s and restored after 180 s",
                    ProviderSpec("changing", Terms(_MEDIUM, changes=((60.0, 0.5), (180.0, 1.0))))),
@@ -189,7 +189,7 @@ _PROVIDERS: Final = (
     ProviderPreset("3 s burst, neighbour, 12 at once, mild congestion, and nothing of it is told",
                    ProviderSpec("worst-mix", Terms((*_SHORT, _slots(12)), neighbour=_HALF),
                                 Latency(1.0, 0.02, 0.01, 0.002), faults=_SILENT, dialect="plain")),
-    ProviderPreset("the documents' account when nobody else is there: company costs nothing",
+    ProviderPreset("the documents' account without other load: calls at once cost nothing",
                    ProviderSpec("off-peak", Terms(_documented()), _STAGE), "stages"),
     ProviderPreset(
         "the documents' account under some load: each further call slows every one by 60 %",
@@ -220,7 +220,7 @@ _PROVIDERS: Final = (
         "limit, 2 of 3: four agents take 95,000 of 100,000 tokens, then one more needs 25,000",
         ProviderSpec("limit-tokens", Terms(_documented("fixed")),
                      Latency(1.0, 0.01)), "limit-tokens"),
-    ProviderPreset("limit, 3 of 3: somebody else's 17 agents hold 17 of 20 places for a minute",
+    ProviderPreset("limit, 3 of 3: another client's 17 agents hold 17 of 20 places for a minute",
                    ProviderSpec("limit-concurrency", Terms(
                        _documented(), neighbour=Neighbour(slots=17, on_s=MINUTE_S, off_s=inf))),
                    "limit-concurrency"),

@@ -349,7 +349,11 @@ def launched(*options: str) -> Iterator[str]:
             line = process.stdout.readline() if process.stdout is not None else ""
             if not line:
                 raise ProviderError("the simulated provider did not start")
-            yield str(loads(line)["url"])
+            said = loads(line)
+            if "url" not in said:
+                (fault, *_) = said["errors"]
+                raise BadValueError(fault["message"], where=fault["where"], hint=fault["hint"])
+            yield str(said["url"])
         finally:
             process.terminate()
             try:

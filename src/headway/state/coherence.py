@@ -32,7 +32,7 @@ from headway.state.shared import UNTOUCHED, Access, Change, Shared, Snapshot
 EVERYTHING: Final = ""
 STANDS_MAX: Final = 4096
 """Sets of things written, or read, whose fronts are remembered."""
-NOBODY: Final = 1 << 62
+NO_TASK: Final = 1 << 62
 """Behind the place of every task."""
 
 
@@ -42,7 +42,7 @@ class _Front(Struct):
     owner: object
     _heap: list[int] = field(default_factory=list)
     _writers: set[int] = field(default_factory=set)
-    first: int = NOBODY
+    first: int = NO_TASK
     waiting: list[tuple[int, int]] = field(default_factory=list)
 
     def copied(self, owner: object) -> _Front:
@@ -66,7 +66,7 @@ class _Front(Struct):
         heap = self._heap
         while heap and heap[0] not in self._writers:
             heapq.heappop(heap)
-        self.first = heap[0] if heap else NOBODY
+        self.first = heap[0] if heap else NO_TASK
 
 
 class Frontier:
@@ -310,7 +310,15 @@ class _Member(Struct):
     is_proposed: bool = False
     is_parked: bool = False
     is_patient: bool = False
-    """Its result is from an earlier process: it is judged when all before it have ended."""
+    """It is judged when all before it have ended: its result is from an earlier process, or it
+    works in a workspace."""
+    reruns: int | None = None
+    """Of a task in a workspace, how often it runs again."""
+
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether it starts again only when all tasks before it have ended."""
+        return self.stale >= (ALONE if self.reruns is None else self.reruns)
 
 
 class Coherence:
@@ -365,7 +373,9 @@ class Coherence:
         positions = range(first, first + len(tasks))
         for member, (task, position) in enumerate(zip(tasks, positions, strict=True)):
             own = touches.of(member)
-            self._members[task] = _Member(position, own, group, likely=hinted)
+            self._members[task] = _Member(
+                position, own, group, likely=hinted, reruns=self._graph.groups[group].reruns
+            )
             if touches.by_member is not None:
                 self._may.join(position, own.writes)
                 self._acting.join(position, own.acts)
@@ -381,8 +391,8 @@ class Coherence:
         member = self._members.get(task)
         if member is None:
             return True
-        if member.stale >= CAREFUL:
-            reads = member.touches.reads if member.stale < ALONE else None
+        if member.stale >= CAREFUL or member.waits_for_all:
+            reads = None if member.waits_for_all else member.touches.reads
             is_open = self._may.wait(task, member.position, reads)
         elif member.stale:
             is_open = self._likely.wait(task, member.position, _prefixes(member.access))
@@ -417,7 +427,11 @@ class Coherence:
     def note(self, task: int, access: Access, *, is_patient: bool = False) -> None:
         """An attempt has ended and touched this; a patient one did in an earlier process."""
         member = self._members[task]
-        member.access, member.snapshot, member.is_patient = access, None, is_patient
+        member.access, member.snapshot = access, None
+        # Its last attempt has to be: whatever changes later, it cannot run again.
+        member.is_patient = is_patient or (
+            member.reruns is not None and member.stale + 1 >= member.reruns
+        )
 
     def access_of(self, task: int) -> Access:
         return self._members[task].access

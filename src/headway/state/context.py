@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from headway.errors import StateError, did_you_mean
 from headway.plans.resources import is_pattern, is_well_formed
-from headway.report.detect import Handed
+from headway.report.findings import Handed
 from headway.state.shared import Act, Snapshot, canonical, must_be_key
 from headway.work import TELL_PROMPT, Attempt
 
@@ -73,13 +73,6 @@ class Commons(Struct, frozen=True):
     """Does an effect at once, in the thread that asks for it; with its number in the attempt."""
 
 
-class ContextStatistics(Struct, frozen=True):
-    reads: int
-    writes: int
-    acts: int
-    is_over: bool
-
-
 class Reach(Protocol):
     """What a task's code can reach of the shared state from where it runs; values are bytes."""
 
@@ -101,14 +94,12 @@ class Reach(Protocol):
 
     def end(self) -> None: ...
 
-    def statistics(self) -> ContextStatistics: ...
-
 
 class LocalReach:
     """The snapshot of an attempt in this process: one thread at a time, until the attempt ends."""
 
     __slots__ = (
-        "_acts", "_is_over", "_lock", "_perform", "_reads", "_snapshot", "_watch", "_writes",
+        "_is_over", "_lock", "_perform", "_snapshot", "_watch",
     )  # fmt: skip
 
     def __init__(
@@ -123,7 +114,6 @@ class LocalReach:
         self._watch = watch
         self._perform = perform
         self._is_over = False
-        self._reads = self._writes = self._acts = 0
 
     def get(self, key: str) -> bytes | None:
         must_be_known_key(key)
@@ -176,7 +166,6 @@ class LocalReach:
                 )
             if self._watch is not None:
                 self._watch.acts(channel, is_now)
-            self._acts += 1
             number = self._snapshot.act(act)
         if is_now and self._perform is not None:
             self._perform(act, number)
@@ -195,21 +184,16 @@ class LocalReach:
         with self._lock:
             self._is_over = True
 
-    def statistics(self) -> ContextStatistics:
-        return ContextStatistics(self._reads, self._writes, self._acts, self._is_over)
-
     def _looks(self, what: str) -> None:
         self._must_go_on()
         if self._watch is not None:
             self._watch.reads(what)
-        self._reads += 1
 
     def _touches(self, key: str) -> None:
         must_be_known_key(key)
         self._must_go_on()
         if self._watch is not None:
             self._watch.writes(key)
-        self._writes += 1
 
     def _must_go_on(self) -> None:
         if self._is_over:
@@ -310,10 +294,6 @@ class Context:
             "a context stays in the process that it was given to",
             hint="read what is needed, and pass that on",
         )
-
-    def statistics(self) -> ContextStatistics:
-        """How often it was used."""
-        return self._reach.statistics()
 
     def _copied(self, key: str, data: bytes) -> object:
         value: object = _parsed(data.decode())[0]

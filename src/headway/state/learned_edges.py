@@ -27,8 +27,8 @@ from headway.journal.folder import RunPlace
 from headway.journal.reader import JournalReader, latest
 from headway.journal.shim_log import write_file
 from headway.plans.graph import Graph
-from headway.plans.resources import above, prefix_of
-from headway.report.detect import FinishedAccess
+from headway.plans.resources import above, is_every_file, prefix_of
+from headway.report.findings import FinishedAccess
 from headway.state.coherence import Coherence, Hints
 from headway.state.shared import decode
 from headway.work import Work
@@ -55,9 +55,14 @@ class Lessons(Struct, frozen=True):
 
 
 def lessons_of(graph: Graph, coherence: Coherence) -> tuple[Lesson, ...]:
+    every = (
+        (pair, [one for one in what if not is_every_file(one)])
+        for pair, what in sorted(coherence.learned.items())
+    )
     return tuple(
         Lesson(graph.groups[writer].name, graph.groups[reader].name, _few(map(prefix_of, what)))
-        for (writer, reader), what in sorted(coherence.learned.items())
+        for (writer, reader), what in every
+        if what
     )
 
 

@@ -252,7 +252,7 @@ class Outbox:
         except HeadwayError as error:
             raise EffectFailedError(error.message) from error
         if send is None:
-            raise EffectFailedError(f"nobody performs `{due.channel}`: it is no effect channel")
+            raise EffectFailedError(f"`{due.channel}` is no effect channel")
         await self._written(due, due.intended(self._clock()))
         crash_point("intended")
         receipt = await self._sent(due, send)

@@ -528,6 +528,19 @@ class Snapshot:
         self._access = None
         return len(self._acts) - 1
 
+    def files(self, pattern: str) -> list[tuple[str, bytes | None, bytes]]:
+        """Keys of files with value and digest as they are now, which is no look at them."""
+        return self._shared.found(pattern, self.position)
+
+    def touched(self, seen: Mapping[str, bytes], written: Mapping[str, bytes | None]) -> None:
+        """What an attempt in a workspace has read, with the digests of what stood there when it
+        began, and what it wrote."""
+        for what, name in seen.items():
+            self._saw(what, name)
+        for key, data in written.items():
+            self._own[key] = [data]
+        self._access = None
+
     def prompted(self, text: bytes) -> None:
         self._prompts = digest(self._prompts + digest(text))
         self._access = None

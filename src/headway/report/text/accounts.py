@@ -1,27 +1,35 @@
-"""Accounts: each limit with its use, source and age."""
+"""Shows accounts (each limit with its use, source and age; health, budgets) and the gateway."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from math import inf
-from typing import Final
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any, Final
 
 from headway.base.codec import as_dict
-from headway.base.numbers import short
-from headway.base.values import DAY_S, MINUTE_S
-from headway.broker.protocol import About
+from headway.base.numbers import date_of, day_of, short
 from headway.pacing.budget import Pot
-from headway.pacing.view import AccountView, AdmissionView, LimitView
-from headway.report.health import BudgetOutlook, Finish, Unit, lasting
-from headway.report.text.terminal import print_lines
-from headway.report.text.words import MICRO, cost, count, duration
+from headway.pacing.memory import HOUR_UNKNOWN
+from headway.pacing.view import AccountView, AdmissionView
+from headway.report.health import ORDER, BudgetOutlook, Condition, Unit, condition_of, outlooks
+from headway.report.text.terminal import clean, print_lines
+from headway.report.text.words import (
+    MICRO,
+    cost,
+    count,
+    counts,
+    duration,
+    limit_words,
+    one_line,
+    wait_words,
+)
 
-PERIODS: Final = {MINUTE_S: "a minute", DAY_S: "a day", 3600.0: "an hour", 1.0: "a second"}
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from headway.client.overview import Overview
+
+STYLES: Final = {"good": "", "watch": "yellow", "bad": "red"}
 
 KEYS_SHOWN: Final = 4
 """Of an account: a login has had many tokens, of which the last ones are of interest."""
@@ -29,19 +37,25 @@ KEYS_SHOWN: Final = 4
 RUNS_SHOWN: Final = 5
 """Runs whose part of a usage window is shown, the last ones."""
 
+REASON_MAX: Final = 200
+"""Of a reason, which can contain the provider's own words."""
+
 NO_ACCOUNTS: Final = (
     "No account has been used yet. Wrap a client with headway.pace(client), make a call, and "
     "look again."
 )
 
 
-def draw_accounts(
-    console: Console, view: AdmissionView, about: About, outlooks: Sequence[BudgetOutlook] = ()
-) -> None:
-    names = dict(about.clients)
+def draw_accounts(console: Console, seen: Overview, passed: float) -> None:
+    """Every account; `passed` is how much of the day is over, 0 to 1."""
+    from rich.table import Table
+    from rich.text import Text
+
+    view, about = seen.view, seen.about
+    names = dict(about.clients) if about is not None else {}
     if not view.accounts:
         console.print(NO_ACCOUNTS, soft_wrap=True)
-    for lane in view.accounts:
+    for lane, condition in zip(view.accounts, conditions(view), strict=True):
         console.print(Text(f"{lane.account}  {lane.group}", "bold"), Text(_state(lane), "dim"))
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2), header_style="dim")
         for header in ("limit", "allowed", "used now", "known from", "confirmed"):
@@ -49,18 +63,69 @@ def draw_accounts(
         for row in _rows(lane):
             table.add_row(*row)
         console.print(table)
-        if lane.interactive:
-            console.print(f"  {interactive_words(lane.interactive)}")
-        for caller in lane.clients:
-            who = names.get(caller.client, caller.client)
-            console.print(f"  {who}: {caller.in_flight} in flight, {caller.waiting} waiting")
+        for reason in condition.reasons:
+            words = f"{condition.level}: {one_line(reason, REASON_MAX)}"
+            console.print(Text(f"  {words}", STYLES[condition.level]), soft_wrap=True)
+        print_lines(console, (f"  {words}" for words in _more(lane, condition, names)))
         console.print()
-    for line in (*_keys(view), *_budgets(view)):
-        console.print(line)
-    print_lines(console, (f"  {outlook_words(one)}" for one in outlooks), "dim")
-    print_lines(console, about.notices, "yellow")
-    others = f"{len(about.clients) - 1} other clients connected"
-    console.print(Text(f"broker {about.pid}, up {about.age_s:.0f} s, {others}", "dim"))
+    print_lines(console, (*_keys(view), *_budgets(view, outlooks(view, passed))))
+    if about is not None:
+        print_lines(console, about.notices, "yellow")
+    console.print(Text(seen.source, "dim"))
+
+
+def as_json(seen: Overview, passed: float) -> dict[str, Any]:
+    """The same for a program, without the minutes that the health of an account is judged by."""
+    shown = as_dict(seen.view)
+    for lane in shown["lanes"]:
+        del lane["chronicle"]
+    found = outlooks(seen.view, passed)
+    shown |= {
+        "source": seen.source,
+        "broker": None if seen.about is None else as_dict(seen.about),
+        "health": [as_dict(one) for one in conditions(seen.view)],
+        "budgets": [{**as_dict(one), "words": outlook_words(one)} for one in found],
+    }
+    return {name: _with_unknown(value) for name, value in shown.items()}
+
+
+def _with_unknown(value: object) -> object:
+    """Money that does not contain all calls is null; what is known of it is `known_microusd`."""
+    if isinstance(value, list | tuple):
+        return [_with_unknown(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    found = {key: _with_unknown(one) for key, one in value.items()}
+    if found.get("unpriced"):
+        found |= {"microusd": None, "known_microusd": found["microusd"]}
+    return found
+
+
+def conditions(view: AdmissionView) -> list[Condition]:
+    return [condition_of(lane, view.hour) for lane in view.accounts]
+
+
+def health_line(lanes: Sequence[AccountView]) -> str:
+    """The worst account of a run in one line; nothing if all are good."""
+    found = [condition_of(lane, HOUR_UNKNOWN) for lane in lanes]
+    ill = [one for one in found if one.level != "good"]
+    if not ill:
+        return ""
+    worst = max(ill, key=lambda one: ORDER.index(one.level))
+    more = f"; and {count(len(ill) - 1, 'account')} more" if len(ill) > 1 else ""
+    return f"{worst.level}: {one_line(worst.reasons[0], REASON_MAX)} ({worst.group}){more}"
+
+
+def _more(lane: AccountView, condition: Condition, names: dict[str, str]) -> Iterator[str]:
+    if (quiet := condition.quiet) is not None:
+        hours = f"{quiet.from_hour:02}:00 to {quiet.to_hour:02}:00"
+        faster = f", answers {quiet.faster:.1f}x faster" if quiet.faster > 1.05 else ""
+        yield f"quieter from {hours}{faster}"
+    if lane.interactive:
+        yield interactive_words(lane.interactive)
+    for caller in lane.clients:
+        name = names.get(caller.client, caller.client)
+        yield f"{name}: {caller.in_flight} in flight, {caller.waiting} waiting"
 
 
 def _keys(view: AdmissionView) -> Iterator[str]:
@@ -74,15 +139,20 @@ def _keys(view: AdmissionView) -> Iterator[str]:
 
 
 def _state(lane: AccountView) -> str:
-    width = "" if lane.width == inf else f" of {int(lane.width)}"
-    said = f"({lane.dialect}) {lane.in_flight}{width} in flight, {lane.granted:,} calls"
+    words = f"({lane.dialect}) {in_flight_words(lane)}, {lane.granted:,} calls"
     if lane.refused:
-        said += f", {lane.refused:,} refused"
+        words += f", {lane.refused:,} refused"
     if lane.share < 1.0:
-        said += f", ceiling {lane.share:.0%}"
+        words += f", ceiling {lane.share:.0%}"
     if lane.reserve:
-        said += f", {lane.reserve:.0%} kept for interactive calls"
-    return said if lane.wait is None else f"{said}, waiting for {lane.wait.words}"
+        words += f", {lane.reserve:.0%} kept for interactive calls"
+    return words if lane.wait is None else f"{words}, waiting for {wait_words([lane])}"
+
+
+def in_flight_words(lane: AccountView) -> str:
+    """`3 of 20 in flight`."""
+    width = "" if lane.width == inf else f" of {int(lane.width)}"
+    return f"{lane.in_flight}{width} in flight"
 
 
 def interactive_words(sessions: int) -> str:
@@ -94,14 +164,14 @@ def interactive_words(sessions: int) -> str:
 def _rows(lane: AccountView) -> Iterator[tuple[str, ...]]:
     for view in lane.limits:
         limit = view.limit
-        period = PERIODS.get(limit.period_s, f"{limit.period_s:g} s")
         used = f"{short(view.used)} ({view.used / limit.amount:.0%})"
         source = limit.source if not view.neighbours_per_s else f"{limit.source}, shared"
-        yield f"{limit.resource} {period}", short(limit.amount), used, source, _age(view)
+        age = "not yet" if view.age_s is None else f"{duration(view.age_s)} ago"
+        yield limit_words(limit.name), short(limit.amount), used, source, age
     for window in lane.windows:
         size, models = window.size_tokens, f" ({', '.join(window.models)})" * bool(window.models)
         holds = "unknown" if size is None else f"about {short(size)} tokens"
-        used = "empty" if window.is_empty else f"{window.used:.0%}"
+        used = "empty" if window.is_empty else f"{window.used_now:.0%}"
         resets = f"resets in {duration(window.resets_s)}"
         yield f"{window.name} window{models}", holds, used, "header", resets
         for run, taken in window.runs[-RUNS_SHOWN:]:
@@ -110,31 +180,26 @@ def _rows(lane: AccountView) -> Iterator[tuple[str, ...]]:
         yield "none known", "", "", "learned from outcomes", ""
 
 
-def window_lines(lanes: Sequence[AccountView], run: str, tokens_left: float) -> Iterator[str]:
+def window_lines(
+    lanes: Sequence[AccountView], run: str = "", tokens_left: float = 0.0
+) -> Iterator[str]:
     """The usage windows of the accounts in use, each once: what is left, and the part of a run that
-    still needs about so many tokens."""
+    still needs about so many tokens; that of all runs, if none is named."""
     windows = {(lane.account, one.name): one for lane in lanes for one in lane.windows}
     for window in windows.values():
         size, taken = window.size_tokens, dict(window.runs).get(run)
-        words = f"{window.name} window: {1.0 - window.used:.0%} left"
+        words = f"{window.name} window: {1.0 - window.used_now:.0%} left"
         words += f", resets in {duration(window.resets_s)}"
         if taken is not None:
             words += f"; this run has taken {taken:.0%}"
             if size is not None and tokens_left:
                 words += f" and still needs about {tokens_left / size:.0%}"
+        elif window.runs and not run:
+            words += f"; runs have taken {sum(share for _, share in window.runs):.0%}"
         yield words
 
 
-def _age(view: LimitView) -> str:
-    if view.age_s is None:
-        return "not yet"
-    if view.age_s < 120:
-        return f"{view.age_s:.0f} s ago"
-    minutes = view.age_s / 60
-    return f"{minutes:.0f} min ago" if minutes < 120 else f"{minutes / 60:.0f} h ago"
-
-
-def _budgets(view: AdmissionView) -> Iterator[str]:
+def _budgets(view: AdmissionView, found: Sequence[BudgetOutlook]) -> Iterator[str]:
     for account, ledger in view.ledgers:
         spent = f"{view.month} {account or 'all accounts'}: {_spent(ledger)}"
         unit: Unit = "microusd" if ledger.budget.tokens is None else "tokens"
@@ -144,6 +209,7 @@ def _budgets(view: AdmissionView) -> Iterator[str]:
             yield f"{spent} of a budget of {amount(budget, unit)}, {left} left"
         elif ledger.spent.tokens:
             yield f"{spent}, no budget"
+        yield from (f"  {outlook_words(one)}" for one in found if one.account == account)
 
 
 def _spent(ledger: Pot) -> str:
@@ -161,68 +227,63 @@ def amount(number: float, unit: Unit) -> str:
     return short(number) if unit == "tokens" else f"${number / MICRO:,.2f}"
 
 
-def whose(outlook: BudgetOutlook) -> str:
-    return outlook.account or "all accounts"
-
-
-def title(outlook: BudgetOutlook) -> str:
-    """`2026-11, all accounts: a budget of 5M tokens`."""
-    tokens = " tokens" if outlook.unit == "tokens" else ""
-    of = amount(outlook.budget, outlook.unit)
-    return f"{outlook.date[:7]}, {whose(outlook)}: a budget of {of}{tokens}"
-
-
 def outlook_words(outlook: BudgetOutlook) -> str:
-    """`at the pace of the last 7 days (310k a day) the budget of 5M is used up on 2026-11-24, 7
-    days before the month ends`; or that it lasts."""
+    """`budget 5M tokens: 789k expected to be used by 2026-11-30`, or when it is used up."""
     unit = outlook.unit
-    of = amount(outlook.budget, unit)
+    words = f"budget {amount(outlook.budget, unit)}{' tokens' if unit == 'tokens' else ''}"
     if outlook.spent >= outlook.budget:
-        more = f"there is more on {outlook.turns_on}, or with"
-        return f"the budget of {of} is used up; {more} `{raising(outlook, lasting(outlook))}`"
-    if not outlook.pace_per_day:
-        return f"nothing was spent in the last {count(outlook.pace_days, 'day')}"
-    last = "today" if outlook.pace_days == 1 else f"the last {count(outlook.pace_days, 'day')}"
-    pace = f"at the pace of {last} ({amount(outlook.pace_per_day, unit)} a day)"
-    if outlook.exhausted_on is None:
-        end = amount(outlook.expected, unit)
-        return f"{pace} the budget of {of} lasts: {end} by the end of the month"
-    ends = f"{count(outlook.days_short, 'day')} before the month turns"
-    return f"{pace} the budget of {of} is used up on {outlook.exhausted_on}; {ends}"
+        return f"{words}: used up; the month ends before {outlook.turns_on}"
+    pace = f"at {amount(outlook.pace_per_day, unit)} a day"
+    if outlook.exhausted_on is not None:
+        return f"{words}: expected to be used up on {outlook.exhausted_on}, {pace}"
+    last = date_of(day_of(outlook.turns_on) - 1)
+    return f"{words}: {amount(outlook.expected, unit)} expected to be used by {last}, {pace}"
 
 
-def raising(outlook: BudgetOutlook, to: float) -> str:
-    setting = f"'${to / MICRO:g}/month'" if outlook.unit == "microusd" else f"{to:.0f}/month"
-    account = f" --account {shlex.quote(outlook.account)}" if outlook.account else ""
-    return f"headway limits budget {setting}{account}"
+# The gateway: calls that wait now, totals, callers.
 
 
-def finish_words(finish: Finish, tasks: int) -> str:
-    """Which budget stopped a run, what is left of it, and when the run could end."""
-    one = finish.outlook
-    tokens = " tokens" if one.unit == "tokens" else ""
-    of, left = amount(one.budget, one.unit), amount(one.left, one.unit)
-    need = "needs" if tasks == 1 else "need"
-    needs = f"{count(tasks, 'task')} still {need} about {amount(finish.needs, one.unit)}{tokens}"
-    when = f"it could finish from {finish.on} on, when the month turns, or now with"
-    if finish.turns > 1:
-        when = f"it could finish from {finish.on} on, after {finish.turns} months, or now with"
-    elif not finish.turns:
-        when = "no month has room for one of its calls, it can finish only with"
-    return (
-        f"the budget of {of}{tokens} for {whose(one)} has {left} left in {one.date[:7]}; {needs}: "
-        f"{when} `{raising(one, finish.raise_to)}`"
-    )
+def gateway_lines(status: dict[str, Any]) -> Iterator[str]:
+    held = f"{status['held']:,} held"
+    if status["held"]:
+        held += f", the longest for {duration(status['held_longest_s'])}"
+    yield f"up {duration(status['up_s'])}: {count(status['in_flight'], 'call')} in flight, {held}"
+    yield _sums(status["total"])
+    for title, key in (("upstream", "by_upstream"), ("model", "by_model"),
+                       ("caller", "by_caller"), ("key", "by_key")):  # fmt: skip
+        rows = status[key]
+        if rows and list(rows) != ["default"]:
+            yield f"by {title}:"
+            for name, sums in rows.items():
+                yield f"  {clean(name)}: {_sums(sums)}"
+    for title, key in (("waited for a permit", "queued"), ("then for a first byte", "first_byte")):
+        for upstream, spread in status[key].items():
+            times = (f"half {duration(spread['p50_s'])}, 99 of 100 {duration(spread['p99_s'])}, "
+                     f"longest {duration(spread['longest_s'])}")  # fmt: skip
+            yield f"{clean(upstream)}: {title} {times}"
+    for upstream, kinds in status["faults"].items():
+        faults = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
+        yield f"{clean(upstream)}: failed: {faults}"
+    if refused := status["turned_away"]:
+        codes = ", ".join(f"{number} {clean(code)}" for code, number in refused.items())
+        yield f"refused by the gateway: {codes}"
+    if status["resent"]:
+        yield f"{status['resent']} sent again by their client while they were held"
 
 
-def finish_json(finish: Finish) -> dict[str, object]:
-    one = finish.outlook
-    return {
-        "account": one.account, "unit": one.unit, "budget": one.budget, "left": one.left,
-        "needs": finish.needs, "raise_to": finish.raise_to, "finishes_on": finish.on,
-    }  # fmt: skip
-
-
-def outlook_json(outlook: BudgetOutlook) -> dict[str, object]:
-    found = {"left": outlook.left, "days_short": outlook.days_short}
-    return {**as_dict(outlook), **found, "words": outlook_words(outlook)}
+def _sums(sums: dict[str, Any]) -> str:
+    read = sums["cache_read_tokens"]
+    cached = f" + {short(read)} from the cache" if read else ""
+    parts = [
+        count(sums["calls"], "call"), f"{short(sums['input_tokens'])}{cached} tokens in",
+        f"{short(sums['output_tokens'])} out",
+    ]  # fmt: skip
+    if written := sums["cache_write_tokens"]:
+        twice = sums["cache_rewrite_tokens"]
+        again = f" ({short(twice)} of it twice)" if twice else ""
+        parts.append(f"{short(written)} written into the cache{again}")
+    if sums["spend_microusd"] or sums["unpriced"]:
+        parts.append(cost(sums["spend_microusd"], sums["unpriced"]))
+    words = (("held", "held"), ("refusals_absorbed", "refusals absorbed"), ("failed", "failed"),
+             ("replayed", "replayed"), ("kept_alive", "kept alive"))  # fmt: skip
+    return ", ".join([*parts, *counts(*((sums[key], word) for key, word in words))])

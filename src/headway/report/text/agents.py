@@ -28,6 +28,7 @@ def coming_lines(reader: JournalReader, environ: Mapping[str, str]) -> Iterator[
     from headway.config import read_configuration
     from headway.gateway.recording import doubts_of, recorded_in
     from headway.run.agent_tasks import outset_of
+    from headway.run.workspaces import kept_attempt
 
     left = {row.key.hex(): row for row in reader.rows() if row.state not in ("finished", "skipped")}
     settings = {one.name: one for one in read_configuration(environ).values.agents}
@@ -44,6 +45,9 @@ def coming_lines(reader: JournalReader, environ: Mapping[str, str]) -> Iterator[
         made = recorded.get(f"{session.task}~{session.number}", MeteredUsage())
         if how == "replay" and made.calls == made.in_flight:
             how = "start"
+        kept = kept_attempt(reader, row.key)
+        if kept is not None and not kept.is_failed and session.number <= kept.attempt:
+            how = "taken"  # It has a result, which is only compared with what landed since.
         is_replayed = is_replayed or how == "replay"
         after = ""
         if made.calls and how in ("session", "replay"):
@@ -54,7 +58,7 @@ def coming_lines(reader: JournalReader, environ: Mapping[str, str]) -> Iterator[
 
 
 def accounts_by_key(reader: JournalReader) -> dict[str, list[AgentUsage]]:
-    """By content key, in hexadecimal digits: what the attempts of each task told."""
+    """By content key, in hexadecimal digits: what the attempts of each task reported."""
     if reader.document("agent") is None:
         return {}  # Without loading what reads it.
     from headway.agents.programs import accounts_of
@@ -117,21 +121,21 @@ def account_lines(reader: JournalReader, width: int) -> Iterator[str]:
     for accounts in found.values():
         one = _together(accounts)
         words = [count(one.turns, "turn"), count(sum(one.tools.values()), "tool use")]
-        told = f"{short(one.input_tokens)} in, {short(one.output_tokens)} out, "
-        told += cost(one.microusd, _silent(accounts))
+        own = f"{short(one.input_tokens)} in, {short(one.output_tokens)} out, "
+        own += cost(one.microusd, _silent(accounts))
         if one.metered_calls is not None:
             words += [
                 count(one.metered_calls, "call"), f"{short(one.metered_input_tokens)} in",
                 f"{short(one.metered_output_tokens)} out",
-                cost(one.metered_microusd, one.metered_unpriced), f"itself says {told}",
+                cost(one.metered_microusd, one.metered_unpriced), f"by its own count {own}",
             ]  # fmt: skip
         else:
-            words.append(told)
+            words.append(own)
         if one.how != "first":
             words.append(WORDS[one.how])
         if one.denied:
             words.append(f"not allowed: {', '.join(one.denied)}")
         if one.calls_again:
             words.append(f"{count(one.calls_again, 'call')} paid twice")
-        who = f"{one_line(one.task, NAME_CELLS)}  {one.agent}"
-        yield one_line(f"{who}: {', '.join(words)}", width)
+        task = f"{one_line(one.task, NAME_CELLS)}  {one.agent}"
+        yield one_line(f"{task}: {', '.join(words)}", width)

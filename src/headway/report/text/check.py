@@ -1,4 +1,4 @@
-"""Shows what `headway check` found."""
+"""Shows what `headway check`, the observation of a run and `headway doctor` found."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from rich.text import Text
 
 from headway.base.numbers import short
 from headway.errors import PlanError
+from headway.report.findings import ERRORS
 from headway.report.text.terminal import print_lines
 from headway.report.text.words import console_for, count, finite, one_line
 
 if TYPE_CHECKING:
     from headway.plans.check import CheckReport, EdgeReport
     from headway.plans.hazards import Remark
-    from headway.report.detect import DetectorFinding, Learned
+    from headway.report.findings import Finding, Learned
+    from headway.run.doctor import DoctorFinding
 
 
 PATH_SHOWN_MAX: Final = 12
@@ -118,11 +120,12 @@ SHOWN_MAX: Final = 10
 LINE_CELLS_MAX: Final = 300
 
 
-def print_findings(found: Sequence[DetectorFinding], stream: TextIO, hint: str) -> None:
+def print_findings(found: Sequence[Finding], stream: TextIO, hint: str) -> None:
     for one in found[:SHOWN_MAX]:
         others = one.count - 1
-        more = f" (and so do {count(others, 'more task')})" if others else ""
-        print(one_line(f"warning[{one.kind}]: {one.words}{more}", LINE_CELLS_MAX), file=stream)
+        more = f" (the same of {count(others, 'more task')})" if others else ""
+        severity = "error" if one.kind in ERRORS else "warning"
+        print(one_line(f"{severity}[{one.kind}]: {one.words}{more}", LINE_CELLS_MAX), file=stream)
         where = f"{one.where}  " if one.where else ""
         print(f"  {where}fix: {one_line(one.fix, LINE_CELLS_MAX)}", file=stream)
     if len(found) > SHOWN_MAX:
@@ -134,3 +137,23 @@ def learned_lines(learned: Sequence[Learned]) -> Iterator[str]:
     yield "tasks:"
     for one in learned:
         yield from one.lines()
+
+
+# What `headway doctor` found.
+
+JUDGED: Final = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+
+
+def draw_findings(console: Console, findings: Sequence[DoctorFinding]) -> None:
+    about = max(len(finding.about) for finding in findings)
+    for finding in findings:
+        mark = (finding.judgement.ljust(4), JUDGED[finding.judgement])
+        line = Text.assemble(mark, "  ", finding.about.ljust(about), "  ", finding.detail)
+        console.print(line, soft_wrap=True)
+        if finding.fix:
+            indent = " " * (about + 8)
+            console.print(Text(f"{indent}fix: {finding.fix}", "dim"), soft_wrap=True)
+    failed = sum(finding.judgement == "fail" for finding in findings)
+    warned = sum(finding.judgement == "warn" for finding in findings)
+    fit = f"Fit, with {count(warned, 'warning')}." if warned else "Fit."
+    console.print(f"\n{count(failed, 'fault')} to correct first." if failed else f"\n{fit}")

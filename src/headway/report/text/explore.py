@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, TextIO
 
 from headway.base.codec import as_dict
@@ -14,153 +13,111 @@ from headway.report.text.words import console_for, count, counts, one_line
 if TYPE_CHECKING:
     from headway.report.explore import Difference, Explored, PairVerdict
 
-JUDGED: Final = "shared state only; files and commands are not judged"
-"""What a verdict covers: declared files are modelled, what commands really do is not."""
-
-VERDICTS: Final = {
-    "blocked": "blocked by edges", "commutes": "commute", "re-ran": "re-ran", "differs": "DIFFER",
-    "untried": "not tried",
+HEADINGS: Final = {
+    "ordered": "in order", "kept": "in order", "independent": "independent", "fails": "B fails",
+    "differs": "B differs", "implied": "depends", "unjudged": "not judged",
 }  # fmt: skip
 
 PAIRS_SHOWN_MAX: Final = 40
-"""Pairs that are listed; of more, those that were done again or differ."""
-
-FAILURES_SHOWN_MAX: Final = 3
+"""Pairs that are listed; of more, those that depend on each other or were not judged."""
 NAME_CELLS_MAX: Final = 34
-EDGE_CELLS_MAX: Final = 90
 
 
-def print_explored(
-    found: Explored, refusal: PlanError | None, command: str, stream: TextIO
-) -> None:
-    console = console_for(stream)
-    lines = [*_pair_lines(found), *_differences(found, command)]
-    if found.nondeterministic is not None:
-        changed = found.nondeterministic
-        lines += (
-            f"nondeterministic: `{changed.where}` gives another {changed.kind} on the same reads",
-            *_excerpt(changed),
-            "  fix: take time and chance from `ctx` (ctx.time_s, ctx.random)",
-        )
+def print_explored(found: Explored, refusal: PlanError | None, stream: TextIO) -> None:
+    lines = [*_pair_lines(found), *(f"note: {note}" for note in found.notes)]
     lines += (
-        f"warning: fails in the serial run too: {one_line(fault, 200)}" for fault in found.failed
+        f"note: only the first members of `{name}` were tried (--members N)"
+        for name in found.cropped
     )
     if refusal is not None:
         lines.append(f"warning: `headway check` refuses this plan: {refusal.message}")
-    print_lines(console, (*lines, summary(found), f"judged: {JUDGED}"))
+    print_lines(console_for(stream), (*lines, summary(found), verdict_of(found)))
 
 
-def _pair_lines(found: Explored) -> list[str]:
-    listed = [pair for pair in found.pairs if pair.verdict != "differs"]
-    if len(listed) > PAIRS_SHOWN_MAX:
-        listed = [pair for pair in listed if pair.verdict not in ("blocked", "commutes")]
-    lines = [_pair_line(pair) for pair in listed[:PAIRS_SHOWN_MAX]]
-    return [*lines, ""] if lines else []
+def _pair_lines(found: Explored) -> Iterator[str]:
+    wrong = [pair for pair in found.pairs if pair.verdict in ("fails", "differs")]
+    rest = [pair for pair in found.pairs if pair not in wrong]
+    if len(rest) > PAIRS_SHOWN_MAX:
+        rest = [pair for pair in rest if pair.verdict in ("implied", "unjudged")]
+    for pair in rest[:PAIRS_SHOWN_MAX]:
+        both = f"{one_line(pair.first, NAME_CELLS_MAX)}, {one_line(pair.second, NAME_CELLS_MAX)}"
+        why = f": {_why(pair)}" if pair.why else ""
+        yield f"{HEADINGS[pair.verdict]:<12} {both}{one_line(why, 200)}"
+    if (hidden := len(rest) - PAIRS_SHOWN_MAX) > 0:
+        yield f"and {hidden:,} more of these"
+    for pair in wrong:
+        yield ""
+        yield from _difference_lines(pair)
+    if found.pairs:
+        yield ""
 
 
-def _differences(found: Explored, command: str) -> list[str]:
-    """Of pairs; of whole schedules too, if no pair says why."""
-    lines: list[str] = []
-    for pair in found.pairs:
-        if pair.verdict == "differs":
-            lines += (*_difference_lines(pair, command), "")
-    for failure in () if lines else found.failures[:FAILURES_SHOWN_MAX]:
-        lines += ("DIFFERS from the serial run", *_excerpt(failure.difference))
-        lines += (_again(command, failure.replay), "")
-    return lines
+def _why(pair: PairVerdict) -> str:
+    if pair.verdict == "ordered":
+        return f"by `{pair.why}`" if pair.why != "other tasks" else "by way of other tasks"
+    if pair.verdict == "implied":
+        return f"by way of `{pair.why}`"
+    return "both orders were tried" if pair.why == "tried" else pair.why
+
+
+def _difference_lines(pair: PairVerdict) -> Iterator[str]:
+    first, second = one_line(pair.first, 80), one_line(pair.second, 80)
+    found = pair.difference
+    assert found is not None
+    if found.kind == "early":
+        yield f"B DIFFERS    {first}, {second}"
+        yield f"  `{found.where}` is read for `{second}` before the run begins; `{first}` writes it"
+        return
+    is_first = found.where == pair.first
+    letter = "A" if is_first else "B"
+    yield f"{letter} {'FAILS' if found.kind == 'fails' else 'DIFFERS'}    {first}, {second}"
+    yield f"  if `{second}` runs before `{first}`:"
+    yield from _excerpt(found)
+    yield "  fix: put them in order:"
+    yield from (f"    {line}" for line in pair.fix.split("\n"))
+
+
+def _excerpt(found: Difference) -> Iterator[str]:
+    if found.kind == "fails":
+        yield f"  `{found.where}` fails: {one_line(found.got, 200)}"
+        return
+    what = {
+        "result": f"the result of `{found.where}` is another",
+        "state": f"`{found.where}` puts something else into the shared state, or other effects",
+        "file": f"the file `{found.where}` is another in the end",
+    }[found.kind]
+    yield f"  {what}"
+    yield f"    - {one_line(clean(found.serial), 160)}"
+    yield f"    + {one_line(clean(found.got), 160)}"
 
 
 def summary(found: Explored) -> str:
-    if found.nondeterministic is not None:
-        return f"{count(found.tasks, 'task')}; nothing was compared"
-    parts: list[str] = []
-    if found.pairs:
-        verdicts = Counter[str](pair.verdict for pair in found.pairs)
-        words = ", ".join(counts(*((verdicts[one], word) for one, word in VERDICTS.items())))
-        alike = sum(pair.count for pair in found.pairs)
-        whole = f" (for {alike:,} of members)" if alike > len(found.pairs) else ""
-        parts.append(f"{count(len(found.pairs), 'pair')}{whole}: {words}")
-    if found.apart:
-        parts.append(f"{found.apart:,} more share nothing")
-    if found.schedules:
-        kind = {"reduced": " (one of each kind)", "drawn": " (drawn)"}.get(found.search, "")
-        text = f"{count(found.schedules, 'schedule')}{kind}"
-        if found.crashes:
-            text += f" and {found.crashes:,} crash{'es' if found.crashes > 1 else ''}"
-        is_equal = "all equal to the serial run"
-        differ = f"{found.differing:,} DIFFER from the serial run"
-        parts.append(f"{text}, {differ if found.differing else is_equal}")
-        if found.search != "none" and not found.is_complete:
-            parts.append("not every order was tried")
-    return "; ".join(parts) or f"{count(found.tasks, 'task')}: no pairs"
+    number = found.counts
+    words = counts(
+        (number["independent"], "independent"),
+        (number["ordered"] + number["kept"], "in order"),
+        (found.depends, "depend on an order that the plan does not say"),
+        (number["unjudged"], "not judged"),
+    )
+    tries = count(found.tries, "task") + " performed again"
+    return f"{count(len(found.pairs), 'pair')} of {count(found.tasks, 'task')}: " + (
+        f"{', '.join(words)}; {tries}" if words else "nothing to compare"
+    )
+
+
+def verdict_of(found: Explored) -> str:
+    """The last line, which says no more than was judged."""
+    if found.depends:
+        return "not safe in parallel: put these tasks in order, or give them workspaces"
+    if not found.is_clear:
+        return "no all-clear: not every pair was judged"
+    tried = " of those that were tried" if found.cropped else ""
+    return f"every pair{tried} is independent or in order; judged by running commands and functions"
 
 
 def as_json(found: Explored, refusal: PlanError | None) -> dict[str, object]:
     return {
-        **as_dict(found), "differs": found.differs, "summary": summary(found), "judged": JUDGED,
+        **as_dict(found), "depends": found.depends, "is_clear": found.is_clear,
+        "summary": summary(found), "verdict": verdict_of(found),
         "refused": None if refusal is None else refusal.message,
     }  # fmt: skip
-
-
-def _pair_line(pair: PairVerdict) -> str:
-    both = f"{one_line(pair.first, NAME_CELLS_MAX)}, {one_line(pair.second, NAME_CELLS_MAX)}"
-    if pair.count > 1:
-        both += f" (for {pair.count:,} pairs)"
-    match pair.verdict:
-        case "blocked":
-            return f"blocked by edge  {both}: {one_line(pair.edge, EDGE_CELLS_MAX)}"
-        case "re-ran":
-            return f"re-ran           {both}: {count(pair.reran, 'attempt')} again, same result"
-        case "untried":
-            return f"not tried        {both}"
-    return f"commutes         {both}"
-
-
-def _difference_lines(pair: PairVerdict, command: str) -> list[str]:
-    first, second = one_line(pair.first, 80), one_line(pair.second, 80)
-    lines = [f"DIFFERS          {first}, {second}"]
-    if pair.count > 1:
-        lines[0] += f" (for {pair.count:,} pairs)"
-    lines.append(f"  if `{second}` runs before `{first}` completes:")
-    if pair.difference is not None:
-        lines += _excerpt(pair.difference)
-    if pair.shares:
-        lines.append(f"  both touch {', '.join(pair.shares[:3])}")
-    if any(share.startswith("variable") for share in pair.shares):
-        lines.append(
-            "  fix: keep it in the shared state (`ctx.put`, `ctx.get`), or put them in order:"
-        )
-    else:
-        lines.append("  fix: put them in order:")
-    lines += (f"    {line}" for line in pair.fix.split("\n"))
-    if pair.other_fix:
-        lines.append(f"  or, if `{first}` is to see what `{second}` does:")
-        lines += (f"    {line}" for line in pair.other_fix.split("\n"))
-    lines.append(_again(command, pair.replay))
-    return lines
-
-
-def _excerpt(found: Difference) -> list[str]:
-    what = {
-        "prompt": f"the prompt of `{found.where}` is another, from line {found.line} on",
-        "result": f"the result of `{found.where}` is another",
-        "failure": f"`{found.where}` ends differently",
-        "missing": f"`{found.where}` is not always there",
-        "state": f"the shared state ends with something else under `{found.where}`",
-        "file": f"the file `{found.where}` is another in the end",
-        "effects": f"the effects on `{found.where}` come in another order, or others do",
-    }[found.kind]
-    lines = [f"  {what}"]
-    if found.before:
-        lines.append(f"      {one_line(found.before, 160)}")
-    lines.append(f"    - {_shown(found.serial)}")
-    lines.append(f"    + {_shown(found.got)}")
-    return lines
-
-
-def _shown(text: str) -> str:
-    return " | ".join(clean(text).splitlines()[:4]) or "(nothing)"
-
-
-def _again(command: str, replay: str) -> str:
-    return f"  again: {command} --replay {shlex.quote(replay)}"

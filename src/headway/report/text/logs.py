@@ -6,15 +6,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import Any, Final, TextIO
 
 from msgspec.structs import asdict
 
 from headway.base.values import Fault
 from headway.journal.reader import JournalReader, RecordedEvent
-from headway.report.text import runs
-from headway.report.text.results import json_line
-from headway.report.text.run_view import RunView, find_row, is_owned, unknown_task
+from headway.plans.resources import is_every_file, shown_key
+from headway.report.text.run_view import find_row, is_owned, unknown_task
 from headway.report.text.terminal import clean
 from headway.report.text.words import (
     clock,
@@ -23,20 +22,17 @@ from headway.report.text.words import (
     duration,
     fault_line,
     finite,
+    json_line,
     one_line,
     usage_words,
     usd,
 )
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-
 DETAIL_MAX: Final = 300
 """Characters of a provider's or a program's words in one line."""
 
 
-def told(event: Any, name: str) -> str:
+def event_words(event: Any, name: str) -> str:
     """What happened, in words; `name` is its task's."""
     kind = type(event).__name__
     if words := TASK_WORDS.get(kind):
@@ -58,7 +54,10 @@ def _proposed(event: Any) -> str:
 
 
 def _stale(event: Any) -> str:
-    what = f"`{_shortened(event.what)}`, which it had read," if event.what else "what it had read"
+    if is_every_file(event.what):
+        return f"other work has landed: its searches and checks are repeated{_took(event.ending)}"
+    what = f"`{_shortened(shown_key(event.what))}`" if event.what else "what it had read"
+    what += ", which it had read," if event.what else ""
     return f"runs again: {what} has changed{_took(event.ending)}"
 
 
@@ -141,16 +140,6 @@ def _took(ending: Any) -> str:
 
 LOOK_S: Final = 0.5
 
-LINE_S: Final = 30.0
-
-
-def watch_status(reader: JournalReader, console: Console) -> None:
-    run = RunView(reader)
-    if console.is_terminal and not console.is_dumb_terminal:
-        _draw(run, console)
-    else:
-        _write(run, console)
-
 
 def facts(reader: JournalReader, key: bytes | None, is_followed: bool) -> Iterator[RecordedEvent]:
     """What happened, in order; followed, also what happens, until the run is over."""
@@ -163,42 +152,6 @@ def facts(reader: JournalReader, key: bytes | None, is_followed: bool) -> Iterat
         if is_over:
             return
         time.sleep(LOOK_S)
-
-
-def _draw(run: RunView, console: Console) -> None:
-    from rich.console import Group
-    from rich.live import Live
-
-    from headway.report.text.health import foreseen_of, lanes_of
-    from headway.report.text.stage import LiveState, picture
-    from headway.report.text.words import glyphs_for
-
-    glyphs = glyphs_for(console)
-    with Live(console=console, auto_refresh=False, transient=True) as live:
-        while run.is_live:
-            state = LiveState(lanes_of(run), run.budget(), foreseen_of(run))
-            live.update(Group(*picture(run, state, console.width, glyphs)), refresh=True)
-            _wait(run)
-
-
-def _write(run: RunView, console: Console) -> None:
-    said, said_s = "", 0.0
-    while run.is_live:
-        name = one_line(run.header.name, 40)
-        words = f"{name}: {runs.state_words(run)}, {runs.count_words(run)}"
-        if words != said and time.monotonic() - said_s >= LINE_S:
-            console.print(words, soft_wrap=True)
-            said, said_s = words, time.monotonic()
-        _wait(run)
-
-
-def _wait(run: RunView) -> None:
-    """Until something was written, or long enough that times have changed."""
-    until_s = time.monotonic() + 2 * LOOK_S
-    time.sleep(LOOK_S)
-    while not run.reader.has_changed() and time.monotonic() < until_s:
-        time.sleep(LOOK_S / 5)
-    run.refresh()
 
 
 OUTPUT_BYTES_MAX: Final = 1024 * 1024
@@ -235,7 +188,7 @@ def write_logs(
                 shown |= {"name": name, "key": recorded.key.hex()}
             line = json_line(finite(shown | asdict(event)))
         else:
-            words = told(event, one_line(name))
+            words = event_words(event, one_line(name))
             line = f"{clock(event.at_s, event.at_s)}  {words}"
         stream.write(line + "\n")
         if is_followed:

@@ -44,7 +44,7 @@ class Outputs:
                 os.makedirs(source.results, exist_ok=True)
 
     def ended(self, member: int, done: CommandEnded | None, aside: Aside) -> None:
-        """A command has ended for good; None if it had nothing to say in this process."""
+        """A command has ended for good; None if it ended in an earlier process."""
         if done is not None:
             if self._source.joblog:
                 self._log(self._line(member, done))
@@ -59,7 +59,7 @@ class Outputs:
             self._next += 1
 
     def close(self, aside: Aside) -> None:
-        """What waited for one that never came is shown all the same."""
+        """Show outputs that wait for a command that has not ended."""
         for member in sorted(self._waiting):
             self._show(member, self._waiting.pop(member), aside)
 
@@ -68,10 +68,13 @@ class Outputs:
             return
         tag = b"\t".join(os.fsencode(one) for one in self._plan.arguments(member)) + b"\t"
         with aside():
-            for stream, said in ((self._out, done.stdout.read()), (self._err, done.stderr.read())):
-                if said:
-                    lines = said.splitlines(keepends=True) if self._source.tags else ()
-                    stream.write(b"".join(tag + line for line in lines) or said)
+            for stream, output in (
+                (self._out, done.stdout.read()),
+                (self._err, done.stderr.read()),
+            ):
+                if output:
+                    lines = output.splitlines(keepends=True) if self._source.tags else ()
+                    stream.write(b"".join(tag + line for line in lines) or output)
                     stream.flush()
 
     def _line(self, member: int, done: CommandEnded) -> str:
@@ -95,11 +98,11 @@ class Outputs:
         for number, value in enumerate(self._plan.arguments(member), start=1):
             parts += [str(number), _as_file_name(value)]
         folder = os.path.join(*parts)
-        said = {"stdout": done.stdout.read(), "stderr": done.stderr.read()}
-        said["seq"] = str(member + 1).encode()
+        texts = {"stdout": done.stdout.read(), "stderr": done.stderr.read()}
+        texts["seq"] = str(member + 1).encode()
         with _writing(folder):
             os.makedirs(folder, exist_ok=True)
-            for name, text in said.items():
+            for name, text in texts.items():
                 with open(os.path.join(folder, name), "wb") as file:
                     file.write(text)
 

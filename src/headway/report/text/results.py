@@ -24,7 +24,7 @@ from headway.report.history import WORDS, AttemptUsage
 from headway.report.text.agents import agents_as_json
 from headway.report.text.run_view import RunView, unknown_task
 from headway.report.text.runs import usage_json
-from headway.report.text.words import fault_line, one_line
+from headway.report.text.words import aligned, fault_line, json_line, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from headway.agents.programs import AgentUsage
 
 FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-
-OBEYED: Final = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""Beyond those below a space, which JSON escapes anyway."""
 
 COLUMNS: Final = (
     "task", "state", "output", "attempts", "input_tokens", "output_tokens", "usd", "seconds",
@@ -111,9 +108,10 @@ def final_groups(run: RunView) -> list[str] | None:
 
 def prompt_of(reader: JournalReader, name: str) -> str:
     """A task's prompt with the values and results that the journal has for it."""
-    from headway.run.filling import filled, text_in, value_in
+    from headway.run.filling import filled, given_text
     from headway.run.plan_run import PlanSource
     from headway.run.resume import plans_of
+    from headway.work import Needed
 
     if reader.header.kind != "plan":
         raise BadValueError("only tasks of a plan have prompts", hint="headway logs RUN TASK")
@@ -131,18 +129,15 @@ def prompt_of(reader: JournalReader, name: str) -> str:
 
     def result(task: str) -> str:
         needed = next(one for one in groups if one.name == task)
-        keys, bodies = plans.keys[needed.index], list[bytes]()
-        own = needed.count == group.count and needed.known.items == group.known.items
-        members = [member] if own else range(needed.known.count)
-        for one in members:
+        is_own = any(edge.group == needed.index and edge.memberwise for edge in group.edges)
+        keys, given = plans.keys[needed.index], list[Needed]()
+        for one in [member] if is_own else range(needed.known.count):
             row = None if keys is None else reader.row(keys.key(one))
             body = reader.body(row.ending.body) if row is not None and row.ending.body else None
             if body is None:
                 raise BadValueError(f"{needed.label(one)}, which it needs, has no result yet")
-            bodies.append(body)
-        if len(bodies) == 1:
-            return text_in(bodies[0])
-        return json.dumps([value_in(body) for body in bodies], ensure_ascii=False)
+            given.append(Needed(task, one, needed.label(one), body))
+        return given_text(given, member)
 
     source = plans.expanded.sources.files.get(work.file, "") if work.file else work.text
     state = "{{{{ state{} }}}}".format  # What it saw of the shared state is not kept as text.
@@ -154,17 +149,15 @@ TABLE_CELLS: Final = 30
 
 def draw_results(console: Console, found: Iterator[Gave]) -> None:
     """A table for people: the beginning of each result."""
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for header in ("task", "state", "result"):
-        table.add_column(header, no_wrap=True, overflow="ellipsis")
+    rows = [("task", "state", "result")]
     for row, body, _ in found:
         text = fault_line(row.fault) if body is None else body.decode("utf-8", "replace")
-        cells = (one_line(row.name, TABLE_CELLS), WORDS[row.state], one_line(text, console.width))
-        table.add_row(*map(Text, cells))
-    console.print(table)
+        name = one_line(row.name, TABLE_CELLS)
+        rows.append((name, WORDS[row.state], one_line(text, console.width)))
+    for number, cells in enumerate(aligned(rows, width=console.width, shortened=(2,))):
+        console.print(Text("  ".join(cells).rstrip(), "" if number else "dim"), soft_wrap=True)
 
 
 def write_lines(
@@ -180,12 +173,6 @@ def write_lines(
         if accounts := agents.get(gave[0].key.hex()):
             shown["agent"] = agents_as_json(accounts)
         stream.write(json_line(shown) + "\n")
-
-
-def json_line(shown: object) -> str:
-    """JSON that people can read in every script and no terminal obeys."""
-    line = json.dumps(shown, ensure_ascii=False, allow_nan=False)
-    return OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
 
 
 def write_table(stream: TextIO, found: Iterator[Gave]) -> None:

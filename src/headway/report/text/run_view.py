@@ -1,4 +1,4 @@
-"""One run as its journal says now: what every view of it reads.
+"""One run as its journal has it now: what every view of it reads.
 
 Laws:
 - Every number is of the run's history; here tasks that have not started are added, by the plan.
@@ -11,19 +11,29 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, convert
+from msgspec.structs import replace
 
 from headway.base.folders import folders
 from headway.base.locks import look as look_owner
 from headway.base.values import Budget
 from headway.engine.record import Header, TaskRow, TaskState
-from headway.errors import BadValueError, did_you_mean
-from headway.journal.documents import RunOutline, is_edited, kept_shape, source_of
+from headway.errors import BadValueError, HeadwayError, nearest
+from headway.journal.documents import (
+    CAST,
+    FORECAST,
+    RunOutline,
+    is_edited,
+    kept,
+    kept_shape,
+    source_of,
+)
 from headway.journal.folder import RunPlace, find_run
 from headway.journal.reader import JournalReader
 from headway.report.history import WORDS, RunHistory, RunVerdict, TaskHistory, verdict
@@ -39,6 +49,8 @@ half a kilobyte for each."""
 
 NAMES_HINTED_MAX: Final = 1000
 MATCHES_MAX: Final = 5
+NEAR: Final = 0.4
+"""How alike a name is that is proposed for a word: names of tasks are long, and words short."""
 
 
 def state_folder() -> str:
@@ -89,9 +101,12 @@ class RunView:
         self.pid: int | None = None
         self.now_s = 0.0
         self._group_of: dict[bytes, str] = {}
-        self._row = self._seq = self._shape_of = 0
+        self._row = self._shape_of = 0
+        self.seq = 0
+        """The last event that was read."""
         self._saved: dict[bytes, TaskState] = {}
-        self._declared: tuple[Mapping[bytes, int], Mapping[bytes, str]] | None = None
+        self._declared: Mapping[bytes, int] | None = None
+        """The tasks of a run whose plan was edited since it began; None is the usual case."""
         keeps = is_whole or self.header.tasks <= WHOLE_MAX
         self.history = RunHistory(self.group_of, self._works_alone, keeps_ended=keeps)
         self.refresh()
@@ -103,15 +118,20 @@ class RunView:
         # The owner first: a run that has none has written its last fact.
         owner = look_owner(reader.folder)
         self._learn_names()
-        for recorded in reader.events(self._seq):
-            self._seq = recorded.seq
-            history.hear(recorded.key, recorded.event)
+        for recorded in reader.events(self.seq):
+            self.seq = recorded.seq
+            history.apply(recorded.key, recorded.event)
         self._shape_of = history.parts
         self.now_s = time.time()
         alive = owner is not None and owner.is_alive
         self.pid = owner.pid if owner is not None and alive else None
         self.verdict = verdict(history.standing, alive, self.now_s)
-        self._declared = self._edited()
+        if self.header.kind == "plan" and is_edited(reader):
+            from headway.run.resume import declared_places
+
+            self._declared = declared_places(reader)
+        if not self.is_live:
+            history.cut_off()
         self._saved = {} if self.is_live else self._differing()
 
     @property
@@ -124,9 +144,18 @@ class RunView:
         return self.history.at(self.now_s) if self.is_live else self.history.elapsed_s
 
     @property
+    def strategy(self) -> str:
+        """`adaptive, at most 3 at once`; empty before the run has begun."""
+        words, most = (
+            self.history.standing.strategy,
+            inf if self.shape is None else self.shape.ceiling,
+        )
+        return f"{words}, at most {most:g} at once" if words and most < inf else words
+
+    @property
     def total(self) -> int:
         if self._declared is not None:
-            return len(self._declared[0])
+            return len(self._declared)
         groups = self.groups()
         known = sum(one.total or 0 for one in groups)
         return max(known or self.header.tasks, sum(one.of(*one.words) for one in groups))
@@ -153,8 +182,11 @@ class RunView:
         if self.shape is None:
             words = sum(seen.values(), Counter[str]())
             return [self._counted("tasks", self.header.tasks, words, "", None)]
-        counts = []
-        totals = self._totals()
+        counts, expanded = [], self.history.expanded
+        totals = [
+            expanded.get(index) if group.count is None else group.count
+            for index, group in enumerate(self.shape.graph.groups)
+        ]
         for index, group in enumerate(self.shape.graph.groups):
             words = seen.get(group.name, Counter())
             waits = self._waits(index, totals, seen)
@@ -169,14 +201,69 @@ class RunView:
             if "/" in one.name and one.total
         }
 
-    def time_left(self, lanes: Sequence[AccountView], foreseen_s: float | None = None) -> TimeLeft:
-        limits = [limit for lane in lanes for limit in lane.limits]
-        if self.history.parts > 1:
-            foreseen_s = None  # A run that was resumed takes other times than were foreseen.
-        return time_left(
-            self.history, self.left, limits, self.history.at(self.now_s),
-            is_whole=self.is_total_known, foreseen_s=foreseen_s,
+    def time_left(self, lanes: Sequence[AccountView]) -> TimeLeft:
+        found = time_left(
+            self.history, self.left, [lane.limits for lane in lanes], self.history.at(self.now_s),
+            is_whole=self.is_total_known, foreseen_s=self._foreseen_s(),
         )  # fmt: skip
+        if self.verdict.until_s is None or found.eta_s is None:
+            return found
+        # Nothing starts before the run goes on.
+        waits_s = self.verdict.until_s - self.now_s
+        return replace(found, eta_s=max(found.eta_s, waits_s + (found.bound_s or 0.0)))
+
+    def _foreseen_s(self) -> float | None:
+        """The time that was foreseen for the whole run, where nothing about it is unknown. A run
+        that was resumed takes another one."""
+        if self.history.parts > 1 or self.reader.document(FORECAST) is None:
+            return None
+        from headway.report.forecast import Foreseen
+
+        found = kept(self.reader, FORECAST, Foreseen)
+        return None if found is None or found.unknown else found.time_s.mid
+
+    def lanes(self) -> list[AccountView]:
+        """The accounts that the run's process calls now, whose models its prompts ask, or of whose
+        windows it has taken a share; without a broker none, and then no bound is shown."""
+        if self.source.get("sim") is not None:
+            return []  # The simulated provider is in the run's own process.
+        from headway.client.overview import overview
+
+        try:
+            seen = overview(os.environ)
+        except HeadwayError:
+            return []
+        if seen.about is None:
+            return []
+        view = seen.view
+        ids = {client for client, name in seen.about.clients if name.endswith(f"[{self.pid}]")}
+        run, asked = self.header.run, self._asked(dict(view.keys))
+        return [
+            lane
+            for lane in view.accounts
+            if (lane.account, lane.group) in asked
+            or any(one.client in ids for one in lane.clients)
+            or any(run in dict(window.runs) for window in lane.windows)
+        ]
+
+    def _asked(self, names: Mapping[str, str]) -> set[tuple[str, str]]:
+        """The accounts and model groups of a plan's prompts; `names` are of keys."""
+        from headway.pacing.memory import model_group
+
+        found = (kept(self.reader, CAST, dict[str, object]) or {}).get("accounts")
+        keys = found.items() if isinstance(found, dict) else ()
+        return {(names.get(key, key), model_group(model)) for model, key in keys}
+
+    def windows(self, lanes: Sequence[AccountView]) -> Iterator[str]:
+        """The usage windows of these accounts, and the run's share of each."""
+        from headway.report.text.accounts import window_lines
+
+        each = self.history.taken.tokens / max(1, self.history.performed)
+        return window_lines(lanes, self.header.run, each * self.left)
+
+    def again_s(self, task: TaskHistory) -> float:
+        """When a task is tried again, by the clock: not while the run is held."""
+        return max(task.again_s, self.history.standing.held_until_s or 0.0)
 
     def _source(self) -> Mapping[str, object]:
         """What is kept of a plan and its options, as it was last performed; empty of others."""
@@ -188,6 +275,9 @@ class RunView:
         return {}
 
     def budget(self) -> Budget | None:
+        """What it may spend; until its process has begun, as far as its options say it."""
+        if self.shape is not None:
+            return self.shape.budget
         found = self.source.get("budget")
         return None if found is None else convert(found, Budget)
 
@@ -202,12 +292,12 @@ class RunView:
 
     def has(self, key: bytes) -> bool:
         """Whether the plan still has a task."""
-        return self._declared is None or key in self._declared[0]
+        return self._declared is None or key in self._declared
 
     def place(self, key: bytes) -> tuple[int, int]:
         """Where a task stands in declared order: its group's place, and its own."""
         if self._declared is not None:
-            return self._declared[0].get(key, 0), 0
+            return self._declared.get(key, 0), 0
         task = self.history.tasks.get(key)
         if task is None:
             return len(self.history.tasks), 0
@@ -248,7 +338,7 @@ class RunView:
         history, declared, saved = self.history, self._declared, self._saved
         found: dict[str, Counter[str]] = {}
         for key, state in saved.items():
-            if declared is None or key in declared[0]:
+            if declared is None or key in declared:
                 word = "not started" if state in ("delayed", "stale") else str(WORDS[state])
                 found.setdefault(self.group_of(key), Counter())[word] += 1
         if declared is None:
@@ -264,11 +354,11 @@ class RunView:
         for task in history.tasks.values():
             if (declared is None and task.ended_s is not None) or task.key in saved:
                 continue
-            if declared is None or task.key in declared[0]:
+            if declared is None or task.key in declared:
                 found.setdefault(task.group.name, Counter())[self.word_of(task)] += 1
         if declared is not None:
             for key, word in history.ended.items():
-                if key in declared[0] and key not in saved:
+                if key in declared and key not in saved:
                     found.setdefault(self.group_of(key), Counter())[word] += 1
         return found
 
@@ -277,16 +367,6 @@ class RunView:
         if self.is_live or task.word in ("done", "reused", "failed", "skipped", "held"):
             return "not started" if task.state is None else task.word
         return "cut off" if task.state in ("started", None) else "not started"
-
-    def _totals(self) -> list[int | None]:
-        shape, history = self.shape, self.history
-        if shape is None:
-            return []
-        totals: list[int | None] = []
-        for index, group in enumerate(shape.graph.groups):
-            count = history.expanded.get(index) if group.count is None else group.count
-            totals.append(count)
-        return totals
 
     def _waits(
         self, index: int, totals: Sequence[int | None], seen: Mapping[str, Counter[str]]
@@ -326,12 +406,12 @@ class RunView:
         return GroupCount(name, total, +words, waits_for)
 
     def _differing(self) -> dict[bytes, TaskState]:
-        """Tasks of which a journal that was saved, or has lost results, says other than its facts:
-        what a resume would go by."""
+        """Tasks whose rows differ from their events, in a journal that was saved or has lost
+        results: a resume goes by rows."""
         history = self.history
         counts = sum((group.states for group in history.groups.values()), Counter[TaskState]())
         counts["started"] += sum(task.state is None for task in history.tasks.values())
-        if dict(+counts) == self.reader.summary().counts or not history.tasks:
+        if dict(+counts) == self.reader.states() or not history.tasks:
             return {}
         found: dict[bytes, TaskState] = {}
         for row in self.reader.rows():
@@ -340,61 +420,53 @@ class RunView:
                 found[row.key] = row.state
         return found
 
-    def _edited(self) -> tuple[Mapping[bytes, int], Mapping[bytes, str]] | None:
-        """The tasks of a run whose plan was edited since it began; None is the usual case."""
-        if self.header.kind != "plan" or not is_edited(self.reader):
-            return None
-        from headway.run.resume import declared
-
-        found = declared(self.reader)
-        if found is None:
-            return None
-        places, levels = found
-        return {**places, **{key: len(places) for key in levels}}, levels
-
 
 def _group_in(name: str) -> str:
     return name.partition("[")[0]
 
 
-def look(reader: JournalReader) -> RunView:
-    return RunView(reader)
-
-
 def find_row(reader: JournalReader, word: str) -> TaskRow | None:
-    """The task of a name, or the only one whose name has the word in it, as it is or as shown.
-
-    BadValueError lists the names if several have it."""
+    """The task that a word means among those that have started."""
     # No name in a journal has what UTF-8 does not, and its database would refuse to look for it.
     word = word.encode(errors="replace").decode()
     same = list(reader.rows(name=word))
-    if same:
-        return same[-1]  # After an edit there may be several, and the last one is what counts.
+    if not same and (name := match_name(word, (row.name for row in reader.rows()))):
+        same = list(reader.rows(name=name))
+    return same[-1] if same else None  # After an edit the last of several is what counts.
+
+
+def match_name(word: str, names: Iterable[str]) -> str | None:
+    """The name that a word is, or the only one that has the word in it, as it is or as shown.
+    BadValueError lists the names if several have it."""
+    near: dict[str, None] = {}
     shown = " ".join(word.split())
-    near: dict[str, TaskRow] = {}
-    for row in reader.rows():
-        if word in row.name or shown in " ".join(row.name.split()):
-            near[row.name] = row
-    must_be_one(word, near)
-    return next(iter(near.values()), None)
-
-
-def must_be_one(word: str, names: Mapping[str, object] | Sequence[str]) -> None:
-    """BadValueError if a word is a part of several names."""
-    if len(names) > 1:
-        listed = [one_line(name) for name in islice(names, MATCHES_MAX)]
-        more = f" and {len(names) - MATCHES_MAX:,} more" if len(names) > MATCHES_MAX else ""
+    for name in names:
+        if name == word:
+            return name
+        if word in name or shown in " ".join(name.split()):
+            near[name] = None
+    if len(near) > 1:
+        listed = [one_line(name) for name in islice(near, MATCHES_MAX)]
+        more = f" and {len(near) - MATCHES_MAX:,} more" if len(near) > MATCHES_MAX else ""
         raise BadValueError(
-            f"`{one_line(word)}` may be any of {len(names):,} tasks",
+            f"`{one_line(word)}` may be any of {len(near):,} tasks",
             detail=f"{', '.join(listed)}{more}",
             hint=f"say which one, for instance '{listed[0]}'",
         )
+    return next(iter(near), None)
 
 
 def unknown_task(reader: JournalReader, name: str) -> BadValueError:
     known = [row.name for row in islice(reader.rows(), NAMES_HINTED_MAX)]
     if not known:
         return BadValueError("no task has started in this run yet", hint="headway status")
-    return BadValueError(
-        f"no task `{one_line(name)}` has started in this run", hint=did_you_mean(name, known)
-    )
+    message = f"no task `{one_line(name)}` has started in this run"
+    return BadValueError(message, hint=task_hint(name, known))
+
+
+def task_hint(word: str, names: Sequence[str]) -> str:
+    """The task that was probably meant; else some names of tasks."""
+    if near := nearest(word, names, NEAR):
+        return f"did you mean `{one_line(near)}`?"
+    more = f" and {len(names) - MATCHES_MAX:,} more" if len(names) > MATCHES_MAX else ""
+    return f"its tasks: {', '.join(one_line(name) for name in names[:MATCHES_MAX])}{more}"

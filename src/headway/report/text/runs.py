@@ -1,47 +1,63 @@
-"""Shows a run's state, and a user's runs, newest first."""
+"""Shows a run's state, how it ended, and a user's runs, newest first.
+
+Laws of the last lines of a run:
+- At most eight lines: done and not done, time and bound, use, what may be billed twice, failures
+  by cause, files, what to do next. What there is nothing of has no line.
+- Failures of one cause are one line, with one example and a hint that fits the cause.
+"""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from headway.base.codec import as_dict
+from msgspec import Struct
+
 from headway.base.numbers import short
-from headway.base.values import CacheTokens
+from headway.base.values import Budget, CacheTokens
 from headway.engine.effects import KnownEffects
 from headway.engine.record import Header, TaskRow
 from headway.errors import HeadwayError
+from headway.journal.documents import LANDED, Landing, kept
 from headway.journal.folder import list_runs
 from headway.journal.reader import JournalReader
+from headway.plans.resources import FILES, NAMES, shown_key
 from headway.report.history import AttemptUsage, RunHistory
+from headway.report.progress import bound_of
 from headway.report.text.agents import account_lines, accounts_by_key, agents_as_json
 from headway.report.text.run_view import RunView, state_folder
-from headway.report.text.terminal import LABEL_CELLS, block, labelled, print_lines
+from headway.report.text.terminal import block, labelled, print_lines
 from headway.report.text.words import (
+    aligned,
+    clean_name,
     clock,
     count,
     counts,
     duration,
     fault_line,
     known_usd,
+    limit_words,
+    mend_words,
     one_line,
     usage_words,
     usd,
+    wait_words,
 )
-from headway.report.time_use import slowest
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
     from headway.pacing.view import AccountView
+    from headway.run.tasks import Plans
     from headway.state.learned_edges import Lesson
 
 LISTED_MAX: Final = 10
-SLOW_MAX: Final = 3
 
 SHOWN_MAX: Final = 3
 WHAT_CELLS_MAX: Final = 60
@@ -49,10 +65,9 @@ WHAT_CELLS_MAX: Final = 60
 
 def again_lines(history: RunHistory, lessons: Sequence[Lesson]) -> Iterator[str]:
     """Which tasks of a run worked on what others changed meanwhile, and what prevents it."""
-    took = duration(history.stale_s)
-    if history.stale_microusd:
-        took += f", {usd(history.stale_microusd)}"
-    first = f"{count(history.stale, 'attempt')} ran again ({took}): "
+    first = f"{count(history.stale, 'attempt')} ran again: "
+    if not lessons:
+        yield f"{first}what they had read has changed"
     for lesson in lessons[:SHOWN_MAX]:
         yield first + _words(lesson)
         first = "and "
@@ -62,21 +77,34 @@ def again_lines(history: RunHistory, lessons: Sequence[Lesson]) -> Iterator[str]
 
 def _words(lesson: Lesson) -> str:
     reader, writer = lesson.reader, lesson.writer
-    what = one_line(", ".join(f"`{one}`" for one in lesson.what if one), WHAT_CELLS_MAX)
+    keys = [shown_key(one) for one in lesson.what if one]
+    what = one_line(", ".join(f"`{one}`" for one in keys), WHAT_CELLS_MAX)
     if reader == writer:
         fix = f"to do them one by one, add `queue: {reader}` to `{reader}`"
         return f"tasks of `{reader}` read {what or 'all'} that others of them write; {fix}"
     needs = f"`needs: {writer}` in `{reader}`"
     if what:
-        key = lesson.what[0] or "**"
+        key, is_file = lesson.what[0] or "**", lesson.what[0].startswith((FILES, NAMES))
+        state = f", or `writes: state:{key}` there and `reads: state:{key}` here"
         return (
             f"`{reader}` reads {what}, which `{writer}` writes. It waits next time; to say so in "
-            f"the plan, add {needs}, or `writes: state:{key}` there and `reads: state:{key}` here"
+            f"the plan, add {needs}{'' if is_file else state}"
         )
     return (
         f"`{reader}` is shown the whole state, and `{writer}` writes there. It waits next time; to "
         f"say so in the plan, add {needs}, or `reads: state:KEY` for what it really needs"
     )
+
+
+def landing_lines(landing: Landing, run: str) -> Iterator[str]:
+    """What landed, and the command that applies it."""
+    for one in landing.folders:
+        where = "" if one.root == "." else f" in {one.root}"
+        count = f"{len(one.tasks)} task{'s' if len(one.tasks) != 1 else ''}"
+        yield f"landed{where}: {count}; {one.diffstat or 'no file has changed'}"
+    yield from (f"note: {remark}" for remark in landing.remarks)
+    if any(one.diffstat for one in landing.folders):
+        yield f"apply: headway results {run} --apply   (or --branches, one for each task; --patch)"
 
 
 DOUBTS_LISTED_MAX: Final = 20
@@ -124,30 +152,24 @@ def status_lines(run: RunView, width: int) -> Iterator[Text]:
     yield from block("reduces", [", ".join(inner)])
     yield from block("time", [_time_words(run)])
     if state.is_live:
-        from headway.report.text.health import lanes_of, left_of, run_windows
         from headway.report.text.stage import rest_words
 
-        lanes = lanes_of(run)
-        yield from block("rest", rest_words(left_of(run, lanes)))
+        lanes = run.lanes()
+        yield from block("rest", rest_words(run.time_left(lanes)))
         yield from block("waiting", waiting_words(run, lanes))
-        yield from block("windows", run_windows(run))
+        yield from block("windows", run.windows(lanes))
     yield from block("used", [used_words(run)])
+    yield from block("twice", twice_words(history))
     yield from block("again", [stale_words(history)])
+    landing = kept(run.reader, LANDED, Landing)
+    yield from block("files", [] if landing is None else landing_lines(landing, run.header.run))
     yield from block("agents", islice(account_lines(run.reader, 400), LISTED_MAX))
-    slow = [
-        f"{one_line(run.name(one.key), 30)} {duration(one.took_s)}"
-        for one in slowest(history.tasks.values(), SLOW_MAX)
-    ]
-    yield from block("slowest", [", ".join(slow)])
-    failed = list(islice(run.rows("failed"), LISTED_MAX))
-    yield from block("failed", [failure(row, width - LABEL_CELLS - 2) for row in failed])
-    if (more := run.words()["failed"] - len(failed)) > 0:
-        yield labelled("", f"and {more:,} more", "dim")
+    yield from block("failed", failure_words(run, LISTED_MAX), "red")
     if not state.is_live:
         yield from block("effects", [done_words(history.effects)])
         for line in doubt_lines(run.reader, history.effects):
             yield labelled("", line, "yellow")
-    yield from block("next", next_words(run, failed))
+    yield from block("next", next_words(run, is_whole=True))
 
 
 def title_line(header: Header, width: int) -> Text:
@@ -180,23 +202,32 @@ ORDER: Final = (
 
 
 def count_words(run: RunView) -> str:
-    """`18 of 22 done, 3 in flight, 1 failed`."""
+    """`18 of 22 done, 3 in flight, 1 failed`; `2 failed (1 of them stuck)`."""
     words = run.words()
+    stuck = len(run.history.stuck)
+    failed = f"failed ({stuck:,} of them stuck)" if stuck else "failed"
     done = f"{words['done'] + words['reused']:,} of {run.total:,} done"
     if words["reused"]:
         done += f" ({words['reused']:,} of them reused)"
-    return ", ".join([done, *counts(*((words[word], word) for word in ORDER))])
+    return ", ".join([done, *counts(*(
+        (words[word], failed if word == "failed" else word) for word in ORDER
+    ))])  # fmt: skip
 
 
 def used_words(run: RunView) -> str:
-    """`1.2M tokens in, 80k out, $1.20, 3 refused`; what is in flight or was cut off beside it."""
-    history, taken = run.history, run.history.taken
+    """`1.2M tokens in, 80k out, $1.20, of a budget of $5.00, 3 refused, 2 tried again`."""
+    history, taken, budget = run.history, run.history.taken, run.budget() or Budget()
     words = usage_words(taken.input_tokens, taken.output_tokens, taken.microusd, taken.unpriced)
     if most := in_flight_microusd(run):
         words.append(f"up to {usd(most)} more in flight")
-    if history.refused:
-        words.append(f"{history.refused:,} refused")
-    return ", ".join([*words, *twice_words(history)])
+    if budget.tokens is not None:
+        words.append(f"of a budget of {short(budget.tokens)} tokens")
+    if budget.microusd is not None:
+        words.append(f"of a budget of {usd(budget.microusd)}")
+    if history.lost.microusd:
+        words.append(f"{usd(history.lost.microusd)} for nothing")
+    words += counts((history.refused, "refused"), (history.retries, "tried again"))
+    return ", ".join(words)
 
 
 def in_flight_microusd(run: RunView) -> int:
@@ -219,13 +250,12 @@ def waiting_words(run: RunView, lanes: Sequence[AccountView]) -> Iterator[str]:
     standing, history = run.history.standing, run.history
     words = run.words()
     if many := words["waiting for a limit"]:
-        whats = dict.fromkeys(lane.wait.words for lane in lanes if lane.wait is not None)
-        yield f"{many:,} waiting for a limit: {'; '.join(whats) or 'a permit'}"
+        yield f"{many:,} waiting for a limit: {wait_words(lanes) or 'a permit'}"
     if many := words["held"]:
         yield f"{many:,} held: earlier tasks may change what they read"
     later = [one for one in history.tasks.values() if one.state == "delayed"]
     if later:
-        soon_s = min(one.again_s for one in later)
+        soon_s = min(run.again_s(one) for one in later)
         when = "when the run is resumed"
         if soon_s < inf:
             when = f"{clock(soon_s, run.now_s)} at first"
@@ -236,7 +266,7 @@ def waiting_words(run: RunView, lanes: Sequence[AccountView]) -> Iterator[str]:
         elif standing.held_until_s is not None and standing.held_until_s > run.now_s:
             why = f"the run is held, {standing.held_for}"
         else:
-            why = f"as many as {standing.strategy or 'the run'} allows now are started"
+            why = f"as many as the run ({run.strategy}) starts now are started"
         yield f"{many:,} queued: {why}"
     for group in run.groups():
         if many := group.of("waiting for a task"):
@@ -244,22 +274,13 @@ def waiting_words(run: RunView, lanes: Sequence[AccountView]) -> Iterator[str]:
 
 
 def stale_words(history: RunHistory) -> str:
-    """`3 attempts, $0.02: what they had read has changed`; nothing, if none had to run again."""
-    paid = f", {usd(history.stale_microusd)}" if history.stale_microusd else ""
+    """`3 attempts: what they had read has changed`; nothing, if none had to run again."""
     many = count(history.stale, "attempt")
-    return f"{many}{paid}: what they had read has changed" if history.stale else ""
+    return f"{many}: what they had read has changed" if history.stale else ""
 
 
-def failure(row: TaskRow, cells_max: int) -> Text:
-    from rich.text import Text
-
-    name = one_line(row.name, 40)
-    reason = fault_line(row.fault) or "no reason was kept"
-    why = f"{reason} ({count(row.attempt, 'attempt')})"
-    return Text.assemble((name, "red"), "  ", one_line(why, max(20, cells_max - len(name) - 2)))
-
-
-def next_words(run: RunView, failed: Sequence[TaskRow] = ()) -> Iterator[str]:
+def next_words(run: RunView, *, is_whole: bool = False) -> Iterator[str]:
+    """Commands that go on from here: the most useful one first; all of them, if asked."""
     name, state = run.header.run, run.verdict.state
     if state == "paused":
         yield f"headway resume {name}"
@@ -269,31 +290,25 @@ def next_words(run: RunView, failed: Sequence[TaskRow] = ()) -> Iterator[str]:
         again = "tries the failed tasks again" if state == "failed" else "goes on where it was"
         more = " --budget '$20'" if run.verdict.reason.startswith("budget:") else ""
         yield f"headway resume {name}{more}   {again}"
-    if failed:
-        yield f"headway why {name} '{clean_name(failed[0].name)}'"
+    failed = next(run.rows("failed"), None) if is_whole else None
+    if failed is not None:
+        yield f"headway why {name} '{clean_name(failed.name)}'"
     if run.history.performed:
         yield f"headway results {name}"
 
 
-def clean_name(name: str) -> str:
-    """A task's name for a command line in single quotes."""
-    return one_line(name, 200).replace("'", "'\\''")
-
-
-def as_json(run: RunView) -> dict[str, object]:
+def as_json(run: RunView) -> dict[str, Any]:
     header, state, history = run.header, run.verdict, run.history
-    taken, rest = history.taken, {}
+    taken = history.taken
+    rest: dict[str, object] = {}
     if state.is_live:
-        from headway.report.text.health import lanes_of, left_of, run_windows
-
-        lanes = lanes_of(run)
-        left = left_of(run, lanes)
+        lanes = run.lanes()
+        left = run.time_left(lanes)
         rest = {"eta_s": left.eta_s, "bound_s": left.bound_s, "bound_by": left.binding,
                 "fair_s": left.fair_s, "fair_by": left.fair_binding,
-                "waits_for": "; ".join(dict.fromkeys(
-                    lane.wait.words for lane in lanes if lane.wait is not None)),
+                "waits_for": wait_words(lanes),
                 "waiting": list(waiting_words(run, lanes)),
-                "windows": list(run_windows(run))}  # fmt: skip
+                "windows": list(run.windows(lanes))}  # fmt: skip
     return {
         "run": header.run, "name": header.name, "kind": header.kind, "folder": header.folder,
         "state": state.state, "reason": state.reason, "until_s": state.until_s,
@@ -308,10 +323,6 @@ def as_json(run: RunView) -> dict[str, object]:
         "created_s": header.created_s,
         "elapsed_s": run.elapsed_s,
         **rest,
-        "slowest": [
-            {"task": run.name(one.key), "seconds": one.took_s}
-            for one in slowest(history.tasks.values(), SLOW_MAX)
-        ],
         "failed": [
             {"task": row.name, "reason": row.fault, "attempts": row.attempt}
             for row in islice(run.rows("failed"), LISTED_MAX)
@@ -322,14 +333,13 @@ def as_json(run: RunView) -> dict[str, object]:
             accounts[-1].task: agents_as_json(accounts)
             for accounts in accounts_by_key(run.reader).values()
         },
-        "finished": None if history.standing.finished is None
-        else as_dict(history.standing.finished),
     }  # fmt: skip
 
 
 def tasks_json(run: RunView) -> dict[str, int]:
     words = {word.replace(" ", "_"): many for word, many in run.words().items()}
-    return {"total": run.total, "done": 0, **words}
+    stuck = len(run.history.stuck)
+    return {"total": run.total, "done": 0, **words, **({"stuck": stuck} if stuck else {})}
 
 
 def cache_json(cache: CacheTokens) -> dict[str, object]:
@@ -355,8 +365,8 @@ def cut_json(history: RunHistory) -> dict[str, object]:
 def _time_words(run: RunView) -> str:
     standing = run.history.standing
     words = f"{duration(run.elapsed_s)} since {clock(run.header.created_s, run.now_s)}"
-    if standing.strategy:
-        words += f", {standing.strategy}"
+    if run.strategy:
+        words += f", {run.strategy}"
     if standing.parts > 1:
         words += f", resumed {count(standing.parts - 1, 'time')}, the time between left out"
     return words
@@ -365,7 +375,6 @@ def _time_words(run: RunView) -> str:
 RUNS_MAX: Final = 10
 
 HEADERS: Final = ("run", "name", "state", "tasks", "age")
-CELLS_MIN: Final = 8
 
 NOTHING: Final = """\
 No runs yet. To begin:
@@ -401,46 +410,142 @@ def runs_json() -> list[dict[str, object]]:
 
 
 def draw_runs(console: Console) -> None:
-    from rich.table import Table
     from rich.text import Text
 
-    rows: list[tuple[Text, ...]] = []
-    lines: list[str] = []
+    rows, lines = [HEADERS], list[str]()
     for id, age_s, run in last_runs():
-        age = Text(duration(age_s))
+        age = duration(age_s)
         if isinstance(run, HeadwayError):
-            why = Text(one_line(run.message, 40))
-            rows.append((Text(id), Text(), Text("unreadable"), why, age))
+            rows.append((id, "", "unreadable", one_line(run.message, 40), age))
             continue
-        state = Text(run.verdict.state, STYLES.get(run.verdict.state, ""))
-        rows.append((Text(id), Text(one_line(run.header.name, 30)), state,
-                     Text(count_words(run)), age))  # fmt: skip
-        if run.verdict.is_resumable or run.verdict.state == "paused":
+        state = str(run.verdict.state)
+        rows.append((id, one_line(run.header.name, 30), state, count_words(run), age))
+        if run.verdict.is_resumable or state == "paused":
             lines.append(f"headway resume {id}")
-    if not rows:
+    if len(rows) == 1:
         console.print(NOTHING, soft_wrap=True)
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for header in HEADERS:
-        least = len("20261116-0423-a7k") if header == "run" else None
-        table.add_column(header, no_wrap=True, overflow="ellipsis", min_width=least)
-    for cells in _fitted(rows, console.width):
-        table.add_row(*cells)
-    console.print(table)
+    # What is too wide is taken from the names first, then from the counts.
+    table = aligned(rows, width=console.width, shortened=(1, 3))
+    for number, (id, name, state, tasks, age) in enumerate(table):
+        style = STYLES.get(state.strip(), "")
+        line = Text.assemble(f"{id}  {name}  ", (state, style), f"  {tasks}  {age}")
+        line.stylize("" if number else "dim")
+        console.print(line, soft_wrap=True)
     console.print()
-    print_lines(console, (*lines, f"headway status {rows[0][0]}", "headway --help"), "dim")
+    print_lines(console, (*lines, f"headway status {rows[1][0]}", "headway --help"), "dim")
 
 
-def _fitted(rows: list[tuple[Text, ...]], width: int) -> list[tuple[Text, ...]]:
-    """What is too wide is taken from the names first, then from the counts."""
-    widths = [
-        max(len(header), *(row[column].cell_len for row in rows))
-        for column, header in enumerate(HEADERS)
-    ]
-    over = sum(widths) + 2 * len(HEADERS) - width
-    for column in (1, 3):
-        cut = min(max(0, over), max(0, widths[column] - CELLS_MIN))
-        over -= cut
-        for row in rows:
-            row[column].truncate(widths[column] - cut, overflow="ellipsis")
-    return rows
+# How a run ended: the last lines that its command prints.
+
+LINES_MAX: Final = 8
+CAUSES_MAX: Final = 2
+FILES_MAX: Final = 5
+WORDS_MAX: Final = 160
+EXAMPLE_MAX: Final = 60
+
+VARYING: Final = re.compile(r"\d+|'[^']*'|\"[^\"]*\"|`[^`]*`")
+"""What differs between failures of one cause: numbers, and what stands in quotes."""
+
+HINTS: Final = (
+    ("exit code 127", "the command was not found: install it, or correct its name"),
+    ("exit code 126", "the command may not be executed: `chmod +x` it"),
+    ("SIGKILL", "something ended it, memory perhaps: allow fewer at once with `-j`"),
+    ("No such file", "a file is missing: correct its path"),
+    ("cut at max_tokens", "raise `max_tokens` in the plan, or ask for less, then resume it"),
+)
+"""By a part of the reason: what helps, before what its kind alone says."""
+
+
+class Failures(Struct):
+    """Failures of one cause."""
+
+    example: TaskRow
+    count: int = 0
+
+
+def ending_lines(
+    run: RunView, lanes: Sequence[AccountView] = (), why: str = "", until_s: float = 0.0,
+    files: Sequence[str] = (), budget: str = "",
+) -> list[str]:  # fmt: skip
+    """`why` it ended before its time, if it did, and when its usage window resets; `budget` is one
+    with which it could go on."""
+    head = f"{run.header.run}: {count_words(run)}"
+    if why := why or (run.verdict.reason if run.verdict.state == "stopped" else ""):
+        head += f"; {why}"
+    if until_s:
+        head += time.strftime("; it resets at %Y-%m-%d %H:%M:%S", time.localtime(until_s))
+    lines = [head, f"time: {_end_words(run, lanes)}"]
+    if used := used_words(run):
+        calls = f"{count(run.history.taken.calls, 'call')}, " if run.history.taken.calls else ""
+        lines.append(f"used: {calls}{used}")
+    lines += [f"twice: {words}" for words in twice_words(run.history)]
+    failures = [f"failed: {words}" for words in failure_words(run, CAUSES_MAX)]
+    if files:
+        more = f" and {len(files) - FILES_MAX:,} more" if len(files) > FILES_MAX else ""
+        failures.append(f"files: {', '.join(map(one_line, files[:FILES_MAX]))}{more}")
+    is_over = run.verdict.state == "done"
+    nexts = [] if is_over and not run.verdict.reason else [one_line(*_next(run, budget))]
+    return [*lines, *failures, *nexts][:LINES_MAX]
+
+
+def _next(run: RunView, budget: str) -> tuple[str, int]:
+    words = next(iter(next_words(run)), "")
+    if budget and words.startswith("headway resume"):
+        words = f"headway resume {run.header.run} --budget {budget}   goes on where it was"
+    return f"next: {words}", WORDS_MAX
+
+
+def _end_words(run: RunView, lanes: Sequence[AccountView]) -> str:
+    took_s, history = run.elapsed_s, run.history
+    words = duration(took_s)
+    if not history.taken.calls:
+        return words  # No limit of an account bounds what makes no calls.
+    bound_s, name = bound_of(history, [lane.limits for lane in lanes])
+    if bound_s is None:
+        return f"{words}; the least possible time is unknown"
+    share = min(1.0, bound_s / took_s) if took_s else 1.0
+    least = f"the limits alone need {duration(bound_s)}"
+    by = f", bound by {limit_words(name)}, {share:.0%} of it" if bound_s >= 0.05 * took_s else ""
+    return f"{words}; {least}{by}"
+
+
+def failure_words(run: RunView, causes_max: int) -> Iterator[str]:
+    """Failures by cause, the most frequent first: how many, one example, and what helps."""
+    found: dict[str, Failures] = {}
+    for row in run.rows("failed"):
+        cause = _cause_of(row.fault)
+        found.setdefault(cause, Failures(row)).count += 1
+    causes = sorted(found.values(), key=lambda one: -one.count)
+    for index, one in enumerate(causes[:causes_max]):
+        fault = one.example.fault
+        hint = next((hint for part, hint in HINTS if part in fault), "")
+        hint = hint or mend_words(fault, run.header.run, one.example.name)
+        more = ""
+        if index == causes_max - 1 and len(causes) > causes_max:
+            more = f"; {count(len(causes) - causes_max, 'other cause')}: headway status"
+        what = one_line(fault_line(fault) or "no reason was kept", WORDS_MAX)
+        example = one_line(one.example.name, EXAMPLE_MAX)
+        yield f"{one.count:,} with {what}, for instance {example}; {hint}{more}"
+
+
+def _cause_of(fault: str) -> str:
+    """What failures have in common: of a command how it ended, of others their words."""
+    kind, _, detail = fault_line(fault).partition(": ")
+    if kind == "command":
+        return f"{kind}: {detail.partition(':')[0]}"
+    return VARYING.sub("", f"{kind}: {detail}".partition("\n")[0])
+
+
+def files_of(plans: Plans, run: RunView) -> list[str]:
+    """The files that tasks of a plan wrote, in declared order."""
+    from headway.run.tasks import output_of
+
+    done = {row.name for row in run.rows("finished")}
+    found: list[str] = []
+    for group in plans.expanded.groups:
+        for member in range(group.known.count if group.task.output else 0):
+            if group.label(member) in done:
+                with suppress(OSError):
+                    found.append(output_of(group, member, {}))
+    return found

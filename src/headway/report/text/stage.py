@@ -5,9 +5,8 @@ It computes lines from what it is given and knows no clock, no thread and no ter
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from heapq import nsmallest
-from math import inf
 from typing import Final
 
 from msgspec import Struct
@@ -15,15 +14,21 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from headway.base.numbers import short
-from headway.base.values import Budget
 from headway.pacing.view import AccountView, LimitView
 from headway.report.progress import TimeLeft
-from headway.report.text.accounts import PERIODS, interactive_words, window_lines
+from headway.report.text.accounts import in_flight_words, interactive_words
 from headway.report.text.logs import stuck_words
 from headway.report.text.run_view import GroupCount, RunView
-from headway.report.text.runs import state_words, used_words, waiting_words
-from headway.report.text.table import bound_words
-from headway.report.text.words import Glyphs, count, duration, one_line, usd
+from headway.report.text.runs import state_words, twice_words, used_words, waiting_words
+from headway.report.text.terminal import LABEL_CELLS, block, labelled
+from headway.report.text.words import (
+    Glyphs,
+    bound_words,
+    count,
+    duration,
+    limit_words,
+    one_line,
+)
 
 GROUPS_MAX: Final = 8
 RUNNING_MAX: Final = 6
@@ -33,8 +38,11 @@ LANES_MAX: Final = 3
 ACTIVE: Final = ("in flight", "running here", "waiting for a limit")
 
 BAR_CELLS_MAX: Final = 30
-LABEL_CELLS: Final = 9
 NAME_CELLS_MAX: Final = 24
+LIMIT_CELLS: Final = 22
+SHARE_MIN: Final = 0.01
+"""Of the time to the end: a bound below it would be shown as 0.0 s."""
+
 NARROW: Final = 60
 """Below this width, what stands behind a bar is left out."""
 
@@ -44,10 +52,6 @@ class LiveState(Struct):
 
     lanes: Sequence[AccountView] = ()
     """The accounts that the run uses."""
-    budget: Budget | None = None
-    foreseen_s: float | None = None
-    own: tuple[float, int] | None = None
-    """What headway itself takes: the share of a processor, and bytes of memory."""
     notice: str = ""
     health: str = ""
     """What is wrong with the accounts, if something is."""
@@ -55,18 +59,16 @@ class LiveState(Struct):
 
 def picture(run: RunView, state: LiveState, columns: int, glyphs: Glyphs) -> list[Text]:
     """The lines of a picture, none wider than its columns."""
-    rest = run.time_left(state.lanes, state.foreseen_s)
+    rest = run.time_left(state.lanes)
     lines = [_title(run), *_groups(run, columns, glyphs), *_gauges(state.lanes, rest, glyphs)]
-    lines += _block("windows", _windows(run, state.lanes))
-    lines += _block("rest", rest_words(rest))
-    lines += _block("used", [_used_words(run, state.budget)])
-    lines += _block("health", [state.health] if state.health else ())
+    lines += block("windows", run.windows(state.lanes))
+    lines += block("rest", rest_words(rest))
+    lines += block("used", [used_words(run) or "nothing yet"])
+    lines += block("twice", twice_words(run.history))
+    lines += block("health", [state.health] if state.health else ())
     lines += _running(run, columns)
-    lines += _block("waiting", waiting_words(run, state.lanes))
-    if state.own is not None:
-        cpu, memory_bytes = state.own
-        lines.append(labelled("headway", f"{cpu:.0%} of a CPU, {memory_bytes / 1e6:.0f} MB"))
-    lines += _block("note", [state.notice] if state.notice else ())
+    lines += block("waiting", waiting_words(run, state.lanes))
+    lines += block("note", [state.notice] if state.notice else ())
     for line in lines:
         line.truncate(columns, overflow="ellipsis")
     return lines
@@ -86,6 +88,8 @@ def rest_words(rest: TimeLeft) -> Iterator[str]:
     else:
         share = min(1.0, rest.bound_s / rest.eta_s) if rest.eta_s else 1.0
         yield f"{left}, {duration(rest.eta_s)} at {rate_words(rest.per_s)}"
+        if share < SHARE_MIN:
+            return  # The limits are not what the rest waits for.
         fair_s = rest.bound_s if rest.fair_s is None else rest.fair_s
         least = bound_words(rest.bound_s, rest.binding, fair_s, rest.fair_binding)
         yield f"{share:.0%} of the best possible speed: at best {least}"
@@ -96,20 +100,6 @@ def rate_words(per_s: float) -> str:
     if per_s >= 1.0:
         return f"{short(per_s)} tasks a second"
     return f"{short(per_s * 60.0)} tasks a minute"
-
-
-def _used_words(run: RunView, budget: Budget | None) -> str:
-    history, budget = run.history, budget or Budget()
-    words = [used_words(run)]
-    if budget.tokens is not None:
-        words.append(f"of a budget of {short(budget.tokens)} tokens")
-    if budget.microusd is not None:
-        words.append(f"of a budget of {usd(budget.microusd)}")
-    if history.lost.microusd:
-        words.append(f"{usd(history.lost.microusd)} for nothing")
-    if history.retries:
-        words.append(f"{history.retries:,} tried again")
-    return ", ".join(word for word in words if word) or "nothing yet"
 
 
 def _title(run: RunView) -> Text:
@@ -155,8 +145,9 @@ def _bar_line(group: GroupCount, columns: int, glyphs: Glyphs, widths: tuple[int
         for word in ACTIVE:
             if many := group.of(word):
                 line.append(f"  {many:,} {word}")
-    if many := group.of("failed"):
-        line.append(f"  {many:,} failed", "red")
+    for word in ("failed", "skipped"):
+        if many := group.of(word):
+            line.append(f"  {many:,} {word}", "red")
     return line
 
 
@@ -164,36 +155,29 @@ def _gauges(lanes: Sequence[AccountView], rest: TimeLeft, glyphs: Glyphs) -> Ite
     """Each limit of the accounts in use: how much of it, where it is known from, which binds."""
     for lane in lanes[:LANES_MAX]:
         waiting = sum(caller.waiting for caller in lane.clients)
-        width = "" if lane.width == inf else f" of {int(lane.width)}"
-        words = f"{lane.account} {lane.group}: {lane.in_flight}{width} in flight"
+        words = f"{lane.account} {lane.group}: {in_flight_words(lane)}"
         yield labelled("quota", words + (f", {waiting} waiting" if waiting else ""))
         if lane.interactive:
             yield labelled("", interactive_words(lane.interactive))
         waits_for = "" if lane.wait is None else lane.wait.resource
         for shown in lane.limits:
-            binds = shown.limit.resource == waits_for or shown.limit.name == rest.binding
+            binds = shown.limit.name in (waits_for, rest.binding)
             yield gauge(shown, glyphs, binds)
         if not lane.limits and not lane.windows:
             yield Text(" " * (LABEL_CELLS + 2) + "no limit is known: learned from outcomes", "dim")
 
 
-def _windows(run: RunView, lanes: Sequence[AccountView]) -> Iterator[str]:
-    each = run.history.taken.tokens / max(1, run.history.performed)
-    return window_lines(lanes, run.header.run, each * run.left)
-
-
 def gauge(shown: LimitView, glyphs: Glyphs, binds: bool) -> Text:
     limit = shown.limit
-    share = min(1.0, shown.used / limit.amount)
+    share = min(1.0, shown.used / limit.capacity)
     cells = 10
     full = round(cells * share)
-    period = "" if limit.kind == "gauge" else PERIODS.get(limit.period_s, f"{limit.period_s:g} s")
-    label = f"{limit.resource} {period}".strip().ljust(18)
+    label = limit_words(limit.name).ljust(LIMIT_CELLS)
     source = limit.source if shown.age_s is None else f"{limit.source}, {duration(shown.age_s)} ago"
     line = Text(" " * (LABEL_CELLS + 2))
     line.append(f"{label} ").append(glyphs.busy * full, "cyan")
     line.append(glyphs.here * (cells - full), "dim")
-    line.append(f" {share:4.0%}  {short(shown.used)} of {short(limit.amount)}")
+    line.append(f" {share:4.0%}  {short(shown.used)} of {short(limit.capacity)}")
     if binds:
         line.append("  binds", "yellow")
     return line.append(f"  {source}", "dim")
@@ -217,13 +201,3 @@ def _running(run: RunView, columns: int) -> Iterator[Text]:
         yield labelled("" if index else "running", f"{set_cell_size(name, cells)} {words}")
     if len(active) > len(shown):
         yield labelled("", f"and {len(active) - len(shown):,} more")
-
-
-def _block(label: str, lines: Iterable[str]) -> Iterator[Text]:
-    for line in lines:
-        yield labelled(label, line)
-        label = ""
-
-
-def labelled(label: str, words: str) -> Text:
-    return Text.assemble("  ", (label.ljust(LABEL_CELLS), "dim"), words)

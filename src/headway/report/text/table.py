@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import inf
 from typing import Final
 
@@ -12,7 +12,7 @@ from rich.text import Text
 
 from headway.report.tables import StrategyRow
 from headway.report.text.terminal import print_lines
-from headway.report.text.words import Glyphs, duration, glyphs_for
+from headway.report.text.words import Glyphs, bound_words, glyphs_for
 
 HEADERS: Final = (
     "strategy", "time\ns", "spread\ns", "refused", "time-\nouts", "failed", "wasted\ntokens",
@@ -23,13 +23,6 @@ columns has room for the names of the demo."""
 
 NOTABLE: Final = 1.2
 """A strategy that takes less than a fifth longer than the fastest is not worth a sentence."""
-
-
-BINDS: Final = {
-    "critical path": "the longest chain of tasks",
-    "width": "how many calls are worth having in flight at once",
-    "this machine": "how many tasks this machine takes at once",
-}
 
 
 def draw_table(console: Console, rows: Sequence[StrategyRow], notes: Sequence[str] = ()) -> None:
@@ -55,51 +48,31 @@ def caption(rows: Sequence[StrategyRow], by: str, fair_by: str) -> str:
     return f"Times in seconds, {of}. Best possible: {best}."
 
 
-def bound_words(
-    bound_s: float, by: str, fair_s: float, fair_by: str, time: Callable[[float], str] = duration
-) -> str:
-    """`50 s, bound by input tokens a minute`, and the fair bound beside it where it is later."""
-    words = f"{time(bound_s)}, bound by {binding(by)}"
-    if fair_s > 1.005 * bound_s:
-        words += f"; {time(fair_s)}, bound by {binding(fair_by)}, if the ceiling holds, neighbours "
-        words += "keep their share and no debt is left"
-    return words
-
-
-def binding(name: str) -> str:
-    resource, _, period = name.partition("/")
-    if period:
-        per = {"60s": "a minute", "86400s": "a day", "3600s": "an hour"}.get(period, f"in {period}")
-        tokens = " tokens" if resource in ("input", "output") else ""
-        return f"{resource}{tokens} {per}"
-    return BINDS.get(name, name)
-
-
 def conclusion(rows: Sequence[StrategyRow]) -> str:
     best = fastest(rows)
     if best is None:
         return "Every strategy lost tasks or never ended."
     refused = f"refused {_count(best.refused)} times" if best.refused else "nothing refused"
-    said = [
+    sentences = [
         f"Fastest without losing a task: {best.strategy}, {_seconds(best.makespan_s)} s, "
         f"{refused}, {1 / best.ratio:.0%} of the best possible speed."
     ]
     worst = max((row for row in rows if row.loses_nothing), key=lambda row: row.makespan_s)
     times = worst.makespan_s / best.makespan_s
     if times == inf:
-        said.append(f"Never ends: {worst.strategy}.")
+        sentences.append(f"Never ends: {worst.strategy}.")
     elif times >= NOTABLE:
         refused = f", refused {_count(worst.refused)} times" if worst.refused else ""
-        said.append(f"Slowest: {worst.strategy}, {times:.1f} times as long{refused}.")
+        sentences.append(f"Slowest: {worst.strategy}, {times:.1f} times as long{refused}.")
     ours = [row for row in rows if row.loses_nothing and row.strategy.startswith("headway")]
     mine = min(ours, key=lambda row: row.makespan_s, default=best)
     if mine.makespan_s > best.makespan_s:
         longer = mine.makespan_s / best.makespan_s - 1
-        said.append(f"Behind by {longer:.1%}: {mine.strategy}.")
+        sentences.append(f"Behind by {longer:.1%}: {mine.strategy}.")
     lossy = max(rows, key=lambda row: row.failed)
     if lossy.failed:
-        said.append(f"Loses {_count(lossy.failed)} tasks: {lossy.strategy}.")
-    return " ".join(said)
+        sentences.append(f"Loses {_count(lossy.failed)} tasks: {lossy.strategy}.")
+    return " ".join(sentences)
 
 
 def fastest(rows: Sequence[StrategyRow]) -> StrategyRow | None:

@@ -63,16 +63,16 @@ def draw_played(console: Console, run: TimelineView, *, is_whole: bool) -> None:
 def sentences(run: TimelineView) -> list[str]:
     history = run.run.history
     effective = effective_width(history, run.lines)
-    said = [f"Submitted {history.submitted:,}, effectively {effective:.1f} at once."]
+    found = [f"Submitted {history.submitted:,}, effectively {effective:.1f} at once."]
     if run.lines:
         waited = duration(sum(run.lines.values()))
-        said.append(
+        found.append(
             f"{count(len(run.lines), 'answer')} took far longer per token than the fastest of "
             f"their group: {waited} in all, shown as queued at the provider."
         )
     if history.parts > 1:
-        said.append(f"Resumed {count(history.parts - 1, 'time')}; the time between is left out.")
-    return said
+        found.append(f"Resumed {count(history.parts - 1, 'time')}; the time between is left out.")
+    return found
 
 
 def as_json(run: TimelineView) -> dict[str, object]:

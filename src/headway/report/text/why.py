@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import islice
 from math import inf
-from typing import Final
 
 from msgspec import Struct
 from rich.console import Console
@@ -17,52 +16,52 @@ from headway.engine.explain import ReasonNames, why
 from headway.engine.record import TaskRow
 from headway.engine.state import Rules, State
 from headway.engine.strategy import parse
-from headway.errors import BadValueError, PlanError, did_you_mean
+from headway.errors import BadValueError, PlanError
 from headway.journal.documents import source_of
 from headway.journal.reader import JournalReader
 from headway.plans.expand import graph_of
 from headway.plans.fan_in import shapes_of, with_levels
 from headway.plans.graph import Graph, TaskGroup
+from headway.plans.resources import shown_key
+from headway.report.history import TaskHistory
 from headway.report.text import runs
-from headway.report.text.logs import stuck_words, told
-from headway.report.text.run_view import NAMES_HINTED_MAX, RunView, find_row, must_be_one
+from headway.report.text.logs import event_words, stuck_words
+from headway.report.text.run_view import NAMES_HINTED_MAX, RunView, find_row, match_name, task_hint
 from headway.report.text.terminal import clean, print_lines
-from headway.report.text.words import clock, count, duration, fault_line, one_line
+from headway.report.text.words import (
+    clean_name,
+    clock,
+    count,
+    duration,
+    fault_line,
+    mend_words,
+    one_line,
+)
 from headway.run.each import EachSource, EachWork
 from headway.run.plan_run import PlanSource
 from headway.run.resume import plan_of_run
 from headway.state.shared import decode
 
-ADVICE: Final = {
-    "access": "the key, the model's name or the address is wrong: correct it, then resume",
-    "request": "the call itself is wrong: change the task, then resume",
-    "billing": "the account has no credit: pay, then resume",
-    "spend_cap": "the account's own spending limit is reached: raise it, then resume",
-    "stuck": "see what it waited for (`headway logs`), or give it more time (`stuck:`)",
-    "timeout": "give it more time (`timeout:`), or less to do",
-    "function": "the function raised: mend it, then resume",
-    "command": "the command failed: its output is in the logs",
-    "unfit": "the answer is not what was asked for: change prompt or schema, then resume",
-}
-
 
 class KnownRun(Struct, frozen=True):
-    """What a run was to do, as far as it can be told without performing it."""
+    """What a run was to do, as far as that is known without performing it."""
 
     graph: Graph
     rules: Rules
     label: Callable[[int, int], str]
 
 
-class Cause(Struct, frozen=True):
+class Explanation(Struct, frozen=True):
+    """Why a task is where it is, and what helps."""
+
     task: str
     state: str
     because: str
-    story: tuple[str, ...] = ()
+    events: tuple[str, ...] = ()
     advice: str = ""
 
 
-def cause_of(reader: JournalReader, word: str, known: Callable[[], KnownRun | None]) -> Cause:
+def explain(reader: JournalReader, word: str, known: Callable[[], KnownRun | None]) -> Explanation:
     """Why the task of this name is where it is; `known` is called if it has not started."""
     run = RunView(reader, is_whole=True)
     row = find_row(reader, word)
@@ -73,60 +72,54 @@ def cause_of(reader: JournalReader, word: str, known: Callable[[], KnownRun | No
         return _pending(run, word, found)
     task = run.history.tasks[row.key]
     if task.state == "skipped":
-        return _skipped(run, row)
-    facts = [recorded.event for recorded in reader.events(key=row.key)]
-    story = tuple(f"{clock(fact.at_s, run.now_s)}  {told(fact, '').strip()}" for fact in facts)
-    if task.state in ("proposed", "stale"):
-        return _judged(run, row, story, known)
-    return _started(run, row, story)
+        because, advice = _skipped(run, task)
+    elif task.state in ("proposed", "stale"):
+        because, advice = _judged(run, row, known)
+    else:
+        because, advice = _started(run, row)
+    events = (
+        f"{clock(one.event.at_s, run.now_s)}  {event_words(one.event, '').strip()}"
+        for one in reader.events(key=row.key)
+    )
+    return Explanation(row.name, run.word_of(task), because, tuple(events), advice)
 
 
-def _started(run: RunView, row: TaskRow, story: tuple[str, ...]) -> Cause:
-    task = run.history.tasks[row.key]
-    word, fault = run.word_of(task), one_line(fault_line(row.fault) or "no reason", 300)
+def _started(run: RunView, row: TaskRow) -> tuple[str, str]:
+    task, name = run.history.tasks[row.key], run.header.run
+    fault = one_line(fault_line(row.fault) or "no reason", 300)
     began = f"it started {duration(task.first_s)} after the run began: {task.reason}"
-    resume = f"headway resume {run.header.run}"
     if task.state == "finished":
         took = duration((task.ended_s or 0.0) - task.started_s)
-        because = f"{began}; attempt {row.attempt} gave its result in {took}"
-        return Cause(row.name, word, because, story)
+        return f"{began}; attempt {row.attempt} gave its result in {took}", ""
     if task.state == "failed":
         because = f"{count(row.attempt, 'attempt')} failed, the last with {fault}"
-        return Cause(row.name, word, because, story, advice_for(row.fault, resume))
+        return because, mend_words(row.fault, name, row.name)
+    if task.state == "delayed":
+        again_s = run.again_s(task) if run.is_live else inf
+        again = "" if again_s == inf else f", again at {clock(again_s, run.now_s)}"
+        advice = "" if run.is_live else f"headway resume {name}"
+        return f"attempt {row.attempt} failed: {fault}{again}", advice
     if not run.is_live:
         because = f"attempt {row.attempt} had no end when the run's process was gone"
-        if task.state == "delayed":
-            because = f"attempt {row.attempt} failed: {fault}"
-        return Cause(row.name, word, because, story, resume)
-    if task.state == "delayed":
-        again = "" if task.again_s == inf else f", again at {clock(task.again_s, run.now_s)}"
-        return Cause(row.name, word, f"attempt {row.attempt} failed: {fault}{again}", story)
+        return because, f"headway resume {name}"
     since = duration(max(0.0, run.history.at(run.now_s) - task.started_s))
     because = f"attempt {row.attempt} for {since}; {began}"
     if not task.quiet_s:
-        return Cause(row.name, word, because, story)
-    advice = f"headway logs {run.header.run} '{runs.clean_name(row.name)}'"
-    return Cause(row.name, word, f"{because}; it {stuck_words(task.quiet_s)}", story, advice)
+        return because, ""
+    advice = f"headway logs {name} '{clean_name(row.name)}'"
+    return f"{because}; it {stuck_words(task.quiet_s)}", advice
 
 
-def advice_for(fault: str, resume: str) -> str:
-    """What helps against a failure, by its kind."""
-    return ADVICE.get(fault.partition(":")[0], f"{resume} tries it again")
-
-
-def _judged(
-    run: RunView, row: TaskRow, story: tuple[str, ...], known: Callable[[], KnownRun | None]
-) -> Cause:
+def _judged(run: RunView, row: TaskRow, known: Callable[[], KnownRun | None]) -> tuple[str, str]:
     """An attempt has ended, and its task has not: those before it decide what becomes of it."""
-    task, word = run.history.tasks[row.key], run.word_of(run.history.tasks[row.key])
+    task = run.history.tasks[row.key]
     because = "has ended, and tasks before it may still change what it has read"
     if task.state == "stale":
-        what = one_line(row.fault.removeprefix("stale: "), 200)
+        what = one_line(shown_key(row.fault.removeprefix("stale: ")), 200)
         because = f"was for nothing: `{what}`, which it had read, has changed since. It runs again"
     because = f"attempt {row.attempt} {because}"
     if not run.is_live:
-        because += "; no process performs the run"
-        return Cause(row.name, word, because, story, f"headway resume {run.header.run}")
+        return f"{because}; no process performs the run", f"headway resume {run.header.run}"
     found = known()
     if task.state == "proposed" and found is not None:
         state, names = _replayed(run, found)
@@ -136,42 +129,37 @@ def _judged(
             state.coherence.note(task.number, decode(touched))
             state.coherence.propose(task.number)
         because = why(state, task.number, run.now_s, names).words
-    return Cause(row.name, word, because, story)
+    return because, ""
 
 
-def _skipped(run: RunView, row: TaskRow) -> Cause:
-    tasks = run.history.tasks
-    blamed = tasks[row.key].because
-    culprit = next((other.key for other in tasks.values() if other.number == blamed), None)
+def _skipped(run: RunView, task: TaskHistory) -> tuple[str, str]:
+    tasks = run.history.tasks.values()
+    culprit = next((other.key for other in tasks if other.number == task.because), None)
     if culprit is None:
-        return Cause(row.name, "skipped", "something that it needs has failed")
+        return "something that it needs has failed", ""
     name = run.name(culprit)
-    because = f"`{one_line(name)}`, which it needs, has failed"
-    advice = f"headway why {run.header.run} '{runs.clean_name(name)}'"
-    return Cause(row.name, "skipped", because, (), advice)
+    advice = f"headway why {run.header.run} '{clean_name(name)}'"
+    return f"`{one_line(name)}`, which it needs, has failed", advice
 
 
-def _pending(run: RunView, word: str, known: KnownRun) -> Cause:
+def _pending(run: RunView, word: str, known: KnownRun) -> Explanation:
     state, names = _replayed(run, known)
     labels = [names.task(task) for task in range(state.ready_set.numbers.total)]
-    shown = " ".join(word.split())
-    near = [number for number, name in enumerate(labels) if shown in " ".join(name.split())]
-    if word not in labels:
-        must_be_one(word, [labels[number] for number in near])
-        if not near:
-            raise _unknown(word, labels)
-    task = labels.index(word) if word in labels else near[0]
+    name = match_name(word, labels)
+    if name is None:
+        raise _unknown(word, labels)
+    task = labels.index(name)
     answer = why(state, task, run.now_s if run.is_live else run.history.last_s, names)
-    words, advice = answer.words, ""
+    words = answer.words
     if not run.is_live:
         needs = [one.words for one in answer.blockers if one.kind == "needs"]
         words = "; ".join([f"no process performs the run ({runs.state_words(run)})", *needs])
-        return Cause(labels[task], "not started", words, (), f"headway resume {run.header.run}")
+        return Explanation(name, "not started", words, advice=f"headway resume {run.header.run}")
     group = known.graph.groups[state.place(task)[0]]
     if answer.status == "free" and group.is_local and state.local:
         words = f"this machine has no room beside {count(state.local, 'task')} of this run"
     needs_task = any(one.kind == "needs" for one in answer.blockers)
-    return Cause(labels[task], "waiting for a task" if needs_task else "queued", words, (), advice)
+    return Explanation(name, "waiting for a task" if needs_task else "queued", words)
 
 
 def _replayed(run: RunView, known: KnownRun) -> tuple[State, ReasonNames]:
@@ -194,17 +182,17 @@ def _replayed(run: RunView, known: KnownRun) -> tuple[State, ReasonNames]:
 def _unknown(word: str, names: Sequence[str]) -> BadValueError:
     if not names:
         return BadValueError("this run has no tasks yet")
-    hint = did_you_mean(word, names[:NAMES_HINTED_MAX])
+    hint = task_hint(word, names)
     return BadValueError(f"this run has no task `{one_line(word)}`", hint=hint)
 
 
-def draw_cause(console: Console, cause: Cause) -> None:
-    name = one_line(cause.task, 80)
-    line = Text.assemble((name, "bold"), f" is {cause.state}: {clean(cause.because)}")
+def draw_explanation(console: Console, found: Explanation) -> None:
+    name = one_line(found.task, 80)
+    line = Text.assemble((name, "bold"), f" is {found.state}: {clean(found.because)}")
     console.print(line, soft_wrap=True)
-    print_lines(console, (f"  {fact}" for fact in cause.story), "dim")
-    if cause.advice:
-        console.print(f"hint: {cause.advice}", soft_wrap=True)
+    print_lines(console, (f"  {fact}" for fact in found.events), "dim")
+    if found.advice:
+        console.print(f"hint: {found.advice}", soft_wrap=True)
 
 
 def known(reader: JournalReader) -> KnownRun | None:
@@ -231,7 +219,7 @@ def _known_plan(reader: JournalReader) -> KnownRun:
         if index >= len(expanded.groups):
             return f"{graph.groups[index].name}[{member + 1}]"
         group = expanded.groups[index]
-        # Who the members of a group are that was found at run time, only its results tell.
+        # The members of a group that was found at run time are known from its results only.
         return f"{group.name}[{member}]" if group.count is None else group.label(member)
 
     return KnownRun(graph, Rules(ceiling=source.jobs or inf), label)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from math import inf
 from typing import TYPE_CHECKING, Final, TextIO
@@ -18,9 +20,13 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
 
+    from headway.pacing.view import AccountView
+
 
 MICRO: Final = 1_000_000
 NAME_CELLS_MAX: Final = 60
+CELLS_MIN: Final = 8
+"""Of a column that gives way to others."""
 
 
 def one_line(text: str, cells_max: int = NAME_CELLS_MAX) -> str:
@@ -33,6 +39,31 @@ def one_line(text: str, cells_max: int = NAME_CELLS_MAX) -> str:
     if cell_len(line) <= cells_max:
         return line
     return set_cell_size(line, max(0, cells_max - 1)).rstrip() + "…"
+
+
+def aligned(
+    rows: Sequence[Sequence[str]], right: Collection[int] = (), width: int = 0,
+    shortened: Sequence[int] = (),
+) -> list[list[str]]:  # fmt: skip
+    """The cells of a table, each column as wide as its widest cell. Where all together are wider
+    than `width`, the `shortened` columns give way, the first of them first."""
+    from rich.cells import cell_len
+
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    over = sum(widths) + 2 * len(widths) - 2 - width
+    for column in shortened:
+        cut = min(max(0, over), max(0, widths[column] - CELLS_MIN))
+        widths[column] -= cut
+        over -= cut
+    return [[_padded(cell, widths[n], n in right) for n, cell in enumerate(row)] for row in rows]
+
+
+def _padded(cell: str, cells: int, is_right: bool) -> str:
+    from rich.cells import cell_len
+
+    text = cell if cell_len(cell) <= cells else one_line(cell, cells)
+    space = " " * (cells - cell_len(text))
+    return space + text if is_right else text + space
 
 
 def fault_line(fault: str) -> str:
@@ -133,6 +164,95 @@ def finite(value: object) -> object:
     if isinstance(value, list | tuple):
         return [finite(one) for one in value]
     return None if value in (inf, -inf) else value
+
+
+OBEYED: Final = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""What terminals obey, beyond the characters below a space, which JSON escapes anyway."""
+
+
+def json_line(shown: object) -> str:
+    """JSON that people can read in every script and no terminal obeys."""
+    line = json.dumps(shown, ensure_ascii=False, allow_nan=False)
+    return OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
+
+
+# Limits and bounds.
+
+PERIODS: Final = {1.0: "a second", MINUTE_S: "a minute", HOUR_S: "an hour", DAY_S: "a day"}
+RESOURCES: Final = {"input": "input tokens", "output": "output tokens"}
+LIMITS: Final = {
+    "": "a permit",
+    "untried": "an untried width",
+    "peak": "the provider's best width",
+    "burst": "a burst, which was refused",
+    "hidden limit": "a limit that the provider does not name",
+    "account": "the account, which was held",
+    "prompt cache": "the first answer with the same cached beginning",
+    "budget": "the budget",
+    "critical path": "the longest chain of tasks",
+    "width": "how many calls are worth having in flight at once",
+    "this machine": "how many tasks this machine takes at once",
+}
+
+
+def limit_words(name: str) -> str:
+    """`input tokens a minute` of `input/60s`."""
+    if name in LIMITS:
+        return LIMITS[name]
+    resource, _, period = name.partition("/")
+    try:
+        period_s = float(period.removesuffix("s"))
+    except ValueError:
+        if resource in ("requests", "input", "output", "tokens") and not period:
+            return f"{RESOURCES.get(resource, resource)} in an estimated period"
+        return one_line(name)  # `concurrency`, or one that is not known here.
+    if resource == "usage":
+        return f"a usage window of {duration(period_s)}"
+    resource = RESOURCES.get(resource, resource)
+    return f"{resource} {PERIODS.get(period_s, f'in {duration(period_s)}')}"
+
+
+def wait_words(lanes: Iterable[AccountView]) -> str:
+    """`input tokens a minute: refilling`, of each of these accounts that has calls waiting."""
+    waits = [lane.wait for lane in lanes if lane.wait is not None]
+    return "; ".join(dict.fromkeys(f"{limit_words(one.resource)}: {one.reason}" for one in waits))
+
+
+def bound_words(
+    bound_s: float, by: str, fair_s: float, fair_by: str, time: Callable[[float], str] = duration
+) -> str:
+    """`50 s, bound by input tokens a minute`, and the fair bound beside it where it is later."""
+    words = f"{time(bound_s)}, bound by {limit_words(by)}"
+    if fair_s > 1.005 * bound_s:
+        fair = "" if fair_by == by else f", bound by {limit_words(fair_by)},"
+        words += f"; {time(fair_s)}{fair} within the ceiling, beside neighbours and without debt"
+    return words
+
+
+# Why a task failed, and what helps.
+
+MENDS: Final = {
+    "access": "the key, the model's name or the address is wrong: correct it, then resume",
+    "request": "the call itself is wrong: change the task, then resume",
+    "billing": "the account has no credit: pay, then resume",
+    "spend_cap": "the account's own spending limit is reached: raise it, then resume",
+    "stuck": "what it waited for: headway logs {run} '{task}'; more time: `stuck:`",
+    "timeout": "give it more time (`timeout:`), or less to do",
+    "function": "the function raised: correct it, then resume",
+    "command": "its output: headway logs {run} '{task}'",
+    "unfit": "the answer is not what was asked for: change prompt or schema, then resume",
+}
+
+
+def mend_words(fault: str, run: str, task: str) -> str:
+    """What helps against a failure, by its kind."""
+    words = MENDS.get(fault.partition(":")[0], "headway resume {run} tries it again")
+    return words.format(run=run, task=clean_name(task))
+
+
+def clean_name(name: str) -> str:
+    """A task's name for a command line in single quotes."""
+    return one_line(name, 200).replace("'", "'\\''")
 
 
 # The one place that knows what the output can show: width, colour, characters.

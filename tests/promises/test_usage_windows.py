@@ -1,0 +1,34 @@
+"""Usage windows over HTTP, as a user meets them: `headway sim serve --window`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.promises.user import provider, until, user
+
+SERVED = ("--window", "1d=1000", "--first-byte-s", "0.02", "--per-token-s", "0",
+          "--model", "tokens-100")  # fmt: skip
+PLAN = f"""\
+headway: 1
+model: anthropic/tokens-100
+tasks:
+  ask:
+    each: {[*range(120)]}
+    prompt: "Say {{{{ item }}}}."
+    max_tokens: 200
+"""
+
+
+def test_a_run_that_waits_for_a_reset_tries_the_window_after_limits_refresh(tmp_path: Path) -> None:
+    with provider(*SERVED) as served, user(tmp_path) as someone:
+        someone.env |= {"ANTHROPIC_BASE_URL": served.url, "ANTHROPIC_API_KEY": "k"}
+        someone.write("plan.yaml", PLAN)
+        run = someone.start("run", "plan.yaml", "--yes", "-q", "--window-share", "100%",
+                            "--wait", "2d")  # fmt: skip
+        until(lambda: "waiting, process" in someone.headway("status").stdout)
+        before = len(served.truth()["arrivals"])
+        assert someone.headway("limits", "refresh").returncode == 0
+        until(lambda: len(served.truth()["arrivals"]) > before)
+        until(lambda: "waiting, process" in someone.headway("status").stdout)
+        assert len(served.truth()["arrivals"]) == before + 1, "one call finds out"
+        assert run.poll() is None
