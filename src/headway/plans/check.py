@@ -116,9 +116,7 @@ def check(survey: Survey, absent: Absent = lambda _: frozenset()) -> CheckReport
     unknown = {
         group.name: why for group in expanded.groups if (why := unknown_files(survey, group))
     }
-    mixed = frozenset(
-        name for one in remarks if one.kind == "undeclared" for name in (one.task, one.other)
-    )
+    mixed = tuple((one.task, one.other) for one in remarks if one.kind == "undeclared")
     found = boundary(survey, frozenset(unknown), mixed)
     groups = _groups(expanded, graph)
     # Without durations every task weighs the same, so the longest chain is the one with most tasks.
@@ -331,17 +329,28 @@ class Boundary(Struct, frozen=True):
     """If not, it may be less."""
     unknown: tuple[str, ...]
     """Groups whose members are found at run time; they count as one each."""
+    clashing: tuple[str, ...]
+    """Groups whose commands use the same files in no order, by their texts."""
 
 
 def boundary(
-    survey: Survey, unknown: frozenset[str] = frozenset(), mixed: frozenset[str] = frozenset()
+    survey: Survey, unknown: frozenset[str] = frozenset(), pairs: Sequence[tuple[str, str]] = ()
 ) -> Boundary:
     """What may run beside what, in a plan that was ordered. Of some groups it is not known what
-    they touch; commands of others seem to touch what no key declares."""
+    they touch; commands of `pairs`, or of members of one, seem to touch what no key declares."""
     expanded = survey.expanded
     groups = expanded.groups
+    mixed = frozenset(name for pair in pairs for name in pair)
     strands = tuple(_strands(survey, unknown, mixed))
-    sizes = [1 if group.task.queue or group.count is None else group.count for group in groups]
+    clashing = tuple(_clashing(survey, pairs))
+    apart = {one for one, other in clashing if one == other}
+    # Of two groups that clash only one may be at work.
+    idle = {max(one, other) for one, other in clashing if one != other}
+    sizes = [
+        1 if group.task.queue or group.count is None or group.index in apart else group.count
+        for group in groups
+    ]
+    sizes = [0 if index in idle else size for index, size in enumerate(sizes)]
     width, is_exact = breadth(sizes, survey.order.somehow, survey.order.direct)
     inside = _components(survey)
     coupled = {name for stages in inside for names in stages for name in names}
@@ -364,7 +373,21 @@ def boundary(
         unknown=tuple(
             group.name for group in groups if group.count is None and not group.task.queue
         ),
+        clashing=tuple(
+            groups[one].name for one in sorted({one for pair in clashing for one in pair})
+        ),
     )
+
+
+def _clashing(survey: Survey, pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[int, int]]:
+    """The groups of these pairs between which there is no order; twice the same: its members."""
+    index = {group.name: group.index for group in survey.expanded.groups}
+    for name, other_name in pairs:
+        one, other = index[name], index[other_name or name]
+        if one == other or not survey.order.precedes(one, other) | survey.order.precedes(
+            other, one
+        ):
+            yield one, other
 
 
 def _components(survey: Survey) -> tuple[tuple[tuple[str, ...], ...], ...]:
@@ -529,6 +552,9 @@ def answers(
     if found.unknown:
         have = "has" if len(found.unknown) == 1 else "have"
         most = f"as many as {listed(found.unknown)} {have} members"
+    elif found.clashing:
+        many = f"{found.width:,} tasks at once" if found.width > 1 else "1"
+        most = f"{many}, as commands of {listed(found.clashing)} use the same files in no order"
     elif not found.is_exact:
         most = f"at most {most}"
     shared: tuple[str, ...] = ()
@@ -636,7 +662,7 @@ def _bounded(found: Boundary) -> list[str]:
     if len(sets) > 1:
         around, between = ", around each of these", " Between them anything goes."
     lines = [f"Coherence boundary{around}: {'; '.join(sets)}.{bars}{between}"] if sets else []
-    if not sets and found.width > 1:
+    if not sets and found.width > 1 and not found.clashing:
         lines.append("Coherence boundary: none; any task can run before any other.")
     if found.turns:
         lines.append(f"One at a time, in declared order: the members of {listed(found.turns)}.")
