@@ -278,12 +278,6 @@ class StateError(InputError):
     code = "HW211"
 
 
-class UndeclaredError(StateError):
-    """A task touched what it does not declare."""
-
-    code = "HW212"
-
-
 class EffectFailedError(InputError):
     """An effect on the world was not performed, as far as is known."""
 

@@ -283,13 +283,6 @@ TELL_WAIT: Final[ContextVar[Callable[[bool, str], None] | None]] = ContextVar(
 whether it waits for a permit, and why."""
 
 
-TELL_PROMPT: Final[ContextVar[Callable[[bytes], None] | None]] = ContextVar(
-    "tell_prompt", default=None
-)
-"""Set where a task's own code runs that touches the shared state: calls through a paced client tell
-it what they ask, from any thread."""
-
-
 class PermitWait:
     """Tells the task of a call that the call waits, and why; then what it waited for."""
 

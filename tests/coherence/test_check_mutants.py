@@ -2,21 +2,49 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from random import Random
+
+from msgspec import Struct
 
 from headway.errors import PlanError
 from headway.plans.check import check
 from headway.plans.document import parse_document
 from headway.plans.expand import Sources, expand
-from headway.plans.hazards import examined
+from headway.plans.hazards import Remark, examined
 from headway.plans.schema import plan_of
-from tests.coherence.mutating import Mutated, in_words
 from tests.coherence.plans import Generated, generated, mutants
 
 PLANS = 100
 MUTANTS_EACH = 4
+
+
+class Mutated(Struct, frozen=True):
+    """What was done to a plan: whoever finds it names the task or what is concerned."""
+
+    task: str
+    """Its declared name, or that of a member."""
+    what: str = ""
+    """The path, the key, the channel or the queue, as declared."""
+
+    def __str__(self) -> str:
+        return f"{self.task} {self.what}".strip()
+
+    def is_named(self, words: str) -> bool:
+        """Whether somebody speaks of this, and not of something else in the same plan."""
+        return _is_named(self.task, words) or _is_named(self.what, words)
+
+
+def _is_named(name: str, words: str) -> bool:
+    """A name by itself; of one with holes or wildcards, the folder before them."""
+    fixed = re.split(r"/?(?:\{\{|[*?])", name.partition(":")[2] or name)[0]
+    return bool(fixed) and re.search(rf"(?<![\w-]){re.escape(fixed)}(?![\w-])", words) is not None
+
+
+def in_words(remark: Remark) -> str:
+    return f"{remark.kind}: {remark.task} {remark.what}: {remark.message} ({remark.detail})"
 
 
 def told(plan: Generated) -> list[str]:

@@ -11,18 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.errors import StateError, UndeclaredError
+from headway.errors import StateError
 from headway.plans.resources import Channel
 from headway.state.context import (
     Circumstances,
     Commons,
     Context,
     LocalReach,
-    Watch,
     lent,
 )
 from headway.state.shared import UNTOUCHED, Act, Channels, Shared, Snapshot
-from headway.work import TELL_PROMPT
 from tests.unit.attempts import Told
 
 CHANNELS = Channels(
@@ -47,12 +45,10 @@ VALUES = st.recursive(
 class Scene:
     """A context over a state of its own, and what is behind it."""
 
-    def __init__(
-        self, watch: Watch | None = None, perform: Callable[[Act, int], None] | None = None
-    ) -> None:
+    def __init__(self, perform: Callable[[Act, int], None] | None = None) -> None:
         self.shared = Shared(CHANNELS)
         self.snapshot = Snapshot(self.shared, 10)
-        self.reach = LocalReach(self.snapshot, RLock(), watch, perform)
+        self.reach = LocalReach(self.snapshot, RLock(), perform)
         self.ctx = Context(self.reach, Circumstances("parse[a]", 2, 5.5, b"seed"))
 
     def before(self, key: str, value: object) -> Scene:
@@ -138,45 +134,6 @@ def test_wrong_use_says_what_to_do_instead(use: Callable[[Context], None], words
     assert scene.snapshot.access() == UNTOUCHED
 
 
-def test_a_watch_is_told_before_and_can_refuse() -> None:
-    told: list[tuple[object, ...]] = []
-
-    class Watches:
-        def reads(self, what: str) -> None:
-            told.append(("reads", what))
-            if what.startswith("secret"):
-                raise UndeclaredError(f"`{what}`")
-
-        def writes(self, key: str) -> None:
-            told.append(("writes", key))
-            if key.startswith("secret"):
-                raise UndeclaredError(f"`{key}`")
-
-        def acts(self, channel: str, is_now: bool) -> None:
-            told.append(("acts", channel, is_now))
-
-        def handed(self, every: object, is_timed: bool) -> None: ...
-
-    scene = Scene(Watches())
-    ctx = scene.ctx
-    ctx.get("a")
-    ctx.scan("b/*")
-    ctx.put("c", 1)
-    ctx.add("total", 1)
-    ctx.remove("d")
-    ctx.effect("mail")
-    assert told == [
-        ("reads", "a"), ("reads", "b/*"), ("writes", "c"), ("writes", "total"), ("writes", "d"),
-        ("acts", "mail", False),
-    ]  # fmt: skip
-    before = scene.snapshot.access()
-    with pytest.raises(UndeclaredError):
-        ctx.get("secret/1")
-    with pytest.raises(UndeclaredError):
-        ctx.put("secret/1", 2)
-    assert scene.snapshot.access() == before
-
-
 def test_after_its_attempt_a_context_refuses_everything() -> None:
     scene = Scene().before("a", 1)
     ctx = scene.ctx
@@ -191,7 +148,6 @@ def test_after_its_attempt_a_context_refuses_everything() -> None:
     for use in uses:
         with pytest.raises(StateError, match="has ended"):
             use()
-    scene.reach.prompted(b"late")
     assert scene.snapshot.access() == before
 
 
@@ -223,18 +179,14 @@ def test_an_attempt_lends_its_state_for_as_long_as_it_lasts() -> None:
         assert nothing is None
     attempt = replace(attempt, snapshot=snapshot)
     done: list[tuple[str, Act, int]] = []
-    commons = Commons(9.0, None, lambda who, act, number: done.append((who.name, act, number)))
+    commons = Commons(9.0, lambda who, act, number: done.append((who.name, act, number)))
     with lent(attempt, commons) as mine:
         assert mine is not None
         ctx = mine.context()
-        tell = TELL_PROMPT.get()
-        assert tell is not None
-        tell(b"what?")
         ctx.now("mail")
         ctx.put("a", ctx.random.random())
     assert done == [(attempt.name, Act("mail", b"null", is_now=True), 0)]
     assert ctx.time_s == 9.0
-    assert snapshot.access().prompts
     with pytest.raises(StateError):
         ctx.put("b", 1)
 

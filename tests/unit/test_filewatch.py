@@ -116,20 +116,6 @@ def test_what_is_imported_is_not_read_but_the_same_file_may_be(
     sys.modules.pop("imported_once")
 
 
-def test_whoever_judges_can_prevent_it(tmp_path: Path) -> None:
-    def judge(path: str, is_write: bool) -> None:
-        raise PermissionError(path)
-
-    watch_files()
-    token = CURRENT.set(FileLog(folders_of(str(tmp_path)), judge=judge))
-    try:
-        with pytest.raises(PermissionError, match="a"):
-            (tmp_path / "a").write_text("1")
-    finally:
-        CURRENT.reset(token)
-    assert not (tmp_path / "a").exists()
-
-
 def test_code_that_is_no_tasks_is_not_seen(tmp_path: Path) -> None:
     watch_files()
     assert CURRENT.get() is None

@@ -1,200 +1,161 @@
-"""What is undeclared and what is in no order, by what tasks touched."""
-
-from collections.abc import Callable
+"""What is wrong with files that tasks use in no order, and what tasks should declare."""
 
 import pytest
-from msgspec.structs import replace
 
-from headway.base.file_use import READ, WRITE
-from headway.plans.resources import Channel, Touches
+from headway.base.file_use import APPEND, DRAFT, MADE, READ, REMOVE, WRITE
 from headway.report.findings import (
-    DeclaredAccess,
     FileUse,
     Finding,
-    FinishedAccess,
     PlanFacts,
-    Room,
+    TaskUse,
     declarations,
     findings,
     folder_of,
     general,
     order_by,
 )
-from headway.state.shared import Access, Act, Channels, Put, StateLook
+from headway.state.shared import Access, Act, Put, StateLook
 
-STATE: frozenset[tuple[Room, bool]] = frozenset(
-    {("state", False), ("state", True), ("effect", True)}
-)
-FILES: frozenset[tuple[Room, bool]] = frozenset({("path", False), ("path", True)})
-CHANNELS = Channels({"total": Channel("counter"), "mail": Channel("effect", "m:f")})
+Use = tuple[str, int, float, float]
+"""A path, how it is used, and from when to when."""
 
 
-def done(group: int, name: str = "", member: int = 0, **touched: tuple[str, ...]) -> FinishedAccess:
-    """A task that has read and written these keys and paths."""
-    access = Access(
-        tuple(StateLook(what, b"1") for what in touched.get("reads", ())),
-        tuple(Put(key, b"1") for key in touched.get("writes", ())),
-        tuple(Act(channel, b"1") for channel in touched.get("acts", ())),
-    )
-    from_s = 10.0 * group + member
-    files = [FileUse(path, from_s, from_s + 0.5, READ) for path in touched.get("opens", ())]
-    files += [FileUse(path, from_s, from_s + 0.5, WRITE) for path in touched.get("makes", ())]
-    return FinishedAccess(group, member, name or f"t{group}", access, tuple(files))
+def task(group: int, *uses: Use, member: int | None = None) -> TaskUse:
+    name = f"t{group}" if member is None else f"t{group}[{member}]"
+    files = tuple(FileUse(path, from_s, to_s, use) for path, use, from_s, to_s in uses)
+    return TaskUse(group, member or 0, name, files)
 
 
-def saying(*every: DeclaredAccess) -> Callable[[int, int], DeclaredAccess]:
-    return lambda group, _: every[group]
-
-
-def state(
-    reads: tuple[str, ...] | None = None, writes: tuple[str, ...] | None = None
-) -> DeclaredAccess:
-    return DeclaredAccess(Touches(reads, writes, None if writes is None else ()))
-
-
-def paths(
-    reads: tuple[str, ...] | None = None, writes: tuple[str, ...] | None = None
-) -> DeclaredAccess:
-    return DeclaredAccess(paths=Touches(reads, writes))
-
-
-def ground(
-    *every: DeclaredAccess,
-    rooms: frozenset[tuple[Room, bool]] = STATE,
-    needs: tuple[tuple[tuple[int, bool], ...], ...] = ((),) * 9,
+def facts(
+    *needs: tuple[tuple[int, int], ...], queues: tuple[tuple[int, ...], ...] = (), item: str = ""
 ) -> PlanFacts:
-    declared = saying(*every) if every else saying(*(DeclaredAccess(),) * 9)
-    return PlanFacts(order_by(needs, ()), declared, rooms, CHANNELS)
+    every = needs or ((),) * 9
+    return PlanFacts(
+        order_by(every, queues), lambda group, member: group * 100 + member,
+        lambda _, member: item[member] if item else "", lambda group: f"plan.yaml:{group}",
+    )  # fmt: skip
 
 
 def kinds(found: tuple[Finding, ...]) -> list[tuple[str, str, str, str]]:
     return [(one.kind, one.task, one.what, one.other) for one in found]
 
 
-A_THEN_READ = (done(0, writes=("a",)), done(1, reads=("a",)))
-DRAFTS = (done(0, makes=("out/.a.json.tmp", "out/a.json", "other/a.json.tmp", "b")),)
-CONF = (done(0, opens=("conf.json",)),)
-NOT_DECLARED = DeclaredAccess()
-FREE = ground(rooms=frozenset())
+FREE = facts()
+FIRST, LATER, SECOND = (0.0, 2.0), (1.0, 3.0), (5.0, 6.0)
 
 Kinds = list[tuple[str, str, str, str]]
-CASES: dict[str, tuple[tuple[FinishedAccess, ...], PlanFacts, Kinds]] = {
-    "what is declared": (
-        (*A_THEN_READ[:1], done(1, reads=("a",), writes=("b/1",)), done(2, reads=("b/*",))),
-        ground(state((), ("a",)), state(("a",), ("b",)), state(("b",), ())), [],
+CASES: dict[str, tuple[tuple[TaskUse, ...], PlanFacts, Kinds]] = {
+    "two that read": ((task(0, ("a", READ, *FIRST)), task(1, ("a", READ, *LATER))), FREE, []),
+    "two writers at the same time": (
+        (task(0, ("a", WRITE, *FIRST)), task(1, ("a", WRITE, *LATER))), FREE,
+        [("lost-update", "t1", "a", "t0")],
     ),
-    "a read that is not listed": (
-        A_THEN_READ, ground(state((), ("a",)), state(("x",), ())),
-        [("undeclared-read", "t1", "state:a", "t0")],
+    "a reader while another one writes": (
+        (task(0, ("a", WRITE, *LATER)), task(1, ("a", READ, *FIRST))), FREE,
+        [("stale-read", "t1", "a", "t0")],
     ),
-    "a write that is not listed": (
-        A_THEN_READ, ground(state((), ("b",)), state(("a",), ())),
-        [("undeclared-write", "t0", "state:a", "t1")],
+    "one after the other": (
+        (task(0, ("a", WRITE, *FIRST)), task(1, ("a", READ, *SECOND))), FREE,
+        [("hazard", "t1", "a", "t0")],
     ),
-    "nothing declared where others declare": (
-        A_THEN_READ[:1], ground(NOT_DECLARED), [("undeclared-write", "t0", "state:a", "")],
+    "one after the other, against the order of the plan": (
+        (task(0, ("a", WRITE, *SECOND)), task(1, ("a", READ, *FIRST))), FREE,
+        [("stale-read", "t1", "a", "t0")],
     ),
-    "nothing declared where none does": (A_THEN_READ[:1], FREE, []),
-    "an effect that is not listed": (
-        (done(0, acts=("mail",)),), ground(state((), ())),
-        [("undeclared-effect", "t0", "effect:mail", "")],
-    ),
-    "what headway writes as an output": (
-        (done(0, writes=("a",), makes=("OUT.md",)),),
-        ground(DeclaredAccess(outputs=("state:a", "OUT.md")), rooms=STATE | FILES), [],
-    ),
-    "in no order": (A_THEN_READ, FREE, [("hazard", "t1", "state:a", "t0")]),
     "in order by needs": (
-        A_THEN_READ, ground(rooms=frozenset(), needs=((), ((0, False),))), [],
+        (task(0, ("a", WRITE, *FIRST)), task(1, ("a", WRITE, *LATER))), facts((), ((0, 0),)), [],
     ),
-    "in order because both declare": (
-        A_THEN_READ, ground(state(None, ("a",)), state(("a",), None)), [],
+    "in order by a queue": (
+        (task(0, ("a", WRITE, *FIRST)), task(1, ("a", WRITE, *LATER))),
+        facts((), (), queues=((0, 1),)), [],
     ),
-    "two writers": (
-        (*A_THEN_READ[:1], done(1, writes=("a",))), FREE, [("hazard", "t1", "state:a", "t0")],
+    "two that append": (
+        (task(0, ("a", APPEND, *FIRST)), task(1, ("a", APPEND | MADE, *LATER))), FREE, [],
     ),
-    "two that add": ((done(0, writes=("total",)), done(1, writes=("total",))), FREE, []),
-    "one that adds, one that reads the sum": (
-        (done(0, writes=("total",)), done(1, reads=("total",))), FREE,
-        [("hazard", "t1", "state:total", "t0")],
+    "one that appends, one that writes": (
+        (task(0, ("a", APPEND, *FIRST)), task(1, ("a", WRITE, *LATER))), FREE,
+        [("lost-update", "t1", "a", "t0")],
     ),
-    "a scan and a write below it": (
-        (done(0, writes=("b/1",)), done(1, reads=("b/*",)), done(2, writes=("bc",))), FREE,
-        [("hazard", "t1", "state:b/*", "t0")],
+    "a listing of a folder where a file is made": (
+        (task(0, ("d/a", WRITE | MADE, *FIRST)), task(1, ("d/*", READ, *LATER))), FREE,
+        [("stale-read", "t1", "d/a", "t0")],
     ),
-    "its own reads and writes": ((done(0, reads=("a",), writes=("a",)),), FREE, []),
-    "a file where no paths are listed": (CONF, ground(paths(()), rooms=STATE), []),
-    "a file that is not listed": (
-        CONF, ground(paths(("data.csv",)), rooms=FILES),
-        [("undeclared-read", "t0", "conf.json", "")],
+    "a listing of a folder where a file is removed": (
+        (task(0, ("d/a", REMOVE, *FIRST)), task(1, ("d/*", READ, *SECOND))), FREE,
+        [("hazard", "t1", "d/a", "t0")],
     ),
-    "a program's own files": (
-        (replace(done(0, opens=("tool.py",)), is_function=False),),
-        ground(paths(("data.csv",)), rooms=FILES), [],
+    "a listing of a folder where a file is changed": (
+        (task(0, ("d/a", WRITE, *FIRST)), task(1, ("d/*", READ, *LATER))), FREE, [],
     ),
-    "a file that another task writes": (
-        (done(0, makes=("out/a",)), done(1, opens=("out/a",))),
-        ground(paths((), ("out",)), paths(), rooms=FILES),
-        [("undeclared-read", "t1", "out/a", "t0")],
+    "drafts of one name, one after the other": (
+        (task(0, ("x", WRITE | MADE | DRAFT, *FIRST)), task(1, ("x", WRITE | DRAFT, *SECOND))),
+        FREE, [],
     ),
-    "drafts beside what may be written": (
-        DRAFTS, ground(paths((), ("out/a.json",)), rooms=FILES),
-        [("undeclared-write", "t0", "b", ""), ("undeclared-write", "t0", "other/a.json.tmp", "")],
+    "drafts of one name at the same time": (
+        (task(0, ("x", WRITE | MADE | DRAFT, *FIRST)), task(1, ("x", WRITE | DRAFT, *LATER))),
+        FREE, [("lost-update", "t1", "x", "t0")],
     ),
-    "a hazard of what is undeclared": (
-        (*A_THEN_READ[:1], done(1, writes=("a",)), done(2, reads=("a",))),
-        ground(state((), ("a",)), state((), ("a",)), state((), ())),
-        [("undeclared-read", "t2", "state:a", "t0")],
+    "a database": (
+        (task(0, ("db", WRITE, *FIRST), ("db-wal", WRITE, *FIRST)), task(1, ("db", WRITE, *LATER))),
+        FREE, [],
+    ),
+    "what goes wrong once is no hazard beside it": (
+        (task(0, ("a", WRITE, *FIRST)), task(1, ("a", WRITE, *LATER)), task(1, ("a", READ, *SECOND),
+         member=1)), FREE, [("lost-update", "t1", "a", "t0")],
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_undeclared_or_in_no_order_is_found_and_nothing_else(name: str) -> None:
+def test_what_is_wrong_is_found_and_nothing_else(name: str) -> None:
     every, by, expected = CASES[name]
     assert kinds(findings(every, by)) == expected
 
 
-def test_a_finding_says_what_is_wrong_and_what_mends_it() -> None:
-    (read,) = findings(A_THEN_READ, ground(state((), ("a",)), state(("x",), ())))
-    assert read.words == "`t1` reads `state:a` and does not declare it; `t0` writes it"
-    assert read.fix == "add state:a to `reads`"
-    (silent,) = findings(A_THEN_READ[:1], ground(NOT_DECLARED))
-    assert silent.fix == "writes: state:a"
-    (hazard,) = findings(A_THEN_READ, FREE)
-    assert "kept the declared order" in hazard.words
-    assert hazard.fix == "needs: t0"
-    both = (*A_THEN_READ[:1], done(1, writes=("a",)))
-    assert findings(both, FREE)[0].words.startswith("`t0` and `t1` both write `state:a`")
-    files = (done(0, makes=("out/a",)), done(1, opens=("out/*",)))
-    assert findings(files, FREE)[0].words.endswith("nothing orders them: right this time")
+def test_attempts_without_a_result_count() -> None:
+    lost = task(0, ("a", WRITE, *FIRST))
+    (found,) = findings((task(1, ("a", WRITE, *LATER)),), FREE, (lost,))
+    assert kinds((found,)) == [("lost-update", "t1", "a", "t0")]
 
 
-def test_members_are_told_once_with_their_item() -> None:
-    every = tuple(done(0, f"t0[{n}]", n, writes=(f"r/{n}",)) for n in range(5))
-    base = ground(state((), ()))
-    asked = PlanFacts(
-        base.is_ordered, base.declared, STATE, CHANNELS, lambda _, member: str(member)
-    )
-    (found,) = findings(every, asked)
-    assert (found.count, found.fix) == (5, 'add "state:r/{{ item }}" to `writes`')
-    (found,) = findings(every, base)
-    assert (found.count, found.fix) == (5, 'add "state:r/*" to `writes`')
+WORDS = {
+    "`t1` reads `a`, which `t0` writes, and nothing orders them: right this time":
+        (("a", WRITE, *FIRST), ("a", READ, *SECOND)),
+    "`t0` and `t1` both write `a`, and nothing orders them: right this time":
+        (("a", WRITE, *FIRST), ("a", WRITE, *SECOND)),
+    "`t0` and `t1` wrote `a` at the same time: what one of them wrote may be lost":
+        (("a", WRITE, *FIRST), ("a", WRITE, *LATER)),
+    "`t1` wrote `a` before `t0`, which comes first in the plan, wrote over it":
+        (("a", WRITE, *SECOND), ("a", WRITE, *FIRST)),
+    "`t0` read `a` after `t1` wrote it, which comes later in the plan":
+        (("a", READ, *SECOND), ("a", WRITE, *FIRST)),
+    "`t1` read `a` before `t0` wrote it, which comes first in the plan":
+        (("a", WRITE, *SECOND), ("a", READ, *FIRST)),
+    "`t0` read `a` while `t1` wrote it: it may be stale or half written":
+        (("a", READ, *FIRST), ("a", WRITE, *LATER)),
+}  # fmt: skip
 
 
-def test_members_that_touch_one_key_are_a_hazard_but_not_in_a_queue() -> None:
-    every = tuple(done(0, f"t0[{n}]", n, writes=("a",)) for n in range(3))
-    free = PlanFacts(order_by(((),), ()), channels=CHANNELS)
-    (found,) = findings(every, free)
-    assert kinds((found,)) == [("hazard", "t0[1]", "state:a", "t0[0]")]
-    assert found.fix == "queue: t0", "a group cannot need itself"
-    queued = PlanFacts(order_by(((),), ((0,),)), channels=CHANNELS)
-    assert findings(every, queued) == ()
+@pytest.mark.parametrize("words", WORDS)
+def test_a_finding_says_what_is_wrong_and_what_mends_it(words: str) -> None:
+    first, second = WORDS[words]
+    (found,) = findings((task(0, first), task(1, second)), FREE)
+    assert (found.words, found.fix, found.where) == (words, "needs: t0", "plan.yaml:1")
+
+
+def test_the_same_of_all_members_is_said_once() -> None:
+    every = [task(0, ("a", WRITE, *FIRST), member=n) for n in range(3)]
+    (found,) = findings(every, FREE)
+    assert (found.count, found.fix) == (3, "queue: t0"), "a group cannot need itself"
+    makes = [task(0, (f"r/{n}", WRITE, *FIRST), member=i) for i, n in enumerate("xyz")]
+    reads = [task(1, (f"r/{n}", READ, *LATER), member=i) for i, n in enumerate("xyz")]
+    (found,) = findings((*makes, *reads), facts(item="xyz"))
+    assert (found.what, found.count) == ("r/x", 3)
 
 
 ORDERS = {
     "members": (
-        order_by(((), ((0, True),), ((1, False),), ((0, True), (2, True))), ()),
+        order_by(((), ((0, 1),), ((1, 0),), ((0, 1), (2, 1))), ()),
         (((0, 1), (1, 1)), ((0, 1), (2, 7)), ((2, 0), (1, 5)), ((3, 1), (0, 2))),
         (((0, 1), (1, 2)), ((3, 1), (2, 2))),
     ),
@@ -218,12 +179,6 @@ def test_needs_blocks_and_queues_order_tasks(name: str) -> None:
     assert not any(is_ordered(*pair) for pair in free)
 
 
-def test_many_of_one_folder_are_told_as_the_folder() -> None:
-    every = (done(0, writes=(*(f"r/x{n}" for n in range(9)), "s")),)
-    found = findings(every, ground(state((), ())))
-    assert [one.fix for one in found] == ['add "state:r/*" to `writes`', "add state:s to `writes`"]
-
-
 def test_items_are_found_in_keys_and_paths() -> None:
     assert general("state:r/7", "7") == "state:r/{{ item }}"
     assert general("out/7.json", "7") == "out/{{ item }}.json"
@@ -236,22 +191,26 @@ def test_items_are_found_in_keys_and_paths() -> None:
 
 
 def test_declarations_are_learned_for_all_members() -> None:
-    every = (
-        done(0, "parse[a]", 0, writes=("records/a",), makes=("out/a.json",), opens=("conf",)),
-        done(0, "parse[b]", 1, writes=("records/b",), makes=("out/b.json",), opens=("conf",)),
-        done(1, "merge", 0, reads=("records/*",), opens=("out/*", "in/*", "data"), acts=("mail",)),
-    )
-    asked = PlanFacts(
-        order_by(((), ()), ()), saying(DeclaredAccess(), paths(("data",))), channels=CHANNELS,
-        item=lambda group, member: "ab"[member] if group == 0 else "",
+    puts = [Access(writes=(Put(f"records/{n}", b"1"),)) for n in "ab"]
+    conf = FileUse("conf", *FIRST, READ)
+    files = [FileUse(f"out/{n}.json", *FIRST, WRITE) for n in "ab"]
+    drafts = [FileUse(f"out/{n}.tmp", *FIRST, WRITE | DRAFT) for n in "ab"]
+    sees = Access((StateLook("records/*", b"1"),), (), (Act("mail", b"1"),))
+    looks = tuple(FileUse(path, *SECOND, READ) for path in ("out/*", "in/*", "data", ".hidden"))
+    every = [
+        TaskUse(0, n, f"parse[{n}]", (conf, files[n], drafts[n]), puts[n]) for n in range(2)
+    ]  # fmt: skip
+    every += [TaskUse(1, 0, "merge", (*looks, FileUse("SUM.md", *SECOND, WRITE)), sees)]
+    known = PlanFacts(
+        order_by(((), ()), ()), lambda group, member: group,
+        lambda group, member: "ab"[member] if group == 0 else "",
+        outputs=lambda group, _: ("SUM.md",) if group else (),
     )  # fmt: skip
-    parse, merge = declarations(every, asked)
+    parse, merge = declarations(every, known)
     assert parse.lines() == [
         "  parse:",
         "    reads: []",
         '    writes: ["out/{{ item }}.json", "state:records/{{ item }}"]',
     ]
-    assert merge.reads == ("data", "in/*", "out/*", "state:records/*")
-    ask = PlanFacts(asked.is_ordered, channels=CHANNELS)
-    assert declarations(every, ask)[1].reads == ("out/*", "state:records/*")
+    assert merge.reads == ("out/*", "state:records/*")
     assert merge.writes == ("effect:mail",)

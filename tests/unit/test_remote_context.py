@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import Pipe
 from threading import RLock
@@ -15,8 +15,7 @@ import pytest
 from headway.agents.worker import RemoteReach, answer
 from headway.errors import StateError
 from headway.plans.resources import Channel
-from headway.report.findings import Handed
-from headway.state.context import Circumstances, Context, LocalReach, compare
+from headway.state.context import Circumstances, Context, LocalReach
 from headway.state.shared import Act, Channels, Shared, Snapshot
 
 
@@ -84,12 +83,10 @@ def test_every_verb_travels() -> None:
         assert ctx.scan("**") == {"a/1": {"x": [1, None, "é"]}, "total": 5}
         ctx.effect("mail", "later")
         ctx.now("mail", ["now"])
-        one.reach.prompted(b"what?")
         assert one.done == [(Act("mail", b'["now"]', is_now=True), 1, False)]
         access = one.snapshot.access()
         assert [put.key for put in access.writes] == ["a/1", "a/2", "total", "total"]
         assert len(access.acts) == 2
-        assert access.prompts
 
 
 @pytest.mark.parametrize(
@@ -115,43 +112,6 @@ def test_refusals_are_the_same_as_at_home(use: Callable[[Context], object]) -> N
         assert one.ctx["a"] == 1
 
 
-@pytest.mark.parametrize("is_timed", [False, True])
-def test_a_watch_gets_values_that_were_changed_in_place_and_whether_time_was_read(
-    is_timed: bool,
-) -> None:
-    told: list[object] = []
-
-    class Watches:
-        def reads(self, what: str) -> None: ...
-
-        def writes(self, key: str) -> None: ...
-
-        def acts(self, channel: str, is_now: bool) -> None: ...
-
-        def handed(self, every: Sequence[Handed], is_timed: bool) -> None:
-            told.append((tuple(every), is_timed))
-
-    with scene() as one:
-        one.local = LocalReach(one.snapshot, RLock(), Watches())
-        for reach in (one.reach, one.local):
-            ctx = Context(reach, Circumstances("task", 1, 2.0, b"seed", is_watched=True))
-            assert not is_timed or ctx.time_s == 2.0
-            mine: dict[str, object] = {"a": 1}
-            ctx.put("text", "cannot be changed in place")
-            ctx.put("given", mine)
-            mine["b"] = print
-            ctx.put("got", [1])
-            got = ctx["got"]
-            assert isinstance(got, list)
-            got.append(2)
-            compare(ctx)
-    values = (
-        Handed("given", b'{"a":1}', None, True), Handed("got", b"[1]", b"[1]", True),
-        Handed("got", b"[1]", b"[1,2]", False),
-    )  # fmt: skip
-    assert told == [(values, is_timed)] * 2
-
-
 def test_what_a_reducer_raises_is_raised_in_the_task() -> None:
     with scene() as one:
         one.ctx.add("bad", 1)
@@ -169,7 +129,6 @@ def test_after_the_function_nothing_is_asked_any_more() -> None:
             one.ctx.get("a")
         with pytest.raises(StateError, match="has ended"):
             one.ctx.put("a", 2)
-        one.reach.prompted(b"late")
         assert one.snapshot.get("a") == b"1"
 
 

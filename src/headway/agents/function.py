@@ -37,7 +37,7 @@ from headway.agents.worker import (
     tail_of,
 )
 from headway.base.values import Fault
-from headway.state.context import Lent, compare
+from headway.state.context import Lent
 from headway.state.outbox import called, is_cancelled
 from headway.work import AttemptError, OverBudgetError, Result, WindowEmptyError
 
@@ -99,7 +99,6 @@ class FunctionAgent:
                     value = await self._in_thread(function, tuple(arguments))
                     if isawaitable(value):
                         value = await value
-                compare(context)
         except (AttemptError, OverBudgetError, WindowEmptyError):
             raise
         except asyncio.CancelledError:

@@ -27,10 +27,9 @@ from types import TracebackType
 from typing import Any, Final
 
 from headway.errors import HeadwayError, StateError
-from headway.report.findings import Handed
-from headway.state.context import Context, Reach, compare, over
+from headway.state.context import Context, Reach, over
 from headway.state.shared import canonical
-from headway.work import TELL_PROMPT, TELL_WAIT
+from headway.work import TELL_WAIT
 
 # How a function is given its context: as the parameter that is named `ctx`, wherever it stands.
 
@@ -213,15 +212,10 @@ def _given(data: bytes, there: Connection, lock: Lock) -> object:
         return _awaited(function(*arguments))
     place, at = lent
     reach = RemoteReach(there, at.name, lock)
-    TELL_PROMPT.set(reach.prompted)
     try:
-        context = Context(reach, at)
-        value = _awaited(call(function, arguments, place, context))
-        compare(context)
-        return value
+        return _awaited(call(function, arguments, place, Context(reach, at)))
     finally:
         reach.end()
-        TELL_PROMPT.set(None)
         if reach.is_cut:
             raise CutError
 
@@ -298,13 +292,6 @@ class RemoteReach:
 
     def act(self, channel: str, payload: object, is_now: bool) -> None:
         self._asks("act", channel, _plain(payload, channel), is_now)
-
-    def prompted(self, text: bytes) -> None:
-        with suppress(StateError):  # After the function's end it does not count.
-            self._asks("prompted", text)
-
-    def handed(self, every: Sequence[Handed], is_timed: bool) -> None:
-        self._asks("handed", tuple(every), is_timed)
 
     def end(self) -> None:
         """The function has returned: waits for the end of a question."""

@@ -26,7 +26,7 @@ from headway.run.driver import Launch, RunOutcome, Sharing
 from headway.state.coherence import Coherence
 
 if TYPE_CHECKING:
-    from headway.report.findings import Finding, Learned
+    from headway.report.findings import Finding
     from headway.run.observe import Observer
 
 
@@ -55,8 +55,8 @@ class PlanHow(How, total=False):
     """Options of a run; each has a default."""
 
     observe: Literal["warn", "enforce", "off"]
-    """What becomes of tasks that touch what they do not declare: `warn` (default) tells in
-    `run.findings`, `enforce` keeps them from it, `learn` proposes what to declare."""
+    """Whether lost updates and stale reads of files are found: `warn` (default) names them in
+    `run.findings`, `enforce` stops at the first."""
 
 
 class Plan:
@@ -209,13 +209,8 @@ class Run(Struct):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What tasks touched and did not declare, and what only luck has put in order."""
+        """Files that tasks used at the same time, or in an order that only luck gave."""
         return () if self._observer is None else self._observer.findings()
-
-    @property
-    def learned(self) -> tuple[Learned, ...]:
-        """What its tasks should declare to read and write, by what they did."""
-        return () if self._observer is None else self._observer.learned()
 
     @property
     def results(self) -> Mapping[str, object]:
@@ -299,11 +294,11 @@ class Run(Struct):
     def _watched(self, launched: Launch) -> Launch:
         self._sharing = launched.sharing
         mode = self.how.get("observe", "warn")
-        if launched.sharing is None or mode == "off":
+        if mode == "off" or self.how.get("in_processes"):
             return launched
         from headway.run.observe import observer_for
 
-        self._observer = observer_for(mode, launched.graph, self.plan.shares.channels)
+        self._observer = observer_for(mode, launched.graph)
         return self._observer.around(launched)
 
     def _watch(self, events: Sequence[Event]) -> None:

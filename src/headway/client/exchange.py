@@ -37,7 +37,6 @@ from headway.pacing.headers import Headers, as_text
 from headway.wire.answer import error_body
 from headway.wire.read import AnswerReader, route, sketch
 from headway.wire.values import WireName
-from headway.work import TELL_PROMPT
 
 if TYPE_CHECKING:
     import httpx2
@@ -109,9 +108,6 @@ def open_exchange(request: httpx2.Request, pacing: Pacing) -> Exchange | None:
     account, login = accounts.account_name(host, headers, query, body)
     dialect = accounts.expected_dialect(account, asked.wire).name
     is_resent = headers.get(RETRY_COUNT, "0") != "0"
-    tell = TELL_PROMPT.get()
-    if tell is not None and not is_resent:
-        tell(body)
     call = Request(
         account, dialect, seen, pacing.path, is_resent, login=login,
         is_interactive=pacing.is_interactive,

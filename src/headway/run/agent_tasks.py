@@ -101,7 +101,6 @@ async def perform_agent(
     call = replace(call, prompt=prompt, environment=environment, workspace=workspace)
     if filling.share is None:
         return await perform_program(kind, call, filling.attempt, crew)
-    filling.share.prompted(prompt)
     async with filling.share.shown(crew.run_folder, filling.attempt) as view:
         call = replace(call, environment={**environment, **view.environment})
         result = await perform_program(kind, call, filling.attempt, crew)
@@ -139,8 +138,6 @@ async def _loop(
         return crew.shim().run(started, clock)
 
     means = LoopDependencies(await crew.models(), perform, servers, told, filling.share)
-    if filling.share is not None:
-        filling.share.prompted(asked.prompt)
     return await perform_loop(call, filling.attempt, means)
 
 

@@ -37,9 +37,9 @@ from headway.run.attempts import ActiveAttempt, Attempts
 from headway.run.machine import Machine, cores, follow_machine
 from headway.run.results import Results, Saved, take_over
 from headway.state.coherence import Coherence
-from headway.state.context import Commons, Watch
+from headway.state.context import Commons
 from headway.state.outbox import Outbox, Send
-from headway.work import Attempt, Work
+from headway.work import Work
 
 # Wakes a driver at a time on the wall, also after the machine was suspended.
 
@@ -146,7 +146,6 @@ class Sharing(Struct, frozen=True):
 
     coherence: Coherence
     find: Callable[[str], Send | None] | None = None
-    watch: Callable[[Attempt], Watch | None] | None = None
     lends: tuple[Callable[[Commons], None], ...] = ()
 
 

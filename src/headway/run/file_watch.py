@@ -35,25 +35,18 @@ _TOOLS: Final = "/agents/tools.py"
 _FRAMES_MAX: Final = 3
 _WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND
 
-Judge = Callable[[str, bool], None]
-"""Told a path and whether it is written, before that happens; may raise."""
-
 
 class FileLog:
     """What one attempt of a task uses."""
 
-    __slots__ = ("_folders", "_ignored", "_judge", "is_coded", "unseen", "uses")
+    __slots__ = ("_folders", "_ignored", "is_coded", "unseen", "uses")
 
-    def __init__(
-        self, folders: tuple[str, ...], ignored: str = "", is_coded: bool = True,
-        judge: Judge | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, folders: tuple[str, ...], ignored: str = "", is_coded: bool = True) -> None:
         """`folders` are the names of the plan's folder; what lies under `ignored` is not seen."""
         self.is_coded = is_coded
         """Whether Python code in this process is the task's own."""
         self._folders = folders
         self._ignored = ignored
-        self._judge = judge
         self.uses: dict[str, list[float]] = {}
         """When a path was first used, how at all, how at first, and until when."""
         self.unseen = ""
@@ -86,8 +79,6 @@ class FileLog:
             if len(self.uses) >= PATHS_MAX:
                 self.unseen = f"it used more than {PATHS_MAX:,} files"
                 return
-            if self._judge is not None and at_s == 0.0:
-                self._judge(path, use != READ)
             if use != READ and at_s == 0.0 and not os.path.lexists(self._folders[-1] + path):
                 use = use & ~READ | MADE
             self.uses[path] = [at_s or time.time(), use, at_first or use, to_s]
@@ -95,8 +86,6 @@ class FileLog:
         bits, first = int(known[1]), int(known[2])
         if use == READ and first & (READ | WRITE) == WRITE:
             return
-        if self._judge is not None and at_s == 0.0 and use != READ and not bits & ~READ:
-            self._judge(path, True)
         known[1], known[3] = bits | use, max(known[3], to_s)
 
     def observed(self, uses: Iterable[tuple[str, float, int, int]]) -> None:

@@ -223,7 +223,7 @@ def _outbox(sharing: Sharing | None, journal: Journal | None, record: Record) ->
     created_s = wall_s() if journal is None else journal.header.created_s
     perform = None if outbox is None else partial(_now, outbox)
     for lend in sharing.lends:
-        lend(Commons(created_s, sharing.watch, perform))
+        lend(Commons(created_s, perform))
     return outbox
 
 

@@ -233,8 +233,6 @@ class TaskWork(Work):
             shared_chars=shared,
         )  # fmt: skip
         agent = await self._crew.prompts()
-        if filling.share is not None:
-            filling.share.prompted(text)
         if filling.share is None and not task.reduce:
             return await agent.perform(asked, filling.attempt)
         return await agent.perform(asked, asking(filling.attempt, digest(text.encode())))

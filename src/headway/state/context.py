@@ -9,7 +9,7 @@ Laws:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from json import JSONDecoder
@@ -21,13 +21,8 @@ from msgspec import Struct
 
 from headway.errors import StateError, did_you_mean
 from headway.plans.resources import is_pattern, is_well_formed
-from headway.report.findings import Handed
 from headway.state.shared import Act, Snapshot, canonical, must_be_key
-from headway.work import TELL_PROMPT, Attempt
-
-VALUES_MAX: Final = 1_000
-BYTES_MAX: Final = 1024 * 1024
-"""So much of what an attempt reads and writes is compared when it ends."""
+from headway.work import Attempt
 
 SCAN_BYTES_MAX: Final = 64 * 1024 * 1024
 """What one scan may give: more is no working set, and travels through a pipe in one piece."""
@@ -37,24 +32,6 @@ _parsed: Final = JSONDecoder().raw_decode
 Perform = Callable[[Act, int], None]
 
 
-class Watch(Protocol):
-    """Called before a task touches something, under the attempt's lock, in the thread of the
-    task's code; UndeclaredError keeps the task from doing so."""
-
-    def reads(self, what: str) -> None:
-        """A key, or all keys of a pattern."""
-
-    def writes(self, key: str) -> None:
-        """A key is put, added to, or taken away."""
-
-    def acts(self, channel: str, is_now: bool) -> None:
-        """An effect is asked for."""
-
-    def handed(self, every: Sequence[Handed], is_timed: bool) -> None:
-        """Values that were read and written, as they were and as they are at the end; and whether
-        the task has asked for the time."""
-
-
 class Circumstances(Struct, frozen=True):
     """The attempt that a context belongs to, and when its run was created."""
 
@@ -62,13 +39,10 @@ class Circumstances(Struct, frozen=True):
     attempt: int = 1
     time_s: float = 0.0
     seed: bytes = b""
-    is_watched: bool = False
-    """Whether values that were read and written are compared when the attempt ends."""
 
 
 class Commons(Struct, frozen=True):
     time_s: float = 0.0
-    watch: Callable[[Attempt], Watch | None] | None = None
     perform: Callable[[Attempt, Act, int], None] | None = None
     """Does an effect at once, in the thread that asks for it; with its number in the attempt."""
 
@@ -88,44 +62,31 @@ class Reach(Protocol):
 
     def act(self, channel: str, payload: object, is_now: bool) -> None: ...
 
-    def prompted(self, text: bytes) -> None: ...
-
-    def handed(self, every: Sequence[Handed], is_timed: bool) -> None: ...
-
     def end(self) -> None: ...
 
 
 class LocalReach:
     """The snapshot of an attempt in this process: one thread at a time, until the attempt ends."""
 
-    __slots__ = (
-        "_is_over", "_lock", "_perform", "_snapshot", "_watch",
-    )  # fmt: skip
+    __slots__ = ("_is_over", "_lock", "_perform", "_snapshot")
 
-    def __init__(
-        self,
-        snapshot: Snapshot,
-        lock: RLock,
-        watch: Watch | None = None,
-        perform: Perform | None = None,
-    ) -> None:
+    def __init__(self, snapshot: Snapshot, lock: RLock, perform: Perform | None = None) -> None:
         self._snapshot = snapshot
         self._lock = lock
-        self._watch = watch
         self._perform = perform
         self._is_over = False
 
     def get(self, key: str) -> bytes | None:
         must_be_known_key(key)
         with self._lock:
-            self._looks(key)
+            self._must_go_on()
             return self._snapshot.get(key)
 
     def scan(self, pattern: str) -> list[tuple[str, bytes]]:
         """All that a pattern gives, in order of the keys; of a plain key itself, if it is there."""
         must_be_pattern(pattern)
         with self._lock:
-            self._looks(pattern)
+            self._must_go_on()
             if is_pattern(pattern):
                 found = self._snapshot.scan(pattern)
             else:
@@ -164,36 +125,17 @@ class LocalReach:
                     "nothing can be done to the world from here",
                     hint=f'use `ctx.effect("{channel}", ...)`',
                 )
-            if self._watch is not None:
-                self._watch.acts(channel, is_now)
             number = self._snapshot.act(act)
         if is_now and self._perform is not None:
             self._perform(act, number)
-
-    def prompted(self, text: bytes) -> None:
-        """A prompt is sent; what is sent after the end of the attempt does not count."""
-        with self._lock:
-            if not self._is_over:
-                self._snapshot.prompted(text)
-
-    def handed(self, every: Sequence[Handed], is_timed: bool) -> None:
-        if self._watch is not None:
-            self._watch.handed(every, is_timed)
 
     def end(self) -> None:
         with self._lock:
             self._is_over = True
 
-    def _looks(self, what: str) -> None:
-        self._must_go_on()
-        if self._watch is not None:
-            self._watch.reads(what)
-
     def _touches(self, key: str) -> None:
         must_be_known_key(key)
         self._must_go_on()
-        if self._watch is not None:
-            self._watch.writes(key)
 
     def _must_go_on(self) -> None:
         if self._is_over:
@@ -213,25 +155,19 @@ class Context:
     another; writes are seen by others when this task is done.
     """
 
-    __slots__ = (
-        "_handed", "_handed_bytes", "_is_timed", "_random", "_reach", "_seed", "_time_s",
-        "attempt", "name",
-    )  # fmt: skip
+    __slots__ = ("_random", "_reach", "_seed", "attempt", "name", "time_s")
 
     def __init__(self, reach: Reach, at: Circumstances) -> None:
         self._reach = reach
         self._seed = at.seed
         self._random: Random | None = None
-        self._handed: list[tuple[str, bytes, object, bool]] | None = [] if at.is_watched else None
-        """Values that can be changed in place: as they were read, or put, and as they are."""
-        self._handed_bytes = 0
-        self._is_timed = False
         self.name = at.name
         """The task's, as people read it."""
         self.attempt = at.attempt
         """Its number, from 1. How often a task runs again depends on who was faster: for a log, and
         not to be written into the state."""
-        self._time_s = at.time_s
+        self.time_s = at.time_s
+        """When the run was created: the same for every attempt, and after a resume."""
 
     def __repr__(self) -> str:
         return f"<Context of {self.name}, attempt {self.attempt}>"
@@ -239,13 +175,13 @@ class Context:
     def get(self, key: str, default: object = None) -> object:
         """A copy of a key's value; the default if it has none."""
         data = self._reach.get(key)
-        return default if data is None else self._copied(key, data)
+        return default if data is None else _copied(data)
 
     def __getitem__(self, key: str) -> object:
         data = self._reach.get(key)
         if data is None:
             raise KeyError(key)
-        return self._copied(key, data)
+        return _copied(data)
 
     def __contains__(self, key: str) -> bool:
         return self._reach.get(key) is not None
@@ -253,12 +189,10 @@ class Context:
     def put(self, key: str, value: object) -> None:
         """Give a key a value that JSON can hold, in place of what it had."""
         self._reach.put(key, value)
-        self._hand_over(key, value)
 
     def add(self, key: str, value: object) -> None:
         """Add to a key whose channel combines: append, set, counter, max, reduce."""
         self._reach.add(key, value)
-        self._hand_over(key, value)
 
     def remove(self, key: str) -> None:
         """Take a key away."""
@@ -266,7 +200,7 @@ class Context:
 
     def scan(self, pattern: str) -> dict[str, object]:
         """Copies of all values whose keys match, in order: `*` is within a name, `**` anything."""
-        return {key: self._copied(key, data) for key, data in self._reach.scan(pattern)}
+        return {key: _copied(data) for key, data in self._reach.scan(pattern)}
 
     def effect(self, channel: str, payload: object = None) -> None:
         """Ask for an effect on the world: done once this task is, in declared order."""
@@ -275,12 +209,6 @@ class Context:
     def now(self, channel: str, payload: object = None) -> None:
         """Do it at once, whatever becomes of the attempt: again with every attempt."""
         self._reach.act(channel, payload, is_now=True)
-
-    @property
-    def time_s(self) -> float:
-        """When the run was created: the same for every attempt, and after a resume."""
-        self._is_timed = True
-        return self._time_s
 
     @property
     def random(self) -> Random:
@@ -295,33 +223,10 @@ class Context:
             hint="read what is needed, and pass that on",
         )
 
-    def _copied(self, key: str, data: bytes) -> object:
-        value: object = _parsed(data.decode())[0]
-        self._hand_over(key, value, data)
-        return value
 
-    def _hand_over(self, key: str, value: object, data: bytes | None = None) -> None:
-        if self._handed is None or not isinstance(value, dict | list):
-            return
-        before = canonical(value, key) if data is None else data
-        self._handed_bytes += len(before)
-        if self._handed_bytes <= BYTES_MAX and len(self._handed) < VALUES_MAX:
-            self._handed.append((key, before, value, data is None))
-
-
-def compare(context: Context | None) -> None:
-    """The task's code has ended: report to the watch what has become of its values."""
-    if context is not None and context._handed is not None:
-        held, context._handed = context._handed, []
-        every = [Handed(key, data, _bytes(value), given) for key, data, value, given in held]
-        context._reach.handed(every, context._is_timed)
-
-
-def _bytes(value: object) -> bytes | None:
-    try:
-        return canonical(value)
-    except StateError:
-        return None
+def _copied(data: bytes) -> object:
+    value: object = _parsed(data.decode())[0]
+    return value
 
 
 class Lent(Struct, frozen=True):
@@ -340,19 +245,13 @@ def lent(attempt: Attempt, commons: Commons) -> Iterator[Lent | None]:
     if attempt.snapshot is None:
         yield None
         return
-    watch = commons.watch(attempt) if commons.watch is not None else None
     perform = partial(commons.perform, attempt) if commons.perform is not None else None
-    reach = LocalReach(attempt.snapshot, attempt.lock, watch, perform)
+    reach = LocalReach(attempt.snapshot, attempt.lock, perform)
     # Without a journal a task's key is a number, which other groups have too.
     seed = attempt.key + attempt.name.encode("utf-8", "surrogatepass")
-    TELL_PROMPT.set(reach.prompted)
     try:
-        is_watched = watch is not None
-        yield Lent(
-            reach, Circumstances(attempt.name, attempt.number, commons.time_s, seed, is_watched)
-        )
+        yield Lent(reach, Circumstances(attempt.name, attempt.number, commons.time_s, seed))
     finally:
-        TELL_PROMPT.set(None)
         reach.end()
 
 

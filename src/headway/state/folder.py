@@ -30,7 +30,7 @@ from headway.plans.resources import above, is_pattern, prefix_of
 from headway.plans.spec import TaskSpec
 from headway.state.context import Lent, Reach
 from headway.state.shared import VALUE_BYTES_MAX, Channels, canonical, must_be_key
-from headway.work import TELL_PROMPT, Attempt, AttemptError, Result
+from headway.work import Attempt, AttemptError, Result
 
 VIEWS: Final = "views"
 """In a run's folder: the folders of the commands that run now."""
@@ -410,12 +410,6 @@ class AttemptState(Struct, frozen=True):
             return empty
         value = json.loads(data)
         return value if isinstance(value, str) else data.decode()
-
-    def prompted(self, text: str) -> None:
-        """A prompt is sent. How often it had to be sent, and what was asked about the answer, is
-        not a part of it."""
-        TELL_PROMPT.set(None)
-        self.loan.reach.prompted(text.encode("utf-8", "replace"))
 
     def keep(self, value: object, result: Result) -> None:
         """Put a result where the plan wants it, or add it there. Raises AttemptError."""

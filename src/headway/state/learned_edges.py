@@ -9,29 +9,21 @@ Laws:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from itertools import islice
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from headway.base.codec import decode as decode_record
 from headway.base.codec import encode
 from headway.base.digest import digest
 from headway.base.folders import folders
-from headway.engine.record import Header, TaskRow
-from headway.errors import JournalError, WireError
-from headway.journal.folder import RunPlace
-from headway.journal.reader import JournalReader, latest
+from headway.errors import WireError
 from headway.journal.shim_log import write_file
 from headway.plans.graph import Graph
 from headway.plans.resources import above, is_every_file, prefix_of
-from headway.report.findings import FinishedAccess
 from headway.state.coherence import Coherence, Hints
-from headway.state.shared import decode
-from headway.work import Work
 
 FOLDER: Final = "lessons"
 VERSION: Final = 1
@@ -114,63 +106,3 @@ def _few(what: Iterable[str]) -> tuple[str, ...]:
 def _path(environment: Mapping[str, str], plan: str) -> str:
     name = digest(os.path.abspath(plan).encode("utf-8", "surrogateescape")).hex()
     return os.path.join(folders(environment).state, FOLDER, f"{name}.json")
-
-
-# What tasks touched before: in the last run of the same plan, as its journal has it.
-
-ROWS_MAX: Final = 20_000
-"""Tasks of an earlier run that are compared: as many as are read in a moment."""
-
-
-def earlier(places: Iterable[RunPlace], header: Header) -> list[FinishedAccess]:
-    """What the tasks of the last run of this plan touched before this one; none if there is none.
-
-    A journal that cannot be read is as good as none: `doctor` tells.
-    """
-    place = latest(
-        places,
-        lambda one: (
-            one.run != header.run
-            and (one.kind, one.name, one.folder) == (header.kind, header.name, header.folder)
-        ),
-    )
-    if place is None:
-        return []
-    try:
-        with JournalReader(place.folder) as reader:
-            return list(touched(reader, islice(reader.rows("finished"), ROWS_MAX)))
-    except JournalError:
-        return []
-
-
-def recalled(
-    reader: JournalReader, works: Sequence[Work], tasks: Sequence[int]
-) -> list[FinishedAccess]:
-    """What tasks of this run touched whose results are from another process; `tasks` are counts.
-
-    Whether they asked for the time was not kept.
-    """
-    places = {
-        works[group].key(member): (group, member)
-        for group, count in enumerate(tasks)
-        for member in range(count)
-    }
-    return [
-        replace(done, group=places[done.key][0], member=places[done.key][1], is_timed=True)
-        for done in touched(reader, reader.rows("finished"))
-        if done.key in places
-    ]
-
-
-def touched(reader: JournalReader, rows: Iterable[TaskRow]) -> Iterator[FinishedAccess]:
-    by_access: dict[bytes, list[TaskRow]] = {}
-    for row in rows:
-        if row.ending.access:
-            by_access.setdefault(row.ending.access, []).append(row)
-    for access_digest, data in reader.bodies(by_access.keys()):
-        access = decode(data)
-        for row in by_access[access_digest]:
-            yield FinishedAccess(
-                -1, -1, row.name, access, key=row.key, inputs=row.ending.inputs,
-                calls=row.ending.calls,
-            )  # fmt: skip

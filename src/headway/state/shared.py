@@ -193,13 +193,6 @@ class Access(Struct, frozen=True):
     reads: tuple[StateLook, ...] = ()
     writes: tuple[Put, ...] = ()
     acts: tuple[Act, ...] = ()
-    prompts: bytes = b""
-    """The digest of all prompts that it sent, in order; empty if it sent none."""
-
-    @property
-    def inputs(self) -> bytes:
-        """The digest of all that it saw: with the same the task would do the same."""
-        return digest(_dumps([[seen.what, seen.digest.hex()] for seen in self.reads]))
 
 
 UNTOUCHED: Final = Access()
@@ -212,7 +205,6 @@ def encode(access: Access) -> bytes:
             "reads": [[seen.what, seen.digest.hex()] for seen in access.reads],
             "writes": [[put.key, _text(put.data)] for put in access.writes],
             "acts": [[act.channel, _text(act.data), act.is_now] for act in access.acts],
-            "prompts": access.prompts.hex(),
         }
     )
 
@@ -229,7 +221,6 @@ def decode(data: bytes) -> Access:
             tuple(
                 Act(str(name), str(text).encode(), bool(now)) for name, text, now in said["acts"]
             ),
-            bytes.fromhex(said["prompts"]),
         )
     except (ValueError, TypeError, KeyError, RecursionError) as fault:
         raise JournalError(
@@ -446,7 +437,7 @@ class Snapshot:
     """The state as one attempt sees it, with what it has put there itself."""
 
     __slots__ = (
-        "_access", "_acts", "_looks", "_own", "_prompts", "_shared", "_values", "position", "seen",
+        "_access", "_acts", "_looks", "_own", "_shared", "_values", "position", "seen",
     )  # fmt: skip
 
     def __init__(self, shared: Shared, position: int, looks: Looks | None = None) -> None:
@@ -458,7 +449,6 @@ class Snapshot:
         self._values: dict[str, bytes | None] = {}
         self._own: dict[str, list[bytes | None]] = {}
         self._acts: list[Act] = []
-        self._prompts = b""
         self._access: Access | None = None
         """All of it, as it was last asked for, if nothing was touched since."""
 
@@ -469,7 +459,7 @@ class Snapshot:
         twin = Snapshot(shared, self.position, looks)
         twin.seen, twin._values = self.seen.copy(), self._values.copy()
         twin._own = {key: every[:] for key, every in self._own.items()}
-        twin._acts, twin._prompts = self._acts[:], self._prompts
+        twin._acts = self._acts[:]
         return twin
 
     @property
@@ -541,17 +531,12 @@ class Snapshot:
             self._own[key] = [data]
         self._access = None
 
-    def prompted(self, text: bytes) -> None:
-        self._prompts = digest(self._prompts + digest(text))
-        self._access = None
-
     def access(self) -> Access:
         if self._access is None:
             self._access = Access(
                 tuple([StateLook(what, name) for what, name in self.seen.items()]),
                 tuple([Put(key, data) for key, every in self._own.items() for data in every]),
                 tuple(self._acts),
-                self._prompts,
             )
         return self._access
 
