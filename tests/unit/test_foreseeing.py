@@ -269,6 +269,23 @@ def test_a_run_takes_more_of_a_window_to_end_in_time_and_is_refused_where_that_i
     assert line.startswith("takes up to 90% of each usage window shorter than a day and 90%")
 
 
+def test_a_forecast_knows_the_windows_of_an_account_from_all_of_its_models(
+    home: dict[str, str], tmp_path: Path
+) -> None:
+    used = WindowState("5h", 18_000.0, 0.5, 3_600.0, 50_000.0, 0.1)
+    other = (learned.model_group("claude-haiku-4-5"),)
+    names = ("7d_oi", "lunar")
+    binds = replace(used, name=names[0], models=other), replace(used, name=names[1], likely=other)
+    store(home, tmp_path, used, *binds)
+    found = prospect(home, tmp_path, model="anthropic/claude-sonnet-4-5").foresee(
+        Strategy("adaptive"), QUICKLY
+    )
+    assert [one.name.partition(" ")[0] for one in found.portions] == ["5h"]
+    assert found.portions[0].resets_s == pytest.approx(3_600.0, abs=60.0)
+    found = prospect(home, tmp_path).foresee(Strategy("adaptive"), QUICKLY)
+    assert [one.name.partition(" ")[0] for one in found.portions] == ["5h", *names]
+
+
 def test_a_run_waits_for_quiet_hours_unless_it_could_not_end_in_time(
     home: dict[str, str], tmp_path: Path
 ) -> None:

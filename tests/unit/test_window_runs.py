@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import heapq
+import random
+from collections.abc import Callable
 from itertools import count, pairwise
 from math import floor
 
 import pytest
+from msgspec.structs import replace
 
 from headway.base.values import DAY_S, HOUR_S, Fault, LimitReading, Sketch, Tally
 from headway.pacing.admission import Admission
@@ -34,6 +37,8 @@ class Day:
         self.account = SimulatedAccount(Terms(windows=windows), 0.0)
         self.admission = Admission(PacingMemory(), lambda model, now: None, 0.0)
         self.voice, self.now = voice, 0.0
+        self.shown: Callable[[LimitReading], LimitReading] = lambda told: told
+        """What headers say of a window."""
         self.tally = Tally(700, 0, 300)
         self.sent: list[tuple[float, CallId, bool]] = []
         """When, which, and whether it was let in."""
@@ -42,10 +47,10 @@ class Day:
         self._numbers, self._turns = count(1), count()
         self._events: list[tuple[float, int, str, CallId]] = []
 
-    def ask(self, run: str, calls: int, shares: Shares | None = None) -> None:
+    def ask(self, run: str, calls: int, shares: Shares | None = None, model: str = MODEL) -> None:
         """So many calls, `WIDTH` of them at a time."""
         dialect = "openai" if self.voice == "codex" else "anthropic"
-        sketch = Sketch(MODEL, size_bytes=2_800, max_output_tokens=300)
+        sketch = Sketch(model, size_bytes=2_800, max_output_tokens=300)
         request = Request("login#1", dialect, sketch, (run,), window_shares=shares)
         self._left[run] = [request] * calls
         for _ in range(min(WIDTH, calls)):
@@ -84,23 +89,28 @@ class Day:
         heapq.heappush(self._events, (self.now + after_s, next(self._turns), what, id))
 
     def _send(self, id: CallId) -> None:
-        is_in = self.account.shortage(CALL, self.now) is None
+        needs = self._needs(id)
+        is_in = self.account.shortage(needs, self.now) is None
         self.sent.append((self.now, id, is_in))
         if is_in:
-            self.account.admit(CALL, self.now, id[0])
+            self.account.admit(needs, self.now, id[0])
             self._later(FIRST_S, "begin", id)
             self._later(LAST_S, "end", id)
         else:
             self._later(0.1, "refuse", id)
 
+    def _needs(self, id: CallId) -> Needs:
+        return replace(CALL, model=self.admission._calls[id].request.sketch.model)
+
     def _happen(self, what: str, id: CallId) -> None:
-        lines = headers(self.voice, self.account.readings(self.now), WALL_S + self.now, None)
+        readings = [self.shown(told) for told in self.account.readings(self.now)]
+        lines = headers(self.voice, readings, WALL_S + self.now, None)
         reading, now = decode(lines, WALL_S + self.now), self.now
         dialect = "openai" if self.voice == "codex" else "anthropic"
         if what == "begin":
             self.admission.first_byte(id, reading, dialect, now)
         elif what == "end":
-            self.account.finish(CALL, 300.0, now)
+            self.account.finish(self._needs(id), 300.0, now)
             self.admission.settle(id, Outcome("used", self.tally, dialect=dialect), now)
             self.done.setdefault(id[0], []).append(now)
             self._next(id[0])
@@ -194,24 +204,116 @@ def test_of_a_login_a_run_takes_most_of_a_short_window_and_half_of_a_long_one() 
         assert day.taken("run") == pytest.approx(share, abs=0.04)
 
 
+OTHER = "claude-opus-4"
+LUNAR = UsageWindow(400_000.0, "lunar", 2 * HOUR_S)
+
+
 def test_a_window_of_an_unknown_name_holds_a_run_by_its_share_too() -> None:
-    day = Day(UsageWindow(100_000.0, "lunar", 2 * HOUR_S))
+    day = Day(LUNAR)
     day.ask("warm", 6)
     day.go(60.0)
-    day.ask("run", 100, (0.3, 0.3))
+    day.ask("run", 200, (0.3, 0.3))
     day.go(HOUR_S)
-    # What a window of unknown models binds is seen when it refuses: until then it holds no call.
-    assert len(day.done["run"]) > 90
-    assert day.window().name == "lunar"
-
-
-def test_the_size_of_a_window_is_not_learned_before_it_is_known_what_it_binds() -> None:
-    day = Day(UsageWindow(100_000.0, "lunar", 2 * HOUR_S))
-    day.ask("run", 600, (0.8, 0.8))
-    for ended, least in ((1, 100), (2, 76), (3, 76), (4, 76)):
-        before = len(day.done.get("run", ()))
+    assert 114 <= len(day.done["run"]) <= 120
+    assert day.window().likely == (MODEL,)
+    day.ask("other", 200, (0.3, 0.3), OTHER)
+    day.go(2 * HOUR_S - 60.0)
+    assert 114 <= len(day.done["other"]) <= 120
+    assert day.window().likely == (OTHER, MODEL)
+    day.go(2 * HOUR_S)
+    day.ask("third", 1_500, (0.8, 0.8))
+    for ended in (2, 3, 4):
+        before = len(day.done.get("third", ()))
         day.go(ended * 2 * HOUR_S - 60.0)
-        assert len(day.done["run"]) - before >= least
+        assert len(day.done["third"]) - before <= 320
+
+
+def test_a_window_of_one_model_holds_no_run_on_another_one_that_is_used_beside_it() -> None:
+    day = Day(replace(LUNAR, model=OTHER))
+    day.ask("run", 300, (0.3, 0.3))
+    day.ask("beside", 250, model=OTHER)
+    day.go(HOUR_S)
+    assert (len(day.done["run"]), len(day.done["beside"])) == (300, 250)
+    assert day.window().likely == ()
+    day.ask("other", 200, (0.3, 0.3), OTHER)
+    day.go(2 * HOUR_S - 60.0)
+    assert day.window().likely == (OTHER,)
+    assert 114 <= len(day.done["other"]) <= 120
+
+
+def test_a_window_that_others_used_up_holds_a_model_that_it_does_not_bind_for_one_call() -> None:
+    day = Day(replace(LUNAR, model=OTHER))
+    for share in (1, 40):
+        for _ in range(share):  # Elsewhere, while a run uses another model.
+            day.account.admit(replace(CALL, model=OTHER), day.now, "other")
+            day.account.finish(replace(CALL, model=OTHER), 300.0, day.now)
+        day.ask("client", 12)
+        day.go(day.now + 30.0)
+    assert day.window().likely == (MODEL,)
+    while day.account.shortage(replace(CALL, model=OTHER), day.now) is None:
+        day.account.admit(replace(CALL, model=OTHER), day.now, "other")
+    began_s, before = day.now, len(day.done["client"])
+    day.ask("client", 60)
+    day.go(began_s + 120.0)
+    assert len(day.done["client"]) == before + 60
+    assert day.window().is_empty
+    assert day.window().likely == ()
+
+
+def test_calls_to_other_models_do_not_take_the_tries_of_an_empty_window() -> None:
+    windows = Allowances()
+    told = LimitReading("tokens", None, None, None, 9_000.0, 1.0, "7d_oi", is_empty=True)
+    windows.observe(told, OTHER, True, 0.0, 1.0)
+    windows.sent(MODEL, PROBE_S + 2.0)
+    assert windows.wait(OTHER, 1.0, PROBE_S + 3.0) is None
+    windows.sent(OTHER, PROBE_S + 4.0)
+    assert windows.wait(OTHER, 1.0, PROBE_S + 5.0) is not None
+
+
+def test_a_server_that_does_not_know_of_the_last_calls_begins_no_new_window() -> None:
+    day, chance = Day(UsageWindow(400_000.0)), random.Random(3)
+
+    def old(told: LimitReading) -> LimitReading:
+        used = told.utilization or 0.0
+        less = chance.uniform(0.0, 0.15) if chance.random() < 0.4 else 0.0
+        return replace(told, utilization=max(0.0, used - less))
+
+    day.shown = old
+    day.ask("run", 400, (0.5, 0.5))
+    day.go(4 * HOUR_S)
+    assert 0.47 <= day.taken("run") <= 0.5
+
+
+@pytest.mark.parametrize("voice", ["anthropic", "codex"])
+def test_a_window_that_tells_a_reset_which_is_over_is_not_tried_every_second(voice: str) -> None:
+    day = Day(UsageWindow(100_000.0), voice=voice)
+    day.shown = lambda told: replace(told, reset_s=0.0) if told.is_empty else told
+    day.ask("client", 150)
+    day.go(5 * HOUR_S)
+    tries = [at for at, _, is_in in day.sent if not is_in]
+    # Those in flight, twice; then one call after 1, 2, 4, ... seconds.
+    assert len(tries) <= 5 * HOUR_S / PROBE_S + 2 * WIDTH + 10
+    assert all(late - early >= PROBE_S for early, late in pairwise(tries[2 * WIDTH + 10 :]))
+    day.go(5 * HOUR_S + PROBE_S + 120.0)
+    assert len(day.done["client"]) == 150
+
+
+def test_a_run_goes_on_in_a_window_that_was_made_larger() -> None:
+    day = Day(UsageWindow(100_000.0))
+    day.ask("run", 100, (0.5, 0.5))
+    day.go(HOUR_S)
+    before = len(day.done["run"])
+    day.account = SimulatedAccount(Terms(windows=(UsageWindow(200_000.0),)), 0.0)
+    for _ in range(before):
+        day.account.admit(CALL, day.now, "run")
+        day.account.finish(CALL, 300.0, day.now)
+    day.ask("client", 1)
+    day.go(2 * HOUR_S)
+    assert len(day.done["run"]) == before, "a single lower reading may be an old one"
+    day.admission.refresh("login#1")
+    day.ask("client", 1)
+    day.go(3 * HOUR_S)
+    assert 0.44 <= day.taken("run") <= 0.5
 
 
 PLAN_SIZES = [*range(140_000, 220_000, 10_000), 166_700, 125_000]

@@ -361,7 +361,7 @@ class Account:
         self.pauses.sent(now)
         self.presence.fly(call.demand.is_interactive)
         if self.allowances.windows:
-            self.allowances.sent(now)
+            self.allowances.sent(self.group, now)
         self.width.sent(self.speed.in_flight + 1, now)
         if self.hidden is None and not self.limits:
             self.hidden = HiddenLimits(now)

@@ -4,7 +4,9 @@ Laws:
 - A window that is empty, or used up to the user's ceiling, holds the calls that it binds until its
   reset. Of one that is only remembered, one call finds out whether it was paid since.
 - A window named by a period alone binds all models of the account; one with another name binds
-  those that it was seen to refuse. All models of an account share its windows.
+  those that it was seen to refuse. Those that made it rise by `RISE_MIN`, when no other model had
+  been used for `IDLE_S`, count towards shares of it, too. All models of an account share its
+  windows.
 - Resets move and people buy more: where a refusal is free, one call in `PROBE_S` finds out.
 - A window holds what we used while its share rose, divided by that rise. What others use
   meanwhile makes it look smaller, never larger: a response shows what was used when its call was
@@ -87,7 +89,9 @@ class WindowState(Struct, frozen=True):
     """...while the share rose by so much."""
     is_empty: bool = False
     models: tuple[str, ...] = ()
-    """Those that it binds; none: all of the account."""
+    """Those that it refused, unless it is one of all models..."""
+    likely: tuple[str, ...] = ()
+    """...and those that made it rise."""
     runs: tuple[tuple[str, float], ...] = ()
     """What runs have taken of it since its last reset, as shares."""
     unread: float = 0.0
@@ -103,6 +107,10 @@ class WindowState(Struct, frozen=True):
         taken = sum([share for _, share in self.runs])
         part = min(1.0, self.used_now / taken) if taken > 0.0 else 1.0
         return replace(self, runs=tuple([(run, part * share) for run, share in self.runs]))
+
+    def counts(self, model: str) -> bool:
+        """Whether what a model uses counts towards it, as far as that is known."""
+        return binds_all(self.name) or model in self.models or model in self.likely
 
     @property
     def is_long(self) -> bool:
@@ -131,6 +139,11 @@ class _Window(Struct):
     rise: float = 0.0
     is_empty: bool = False
     models: set[str] = field(default_factory=set)
+    likely: set[str] = field(default_factory=set)
+    alone: dict[str, float] = field(default_factory=dict)
+    """By run, the tokens of the model that is used alone, if that is not known to count..."""
+    alone_rise: float = 0.0
+    """...and the rise meanwhile."""
     unread: deque[tuple[float, float]] = field(default_factory=deque)
     """When we used how many tokens that no response shows yet..."""
     unread_tokens: float = 0.0
@@ -149,6 +162,10 @@ class _Window(Struct):
     """Whether it was ended by the clock, and no reading of the next one has come yet."""
     is_stale: bool = False
     """Whether the next reading contains what others used while we were idle."""
+    old_s: float = inf
+    """Since when it tells a reset that is over..."""
+    less_s: float = inf
+    """...or readings show less than before, though it is not over."""
     read_s: float = -inf
     """When the last reading came: calls that were sent before may tell of less, too late."""
     probe_s: float = inf
@@ -176,6 +193,17 @@ class _Window(Struct):
         self.unread_tokens -= tokens
         return tokens
 
+    def is_old(self, used: float, resets_at_s: float, sent_s: float, now: float) -> bool:
+        """Whether a reading is older than the last one, as far as it can be told."""
+        is_over = now >= self.resets_at_s
+        if used < self.used and sent_s <= self.read_s and not is_over:
+            return True  # Calls that are in flight together are answered in any order.
+        is_less = used < self.used - STEP / 2.0 and not is_over
+        self.less_s = min(self.less_s, now) if is_less else inf
+        # One of several servers of a provider may not know of the last calls.
+        is_same = not self.is_empty and resets_at_s < self.resets_at_s + IDLE_S
+        return is_less and is_same and now < self.less_s + IDLE_S
+
     def skip(self) -> None:
         """Others made a rise that a reading shows: what we used before counts by the size."""
         for run, tokens in self.unseen.items():
@@ -183,10 +211,29 @@ class _Window(Struct):
         self.unseen.clear()
         self.pending = 0.0
 
+    def bind(self) -> None:
+        """The model that was used alone counts: what runs used of it does so by the size."""
+        for run, tokens in self.alone.items():
+            _add(self.early, run, tokens)
+            self.run_tokens += tokens * (run != PERSON)
+        self.part()
+
+    def part(self) -> None:
+        """From now on another model is used alone, or none."""
+        self.alone.clear()
+        self.alone_rise = 0.0
+
+    def shrink(self, part: float) -> None:
+        """Less of it is used: it is a larger one, or a new one, or this reading was an old one."""
+        for flows in (self.taken, self.early):
+            for run in flows:
+                flows[run] *= part
+        self.run_tokens *= part
+
     def end(self) -> None:
         """It is over: what was taken of it, and what no reading shows of it, is no more."""
         if not self.is_over:
-            for flows in (self.taken, self.unseen, self.early):
+            for flows in (self.taken, self.unseen, self.early, self.alone):
                 flows.clear()
             self.unread.clear()
             self.pending = self.run_tokens = self.unread_tokens = 0.0
@@ -236,7 +283,11 @@ class Allowances:
         self.changes = 0
         """How often anything changed: decisions from before do not stand."""
         self._used_s = -inf
-        """When a call of ours was last sent or ended."""
+        """When a call of ours was last sent or ended..."""
+        self._model = ""
+        """...to which model..."""
+        self._alone_s = -inf
+        """...and from when on what calls to others use shows no more."""
 
     def wait(
         self, model: str, share: float, now: float, reserve: float = 0.0, tokens: float = 0.0
@@ -253,7 +304,7 @@ class Allowances:
             until_s = window.resets_at_s + RESET_STEP_S
             if not ((is_full or is_kept) and now < min(until_s, window.probe_s)):
                 continue
-            if not _binds(name, window, model):
+            if not _counts(name, window, model):
                 continue
             if last is None or until_s > last.until_s:
                 why = f"usage window {name} is {window.used:.0%} used"
@@ -269,7 +320,7 @@ class Allowances:
         last, flying = None, self.flying.get(run, 0.0)
         for name, window in self.windows.items():
             until_s = window.resets_at_s + RESET_STEP_S
-            if now >= until_s or not _binds(name, window, model):
+            if now >= until_s or not _counts(name, window, model):
                 continue
             share = shares[(window.period_s or window.resets_at_s - now) >= DAY_S]
             if share >= 1.0:
@@ -289,12 +340,12 @@ class Allowances:
         """When a call will next try whether a window is as it was."""
         return min((one.probe_s for one in self.windows.values() if one.probe_s > now), default=inf)
 
-    def sent(self, now: float) -> None:
+    def sent(self, model: str, now: float) -> None:
         """A call leaves: if it tries an empty window, the next try is later."""
         is_idle, self._used_s = now - self._used_s > IDLE_S, now
-        for window in self.windows.values():
+        for name, window in self.windows.items():
             window.is_stale = window.is_stale or is_idle
-            if now >= window.probe_s:
+            if now >= window.probe_s and _counts(name, window, model):
                 window.probe_s = now + PROBE_S
                 self.changes += 1
 
@@ -307,33 +358,56 @@ class Allowances:
         lasts_s = told.period_s or UNTOLD_S if told.reset_s is None else told.reset_s
         used, resets_at_s = told.utilization or 0.0, now + lasts_s
         window = self.windows.setdefault(told.window, _Window(used, resets_at_s))
-        if used < window.used and sent_s <= window.read_s and now < window.resets_at_s:
-            return  # Calls that are in flight together are answered in any order.
-        window.read_s, flying = now, sum(self.flying.values())
-        tokens = window.read(sent_s)
-        if now >= window.resets_at_s or used < window.used - STEP / 2.0:
-            window.tokens, window.rise = MEMORY * window.tokens, MEMORY * window.rise
-            window.end()
-            # Others may have used the new one before us: of its share, ours is what we sent.
-            window.rose(min(used, window.share_of(sum(window.unseen.values()))), flying)
-        elif window.is_stale or not (window.models or binds_all(told.window)):
-            # Others may have used it, or calls to models that it is not known to bind.
-            window.skip()
+        if window.is_old(used, resets_at_s, sent_s, now):
+            return
+        is_let_in = window.is_empty and sent_s >= window.read_s and not refused
+        if told.is_empty and window.is_empty and lasts_s < RESET_STEP_S:
+            # It is still empty after its reset: the reset that it tells is an old one.
+            window.old_s = min(window.old_s, window.resets_at_s)
+            resets_at_s = now + (told.period_s or UNTOLD_S)
         else:
-            window.tokens += tokens
-            window.rise += used - window.used
-            window.rose(used - window.used, flying)
-        window.is_stale = False
+            window.old_s = inf
+        self._count(told.window, window, used, sent_s, now)
+        window.is_stale, window.read_s = False, now
         window.used, window.resets_at_s = used, resets_at_s
         # Without a period in its name or headers, a window lasts as long as its longest reset.
         window.period_s = told.period_s or max(window.period_s or 0.0, told.reset_s or 0.0) or None
         window.is_empty = told.is_empty
         if told.is_empty and refused:
             window.models.add(refused)
-        if not (told.is_empty and may_probe):
+            if refused == self._model:
+                window.bind()
+        elif told.is_empty and is_let_in:
+            window.likely.clear()
+        if window.old_s < inf:
+            window.probe_s = now + min(PROBE_S, max(RESET_STEP_S, now - window.old_s))
+        elif not (told.is_empty and may_probe):
             window.probe_s = inf
         elif window.probe_s == inf:
-            window.probe_s = now + PROBE_S
+            # Where it is not certain that it binds a model, one call finds out at once.
+            window.probe_s = now if window.likely - window.models else now + PROBE_S
+
+    def _count(self, name: str, window: _Window, used: float, sent_s: float, now: float) -> None:
+        """Learn its size from a reading, and divide the rise among the flows."""
+        flying, tokens = sum(self.flying.values()), window.read(sent_s)
+        is_over = now >= window.resets_at_s
+        if is_over or window.less_s < inf:
+            window.tokens, window.rise = MEMORY * window.tokens, MEMORY * window.rise
+            window.end() if is_over else window.shrink(used / window.used)
+            # Others may have used the new one before us: of its share, ours is what we sent.
+            window.rose(min(used, window.share_of(sum(window.unseen.values()))), flying)
+        elif window.is_stale:
+            window.skip()
+        elif not (tokens or window.unseen or _counts(name, window, self._model)):
+            if sent_s >= self._alone_s:
+                window.alone_rise += used - window.used
+                if window.alone_rise >= RISE_MIN:
+                    window.likely.add(self._model)
+                    window.bind()
+        else:
+            window.tokens += tokens
+            window.rise += used - window.used
+            window.rose(used - window.used, flying)
 
     def join(self, flow: str, tokens: float) -> None:
         """Count the tokens that a call in flight used before the first reading of the windows."""
@@ -351,8 +425,15 @@ class Allowances:
     def use(self, model: str, tokens: float, run: str, now: float) -> None:
         """A call to this model, of this run or of none, uses this many tokens more."""
         self._used_s = now
+        if model != self._model:
+            self._alone_s = now + IDLE_S if self._model else -inf
+            self._model = model
+            for window in self.windows.values():
+                window.part()
         for name, window in self.windows.items():
-            if _binds(name, window, model):
+            if not _counts(name, window, model):
+                _add(window.alone, run, tokens)
+            else:
                 if now >= window.resets_at_s and not window.is_over:
                     window.end()
                     window.is_over = True
@@ -369,14 +450,14 @@ class Allowances:
         """People bought more, or a reset moved: one call finds out."""
         self.changes += 1
         for window in self.windows.values():
-            window.probe_s = -inf
+            window.probe_s = window.less_s = -inf
 
     def restore(self, kept: Iterable[WindowState], at_s: float) -> None:
         """Go on from where windows stood at `at_s`; what is known already stays."""
         for one in kept:
             window = _Window(one.used, at_s + one.resets_s, one.period_s, one.tokens, one.rise,
-                             one.is_empty, set(one.models), taken=dict(one.runs), is_stale=True,
-                             probe_s=-inf)  # fmt: skip
+                             one.is_empty, set(one.models), set(one.likely), is_stale=True,
+                             taken=dict(one.runs), probe_s=-inf)  # fmt: skip
             window.run_tokens = sum(share for _, share in one.runs) * (one.size_tokens or 0.0)
             window.unread_tokens = one.unread * (one.size_tokens or 0.0)
             window.unread.append((at_s, window.unread_tokens))
@@ -388,12 +469,13 @@ class Allowances:
         for name, one in self.windows.items():
             is_over = now >= one.resets_at_s
             models = () if binds_all(name) else tuple(sorted(one.models))
+            likely = tuple(sorted(one.likely - one.models))
             flows = {**one.taken, **one.unseen, **one.early}
             runs = [(run, one.taken_by(run)) for run in flows if run not in ("", PERSON)]
             found.append(WindowState(
                 name, one.period_s, 0.0 if is_over else one.used,
                 max(0.0, one.resets_at_s - now), one.tokens, one.rise,
-                one.is_empty and not is_over, models, () if is_over else tuple(runs),
+                one.is_empty and not is_over, models, likely, () if is_over else tuple(runs),
                 one.share_of(one.unread_tokens),
             ))  # fmt: skip
         return tuple(found)
@@ -414,5 +496,5 @@ def _resource(name: str) -> str:
     return f"{'usage' if binds_all(name) else 'one model'}/{name}"
 
 
-def _binds(name: str, window: _Window, model: str) -> bool:
-    return binds_all(name) or model in window.models
+def _counts(name: str, window: _Window, model: str) -> bool:
+    return binds_all(name) or model in window.models or model in window.likely

@@ -321,7 +321,9 @@ class Prospect(Struct, frozen=True):
         return replace(found, portions=portions, assumed=tuple(assumed), budget_width=width)
 
     def _windows(self) -> Sequence[WindowState]:
-        return self.knowledge.account().account.allowances.statistics(0.0)
+        """Those that count what the plan's model uses, as far as that is known."""
+        windows = self.knowledge.account().account.allowances.statistics(0.0)
+        return [one for one in windows if one.counts(self.knowledge.memory.group)]
 
     def _width(self, found: Foreseen, portions: tuple[Portion, ...]) -> int | None:
         """How many calls the budgets let be in flight: each is claimed at the most it can cost."""
@@ -529,11 +531,15 @@ def known_account(
         group = learned.model_group(endpoint.model)
         dialect = DIALECT_OF_WIRE[endpoint.wire].name
     terms = terms_of(dict(kept.memory.terms), account, group)
-    for lane in kept.memory.accounts:
-        if (lane.account, lane.group) == (account, group):
-            return Knowledge(lane, terms=terms, age_s=kept.age_s + lane.age_s), account
+    lanes = [lane for lane in kept.memory.accounts if lane.account == account]
     nothing = learned.AccountMemory(account, group, dialect, Profile())
-    return Knowledge(nothing, terms=terms), account
+    found = next((lane for lane in lanes if lane.group == group), nothing)
+    # All models share the windows of an account: the model that was used last knows them best.
+    latest = min(lanes, key=lambda lane: lane.age_s, default=found)
+    later_s = found.age_s - latest.age_s
+    windows = tuple([replace(one, resets_s=one.resets_s + later_s) for one in latest.windows])
+    found = replace(found, windows=windows)
+    return Knowledge(found, terms=terms, age_s=kept.age_s + found.age_s), account
 
 
 def _earlier(

@@ -169,7 +169,8 @@ def _rows(lane: AccountView) -> Iterator[tuple[str, ...]]:
         age = "not yet" if view.age_s is None else f"{duration(view.age_s)} ago"
         yield limit_words(limit.name), short(limit.amount), used, source, age
     for window in lane.windows:
-        size, models = window.size_tokens, f" ({', '.join(window.models)})" * bool(window.models)
+        models = ", ".join([*window.models, *(f"{one}, it seems" for one in window.likely)])
+        size, models = window.size_tokens, f" ({models})" * bool(models)
         holds = "unknown" if size is None else f"about {short(size)} tokens"
         used = "empty" if window.is_empty else f"{window.used_now:.0%}"
         resets = f"resets in {duration(window.resets_s)}"
